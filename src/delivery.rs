@@ -1,0 +1,407 @@
+//! The contract between a source and a pool: what a source hands out, what comes back for it,
+//! and the channels between the two. Nothing here knows a broker, a worker or a clock.
+//!
+//! A source that pushes and acks, a log with offsets and rows with leases all sit behind the same
+//! four rules:
+//!
+//! 1. The pool says how many deliveries may be out at once ([`Intake::Credit`]); the source never
+//!    exceeds it, so nothing between them grows without bound and nothing ever waits for room.
+//! 2. A [`Delivery`] is settled exactly once, by value. One that is dropped goes back by itself:
+//!    its place in the settlement channel is reserved when it is made, so handing it back neither
+//!    waits nor fails.
+//! 3. A source forgets a delivery only when its settlement has taken effect in the broker. What it
+//!    can't write yet it keeps and tries again, and takes nothing new in the meantime.
+//! 4. When the intake closes, the source ends after the last settlement, not before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// The most deliveries that one source may have out at once, whatever the pool would like.
+pub const CREDIT_MAX: usize = 65_535;
+
+/// How many [`Publish`] requests wait in the channel before a lane is made to wait.
+const PUBLISHES_WAITING_MAX: usize = 64;
+
+/// Header names and values, in the order in which the source gave them.
+pub type Headers = Vec<(String, String)>;
+
+/// A message as its source delivered it. The source keeps whatever else it needs to copy or
+/// acknowledge it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Message {
+    /// The queue or topic that it was read from.
+    pub queue: Arc<str>,
+    /// The body, byte for byte.
+    pub body: Bytes,
+    /// Every header in its text form, those of ganger itself left out.
+    pub headers: Headers,
+    /// Empty where the message has none.
+    pub correlation_id: String,
+    /// The queue that a reply goes to, unless the worker names another.
+    pub reply_to: Option<String>,
+    /// What version 2 workers are told beside it: message id, content type, row id and the like.
+    pub properties: Vec<(&'static str, Property)>,
+}
+
+/// One value of [`Message::properties`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum Property {
+    /// Text.
+    Text(String),
+    /// A whole number.
+    Integer(i64),
+    /// Yes or no.
+    Boolean(bool),
+    /// Bytes that need not be text, such as a Kafka key.
+    Bytes(Bytes),
+}
+
+/// How often a message has been tried, as its source counts it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct History {
+    /// Which attempt this is, counted from 1.
+    pub attempt: u32,
+    /// Workers that died with this message in hand, before this attempt.
+    pub crashes: u32,
+    /// How often a worker has answered REQUEUE, one after the other.
+    pub requeues: u32,
+    /// Give it to a worker that has nothing else in hand, and nothing else to that worker until it
+    /// is settled: it is suspected of killing workers.
+    pub alone: bool,
+}
+
+/// One message on its way to a worker. Settled exactly once; dropped, it goes back uncharged.
+#[derive(Debug)]
+pub struct Delivery {
+    /// What the worker is to get.
+    pub message: Message,
+    /// How often it has been tried.
+    pub history: History,
+    slot: Option<Slot>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    token: u64,
+    permit: mpsc::OwnedPermit<Settlement>,
+}
+
+impl Delivery {
+    /// Hands the outcome to the source. Never waits and never fails: if the source is gone, so is
+    /// its claim on the message, and the broker hands it out again.
+    pub fn settle(mut self, outcome: Outcome) {
+        self.send(outcome);
+    }
+
+    fn send(&mut self, outcome: Outcome) {
+        if let Some(Slot { token, permit }) = self.slot.take() {
+            drop(permit.send(Settlement { token, outcome }));
+        }
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        self.send(Outcome::Return { suspect: false });
+    }
+}
+
+/// What the source is to do with one delivery.
+#[derive(Debug)]
+pub struct Settlement {
+    /// The number that the source gave the delivery.
+    pub token: u64,
+    /// What has become of it.
+    pub outcome: Outcome,
+}
+
+/// What becomes of a message.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// The work is done: take it from the queue.
+    Done,
+    /// The work is done: publish this, and once that is confirmed take it from the queue.
+    Reply(Box<Outgoing>),
+    /// The worker asked for it to come again. Not charged as an attempt; counted, so that the wait
+    /// can grow.
+    Requeue {
+        /// How long it stays away.
+        after: Duration,
+    },
+    /// Not begun, or stopped by us: back at once as if it had never been handed out.
+    Return {
+        /// It was in the hands of a worker that died with several messages begun: it runs alone
+        /// next time.
+        suspect: bool,
+    },
+    /// The attempt failed and is charged; it comes again.
+    RetryAfter {
+        /// How long it stays away.
+        delay: Duration,
+        /// Why it failed.
+        failure: Box<Failure>,
+    },
+    /// The attempt failed and was the last.
+    DeadLetter(Box<Failure>),
+}
+
+/// Why an attempt failed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Failure {
+    /// The kind of failure, one of a small set, for grouping and labels.
+    pub reason: Reason,
+    /// What happened, in a sentence.
+    pub error: String,
+    /// How the worker ended, where it did.
+    pub exit: Option<Exit>,
+    /// The last lines that the worker wrote to stderr, where it died.
+    pub stderr: Vec<String>,
+    /// A reply that could not be delivered: the work is done, and this is its result.
+    pub reply: Option<Box<Outgoing>>,
+}
+
+/// The kinds of failure. A closed set: it labels metrics.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// The worker answered that it failed.
+    #[default]
+    Failed,
+    /// The worker answered that it never will succeed.
+    Rejected,
+    /// The worker died.
+    Crashed,
+    /// The hard timeout passed.
+    TimedOut,
+    /// The worker was silent for longer than the stall timeout.
+    Stalled,
+    /// The worker broke the protocol.
+    ProtocolError,
+    /// The message can't be given to this worker: too large, or binary for a version 1 worker.
+    Undeliverable,
+    /// The reply has nowhere to go.
+    UnroutableReply,
+}
+
+impl Reason {
+    /// The name that dead letters, logs and metrics show.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Rejected => "rejected",
+            Self::Crashed => "crashed",
+            Self::TimedOut => "timed_out",
+            Self::Stalled => "stalled",
+            Self::ProtocolError => "protocol_error",
+            Self::Undeliverable => "undeliverable",
+            Self::UnroutableReply => "unroutable_reply",
+        }
+    }
+
+    /// Whether it counts against `crashes_max`: the message took its worker down.
+    pub fn is_crash(self) -> bool {
+        self == Self::Crashed
+    }
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Exit {
+    /// The exit code, if it exited by itself.
+    pub code: Option<i32>,
+    /// The signal's number, if one ended it.
+    pub signal: Option<i32>,
+    /// The kernel killed it for want of memory.
+    pub oom: bool,
+}
+
+/// A message to be published: a reply, an emit, or one from `ganger send`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Outgoing {
+    /// Where it goes.
+    pub queue: String,
+    /// The body, byte for byte.
+    pub body: Bytes,
+    /// Its headers.
+    pub headers: Headers,
+    /// Empty where it has none.
+    pub correlation_id: String,
+    /// Where an answer to it goes.
+    pub reply_to: Option<String>,
+    /// The producer's own id for it.
+    pub message_id: Option<String>,
+    /// The MIME type of the body.
+    pub content_type: Option<String>,
+    /// The ordering or partition key.
+    pub key: Option<String>,
+    /// Higher goes first.
+    pub priority: i32,
+    /// How long it stays away from consumers; zero for at once.
+    pub delay: Duration,
+}
+
+/// A request to publish without settling anything, with the broker's confirmation.
+#[derive(Debug)]
+pub struct Publish {
+    /// What to publish.
+    pub message: Outgoing,
+    /// Told once the broker has confirmed it, or why it did not.
+    pub confirmed: oneshot::Sender<Result<(), PublishError>>,
+}
+
+/// Why the broker did not take a message.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("publishing to `{queue}` failed: {why}")]
+pub struct PublishError {
+    /// The queue it was for.
+    pub queue: String,
+    /// The broker's word.
+    pub why: String,
+}
+
+/// What the pool lets the source do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Intake {
+    /// At most so many deliveries may be out (handed over and not settled). Zero takes nothing in.
+    Credit(usize),
+    /// Take nothing in any more, settle what is out, give back what is claimed, end.
+    Closed,
+}
+
+/// How the source is doing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SourceState {
+    /// Connected, and the last settlement took effect.
+    pub healthy: bool,
+    /// What is wrong, in a sentence, while it is not.
+    pub problem: Option<String>,
+    /// Settlements that came too late: someone else has the message, so it may run twice.
+    pub likely_duplicates: u64,
+}
+
+/// The source's end of the link.
+#[derive(Debug)]
+pub struct SourceEnd {
+    deliveries: mpsc::Sender<Delivery>,
+    settle: mpsc::Sender<Settlement>,
+    /// Outcomes, in the order in which the pool made them.
+    pub settlements: mpsc::Receiver<Settlement>,
+    /// Emits.
+    pub publishes: mpsc::Receiver<Publish>,
+    /// What the pool allows; its sender gone means closed.
+    pub intake: watch::Receiver<Intake>,
+    /// Where the source says how it is doing.
+    pub state: watch::Sender<SourceState>,
+}
+
+impl SourceEnd {
+    /// Hands a message to the pool. `token` comes back with its settlement.
+    ///
+    /// Returns whether the pool took it. If it is gone, a settlement that returns the message is
+    /// in [`SourceEnd::settlements`] already, as for any delivery that is dropped.
+    ///
+    /// # Panics
+    /// If more than [`CREDIT_MAX`] deliveries are out: a source never exceeds its credit.
+    pub fn deliver(&self, token: u64, message: Message, history: History) -> bool {
+        let permit = self
+            .settle
+            .clone()
+            .try_reserve_owned()
+            .expect("the settlement channel has a place for every delivery within the credit");
+        let slot = Some(Slot { token, permit });
+        self.deliveries
+            .try_send(Delivery {
+                message,
+                history,
+                slot,
+            })
+            .is_ok()
+    }
+}
+
+/// The pool's end of the link.
+#[derive(Debug)]
+pub struct PoolEnd {
+    /// Messages to be worked on.
+    pub deliveries: mpsc::Receiver<Delivery>,
+    /// Emits, to be published beside the settlements.
+    pub publishes: mpsc::Sender<Publish>,
+    /// What the source may take in.
+    pub intake: watch::Sender<Intake>,
+    /// How the source is doing.
+    pub state: watch::Receiver<SourceState>,
+}
+
+/// Makes the channels between one source and one pool. The intake starts with no credit.
+pub fn link() -> (SourceEnd, PoolEnd) {
+    let (deliveries_tx, deliveries) = mpsc::channel(CREDIT_MAX);
+    let (settle, settlements) = mpsc::channel(CREDIT_MAX);
+    let (publishes_tx, publishes) = mpsc::channel(PUBLISHES_WAITING_MAX);
+    let (intake_tx, intake) = watch::channel(Intake::Credit(0));
+    let (state, state_rx) = watch::channel(SourceState::default());
+    (
+        SourceEnd {
+            deliveries: deliveries_tx,
+            settle,
+            settlements,
+            publishes,
+            intake,
+            state,
+        },
+        PoolEnd {
+            deliveries,
+            publishes: publishes_tx,
+            intake: intake_tx,
+            state: state_rx,
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(body: &'static str) -> Message {
+        Message {
+            queue: "q".into(),
+            body: Bytes::from_static(body.as_bytes()),
+            headers: Vec::new(),
+            correlation_id: String::new(),
+            reply_to: None,
+            properties: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_settled_delivery_reaches_the_source_once() {
+        let (mut source, mut pool) = link();
+        assert!(source.deliver(7, message("a"), History::default()));
+        pool.deliveries.try_recv().unwrap().settle(Outcome::Done);
+        let settlement = source.settlements.try_recv().unwrap();
+        assert_eq!((settlement.token, settlement.outcome), (7, Outcome::Done));
+        assert!(source.settlements.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_dropped_delivery_goes_back() {
+        let (mut source, mut pool) = link();
+        source.deliver(7, message("a"), History::default());
+        drop(pool.deliveries.try_recv().unwrap());
+        let settlement = source.settlements.try_recv().unwrap();
+        assert_eq!(settlement.outcome, Outcome::Return { suspect: false });
+    }
+
+    #[test]
+    fn a_pool_that_is_gone_gives_everything_back() {
+        let (mut source, pool) = link();
+        source.deliver(1, message("waiting in the channel"), History::default());
+        drop(pool);
+        assert!(!source.deliver(2, message("too late"), History::default()));
+        let tokens: Vec<u64> = std::iter::from_fn(|| source.settlements.try_recv().ok())
+            .map(|s| s.token)
+            .collect();
+        assert_eq!(tokens, [1, 2]);
+    }
+}

@@ -1,0 +1,10 @@
+//! ganger keeps pools of worker processes busy with the messages of a queue, and never loses one.
+//!
+//! The rooms of this crate are stacked: each imports only from those below it, as ARCHITECTURE.md
+//! draws. The library exists for the binary, the benchmarks and the fuzz targets; its interface
+//! is not kept stable for others.
+
+pub mod backoff;
+pub mod delivery;
+pub mod names;
+pub mod shutdown;

@@ -1,0 +1,31 @@
+//! Every name that the outside world sees in more than one place: control lines, the pipe's path,
+//! environment variables, header names. Nothing here has behaviour.
+
+/// The control line that asks a worker to leave.
+pub const QUIT: &str = "__quit__";
+/// The control line that asks a version 1 worker to save its state and answer now.
+pub const CONTEXT_SWITCH: &str = "__context_switch__";
+/// The control line that asks a version 2 worker to abandon one message; its id follows.
+pub const CANCEL: &str = "__cancel__";
+
+/// Where .NET's named pipes live on Unix, and so where every version 1 worker looks.
+/// Source: `NamedPipeClientStream` in the .NET runtime, `PipeStream.Unix.cs`.
+pub const PIPE_DIR: &str = "/tmp";
+/// What .NET puts before a pipe's name in the file system.
+pub const PIPE_PREFIX: &str = "CoreFxPipe_";
+
+/// The header by which a message says how long its work may take, in milliseconds.
+pub const TIMEOUT_HEADER: &str = "TimeoutMilliseconds";
+/// Headers that begin so are ours: hidden from workers, stripped from their answers.
+pub const OWN_HEADER_PREFIX: &str = "x-ganger-";
+/// The header that tells one emit from another when a task is tried again.
+pub const EMIT_ID_HEADER: &str = "ganger-emit-id";
+
+/// The protocol version that the daemon offers its workers.
+pub const ENV_PROTOCOL: &str = "GANGER_PROTOCOL";
+/// The pool that the worker belongs to.
+pub const ENV_POOL: &str = "GANGER_POOL";
+/// The worker's slot, counted from 0.
+pub const ENV_WORKER: &str = "GANGER_WORKER";
+/// The absolute path of the worker's pipe.
+pub const ENV_PIPE: &str = "GANGER_PIPE";
