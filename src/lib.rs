@@ -7,4 +7,5 @@
 pub mod backoff;
 pub mod delivery;
 pub mod names;
+pub mod protocol;
 pub mod shutdown;

@@ -1,0 +1,389 @@
+//! Reading one frame: a map whose keys are the texts "0", "1" and so on. This file knows the
+//! map's rules and how to say what is wrong with one; what the values are, its callers say.
+
+use std::fmt;
+
+use rmp_serde::decode::{Deserializer, Error as Malformation};
+use serde::de::{DeserializeSeed, Deserializer as _, Error, IgnoredAny, MapAccess, Visitor};
+
+use super::value;
+
+/// How deep a frame may be nested, its own map included. Deep enough for any header, shallow
+/// enough for any stack.
+pub const DEPTH_MAX: usize = 64;
+
+/// How much of a text that is in the wrong place an error quotes, in bytes.
+const QUOTE_BYTES_MAX: usize = 40;
+
+/// Why a frame is not of the protocol.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// The frame holds something else than a map.
+    #[error("the frame must be a map: {why}")]
+    NotAMap {
+        /// What it is.
+        why: String,
+    },
+    /// A key is not text.
+    #[error("every key must be a string: {why}")]
+    KeyNotText {
+        /// What it is.
+        why: String,
+    },
+    /// A value is not of its key's type, or not in its range.
+    #[error("{place}: {why}")]
+    WrongValue {
+        /// Which key.
+        place: Place,
+        /// What it is, and what would be right.
+        why: String,
+    },
+    /// A key of the protocol occurs twice.
+    #[error("{place} must occur once: it is there twice")]
+    RepeatedKey {
+        /// Which key.
+        place: Place,
+    },
+    /// A key that must be there is missing.
+    #[error("{place} must be present: it is missing")]
+    MissingKey {
+        /// Which key.
+        place: Place,
+    },
+    /// The frame ends before its map does.
+    #[error("the map must be whole: the frame ends in the middle of {place}")]
+    Truncated {
+        /// Where it ends.
+        place: Place,
+    },
+    /// The frame goes on after its map.
+    #[error("the frame must end with its map: more bytes follow")]
+    TrailingBytes,
+    /// Maps and arrays within each other beyond all reason.
+    #[error("{place} must be nested at most {DEPTH_MAX} deep: it is deeper")]
+    TooDeep {
+        /// Where.
+        place: Place,
+    },
+    /// A byte that MessagePack never uses.
+    #[error("{place} must be MessagePack: it has the byte 0xc1")]
+    NotMessagePack {
+        /// Where.
+        place: Place,
+    },
+}
+
+impl DecodeError {
+    /// The name that the test vectors have for this kind of error.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::NotAMap { .. } => "not_a_map",
+            Self::KeyNotText { .. } => "key_not_text",
+            Self::WrongValue { .. } => "wrong_value",
+            Self::RepeatedKey { .. } => "repeated_key",
+            Self::MissingKey { .. } => "missing_key",
+            Self::Truncated { .. } => "truncated",
+            Self::TrailingBytes => "trailing_bytes",
+            Self::TooDeep { .. } => "too_deep",
+            Self::NotMessagePack { .. } => "not_messagepack",
+        }
+    }
+}
+
+/// A place in a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The map itself, before its first key.
+    Start,
+    /// A key.
+    Key,
+    /// The value of a key of the protocol.
+    Value {
+        /// The key as a number.
+        key: usize,
+        /// What the protocol calls it.
+        name: &'static str,
+    },
+    /// The value of a key that the protocol does not know.
+    UnknownValue,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start => write!(f, "the frame"),
+            Self::Key => write!(f, "a key"),
+            Self::Value { key, name } => write!(f, "key \"{key}\" ({name})"),
+            Self::UnknownValue => write!(f, "the value of an unknown key"),
+        }
+    }
+}
+
+/// The values of a frame, as one side's message has them.
+pub(super) trait Fields<'de>: Default {
+    /// What the values are called; the key of each is its index.
+    const NAMES: &'static [&'static str];
+    /// How many of the keys, from "0" on, must be present.
+    const REQUIRED: usize;
+
+    /// Reads the value of `key`, which is the index of a name, and takes all of it from `map`.
+    fn read<A: MapAccess<'de>>(&mut self, key: usize, map: &mut A) -> Result<(), A::Error>;
+}
+
+/// Reads a frame that is one map, nothing more.
+pub(super) fn decode<'de, F: Fields<'de>>(frame: &'de [u8]) -> Result<F, DecodeError> {
+    let mut deserializer = Deserializer::from_read_ref(frame);
+    // Its count refuses the level at which it reaches 0.
+    deserializer.set_max_depth(DEPTH_MAX + 1);
+    let mut walk = Walk::<F>::new();
+    if let Err(malformation) = deserializer.deserialize_any(&mut walk) {
+        return Err(explain(malformation, walk.place, walk.repeated));
+    }
+    match deserializer.deserialize_any(Nothing) {
+        Err(Malformation::InvalidMarkerRead(_)) => walk.finish(),
+        _ => Err(DecodeError::TrailingBytes),
+    }
+}
+
+/// Goes through the map, and remembers where it is for the sake of errors.
+struct Walk<F> {
+    fields: F,
+    /// A bit for each key that has been met.
+    met: u32,
+    place: Place,
+    repeated: bool,
+}
+
+impl<'de, F: Fields<'de>> Walk<F> {
+    fn new() -> Self {
+        Self {
+            fields: F::default(),
+            met: 0,
+            place: Place::Start,
+            repeated: false,
+        }
+    }
+
+    fn place_of(key: usize) -> Place {
+        let name = F::NAMES[key];
+        Place::Value { key, name }
+    }
+
+    fn read_known<A: MapAccess<'de>>(&mut self, key: usize, map: &mut A) -> Result<(), A::Error> {
+        self.place = Self::place_of(key);
+        self.repeated = self.met & (1 << key) != 0;
+        if self.repeated {
+            return Err(A::Error::custom("it is there twice"));
+        }
+        self.met |= 1 << key;
+        self.fields.read(key, map)
+    }
+
+    fn finish(self) -> Result<F, DecodeError> {
+        match (0..F::REQUIRED).find(|key| self.met & (1 << key) == 0) {
+            Some(missing) => Err(DecodeError::MissingKey {
+                place: Self::place_of(missing),
+            }),
+            None => Ok(self.fields),
+        }
+    }
+}
+
+impl<'de, F: Fields<'de>> Visitor<'de> for &mut Walk<F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        loop {
+            self.place = Place::Key;
+            let Some(key) = map.next_key_seed(Key {
+                known: F::NAMES.len(),
+            })?
+            else {
+                return Ok(());
+            };
+            if let Some(key) = key {
+                self.read_known(key, &mut map)?;
+            } else {
+                self.place = Place::UnknownValue;
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        Err(value::unexpected_text(text, &self))
+    }
+}
+
+/// A key: the number that it spells if it is one of the `known` ones.
+struct Key {
+    known: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for Key {
+    type Value = Option<usize>;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, source: D) -> Result<Self::Value, D::Error> {
+        source.deserialize_any(self)
+    }
+}
+
+impl Visitor<'_> for Key {
+    type Value = Option<usize>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(match text.as_bytes() {
+            [digit @ b'0'..=b'9'] => {
+                Some(usize::from(digit - b'0')).filter(|key| *key < self.known)
+            }
+            _ => None,
+        })
+    }
+}
+
+/// Accepts no value at all: what tells the end of the frame from anything else.
+struct Nothing;
+
+impl Visitor<'_> for Nothing {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("nothing more")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        Err(value::unexpected_text(text, &self))
+    }
+}
+
+/// Puts what the reader ran into in terms of the protocol.
+fn explain(malformation: Malformation, place: Place, repeated: bool) -> DecodeError {
+    match malformation {
+        Malformation::InvalidMarkerRead(_) | Malformation::InvalidDataRead(_) => {
+            DecodeError::Truncated { place }
+        }
+        Malformation::DepthLimitExceeded => DecodeError::TooDeep { place },
+        Malformation::TypeMismatch(_)
+        | Malformation::OutOfRange
+        | Malformation::LengthMismatch(_)
+        | Malformation::Uncategorized(_) => DecodeError::NotMessagePack { place },
+        Malformation::Utf8Error(error) => {
+            misplaced(place, format!("a string that is not UTF-8, {error}"))
+        }
+        Malformation::Syntax(_) if repeated => DecodeError::RepeatedKey { place },
+        Malformation::Syntax(why) => misplaced(place, why),
+    }
+}
+
+fn misplaced(place: Place, why: String) -> DecodeError {
+    let why = in_terms_of_messagepack(why);
+    match place {
+        Place::Start => DecodeError::NotAMap { why },
+        Place::Key => DecodeError::KeyNotText { why },
+        Place::Value { .. } | Place::UnknownValue => DecodeError::WrongValue { place, why },
+    }
+}
+
+/// serde has words of its own for two of MessagePack's types.
+fn in_terms_of_messagepack(why: String) -> String {
+    for (serdes, ours) in [("unit value", "nil"), ("newtype struct", "extension")] {
+        let rest = why.strip_prefix("invalid type: ");
+        if let Some(expected) = rest.and_then(|rest| rest.strip_prefix(serdes)) {
+            return format!("invalid type: {ours}{expected}");
+        }
+    }
+    why
+}
+
+/// As much of `text` as an error may quote.
+pub(super) fn quote(text: &str) -> &str {
+    &text[..text.floor_char_boundary(QUOTE_BYTES_MAX)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Output;
+
+    fn error(frame: &[u8]) -> String {
+        Output::decode(frame).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn errors_say_what_and_where_and_what_would_be_right() {
+        let cases: [(&[u8], &str); 10] = [
+            (
+                b"\xc0",
+                "the frame must be a map: invalid type: nil, expected a map",
+            ),
+            (
+                b"\x82\xa10\xd4\x01\x02",
+                "key \"0\" (message): invalid type: extension, expected a string, binary or nil",
+            ),
+            (
+                b"\x05",
+                "the frame must be a map: invalid type: integer `5`, expected a map",
+            ),
+            (
+                b"\x81\x00\x00",
+                "every key must be a string: invalid type: integer `0`, expected a string",
+            ),
+            (
+                b"\x82\xa10\xa0\xa11\xa3abc",
+                "key \"1\" (status): invalid type: string \"abc\", expected an integer",
+            ),
+            (
+                b"\x81\xa10\xa0",
+                "key \"1\" (status) must be present: it is missing",
+            ),
+            (
+                b"\x82\xa10\xa0\xa10\xa0",
+                "key \"0\" (message) must occur once: it is there twice",
+            ),
+            (
+                b"\x82\xa10\xa5ab",
+                "the map must be whole: the frame ends in the middle of key \"0\" (message)",
+            ),
+            (
+                b"\x82\xa10\xa0\xa11\x00\xc0",
+                "the frame must end with its map: more bytes follow",
+            ),
+            (
+                b"\x81\xa14\xff",
+                "key \"4\" (id): invalid value: integer `-1`, expected an integer from 0 to 2^64-1, or nil",
+            ),
+        ];
+        for (frame, expected) in cases {
+            assert_eq!(error(frame), expected);
+        }
+    }
+
+    #[test]
+    fn errors_quote_little_of_a_long_text() {
+        let mut frame = b"\x81\xa11\xdb\x00\x10\x00\x00".to_vec();
+        frame.resize(frame.len() + 0x10_0000, b'x');
+        assert!(error(&frame).len() < 200);
+    }
+
+    #[test]
+    fn nesting_is_allowed_up_to_the_limit() {
+        let nested = |levels: usize| {
+            let mut frame = b"\x83\xa10\xa0\xa11\x00\xa1z".to_vec();
+            frame.resize(frame.len() + levels - 1, 0x91);
+            frame.push(0xc0);
+            Output::decode(&frame).map(|output| output.status.0)
+        };
+        assert_eq!(nested(DEPTH_MAX), Ok(0));
+        let place = Place::UnknownValue;
+        assert_eq!(nested(DEPTH_MAX + 1), Err(DecodeError::TooDeep { place }));
+        assert_eq!(nested(1_000_000), Err(DecodeError::TooDeep { place }));
+    }
+}

@@ -1,0 +1,89 @@
+//! What must hold for any bytes whatever: one function for each promise, called by the fuzz
+//! targets, by the property tests and over the seed corpus.
+
+use bytes::{Bytes, BytesMut};
+
+use super::frame::{self, FrameError};
+use super::output::Output;
+use super::task::Task;
+
+/// The longest frame that [`frames_split_alike`] lets pass: small, so that short inputs meet it.
+const FRAME_BYTES_MAX: usize = 1 << 12;
+
+/// A worker's bytes are either refused or understood: what is understood, written in the canonical
+/// form, means the same.
+///
+/// # Panics
+/// If that does not hold.
+pub fn output_is_refused_or_understood(frame: &[u8]) {
+    let Ok(output) = Output::decode(frame) else {
+        return;
+    };
+    let mut canonical = BytesMut::new();
+    output.encode(&mut canonical);
+    let again = Output::decode(&canonical[frame::LENGTH_BYTES..]);
+    assert_eq!(again, Ok(output), "the canonical form means something else");
+}
+
+/// The worker's side does not panic either.
+pub fn task_is_refused_or_understood(frame: &[u8]) {
+    drop(Task::decode(frame));
+}
+
+/// A stream gives the same frames, the same rest and the same error however it is cut into reads.
+/// The cuts are `step` bytes apart.
+///
+/// # Panics
+/// If that does not hold.
+pub fn frames_split_alike(stream: &[u8], step: usize) {
+    let at_once = split([stream]);
+    let in_steps = split(stream.chunks(step.max(1)));
+    assert_eq!(at_once, in_steps, "frames depend on how the stream was cut");
+}
+
+/// What a stream holds: its whole frames, the bytes left over, and the error that ended it.
+#[derive(Debug, PartialEq)]
+pub struct Split {
+    /// The whole frames, in order.
+    pub frames: Vec<Bytes>,
+    /// What is too short to be a frame, where there is no error.
+    pub rest: Bytes,
+    /// The length that ended it.
+    pub error: Option<FrameError>,
+}
+
+/// Splits a stream that comes in `reads`, with the limit of [`frames_split_alike`].
+pub fn split<'a>(reads: impl IntoIterator<Item = &'a [u8]>) -> Split {
+    split_within(reads, FRAME_BYTES_MAX)
+}
+
+/// Splits a stream that comes in `reads`.
+pub fn split_within<'a>(
+    reads: impl IntoIterator<Item = &'a [u8]>,
+    frame_bytes_max: usize,
+) -> Split {
+    let mut buffer = BytesMut::new();
+    let mut frames = Vec::new();
+    for read in reads {
+        buffer.extend_from_slice(read);
+        loop {
+            match frame::next_frame(&mut buffer, frame_bytes_max) {
+                Ok(Some(frame)) => frames.push(frame),
+                Ok(None) => break,
+                Err(error) => {
+                    return Split {
+                        frames,
+                        rest: Bytes::new(),
+                        error: Some(error),
+                    };
+                }
+            }
+        }
+    }
+    let rest = buffer.freeze();
+    Split {
+        frames,
+        rest,
+        error: None,
+    }
+}
