@@ -5,6 +5,7 @@
 //! is not kept stable for others.
 
 pub mod backoff;
+pub mod config;
 pub mod delivery;
 pub mod names;
 pub mod protocol;

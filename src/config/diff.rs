@@ -1,0 +1,268 @@
+//! What a reload has to do: the difference of two configurations, as a pure function.
+
+use std::sync::Arc;
+
+use super::model::{Config, Daemon, Pool};
+
+/// One step from the old configuration to the new.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// The daemon's own settings are others, and take effect in place.
+    Daemon(Daemon),
+    /// A setting takes effect only when the daemon is started again.
+    RestartNeeded {
+        /// The key.
+        what: &'static str,
+    },
+    /// A pool is gone.
+    Stop {
+        /// Its name.
+        name: String,
+    },
+    /// A pool reads from elsewhere: stop the old, then start this.
+    Replace(Arc<Pool>),
+    /// A pool's settings are others, and take effect in place.
+    Update {
+        /// The pool as it is to be.
+        pool: Arc<Pool>,
+        /// Its workers are started in another way: replace them one by one.
+        roll: bool,
+    },
+    /// A pool is new.
+    Start(Arc<Pool>),
+}
+
+impl Change {
+    /// The pool for which a source must be opened.
+    pub fn begins(&self) -> Option<&Arc<Pool>> {
+        match self {
+            Self::Start(pool) | Self::Replace(pool) => Some(pool),
+            Self::Daemon(_)
+            | Self::RestartNeeded { .. }
+            | Self::Stop { .. }
+            | Self::Update { .. } => None,
+        }
+    }
+}
+
+/// The steps from `old` to `new`, in an order in which they can be taken: what lets go of a queue
+/// comes before what takes it up.
+pub fn difference(old: &Config, new: &Config) -> Vec<Change> {
+    let mut changes = daemon(&old.daemon, &new.daemon);
+    changes.extend(old.pools.iter().filter_map(|pool| stop(pool, new)));
+    changes.extend(new.pools.iter().filter_map(|pool| step(pool, old, new)));
+    changes.sort_by_key(rank);
+    changes
+}
+
+fn daemon(old: &Daemon, new: &Daemon) -> Vec<Change> {
+    let in_place = old.drain_timeout != new.drain_timeout;
+    let restart = [
+        ("daemon.log_level", old.log_level != new.log_level),
+        ("daemon.log_format", old.log_format != new.log_format),
+    ];
+    let restart = restart
+        .into_iter()
+        .filter(|(_, changed)| *changed)
+        .map(|(what, _)| Change::RestartNeeded { what });
+    in_place
+        .then(|| Change::Daemon(new.clone()))
+        .into_iter()
+        .chain(restart)
+        .collect()
+}
+
+fn stop(pool: &Pool, new: &Config) -> Option<Change> {
+    let name = pool.name.clone();
+    find(new, &name).is_none().then_some(Change::Stop { name })
+}
+
+fn step(pool: &Arc<Pool>, old: &Config, new: &Config) -> Option<Change> {
+    let Some(before) = find(old, &pool.name) else {
+        return Some(Change::Start(Arc::clone(pool)));
+    };
+    let source = |config: &Config, pool: &Pool| config.sources.get(&pool.source).cloned();
+    let moved = before.source != pool.source
+        || before.queue != pool.queue
+        || source(old, before) != source(new, pool);
+    if moved {
+        return Some(Change::Replace(Arc::clone(pool)));
+    }
+    (before != &**pool).then(|| Change::Update {
+        pool: Arc::clone(pool),
+        roll: before.command != pool.command,
+    })
+}
+
+fn find<'a>(config: &'a Config, name: &str) -> Option<&'a Pool> {
+    config.pools.iter().find(|p| p.name == name).map(|p| &**p)
+}
+
+/// The order of the steps. Those of one rank keep the order of the files.
+fn rank(change: &Change) -> u8 {
+    match change {
+        Change::Daemon(_) => 0,
+        Change::RestartNeeded { .. } => 1,
+        Change::Stop { .. } => 2,
+        Change::Replace(_) => 3,
+        Change::Update { .. } => 4,
+        Change::Start(_) => 5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::{Environment, parse};
+
+    const DATABASE: &str = "kind = \"table\"\nurl = \"sqlite:a.db\"";
+
+    fn config(daemon: &str, source: &str, pools: &[(&str, &str)]) -> Config {
+        let other = format!("[sources.other]\n{DATABASE}\n");
+        let mut text = format!("[daemon]\n{daemon}\n[sources.main]\n{DATABASE}\n{source}\n{other}");
+        for (name, lines) in pools {
+            let default = |key: &str, value: &str| match lines.contains(key) {
+                true => String::new(),
+                false => format!("{key} = \"{value}\"\n"),
+            };
+            text += &format!("[[pools]]\nname = \"{name}\"\n{lines}\n");
+            text += &default("queue", name);
+            text += &default("command", "worker");
+            text += &default("source", "main");
+        }
+        parse(&text, "test.toml", &Environment::new()).unwrap()
+    }
+
+    /// The changes in a word each.
+    fn steps(old: &Config, new: &Config) -> Vec<String> {
+        let word = |change| match change {
+            Change::Daemon(daemon) => format!("daemon {:?}", daemon.drain_timeout),
+            Change::RestartNeeded { what } => format!("restart for {what}"),
+            Change::Stop { name } => format!("stop {name}"),
+            Change::Replace(pool) => format!("replace {}", pool.name),
+            Change::Update { pool, roll: true } => format!("roll {}", pool.name),
+            Change::Update { pool, roll: false } => format!("update {}", pool.name),
+            Change::Start(pool) => format!("start {}", pool.name),
+        };
+        difference(old, new).into_iter().map(word).collect()
+    }
+
+    #[test]
+    fn each_setting_is_changed_as_gently_as_can_be() {
+        for (before, after, expected) in [
+            ("", "", None),
+            ("", "workers = 1", None),
+            ("", "workers = 2", Some("update a")),
+            ("timeout = \"1s\"", "", Some("update a")),
+            ("", "retry.attempts = 9", Some("update a")),
+            ("", "frame_bytes_max = \"1MiB\"", Some("update a")),
+            ("", "statuses = { 404 = \"reject\" }", Some("update a")),
+            ("", "command = \"other\"", Some("roll a")),
+            ("", "args = [\"x\"]", Some("roll a")),
+            ("", "env = { X = \"1\" }", Some("roll a")),
+            ("", "cwd = \"/\"", Some("roll a")),
+            ("", "user = \"worker\"", Some("roll a")),
+            ("", "limits.open_files = 99", Some("roll a")),
+            ("", "workers = 2\nargs = [\"x\"]", Some("roll a")),
+            ("", "queue = \"other\"", Some("replace a")),
+            ("", "source = \"other\"", Some("replace a")),
+            ("", "queue = \"other\"\nargs = [\"x\"]", Some("replace a")),
+        ] {
+            let (old, new) = (
+                config("", "", &[("a", before)]),
+                config("", "", &[("a", after)]),
+            );
+            let expected: Vec<String> = expected.map(String::from).into_iter().collect();
+            assert_eq!(steps(&old, &new), expected, "from `{before}` to `{after}`");
+        }
+    }
+
+    #[test]
+    fn steps_come_in_an_order_that_works() {
+        let old = config(
+            "",
+            "",
+            &[
+                ("a", ""),
+                ("gone", "queue = \"q\""),
+                ("moved", ""),
+                ("same", ""),
+            ],
+        );
+        let new = config(
+            "drain_timeout = \"9s\"\nlog_level = \"debug\"\nlog_format = \"json\"",
+            "",
+            &[
+                ("new", "queue = \"q\""),
+                ("a", "workers = 2"),
+                ("moved", "queue = \"r\""),
+                ("same", ""),
+            ],
+        );
+        let expected = [
+            "daemon 9s",
+            "restart for daemon.log_level",
+            "restart for daemon.log_format",
+            "stop gone",
+            "replace moved",
+            "update a",
+            "start new",
+        ];
+        assert_eq!(steps(&old, &new), expected);
+    }
+
+    #[test]
+    fn a_source_that_changes_replaces_the_pools_that_read_it() {
+        let pools = [("a", ""), ("b", "source = \"other\"")];
+        let (old, new) = (config("", "", &pools), config("", "lease = \"9s\"", &pools));
+        assert_eq!(steps(&old, &new), ["replace a"]);
+    }
+
+    type Pools = Vec<(&'static str, &'static str)>;
+
+    fn pools() -> impl Strategy<Value = Pools> {
+        let lines = ["", "workers = 2", "args = [\"x\"]", "source = \"other\""];
+        let names = proptest::sample::subsequence(vec!["a", "b", "c", "d"], 1..=4);
+        let lines = proptest::collection::vec(proptest::sample::select(lines.to_vec()), 4);
+        (names.prop_shuffle(), lines)
+            .prop_map(|(names, lines)| names.into_iter().zip(lines).collect())
+    }
+
+    fn name(change: &Change) -> Option<String> {
+        match change {
+            Change::Daemon(_) | Change::RestartNeeded { .. } => None,
+            Change::Stop { name } => Some(name.clone()),
+            Change::Replace(pool) | Change::Update { pool, .. } | Change::Start(pool) => {
+                Some(pool.name.clone())
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn nothing_differs_from_itself(pools in pools()) {
+            let config = config("", "", &pools);
+            prop_assert_eq!(difference(&config, &config), []);
+        }
+
+        #[test]
+        fn exactly_the_pools_that_differ_are_named(before in pools(), after in pools()) {
+            let changes = difference(&config("", "", &before), &config("", "", &after));
+            let named: Vec<String> = changes.iter().filter_map(name).collect();
+            let (before, after): (BTreeSet<_>, BTreeSet<_>) =
+                (before.into_iter().collect(), after.into_iter().collect());
+            let differing: BTreeSet<String> = before
+                .symmetric_difference(&after)
+                .map(|(name, _)| (*name).to_owned())
+                .collect();
+            prop_assert_eq!(named.len(), differing.len());
+            prop_assert_eq!(named.into_iter().collect::<BTreeSet<_>>(), differing);
+        }
+    }
+}

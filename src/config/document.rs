@@ -1,0 +1,116 @@
+//! The configuration's keys as people and editors read about them: the reference in Markdown and
+//! the JSON Schema. Both are made from the description that the reader goes by.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::description::{Key, Shape};
+use super::keys;
+
+/// What the reference says before its keys.
+const INTRODUCTION: &str = include_str!("introduction.md");
+
+/// Every key with its kind, default and meaning, in Markdown.
+pub fn reference() -> String {
+    let mut text = String::from(INTRODUCTION);
+    for key in &keys::describe() {
+        let (heading, keys) = match &key.shape {
+            Shape::Table(keys) => (format!("[{}]", key.name), keys),
+            Shape::Tables(keys) => (format!("[{}.NAME]", key.name), keys),
+            Shape::List(keys) => (format!("[[{}]]", key.name), keys),
+            Shape::Value { .. } | Shape::Map { .. } => continue,
+        };
+        section(&mut text, "##", &heading, key.meaning, keys);
+        for inner in keys {
+            if let Shape::Table(keys) = &inner.shape {
+                let heading = format!("{heading} {}", inner.name);
+                section(&mut text, "###", &heading, inner.meaning, keys);
+            }
+        }
+    }
+    text
+}
+
+fn section(text: &mut String, level: &str, heading: &str, meaning: &str, keys: &[Key]) {
+    text.push_str(&format!("\n{level} `{heading}`\n\n{meaning}\n\n"));
+    text.push_str("| key | value | default | meaning |\n|---|---|---|---|\n");
+    for key in keys {
+        let (value, default) = value_and_default(key);
+        let alias = key.alias.map_or(String::new(), |a| format!(" Also `{a}`."));
+        let row = format!(
+            "| `{}` | {value} | {default} | {}{alias} |\n",
+            key.name, key.meaning
+        );
+        text.push_str(&row);
+    }
+}
+
+fn value_and_default(key: &Key) -> (String, String) {
+    match &key.shape {
+        Shape::Value { kind, default, .. } => {
+            let default = match default {
+                Some(default) => format!("`{default}`"),
+                None if key.required => "required".into(),
+                None => String::new(),
+            };
+            (kind.clone(), default)
+        }
+        Shape::Map { keys, kind, .. } => (format!("table: {keys} = {kind}"), "`{}`".into()),
+        Shape::Table(_) => ("table, see below".into(), String::new()),
+        Shape::Tables(_) | Shape::List(_) => ("tables".into(), String::new()),
+    }
+}
+
+/// The JSON Schema of a configuration file, for editors.
+pub fn schema() -> Json {
+    let mut schema = object(&keys::describe());
+    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    schema["title"] = json!("ganger configuration");
+    schema
+}
+
+fn object(keys: &[Key]) -> Json {
+    let mut properties = Map::new();
+    for key in keys {
+        let schema = property(key);
+        if let Some(alias) = key.alias {
+            let mut schema = schema.clone();
+            schema["description"] = json!(format!("Another name of `{}`.", key.name));
+            properties.insert(alias.into(), schema);
+        }
+        properties.insert(key.name.into(), schema);
+    }
+    // One file of a directory may hold the pools and another the sources, and a key may be given
+    // under its other name: an editor can't tell that those are missing.
+    let required: Vec<&str> = keys
+        .iter()
+        .filter(|key| key.required && key.alias.is_none())
+        .filter(|key| matches!(key.shape, Shape::Value { .. }))
+        .map(|key| key.name)
+        .collect();
+    json!({
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    })
+}
+
+fn property(key: &Key) -> Json {
+    let mut schema = match &key.shape {
+        Shape::Value { schema, .. } => schema.clone(),
+        Shape::Map { schema, .. } => json!({ "type": "object", "additionalProperties": schema }),
+        Shape::Table(keys) => object(keys),
+        Shape::Tables(keys) => json!({ "type": "object", "additionalProperties": object(keys) }),
+        Shape::List(keys) => json!({ "type": "array", "items": object(keys) }),
+    };
+    schema["description"] = json!(key.meaning);
+    if let Shape::Value {
+        default: Some(default),
+        ..
+    } = &key.shape
+    {
+        // Defaults are numbers, texts and empty lists, which JSON writes as TOML does.
+        schema["default"] = serde_json::from_str(default).unwrap_or(json!(default));
+    }
+    schema
+}

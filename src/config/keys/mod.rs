@@ -1,0 +1,92 @@
+//! Every key of the configuration: its name, kind, bounds, default and meaning, and what it
+//! becomes in the model. Reading, reference and schema all come from here.
+
+mod command;
+mod pool;
+mod source;
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::Environment;
+use super::description::Key;
+use super::kinds::{choice, duration, log_filter};
+use super::model::{Config, Daemon, LogFormat};
+use super::reader::Reader;
+
+/// Bounds that several keys share.
+const MILLISECOND: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+const MONTH: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// What the meaning of some keys depends on beside the file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Surroundings<'a> {
+    /// The directory of the configuration, which relative paths start from.
+    pub(super) directory: &'a Path,
+    /// The daemon's own environment.
+    pub(super) environment: &'a Environment,
+}
+
+/// Reads the whole configuration. Where a problem is recorded the result is not to be used.
+pub(super) fn config(t: &mut Reader<'_>, around: Surroundings<'_>) -> Config {
+    let daemon = t.table("daemon", "What concerns the daemon itself.", daemon);
+    let sources = t.tables(
+        "sources",
+        "The connections that pools read from, each under a name of your choice.",
+        source::check_name,
+        |t| source::read(t, around),
+    );
+    if sources.is_empty() && !t.has("sources") {
+        t.missing(
+            "sources",
+            "write [sources.main] with kind = \"table\" and a url",
+        );
+    }
+    let pools = pool::read_all(t, &sources, around);
+    Config {
+        daemon,
+        sources,
+        pools,
+    }
+}
+
+/// The description of every key.
+pub(super) fn describe() -> Vec<Key> {
+    Reader::describe(|t| {
+        let environment = Environment::new();
+        let around = Surroundings {
+            directory: Path::new(""),
+            environment: &environment,
+        };
+        config(t, around)
+    })
+}
+
+fn daemon(t: &mut Reader<'_>) -> Daemon {
+    Daemon {
+        drain_timeout: t.or(
+            "drain_timeout",
+            duration(Duration::ZERO..=DAY),
+            "30s",
+            "How long work in flight may take to finish when the daemon is asked to stop.",
+        ),
+        log_level: t.or(
+            "log_level",
+            log_filter(),
+            "info",
+            "Which log records are kept: a level, or a filter such as `info,ganger::pool=debug`.",
+        ),
+        log_format: t.or(
+            "log_format",
+            choice(&[
+                ("auto", LogFormat::Auto),
+                ("text", LogFormat::Text),
+                ("json", LogFormat::Json),
+            ]),
+            "auto",
+            "How log records look: text, JSON, or `auto` for text on a terminal and JSON else.",
+        ),
+    }
+}

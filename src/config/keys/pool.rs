@@ -1,0 +1,367 @@
+//! The keys of `[[pools]]`, but for those on how a worker is started.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::kinds::{
+    Wrong, auto_or, choice, duration, float, hinted, integer, name, size, word,
+};
+use super::super::model::{
+    Database, Pipeline, Pool, Prefetch, Recycle, Retry, Source, StatusMeaning,
+};
+use super::super::reader::Reader;
+use super::super::suggest::nearest;
+use super::{DAY, HOUR, MILLISECOND, MONTH, Surroundings, command};
+use crate::backoff::Backoff;
+
+/// The statuses that end a task; those below only tell about it.
+const ANSWERS: std::ops::RangeInclusive<i64> = 200..=599;
+/// What a restart's wait grows by, and how far chance may move it.
+const RESTART_FACTOR: f64 = 2.0;
+const RESTART_JITTER: f64 = 0.2;
+
+/// Reads every pool.
+pub(super) fn read_all(
+    t: &mut Reader<'_>,
+    sources: &BTreeMap<String, Source>,
+    around: Surroundings<'_>,
+) -> Vec<Arc<Pool>> {
+    let mut taken = Taken::default();
+    let meaning = "The worker pools, each under a `[[pools]]` of its own.";
+    let pools = t.list("pools", meaning, |t| {
+        let pool = read(t, sources, around);
+        taken.check(t, &pool, sources);
+        Arc::new(pool)
+    });
+    if pools.is_empty() && !t.has("pools") {
+        t.missing(
+            "pools",
+            "write [[pools]] with a name, a queue and a command",
+        );
+    }
+    pools
+}
+
+fn read(t: &mut Reader<'_>, sources: &BTreeMap<String, Source>, around: Surroundings<'_>) -> Pool {
+    aliases(t);
+    refuse_later(t);
+    Pool {
+        name: t.must(
+            "name",
+            name(),
+            "Its name, which logs, metrics and commands use; unique.",
+        ),
+        source: source(t, sources),
+        queue: t.must("queue", word(), "The queue that it reads.").into(),
+        workers: workers(t),
+        command: command::read(t, around),
+        prefetch: prefetch(t),
+        pipeline: pipeline(t),
+        frame_bytes_max: frame_bytes_max(t),
+        timeout: t.maybe(
+            "timeout",
+            duration(MILLISECOND..=MONTH),
+            "When a worker is asked to stop working on a message; never if left out.",
+        ),
+        timeout_grace: t.or(
+            "timeout_grace",
+            duration(Duration::ZERO..=HOUR),
+            "5s",
+            "How much later than `timeout` the worker is killed.",
+        ),
+        stall_timeout: t.maybe(
+            "stall_timeout",
+            duration(MILLISECOND..=MONTH),
+            "A busy worker that sends nothing for so long is killed; never if left out.",
+        ),
+        start_timeout: t.or(
+            "start_timeout",
+            duration(MILLISECOND..=HOUR),
+            "30s",
+            "How long a worker may take from its start until it has connected.",
+        ),
+        stop_timeout: t.or(
+            "stop_timeout",
+            duration(MILLISECOND..=HOUR),
+            "5s",
+            "The wait from `__quit__` to SIGTERM, and again from SIGTERM to SIGKILL.",
+        ),
+        crashes_max: t.or(
+            "crashes_max",
+            integer(1..=1_000_000),
+            "3",
+            "A message that killed so many workers is dead, attempts left or not.",
+        ),
+        retry: t.table(
+            "retry",
+            "What becomes of a message whose attempt failed.",
+            retry,
+        ),
+        recycle: t.table(
+            "recycle",
+            "When a healthy worker is replaced by a fresh one.",
+            recycle,
+        ),
+        restart: t.table(
+            "restart",
+            "How long a crashed worker's place stays empty.",
+            restart,
+        ),
+        statuses: statuses(t),
+    }
+}
+
+/// The names that the seed system has for these keys.
+fn aliases(t: &mut Reader<'_>) {
+    t.alias("workers", "worker_unit_count");
+    t.alias("command", "command_line");
+    t.alias("args", "arguments");
+    t.alias("queue", "queue_name");
+    t.alias("prefetch", "prefetch_task_count");
+}
+
+/// Keys that belong to sources which this version does not have: nothing would read them.
+fn refuse_later(t: &mut Reader<'_>) {
+    t.later(
+        "order",
+        "a table queue keeps no order among its messages: leave it out",
+    );
+    t.later(
+        "dead_letter",
+        "a table queue's dead letters are in poisoned_messages: leave it out",
+    );
+    t.later(
+        "unroutable_reply",
+        "a table queue takes a reply to any queue: leave it out",
+    );
+}
+
+fn source(t: &mut Reader<'_>, sources: &BTreeMap<String, Source>) -> String {
+    let meaning = "The source that it reads from; may be left out where there is only one.";
+    let given = t.maybe("source", word(), meaning);
+    let names: Vec<&str> = sources.keys().map(String::as_str).collect();
+    match (given, names.as_slice()) {
+        (Some(given), _) if !names.contains(&given.as_str()) => {
+            let near = nearest(&given, names.iter().copied());
+            let help = match near {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("there are: {}", names.join(", ")),
+            };
+            t.wrong("source", &Wrong::new("must be one of the sources", help));
+            given
+        }
+        (Some(given), _) => given,
+        (None, [only]) => (*only).into(),
+        (None, several) => {
+            if !several.is_empty() && !t.has("source") {
+                t.missing("source", &format!("there are: {}", names.join(", ")));
+            }
+            String::new()
+        }
+    }
+}
+
+fn workers(t: &mut Reader<'_>) -> usize {
+    let hint = "write one number, such as workers = 4: in this version a pool's size is fixed";
+    let number = hinted(integer(1..=1024), hint);
+    t.or(
+        "workers",
+        number,
+        "1",
+        "How many worker processes it keeps.",
+    )
+}
+
+fn prefetch(t: &mut Reader<'_>) -> Prefetch {
+    t.or(
+        "prefetch",
+        auto_or(Prefetch::Auto, 1..=10_000, Prefetch::PerWorker),
+        "auto",
+        "How many messages are fetched per worker, those it works on included; never fewer than \
+         it may have in its pipe.",
+    )
+}
+
+fn pipeline(t: &mut Reader<'_>) -> Pipeline {
+    t.or(
+        "pipeline",
+        auto_or(Pipeline::Auto, 1..=1024, Pipeline::Fixed),
+        "auto",
+        "How many messages may be in a version 1 worker's pipe at once: `auto` is deep for fast \
+         tasks and 1 for slow ones.",
+    )
+}
+
+fn frame_bytes_max(t: &mut Reader<'_>) -> usize {
+    let bytes = t.or(
+        "frame_bytes_max",
+        size(1 << 10..=1 << 30),
+        "64MiB",
+        "The longest message that goes to a worker or comes from it.",
+    );
+    // At most 1 GiB, which any machine's usize holds.
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+fn retry(t: &mut Reader<'_>) -> Retry {
+    let retry = Retry {
+        attempts: t.or(
+            "attempts",
+            integer(1..=1_000_000),
+            "5",
+            "How many attempts a message has, the first included.",
+        ),
+        backoff: Backoff {
+            initial: t.or(
+                "initial",
+                duration(MILLISECOND..=DAY),
+                "1s",
+                "The wait after the first failure.",
+            ),
+            factor: t.or(
+                "factor",
+                float(1.0..=100.0),
+                "2.0",
+                "How much longer each further wait is.",
+            ),
+            max: t.or(
+                "max",
+                duration(MILLISECOND..=MONTH),
+                "10m",
+                "The longest wait, also of those that a worker asks for.",
+            ),
+            jitter: t.or(
+                "jitter",
+                float(0.0..=1.0),
+                "0.2",
+                "The share of a wait that chance may take off or add.",
+            ),
+        },
+    };
+    t.later(
+        "in_place_max",
+        "a table queue keeps no order, so nothing is held: leave it out",
+    );
+    check_backoff(t, &retry.backoff);
+    retry
+}
+
+fn restart(t: &mut Reader<'_>) -> Backoff {
+    let backoff = Backoff {
+        initial: t.or(
+            "initial",
+            duration(MILLISECOND..=HOUR),
+            "100ms",
+            "The wait after the first crash; it doubles with each that follows.",
+        ),
+        factor: RESTART_FACTOR,
+        max: t.or(
+            "max",
+            duration(MILLISECOND..=DAY),
+            "30s",
+            "The longest wait.",
+        ),
+        jitter: RESTART_JITTER,
+    };
+    check_backoff(t, &backoff);
+    backoff
+}
+
+fn check_backoff(t: &Reader<'_>, backoff: &Backoff) {
+    if backoff.initial > backoff.max {
+        let key = if t.has("max") { "max" } else { "initial" };
+        let rule = "must leave `initial` no longer than `max`";
+        t.wrong(key, &Wrong::new(rule, "raise `max` or lower `initial`"));
+    }
+}
+
+fn recycle(t: &mut Reader<'_>) -> Recycle {
+    Recycle {
+        tasks: t.maybe(
+            "tasks",
+            integer(1..=1_000_000_000_000),
+            "After so many messages; never if left out.",
+        ),
+        age: t.maybe(
+            "age",
+            duration(Duration::from_secs(1)..=MONTH),
+            "At such an age; never if left out.",
+        ),
+        memory_bytes: t.maybe(
+            "memory",
+            size(1 << 20..=1 << 44),
+            "At such a resident size, looked at between messages; never if left out.",
+        ),
+        jitter: t.or(
+            "jitter",
+            float(0.0..=1.0),
+            "0.1",
+            "The share of `tasks` and `age` that chance takes off, so that workers which were \
+             started together do not leave together.",
+        ),
+    }
+}
+
+fn statuses(t: &mut Reader<'_>) -> BTreeMap<i64, StatusMeaning> {
+    let meanings = choice(&[
+        ("done", StatusMeaning::Done),
+        ("reply", StatusMeaning::Reply),
+        ("requeue", StatusMeaning::Requeue),
+        ("retry", StatusMeaning::Retry),
+        ("reject", StatusMeaning::Reject),
+    ]);
+    t.map(
+        "statuses",
+        "a status, 200..=599",
+        status,
+        meanings,
+        "Statuses of an answer that mean something else in this pool, as in `404 = \"reject\"`.",
+    )
+}
+
+fn status(key: &str) -> Result<i64, Wrong> {
+    let code = key.parse().ok().filter(|code| ANSWERS.contains(code));
+    let help = "only answers can be given another meaning: those below 200 end no task";
+    code.ok_or(Wrong::new("must be a status within 200..=599", help))
+}
+
+/// What the pools read so far have taken: names, and queues with the pool that reads each.
+#[derive(Default)]
+struct Taken {
+    names: BTreeMap<String, String>,
+    queues: BTreeMap<(PathBuf, Arc<str>), String>,
+}
+
+impl Taken {
+    fn check(&mut self, t: &Reader<'_>, pool: &Pool, sources: &BTreeMap<String, Source>) {
+        if !pool.name.is_empty() {
+            if let Some(place) = self.names.get(&pool.name) {
+                let rule = format!("is taken by the pool {place}");
+                t.wrong(
+                    "name",
+                    &Wrong::new(rule, "give each pool a name of its own"),
+                );
+            }
+            self.names.insert(pool.name.clone(), t.place("name"));
+        }
+        let Some(key) = queue_key(pool, sources) else {
+            return;
+        };
+        if let Some(other) = self.queues.get(&key) {
+            let rule = format!("is read by the pool `{other}` already");
+            let help = "two programs would share its messages at random: give each pool a queue \
+                        of its own, or raise `workers` of the one";
+            t.wrong("queue", &Wrong::new(rule, help));
+        }
+        self.queues.insert(key, pool.name.clone());
+    }
+}
+
+/// What a pool reads, however its source is called.
+fn queue_key(pool: &Pool, sources: &BTreeMap<String, Source>) -> Option<(PathBuf, Arc<str>)> {
+    let Source::Table(table) = sources.get(&pool.source)?;
+    let Database::Sqlite(path) = &table.database;
+    (!pool.queue.is_empty()).then(|| (path.clone(), Arc::clone(&pool.queue)))
+}

@@ -1,0 +1,449 @@
+//! The kinds of value that a key may take: how each is read, what is said when it is wrong, and
+//! how the reference and the schema describe it. Nothing here knows a key.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde_json::{Value as Json, json};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+
+use super::problem::Origin;
+use super::tree::{Node, Value};
+use super::units;
+
+/// A kind of value.
+pub(super) trait Kind {
+    /// What it is read into.
+    type Value;
+    /// Reads a value, or says which rule it breaks.
+    fn read(&self, node: &Node) -> Result<Self::Value, Wrong>;
+    /// Its name and bounds, for the reference.
+    fn describe(&self) -> String;
+    /// Its JSON Schema.
+    fn schema(&self) -> Json;
+}
+
+/// What is wrong with a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wrong {
+    /// The rule that it breaks, as in "must be within 1..=1024".
+    pub(super) rule: String,
+    /// What would be right; may be empty.
+    pub(super) help: String,
+    /// Which of a list's values breaks it, if it is one of them: its index and where it stands.
+    pub(super) element: Option<(usize, Origin)>,
+}
+
+impl Wrong {
+    pub(super) fn new(rule: impl Into<String>, help: impl Into<String>) -> Self {
+        Self {
+            rule: rule.into(),
+            help: help.into(),
+            element: None,
+        }
+    }
+}
+
+/// Matches what is written as a variable, for the schemas of values that are not plain text.
+const VARIABLE: &str = r"\$\{";
+
+fn show_range<T>(range: &RangeInclusive<T>, show: impl Fn(&T) -> String) -> String {
+    format!("{}..={}", show(range.start()), show(range.end()))
+}
+
+fn within<T: PartialOrd>(
+    range: &RangeInclusive<T>,
+    value: T,
+    show: impl Fn(&T) -> String,
+) -> Result<T, Wrong> {
+    if range.contains(&value) {
+        Ok(value)
+    } else {
+        let rule = format!("must be within {}", show_range(range, show));
+        Err(Wrong::new(rule, ""))
+    }
+}
+
+/// Text that keeps a rule.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Text {
+    description: &'static str,
+    pattern: Option<&'static str>,
+    rule: &'static str,
+    holds: fn(&str) -> bool,
+}
+
+/// Any text, the empty one included.
+pub(super) fn text() -> Text {
+    Text {
+        description: "text",
+        pattern: None,
+        rule: "must be text",
+        holds: |_| true,
+    }
+}
+
+/// Text that is not empty.
+pub(super) fn word() -> Text {
+    Text {
+        description: "text",
+        pattern: Some("."),
+        rule: "must not be empty",
+        holds: |text| !text.is_empty(),
+    }
+}
+
+/// Which log records are kept, in the syntax of [`EnvFilter`].
+pub(super) fn log_filter() -> Text {
+    Text {
+        description: "text",
+        pattern: Some("."),
+        rule: "must be a level, such as `info`, or a filter, such as `info,ganger::pool=debug`",
+        holds: is_log_filter,
+    }
+}
+
+/// A bare word that is no level would be taken for the only module to log: it is a mistake.
+fn is_log_filter(text: &str) -> bool {
+    let clear =
+        |part: &str| part.contains(['=', ':', '[']) || LevelFilter::from_str(part.trim()).is_ok();
+    !text.is_empty() && text.split(',').all(clear) && EnvFilter::try_new(text).is_ok()
+}
+
+/// What the name of a pool or a source must keep to.
+pub(super) const NAME_RULE: &str =
+    "must be 1 to 64 of the characters A-Z, a-z, 0-9, `_`, `.` and `-`";
+
+/// The name of a pool or a source.
+pub(super) fn name() -> Text {
+    Text {
+        description: "name",
+        pattern: Some(r"^[A-Za-z0-9_.-]{1,64}$|\$\{"),
+        rule: NAME_RULE,
+        holds: is_name,
+    }
+}
+
+/// Whether a text may name a pool or a source.
+pub(super) fn is_name(text: &str) -> bool {
+    (1..=64).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
+}
+
+impl Kind for Text {
+    type Value = String;
+
+    fn read(&self, node: &Node) -> Result<String, Wrong> {
+        let help = "write it between quotes";
+        let text = node.as_text().ok_or(Wrong::new("must be text", help))?;
+        if text.contains('\0') {
+            return Err(Wrong::new("must not hold a NUL character", ""));
+        }
+        if !(self.holds)(text) {
+            return Err(Wrong::new(self.rule, ""));
+        }
+        Ok(text.into())
+    }
+
+    fn describe(&self) -> String {
+        self.description.into()
+    }
+
+    fn schema(&self) -> Json {
+        match self.pattern {
+            Some(pattern) => json!({ "type": "string", "pattern": pattern }),
+            None => json!({ "type": "string" }),
+        }
+    }
+}
+
+/// A whole number within bounds.
+#[derive(Debug, Clone)]
+pub(super) struct Integer<T>(RangeInclusive<T>);
+
+pub(super) fn integer<T>(range: RangeInclusive<T>) -> Integer<T> {
+    Integer(range)
+}
+
+impl<T> Kind for Integer<T>
+where
+    T: Copy + PartialOrd + Display + TryFrom<i64>,
+    Json: From<T>,
+{
+    type Value = T;
+
+    fn read(&self, node: &Node) -> Result<T, Wrong> {
+        let Value::Integer(integer) = node.value else {
+            return Err(Wrong::new(
+                "must be a whole number",
+                "write it without quotes",
+            ));
+        };
+        // What does not fit the type is beyond the bounds of the type's own making.
+        let rule = || format!("must be within {}", show_range(&self.0, T::to_string));
+        let value = T::try_from(integer).map_err(|_| Wrong::new(rule(), ""))?;
+        within(&self.0, value, T::to_string)
+    }
+
+    fn describe(&self) -> String {
+        format!("whole number, {}", show_range(&self.0, T::to_string))
+    }
+
+    fn schema(&self) -> Json {
+        let (least, most) = (Json::from(*self.0.start()), Json::from(*self.0.end()));
+        json!({ "anyOf": [
+            { "type": "integer", "minimum": least, "maximum": most },
+            { "type": "string", "pattern": VARIABLE },
+        ] })
+    }
+}
+
+/// A number within bounds.
+#[derive(Debug, Clone)]
+pub(super) struct Float(RangeInclusive<f64>);
+
+pub(super) fn float(range: RangeInclusive<f64>) -> Float {
+    Float(range)
+}
+
+impl Kind for Float {
+    type Value = f64;
+
+    fn read(&self, node: &Node) -> Result<f64, Wrong> {
+        let value = match node.value {
+            Value::Float(float) => float,
+            // No bound is beyond an i32, so that a number which is breaks it in any case.
+            Value::Integer(integer) => i32::try_from(integer).map_or(f64::INFINITY, f64::from),
+            _ => return Err(Wrong::new("must be a number", "write it without quotes")),
+        };
+        within(&self.0, value, |bound| format!("{bound:?}"))
+    }
+
+    fn describe(&self) -> String {
+        let range = show_range(&self.0, |bound| format!("{bound:?}"));
+        format!("number, {range}")
+    }
+
+    fn schema(&self) -> Json {
+        json!({ "anyOf": [
+            { "type": "number", "minimum": self.0.start(), "maximum": self.0.end() },
+            { "type": "string", "pattern": VARIABLE },
+        ] })
+    }
+}
+
+/// A duration within bounds.
+#[derive(Debug, Clone)]
+pub(super) struct Span(RangeInclusive<Duration>);
+
+pub(super) fn duration(range: RangeInclusive<Duration>) -> Span {
+    Span(range)
+}
+
+impl Kind for Span {
+    type Value = Duration;
+
+    fn read(&self, node: &Node) -> Result<Duration, Wrong> {
+        let help = match node.value {
+            Value::Integer(number) if number >= 0 => {
+                format!("give it a unit: write \"{number}s\" for seconds")
+            }
+            _ => r#"write a number and its unit, such as "250ms", "30s", "5m" or "1h 30m""#.into(),
+        };
+        let value = node.as_text().and_then(units::duration);
+        let value = value.ok_or(Wrong::new("must be a duration", help))?;
+        within(&self.0, value, |bound| units::show_duration(*bound))
+    }
+
+    fn describe(&self) -> String {
+        let range = show_range(&self.0, |bound| units::show_duration(*bound));
+        format!("duration, {range}")
+    }
+
+    fn schema(&self) -> Json {
+        let pattern = format!(r"^\s*[0-9][0-9. ]*[a-zµ][0-9a-zµ., ]*$|{VARIABLE}");
+        json!({ "type": "string", "pattern": pattern })
+    }
+}
+
+/// A size in bytes within bounds.
+#[derive(Debug, Clone)]
+pub(super) struct Size(RangeInclusive<u64>);
+
+pub(super) fn size(range: RangeInclusive<u64>) -> Size {
+    Size(range)
+}
+
+impl Kind for Size {
+    type Value = u64;
+
+    fn read(&self, node: &Node) -> Result<u64, Wrong> {
+        let help = match node.value {
+            Value::Integer(number) if number >= 0 => {
+                format!("give it a unit: write \"{number}B\" for bytes, or KiB, MiB, GiB")
+            }
+            _ => r#"write a whole number and its unit, such as "64KiB" or "512MiB""#.into(),
+        };
+        let value = node.as_text().and_then(units::size);
+        let value = value.ok_or(Wrong::new("must be a size", help))?;
+        within(&self.0, value, |bound| units::show_size(*bound))
+    }
+
+    fn describe(&self) -> String {
+        let range = show_range(&self.0, |bound| units::show_size(*bound));
+        format!("size, {range}")
+    }
+
+    fn schema(&self) -> Json {
+        let pattern = format!(r"^\s*[0-9]+ *([KkMmGgTt][Ii]?)?[Bb]\s*$|{VARIABLE}");
+        json!({ "type": "string", "pattern": pattern })
+    }
+}
+
+/// One of a few words.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Choice<T: 'static>(&'static [(&'static str, T)]);
+
+pub(super) fn choice<T>(words: &'static [(&'static str, T)]) -> Choice<T> {
+    Choice(words)
+}
+
+impl<T> Choice<T> {
+    fn words(&self) -> impl Iterator<Item = &'static str> {
+        self.0.iter().map(|(word, _)| *word)
+    }
+
+    fn list(&self) -> String {
+        let quoted: Vec<String> = self.words().map(|word| format!("`\"{word}\"`")).collect();
+        match quoted.split_last() {
+            Some((last, [])) => last.clone(),
+            Some((last, others)) => format!("{} or {last}", others.join(", ")),
+            None => String::new(),
+        }
+    }
+}
+
+impl<T: Copy> Kind for Choice<T> {
+    type Value = T;
+
+    fn read(&self, node: &Node) -> Result<T, Wrong> {
+        let text = node.as_text();
+        let found = self.0.iter().find(|(word, _)| Some(*word) == text);
+        let rule = || Wrong::new(format!("must be {}", self.list()), "");
+        found.map(|(_, value)| *value).ok_or_else(rule)
+    }
+
+    fn describe(&self) -> String {
+        self.list()
+    }
+
+    fn schema(&self) -> Json {
+        json!({ "anyOf": [
+            { "enum": self.words().collect::<Vec<_>>() },
+            { "type": "string", "pattern": VARIABLE },
+        ] })
+    }
+}
+
+/// `"auto"` or a whole number.
+#[derive(Debug, Clone)]
+pub(super) struct AutoOr<V> {
+    auto: V,
+    number: Integer<usize>,
+    make: fn(usize) -> V,
+}
+
+pub(super) fn auto_or<V>(auto: V, range: RangeInclusive<usize>, make: fn(usize) -> V) -> AutoOr<V> {
+    let number = integer(range);
+    AutoOr { auto, number, make }
+}
+
+impl<V: Copy> Kind for AutoOr<V> {
+    type Value = V;
+
+    fn read(&self, node: &Node) -> Result<V, Wrong> {
+        if node.as_text() == Some("auto") {
+            return Ok(self.auto);
+        }
+        let or_auto =
+            |wrong: Wrong| Wrong::new(format!("{} or `\"auto\"`", wrong.rule), wrong.help);
+        self.number.read(node).map(self.make).map_err(or_auto)
+    }
+
+    fn describe(&self) -> String {
+        format!("`\"auto\"` or {}", self.number.describe())
+    }
+
+    fn schema(&self) -> Json {
+        json!({ "anyOf": [{ "const": "auto" }, self.number.schema()] })
+    }
+}
+
+/// A list of values of one kind.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ListOf<K>(K);
+
+pub(super) fn list_of<K>(kind: K) -> ListOf<K> {
+    ListOf(kind)
+}
+
+impl<K: Kind> Kind for ListOf<K> {
+    type Value = Vec<K::Value>;
+
+    fn read(&self, node: &Node) -> Result<Self::Value, Wrong> {
+        let Value::List(list) = &node.value else {
+            let help = "write it between brackets, as in [\"one\", \"two\"]";
+            return Err(Wrong::new("must be a list", help));
+        };
+        let read = |(index, node): (usize, &Node)| {
+            let element = Some((index, node.origin.clone()));
+            let wrong = |wrong| Wrong { element, ..wrong };
+            self.0.read(node).map_err(wrong)
+        };
+        list.iter().enumerate().map(read).collect()
+    }
+
+    fn describe(&self) -> String {
+        format!("list of {}", self.0.describe())
+    }
+
+    fn schema(&self) -> Json {
+        json!({ "type": "array", "items": self.0.schema() })
+    }
+}
+
+/// A kind with a word of its own on what would be right.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hinted<K> {
+    kind: K,
+    hint: &'static str,
+}
+
+pub(super) fn hinted<K>(kind: K, hint: &'static str) -> Hinted<K> {
+    Hinted { kind, hint }
+}
+
+impl<K: Kind> Kind for Hinted<K> {
+    type Value = K::Value;
+
+    fn read(&self, node: &Node) -> Result<K::Value, Wrong> {
+        let hinted = |wrong| Wrong {
+            help: self.hint.into(),
+            ..wrong
+        };
+        self.kind.read(node).map_err(hinted)
+    }
+
+    fn describe(&self) -> String {
+        self.kind.describe()
+    }
+
+    fn schema(&self) -> Json {
+        self.kind.schema()
+    }
+}

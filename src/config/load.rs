@@ -1,0 +1,124 @@
+//! From a path to the model. The only place of this room, beside `url_file`, that reads files.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::keys::{self, Surroundings};
+use super::model::Config;
+use super::problem::{Origin, Problems, Report};
+use super::reader::Reader;
+use super::tree::{self, Table};
+use super::{Environment, overrides};
+
+/// The longest file that is read, in bytes.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// Reads the configuration from a file, or from all `*.toml` of a directory in the order of their
+/// names: tables merge, pools follow on, and no key may be set twice. `${VAR}` is expanded and
+/// `GANGER_*` overrides keys, both from `environment`.
+///
+/// Relative paths in it start from the file's directory, and come out absolute.
+///
+/// # Errors
+/// Everything that is wrong, at once.
+pub fn load(path: &Path, environment: &Environment) -> Result<Config, Problems> {
+    let problem = |error: io::Error| {
+        let message = format!(
+            "the configuration `{}` can't be read: {error}",
+            path.display()
+        );
+        let help = "give the path of a TOML file, or of a directory of them, with --config";
+        Problems::of_file(&path.to_string_lossy(), message, help)
+    };
+    let absolute = std::path::absolute(path).map_err(problem)?;
+    let (directory, files) = files_at(path, &absolute).map_err(problem)?;
+    let mut texts = Vec::new();
+    for file in files {
+        let name = file.to_string_lossy().into_owned();
+        let text = read(&file).map_err(|error| {
+            let message = format!("the configuration `{name}` can't be read: {error}");
+            let help = "give the path of a TOML file, or of a directory of them, with --config";
+            Problems::of_file(&name, message, help)
+        })?;
+        texts.push((name, text));
+    }
+    from_texts(&texts, &directory, environment)
+}
+
+/// Reads the configuration from a text. `name` is what problems call it; relative paths start
+/// from its directory.
+///
+/// # Errors
+/// Everything that is wrong, at once.
+pub fn parse(text: &str, name: &str, environment: &Environment) -> Result<Config, Problems> {
+    let directory = Path::new(name).parent().unwrap_or(Path::new(""));
+    from_texts(&[(name.into(), text.into())], directory, environment)
+}
+
+/// The directory that relative paths start from, and the files to read, named as the user named
+/// them.
+fn files_at(path: &Path, absolute: &Path) -> io::Result<(PathBuf, Vec<PathBuf>)> {
+    if !path.is_dir() {
+        let directory = absolute.parent().unwrap_or(absolute);
+        return Ok((directory.into(), vec![path.into()]));
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        if !hidden && entry.path().extension().is_some_and(|e| e == "toml") {
+            files.push(entry.path());
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        return Err(io::Error::other("the directory holds no *.toml"));
+    }
+    Ok((absolute.into(), files))
+}
+
+fn read(file: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let read = File::open(file)?
+        .take(FILE_BYTES_MAX + 1)
+        .read_to_string(&mut text)?;
+    if u64::try_from(read).is_ok_and(|read| read > FILE_BYTES_MAX) {
+        return Err(io::Error::other("it is longer than 4 MiB"));
+    }
+    Ok(text)
+}
+
+fn from_texts(
+    texts: &[(String, String)],
+    directory: &Path,
+    environment: &Environment,
+) -> Result<Config, Problems> {
+    let mut report = Report::default();
+    let mut root = Table::new();
+    let mut whole = true;
+    for (name, text) in texts {
+        let number = report.file(name, text);
+        match tree::parse(text, number, environment, &report) {
+            Some(table) => tree::merge(&mut root, table, "", &report),
+            None => whole = false,
+        }
+    }
+    if !whole {
+        // What is missing in the rest may be in the part that could not be read.
+        return Err(report.into_problems());
+    }
+    overrides::apply(&mut root, environment, &mut report);
+    let around = Surroundings {
+        directory,
+        environment,
+    };
+    let mut reader = Reader::new(&root, Origin::default(), &report);
+    let config = keys::config(&mut reader, around);
+    reader.finish();
+    if report.is_clean() {
+        Ok(config)
+    } else {
+        Err(report.into_problems())
+    }
+}

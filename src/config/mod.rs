@@ -1,0 +1,43 @@
+//! The configuration: from TOML and the environment to the validated [`model`], or to every
+//! problem at once.
+//!
+//! ```text
+//! files ─▶ tree (merged, expanded, overridden) ─▶ keys ─▶ model ─▶ diff · print
+//!                                                  └──▶ reference · schema
+//! ```
+//!
+//! `keys` holds the one description of each key. Nothing in this room starts a process or opens
+//! a connection; it reads the files of the configuration and nothing else.
+
+mod description;
+pub mod diff;
+mod document;
+mod expand;
+mod keys;
+mod kinds;
+mod load;
+pub mod model;
+mod overrides;
+mod print;
+mod problem;
+mod program;
+mod reader;
+mod redact;
+mod suggest;
+mod tree;
+mod units;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+pub use document::{reference, schema};
+pub use load::{load, parse};
+pub use print::print;
+pub use problem::{Problem, Problems};
+pub use program::find_program;
+
+/// An environment: variables and their values.
+pub type Environment = BTreeMap<String, String>;

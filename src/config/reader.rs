@@ -1,0 +1,432 @@
+//! Reads a table key by key. Every call that reads a key also describes it, so that the reader,
+//! the reference and the schema can't disagree: what is not asked for here is an unknown key, and
+//! what is asked for is documented. Nothing here knows what a key means.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::description::{Key, Shape};
+use super::kinds::{Kind, Wrong};
+use super::problem::{Origin, Report};
+use super::suggest::nearest;
+use super::tree::{Broken, Node, Table, Value, join};
+
+/// Reads one table.
+#[derive(Debug)]
+pub(super) struct Reader<'a> {
+    table: Option<&'a Table>,
+    path: String,
+    /// Where the table stands, for what is missing in it.
+    origin: Origin,
+    report: &'a Report,
+    /// Only the descriptions are wanted: maps and lists are entered once, problems are dropped.
+    describing: bool,
+    keys: Vec<Key>,
+    /// Keys of the table that need no further look.
+    known: BTreeSet<&'static str>,
+    aliases: BTreeMap<&'static str, &'static str>,
+    lenient: bool,
+}
+
+impl<'a> Reader<'a> {
+    /// A reader of the whole document.
+    pub(super) fn new(table: &'a Table, origin: Origin, report: &'a Report) -> Self {
+        Self {
+            table: Some(table),
+            path: String::new(),
+            origin,
+            report,
+            describing: false,
+            keys: Vec::new(),
+            known: BTreeSet::new(),
+            aliases: BTreeMap::new(),
+            lenient: false,
+        }
+    }
+
+    /// The descriptions of every key that `read` asks for.
+    pub(super) fn describe<T>(read: impl FnOnce(&mut Reader<'_>) -> T) -> Vec<Key> {
+        let (table, report) = (Table::new(), Report::default());
+        let mut reader = Reader {
+            describing: true,
+            ..Reader::new(&table, Origin::default(), &report)
+        };
+        read(&mut reader);
+        reader.keys
+    }
+
+    /// A key with a default, written as in a variable: text needs no quotes.
+    pub(super) fn or<K: Kind>(
+        &mut self,
+        name: &'static str,
+        kind: K,
+        default: &'static str,
+        meaning: &'static str,
+    ) -> K::Value {
+        let node = Node::from_environment(default.into(), Origin::default());
+        let shown = match node.value {
+            Value::Text(_) => format!("{default:?}"),
+            _ => default.into(),
+        };
+        self.add_value(name, &kind, Some(shown), false, meaning);
+        self.read(name, &kind).unwrap_or_else(|| {
+            let default = kind.read(&node);
+            default.unwrap_or_else(|wrong| panic!("the default of {name} {}", wrong.rule))
+        })
+    }
+
+    /// A key that may be left out.
+    pub(super) fn maybe<K: Kind>(
+        &mut self,
+        name: &'static str,
+        kind: K,
+        meaning: &'static str,
+    ) -> Option<K::Value> {
+        self.add_value(name, &kind, None, false, meaning);
+        self.read(name, &kind)
+    }
+
+    /// A key that must be given. What is returned where it is not, or is wrong, is never used:
+    /// the problem is recorded.
+    pub(super) fn must<K: Kind>(
+        &mut self,
+        name: &'static str,
+        kind: K,
+        meaning: &'static str,
+    ) -> K::Value
+    where
+        K::Value: Default,
+    {
+        self.add_value(name, &kind, None, true, meaning);
+        if !self.has(name) {
+            self.missing(name, meaning);
+        }
+        self.read(name, &kind).unwrap_or_default()
+    }
+
+    /// Keys that the user names. `check` says what a name must keep to.
+    pub(super) fn map<K: Kind, N: Ord>(
+        &mut self,
+        name: &'static str,
+        keys: &'static str,
+        check: impl Fn(&str) -> Result<N, Wrong>,
+        kind: K,
+        meaning: &'static str,
+    ) -> BTreeMap<N, K::Value> {
+        let shape = Shape::Map {
+            keys,
+            kind: kind.describe(),
+            schema: kind.schema(),
+        };
+        self.add(name, shape, false, meaning);
+        let Some((table, _)) = self.subtable(name) else {
+            return BTreeMap::new();
+        };
+        let path = join(&self.path, name);
+        let mut values = BTreeMap::new();
+        for (key, entry) in table {
+            let path = join(&path, key);
+            let checked = check(key).map_err(|wrong| self.wrong_at(&entry.key, &path, &wrong));
+            let value = self.read_node(&entry.node, &path, &kind);
+            if let (Ok(key), Some(value)) = (checked, value) {
+                values.insert(key, value);
+            }
+        }
+        values
+    }
+
+    /// A table; where it is left out, its keys have their defaults.
+    pub(super) fn table<T>(
+        &mut self,
+        name: &'static str,
+        meaning: &'static str,
+        read: impl FnOnce(&mut Reader<'a>) -> T,
+    ) -> T {
+        let (table, origin) = match self.subtable(name) {
+            Some((table, origin)) => (Some(table), origin),
+            None => (None, self.origin.clone()),
+        };
+        let mut reader = self.child(table, origin, join(&self.path, name));
+        let value = read(&mut reader);
+        let keys = reader.finish();
+        self.add(name, Shape::Table(keys), false, meaning);
+        value
+    }
+
+    /// Tables that the user names. `check` says what a name must keep to.
+    pub(super) fn tables<T>(
+        &mut self,
+        name: &'static str,
+        meaning: &'static str,
+        check: impl Fn(&str) -> Result<(), Wrong>,
+        mut read: impl FnMut(&mut Reader<'a>) -> T,
+    ) -> BTreeMap<String, T> {
+        let path = join(&self.path, name);
+        let keys = self.keys_of(&mut read);
+        let mut values = BTreeMap::new();
+        for (key, entry) in self.subtable(name).into_iter().flat_map(|(table, _)| table) {
+            let path = join(&path, key);
+            if let Err(wrong) = check(key) {
+                self.wrong_at(&entry.key, &path, &wrong);
+            }
+            if let Some(table) = self.as_table(&entry.node, &path) {
+                let mut reader = self.child(Some(table), entry.key.clone(), path);
+                values.insert(key.clone(), read(&mut reader));
+                reader.finish();
+            }
+        }
+        self.add(name, Shape::Tables(keys), true, meaning);
+        values
+    }
+
+    /// An array of tables, each shown under its name once it has one.
+    pub(super) fn list<T>(
+        &mut self,
+        name: &'static str,
+        meaning: &'static str,
+        mut read: impl FnMut(&mut Reader<'a>) -> T,
+    ) -> Vec<T> {
+        let path = join(&self.path, name);
+        let keys = self.keys_of(&mut read);
+        let mut values = Vec::new();
+        for (index, node) in self.nodes(name).iter().enumerate() {
+            let path = match name_of(node) {
+                Some(name) => join(&path, name),
+                None => format!("{path}[{index}]"),
+            };
+            if let Some(table) = self.as_table(node, &path) {
+                let mut reader = self.child(Some(table), node.origin.clone(), path);
+                values.push(read(&mut reader));
+                reader.finish();
+            }
+        }
+        self.add(name, Shape::List(keys), true, meaning);
+        values
+    }
+
+    /// Refuses a key that other versions have, saying what this one has instead.
+    pub(super) fn later(&mut self, name: &'static str, help: &'static str) {
+        self.known.insert(name);
+        if let Some(entry) = self.table.and_then(|table| table.get(name)) {
+            let path = join(&self.path, name);
+            let message = format!("{path} is not a setting of this version");
+            self.report.add(&entry.key, &path, message, help);
+        }
+    }
+
+    /// Lets the key `name`, which is read after this, be given as `alias` too.
+    pub(super) fn alias(&mut self, name: &'static str, alias: &'static str) {
+        self.known.insert(alias);
+        self.aliases.insert(name, alias);
+        let entry = |name: &str| self.table.and_then(|table| table.get(name));
+        if let (Some(one), Some(other)) = (entry(name), entry(alias))
+            && !self.is_variable(&one.node)
+            && !self.is_variable(&other.node)
+        {
+            let path = join(&self.path, alias);
+            let message = format!("{path} is another name of `{name}`, which is set too");
+            self.report
+                .add(&other.key, &path, message, "keep one of the two");
+        }
+    }
+
+    /// Reports nothing more of this table: what it is about is wrong.
+    pub(super) fn give_up(&mut self) {
+        self.lenient = true;
+    }
+
+    /// Whether a value is given, right or wrong.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.node(name).is_some()
+    }
+
+    /// Records that a key breaks a rule that concerns more than itself.
+    pub(super) fn wrong(&self, name: &str, wrong: &Wrong) {
+        let path = join(&self.path, name);
+        match self.node(name) {
+            Some(node) => self.wrong_at(&node.origin, &path, wrong),
+            None => self.add_problem(&self.origin, &path, format!("{path} {}", wrong.rule), wrong),
+        }
+    }
+
+    /// Records that a key is missing.
+    pub(super) fn missing(&self, name: &str, help: &str) {
+        self.wrong(name, &Wrong::new("is missing", help));
+    }
+
+    /// Where a key's value stands, or the table if it is not given.
+    pub(super) fn place(&self, name: &str) -> String {
+        let origin = self.node(name).map_or(&self.origin, |node| &node.origin);
+        self.report.place(origin)
+    }
+
+    /// The value of a key under either of its names; of two, the one that a variable sets.
+    fn node(&self, name: &str) -> Option<&'a Node> {
+        let table = self.table?;
+        let alias = self.aliases.get(name).and_then(|alias| table.get(*alias));
+        let entry = match (table.get(name), alias) {
+            (Some(_), Some(alias)) if self.is_variable(&alias.node) => Some(alias),
+            (own, alias) => own.or(alias),
+        };
+        entry.map(|entry| &entry.node)
+    }
+
+    fn is_variable(&self, node: &Node) -> bool {
+        self.report.is_variable(&node.origin)
+    }
+
+    fn nodes(&self, name: &str) -> &'a [Node] {
+        match self.node(name).map(|node| (&node.value, node)) {
+            None => &[],
+            Some((Value::List(list), _)) => list,
+            Some((_, node)) => {
+                let path = join(&self.path, name);
+                let help = format!("write [[{name}]] above each");
+                let wrong = Wrong::new("must be an array of tables", help);
+                self.wrong_at(&node.origin, &path, &wrong);
+                &[]
+            }
+        }
+    }
+
+    fn subtable(&self, name: &str) -> Option<(&'a Table, Origin)> {
+        let entry = self.table?.get(name)?;
+        let table = self.as_table(&entry.node, &join(&self.path, name))?;
+        Some((table, entry.key.clone()))
+    }
+
+    fn as_table(&self, node: &'a Node, path: &str) -> Option<&'a Table> {
+        if let Value::Table(table) = &node.value {
+            return Some(table);
+        }
+        let no_table = || Wrong::new("must be a table", "write it as { key = value }");
+        self.wrong_at(&node.origin, path, &broken(node).unwrap_or_else(no_table));
+        None
+    }
+
+    fn read<K: Kind>(&self, name: &str, kind: &K) -> Option<K::Value> {
+        self.read_node(self.node(name)?, &join(&self.path, name), kind)
+    }
+
+    fn read_node<K: Kind>(&self, node: &Node, path: &str, kind: &K) -> Option<K::Value> {
+        let wrong = |wrong| self.wrong_at(&node.origin, path, &wrong);
+        let value = broken(node).map_or_else(|| kind.read(node), Err);
+        value.map_err(wrong).ok()
+    }
+
+    fn wrong_at(&self, origin: &Origin, path: &str, wrong: &Wrong) {
+        let (origin, path) = match &wrong.element {
+            Some((index, origin)) => (origin, &*format!("{path}[{index}]")),
+            None => (origin, path),
+        };
+        let shown = self.report.shown(origin);
+        let message = format!("{path} {}: `{shown}`", wrong.rule);
+        self.add_problem(origin, path, message, wrong);
+    }
+
+    fn add_problem(&self, origin: &Origin, path: &str, message: String, wrong: &Wrong) {
+        if !self.describing && !self.lenient {
+            self.report.add(origin, path, message, &wrong.help);
+        }
+    }
+
+    fn child(&self, table: Option<&'a Table>, origin: Origin, path: String) -> Reader<'a> {
+        Reader {
+            table,
+            path,
+            origin,
+            report: self.report,
+            describing: self.describing,
+            keys: Vec::new(),
+            known: BTreeSet::new(),
+            aliases: BTreeMap::new(),
+            lenient: false,
+        }
+    }
+
+    /// The keys of a table that there may be any number of, while describing.
+    fn keys_of<T>(&self, read: &mut impl FnMut(&mut Reader<'a>) -> T) -> Vec<Key> {
+        if !self.describing {
+            return Vec::new();
+        }
+        let mut reader = self.child(None, self.origin.clone(), String::new());
+        read(&mut reader);
+        reader.finish()
+    }
+
+    fn add_value<K: Kind>(
+        &mut self,
+        name: &'static str,
+        kind: &K,
+        default: Option<String>,
+        required: bool,
+        meaning: &'static str,
+    ) {
+        let shape = Shape::Value {
+            kind: kind.describe(),
+            schema: kind.schema(),
+            default,
+        };
+        self.add(name, shape, required, meaning);
+    }
+
+    fn add(&mut self, name: &'static str, shape: Shape, required: bool, meaning: &'static str) {
+        self.known.insert(name);
+        self.keys.push(Key {
+            name,
+            alias: self.aliases.get(name).copied(),
+            meaning,
+            required,
+            shape,
+        });
+    }
+
+    /// Reports the keys that nothing asked for, and returns the descriptions of the others.
+    pub(super) fn finish(self) -> Vec<Key> {
+        let unknown = self
+            .table
+            .into_iter()
+            .flatten()
+            .filter(|(name, _)| !self.lenient && !self.known.contains(name.as_str()));
+        for (name, entry) in unknown {
+            let path = join(&self.path, name);
+            let message = format!("{path} is not a known key");
+            let help = self.suggestion(name);
+            self.report.add(&entry.key, &path, message, &help);
+        }
+        self.keys
+    }
+
+    fn suggestion(&self, name: &str) -> String {
+        let names = self.keys.iter().map(|key| key.name);
+        match nearest(name, names.clone()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("known here: {}", names.collect::<Vec<_>>().join(", ")),
+        }
+    }
+}
+
+/// What is wrong with a value before its kind is known.
+fn broken(node: &Node) -> Option<Wrong> {
+    match &node.value {
+        Value::Broken(Broken { rule, help }) => Some(Wrong::new(rule, *help)),
+        Value::List(list) => list.iter().enumerate().find_map(|(index, node)| {
+            let element = Some((index, node.origin.clone()));
+            broken(node).map(|wrong| Wrong { element, ..wrong })
+        }),
+        Value::Text(_)
+        | Value::Integer(_)
+        | Value::Float(_)
+        | Value::Boolean(_)
+        | Value::Table(_)
+        | Value::Date => None,
+    }
+}
+
+/// The name that a table of an array gives itself.
+pub(super) fn name_of(node: &Node) -> Option<&str> {
+    let Value::Table(table) = &node.value else {
+        return None;
+    };
+    let name = table.get("name")?.node.as_text()?;
+    (!name.is_empty()).then_some(name)
+}

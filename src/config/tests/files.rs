@@ -1,0 +1,111 @@
+//! One file, or a directory of them.
+
+use std::fs;
+use std::path::Path;
+
+use super::super::model::{Database, Source};
+use super::super::{Environment, load};
+use super::{LEAST, messages};
+
+fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        fs::write(directory.path().join(name), text).unwrap();
+    }
+    directory
+}
+
+#[test]
+fn paths_start_from_the_directory_of_the_file() {
+    let files = [("ganger.toml", LEAST), ("url", "sqlite:q/jobs.db\n")];
+    let directory = directory(&files);
+    let file = directory.path().join("ganger.toml");
+    let database = |text: &str| {
+        fs::write(&file, text).unwrap();
+        let config = load(&file, &Environment::new()).unwrap();
+        let Source::Table(table) = &config.sources["main"];
+        (table.database.clone(), config.pools[0].command.cwd.clone())
+    };
+    let at = |path: &str| directory.path().join(path);
+    let text = format!("{LEAST}cwd = \"work\"\n");
+    let expected = (Database::Sqlite(at("ganger.db")), Some(at("work")));
+    assert_eq!(database(&text), expected);
+    let text = LEAST.replace("url = \"sqlite:ganger.db\"", "url_file = \"url\"");
+    assert_eq!(database(&text), (Database::Sqlite(at("q/jobs.db")), None));
+}
+
+#[test]
+fn a_url_file_is_never_shown() {
+    let directory = directory(&[("url", "postgres://u:hunter2@h/d")]);
+    let file = directory.path().join("ganger.toml");
+    fs::write(
+        &file,
+        LEAST.replace("url = \"sqlite:ganger.db\"", "url_file = \"url\""),
+    )
+    .unwrap();
+    let problems = load(&file, &Environment::new()).unwrap_err();
+    assert_eq!(problems.messages().len(), 1);
+    assert!(!format!("{problems:?}").contains("postgres:"));
+}
+
+#[test]
+fn a_directory_is_merged_in_the_order_of_names() {
+    let pool = "[[pools]]\nname = \"sms\"\nqueue = \"texts\"\ncommand = \"w\"\n";
+    let directory = directory(&[
+        ("20-main.toml", LEAST),
+        ("30-more.toml", "[sources.main]\nlease = \"9s\"\n"),
+        ("10-sms.toml", pool),
+        (".hidden.toml", "= nonsense"),
+        ("notes.txt", "= nonsense"),
+    ]);
+    let config = load(directory.path(), &Environment::new()).unwrap();
+    let names: Vec<&str> = config.pools.iter().map(|p| &*p.name).collect();
+    assert_eq!(names, ["sms", "email"]);
+    let Source::Table(table) = &config.sources["main"];
+    assert_eq!(table.lease.as_secs(), 9);
+    assert_eq!(
+        table.database,
+        Database::Sqlite(directory.path().join("ganger.db"))
+    );
+}
+
+#[test]
+fn a_key_is_set_once() {
+    let directory = directory(&[
+        ("a.toml", LEAST),
+        ("b.toml", "[sources.main]\nkind = \"table\"\n"),
+        ("c.toml", "sources = 1\n"),
+    ]);
+    let first = directory.path().join("a.toml");
+    let expected = [
+        format!(
+            "sources.main.kind is set twice, first in {}:3",
+            first.display()
+        ),
+        format!("sources is set twice, first in {}:2", first.display()),
+    ];
+    assert_eq!(
+        messages(load(directory.path(), &Environment::new())),
+        expected
+    );
+}
+
+#[test]
+fn what_can_not_be_read_is_said() {
+    let empty = directory(&[]);
+    let bad = directory(&[("a.toml", "")]);
+    fs::write(bad.path().join("a.toml"), [0xff, 0xfe]).unwrap();
+    for (path, why) in [
+        (Path::new("/no/such.toml"), "No such file"),
+        (Path::new(""), "can't be read"),
+        (empty.path(), "holds no *.toml"),
+        (bad.path(), "UTF-8"),
+    ] {
+        let problems = load(path, &Environment::new()).unwrap_err();
+        let [problem] = problems.messages() else {
+            panic!("{problems:?}");
+        };
+        assert!(problem.message.contains(why), "{problem}");
+        assert_eq!(problem.line, None);
+    }
+}

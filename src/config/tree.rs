@@ -1,0 +1,265 @@
+//! What the files and the environment say, before any key is understood: values with the place
+//! that each comes from, variables expanded, files merged. Nothing here knows what a key means.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Slot;
+
+use toml::Spanned;
+use toml::de::{DeInteger, DeTable, DeValue};
+
+use super::Environment;
+use super::expand::expand;
+use super::problem::{Origin, Report};
+
+/// A table's keys.
+pub(super) type Table = BTreeMap<String, Entry>;
+
+/// One key of a table.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// Where the key stands.
+    pub(super) key: Origin,
+    /// Its value.
+    pub(super) node: Node,
+}
+
+/// A value and where it comes from.
+#[derive(Debug)]
+pub(super) struct Node {
+    /// What it is.
+    pub(super) value: Value,
+    /// The text, where it came from the environment: what looks like a number may be meant as
+    /// text, and only the key tells.
+    pub(super) text: Option<String>,
+    /// Where it stands.
+    pub(super) origin: Origin,
+}
+
+/// What a value is.
+#[derive(Debug)]
+pub(super) enum Value {
+    Text(String),
+    Integer(i64),
+    Float(f64),
+    Boolean(bool),
+    List(Vec<Node>),
+    Table(Table),
+    /// A date or a time: no key takes one.
+    Date,
+    /// Nothing that can be used. Who asks for the key gets to know why.
+    Broken(Broken),
+}
+
+/// Why a value can't be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Broken {
+    /// The rule that it breaks.
+    pub(super) rule: String,
+    /// What would be right.
+    pub(super) help: &'static str,
+}
+
+/// What would be right where a variable is wrong.
+const VARIABLE_HELP: &str =
+    "set it, give it a default as in `${NAME:-default}`, or write `$$` for a dollar sign";
+
+impl Node {
+    /// The text, if it is one or came from the environment.
+    pub(super) fn as_text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Text(text) => Some(text),
+            _ => self.text.as_deref(),
+        }
+    }
+
+    /// A value of the environment: a number, a boolean, an array or a table where it reads as
+    /// one in TOML, else text.
+    pub(super) fn from_environment(text: String, origin: Origin) -> Self {
+        let parsed = DeValue::parse(&text).ok();
+        let value = parsed
+            .and_then(|value| plain(value.get_ref(), &origin))
+            .unwrap_or_else(|| Value::Text(text.clone()));
+        Self {
+            value,
+            text: Some(text),
+            origin,
+        }
+    }
+}
+
+/// A value that holds no place of its own: everything in it stands at `origin`. None for a text
+/// and for what no key takes.
+fn plain(value: &DeValue<'_>, origin: &Origin) -> Option<Value> {
+    let node = |value: &Spanned<DeValue<'_>>| {
+        let value = match value.get_ref() {
+            DeValue::String(text) => Some(Value::Text(text.to_string())),
+            other => plain(other, origin),
+        };
+        value.map(|value| Node {
+            value,
+            text: None,
+            origin: origin.clone(),
+        })
+    };
+    match value {
+        DeValue::Integer(integer) => as_i64(integer).map(Value::Integer),
+        DeValue::Float(float) => float.as_str().parse().ok().map(Value::Float),
+        DeValue::Boolean(boolean) => Some(Value::Boolean(*boolean)),
+        DeValue::Array(list) => list
+            .iter()
+            .map(node)
+            .collect::<Option<_>>()
+            .map(Value::List),
+        DeValue::Table(table) => table
+            .iter()
+            .map(|(key, value)| {
+                let key_origin = origin.clone();
+                node(value).map(|node| {
+                    let entry = Entry {
+                        key: key_origin,
+                        node,
+                    };
+                    (key.get_ref().to_string(), entry)
+                })
+            })
+            .collect::<Option<_>>()
+            .map(Value::Table),
+        DeValue::String(_) | DeValue::Datetime(_) => None,
+    }
+}
+
+fn as_i64(integer: &DeInteger<'_>) -> Option<i64> {
+    i64::from_str_radix(integer.as_str(), integer.radix()).ok()
+}
+
+/// Reads one file's text. None if it is not TOML: the mistakes are recorded.
+pub(super) fn parse(
+    text: &str,
+    number: usize,
+    environment: &Environment,
+    report: &Report,
+) -> Option<Table> {
+    let (root, errors) = DeTable::parse_recoverable(text);
+    for error in &errors {
+        let span = error.span().unwrap_or_default();
+        let origin = Origin { text: number, span };
+        let message = format!("this is not TOML: {}", error.message());
+        report.add(
+            &origin,
+            "",
+            message,
+            "see https://toml.io for how TOML is written",
+        );
+    }
+    if !errors.is_empty() {
+        return None;
+    }
+    let builder = Builder {
+        number,
+        environment,
+    };
+    Some(builder.table(root.get_ref()))
+}
+
+struct Builder<'a> {
+    number: usize,
+    environment: &'a Environment,
+}
+
+impl Builder<'_> {
+    fn table(&self, table: &DeTable<'_>) -> Table {
+        table
+            .iter()
+            .map(|(key, value)| {
+                let entry = Entry {
+                    key: self.origin(key),
+                    node: self.node(value),
+                };
+                (key.get_ref().to_string(), entry)
+            })
+            .collect()
+    }
+
+    fn node(&self, spanned: &Spanned<DeValue<'_>>) -> Node {
+        let origin = self.origin(spanned);
+        let value = match spanned.get_ref() {
+            DeValue::String(text) => return self.string(text, origin),
+            DeValue::Integer(integer) => {
+                as_i64(integer).map_or_else(|| broken("is too large a number", ""), Value::Integer)
+            }
+            DeValue::Float(float) => {
+                let float = float.as_str().parse();
+                float.map_or_else(|_| broken("is no number", ""), Value::Float)
+            }
+            DeValue::Boolean(boolean) => Value::Boolean(*boolean),
+            DeValue::Datetime(_) => Value::Date,
+            DeValue::Array(list) => Value::List(list.iter().map(|node| self.node(node)).collect()),
+            DeValue::Table(table) => Value::Table(self.table(table)),
+        };
+        Node {
+            value,
+            text: None,
+            origin,
+        }
+    }
+
+    fn string(&self, text: &str, origin: Origin) -> Node {
+        let value = match expand(text, self.environment) {
+            Ok(Some(expanded)) if text.contains("${") => {
+                return Node::from_environment(expanded, origin);
+            }
+            Ok(expanded) => Value::Text(expanded.unwrap_or_else(|| text.into())),
+            Err(error) => broken(error.to_string(), VARIABLE_HELP),
+        };
+        Node {
+            value,
+            text: None,
+            origin,
+        }
+    }
+
+    fn origin<T>(&self, spanned: &Spanned<T>) -> Origin {
+        Origin {
+            text: self.number,
+            span: spanned.span(),
+        }
+    }
+}
+
+fn broken(rule: impl Into<String>, help: &'static str) -> Value {
+    let rule = rule.into();
+    Value::Broken(Broken { rule, help })
+}
+
+/// Adds what another file says: tables merge, pools follow on, anything else may be said once.
+pub(super) fn merge(into: &mut Table, from: Table, path: &str, report: &Report) {
+    for (name, entry) in from {
+        let path = join(path, &name);
+        match into.entry(name) {
+            Slot::Vacant(slot) => {
+                slot.insert(entry);
+            }
+            Slot::Occupied(slot) => merge_entry(slot.into_mut(), entry, &path, report),
+        }
+    }
+}
+
+fn merge_entry(old: &mut Entry, new: Entry, path: &str, report: &Report) {
+    match (&mut old.node.value, new.node.value) {
+        (Value::Table(old), Value::Table(new)) => merge(old, new, path, report),
+        (Value::List(old), Value::List(new)) if path == "pools" => old.extend(new),
+        _ => {
+            let message = format!("{path} is set twice, first {}", report.place(&old.key));
+            report.add(&new.key, path, message, "keep one of the two");
+        }
+    }
+}
+
+/// The path of a key in a table.
+pub(super) fn join(path: &str, name: &str) -> String {
+    if path.is_empty() {
+        name.into()
+    } else {
+        format!("{path}.{name}")
+    }
+}
