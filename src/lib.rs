@@ -10,3 +10,4 @@ pub mod delivery;
 pub mod names;
 pub mod protocol;
 pub mod shutdown;
+pub mod worker;

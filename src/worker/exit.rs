@@ -1,0 +1,183 @@
+//! How a process ended: its wait status in our words, and whether the kernel killed it for want of
+//! memory. Pure but for the one type that reads the kernel's counter. Nothing here waits.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::sys::signal::Signal;
+use rustix::process::WaitIdStatus;
+
+use crate::delivery::Exit;
+
+/// Puts a wait status in our words. `oom` says whether a SIGKILL came from the kernel.
+pub(super) fn from_status(status: &WaitIdStatus, oom: impl FnOnce() -> bool) -> Exit {
+    let signal = status.terminating_signal();
+    Exit {
+        code: status.exit_status(),
+        signal,
+        oom: signal == Some(Signal::SIGKILL as i32) && oom(),
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.oom, self.code, self.signal) {
+            (true, _, _) => f.write_str("killed by the kernel for want of memory"),
+            (_, Some(code), _) => write!(f, "exited with code {code}"),
+            (_, _, Some(signal)) => write!(f, "killed by signal {}", SignalName(signal)),
+            (_, None, None) => f.write_str("ended in a way that could not be learnt"),
+        }
+    }
+}
+
+/// A signal's number, with its name where it has one.
+struct SignalName(i32);
+
+impl fmt::Display for SignalName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Signal::try_from(self.0) {
+            Ok(signal) => write!(f, "{} ({signal})", self.0),
+            Err(_) => write!(f, "{}", self.0),
+        }
+    }
+}
+
+/// The kernel's count of processes killed for want of memory around us: of our cgroup where it can
+/// be read, else of the whole machine. Workers live in our cgroup.
+#[derive(Debug)]
+pub(super) struct OomCounter {
+    at_start: Option<(PathBuf, u64)>,
+}
+
+impl OomCounter {
+    /// Remembers where the count stands now.
+    pub(super) fn start() -> Self {
+        let ours = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let at_start = counter_files(&ours)
+            .into_iter()
+            .find_map(|file| read_count(&file).map(|count| (file, count)));
+        Self { at_start }
+    }
+
+    /// Whether it has grown since.
+    pub(super) fn has_grown(&self) -> bool {
+        self.at_start
+            .as_ref()
+            .is_some_and(|(file, before)| read_count(file).is_some_and(|now| now > *before))
+    }
+}
+
+fn read_count(file: &Path) -> Option<u64> {
+    oom_kills(&fs::read_to_string(file).ok()?)
+}
+
+/// The files that may hold the count, the closest to us first, by the text of `/proc/self/cgroup`.
+/// In a container the path told there may be the host's, while the mount shows our own cgroup as
+/// its root; hence the second of each kind.
+fn counter_files(proc_self_cgroup: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for line in proc_self_cgroup.lines() {
+        let mut fields = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) =
+            (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        let (mount, name) = if controllers.is_empty() {
+            ("/sys/fs/cgroup", "memory.events")
+        } else if controllers.split(',').any(|c| c == "memory") {
+            ("/sys/fs/cgroup/memory", "memory.oom_control")
+        } else {
+            continue;
+        };
+        let ours = Path::new(mount).join(path.trim_start_matches('/'));
+        files.extend([ours.join(name), Path::new(mount).join(name)]);
+    }
+    files.push(PathBuf::from("/proc/vmstat"));
+    files
+}
+
+/// The value of `oom_kill`, which has the same form in `memory.events` (cgroup v2),
+/// `memory.oom_control` (cgroup v1, Linux 4.13) and `/proc/vmstat`.
+fn oom_kills(text: &str) -> Option<u64> {
+    text.lines()
+        .find_map(|line| line.strip_prefix("oom_kill "))
+        .and_then(|count| count.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exit_says_what_happened() {
+        let exit = |code, signal, oom| Exit { code, signal, oom };
+        let cases = [
+            (exit(Some(3), None, false), "exited with code 3"),
+            (exit(None, Some(9), false), "killed by signal 9 (SIGKILL)"),
+            (exit(None, Some(11), false), "killed by signal 11 (SIGSEGV)"),
+            (exit(None, Some(40), false), "killed by signal 40"),
+            (
+                exit(None, Some(9), true),
+                "killed by the kernel for want of memory",
+            ),
+            (Exit::default(), "ended in a way that could not be learnt"),
+        ];
+        for (exit, text) in cases {
+            assert_eq!(exit.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn the_count_is_found_in_each_form() {
+        let cases = [
+            ("low 0\nhigh 0\nmax 3\noom 1\noom_kill 2\n", Some(2)),
+            ("oom_kill_disable 0\nunder_oom 0\noom_kill 7\n", Some(7)),
+            ("pgmajfault 1\noom_kill 12\nnuma_hit 4\n", Some(12)),
+            ("oom_kill_disable 0\nunder_oom 0\n", None),
+            ("oom_kill many\n", None),
+            ("", None),
+        ];
+        for (text, count) in cases {
+            assert_eq!(oom_kills(text), count, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_closest_counter_comes_first() {
+        let v2 = "0::/system.slice/ganger.service\n";
+        let v1 = "5:devices:/d\n4:memory:/docker/abc:1\n0::/\n";
+        let cases: [(&str, &[&str]); 3] = [
+            (
+                v2,
+                &[
+                    "/sys/fs/cgroup/system.slice/ganger.service/memory.events",
+                    "/sys/fs/cgroup/memory.events",
+                    "/proc/vmstat",
+                ],
+            ),
+            (
+                v1,
+                &[
+                    "/sys/fs/cgroup/memory/docker/abc:1/memory.oom_control",
+                    "/sys/fs/cgroup/memory/memory.oom_control",
+                    "/sys/fs/cgroup/memory.events",
+                    "/sys/fs/cgroup/memory.events",
+                    "/proc/vmstat",
+                ],
+            ),
+            ("nonsense", &["/proc/vmstat"]),
+        ];
+        for (text, files) in cases {
+            let expected: Vec<PathBuf> = files.iter().map(PathBuf::from).collect();
+            assert_eq!(counter_files(text), expected);
+        }
+    }
+
+    #[test]
+    fn this_machine_has_a_counter() {
+        let counter = OomCounter::start();
+        assert!(counter.at_start.is_some());
+    }
+}

@@ -1,0 +1,490 @@
+//! From a configured command to a child process under its limits and user. Everything the child
+//! does before it becomes the program is prepared here, in the parent: between fork and exec only
+//! async-signal-safe calls are allowed.
+
+use std::ffi::CString;
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use nix::errno::Errno;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::unistd::{Gid, Pid, Uid, User};
+
+use super::Identity;
+use super::pipe::PipeError;
+use crate::config::model;
+use crate::names;
+
+/// The `PATH` that the C library searches when the worker's environment sets none.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// Why a worker process could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// The user database does not know the configured user.
+    #[error("the worker's user must exist: `{name}`")]
+    UnknownUser {
+        /// The configured name.
+        name: String,
+    },
+    /// The user database could not be asked.
+    #[error("looking up the worker's user failed: {cause}: `{name}`")]
+    UserLookup {
+        /// The configured name.
+        name: String,
+        /// The system's word.
+        cause: Errno,
+    },
+    /// The pipe could not be made.
+    #[error(transparent)]
+    Pipe(#[from] PipeError),
+    /// The program, an argument or the directory can't be told to the kernel.
+    #[error("a command must not contain NUL bytes: `{program}`")]
+    Nul {
+        /// The configured program.
+        program: String,
+    },
+    /// The child could not be put under its limits, its user or its directory.
+    #[error("{step} failed: {}: `{value}`", explain(*.cause))]
+    Confine {
+        /// What was tried.
+        step: Step,
+        /// The configured value.
+        value: String,
+        /// The system's word.
+        cause: Errno,
+    },
+    /// The program could not be executed.
+    #[error("starting a worker failed: {cause} (looked {place}): `{program}`")]
+    Program {
+        /// The configured program.
+        program: String,
+        /// Where it was looked for.
+        place: String,
+        /// The system's word.
+        cause: io::Error,
+    },
+    /// The process was started, but can't be watched; it was killed.
+    #[error("watching a worker that was started failed: {cause}: `{program}`")]
+    Watch {
+        /// The configured program.
+        program: String,
+        /// The system's word.
+        cause: io::Error,
+    },
+}
+
+/// An error of the system, with what it means for the configuration.
+pub(super) fn explain(cause: Errno) -> String {
+    match cause {
+        Errno::EPERM | Errno::EACCES => {
+            format!("{}, the privileges are missing", cause.desc())
+        }
+        _ => cause.desc().to_owned(),
+    }
+}
+
+/// What the child does before it becomes the program, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Step {
+    /// Limits its memory.
+    Memory = 1,
+    /// Limits its open files.
+    OpenFiles = 2,
+    /// Sets its niceness.
+    Niceness = 3,
+    /// Becomes its user, with that user's groups.
+    User = 4,
+    /// Goes to its directory.
+    Directory = 5,
+    /// Asks the kernel to die with the thread that started it.
+    DeathSignal = 6,
+    /// Checks that this thread's process was not already gone.
+    Orphaned = 7,
+}
+
+impl Step {
+    const ALL: [Self; 7] = [
+        Self::Memory,
+        Self::OpenFiles,
+        Self::Niceness,
+        Self::User,
+        Self::Directory,
+        Self::DeathSignal,
+        Self::Orphaned,
+    ];
+
+    /// An error of the child reaches the parent as one number and nothing else, so the step is
+    /// packed in above the system's error number, which is less than 4096.
+    fn failed(self, cause: Errno) -> io::Error {
+        io::Error::from_raw_os_error((self as i32) << STEP_SHIFT | cause as i32)
+    }
+
+    fn unpack(error: &io::Error) -> Option<(Self, Errno)> {
+        let packed = error.raw_os_error()?;
+        let step = Self::ALL
+            .into_iter()
+            .find(|step| *step as i32 == packed >> STEP_SHIFT)?;
+        Some((step, Errno::from_raw(packed & ((1 << STEP_SHIFT) - 1))))
+    }
+}
+
+const STEP_SHIFT: u32 = 16;
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Memory => "limiting a worker's memory",
+            Self::OpenFiles => "limiting a worker's open files",
+            Self::Niceness => "setting a worker's niceness",
+            Self::User => "changing to a worker's user",
+            Self::Directory => "entering a worker's directory",
+            Self::DeathSignal => "tying a worker's life to the daemon's",
+            Self::Orphaned => "checking that the daemon still lives",
+        })
+    }
+}
+
+/// Who the worker runs as.
+#[derive(Debug, Clone)]
+pub(super) struct Account {
+    /// Its user.
+    pub(super) uid: Uid,
+    /// What it changes to; none where it stays who the daemon is.
+    change: Option<Change>,
+}
+
+#[derive(Debug, Clone)]
+struct Change {
+    uid: Uid,
+    gid: Gid,
+    groups: Vec<Gid>,
+}
+
+impl Account {
+    /// Looks up a configured user.
+    pub(super) fn find(name: Option<&str>) -> Result<Self, SpawnError> {
+        let own = Uid::effective();
+        let Some(name) = name else {
+            return Ok(Self {
+                uid: own,
+                change: None,
+            });
+        };
+        let failed = |cause| SpawnError::UserLookup {
+            name: name.to_owned(),
+            cause,
+        };
+        let user =
+            User::from_name(name)
+                .map_err(failed)?
+                .ok_or_else(|| SpawnError::UnknownUser {
+                    name: name.to_owned(),
+                })?;
+        if user.uid == own && !own.is_root() {
+            return Ok(Self {
+                uid: own,
+                change: None,
+            });
+        }
+        Ok(Self {
+            uid: user.uid,
+            change: Some(Change {
+                uid: user.uid,
+                gid: user.gid,
+                groups: groups_of(name, user.gid).map_err(failed)?,
+            }),
+        })
+    }
+}
+
+fn groups_of(name: &str, gid: Gid) -> Result<Vec<Gid>, Errno> {
+    let name = CString::new(name).map_err(|_| Errno::EINVAL)?;
+    nix::unistd::getgrouplist(&name, gid)
+}
+
+/// Starts the child. It has read nothing yet, and its stdin, stdout and stderr are pipes.
+///
+/// The kernel kills it when the calling thread ends.
+pub(super) fn start(
+    command: &model::Command,
+    identity: &Identity,
+    account: Account,
+    pipe: &Path,
+) -> Result<Child, SpawnError> {
+    let confinement = Confinement::prepare(command, account)?;
+    let mut child = Command::new(&command.program);
+    child
+        .args(&command.args)
+        .env_clear()
+        .envs(&command.env)
+        .env(names::ENV_PROTOCOL, "2")
+        .env(names::ENV_POOL, &*identity.pool)
+        .env(names::ENV_WORKER, identity.slot.to_string())
+        .env(names::ENV_PIPE, pipe)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
+    confine(&mut child, confinement);
+    child.spawn().map_err(|error| told(command, error))
+}
+
+/// What the child has to do to itself, all of it computed.
+#[derive(Debug)]
+struct Confinement {
+    limits: model::Limits,
+    change: Option<Change>,
+    directory: Option<CString>,
+    parent: Pid,
+}
+
+impl Confinement {
+    fn prepare(command: &model::Command, account: Account) -> Result<Self, SpawnError> {
+        let directory = command
+            .cwd
+            .as_ref()
+            .map(|path| CString::new(path.as_os_str().as_bytes()))
+            .transpose()
+            .map_err(|_| SpawnError::Nul {
+                program: command.program.clone(),
+            })?;
+        Ok(Self {
+            limits: command.limits,
+            change: account.change,
+            directory,
+            parent: nix::unistd::getpid(),
+        })
+    }
+
+    /// Runs in the child. Limits that only a privileged process may raise come before the change of
+    /// user, which takes the privileges and with them the death signal, which so comes after it.
+    fn apply(&self) -> io::Result<()> {
+        let limits = &self.limits;
+        if let Some(bytes) = limits.memory_bytes {
+            limit(Resource::RLIMIT_DATA, bytes).map_err(|e| Step::Memory.failed(e))?;
+        }
+        if let Some(files) = limits.open_files {
+            limit(Resource::RLIMIT_NOFILE, files).map_err(|e| Step::OpenFiles.failed(e))?;
+        }
+        if let Some(nice) = limits.cpu_nice {
+            renice(nice).map_err(|e| Step::Niceness.failed(e))?;
+        }
+        if let Some(change) = &self.change {
+            change.apply().map_err(|e| Step::User.failed(e))?;
+        }
+        if let Some(directory) = &self.directory {
+            nix::unistd::chdir(directory.as_c_str()).map_err(|e| Step::Directory.failed(e))?;
+        }
+        self.die_with_parent()
+    }
+
+    /// The death signal is sent at the parent's death; one that came earlier has to be looked for.
+    fn die_with_parent(&self) -> io::Result<()> {
+        nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)
+            .map_err(|e| Step::DeathSignal.failed(e))?;
+        if nix::unistd::getppid() == self.parent {
+            Ok(())
+        } else {
+            Err(Step::Orphaned.failed(Errno::ESRCH))
+        }
+    }
+}
+
+impl Change {
+    fn apply(&self) -> Result<(), Errno> {
+        nix::unistd::setgroups(&self.groups)?;
+        nix::unistd::setgid(self.gid)?;
+        nix::unistd::setuid(self.uid)
+    }
+}
+
+fn limit(resource: Resource, most: u64) -> Result<(), Errno> {
+    setrlimit(resource, most, most)
+}
+
+fn renice(nice: i32) -> Result<(), Errno> {
+    rustix::process::setpriority_process(None, nice)
+        .map_err(|error| Errno::from_raw(error.raw_os_error()))
+}
+
+#[expect(
+    unsafe_code,
+    reason = "the one place where something must run between fork and exec"
+)]
+fn confine(child: &mut Command, confinement: Confinement) {
+    // SAFETY: the closure runs in the forked child, where only async-signal-safe functions may be
+    // called, since another thread may have held any lock at the fork. `Confinement::apply` makes
+    // plain system calls (setrlimit, setpriority, setgroups, setgid, setuid, chdir, prctl,
+    // getppid) on values that were computed before the fork; it allocates nothing, frees nothing,
+    // takes no lock and does not panic. Its errors are bare numbers.
+    unsafe {
+        child.pre_exec(move || confinement.apply());
+    }
+}
+
+/// Says what the number that came back from the child means.
+fn told(command: &model::Command, error: io::Error) -> SpawnError {
+    let program = command.program.clone();
+    if error.kind() == io::ErrorKind::InvalidInput && error.raw_os_error().is_none() {
+        return SpawnError::Nul { program };
+    }
+    match Step::unpack(&error) {
+        Some((step, cause)) => SpawnError::Confine {
+            step,
+            value: configured(command, step),
+            cause,
+        },
+        None => SpawnError::Program {
+            place: place(command),
+            program,
+            cause: error,
+        },
+    }
+}
+
+fn configured(command: &model::Command, step: Step) -> String {
+    let limits = &command.limits;
+    match step {
+        Step::Memory => limits.memory_bytes.unwrap_or_default().to_string(),
+        Step::OpenFiles => limits.open_files.unwrap_or_default().to_string(),
+        Step::Niceness => limits.cpu_nice.unwrap_or_default().to_string(),
+        Step::User => command.user.clone().unwrap_or_default(),
+        Step::Directory => directory(command),
+        Step::DeathSignal | Step::Orphaned => command.program.clone(),
+    }
+}
+
+/// Where the system looks for the program: a path is taken from the worker's directory, a bare
+/// name is searched for in the worker's `PATH`.
+fn place(command: &model::Command) -> String {
+    if command.program.contains('/') {
+        return format!("from directory `{}`", directory(command));
+    }
+    let path = command.env.get("PATH").map_or(DEFAULT_PATH, String::as_str);
+    format!("in PATH `{path}`, from directory `{}`", directory(command))
+}
+
+fn directory(command: &model::Command) -> String {
+    match &command.cwd {
+        Some(path) => path.display().to_string(),
+        None => std::env::current_dir()
+            .map_or_else(|_| ".".to_owned(), |path| path.display().to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::tests::{command, identity};
+
+    fn refused(command: &model::Command) -> SpawnError {
+        let account = Account::find(command.user.as_deref());
+        account
+            .and_then(|account| start(command, &identity(), account, Path::new("/nowhere")))
+            .unwrap_err()
+    }
+
+    #[test]
+    fn a_step_and_its_cause_survive_the_packing() {
+        for step in Step::ALL {
+            let error = step.failed(Errno::EPERM);
+            assert_eq!(Step::unpack(&error), Some((step, Errno::EPERM)));
+        }
+        let plain = io::Error::from_raw_os_error(Errno::ENOENT as i32);
+        assert_eq!(Step::unpack(&plain), None);
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named_with_where_it_was_looked_for() {
+        let mut missing = command("no-such-program", &[]);
+        missing.env.insert("PATH".into(), "/bin:/opt/none".into());
+        missing.cwd = Some("/tmp".into());
+        assert_eq!(
+            refused(&missing).to_string(),
+            "starting a worker failed: No such file or directory (os error 2) (looked in PATH \
+             `/bin:/opt/none`, from directory `/tmp`): `no-such-program`"
+        );
+    }
+
+    #[test]
+    fn a_program_that_is_no_program_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("data"), "x").unwrap();
+        let mut data = command("./data", &[]);
+        data.cwd = Some(directory.path().into());
+        let error = refused(&data).to_string();
+        assert!(error.contains("Permission denied"), "{error}");
+        assert!(
+            error.ends_with(&format!(
+                "(looked from directory `{}`): `./data`",
+                directory.path().display()
+            )),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_told_from_the_program() {
+        let mut homeless = command("true", &[]);
+        homeless.cwd = Some("/no/such/place".into());
+        assert_eq!(
+            refused(&homeless).to_string(),
+            "entering a worker's directory failed: No such file or directory: `/no/such/place`"
+        );
+    }
+
+    #[test]
+    fn a_user_must_exist() {
+        let mut ghost = command("true", &[]);
+        ghost.user = Some("no-such-user".into());
+        assert_eq!(
+            refused(&ghost).to_string(),
+            "the worker's user must exist: `no-such-user`"
+        );
+    }
+
+    #[test]
+    fn a_nul_byte_is_refused() {
+        let program = "a\0b".to_owned();
+        assert!(matches!(
+            refused(&command(&program, &[])),
+            SpawnError::Nul { .. }
+        ));
+    }
+
+    #[test]
+    fn privileges_that_are_missing_are_told() {
+        if Uid::effective().is_root() {
+            return privileges_are_missing_without_root();
+        }
+        let mut greedy = command("true", &[]);
+        greedy.limits.cpu_nice = Some(-5);
+        let error = refused(&greedy).to_string();
+        assert!(
+            error.starts_with("setting a worker's niceness failed"),
+            "{error}"
+        );
+        assert!(
+            error.ends_with("the privileges are missing: `-5`"),
+            "{error}"
+        );
+    }
+
+    /// As root there is one thing left that even root may not do: open more files than the kernel
+    /// allows anyone.
+    fn privileges_are_missing_without_root() {
+        let mut greedy = command("true", &[]);
+        greedy.limits.open_files = Some(1 << 40);
+        assert_eq!(
+            refused(&greedy).to_string(),
+            "limiting a worker's open files failed: Operation not permitted, the privileges are \
+             missing: `1099511627776`"
+        );
+    }
+}

@@ -1,0 +1,32 @@
+//! One worker process: started under its limits and user, connected over the pipe that version 1
+//! workers expect, listened to on stdout and stderr, told apart from its neighbours when it ends.
+//!
+//! Nothing here knows what a message is or what becomes of one; the lane drives it. Everything runs
+//! on the pool's own thread, in a current-thread runtime inside a `LocalSet`. That thread must
+//! outlive the workers: the kernel kills them when the *thread* that started them ends
+//! (`PR_SET_PDEATHSIG`), so never start one from a blocking-pool thread.
+//!
+//! Linux 5.3 or later is required, for pidfds.
+
+pub mod connection;
+pub mod exit;
+mod flood;
+pub mod launch;
+mod lines;
+pub mod output;
+mod peer;
+pub mod pipe;
+pub mod process;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+/// Whose worker it is: for its environment and the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The pool's name.
+    pub pool: Arc<str>,
+    /// The worker's slot in the pool, counted from 0.
+    pub slot: usize,
+}

@@ -1,0 +1,357 @@
+//! One child process and its group, from the start to the reaping: spawn, wait, signal, control
+//! lines. It decides nothing; what a death means is the lane's business.
+
+use std::cell::Cell;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::Child;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::unistd::{SysconfVar, sysconf};
+use rustix::process::{
+    Pid, PidfdFlags, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_open, waitid,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::Identity;
+use super::exit::{self, OomCounter};
+use super::launch::{self, Account};
+use super::output::Output;
+use super::peer::Expected;
+use super::pipe::{Listener, Unclaimed};
+use crate::config::model;
+use crate::delivery::Exit;
+
+pub use super::launch::SpawnError;
+
+/// The longest control line, in bytes, its end included. POSIX promises that so short a write to a
+/// pipe is taken whole or not at all (`PIPE_BUF` is at least this), so that a full stdin can't
+/// leave half a line there.
+const CONTROL_LINE_BYTES_MAX: usize = 512;
+
+/// Starts a worker and tells it the name of its pipe. It is in a process group of its own, which
+/// ends with it.
+///
+/// Must be called inside a `LocalSet`, on a thread that outlives the worker: the kernel kills the
+/// worker when that thread ends.
+///
+/// # Errors
+/// If there is no such program, directory or user, or the daemon may not do what the command asks.
+pub fn spawn(
+    command: &model::Command,
+    identity: &Identity,
+    frame_bytes_max: usize,
+) -> Result<Starting, SpawnError> {
+    let account = Account::find(command.user.as_deref())?;
+    let uid = account.uid;
+    let mut pipe = Unclaimed::create(uid)?;
+    pipe.link_for_dotnet(&command.env, command.cwd.as_deref(), uid);
+
+    let oom = OomCounter::start();
+    let child = launch::start(command, identity, account, pipe.path())?;
+    let mut process = Process::watch(child, identity, oom).map_err(|cause| SpawnError::Watch {
+        program: command.program.clone(),
+        cause,
+    })?;
+    process.tell(pipe.name());
+
+    let expected = Expected {
+        pid: process.leader.pid.as_raw_nonzero().get(),
+        uid: uid.as_raw(),
+    };
+    Ok(Starting {
+        listener: pipe.claim(expected, identity.clone(), frame_bytes_max),
+        process,
+    })
+}
+
+/// A worker that has been started and has not connected yet.
+#[derive(Debug)]
+pub struct Starting {
+    /// The process.
+    pub process: Process,
+    /// Where it will connect.
+    pub listener: Listener,
+}
+
+/// A worker process. Dropped, its whole group is killed.
+#[derive(Debug)]
+pub struct Process {
+    identity: Identity,
+    leader: Leader,
+    stdin: Option<File>,
+    output: Output,
+    oom: OomCounter,
+    /// A SIGKILL was ours, so a death by it is no riddle.
+    killed_by_us: Cell<bool>,
+    exit: Option<Exit>,
+}
+
+/// What [`Process::signal_group`] sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGTERM: please leave.
+    Terminate,
+    /// SIGKILL.
+    Kill,
+}
+
+impl Process {
+    fn watch(mut child: Child, identity: &Identity, oom: OomCounter) -> io::Result<Self> {
+        let pid = child.id();
+        let (stdin, stdout, stderr) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        // From here on the group is killed and its leader reaped whatever goes wrong.
+        let leader = Leader::watch(child)?;
+        let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
+            return Err(io::Error::other("a standard stream is no pipe"));
+        };
+        Ok(Self {
+            identity: identity.clone(),
+            leader,
+            stdin: Some(never_waiting(stdin.into())?),
+            output: Output::read(identity.clone(), pid, stdout.into(), stderr.into())?,
+            oom,
+            killed_by_us: Cell::new(false),
+            exit: None,
+        })
+    }
+
+    /// Its process id, which is also that of its group.
+    pub fn pid(&self) -> u32 {
+        self.leader.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Waits for its end. By the time this returns, the rest of its group has been sent SIGKILL.
+    /// Cancel-safe; asked again it answers the same.
+    pub async fn wait(&mut self) -> Exit {
+        if let Some(exit) = self.exit {
+            return exit;
+        }
+        let exit = match self.leader.ended().await {
+            Ok(status) => {
+                exit::from_status(&status, || !self.killed_by_us.get() && self.oom.has_grown())
+            }
+            Err(error) => {
+                tracing::error!(
+                    pool = %self.identity.pool, worker = self.identity.slot, pid = self.pid(),
+                    %error, "how a worker ended can't be learnt; was SIGCHLD ignored?"
+                );
+                Exit::default()
+            }
+        };
+        self.exit = Some(exit);
+        exit
+    }
+
+    /// Sends a signal to the whole group; after the end, to nobody.
+    pub fn signal_group(&self, signal: Signal) {
+        let signal = match signal {
+            Signal::Terminate => rustix::process::Signal::TERM,
+            Signal::Kill => {
+                self.killed_by_us.set(true);
+                rustix::process::Signal::KILL
+            }
+        };
+        self.leader.signal_group(signal);
+    }
+
+    /// Writes a control line to its stdin, without ever waiting. Returns whether it was written,
+    /// whole; if not, because stdin is full or closed, that is logged.
+    pub fn tell(&mut self, line: &str) -> bool {
+        let told = self.try_tell(line);
+        if let Err(error) = &told {
+            tracing::warn!(
+                pool = %self.identity.pool, worker = self.identity.slot, pid = self.pid(), line,
+                "a control line could not be written to a worker's stdin: {error}"
+            );
+        }
+        told.is_ok()
+    }
+
+    fn try_tell(&self, line: &str) -> io::Result<()> {
+        let line = format!("{line}\n");
+        if line.len() > CONTROL_LINE_BYTES_MAX {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut stdin = self.stdin.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+        stdin.write_all(line.as_bytes())
+    }
+
+    /// Closes its stdin, so that it reads an end of file there.
+    pub fn close_stdin(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Ties the lines that it prints from now on to a message in the log.
+    pub fn working_on(&self, correlation_id: Option<&str>) {
+        self.output.working_on(correlation_id);
+    }
+
+    /// After the end: the last lines that it wrote to stderr, at most 64, each cut at 1 KiB. Waits
+    /// until stderr has been read to its end, but no longer than `at_most`: a process that left
+    /// the group may hold it open for ever.
+    pub async fn last_words(&mut self, at_most: Duration) -> Vec<String> {
+        self.output.last_words(at_most).await
+    }
+
+    /// The bytes of memory that are resident, of this one process; none after its end.
+    pub fn resident_bytes(&self) -> Option<u64> {
+        let statm = fs::read_to_string(format!("/proc/{}/statm", self.pid())).ok()?;
+        let page = sysconf(SysconfVar::PAGE_SIZE).ok()??;
+        resident_pages(&statm)?.checked_mul(page.try_into().ok()?)
+    }
+}
+
+/// The second number of `/proc/<pid>/statm`. A process that has ended has none.
+fn resident_pages(statm: &str) -> Option<u64> {
+    let pages = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    (pages > 0).then_some(pages)
+}
+
+/// Only our end of the pipe stops waiting; the worker's is a description of its own.
+fn never_waiting(stdin: OwnedFd) -> io::Result<File> {
+    fcntl(&stdin, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    Ok(File::from(stdin))
+}
+
+/// The process that leads a group, as long as it is not reaped: until then neither its id nor its
+/// group's can be given to another. Dropped, the group is killed.
+#[derive(Debug)]
+struct Leader {
+    pid: Pid,
+    pidfd: AsyncFd<OwnedFd>,
+    reaped: bool,
+}
+
+impl Leader {
+    fn watch(mut child: Child) -> io::Result<Self> {
+        let pid = Pid::from_child(&child);
+        match pollable(pid) {
+            Ok(pidfd) => Ok(Self {
+                pid,
+                pidfd,
+                reaped: false,
+            }),
+            Err(error) => {
+                child.kill()?;
+                child.wait()?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits for the end, kills what is left of the group, and only then reaps.
+    async fn ended(&mut self) -> io::Result<WaitIdStatus> {
+        let ended = until_ended(&self.pidfd, self.pid).await;
+        if ended.as_ref().is_err_and(is_not_ours) {
+            self.reaped = true;
+        }
+        ended?;
+        self.signal_group(rustix::process::Signal::KILL);
+        self.reaped = true;
+        reap(self.pid)?.ok_or_else(|| io::Error::other("it ended and then did not"))
+    }
+
+    fn signal_group(&self, signal: rustix::process::Signal) {
+        if self.reaped {
+            return;
+        }
+        if let Err(error) = kill_process_group(self.pid, signal) {
+            tracing::warn!(
+                pid = self.pid.as_raw_nonzero(), ?signal, %error,
+                "a signal did not reach a worker's process group"
+            );
+        }
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        if self.reaped {
+            return;
+        }
+        self.signal_group(rustix::process::Signal::KILL);
+        if let Err(error) = reap_later(self.pid, &self.pidfd) {
+            tracing::debug!(
+                pid = self.pid.as_raw_nonzero(), %error,
+                "a killed worker stays a zombie until the daemon ends"
+            );
+        }
+    }
+}
+
+/// Something that is readable once the process has ended.
+pub(super) fn pollable(pid: Pid) -> io::Result<AsyncFd<OwnedFd>> {
+    watched(pidfd_open(pid, PidfdFlags::empty())?)
+}
+
+#[expect(
+    deprecated,
+    reason = "its successor is unsafe for types whose descriptor may change; an OwnedFd's does not"
+)]
+fn watched(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(pidfd, Interest::READABLE)
+}
+
+/// Waits until the process has ended, and leaves it a zombie.
+async fn until_ended(pidfd: &AsyncFd<OwnedFd>, pid: Pid) -> io::Result<()> {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    loop {
+        let mut readiness = pidfd.readable().await?;
+        if waitid(WaitId::Pid(pid), look)?.is_some() {
+            return Ok(());
+        }
+        readiness.clear_ready();
+    }
+}
+
+/// Someone else has reaped it, so that its id may be another's by now.
+fn is_not_ours(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::ECHILD as i32)
+}
+
+fn reap(pid: Pid) -> io::Result<Option<WaitIdStatus>> {
+    Ok(waitid(
+        WaitId::Pid(pid),
+        WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+    )?)
+}
+
+/// A process that was just killed takes a moment to end; the runtime waits for it.
+fn reap_later(pid: Pid, pidfd: &AsyncFd<OwnedFd>) -> io::Result<()> {
+    if reap(pid)?.is_some() {
+        return Ok(());
+    }
+    let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
+    let pidfd = watched(pidfd.as_fd().try_clone_to_owned()?)?;
+    runtime.spawn(async move {
+        if let Err(error) = until_ended(&pidfd, pid).await.and_then(|()| reap(pid)) {
+            tracing::debug!(pid = pid.as_raw_nonzero(), %error, "a killed worker can't be reaped");
+        }
+    });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resident_pages_are_the_second_number() {
+        let cases = [
+            ("1200 340 200 1 0 500 0\n", Some(340)),
+            ("0 0 0 0 0 0 0\n", None),
+            ("1200", None),
+            ("1200 many", None),
+            ("", None),
+        ];
+        for (statm, pages) in cases {
+            assert_eq!(resident_pages(statm), pages);
+        }
+    }
+}
