@@ -10,4 +10,5 @@ pub mod delivery;
 pub mod names;
 pub mod protocol;
 pub mod shutdown;
+pub mod source;
 pub mod worker;

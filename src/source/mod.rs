@@ -1,0 +1,201 @@
+//! Where messages come from. A source is one task on a thread of its own that holds the connection
+//! to a broker and talks to its pool through a [`SourceEnd`]. This file knows which kinds there
+//! are; what a kind does is its own room's business, and no kind sees another.
+
+pub mod client;
+mod solo;
+mod table;
+
+use std::any::Any;
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::thread;
+
+use tokio::sync::{oneshot, watch};
+
+use crate::config::model::Source;
+use crate::delivery::SourceEnd;
+pub use table::TableError;
+
+/// Why a source could not be opened, or ended otherwise than by being told to.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The table queue can't be used.
+    #[error("source `{name}`: {error}")]
+    Table {
+        /// The source's name in the configuration.
+        name: String,
+        /// What is wrong.
+        error: TableError,
+    },
+    /// The operating system gave no thread.
+    #[error("the thread for the source of pool `{pool}` could not be started: {error}")]
+    Thread {
+        /// The pool's name.
+        pool: String,
+        /// The system's word.
+        error: io::Error,
+    },
+    /// A bug: the task died. Its claims are given back when the process ends.
+    #[error("the source of pool `{pool}` panicked: {what}")]
+    Panicked {
+        /// The pool's name.
+        pool: String,
+        /// The panic's message.
+        what: String,
+    },
+}
+
+/// What all sources of one daemon share.
+#[derive(Debug, Clone)]
+pub struct Shared {
+    solo: solo::Solo,
+    owners: table::Owners,
+}
+
+impl Shared {
+    /// For a daemon that has no source yet.
+    pub fn new() -> Self {
+        Self {
+            solo: solo::Solo::new(),
+            owners: table::Owners::default(),
+        }
+    }
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The part of a pool's retry policy that a source applies by itself, to messages that took the
+/// whole daemon down and so never came back with a settlement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// A message with so many crashes is dead, attempts left or not.
+    pub crashes_max: u32,
+    /// How many attempts a message has, the first included.
+    pub attempts_max: u32,
+}
+
+/// Starts the source of `pool`, which reads `queue` through the connection `source` called `name`.
+///
+/// The connection is opened (and the schema migrated) before this returns, so that what is wrong
+/// refuses the start. From then on the source mends itself: whatever fails is reported in its
+/// state and tried again. It ends when its intake is closed and all it handed out is settled.
+///
+/// # Errors
+/// If the connection can't be opened or used, or there is no thread to be had.
+pub fn start(
+    name: &str,
+    source: &Source,
+    pool: &str,
+    queue: &Arc<str>,
+    end: SourceEnd,
+    limits: watch::Receiver<Limits>,
+    shared: &Shared,
+) -> Result<Running, SourceError> {
+    match source {
+        Source::Table(config) => {
+            let link = table::Link {
+                pool: pool.to_owned(),
+                queue: Arc::clone(queue),
+                end,
+                limits,
+                solo: shared.solo.clone(),
+            };
+            let task = table::Task::open(config, link, &shared.owners)
+                .map_err(|error| table_error(name, error))?;
+            on_a_thread(pool, move || table::run(task))
+        }
+    }
+}
+
+fn table_error(name: &str, error: TableError) -> SourceError {
+    SourceError::Table {
+        name: name.to_owned(),
+        error,
+    }
+}
+
+fn on_a_thread(pool: &str, work: impl FnOnce() + Send + 'static) -> Result<Running, SourceError> {
+    let (tell, told) = oneshot::channel();
+    let body = move || {
+        let end = panic::catch_unwind(AssertUnwindSafe(work));
+        // Nobody listening is no trouble: the end was not awaited.
+        drop(tell.send(end.map_err(panic_text)));
+    };
+    thread::Builder::new()
+        .name(format!("source-{pool}"))
+        .spawn(body)
+        .map_err(|error| SourceError::Thread {
+            pool: pool.to_owned(),
+            error,
+        })?;
+    Ok(Running {
+        pool: pool.to_owned(),
+        told,
+        end: None,
+    })
+}
+
+fn panic_text(payload: Box<dyn Any + Send>) -> String {
+    match payload.downcast::<String>() {
+        Ok(text) => *text,
+        Err(payload) => payload
+            .downcast_ref::<&str>()
+            .map_or_else(|| "no message".to_owned(), ToString::to_string),
+    }
+}
+
+/// A source at work.
+#[derive(Debug)]
+pub struct Running {
+    pool: String,
+    told: oneshot::Receiver<Result<(), String>>,
+    end: Option<Result<(), String>>,
+}
+
+impl Running {
+    /// Waits until the source has ended, with its connection closed. Dropping the future loses
+    /// nothing, and asking again gives the same answer.
+    ///
+    /// # Errors
+    /// If it ended by a panic: never taken for a clean end.
+    pub async fn ended(&mut self) -> Result<(), SourceError> {
+        if self.end.is_none() {
+            let told = (&mut self.told).await;
+            self.end = Some(told.unwrap_or_else(|_| Err("its thread is gone".to_owned())));
+        }
+        match &self.end {
+            Some(Err(what)) => Err(SourceError::Panicked {
+                pool: self.pool.clone(),
+                what: what.clone(),
+            }),
+            Some(Ok(())) | None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_never_a_clean_end() {
+        let mut running = on_a_thread("p", || panic!("the sky fell")).unwrap();
+        for _ in 0..2 {
+            let error = running.ended().await.unwrap_err().to_string();
+            assert_eq!(error, "the source of pool `p` panicked: the sky fell");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_clean_end_is_told_as_often_as_asked() {
+        let mut running = on_a_thread("p", || ()).unwrap();
+        running.ended().await.unwrap();
+        running.ended().await.unwrap();
+    }
+}

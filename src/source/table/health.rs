@@ -1,0 +1,125 @@
+//! How a source is doing: the pause after trouble, and telling of it once when it begins and once
+//! when it ends. What is tried again is the task's business.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::model::{Claim, Fault, Settled};
+use crate::backoff::Backoff;
+use crate::delivery::SourceEnd;
+
+/// The pauses between tries while the database can't be written to.
+const RETRY: Backoff = Backoff {
+    initial: Duration::from_millis(50),
+    factor: 2.0,
+    max: Duration::from_secs(5),
+    jitter: 0.2,
+};
+
+/// The standing of one source.
+#[derive(Debug)]
+pub(super) struct Health {
+    pool: String,
+    failures: u32,
+    retry_at: Option<Instant>,
+}
+
+impl Health {
+    /// Of a source that was just opened, and so is well.
+    pub(super) fn new(pool: &str, end: &SourceEnd) -> Self {
+        end.state.send_modify(|state| state.healthy = true);
+        Self {
+            pool: pool.to_owned(),
+            failures: 0,
+            retry_at: None,
+        }
+    }
+
+    /// Something failed and has not succeeded since.
+    pub(super) fn is_troubled(&self) -> bool {
+        self.failures > 0
+    }
+
+    /// The pause is not over.
+    pub(super) fn is_waiting(&self, now: Instant) -> bool {
+        self.retry_at.is_some_and(|retry_at| now < retry_at)
+    }
+
+    /// When to wake up: then, or when the pause is over if there is one.
+    pub(super) fn timer(&self, when: Instant) -> Instant {
+        self.retry_at.unwrap_or(when)
+    }
+
+    /// Takes down that something failed, and begins a longer pause than the last.
+    pub(super) fn trouble(&mut self, end: &SourceEnd, fault: &Fault, now: Instant) {
+        if self.is_waiting(now) {
+            return;
+        }
+        self.failures = self.failures.saturating_add(1);
+        self.retry_at = Some(now + RETRY.wait(self.failures, fastrand::f64()));
+        let Fault { problem, .. } = fault;
+        let pool = self.pool.as_str();
+        if self.failures == 1 {
+            tracing::error!(pool, problem, "the table can't be used; intake pauses");
+        } else {
+            tracing::debug!(
+                pool,
+                problem,
+                failures = self.failures,
+                "the table still can't be used"
+            );
+        }
+        end.state.send_if_modified(|state| {
+            let news = state.healthy || state.problem.as_deref() != Some(problem);
+            state.healthy = false;
+            state.problem = Some(problem.clone());
+            news
+        });
+    }
+
+    /// Takes down that a transaction took effect.
+    pub(super) fn recovered(&mut self, end: &SourceEnd) {
+        if !self.is_troubled() {
+            return;
+        }
+        tracing::info!(
+            pool = self.pool,
+            failures = self.failures,
+            "the table can be used again"
+        );
+        self.failures = 0;
+        self.retry_at = None;
+        end.state.send_modify(|state| {
+            state.healthy = true;
+            state.problem = None;
+        });
+    }
+
+    /// Counts settlements that came too late.
+    pub(super) fn lost(&self, end: &SourceEnd, claims: &[Claim]) {
+        if claims.is_empty() {
+            return;
+        }
+        for claim in claims {
+            tracing::warn!(
+                pool = self.pool,
+                row = claim.row,
+                "settled too late: the claim was taken back, so the message may run twice"
+            );
+        }
+        let count = claims.len() as u64;
+        end.state
+            .send_modify(|state| state.likely_duplicates += count);
+    }
+
+    /// Tells of a settlement that the database refuses for good.
+    pub(super) fn set_aside(&self, settled: &Settled, fault: &Fault) {
+        tracing::error!(
+            pool = self.pool,
+            row = settled.claim.row,
+            problem = fault.problem,
+            "a settlement is refused for good; the message is set aside until the daemon ends"
+        );
+    }
+}

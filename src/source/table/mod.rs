@@ -1,0 +1,445 @@
+//! The source task of a table queue: when to look, what to write, what to keep when that fails.
+//! It knows no SQL and no database; what it writes it writes through `sqlite::Store`, and what it
+//! decides is in `rules.rs`.
+
+mod health;
+mod model;
+mod rescue;
+mod rules;
+mod sqlite;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::Limits;
+use super::solo::{Permits, Solo};
+use crate::config::model::{Database, TableSource};
+use crate::delivery::{Intake, Publish, PublishError, Settlement, SourceEnd};
+use health::Health;
+use model::{Ask, Claim, Claimed, Fault, Settled, Stop, Woken, Work, Written};
+pub use sqlite::SqliteError as TableError;
+pub(super) use sqlite::{Desk, Owners};
+use sqlite::{Store, WallClock};
+
+/// The least time between two looks at a queue in which nothing was ready, however often others
+/// write to the database.
+const LOOK_GAP: Duration = Duration::from_millis(1);
+
+/// The kernel tells of a closed lock file just before it lets go of the lock, so a look at once
+/// may come too early.
+const SECOND_LOOK_AT_OWNERS: Duration = Duration::from_millis(10);
+
+/// The most publishes that are kept while the database takes none.
+const PUBLISHES_KEPT_MAX: usize = 64;
+
+/// What ties a source to its pool.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) pool: String,
+    pub(super) queue: Arc<str>,
+    pub(super) end: SourceEnd,
+    pub(super) limits: watch::Receiver<Limits>,
+    pub(super) solo: Solo,
+}
+
+/// The source of one pool.
+#[derive(Debug)]
+pub(super) struct Task {
+    end: SourceEnd,
+    store: Store,
+    limits: watch::Receiver<Limits>,
+    permits: Permits,
+    health: Health,
+    poll_interval: Duration,
+    /// The most bytes of bodies and headers out at once.
+    bytes_out_max: usize,
+    out: HashMap<u64, Out>,
+    out_bytes: usize,
+    /// Settlements that have not taken effect yet.
+    settled: Vec<Settled>,
+    /// Publishes that are not confirmed yet.
+    publishes: Vec<Publish>,
+    alone: Alone,
+    next_look: Instant,
+    last_look: Instant,
+    next_poll: Instant,
+    next_beat: Instant,
+    owners_again: Option<Instant>,
+}
+
+/// One delivery that is out.
+#[derive(Debug)]
+struct Out {
+    claim: Claim,
+    bytes: usize,
+}
+
+/// Whether a message that must run alone is in the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Alone {
+    No,
+    /// It's next, and gets nothing beside it as soon as we hold every permit.
+    Next,
+    /// It is out.
+    Out,
+}
+
+/// Drives a task to its end on this thread, where its blocking calls hinder nobody else.
+///
+/// # Panics
+/// If the operating system refuses a runtime its means.
+pub(super) fn run(task: Task) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime needs an event queue and a pipe of the system, no more");
+    runtime.block_on(task.run());
+}
+
+impl Task {
+    /// Opens the database.
+    pub(super) fn open(
+        config: &TableSource,
+        link: Link,
+        owners: &Owners,
+    ) -> Result<Self, TableError> {
+        Self::open_at(config, link, owners, WallClock::system())
+    }
+
+    fn open_at(
+        config: &TableSource,
+        link: Link,
+        owners: &Owners,
+        clock: WallClock,
+    ) -> Result<Self, TableError> {
+        let Database::Sqlite(path) = &config.database;
+        let store = Store::open(path, &link.pool, &link.queue, config.lease, owners, clock)?;
+        let now = Instant::now();
+        Ok(Self {
+            health: Health::new(&link.pool, &link.end),
+            end: link.end,
+            store,
+            limits: link.limits,
+            permits: Permits::new(link.solo),
+            poll_interval: config.poll_interval,
+            bytes_out_max: rules::BYTES_OUT_MAX,
+            out: HashMap::new(),
+            out_bytes: 0,
+            settled: Vec::new(),
+            publishes: Vec::new(),
+            alone: Alone::No,
+            next_look: now,
+            last_look: now,
+            next_poll: now,
+            next_beat: now,
+            owners_again: None,
+        })
+    }
+
+    async fn run(mut self) {
+        self.store.listen();
+        if let Err(fault) = self.store.sweep() {
+            self.trouble(&fault);
+        }
+        while !self.is_finished() {
+            self.event().await;
+            self.collect();
+            self.tend_owners();
+            if !self.health.is_waiting(Instant::now()) {
+                self.turn();
+            }
+            self.permits.keep(self.permits_needed());
+        }
+        self.store.close();
+    }
+
+    /// Told to end, and nothing is left to settle or publish.
+    fn is_finished(&self) -> bool {
+        self.intake() == Intake::Closed
+            && self.out.is_empty()
+            && !self.has_work()
+            && self.end.publishes.is_empty()
+    }
+
+    fn intake(&self) -> Intake {
+        if self.end.intake.has_changed().is_err() {
+            return Intake::Closed;
+        }
+        *self.end.intake.borrow()
+    }
+
+    /// Waits for something to happen. What comes seldom comes first, so that a steady stream of
+    /// settlements can't hide it.
+    async fn event(&mut self) {
+        let timer = self.timer();
+        // Without room for another row, news of one is of no use.
+        let news = self.room() > 0;
+        let room_for_publishes = self.publishes.len() < PUBLISHES_KEPT_MAX;
+        let end = &mut self.end;
+        tokio::select! {
+            biased;
+            _ = end.intake.changed(), if end.intake.has_changed().is_ok() => {
+                self.next_look = Instant::now();
+            }
+            woken = self.store.woken(news) => match woken {
+                Woken::Data => self.next_look = self.next_look.min(self.last_look + LOOK_GAP),
+                Woken::Owners => self.next_poll = Instant::now(),
+            },
+            () = self.permits.granted() => self.next_look = Instant::now(),
+            Some(publish) = end.publishes.recv(), if room_for_publishes => {
+                self.publishes.push(publish);
+            }
+            Some(settlement) = end.settlements.recv() => {
+                note(&self.out, &mut self.settled, settlement);
+            }
+            () = sleep_until(timer) => {}
+        }
+    }
+
+    /// When something falls due by itself. A pause after trouble puts all of it off, or we would
+    /// spin.
+    fn timer(&self) -> Instant {
+        let mut timer = self.next_look.min(self.next_poll).min(self.next_beat);
+        if let Some(again) = self.owners_again {
+            timer = timer.min(again);
+        }
+        self.health.timer(timer)
+    }
+
+    /// Takes along what else is at hand, for one transaction.
+    fn collect(&mut self) {
+        while let Ok(settlement) = self.end.settlements.try_recv() {
+            note(&self.out, &mut self.settled, settlement);
+        }
+        while self.publishes.len() < PUBLISHES_KEPT_MAX {
+            match self.end.publishes.try_recv() {
+                Ok(publish) => self.publishes.push(publish),
+                Err(_) => break,
+            }
+        }
+        // Whoever asked has given up, so the task behind it failed and will publish again.
+        self.publishes
+            .retain(|publish| !publish.confirmed.is_closed());
+    }
+
+    /// Beats, and looks after those who no longer do.
+    fn tend_owners(&mut self) {
+        let now = Instant::now();
+        let mut found = Ok(false);
+        if now >= self.next_beat {
+            self.next_beat = now + self.store.beat_interval();
+            found = self.store.beat();
+        }
+        let again = self.owners_again.is_some_and(|again| now >= again);
+        if now >= self.next_poll || again {
+            self.owners_again = (!again).then(|| now + SECOND_LOOK_AT_OWNERS);
+            self.next_poll = now + self.poll_interval;
+            self.next_look = now;
+            found = found.and_then(|_| self.store.take_back_from_the_dead());
+        }
+        match found {
+            Ok(true) => self.next_look = now,
+            Ok(false) => {}
+            Err(fault) => self.trouble(&fault),
+        }
+    }
+
+    /// Writes what there is to write and claims what there is room for.
+    fn turn(&mut self) {
+        let must_write = self.has_work() || self.health.is_troubled();
+        let look = Instant::now() >= self.next_look;
+        let may_claim = must_write || (look && self.anything_to_claim());
+        if !may_claim {
+            return;
+        }
+        let ask = self.ask();
+        if !must_write && ask.is_none() {
+            // The permits that it waits for wake it.
+            self.next_look = Instant::now() + self.poll_interval;
+            return;
+        }
+        match self.write(ask, self.health.is_troubled()) {
+            Ok(written) => {
+                self.health.recovered(&self.end);
+                self.written(ask, written);
+            }
+            Err(fault) => self.rescue(&fault, ask.is_some()),
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        !self.settled.is_empty() || !self.publishes.is_empty()
+    }
+
+    fn permits_needed(&self) -> usize {
+        match self.alone {
+            Alone::Out => super::solo::ALL as usize,
+            Alone::No | Alone::Next => self.out.len(),
+        }
+    }
+
+    /// A look that takes no lock, so that an idle queue disturbs nobody.
+    fn anything_to_claim(&mut self) -> bool {
+        let now = Instant::now();
+        self.last_look = now;
+        self.next_look = now + self.poll_interval;
+        if self.room() == 0 {
+            self.permits.want_no_more();
+            return false;
+        }
+        match self.store.peek() {
+            Ok(outlook) => {
+                self.next_look = now + rules::next_look(self.poll_interval, outlook.due_in);
+                if outlook.ready {
+                    self.store.was_fruitful();
+                }
+                outlook.ready
+            }
+            Err(fault) => {
+                self.trouble(&fault);
+                false
+            }
+        }
+    }
+
+    /// How many rows there is room for, once what is settled is written.
+    fn room(&self) -> usize {
+        if self.alone == Alone::Out && self.settled.is_empty() {
+            return 0;
+        }
+        let (out, bytes) = self.staying();
+        let bytes_left = self.bytes_out_max.saturating_sub(bytes);
+        rules::room(self.intake(), out, bytes_left)
+    }
+
+    /// How many deliveries, and how many bytes, are out and not settled.
+    fn staying(&self) -> (usize, usize) {
+        let leaving = self
+            .settled
+            .iter()
+            .filter_map(|settled| self.out.get(&settled.claim.number()));
+        let leaving_bytes: usize = leaving.map(|out| out.bytes).sum();
+        (
+            self.out.len() - self.settled.len(),
+            self.out_bytes - leaving_bytes,
+        )
+    }
+
+    /// How much to claim now, within the credit and the permits.
+    fn ask(&mut self) -> Option<Ask> {
+        let room = self.room();
+        if room == 0 {
+            self.permits.want_no_more();
+            return None;
+        }
+        let (out, bytes) = self.staying();
+        let alone = self.alone == Alone::Next;
+        let rows = if alone {
+            // Everything that is out comes back first, ours included.
+            usize::from(self.permits.all())
+        } else {
+            let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+            self.permits.spare(count(out), count(room)) as usize
+        };
+        (rows > 0).then(|| Ask {
+            rows,
+            bytes: self.bytes_out_max.saturating_sub(bytes),
+            one_anyhow: out == 0,
+            alone,
+            limits: *self.limits.borrow(),
+        })
+    }
+
+    fn write(&mut self, ask: Option<Ask>, probe: bool) -> Result<Written, Fault> {
+        self.store.write(&Work {
+            publishes: &self.publishes,
+            settled: &self.settled,
+            ask,
+            probe,
+        })
+    }
+
+    /// The transaction is durable: only now is anything forgotten, confirmed or handed out.
+    fn written(&mut self, ask: Option<Ask>, written: Written) {
+        for publish in self.publishes.drain(..) {
+            confirm(publish, Ok(()));
+        }
+        for settled in std::mem::take(&mut self.settled) {
+            self.forget(settled.claim);
+        }
+        self.health.lost(&self.end, &written.lost);
+        if let (Some(ask), Some(stop)) = (ask, written.stop) {
+            self.alone = match stop {
+                Stop::Alone => Alone::Next,
+                _ if ask.alone && !written.claimed.is_empty() => Alone::Out,
+                Stop::Empty | Stop::Full | Stop::Long => Alone::No,
+            };
+            self.plan_look(stop, !written.claimed.is_empty(), written.due_in);
+        }
+        for claimed in written.claimed {
+            self.hand_out(claimed);
+        }
+    }
+
+    /// When to look again, by how the claim ended.
+    fn plan_look(&mut self, stop: Stop, claimed: bool, due_in: Option<Duration>) {
+        let now = Instant::now();
+        self.last_look = now;
+        self.next_look = match stop {
+            Stop::Long | Stop::Alone => now,
+            // There may be room for more than there were permits for.
+            Stop::Full if claimed => now,
+            // Not even one row fitted: settlements have to make room first, and claim by themselves.
+            Stop::Full => now + self.poll_interval,
+            Stop::Empty => now + rules::next_look(self.poll_interval, due_in),
+        };
+    }
+
+    fn hand_out(&mut self, claimed: Claimed) {
+        let token = claimed.claim.number();
+        let out = Out {
+            claim: claimed.claim,
+            bytes: claimed.bytes,
+        };
+        self.out_bytes += out.bytes;
+        self.out.insert(token, out);
+        if !self.end.deliver(token, claimed.message, claimed.history) {
+            tracing::debug!("the pool is gone; the message is on its way back");
+        }
+    }
+
+    fn forget(&mut self, claim: Claim) {
+        if let Some(out) = self.out.remove(&claim.number()) {
+            self.out_bytes -= out.bytes;
+        }
+        if self.alone == Alone::Out {
+            self.alone = Alone::No;
+            self.next_look = Instant::now();
+        }
+    }
+
+    fn trouble(&mut self, fault: &Fault) {
+        self.health.trouble(&self.end, fault, Instant::now());
+    }
+}
+
+fn note(out: &HashMap<u64, Out>, settled: &mut Vec<Settled>, settlement: Settlement) {
+    match out.get(&settlement.token) {
+        Some(out) => settled.push(Settled {
+            claim: out.claim,
+            outcome: settlement.outcome,
+        }),
+        None => tracing::error!(token = settlement.token, "settled, but never handed out"),
+    }
+}
+
+fn confirm(publish: Publish, result: Result<(), PublishError>) {
+    // Nobody waiting any more is no trouble: the emit is there, and may be there again.
+    drop(publish.confirmed.send(result));
+}

@@ -1,0 +1,114 @@
+//! The words between the source task and the database behind it. Nothing here knows SQL, and
+//! times are durations from now: the wall clock stays in the adapter.
+
+use std::time::Duration;
+
+use crate::delivery::{History, Message, Outcome, Publish};
+use crate::source::Limits;
+
+/// A row in our hands: its id, and the claim without which no settlement of it counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Claim {
+    pub(super) row: i64,
+    pub(super) token: i64,
+}
+
+impl Claim {
+    /// The number by which the pool settles it.
+    pub(super) fn number(self) -> u64 {
+        self.token.unsigned_abs()
+    }
+}
+
+/// What became of a claimed row.
+#[derive(Debug)]
+pub(super) struct Settled {
+    pub(super) claim: Claim,
+    pub(super) outcome: Outcome,
+}
+
+/// One row claimed.
+#[derive(Debug)]
+pub(super) struct Claimed {
+    pub(super) claim: Claim,
+    pub(super) bytes: usize,
+    pub(super) message: Message,
+    pub(super) history: History,
+}
+
+/// What is to be written in one transaction.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Work<'a> {
+    pub(super) publishes: &'a [Publish],
+    pub(super) settled: &'a [Settled],
+    /// Rows to be claimed after that.
+    pub(super) ask: Option<Ask>,
+    /// Write something whatever else there is, to learn whether the database takes it.
+    pub(super) probe: bool,
+}
+
+/// How much may be claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ask {
+    /// At most so many rows.
+    pub(super) rows: usize,
+    /// At most so many bytes of bodies and headers, but at least one row if `one_anyhow`.
+    pub(super) bytes: usize,
+    pub(super) one_anyhow: bool,
+    /// Claim one row, and that only if it must run alone.
+    pub(super) alone: bool,
+    pub(super) limits: Limits,
+}
+
+/// What a transaction did.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    /// The settlements that found their row no longer ours.
+    pub(super) lost: Vec<Claim>,
+    pub(super) claimed: Vec<Claimed>,
+    /// Why the claim ended; none if there was none.
+    pub(super) stop: Option<Stop>,
+    /// Until the next delayed row of the queue falls due, if one waits.
+    pub(super) due_in: Option<Duration>,
+}
+
+/// Why a claim ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// No row was left.
+    Empty,
+    /// As much as was asked for.
+    Full,
+    /// A transaction should not get longer; there may be more.
+    Long,
+    /// The next row must run alone.
+    Alone,
+}
+
+/// What a look at the queue found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Outlook {
+    /// A row is ready or due.
+    pub(super) ready: bool,
+    /// Until the next delayed row falls due, if one waits.
+    pub(super) due_in: Option<Duration>,
+}
+
+/// What woke us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Woken {
+    /// Another connection has written.
+    Data,
+    /// A process with a lock file has closed it.
+    Owners,
+}
+
+/// Why the database did not do what it was asked to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// What is wrong, in a sentence.
+    pub(super) problem: String,
+    /// It's what was to be written that it refuses, and it would refuse it tomorrow. Otherwise it
+    /// is the database or its surroundings, and the same may succeed later.
+    pub(super) for_good: bool,
+}

@@ -1,0 +1,102 @@
+//! What the source does when a transaction has failed: nothing is lost, what can be written is
+//! written, and one message that the database refuses does not hold up the others.
+
+use tokio::time::Instant;
+
+use super::model::{Fault, Settled, Work};
+use super::{Task, confirm, rules};
+use crate::delivery::{Publish, PublishError};
+
+impl Task {
+    /// A transaction failed and nothing of it has happened. What can be written without claiming
+    /// is; what is refused for good is told from the rest; the rest is kept.
+    pub(super) fn rescue(&mut self, fault: &Fault, claimed: bool) {
+        if !self.has_work() {
+            return self.trouble(fault);
+        }
+        let without_claim = if claimed {
+            self.write(None, false)
+        } else {
+            Err(fault.clone())
+        };
+        match without_claim {
+            Ok(written) => {
+                self.written(None, written);
+                self.trouble(fault);
+            }
+            Err(fault) if fault.for_good => self.one_by_one(),
+            Err(fault) => self.trouble(&fault),
+        }
+    }
+
+    /// Writes each publish and each settlement in a transaction of its own, so that one that the
+    /// database refuses does not stand in the way of the others. Once trouble of another kind
+    /// begins, the rest is kept for later.
+    fn one_by_one(&mut self) {
+        self.next_look = Instant::now();
+        for publish in std::mem::take(&mut self.publishes) {
+            if self.health.is_waiting(Instant::now()) {
+                self.publishes.push(publish);
+            } else {
+                self.publish_one(publish);
+            }
+        }
+        for settled in std::mem::take(&mut self.settled) {
+            if self.health.is_waiting(Instant::now()) {
+                self.settled.push(settled);
+            } else {
+                self.settle_one(settled);
+            }
+        }
+    }
+
+    fn publish_one(&mut self, publish: Publish) {
+        let publishes = std::slice::from_ref(&publish);
+        let work = Work {
+            publishes,
+            ..Work::default()
+        };
+        match self.store.write(&work) {
+            Ok(_) => confirm(publish, Ok(())),
+            Err(fault) if fault.for_good => {
+                let queue = publish.message.queue.clone();
+                let why = fault.problem;
+                confirm(publish, Err(PublishError { queue, why }));
+            }
+            Err(fault) => {
+                self.publishes.push(publish);
+                self.trouble(&fault);
+            }
+        }
+    }
+
+    fn settle_one(&mut self, mut settled: Settled) {
+        loop {
+            let work = Work {
+                settled: std::slice::from_ref(&settled),
+                ..Work::default()
+            };
+            let fault = match self.store.write(&work) {
+                Ok(written) => {
+                    self.health.lost(&self.end, &written.lost);
+                    return self.forget(settled.claim);
+                }
+                Err(fault) => fault,
+            };
+            if !fault.for_good {
+                self.settled.push(settled);
+                return self.trouble(&fault);
+            }
+            match rules::plainer(&settled.outcome, &fault.problem) {
+                Some(plainer) => settled.outcome = plainer,
+                None => return self.set_aside(&settled, &fault),
+            }
+        }
+    }
+
+    /// Gives a settlement up: the row stays claimed until this daemon ends, and then comes again.
+    fn set_aside(&mut self, settled: &Settled, fault: &Fault) {
+        self.health.set_aside(settled, fault);
+        self.forget(settled.claim);
+    }
+}

@@ -1,0 +1,267 @@
+//! The decisions of a table source as pure functions: how much to claim, what to do with a row
+//! that daemons have vanished over, what fits into a dead letter. No SQL, no clock, no channel.
+
+use std::time::Duration;
+
+use crate::delivery::{CREDIT_MAX, Failure, Intake, Outcome, Reason};
+use crate::source::Limits;
+
+/// The most rows that one transaction claims or makes ready, so that none holds the lock for long.
+pub(super) const ROWS_PER_TURN_MAX: u32 = 1000;
+
+/// The most bytes of bodies and headers that one source has out at once.
+pub(super) const BYTES_OUT_MAX: usize = 32 << 20;
+
+/// The most bytes of a dead letter beside the message itself.
+const METADATA_BYTES_MAX: usize = 16 << 10;
+
+/// So often a row's owner vanished before the row runs alone. One time is forgiven, for a power
+/// cut would otherwise make every row that was out run alone.
+const LAPSES_ALONE: u32 = 2;
+
+/// How many rows may be claimed now, with so many out and room for so many more bytes.
+pub(super) fn room(intake: Intake, out: usize, bytes_left: usize) -> usize {
+    match intake {
+        Intake::Closed => 0,
+        Intake::Credit(_) if out > 0 && bytes_left == 0 => 0,
+        Intake::Credit(credit) => credit
+            .min(CREDIT_MAX)
+            .saturating_sub(out)
+            .min(ROWS_PER_TURN_MAX as usize),
+    }
+}
+
+/// What a row's counters say before it is claimed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) attempts: u32,
+    pub(super) crashes: u32,
+    pub(super) lapses: u32,
+}
+
+/// What becomes of a row that is next in the queue.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Fate {
+    /// It's handed out like any other.
+    Share,
+    /// It's handed out with nothing else of this daemon in hand.
+    Alone,
+    /// It goes to the dead letters.
+    Bury(Failure),
+}
+
+/// Decides it by the row's counters.
+pub(super) fn fate(counts: Counts, limits: Limits) -> Fate {
+    let suspected = counts.lapses >= LAPSES_ALONE;
+    let spent = suspected && counts.attempts >= limits.attempts_max.max(1);
+    if counts.crashes >= limits.crashes_max.max(1) || spent {
+        return Fate::Bury(crashed(counts));
+    }
+    if suspected { Fate::Alone } else { Fate::Share }
+}
+
+fn crashed(counts: Counts) -> Failure {
+    let error = match counts.lapses {
+        0 => format!("crashed the worker {} times", counts.crashes),
+        lapses => format!("took the daemon down {lapses} times"),
+    };
+    Failure {
+        reason: Reason::Crashed,
+        error,
+        ..Failure::default()
+    }
+}
+
+/// A failure's texts, cut to what a dead letter may hold: first the oldest lines of stderr go,
+/// then the end of the error.
+pub(super) fn fit(failure: &Failure) -> (&str, &[String]) {
+    let error = cut(&failure.error, METADATA_BYTES_MAX);
+    let mut room = METADATA_BYTES_MAX - error.len();
+    let kept = failure.stderr.iter().rev().take_while(|line| {
+        // As JSON: two quotes, a comma, and at the worst six bytes for one.
+        let bytes = 3 + line.chars().map(json_bytes).sum::<usize>();
+        let fits = bytes <= room;
+        room = room.saturating_sub(bytes);
+        fits
+    });
+    let kept = kept.count();
+    (error, &failure.stderr[failure.stderr.len() - kept..])
+}
+
+fn json_bytes(c: char) -> usize {
+    match c {
+        '\n' | '\r' | '\t' | '"' | '\\' => 2,
+        c if c.is_ascii_control() => 6,
+        c => c.len_utf8(),
+    }
+}
+
+fn cut(text: &str, bytes_max: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes_max)]
+}
+
+/// What to try instead of an outcome that the database refuses for good; none if nothing is left
+/// to try.
+pub(super) fn plainer(outcome: &Outcome, problem: &str) -> Option<Outcome> {
+    match outcome {
+        Outcome::Reply(reply) => Some(Outcome::DeadLetter(Box::new(Failure {
+            reason: Reason::UnroutableReply,
+            error: format!(
+                "the reply to `{}` could not be stored: {problem}",
+                reply.queue
+            ),
+            ..Failure::default()
+        }))),
+        Outcome::DeadLetter(failure) => bare(failure).map(Outcome::DeadLetter),
+        Outcome::RetryAfter { delay, failure } => {
+            bare(failure).map(|failure| Outcome::RetryAfter {
+                delay: *delay,
+                failure,
+            })
+        }
+        Outcome::Done | Outcome::Requeue { .. } | Outcome::Return { .. } => None,
+    }
+}
+
+/// The failure with nothing but its reason; none if it is so already.
+fn bare(failure: &Failure) -> Option<Box<Failure>> {
+    let bare = Failure {
+        reason: failure.reason,
+        ..Failure::default()
+    };
+    (bare != *failure).then(|| Box::new(bare))
+}
+
+/// How long to wait for the next look at a queue that has nothing ready.
+pub(super) fn next_look(poll_interval: Duration, due_in: Option<Duration>) -> Duration {
+    due_in.map_or(poll_interval, |due_in| due_in.min(poll_interval))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::{Exit, Outgoing};
+    use proptest::prelude::*;
+
+    const LIMITS: Limits = Limits {
+        crashes_max: 3,
+        attempts_max: 5,
+    };
+
+    #[test]
+    fn room_is_what_the_credit_leaves() {
+        let table = [
+            (Intake::Closed, 0, 9, 0),
+            (Intake::Credit(0), 0, 9, 0),
+            (Intake::Credit(10), 4, 9, 6),
+            (Intake::Credit(4), 10, 9, 0),
+            (Intake::Credit(10), 4, 0, 0),
+            (Intake::Credit(usize::MAX), 0, 9, ROWS_PER_TURN_MAX as usize),
+            (Intake::Credit(usize::MAX), CREDIT_MAX - 1, 9, 1),
+        ];
+        for (intake, out, bytes, expected) in table {
+            assert_eq!(
+                room(intake, out, bytes),
+                expected,
+                "{intake:?} {out} {bytes}"
+            );
+        }
+    }
+
+    #[test]
+    fn fate_by_crashes_and_lapses() {
+        let table = [
+            ((0, 0, 0), "share"),
+            ((4, 2, 1), "share"),
+            ((0, 0, 2), "alone"),
+            ((4, 2, 9), "alone"),
+            ((9, 0, 0), "share"),
+            ((9, 0, 1), "share"),
+            ((3, 3, 0), "crashed the worker 3 times"),
+            ((3, 3, 5), "took the daemon down 5 times"),
+            ((5, 1, 3), "took the daemon down 3 times"),
+        ];
+        for ((attempts, crashes, lapses), expected) in table {
+            let counts = Counts {
+                attempts,
+                crashes,
+                lapses,
+            };
+            let got = match fate(counts, LIMITS) {
+                Fate::Share => "share".to_owned(),
+                Fate::Alone => "alone".to_owned(),
+                Fate::Bury(failure) => failure.error,
+            };
+            assert_eq!(got, expected, "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn the_newest_lines_of_stderr_stay() {
+        let failure = Failure {
+            error: "e".repeat(1000),
+            stderr: (0..64)
+                .map(|n| format!("{n} {}", "x".repeat(1000)))
+                .collect(),
+            ..Failure::default()
+        };
+        let (error, stderr) = fit(&failure);
+        assert_eq!(error.len(), 1000);
+        assert_eq!(stderr.len(), 15);
+        assert_eq!(stderr.last(), failure.stderr.last());
+    }
+
+    #[test]
+    fn a_refused_outcome_gets_plainer_until_nothing_is_left() {
+        let reply = Outgoing {
+            queue: "r".to_owned(),
+            ..Outgoing::default()
+        };
+        let first = plainer(&Outcome::Reply(Box::new(reply)), "too big").unwrap();
+        let Outcome::DeadLetter(failure) = &first else {
+            panic!("{first:?}")
+        };
+        assert_eq!(
+            failure.error,
+            "the reply to `r` could not be stored: too big"
+        );
+        let second = plainer(&first, "too big").unwrap();
+        assert_eq!(plainer(&second, "too big"), None);
+        assert_eq!(plainer(&Outcome::Done, "too big"), None);
+        let exit = Some(Exit::default());
+        let retry = Outcome::RetryAfter {
+            delay: Duration::from_secs(3),
+            failure: Box::new(Failure {
+                exit,
+                reason: Reason::Crashed,
+                ..Failure::default()
+            }),
+        };
+        let plain = plainer(&retry, "").unwrap();
+        assert!(matches!(plain, Outcome::RetryAfter { failure, .. } if failure.reason.is_crash()));
+    }
+
+    #[test]
+    fn the_next_look_is_at_what_falls_due_or_the_poll() {
+        let second = Duration::from_secs(1);
+        assert_eq!(next_look(second, None), second);
+        assert_eq!(next_look(second, Some(second * 2)), second);
+        assert_eq!(next_look(second, Some(second / 2)), second / 2);
+    }
+
+    proptest! {
+        #[test]
+        fn a_dead_letters_metadata_fits(
+            error in "\\PC{0,300}",
+            times in 0usize..100,
+            stderr in proptest::collection::vec(".{0,400}", 0..64),
+        ) {
+            let failure = Failure { error: error.repeat(times), stderr, ..Failure::default() };
+            let (error, stderr) = fit(&failure);
+            let json = serde_json::to_string(stderr).unwrap();
+            prop_assert!(error.len() + json.len() <= METADATA_BYTES_MAX + 2);
+            prop_assert!(failure.error.starts_with(error));
+            prop_assert!(failure.stderr.ends_with(stderr));
+        }
+    }
+}

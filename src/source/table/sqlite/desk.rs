@@ -1,0 +1,270 @@
+//! The operator's and the producer's side of a database file: sending, counting, taking replies,
+//! and the dead letters. Nothing here is an owner of claims.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
+use super::clock::WallClock;
+use super::error::SqliteError;
+use super::owners::directory;
+use super::wake::Wake;
+use super::{canonical, row, schema, settle};
+use crate::config::model::{Database, TableSource};
+use crate::delivery::Outgoing;
+use crate::source::client::{DeadFilter, DeadLetter, DeadReply, Depth, Reply};
+
+/// A connection for commands.
+#[derive(Debug)]
+pub(in crate::source) struct Desk {
+    conn: Connection,
+    clock: WallClock,
+    database: PathBuf,
+    /// The wake-up and what drives it; there from the first wait on.
+    waiting: Option<(Runtime, Wake)>,
+}
+
+impl Desk {
+    /// Opens the database file, makes it if it is missing.
+    pub(in crate::source) fn open(config: &TableSource) -> Result<Self, SqliteError> {
+        let Database::Sqlite(path) = &config.database;
+        let mut conn = schema::open(path)?;
+        schema::be_patient(&mut conn).map_err(failed("opening"))?;
+        Ok(Self {
+            conn,
+            clock: WallClock::system(),
+            database: canonical(path)?,
+            waiting: None,
+        })
+    }
+
+    pub(in crate::source) fn send(&mut self, messages: &[Outgoing]) -> Result<(), SqliteError> {
+        self.insert(messages).map_err(failed("sending"))
+    }
+
+    fn insert(&mut self, messages: &[Outgoing]) -> rusqlite::Result<()> {
+        let tx = self
+            .conn
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for message in messages {
+            settle::publish(&tx, message, &self.clock)?;
+        }
+        tx.commit()
+    }
+
+    pub(in crate::source) fn depth(&mut self, queue: &str) -> Result<Depth, SqliteError> {
+        let counts = self.conn.query_row(DEPTH, [queue], |row| {
+            let count = |column| row.get(column).map(i64::unsigned_abs);
+            let (ready, delayed, claimed) = (count(0)?, count(1)?, count(2)?);
+            Ok(Depth {
+                ready,
+                delayed,
+                claimed,
+            })
+        });
+        counts.map_err(failed("counting"))
+    }
+
+    pub(in crate::source) fn take_reply(
+        &mut self,
+        queue: &str,
+        correlation_id: &str,
+    ) -> Result<Option<Reply>, SqliteError> {
+        let looked = self
+            .conn
+            .prepare_cached(REPLY_THERE)
+            .and_then(|mut statement| statement.exists([queue, correlation_id]));
+        if !looked.map_err(failed("looking for the reply"))? {
+            return Ok(None);
+        }
+        let taken = self
+            .conn
+            .query_row(TAKE_REPLY, [queue, correlation_id], reply)
+            .optional();
+        taken.map_err(failed("taking the reply"))
+    }
+
+    pub(in crate::source) fn wait_for_change(&mut self, longest: Duration) {
+        let Some((runtime, wake)) = &mut self.waiting else {
+            // What was written before counts as a change.
+            self.waiting = listen(&self.database, &self.conn);
+            return;
+        };
+        if !wake.others_wrote(&self.conn) {
+            // Woken or out of time: the caller looks either way.
+            drop(runtime.block_on(async { timeout(longest, wake.woken(&self.conn, true)).await }));
+        }
+    }
+
+    pub(in crate::source) fn dead_list(
+        &mut self,
+        filter: &DeadFilter,
+        limit: usize,
+    ) -> Result<Vec<DeadLetter>, SqliteError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let list = || {
+            let sql = format!("{LETTERS} WHERE {CHOSEN} ORDER BY id LIMIT ?4");
+            let (ids, pool, queues) = chosen(filter);
+            let mut statement = self.conn.prepare(&sql)?;
+            let rows = statement.query_map(params![ids, pool, queues, limit], letter)?;
+            rows.collect::<rusqlite::Result<_>>()
+        };
+        list().map_err(failed("reading the dead letters"))
+    }
+
+    pub(in crate::source) fn dead_retry(
+        &mut self,
+        filter: &DeadFilter,
+        edit: Option<&Bytes>,
+    ) -> Result<usize, SqliteError> {
+        let (ids, pool, queues) = chosen(filter);
+        let body = edit.map(|edit| row::body_value(edit));
+        let mut back = || {
+            let tx = self
+                .conn
+                .transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let copied = tx.execute(
+                &format!("{BACK} WHERE {CHOSEN} ORDER BY id"),
+                params![ids, pool, queues, body],
+            )?;
+            tx.execute(
+                &format!("{DROP} WHERE {CHOSEN}"),
+                params![ids, pool, queues],
+            )?;
+            tx.commit()?;
+            Ok(copied)
+        };
+        back().map_err(failed("sending the dead letters back"))
+    }
+
+    pub(in crate::source) fn dead_drop(
+        &mut self,
+        filter: &DeadFilter,
+    ) -> Result<usize, SqliteError> {
+        let (ids, pool, queues) = chosen(filter);
+        let sql = format!("{DROP} WHERE {CHOSEN}");
+        let dropped = self.conn.execute(&sql, params![ids, pool, queues]);
+        dropped.map_err(failed("dropping the dead letters"))
+    }
+}
+
+fn listen(database: &Path, conn: &Connection) -> Option<(Runtime, Wake)> {
+    let runtime = Builder::new_current_thread().enable_all().build().ok()?;
+    let entered = runtime.enter();
+    let wake = Wake::listen(database, &directory(database), conn);
+    drop(entered);
+    Some((runtime, wake))
+}
+
+fn failed(doing: &'static str) -> impl Fn(rusqlite::Error) -> SqliteError {
+    move |error| SqliteError::Command { doing, error }
+}
+
+const DEPTH: &str = "
+SELECT
+  (SELECT count(*) FROM consumer_messages
+   WHERE queue = ?1 AND owner IS NULL AND available_after = 0),
+  (SELECT count(*) FROM consumer_messages
+   WHERE queue = ?1 AND owner IS NULL AND available_after > 0),
+  (SELECT count(*) FROM consumer_messages WHERE owner IS NOT NULL AND queue = ?1)";
+
+const REPLY_THERE: &str = "
+SELECT 1 FROM consumer_messages
+WHERE queue = ?1 AND owner IS NULL AND available_after = 0 AND correlation_id = ?2";
+
+const TAKE_REPLY: &str = "
+DELETE FROM consumer_messages WHERE id = (
+  SELECT id FROM consumer_messages
+  WHERE queue = ?1 AND owner IS NULL AND available_after = 0 AND correlation_id = ?2
+  ORDER BY id LIMIT 1)
+RETURNING body, headers, correlation_id, content_type";
+
+fn reply(row: &Row<'_>) -> rusqlite::Result<Reply> {
+    Ok(Reply {
+        body: row::body_bytes(row.get_ref(0)?),
+        headers: row::headers(row.get_ref(1)?).unwrap_or_default(),
+        correlation_id: row::text(row.get_ref(2)?).unwrap_or_default(),
+        content_type: row::text(row.get_ref(3)?),
+    })
+}
+
+const LETTERS: &str = "
+SELECT id, pool, queue, reason, error, attempts, crashes, exit_code, signal, oom, stderr,
+  first_failed_at, last_failed_at, correlation_id, reply_to, message_id, content_type, key,
+  priority, headers, body, reply_queue, reply_headers, reply_body
+FROM poisoned_messages";
+
+const BACK: &str = "
+INSERT INTO consumer_messages (queue, body, headers, correlation_id, reply_to, message_id,
+  content_type, key, priority)
+SELECT queue, coalesce(?4, body), headers, correlation_id, reply_to, message_id,
+  content_type, key, priority
+FROM poisoned_messages";
+
+const DROP: &str = "DELETE FROM poisoned_messages";
+
+/// What a [`DeadFilter`] means.
+const CHOSEN: &str = "(?1 IS NULL OR id IN (SELECT value FROM json_each(?1)))
+  AND (?2 IS NULL OR pool = ?2)
+  AND (?3 IS NULL OR queue IN (SELECT value FROM json_each(?3)))";
+
+/// The parameters of [`CHOSEN`].
+fn chosen(filter: &DeadFilter) -> (Option<String>, Option<&str>, Option<String>) {
+    let json = |value: serde_json::Value| value.to_string();
+    (
+        filter.ids.as_deref().map(|ids| json(ids.into())),
+        filter.pool.as_deref(),
+        filter.queues.as_deref().map(|queues| json(queues.into())),
+    )
+}
+
+fn letter(row: &Row<'_>) -> rusqlite::Result<DeadLetter> {
+    let string = |column| Ok::<_, rusqlite::Error>(row::text(row.get_ref(column)?));
+    Ok(DeadLetter {
+        id: row.get(0)?,
+        pool: row.get(1)?,
+        queue: row.get(2)?,
+        reason: row.get(3)?,
+        error: row.get(4)?,
+        attempts: row::count(row.get(5)?),
+        crashes: row::count(row.get(6)?),
+        exit_code: row.get(7)?,
+        signal: row.get(8)?,
+        oom: row.get(9)?,
+        stderr: serde_json::from_str(&row.get::<_, String>(10)?).unwrap_or_default(),
+        first_failed_at: rfc_3339(row.get(11)?),
+        last_failed_at: rfc_3339(row.get(12)?),
+        correlation_id: string(13)?.unwrap_or_default(),
+        reply_to: string(14)?,
+        message_id: string(15)?,
+        content_type: string(16)?,
+        key: string(17)?,
+        priority: row.get(18)?,
+        headers: row::all_headers(row.get_ref(19)?).unwrap_or_default(),
+        body: row::body_bytes(row.get_ref(20)?),
+        reply: dead_reply(row)?,
+    })
+}
+
+fn dead_reply(row: &Row<'_>) -> rusqlite::Result<Option<DeadReply>> {
+    // It may have had no queue to go to: that is why it is here.
+    let body = row.get_ref(23)?;
+    if body == ValueRef::Null {
+        return Ok(None);
+    }
+    Ok(Some(DeadReply {
+        queue: row::text(row.get_ref(21)?).unwrap_or_default(),
+        headers: row::all_headers(row.get_ref(22)?).unwrap_or_default(),
+        body: row::body_bytes(body),
+    }))
+}
+
+fn rfc_3339(ms: i64) -> String {
+    Timestamp::from_millisecond(ms).map_or_else(|_| ms.to_string(), |time| time.to_string())
+}

@@ -1,0 +1,215 @@
+//! Opening a database file: its pragmas and its tables, brought up to date. What the tables hold
+//! is other files' business.
+
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use rusqlite::{Connection, Error, TransactionBehavior};
+
+use super::error::SqliteError;
+
+/// The steps from one version of the tables to the next, the first from an empty file. A step
+/// that was released is never changed.
+const MIGRATIONS: &[&str] = &[include_str!("v1.sql")];
+
+/// How long opening waits for another process that has the database locked, as one does that
+/// migrates it or recovers it after a crash.
+const OPEN_BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often a statement asks for the write lock, about a millisecond apart. What it does not get
+/// by then is tried again after a pause, and reported meanwhile.
+const BUSY_TRIES: i32 = 250;
+
+/// The same for an operator's command, which has nothing else to do.
+const BUSY_TRIES_OF_COMMANDS: i32 = 10_000;
+
+/// More than there are statements, so that each is prepared once.
+const STATEMENTS_CACHED: usize = 64;
+
+/// Opens the file, makes it if it is missing, and brings its tables up to date.
+pub(super) fn open(path: &Path) -> Result<Connection, SqliteError> {
+    let mut conn = prepared(path).map_err(|error| failed(path, error))?;
+    let mode: String = conn
+        .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))
+        .map_err(|error| failed(path, error))?;
+    if mode != "wal" {
+        let path = path.to_owned();
+        return Err(SqliteError::NoWal { path, mode });
+    }
+    migrate(&mut conn, path, MIGRATIONS)?;
+    conn.busy_handler(Some(wait_for_the_lock))
+        .map_err(|error| failed(path, error))?;
+    Ok(conn)
+}
+
+/// SQLite's own timeout sleeps ever longer, and who sleeps long is passed again and again by a
+/// daemon that commits a thousand times a second.
+fn wait_for_the_lock(tries: i32) -> bool {
+    thread::park_timeout(Duration::from_micros(fastrand::u64(500..1500)));
+    tries < BUSY_TRIES
+}
+
+/// Lets a connection wait much longer for the write lock, as an operator's command may.
+pub(super) fn be_patient(conn: &mut Connection) -> Result<(), Error> {
+    conn.busy_handler(Some(|tries| {
+        wait_for_the_lock(0) && tries < BUSY_TRIES_OF_COMMANDS
+    }))
+}
+
+fn prepared(path: &Path) -> Result<Connection, Error> {
+    let conn = Connection::open(path)?;
+    conn.busy_timeout(OPEN_BUSY_TIMEOUT)?;
+    // NORMAL could lose a commit to a power cut: a message would be done twice, or a reply lost.
+    conn.pragma_update(None, "synchronous", "full")?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
+    // Else a value bound beside a partial index has each statement prepared anew each time.
+    conn.set_db_config(
+        rusqlite::config::DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG,
+        true,
+    )?;
+    Ok(conn)
+}
+
+fn failed(path: &Path, error: Error) -> SqliteError {
+    let path = path.to_owned();
+    SqliteError::Open { path, error }
+}
+
+/// Takes the steps that the file has not taken yet, in one transaction.
+fn migrate(conn: &mut Connection, path: &Path, steps: &[&str]) -> Result<(), SqliteError> {
+    let error = |error| failed(path, error);
+    let known = i64::try_from(steps.len()).unwrap_or(i64::MAX);
+    if version(conn).map_err(error)? == known {
+        return recognised(conn, path, known);
+    }
+    let tx = conn
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(error)?;
+    let found = version(&tx).map_err(error)?;
+    let Some(missing) = usize::try_from(found)
+        .ok()
+        .and_then(|done| steps.get(done..))
+    else {
+        let path = path.to_owned();
+        return Err(SqliteError::Newer { path, found, known });
+    };
+    if found > 0 {
+        recognised(&tx, path, found)?;
+    }
+    for step in missing {
+        tx.execute_batch(step).map_err(error)?;
+    }
+    tx.pragma_update(None, "user_version", known)
+        .map_err(error)?;
+    tx.commit().map_err(error)
+}
+
+fn version(conn: &Connection) -> Result<i64, Error> {
+    conn.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// `user_version` is anyone's, so a number alone does not make the tables ours.
+fn recognised(conn: &Connection, path: &Path, found: i64) -> Result<(), SqliteError> {
+    // Asked of the file: what the connection remembers of it may be older than the number.
+    let tables: i64 = conn
+        .query_row(
+            "SELECT count(*) FROM sqlite_schema
+             WHERE type = 'table' AND name IN ('consumer_messages', 'poisoned_messages', 'owners')",
+            [],
+            |row| row.get(0),
+        )
+        .map_err(|error| failed(path, error))?;
+    let ours = tables == 3;
+    if ours {
+        return Ok(());
+    }
+    let path = path.to_owned();
+    Err(SqliteError::Foreign { path, found })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file() -> (tempfile::TempDir, std::path::PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("q.db");
+        (dir, path)
+    }
+
+    #[test]
+    fn a_new_file_has_the_latest_tables_and_is_durable() {
+        let (_dir, path) = file();
+        let conn = open(&path).unwrap();
+        assert_eq!(version(&conn).unwrap(), 1);
+        let synchronous: i64 = conn
+            .pragma_query_value(None, "synchronous", |row| row.get(0))
+            .unwrap();
+        assert_eq!(synchronous, 2);
+        open(&path).unwrap();
+    }
+
+    #[test]
+    fn an_old_version_is_brought_up_to_date_with_its_rows() {
+        let (_dir, path) = file();
+        let mut conn = open(&path).unwrap();
+        let insert = "INSERT INTO consumer_messages (queue, body) VALUES ('q', 'b')";
+        conn.execute(insert, []).unwrap();
+        let next = "ALTER TABLE consumer_messages ADD COLUMN colour TEXT DEFAULT 'red'";
+        migrate(&mut conn, &path, &[MIGRATIONS[0], next]).unwrap();
+        let row = "SELECT body || colour FROM consumer_messages";
+        let row: String = conn.query_row(row, [], |row| row.get(0)).unwrap();
+        assert_eq!((row.as_str(), version(&conn).unwrap()), ("bred", 2));
+    }
+
+    #[test]
+    fn a_step_that_fails_changes_nothing() {
+        let (_dir, path) = file();
+        let mut conn = open(&path).unwrap();
+        let next = "DROP TABLE poisoned_messages; SELECT nonsense";
+        migrate(&mut conn, &path, &[MIGRATIONS[0], next]).unwrap_err();
+        assert_eq!(version(&conn).unwrap(), 1);
+        assert!(conn.table_exists(None, "poisoned_messages").unwrap());
+    }
+
+    #[test]
+    fn a_later_version_is_refused() {
+        let (_dir, path) = file();
+        let conn = open(&path).unwrap();
+        conn.pragma_update(None, "user_version", 7).unwrap();
+        let error = open(&path).unwrap_err().to_string();
+        assert!(error.contains("of a later version of ganger"), "{error}");
+        assert!(error.ends_with("up to 1: `7`"), "{error}");
+    }
+
+    #[test]
+    fn another_programs_database_is_refused() {
+        let (_dir, path) = file();
+        let conn = Connection::open(&path).unwrap();
+        conn.pragma_update(None, "user_version", 1).unwrap();
+        let error = open(&path).unwrap_err().to_string();
+        assert!(error.contains("of another program"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_database_is_refused() {
+        let (_dir, path) = file();
+        std::fs::write(&path, "a letter to my aunt".repeat(100)).unwrap();
+        let error = open(&path).unwrap_err().to_string();
+        assert!(error.contains("not a SQLite database"), "{error}");
+    }
+
+    #[test]
+    fn tables_of_others_in_the_same_file_stay() {
+        let (_dir, path) = file();
+        let conn = Connection::open(&path).unwrap();
+        conn.execute_batch("CREATE TABLE orders (id); INSERT INTO orders VALUES (7)")
+            .unwrap();
+        open(&path).unwrap();
+        let id: i64 = conn
+            .query_row("SELECT id FROM orders", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(id, 7);
+    }
+}

@@ -1,0 +1,207 @@
+//! Which messages are handed out, in what order, and how many at once.
+
+use std::collections::HashSet;
+
+use super::*;
+
+#[tokio::test]
+async fn by_priority_then_in_the_order_of_arrival() {
+    let rig = Rig::new();
+    rig.execute(
+        "INSERT INTO consumer_messages (queue, body, priority) VALUES \
+         ('q', 'a', 0), ('q', 'b', 5), ('other', 'x', 9), ('q', 'c', 5), ('q', 'd', -1)",
+    );
+    let mut source = rig.source(&Shared::new(), 4);
+    let mut order = String::new();
+    for _ in 0..4 {
+        order += &source.finish_next().await;
+    }
+    source.end().await;
+    assert_eq!(order, "bcad");
+}
+
+#[tokio::test]
+async fn never_more_than_the_credit() {
+    let rig = Rig::new();
+    (0..10).for_each(|n| rig.insert(&n.to_string()));
+    let mut source = rig.source(&Shared::new(), 3);
+    let mut held = vec![
+        source.next().await,
+        source.next().await,
+        source.next().await,
+    ];
+    assert_eq!(
+        rig.get::<i64>("SELECT count(*) FROM consumer_messages WHERE owner IS NOT NULL"),
+        3
+    );
+    held.remove(0).settle(Outcome::Done);
+    held.push(source.next().await);
+    assert_eq!(
+        rig.get::<i64>("SELECT count(*) FROM consumer_messages WHERE owner IS NOT NULL"),
+        3
+    );
+    drop(held);
+    source.end().await;
+    assert_eq!(
+        rig.get::<i64>("SELECT count(*) FROM consumer_messages WHERE attempts = 0"),
+        9
+    );
+}
+
+#[tokio::test]
+async fn never_more_bytes_than_the_bound_but_at_least_one() {
+    let rig = Rig::new();
+    let insert = "INSERT INTO consumer_messages (queue, body) VALUES ('q', zeroblob(?1))";
+    for bytes in [40 << 10, 20 << 10, 11 << 10, 3 << 10] {
+        rig.sql().execute(insert, [bytes]).unwrap();
+    }
+    let (mut task, pool, limits) = rig.open(&Shared::new(), &rig.config());
+    task.bytes_out_max = 32 << 10;
+    let mut source = Source::run(task, pool, limits, 10);
+    let first = source.next().await;
+    assert_eq!(first.message.body.len(), 40 << 10);
+    assert_eq!(
+        rig.get::<i64>("SELECT count(*) FROM consumer_messages WHERE owner IS NOT NULL"),
+        1
+    );
+    first.settle(Outcome::Done);
+    let two = (source.next().await, source.next().await);
+    assert_eq!(
+        rig.get::<i64>("SELECT count(*) FROM consumer_messages WHERE owner IS NULL"),
+        1
+    );
+    two.1.settle(Outcome::Done);
+    assert_eq!(source.next().await.message.body.len(), 3 << 10);
+    drop(two.0);
+    source.end().await;
+}
+
+#[tokio::test]
+async fn two_daemons_share_a_queue_and_no_message_comes_twice() {
+    let rig = Rig::new();
+    let insert = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000) \
+                  INSERT INTO consumer_messages (queue, body) SELECT 'q', i FROM n";
+    rig.execute(insert);
+    let (mut one, mut two) = (
+        rig.source(&Shared::new(), 20),
+        rig.source(&Shared::new(), 20),
+    );
+    let mut seen = HashSet::new();
+    for _ in 0..50 {
+        let mut held = Vec::new();
+        for _ in 0..20 {
+            held.push(one.next().await);
+            held.push(two.next().await);
+        }
+        for delivery in held {
+            assert!(seen.insert(body(&delivery)), "twice: {}", body(&delivery));
+            delivery.settle(Outcome::Done);
+        }
+    }
+    assert_eq!(one.end().await.likely_duplicates, 0);
+    assert_eq!(two.end().await.likely_duplicates, 0);
+    assert_eq!(rig.get::<i64>("SELECT count(*) FROM consumer_messages"), 0);
+}
+
+#[tokio::test]
+async fn headers_that_are_no_json_do_not_wedge_the_queue() {
+    let rig = Rig::new();
+    rig.execute(
+        "INSERT INTO consumer_messages (queue, body, headers) VALUES ('q', 'bad', '{oops')",
+    );
+    rig.insert("good");
+    let mut source = rig.source(&Shared::new(), 1);
+    assert_eq!(source.finish_next().await, "good");
+    source.end().await;
+    let row: String =
+        rig.get("SELECT body || headers || reason || attempts || error FROM poisoned_messages");
+    assert!(
+        row.starts_with("bad{oopsundeliverable0the headers must be a JSON object: "),
+        "{row}"
+    );
+}
+
+#[tokio::test]
+async fn a_suspect_of_taking_the_daemon_down_runs_with_nothing_beside_it() {
+    let rig = Rig::new();
+    rig.execute(
+        "INSERT INTO consumer_messages (queue, body, lapses) VALUES \
+         ('q', 'a', 1), ('q', 'b', 2), ('q', 'c', 0)",
+    );
+    let daemon = Shared::new();
+    let mut source = rig.source(&daemon, 10);
+    let first = source.next().await;
+    assert_eq!((body(&first).as_str(), first.history.alone), ("a", false));
+    first.settle(Outcome::Done);
+
+    let suspect = source.next().await;
+    assert_eq!(
+        (body(&suspect).as_str(), suspect.history.alone),
+        ("b", true)
+    );
+    // Another source of the daemon gets nothing meanwhile, though the queue has more.
+    let other = rig.source(&daemon, 10);
+    let claimed = "SELECT group_concat(body) FROM consumer_messages WHERE owner IS NOT NULL";
+    assert_eq!(rig.get::<String>(claimed), "b");
+    assert_eq!(
+        rig.get::<i64>("SELECT claim_alone FROM consumer_messages WHERE body = 'b'"),
+        1
+    );
+    other.end().await;
+    suspect.settle(Outcome::Done);
+
+    assert_eq!(source.finish_next().await, "c");
+    source.end().await;
+}
+
+#[tokio::test]
+async fn who_took_the_daemon_down_too_often_is_not_handed_out_again() {
+    let rig = Rig::new();
+    rig.execute(
+        "INSERT INTO consumer_messages (queue, body, attempts, crashes, lapses) VALUES \
+         ('q', 'killer', 3, 3, 5), ('q', 'spent', 5, 1, 3), ('q', 'good', 0, 0, 0)",
+    );
+    let mut source = rig.source(&Shared::new(), 10);
+    assert_eq!(source.finish_next().await, "good");
+    source.end().await;
+    let rows: String = rig.get(
+        "SELECT group_concat(body || ' ' || reason || ' ' || crashes || ' ' || error, '; ') \
+         FROM poisoned_messages",
+    );
+    let expected = "killer crashed 3 took the daemon down 5 times; \
+                    spent crashed 1 took the daemon down 3 times";
+    assert_eq!(rows, expected);
+}
+
+#[tokio::test]
+async fn changed_limits_hold_from_the_next_claim_on() {
+    let rig = Rig::new();
+    rig.execute("INSERT INTO consumer_messages (queue, body, crashes) VALUES ('q', 'a', 4)");
+    let mut source = rig.source(&Shared::new(), 0);
+    source.limits.send_replace(Limits {
+        crashes_max: 9,
+        attempts_max: 9,
+    });
+    source.credit(1);
+    assert_eq!(source.finish_next().await, "a");
+    source.end().await;
+}
+
+#[tokio::test]
+async fn a_clock_that_jumps_changes_only_when_the_delayed_fall_due() {
+    let rig = Rig::new();
+    let day = 24 * 3600 * 1000;
+    rig.insert("before");
+    rig.execute(&format!(
+        "INSERT INTO consumer_messages (queue, body, available_after) VALUES ('q', 'later', {})",
+        NOW_MS + 1000
+    ));
+    rig.set_clock(NOW_MS - day);
+    let mut source = rig.source(&Shared::new(), 10);
+    let first = source.next().await;
+    assert_eq!(body(&first), "before");
+    rig.set_clock(NOW_MS + day);
+    first.settle(Outcome::Done);
+    assert_eq!(source.finish_next().await, "later");
+    source.end().await;
+}

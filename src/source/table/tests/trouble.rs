@@ -1,0 +1,167 @@
+//! A database that can't be written to: nothing is lost, nothing is taken in, and it goes on by
+//! itself.
+
+use super::*;
+use crate::delivery::{Failure, Outgoing, Publish, PublishError, Reason};
+use tokio::sync::oneshot;
+
+#[tokio::test]
+async fn a_locked_database_pauses_the_intake_until_it_is_free() {
+    let rig = Rig::new();
+    rig.insert("a");
+    let mut source = rig.source(&Shared::new(), 2);
+    let delivery = source.next().await;
+    let locker = rig.sql();
+    locker.execute_batch("BEGIN IMMEDIATE").unwrap();
+    delivery.settle(Outcome::Done);
+    let state = source.until(|state| !state.healthy).await;
+    assert!(state.problem.unwrap().starts_with("the database is busy"));
+    locker
+        .execute(
+            "INSERT INTO consumer_messages (queue, body) VALUES ('q', 'b')",
+            [],
+        )
+        .unwrap();
+    locker.execute_batch("COMMIT").unwrap();
+
+    let next = source.next().await;
+    assert_eq!(body(&next), "b");
+    let state = source.until(|state| state.healthy).await;
+    assert_eq!((state.problem, state.likely_duplicates), (None, 0));
+    assert_eq!(rig.get::<i64>("SELECT count(*) FROM consumer_messages"), 1);
+    next.settle(Outcome::Done);
+    source.end().await;
+}
+
+#[tokio::test]
+async fn a_full_disk_pauses_the_intake_until_there_is_room() {
+    let rig = Rig::new();
+    rig.insert("a");
+    rig.execute(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50) \
+         INSERT INTO consumer_messages (queue, body) SELECT 'filler', randomblob(4000) FROM n",
+    );
+    let (task, pool, limits) = rig.open(&Shared::new(), &rig.config());
+    task.store.allow_no_more_pages();
+    let mut source = Source::run(task, pool, limits, 1);
+    let failure = Failure {
+        reason: Reason::Failed,
+        error: "e".repeat(16_000),
+        ..Failure::default()
+    };
+    let outcome = Outcome::DeadLetter(Box::new(failure));
+    source.next().await.settle(outcome);
+    let state = source.until(|state| !state.healthy).await;
+    assert!(
+        state
+            .problem
+            .unwrap()
+            .starts_with("the disk or the database is full")
+    );
+    rig.insert("b");
+    rig.execute("DELETE FROM consumer_messages WHERE queue = 'filler'");
+
+    assert_eq!(source.finish_next().await, "b");
+    assert_eq!(source.end().await.likely_duplicates, 0);
+    assert_eq!(
+        rig.get::<i64>("SELECT length(error) FROM poisoned_messages"),
+        16_000
+    );
+}
+
+#[tokio::test]
+async fn a_table_that_is_away_is_waited_for() {
+    let rig = Rig::new();
+    rig.insert("a");
+    let mut source = rig.source(&Shared::new(), 1);
+    let delivery = source.next().await;
+    rig.execute("ALTER TABLE consumer_messages RENAME TO away");
+    delivery.settle(Outcome::Done);
+    source.until(|state| !state.healthy).await;
+    rig.execute("ALTER TABLE away RENAME TO consumer_messages");
+    source.until(|state| state.healthy).await;
+    assert_eq!(source.end().await.likely_duplicates, 0);
+    assert_eq!(rig.get::<i64>("SELECT count(*) FROM consumer_messages"), 0);
+}
+
+/// A database that refuses some rows for good.
+fn picky(condition: &str) -> Rig {
+    let rig = Rig::new();
+    ["a", "b", "c"].iter().for_each(|body| rig.insert(body));
+    rig.execute(&format!(
+        "CREATE TRIGGER picky BEFORE INSERT ON poisoned_messages WHEN {condition} \
+         BEGIN SELECT RAISE(ABORT, 'not here'); END"
+    ));
+    rig
+}
+
+async fn dead_letter_all(rig: &Rig) -> SourceState {
+    let mut source = rig.source(&Shared::new(), 3);
+    let batch = [
+        source.next().await,
+        source.next().await,
+        source.next().await,
+    ];
+    for delivery in batch {
+        let failure = Failure {
+            error: format!("because of {}", body(&delivery)),
+            ..Failure::default()
+        };
+        delivery.settle(Outcome::DeadLetter(Box::new(failure)));
+    }
+    source.credit(0);
+    source.end().await
+}
+
+#[tokio::test]
+async fn a_dead_letter_that_is_refused_is_tried_without_its_metadata() {
+    let rig = picky("NEW.error = 'because of b'");
+    dead_letter_all(&rig).await;
+    let rows = "SELECT group_concat(body || ':' || error) FROM (SELECT * FROM poisoned_messages ORDER BY body)";
+    assert_eq!(rig.get::<String>(rows), "a:because of a,b:,c:because of c");
+}
+
+#[tokio::test]
+async fn what_is_refused_all_the_same_is_set_aside_and_the_others_go_on() {
+    let rig = picky("NEW.body = 'b'");
+    let state = dead_letter_all(&rig).await;
+    assert!(state.healthy);
+    let rows = "SELECT group_concat(body) FROM (SELECT * FROM poisoned_messages ORDER BY body)";
+    assert_eq!(rig.get::<String>(rows), "a,c");
+    assert!(
+        rig.counters().starts_with("attempts 1 "),
+        "kept, and charged"
+    );
+    assert!(
+        rig.counters().ends_with("owner none"),
+        "it comes again after the daemon's end"
+    );
+}
+
+#[tokio::test]
+async fn an_emit_that_is_refused_is_told_to_who_asked() {
+    let rig = Rig::new();
+    rig.execute(
+        "CREATE TRIGGER picky BEFORE INSERT ON consumer_messages WHEN NEW.queue = 'closed' \
+         BEGIN SELECT RAISE(ABORT, 'not here'); END",
+    );
+    let source = rig.source(&Shared::new(), 1);
+    let emit = |queue: &str| {
+        let (confirmed, told) = oneshot::channel::<Result<(), PublishError>>();
+        let message = Outgoing {
+            queue: queue.to_owned(),
+            ..Outgoing::default()
+        };
+        source
+            .pool
+            .publishes
+            .try_send(Publish { message, confirmed })
+            .unwrap();
+        told
+    };
+    let (refused, taken) = (emit("closed"), emit("open"));
+    let error = timeout(SOON, refused).await.unwrap().unwrap().unwrap_err();
+    assert!(error.to_string().contains("not here"), "{error}");
+    timeout(SOON, taken).await.unwrap().unwrap().unwrap();
+    source.end().await;
+}
