@@ -7,7 +7,9 @@
 pub mod backoff;
 pub mod config;
 pub mod delivery;
+pub mod metrics;
 pub mod names;
+pub mod pool;
 pub mod protocol;
 pub mod shutdown;
 pub mod source;

@@ -1,0 +1,402 @@
+//! What goes through a worker's pipe: messages out, answers and notes in.
+
+use std::borrow::Cow;
+use std::io;
+
+use tokio::time::Instant;
+
+use super::in_flight::{Cause, Entry, Version, soft_timeout};
+use super::{Lane, PublishError};
+use crate::delivery::{Delivery, Failure, Reason};
+use crate::names::EMIT_ID_HEADER;
+use crate::pool::verdict::{self, Event};
+use crate::pool::window::BYTES_MAX;
+use crate::protocol::input::{EncodeError, Extras, Input};
+use crate::protocol::output::Output;
+use crate::protocol::status::Status;
+use crate::shutdown::Phase;
+use crate::worker::connection::{Ready, Received};
+
+/// The most messages that a worker may take at once, whatever its HELLO says.
+const CONCURRENCY_MAX: usize = 1024;
+
+impl Lane {
+    /// Puts pending messages into the pipe, as many as the worker may have, in one write.
+    pub(super) fn fill(&mut self, now: Instant) {
+        let mut sent = false;
+        while let Some(delivery) = self.next_to_send(now) {
+            self.send(delivery, now);
+            sent = true;
+        }
+        if sent {
+            self.in_flight.begin_head(now);
+            self.show();
+        }
+        if self.connection.unsent() > 0
+            && self.closed_at.is_none()
+            && let Err(error) = self.connection.flush()
+        {
+            self.pipe_closed(&error.to_string(), now);
+        }
+    }
+
+    fn next_to_send(&mut self, now: Instant) -> Option<Delivery> {
+        let takes_work = self.phase == Phase::Running
+            && !self.recycled
+            && self.cause.is_none()
+            && self.closed_at.is_none();
+        let has_room = self.in_flight.is_empty()
+            || (self.in_flight.len() < self.gauge.window.get()
+                && self.in_flight.bytes() < BYTES_MAX);
+        if !takes_work || !has_room {
+            return None;
+        }
+        let next = self.pending.front()?;
+        let text =
+            self.version != Version::Unknown || std::str::from_utf8(&next.message.body).is_ok();
+        if !text {
+            // Only a version 2 worker may have it, and it says what it is in its first frame.
+            if now < self.hello_deadline() {
+                return None;
+            }
+            self.version = Version::One;
+        }
+        self.pending.pop_front()
+    }
+
+    /// A worker that has said nothing by now speaks version 1.
+    pub(super) fn hello_deadline(&self) -> Instant {
+        self.connected_at + self.shared.policy.borrow().start_timeout
+    }
+
+    fn send(&mut self, delivery: Delivery, now: Instant) {
+        let policy = self.shared.policy();
+        let soft = soft_timeout(policy.timeout, &delivery.message.headers);
+        let millis =
+            |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let hard = soft.map(|soft| soft + policy.timeout_grace);
+        let input = Input {
+            message: &delivery.message,
+            timeout_ms: soft.map(millis),
+            id: self.next_id,
+            extras: (self.version != Version::One).then(|| Extras {
+                attempt: delivery.history.attempt,
+                milliseconds_left: hard.map(millis),
+            }),
+        };
+        let starts_at = self.connection.sent_total() + self.connection.unsent() as u64;
+        if let Err(error) = input.encode(self.connection.outgoing(), policy.frame_bytes_max) {
+            return self.refuse(delivery, &error);
+        }
+        let ends_at = self.connection.sent_total() + self.connection.unsent() as u64;
+        if self.in_flight.is_empty() {
+            self.busy_since = now;
+            self.last_frame = now;
+        }
+        let at_once = matches!(self.version, Version::Two { .. });
+        self.in_flight.push(Entry {
+            id: self.next_id,
+            delivery,
+            starts_at,
+            ends_at,
+            begun: at_once.then_some(now),
+            soft,
+            cancelled: false,
+            emitted: 0,
+            unconfirmed: 0,
+            emit_failure: None,
+            answer: None,
+        });
+        self.next_id += 1;
+    }
+
+    /// The message can't be put into a frame for this worker. It is no fault of the worker's.
+    fn refuse(&mut self, delivery: Delivery, error: &EncodeError) {
+        let failure = Failure {
+            reason: Reason::Undeliverable,
+            error: error.to_string(),
+            ..Failure::default()
+        };
+        self.settle(delivery, Event::Failed(failure));
+        self.shared.room.notify_one();
+    }
+
+    /// The pipe can be read or written.
+    pub(super) fn exchange(&mut self, ready: io::Result<Ready>) {
+        let now = Instant::now();
+        let done = ready.and_then(|ready| {
+            if ready.writable {
+                self.connection.flush()?;
+            }
+            if ready.readable {
+                self.connection.receive().map(Some)
+            } else {
+                Ok(None)
+            }
+        });
+        match done {
+            Ok(Some(Received::Some(_))) => self.take_frames(now),
+            Ok(Some(Received::Eof)) => self.pipe_closed("end of file", now),
+            Ok(Some(Received::WouldBlock) | None) => {}
+            Err(error) => self.pipe_closed(&error.to_string(), now),
+        }
+    }
+
+    /// After the worker's end: what it had written before is still in the pipe.
+    pub(super) fn read_the_rest(&mut self) {
+        while let Ok(Received::Some(_)) = self.connection.receive() {
+            self.take_frames(Instant::now());
+            if self.cause.is_some() {
+                return;
+            }
+        }
+    }
+
+    fn pipe_closed(&mut self, how: &str, now: Instant) {
+        if self.closed_at.is_none() {
+            tracing::debug!(
+                worker = self.slot,
+                pid = self.process.pid(),
+                how,
+                "pipe closed"
+            );
+            self.closed_at = Some(now);
+            self.gauge.open.set(false);
+        }
+    }
+
+    fn take_frames(&mut self, now: Instant) {
+        let mut answers = 0;
+        while self.cause.is_none() {
+            match self.connection.next_frame() {
+                Ok(Some(frame)) => match Output::decode(&frame) {
+                    Ok(output) => answers += u32::from(self.take_frame(output, now)),
+                    Err(error) => self.protocol_error(error.to_string()),
+                },
+                Ok(None) => break,
+                Err(error) => self.protocol_error(error.to_string()),
+            }
+        }
+        if answers > 0 {
+            self.pace.record(answers, now - self.busy_since);
+            self.busy_since = now;
+        }
+        self.show();
+        self.shared.room.notify_one();
+    }
+
+    /// Takes one frame in; returns whether it is an answer.
+    fn take_frame(&mut self, output: Output, now: Instant) -> bool {
+        self.last_frame = now;
+        if self.version == Version::Unknown {
+            self.version = first_word(&output);
+            if let Version::Two { .. } = self.version {
+                self.in_flight
+                    .iter_mut()
+                    .for_each(|entry| entry.begun = Some(now));
+                return false;
+            }
+        }
+        match output.status {
+            Status::IGNORE => {}
+            Status::LOG => self.log(&output),
+            Status::PROGRESS => self.progress(&output),
+            Status::EMIT => self.emit(output),
+            Status(100..=199) => self.shared.counters.note(output.status.0),
+            _ => return self.answer(output, now),
+        }
+        false
+    }
+
+    fn answer(&mut self, output: Output, now: Instant) -> bool {
+        let sent = self.connection.sent_total();
+        let id = match self.in_flight.answered(output.id, self.version, sent) {
+            Ok(id) => id,
+            Err(error) => {
+                self.protocol_error(error);
+                return false;
+            }
+        };
+        self.gauge.answered.set(self.gauge.answered.get() + 1);
+        if let Some(entry) = self.in_flight.get_mut(id) {
+            let begun = entry.begun.unwrap_or(now);
+            entry.answer = Some(output);
+            self.shared.counters.answered(now - begun);
+        }
+        self.in_flight.begin_head(now);
+        self.finish(id);
+        true
+    }
+
+    /// Settles a message that is answered and whose emits are confirmed.
+    fn finish(&mut self, id: u64) {
+        let ready = |entry: &mut Entry| entry.answer.is_some() && entry.unconfirmed == 0;
+        if !self.in_flight.get_mut(id).is_some_and(ready) {
+            return;
+        }
+        let Some(Entry {
+            delivery,
+            emit_failure,
+            answer: Some(answer),
+            ..
+        }) = self.in_flight.take(id)
+        else {
+            return;
+        };
+        let event = match emit_failure {
+            None => Event::Answered(answer),
+            Some(error) => Event::Failed(Failure {
+                error,
+                ..Failure::default()
+            }),
+        };
+        self.settle(delivery, event);
+    }
+
+    /// The broker has taken an emit, or has not.
+    pub(super) fn confirmed(&mut self, id: u64, result: Result<(), PublishError>) {
+        if let Some(entry) = self.in_flight.get_mut(id) {
+            entry.unconfirmed -= 1;
+            if let Err(error) = result {
+                entry.emit_failure.get_or_insert(error.to_string());
+            }
+        }
+        self.finish(id);
+        self.show();
+        self.shared.room.notify_one();
+    }
+
+    fn emit(&mut self, output: Output) {
+        let sent = self.connection.sent_total();
+        let found = self.in_flight.answered(output.id, self.version, sent);
+        let Some(entry) = found
+            .as_ref()
+            .ok()
+            .and_then(|id| self.in_flight.get_mut(*id))
+        else {
+            let error = found.err().unwrap_or_default();
+            return self.protocol_error(format!("an emit that belongs to no message: {error}"));
+        };
+        entry.emitted += 1;
+        let message = &entry.delivery.message;
+        let Some(queue) = output
+            .reply_queue
+            .clone()
+            .or_else(|| message.reply_to.clone())
+        else {
+            let error =
+                "an emit has nowhere to go: it names no queue and the message has no reply-to";
+            entry.emit_failure.get_or_insert(error.to_owned());
+            return;
+        };
+        let mut outgoing = verdict::outgoing(queue, output, message);
+        outgoing.message_id = None;
+        let of = verdict::lasting_name(message);
+        outgoing.headers.retain(|(name, _)| name != EMIT_ID_HEADER);
+        outgoing
+            .headers
+            .push((EMIT_ID_HEADER.into(), format!("{of}:{}", entry.emitted)));
+        entry.unconfirmed += 1;
+        self.to_publish.push_back((entry.id, outgoing));
+    }
+
+    /// The message that a note is about. One for a message that is settled comes too late: it is
+    /// dropped and counted.
+    fn subject(&self, note: &Output) -> Option<&Entry> {
+        let entry = match note.id {
+            Some(id) => self.in_flight.get(id),
+            None => self.in_flight.head(),
+        };
+        if entry.is_none() {
+            self.shared.counters.note(note.status.0);
+        }
+        entry
+    }
+
+    fn log(&self, output: &Output) {
+        let Some(entry) = self.subject(output) else {
+            return;
+        };
+        let pool = self.shared.policy.borrow().name.clone();
+        let correlation_id = &entry.delivery.message.correlation_id;
+        LogRecord::of(output).write(&pool, self.slot, correlation_id);
+    }
+
+    fn progress(&self, output: &Output) {
+        if self.subject(output).is_some() {
+            let text = String::from_utf8_lossy(&output.message).into_owned();
+            *self.gauge.progress.borrow_mut() = Some(text);
+        }
+    }
+
+    pub(super) fn protocol_error(&mut self, error: String) {
+        self.kill(Cause::ProtocolError(error));
+    }
+}
+
+/// What a worker's first frame says of its version.
+fn first_word(output: &Output) -> Version {
+    if output.status != Status::HELLO {
+        return Version::One;
+    }
+    let mut headers = output.headers.iter().flatten();
+    let concurrency = headers
+        .find(|(name, _)| name == "concurrency")
+        .and_then(|(_, value)| value.trim().parse::<usize>().ok())
+        .unwrap_or(1);
+    Version::Two {
+        concurrency: concurrency.clamp(1, CONCURRENCY_MAX),
+    }
+}
+
+/// What a LOG frame says.
+struct LogRecord<'a> {
+    level: &'a str,
+    origin: &'a str,
+    text: Cow<'a, str>,
+    fields: String,
+}
+
+impl<'a> LogRecord<'a> {
+    fn of(output: &'a Output) -> Self {
+        let mut record = Self {
+            level: "info",
+            origin: "",
+            text: String::from_utf8_lossy(&output.message),
+            fields: String::new(),
+        };
+        for (name, value) in output.headers.iter().flatten() {
+            match name.as_str() {
+                "level" => record.level = value,
+                "target" => record.origin = value,
+                _ if record.fields.is_empty() => record.fields = format!("{name}={value}"),
+                _ => record.fields += &format!(" {name}={value}"),
+            }
+        }
+        record
+    }
+
+    fn write(&self, pool: &str, worker: usize, correlation_id: &str) {
+        let Self {
+            level,
+            origin,
+            text,
+            fields,
+        } = self;
+        macro_rules! write {
+            ($level:ident) => {
+                tracing::event!(
+                    target: "worker::log", tracing::Level::$level,
+                    pool, worker, correlation_id, origin, fields, "{text}"
+                )
+            };
+        }
+        match level.to_ascii_lowercase().as_str() {
+            "trace" => write!(TRACE),
+            "debug" => write!(DEBUG),
+            "warn" | "warning" => write!(WARN),
+            "error" | "critical" | "fatal" => write!(ERROR),
+            _ => write!(INFO),
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Tests of `in_flight`.
+
+use super::*;
+
+const TWO: Version = Version::Two { concurrency: 8 };
+const DIED: Cause = Cause::Died;
+
+fn place(head: bool, begun: bool, begun_in_all: usize) -> Place {
+    Place {
+        head,
+        begun,
+        unsure: false,
+        begun_in_all,
+    }
+}
+
+fn unsure(head: bool, begun_in_all: usize) -> Place {
+    Place {
+        unsure: true,
+        ..place(head, true, begun_in_all)
+    }
+}
+
+#[test]
+fn only_what_a_worker_had_begun_is_blamed_for_its_end() {
+    let table = [
+        (DIED, Version::One, place(true, true, 3), Blame::Charged),
+        (DIED, Version::One, place(false, true, 3), Blame::Returned),
+        (DIED, Version::One, place(true, false, 0), Blame::Returned),
+        (DIED, Version::Unknown, place(true, true, 1), Blame::Charged),
+        (DIED, TWO, place(true, true, 1), Blame::Charged),
+        (DIED, TWO, place(true, true, 2), Blame::Suspect),
+        (DIED, TWO, place(false, true, 2), Blame::Suspect),
+        (DIED, TWO, place(false, false, 2), Blame::Returned),
+        (Cause::Stalled, TWO, place(true, true, 1), Blame::Charged),
+        (
+            Cause::ProtocolError(String::new()),
+            Version::One,
+            place(true, true, 1),
+            Blame::Charged,
+        ),
+        (
+            Cause::TimedOut(7),
+            TWO,
+            place(false, true, 3),
+            Blame::Charged,
+        ),
+        (
+            Cause::TimedOut(8),
+            TWO,
+            place(true, true, 3),
+            Blame::Returned,
+        ),
+        (
+            Cause::Stopped,
+            Version::One,
+            place(true, true, 1),
+            Blame::Returned,
+        ),
+        (Cause::Stopped, TWO, place(true, true, 1), Blame::Returned),
+    ];
+    for (cause, version, place, blamed) in table {
+        assert_eq!(
+            blame(&cause, version, 7, place),
+            blamed,
+            "{cause:?} {version:?} {place:?}"
+        );
+    }
+}
+
+#[test]
+fn a_message_may_only_shorten_its_time() {
+    let header = |value: &str| vec![(TIMEOUT_HEADER.to_owned(), value.to_owned())];
+    let seconds = |n| Some(Duration::from_secs(n));
+    let table = [
+        (None, None, None),
+        (seconds(30), None, seconds(30)),
+        (seconds(30), Some("10000"), seconds(10)),
+        (seconds(30), Some("90000"), seconds(30)),
+        (None, Some("100"), Some(Duration::from_millis(100))),
+        (None, Some("-1"), None),
+        (seconds(30), Some("-1"), seconds(30)),
+        (seconds(30), Some("soon"), seconds(30)),
+        (None, Some("NaN"), None),
+        (None, Some("inf"), Some(LONGEST_SOFT_TIMEOUT)),
+        (None, Some("1e22"), Some(LONGEST_SOFT_TIMEOUT)),
+        (seconds(30), Some("1e22"), seconds(30)),
+        (None, Some(" 1500 "), Some(Duration::from_millis(1500))),
+    ];
+    for (pool, asked, expected) in table {
+        let headers = asked.map(header).unwrap_or_default();
+        assert_eq!(soft_timeout(pool, &headers), expected, "{pool:?} {asked:?}");
+    }
+}
+
+fn entry(id: u64, ends_at: u64) -> Entry {
+    let (source, mut pool) = crate::delivery::link();
+    let message = crate::delivery::Message {
+        queue: "q".into(),
+        body: bytes::Bytes::from_static(b"1234"),
+        headers: Vec::new(),
+        correlation_id: String::new(),
+        reply_to: None,
+        properties: Vec::new(),
+    };
+    source.deliver(id, message, crate::delivery::History::default());
+    Entry {
+        id,
+        delivery: pool.deliveries.try_recv().unwrap(),
+        starts_at: ends_at - 10,
+        ends_at,
+        begun: None,
+        soft: None,
+        cancelled: false,
+        emitted: 0,
+        unconfirmed: 0,
+        emit_failure: None,
+        answer: None,
+    }
+}
+
+fn three() -> InFlight {
+    let mut in_flight = InFlight::default();
+    for (id, ends_at) in [(1, 10), (2, 20), (3, 30)] {
+        in_flight.push(entry(id, ends_at));
+    }
+    in_flight
+}
+
+#[test]
+fn an_answer_without_an_id_is_for_the_head_of_a_version_1_worker_only() {
+    let in_flight = three();
+    assert_eq!(in_flight.answered(None, Version::One, 30), Ok(1));
+    assert_eq!(in_flight.answered(Some(3), TWO, 30), Ok(3));
+    let wrong = [
+        (None, TWO, 30),
+        (Some(4), TWO, 30),
+        (Some(4), Version::One, 30),
+        (None, Version::One, 9),
+    ];
+    for (id, version, sent) in wrong {
+        assert!(
+            in_flight.answered(id, version, sent).is_err(),
+            "{id:?} {version:?} {sent}"
+        );
+    }
+    assert!(InFlight::default().answered(None, Version::One, 0).is_err());
+}
+
+#[test]
+fn a_message_that_was_not_sent_is_not_judged() {
+    let mut in_flight = three();
+    let judged = in_flight.judge(
+        &DIED,
+        TWO,
+        Read {
+            sent: 15,
+            left_unread: false,
+        },
+    );
+    let blames: Vec<Blame> = judged.iter().map(|(_, blame)| *blame).collect();
+    assert_eq!(blames, [Blame::Suspect, Blame::Suspect, Blame::Returned]);
+    assert_eq!((in_flight.len(), in_flight.bytes()), (0, 0));
+}
+
+#[test]
+fn a_message_that_may_have_been_left_unread_runs_alone_first() {
+    let table = [
+        (Version::One, unsure(true, 1), Blame::Suspect),
+        (Version::One, unsure(true, 3), Blame::Suspect),
+        (Version::One, unsure(false, 3), Blame::Returned),
+        (TWO, unsure(true, 1), Blame::Suspect),
+    ];
+    for (version, place, blamed) in table {
+        assert_eq!(
+            blame(&DIED, version, 7, place),
+            blamed,
+            "{version:?} {place:?}"
+        );
+    }
+    let mut alone = three();
+    alone
+        .iter_mut()
+        .for_each(|entry| entry.delivery.history.alone = true);
+    let read = Read {
+        sent: 30,
+        left_unread: true,
+    };
+    assert_eq!(alone.judge(&DIED, Version::One, read)[0].1, Blame::Charged);
+    let closed = three().judge(&Cause::PipeClosed, Version::One, read);
+    assert_eq!(closed[0].1, Blame::Suspect);
+    let stalled = three().judge(&Cause::Stalled, Version::One, read);
+    assert_eq!(stalled[0].1, Blame::Charged, "it was read, if not answered");
+}
+
+#[test]
+fn time_runs_from_a_messages_turn() {
+    let pool = crate::pool::verdict::tests::policy();
+    let now = Instant::now();
+    let mut in_flight = three();
+    in_flight
+        .iter_mut()
+        .for_each(|entry| entry.soft = Some(Duration::from_secs(1)));
+    assert_eq!(in_flight.next_deadline(&pool), None);
+    in_flight.begin_head(now);
+    assert_eq!(
+        in_flight.next_deadline(&pool),
+        Some(now + Duration::from_secs(1))
+    );
+    assert_eq!(
+        in_flight.due(&pool, now + Duration::from_secs(1)),
+        (vec![1], None)
+    );
+    let hard = now + Duration::from_secs(1) + pool.timeout_grace;
+    assert_eq!(in_flight.next_deadline(&pool), Some(hard));
+    assert_eq!(in_flight.due(&pool, hard), (vec![], Some(1)));
+    drop(in_flight.take(1));
+    in_flight.begin_head(hard);
+    assert_eq!(in_flight.oldest_begun(), Some(hard));
+    assert_eq!(in_flight.bytes(), 8);
+}

@@ -1,0 +1,237 @@
+//! A pool keeps its workers at their number, hands each message of its source to the least loaded
+//! of them, and sees every message settled before it ends. It is the only room that knows both
+//! sources and workers; it lives on one thread.
+
+mod crew;
+pub mod dispatch;
+mod flow;
+pub mod lane;
+mod report;
+pub mod roster;
+pub mod status;
+mod stopping;
+pub mod supervise;
+pub mod verdict;
+pub mod window;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{Id, JoinSet};
+use tokio::time::Instant;
+
+use self::dispatch::Load;
+use self::lane::{Ended, Gauge, Shared};
+use self::roster::Generation;
+use self::status::PoolStatus;
+use self::stopping::{SETTLE_WITHIN, Stopping};
+use self::supervise::Supervisor;
+use crate::config::model::{Command as WorkerCommand, Pool as Policy};
+use crate::delivery::{Delivery, PoolEnd};
+use crate::metrics::Counters;
+use crate::shutdown::Phase;
+
+/// How many messages are taken from the source in one go.
+const BATCH: usize = 256;
+/// More than any window, so that handing a message to a lane never waits.
+const MAILBOX: usize = 1024;
+
+/// What the daemon may ask of a pool.
+#[derive(Debug)]
+pub enum Command {
+    /// New rules. With `roll` its command has changed too: the workers are replaced one by one.
+    Update {
+        /// The rules.
+        policy: Arc<Policy>,
+        /// Whether the workers must be replaced.
+        roll: bool,
+    },
+    /// Replace the workers one by one.
+    Roll,
+    /// Finish what is in hand within so long, then end.
+    Stop {
+        /// From draining to asking the workers to yield.
+        drain_timeout: Duration,
+    },
+    /// Go on to the next phase of the stop at once.
+    Hurry,
+    /// Tell how things stand.
+    Status(oneshot::Sender<PoolStatus>),
+}
+
+/// Why a pool ended otherwise than it should.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PoolError {
+    /// The source ended although nobody had asked it to.
+    #[error("the source ended by itself")]
+    SourceEnded,
+    /// The source could not write the last settlements; what they were for will be handed out
+    /// again.
+    #[error("the last settlements could not be written within {SETTLE_WITHIN:?}")]
+    Unsettled,
+}
+
+/// Runs a pool on the thread that calls it, inside a `LocalSet`. The thread must outlive the
+/// workers: they are told to die with it. Ends after [`Command::Stop`], or when the daemon's end
+/// of `commands` is gone.
+///
+/// # Errors
+/// When the source ended too early, or not at all.
+pub async fn run(
+    policy: Arc<Policy>,
+    link: PoolEnd,
+    mut commands: mpsc::Receiver<Command>,
+) -> Result<(), PoolError> {
+    let (connected_tx, mut connected) = mpsc::channel(MAILBOX);
+    let mut pool = Pool::new(policy, link, connected_tx);
+    let mut batch = Vec::with_capacity(BATCH);
+    loop {
+        let now = Instant::now();
+        pool.carry_out_plan(now);
+        pool.dispatch();
+        pool.set_credit();
+        if let Some(result) = pool.result(now) {
+            return result;
+        }
+        let alarm = pool.next_alarm();
+        tokio::select! {
+            biased;
+            command = commands.recv(), if !pool.commands_ended => pool.obey(command),
+            Some(slot) = connected.recv() => pool.connected(slot),
+            Some(ended) = pool.lanes.join_next_with_id() => pool.lane_ended(ended),
+            () = pool.shared.room.notified() => pool.watch_answers(),
+            count = pool.link.deliveries.recv_many(&mut batch, BATCH), if pool.takes_deliveries() => {
+                pool.received(count, &mut batch);
+            }
+            Ok(()) = pool.link.state.changed() => {}
+            () = at(alarm) => pool.keep_time(),
+        }
+    }
+}
+
+/// Never, if there is nothing to wait for.
+async fn at(alarm: Option<Instant>) {
+    match alarm {
+        Some(alarm) => tokio::time::sleep_until(alarm).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A lane as the pool holds it.
+struct Handle {
+    gauge: Rc<Gauge>,
+    mailbox: mpsc::Sender<Delivery>,
+    phase: watch::Sender<Phase>,
+}
+
+impl Handle {
+    fn load(&self) -> Load {
+        Load {
+            open: self.gauge.open.get(),
+            messages: self.gauge.load.get(),
+            bytes: self.gauge.bytes.get(),
+            window: self.gauge.window.get(),
+            alone: self.gauge.alone.get(),
+        }
+    }
+
+    fn raise(&self, phase: Phase) {
+        self.phase.send_if_modified(|current| {
+            let later = phase > *current;
+            *current = phase.max(*current);
+            later
+        });
+    }
+}
+
+struct Pool {
+    shared: Rc<Shared>,
+    link: PoolEnd,
+    supervisor: Supervisor,
+    /// How each generation of workers is started; the last is the one that works.
+    commands: BTreeMap<Generation, Arc<WorkerCommand>>,
+    slots: BTreeMap<usize, Handle>,
+    /// The lanes' slots in dispatching order, with where the next search begins.
+    turn: usize,
+    lanes: JoinSet<Ended>,
+    slot_of: HashMap<Id, usize>,
+    /// Taken from the source, waiting for a worker with room.
+    held: VecDeque<Delivery>,
+    stopping: Option<Stopping>,
+    commands_ended: bool,
+    source_gone: bool,
+    /// It was gone before it was asked to be.
+    source_failed: bool,
+    answers_at_last_end: u64,
+    last_status: (Instant, u64),
+}
+
+impl Pool {
+    fn new(policy: Arc<Policy>, link: PoolEnd, connected: mpsc::Sender<usize>) -> Self {
+        let supervisor = Supervisor::new(policy.workers, policy.restart);
+        let commands = BTreeMap::from([(0, Arc::new(policy.command.clone()))]);
+        let shared = Shared {
+            counters: Counters::new(&policy.name),
+            policy: policy.into(),
+            room: tokio::sync::Notify::new(),
+            publishes: link.publishes.clone(),
+            connected,
+        };
+        Self {
+            shared: Rc::new(shared),
+            link,
+            supervisor,
+            commands,
+            slots: BTreeMap::new(),
+            turn: 0,
+            lanes: JoinSet::new(),
+            slot_of: HashMap::new(),
+            held: VecDeque::new(),
+            stopping: None,
+            commands_ended: false,
+            source_gone: false,
+            source_failed: false,
+            answers_at_last_end: 0,
+            last_status: (Instant::now(), 0),
+        }
+    }
+
+    fn name(&self) -> String {
+        self.shared.policy.borrow().name.clone()
+    }
+
+    fn obey(&mut self, command: Option<Command>) {
+        match command {
+            Some(Command::Update { policy, roll }) => self.update(policy, roll),
+            Some(Command::Roll) => self.roll(),
+            Some(Command::Stop { drain_timeout }) => self.stop(drain_timeout),
+            Some(Command::Hurry) => self.hurry(),
+            Some(Command::Status(reply)) => {
+                let status = self.status();
+                // Whoever asked may have gone.
+                drop(reply.send(status));
+            }
+            None => {
+                self.commands_ended = true;
+                self.stop(Duration::ZERO);
+            }
+        }
+    }
+
+    fn update(&mut self, policy: Arc<Policy>, roll: bool) {
+        self.supervisor.resize(policy.workers, policy.restart);
+        *self.shared.policy.borrow_mut() = policy;
+        if roll {
+            self.roll();
+        }
+    }
+
+    fn roll(&mut self) {
+        let command = Arc::new(self.shared.policy.borrow().command.clone());
+        let generation = self.supervisor.roll(Instant::now());
+        self.commands.insert(generation, command);
+    }
+}

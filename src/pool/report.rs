@@ -1,0 +1,93 @@
+//! How a pool and its workers stand, at this moment.
+
+use tokio::time::Instant;
+
+use super::Pool;
+use super::lane::Gauge;
+use super::status::{PoolState, PoolStatus, WorkerStatus};
+use crate::shutdown::Phase;
+
+impl Pool {
+    pub(super) fn status(&mut self) -> PoolStatus {
+        let counts = self.shared.counters.counts();
+        let (since, done) = self.last_status;
+        let now = Instant::now();
+        #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+        let done_per_second = (counts.done - done) as f64 / (now - since).as_secs_f64().max(1e-3);
+        self.last_status = (now, counts.done);
+        let source = self.link.state.borrow().clone();
+        PoolStatus {
+            name: self.name(),
+            state: self.state(source.healthy),
+            workers_wanted: self.shared.policy.borrow().workers,
+            source_problem: source.problem,
+            out: self.held.len()
+                + self
+                    .slots
+                    .values()
+                    .map(|handle| handle.gauge.load.get())
+                    .sum::<usize>(),
+            counts,
+            done_per_second,
+            likely_duplicates: source.likely_duplicates,
+            workers: self.worker_statuses(),
+        }
+    }
+
+    fn state(&self, source_healthy: bool) -> PoolState {
+        let up = self.slots.values().any(|handle| handle.gauge.open.get());
+        match () {
+            () if self.stopping.is_some() => PoolState::Draining,
+            () if self.supervisor.degraded() => PoolState::Degraded,
+            () if !source_healthy => PoolState::SourceDown,
+            () if up => PoolState::Running,
+            () => PoolState::Starting,
+        }
+    }
+
+    pub(super) fn worker_statuses(&self) -> Vec<WorkerStatus> {
+        let now = Instant::now();
+        let running = self
+            .slots
+            .iter()
+            .map(|(slot, handle)| worker_status(*slot, &handle.gauge, now));
+        let waiting = self
+            .supervisor
+            .roster()
+            .iter()
+            .filter(|(slot, _)| !self.slots.contains_key(slot));
+        let waiting = waiting.map(|(slot, _)| WorkerStatus {
+            slot,
+            pid: None,
+            state: "waiting".into(),
+            in_flight: 0,
+            window: 0,
+            message_age: None,
+            answered: 0,
+            progress: None,
+        });
+        running.chain(waiting).collect()
+    }
+}
+
+fn worker_status(slot: usize, gauge: &Gauge, now: Instant) -> WorkerStatus {
+    let state = match gauge.phase.get() {
+        Phase::Running if !gauge.open.get() => "starting",
+        Phase::Running if gauge.load.get() > 0 => "busy",
+        Phase::Running => "idle",
+        stopping => stopping.as_str(),
+    };
+    WorkerStatus {
+        slot,
+        pid: gauge.pid.get(),
+        state: state.into(),
+        in_flight: gauge.load.get(),
+        window: gauge.window.get(),
+        message_age: gauge
+            .busy_since
+            .get()
+            .map(|since| (now - since).as_secs_f64()),
+        answered: gauge.answered.get(),
+        progress: gauge.progress.borrow().clone(),
+    }
+}

@@ -1,0 +1,141 @@
+//! The stop of a pool: its deadlines, those who are late for them, and how it ended.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::status::WorkerStatus;
+use super::{Handle, Pool, PoolError};
+use crate::shutdown::Phase;
+
+/// How long the last settlements may take when everything else is over.
+pub(super) const SETTLE_WITHIN: Duration = Duration::from_secs(10);
+/// From being asked to yield to SIGKILL: yielding, quitting, terminating.
+const PHASES_TO_SIGKILL: u32 = 3;
+/// How long a killed worker may take to be gone when the stop is hurried on.
+const ABANDON_WITHIN: Duration = Duration::from_secs(1);
+/// How often those who are late for a stop are named.
+const LAGGARDS_EVERY: Duration = Duration::from_secs(5);
+
+/// A stop under way.
+pub(super) struct Stopping {
+    yield_at: Instant,
+    /// When workers that even SIGKILL did not end are left to the kernel.
+    abandon_at: Instant,
+    /// When the source is given up, once every worker has gone.
+    give_up_at: Option<Instant>,
+    name_laggards_at: Instant,
+}
+
+impl Pool {
+    pub(super) fn stop(&mut self, drain_timeout: Duration) {
+        if self.stopping.is_some() {
+            return;
+        }
+        let now = Instant::now();
+        let stop_timeout = self.shared.policy.borrow().stop_timeout;
+        self.stopping = Some(Stopping {
+            yield_at: now + drain_timeout,
+            abandon_at: now + drain_timeout + PHASES_TO_SIGKILL * stop_timeout + LAGGARDS_EVERY,
+            give_up_at: None,
+            name_laggards_at: now + LAGGARDS_EVERY,
+        });
+        self.give_back();
+        self.raise_all(Phase::Draining);
+    }
+
+    pub(super) fn hurry(&mut self) {
+        if let Some(stopping) = &mut self.stopping {
+            stopping.yield_at = Instant::now();
+            stopping.give_up_at = stopping.give_up_at.map(|_| Instant::now());
+            let killing = |handle: &Handle| handle.gauge.phase.get() == Phase::Killing;
+            if self.slots.values().all(killing) {
+                stopping.abandon_at = Instant::now() + ABANDON_WITHIN;
+            }
+            for handle in self.slots.values() {
+                handle.raise(handle.gauge.phase.get().next());
+            }
+        }
+    }
+
+    fn raise_all(&self, phase: Phase) {
+        self.slots.values().for_each(|handle| handle.raise(phase));
+    }
+
+    pub(super) fn next_alarm(&self) -> Option<Instant> {
+        match &self.stopping {
+            None => self.supervisor.next_start(),
+            Some(stopping) => {
+                let alarms = [
+                    Some(stopping.yield_at),
+                    Some(stopping.name_laggards_at),
+                    Some(stopping.abandon_at).filter(|_| !self.lanes.is_empty()),
+                    stopping.give_up_at,
+                ];
+                alarms.into_iter().flatten().min()
+            }
+        }
+    }
+
+    pub(super) fn keep_time(&mut self) {
+        let now = Instant::now();
+        let Some(stopping) = &mut self.stopping else {
+            return;
+        };
+        if stopping.yield_at <= now {
+            // From here on each lane goes through its phases by itself.
+            stopping.yield_at = now + LAGGARDS_EVERY;
+            self.raise_all(Phase::Yielding);
+        }
+        let Some(stopping) = &mut self.stopping else {
+            return;
+        };
+        if stopping.name_laggards_at <= now {
+            stopping.name_laggards_at = now + LAGGARDS_EVERY;
+            self.name_laggards();
+        }
+        if self
+            .stopping
+            .as_ref()
+            .is_some_and(|stopping| stopping.abandon_at <= now)
+        {
+            // SIGKILL is pending, so they will not run another line of their program.
+            self.lanes.abort_all();
+        }
+    }
+
+    fn name_laggards(&self) {
+        if self.lanes.is_empty() {
+            let problem = self.link.state.borrow().problem.clone();
+            tracing::warn!(pool = self.name(), problem, "the stop waits for the source");
+        }
+        let running = |worker: &WorkerStatus| worker.pid.is_some();
+        for worker in self.worker_statuses().into_iter().filter(running) {
+            tracing::warn!(
+                pool = self.name(),
+                worker = worker.slot,
+                pid = worker.pid,
+                state = worker.state,
+                in_flight = worker.in_flight,
+                message_age = worker.message_age,
+                "the stop waits for this worker"
+            );
+        }
+    }
+
+    /// How the pool ended, once it has.
+    pub(super) fn result(&mut self, now: Instant) -> Option<Result<(), PoolError>> {
+        if self.source_gone && self.stopping.is_none() {
+            self.source_failed = true;
+            self.stop(Duration::ZERO);
+        }
+        let stopping = self.stopping.as_mut().filter(|_| self.lanes.is_empty())?;
+        let give_up_at = *stopping.give_up_at.get_or_insert(now + SETTLE_WITHIN);
+        match () {
+            () if self.source_failed => Some(Err(PoolError::SourceEnded)),
+            () if self.source_gone => Some(Ok(())),
+            () if give_up_at <= now => Some(Err(PoolError::Unsettled)),
+            () => None,
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What becomes of a message: one pure function from what happened and the pool's policy to an
+//! outcome. Nothing here waits, reads a clock or knows a broker.
+
+use std::time::Duration;
+
+use crate::backoff::Backoff;
+use crate::config::model::{Pool, StatusMeaning};
+use crate::delivery::{Failure, Headers, History, Message, Outcome, Outgoing, Property, Reason};
+use crate::names::OWN_HEADER_PREFIX;
+use crate::protocol::output::Output;
+use crate::protocol::status::Status;
+
+/// The wait after REQUEUE: it can't spin.
+const REQUEUE: Backoff = Backoff {
+    initial: Duration::from_millis(100),
+    factor: 2.0,
+    max: Duration::from_secs(30),
+    jitter: 0.0,
+};
+
+/// What happened to a message in a worker's hands.
+#[derive(Debug)]
+pub enum Event {
+    /// The worker answered.
+    Answered(Output),
+    /// The attempt failed without an answer: a crash, a timeout, a protocol error.
+    Failed(Failure),
+    /// Not begun, or stopped by us.
+    Stopped {
+        /// It was one of several that a worker had begun when it died.
+        suspect: bool,
+    },
+}
+
+/// The message that it happened to, and the rules for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Case<'a> {
+    /// The message.
+    pub message: &'a Message,
+    /// How often it was tried.
+    pub history: History,
+    /// The pool's rules.
+    pub policy: &'a Pool,
+    /// A number between 0 and 1 for the jitter.
+    pub chance: f64,
+}
+
+/// Decides what becomes of the message.
+pub fn decide(event: Event, case: Case<'_>) -> Outcome {
+    match event {
+        Event::Answered(output) => answered(output, case),
+        Event::Failed(failure) => failed(failure, None, case),
+        Event::Stopped { suspect } => Outcome::Return { suspect },
+    }
+}
+
+fn answered(output: Output, case: Case<'_>) -> Outcome {
+    let status = output.status;
+    match meaning(status, case.policy) {
+        Some(StatusMeaning::Done) => Outcome::Done,
+        Some(StatusMeaning::Reply) => reply(output, case.message),
+        Some(StatusMeaning::Requeue) => Outcome::Requeue {
+            after: REQUEUE.wait(case.history.requeues.saturating_add(1), case.chance),
+        },
+        Some(StatusMeaning::Reject) => Outcome::DeadLetter(Box::new(Failure {
+            reason: Reason::Rejected,
+            error: said(&output, "rejected by the worker"),
+            ..Failure::default()
+        })),
+        Some(StatusMeaning::Retry) => {
+            let asked = output.retry_after_ms.map(Duration::from_millis);
+            let error = said(&output, "the worker asked for a retry");
+            failed(
+                Failure {
+                    error,
+                    ..Failure::default()
+                },
+                asked,
+                case,
+            )
+        }
+        None => {
+            let error = said(&output, &format!("the worker answered {status}"));
+            failed(
+                Failure {
+                    error,
+                    ..Failure::default()
+                },
+                None,
+                case,
+            )
+        }
+    }
+}
+
+/// None for every status that means failure, the unknown ones included: never acked by accident.
+fn meaning(status: Status, policy: &Pool) -> Option<StatusMeaning> {
+    if let Some(meaning) = policy.statuses.get(&status.0) {
+        return Some(*meaning);
+    }
+    match status {
+        Status::DONE => Some(StatusMeaning::Done),
+        Status::DONE_WITH_REPLY => Some(StatusMeaning::Reply),
+        Status::REQUEUE => Some(StatusMeaning::Requeue),
+        Status::REJECT => Some(StatusMeaning::Reject),
+        Status::RETRY | Status::UNAVAILABLE => Some(StatusMeaning::Retry),
+        _ => None,
+    }
+}
+
+/// How much of a worker's text goes into an error.
+const ERROR_CHARS_MAX: usize = 2_000;
+
+fn said(output: &Output, what: &str) -> String {
+    let text = String::from_utf8_lossy(&output.message);
+    match text.trim() {
+        "" => what.to_owned(),
+        text => {
+            let text: String = text.chars().take(ERROR_CHARS_MAX).collect();
+            format!("{what}: {text}")
+        }
+    }
+}
+
+/// A failed attempt: again later, or to the dead letters if it was the last or has killed too
+/// many workers.
+fn failed(mut failure: Failure, asked: Option<Duration>, case: Case<'_>) -> Outcome {
+    let Case {
+        history,
+        policy,
+        chance,
+        ..
+    } = case;
+    let crashes = history
+        .crashes
+        .saturating_add(u32::from(failure.reason.is_crash()));
+    if failure.reason.is_crash() && crashes >= policy.crashes_max {
+        failure.error = format!("crashed the worker {crashes} times: {}", failure.error);
+        return Outcome::DeadLetter(Box::new(failure));
+    }
+    let hopeless = failure.reason == Reason::Undeliverable;
+    if hopeless || history.attempt >= policy.retry.attempts {
+        return Outcome::DeadLetter(Box::new(failure));
+    }
+    let backoff = &policy.retry.backoff;
+    let delay = asked.map_or_else(
+        || backoff.wait(history.attempt, chance),
+        |d| d.min(backoff.max),
+    );
+    Outcome::RetryAfter {
+        delay,
+        failure: Box::new(failure),
+    }
+}
+
+fn reply(output: Output, message: &Message) -> Outcome {
+    let to = output
+        .reply_queue
+        .clone()
+        .or_else(|| message.reply_to.clone());
+    let reply = Box::new(outgoing(to.clone().unwrap_or_default(), output, message));
+    if to.is_some() {
+        return Outcome::Reply(reply);
+    }
+    Outcome::DeadLetter(Box::new(Failure {
+        reason: Reason::UnroutableReply,
+        error:
+            "the reply has nowhere to go: the message has no reply-to and the answer names no queue"
+                .into(),
+        reply: Some(reply),
+        ..Failure::default()
+    }))
+}
+
+/// A message that continues `message`: its correlation id, reply-to and other properties go on,
+/// so that the last step of a long task still answers the first caller.
+pub fn outgoing(queue: String, output: Output, message: &Message) -> Outgoing {
+    Outgoing {
+        queue,
+        body: output.message,
+        headers: overlaid(&message.headers, output.headers.unwrap_or_default()),
+        correlation_id: message.correlation_id.clone(),
+        reply_to: message.reply_to.clone(),
+        message_id: text(message, "message_id"),
+        content_type: text(message, "content_type"),
+        key: text(message, "key"),
+        priority: priority(message),
+        delay: Duration::ZERO,
+    }
+}
+
+/// A name that the message keeps over all its attempts and shares with no other: the number of its
+/// row, where it has one. A message id need not do, since the steps of a long task hand it on.
+pub fn lasting_name(message: &Message) -> String {
+    match property(message, "row_id") {
+        Some(Property::Integer(row)) => format!("{}:{row}", message.queue),
+        _ => text(message, "message_id").unwrap_or_else(|| message.correlation_id.clone()),
+    }
+}
+
+/// The message's headers, the worker's over them, ours taken out.
+fn overlaid(below: &Headers, above: Headers) -> Headers {
+    let own = |name: &str| {
+        name.get(..OWN_HEADER_PREFIX.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(OWN_HEADER_PREFIX))
+    };
+    let kept = below
+        .iter()
+        .filter(|(name, _)| !above.iter().any(|(other, _)| other == name));
+    let mut headers: Headers = kept.cloned().collect();
+    headers.extend(above);
+    headers.retain(|(name, _)| !own(name));
+    headers
+}
+
+fn property<'a>(message: &'a Message, name: &str) -> Option<&'a Property> {
+    message
+        .properties
+        .iter()
+        .find(|(other, _)| *other == name)
+        .map(|(_, value)| value)
+}
+
+fn text(message: &Message, name: &str) -> Option<String> {
+    match property(message, name)? {
+        Property::Text(text) => Some(text.clone()),
+        Property::Integer(_) | Property::Boolean(_) | Property::Bytes(_) => None,
+    }
+}
+
+fn priority(message: &Message) -> i32 {
+    match property(message, "priority") {
+        Some(Property::Integer(priority)) => i32::try_from(*priority).unwrap_or(0),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

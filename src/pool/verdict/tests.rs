@@ -1,0 +1,303 @@
+//! Tests of the verdict: a row for every status and event, and what must hold for all of them.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::*;
+use crate::config::model::{Command, Limits, Pipeline, Prefetch, Recycle, Retry};
+use crate::delivery::Exit;
+
+pub(crate) fn policy() -> Pool {
+    let backoff = Backoff {
+        initial: Duration::from_secs(1),
+        factor: 2.0,
+        max: Duration::from_secs(60),
+        jitter: 0.0,
+    };
+    Pool {
+        name: "p".into(),
+        source: "s".into(),
+        queue: "q".into(),
+        workers: 1,
+        command: Command {
+            program: "true".into(),
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            cwd: None,
+            user: None,
+            limits: Limits::default(),
+        },
+        prefetch: Prefetch::Auto,
+        pipeline: Pipeline::Auto,
+        frame_bytes_max: 1024,
+        timeout: None,
+        timeout_grace: Duration::from_secs(5),
+        stall_timeout: None,
+        start_timeout: Duration::from_secs(30),
+        stop_timeout: Duration::from_secs(5),
+        crashes_max: 3,
+        retry: Retry {
+            attempts: 5,
+            backoff,
+        },
+        recycle: Recycle::default(),
+        restart: backoff,
+        statuses: BTreeMap::from([(404, StatusMeaning::Reject), (299, StatusMeaning::Done)]),
+    }
+}
+
+fn message() -> Message {
+    Message {
+        queue: "q".into(),
+        body: Bytes::from_static(b"body"),
+        headers: vec![
+            ("a".into(), "1".into()),
+            ("X-Ganger-Attempts".into(), "7".into()),
+            ("b".into(), "2".into()),
+        ],
+        correlation_id: "c".into(),
+        reply_to: Some("answers".into()),
+        properties: vec![
+            ("message_id", Property::Text("m".into())),
+            ("priority", Property::Integer(4)),
+        ],
+    }
+}
+
+fn output(status: i64) -> Output {
+    Output {
+        message: "said".into(),
+        status: Status(status),
+        headers: None,
+        reply_queue: None,
+        id: None,
+        retry_after_ms: None,
+    }
+}
+
+fn on_attempt(attempt: u32, event: Event) -> Outcome {
+    let history = History {
+        attempt,
+        ..History::default()
+    };
+    decide(
+        event,
+        Case {
+            message: &message(),
+            history,
+            policy: &policy(),
+            chance: 0.5,
+        },
+    )
+}
+
+fn delay(outcome: &Outcome) -> Option<u64> {
+    match outcome {
+        Outcome::RetryAfter { delay, .. } => Some(delay.as_secs()),
+        _ => None,
+    }
+}
+
+fn dead(outcome: &Outcome) -> Option<(Reason, &str)> {
+    match outcome {
+        Outcome::DeadLetter(failure) => Some((failure.reason, &failure.error)),
+        _ => None,
+    }
+}
+
+#[test]
+fn every_status_has_its_verdict() {
+    let answer = |status| on_attempt(2, Event::Answered(output(status)));
+    assert_eq!(answer(200), Outcome::Done);
+    assert_eq!(answer(299), Outcome::Done, "as [pools.statuses] says");
+    assert!(matches!(answer(201), Outcome::Reply(_)));
+    assert_eq!(
+        answer(300),
+        Outcome::Requeue {
+            after: Duration::from_millis(100)
+        }
+    );
+    for status in [400, 404] {
+        assert_eq!(
+            dead(&answer(status)).unwrap().0,
+            Reason::Rejected,
+            "{status}"
+        );
+    }
+    for status in [429, 503, 500, 0, 7, 202, 777, -2, i64::MIN, i64::MAX] {
+        assert_eq!(
+            delay(&answer(status)),
+            Some(2),
+            "{status} is a failed second attempt"
+        );
+    }
+}
+
+#[test]
+fn an_unknown_status_is_named_in_the_error() {
+    let outcome = on_attempt(5, Event::Answered(output(777)));
+    let (reason, error) = dead(&outcome).unwrap();
+    assert_eq!(reason, Reason::Failed);
+    assert!(error.contains("777") && error.ends_with("said"), "{error}");
+}
+
+#[test]
+fn a_worker_may_ask_for_a_delay_up_to_the_longest() {
+    let asking = |ms| Output {
+        retry_after_ms: Some(ms),
+        ..output(503)
+    };
+    assert_eq!(
+        delay(&on_attempt(1, Event::Answered(asking(7_000)))),
+        Some(7)
+    );
+    assert_eq!(
+        delay(&on_attempt(1, Event::Answered(asking(u64::MAX)))),
+        Some(60)
+    );
+}
+
+#[test]
+fn requeues_wait_longer_each_time_and_are_bounded() {
+    let after = |requeues| {
+        let history = History {
+            attempt: 1,
+            requeues,
+            ..History::default()
+        };
+        let event = Event::Answered(output(300));
+        match decide(
+            event,
+            Case {
+                message: &message(),
+                history,
+                policy: &policy(),
+                chance: 0.5,
+            },
+        ) {
+            Outcome::Requeue { after } => after.as_millis(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(
+        [0, 1, 2, 20, u32::MAX].map(after),
+        [100, 200, 400, 30_000, 30_000]
+    );
+}
+
+#[test]
+fn a_message_that_kills_its_workers_is_dead_before_its_attempts_are_spent() {
+    let crashed = |crashes| {
+        let failure = Failure {
+            reason: Reason::Crashed,
+            exit: Some(Exit {
+                signal: Some(9),
+                ..Exit::default()
+            }),
+            ..Failure::default()
+        };
+        let history = History {
+            attempt: 1 + crashes,
+            crashes,
+            ..History::default()
+        };
+        let case = Case {
+            message: &message(),
+            history,
+            policy: &policy(),
+            chance: 0.5,
+        };
+        decide(Event::Failed(failure), case)
+    };
+    assert_eq!(delay(&crashed(1)), Some(2));
+    let outcome = crashed(2);
+    let (reason, error) = dead(&outcome).unwrap();
+    assert_eq!(reason, Reason::Crashed);
+    assert!(error.starts_with("crashed the worker 3 times"), "{error}");
+}
+
+#[test]
+fn what_can_not_be_delivered_is_not_tried_again() {
+    let failure = Failure {
+        reason: Reason::Undeliverable,
+        ..Failure::default()
+    };
+    assert!(dead(&on_attempt(1, Event::Failed(failure))).is_some());
+}
+
+#[test]
+fn a_reply_goes_on_with_the_messages_properties() {
+    let answer = Output {
+        headers: Some(vec![
+            ("b".into(), "3".into()),
+            ("x-ganger-z".into(), "1".into()),
+        ]),
+        ..output(201)
+    };
+    let Outcome::Reply(reply) = on_attempt(1, Event::Answered(answer)) else {
+        panic!("no reply")
+    };
+    assert_eq!(reply.queue, "answers");
+    assert_eq!(
+        (reply.correlation_id.as_str(), reply.reply_to.as_deref()),
+        ("c", Some("answers"))
+    );
+    assert_eq!(
+        (reply.message_id.as_deref(), reply.priority),
+        (Some("m"), 4)
+    );
+    assert_eq!(
+        reply.headers,
+        [("a".into(), "1".into()), ("b".into(), "3".into())]
+    );
+}
+
+#[test]
+fn a_reply_without_a_destination_is_kept_with_the_dead_letter() {
+    let message = Message {
+        reply_to: None,
+        ..message()
+    };
+    let history = History {
+        attempt: 1,
+        ..History::default()
+    };
+    let case = Case {
+        message: &message,
+        history,
+        policy: &policy(),
+        chance: 0.5,
+    };
+    let Outcome::DeadLetter(failure) = decide(Event::Answered(output(201)), case) else {
+        panic!("not dead")
+    };
+    assert_eq!(failure.reason, Reason::UnroutableReply);
+    assert_eq!(failure.reply.unwrap().body, "said");
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_done_by_accident(status in any::<i64>(), attempt in 1u32..20, crashes in 0u32..5) {
+        let history = History { attempt, crashes, ..History::default() };
+        let policy = policy();
+        let event = Event::Answered(output(status));
+        let outcome = decide(event, Case { message: &message(), history, policy: &policy, chance: 0.5 });
+        let done = matches!(outcome, Outcome::Done | Outcome::Reply(_));
+        prop_assert_eq!(done, matches!(status, 200 | 201 | 299));
+        prop_assert!(delay(&outcome).is_none_or(|_| attempt < policy.retry.attempts));
+    }
+
+    #[test]
+    fn a_failure_is_tried_again_or_kept_never_dropped(attempt in 1u32..20, crashes in 0u32..5, crash in any::<bool>()) {
+        let reason = if crash { Reason::Crashed } else { Reason::TimedOut };
+        let history = History { attempt, crashes, ..History::default() };
+        let policy = policy();
+        let event = Event::Failed(Failure { reason, ..Failure::default() });
+        let outcome = decide(event, Case { message: &message(), history, policy: &policy, chance: 0.5 });
+        let last = attempt >= policy.retry.attempts || (crash && crashes + 1 >= policy.crashes_max);
+        prop_assert_eq!(dead(&outcome).is_some(), last);
+        prop_assert_eq!(delay(&outcome).is_some(), !last);
+    }
+}
