@@ -5,7 +5,9 @@
 //! is not kept stable for others.
 
 pub mod backoff;
+pub mod cli;
 pub mod config;
+pub mod daemon;
 pub mod delivery;
 pub mod metrics;
 pub mod names;
@@ -13,4 +15,5 @@ pub mod pool;
 pub mod protocol;
 pub mod shutdown;
 pub mod source;
+pub mod telemetry;
 pub mod worker;

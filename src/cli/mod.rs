@@ -1,0 +1,144 @@
+//! The command line: what can be asked for, and who does it. Only here and below may anything be
+//! printed.
+
+mod check;
+mod dead;
+mod demo;
+mod demo_worker;
+mod output;
+mod run;
+mod send;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+
+use crate::config::model::Config;
+use crate::config::{self, Problems};
+
+/// Turns any program into a reliable consumer of a message queue.
+#[derive(Debug, Parser)]
+#[command(version, about, after_help = EXIT_CODES)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  it failed; what went wrong is on stderr
+  2  the command line or the configuration is wrong";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show the whole thing at work: workers that are killed, messages that are not lost
+    Demo(demo::Args),
+    /// Run the daemon
+    Run(run::Args),
+    /// Say whether the configuration is right
+    Check(check::Args),
+    /// Print the effective configuration or its schema
+    #[command(subcommand)]
+    Config(check::ConfigCommand),
+    /// Put messages into a queue
+    Send(send::Args),
+    /// Look at dead letters, send them back or drop them
+    #[command(subcommand)]
+    Dead(dead::Command),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// A worker of `ganger demo`; it is started by the demo only
+    #[command(hide = true)]
+    DemoWorker,
+}
+
+/// Where the configuration is.
+#[derive(Debug, clap::Args)]
+struct ConfigFile {
+    /// The configuration: a TOML file, or a directory of them
+    #[arg(
+        long = "config",
+        short = 'c',
+        value_name = "PATH",
+        env = "GANGER_CONFIG",
+        default_value = "ganger.toml"
+    )]
+    path: PathBuf,
+}
+
+impl ConfigFile {
+    fn load(&self) -> Result<Config, Problems> {
+        config::load(&self.path, &environment())
+    }
+}
+
+/// The daemon's own environment. What is not text can't be named in the configuration anyway.
+fn environment() -> config::Environment {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
+}
+
+/// How results are printed.
+#[derive(Debug, clap::Args)]
+struct Output {
+    /// How results are printed
+    #[arg(
+        long = "output",
+        short = 'o',
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT"
+    )]
+    format: Format,
+}
+
+/// Runs the command and prints what went wrong.
+pub fn main(cli: Cli) -> ExitCode {
+    let result = match cli.command {
+        Command::Demo(args) => demo::run(args),
+        Command::Run(args) => run::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Config(command) => check::config(&command),
+        Command::Send(args) => send::run(args),
+        Command::Dead(command) => dead::run(command),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "ganger", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::DemoWorker => demo_worker::run(),
+    };
+    result.unwrap_or_else(|report| {
+        let wrong_input = report.downcast_ref::<Problems>().is_some();
+        output::complain(&report);
+        ExitCode::from(if wrong_input { 2 } else { 1 })
+    })
+}
+
+/// What a command returns.
+type CommandResult = miette::Result<ExitCode>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

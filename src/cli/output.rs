@@ -1,0 +1,65 @@
+//! How the commands print: one place for JSON, tables and complaints.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "printing is what this file is for"
+)]
+
+use std::io::{IsTerminal, Write};
+
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+
+/// Prints a line of text.
+pub(super) fn line(text: impl std::fmt::Display) {
+    println!("{text}");
+}
+
+/// Prints a line of text to stderr.
+pub(super) fn note(text: impl std::fmt::Display) {
+    eprintln!("{text}");
+}
+
+/// Prints a value as JSON, indented on a terminal.
+pub(super) fn json(value: &impl Serialize) -> miette::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let written = if out.is_terminal() {
+        serde_json::to_writer_pretty(&mut out, value)
+    } else {
+        serde_json::to_writer(&mut out, value)
+    };
+    let ended = written
+        .map_err(std::io::Error::from)
+        .and_then(|()| writeln!(out));
+    ended.map_err(|error| miette::miette!("stdout can't be written: {error}"))
+}
+
+/// Prints a table without lines, which is easy on the eye and on `awk`.
+pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header);
+    for row in rows {
+        table.add_row(row);
+    }
+    println!("{}", table.trim_fmt());
+}
+
+/// Prints what went wrong, with all that caused it.
+pub(super) fn complain(report: &miette::Report) {
+    eprintln!("{report:?}");
+}
+
+/// A body as JSON has it: text where it is text, base64 else, with the field's name.
+pub(super) fn body(bytes: &[u8]) -> (&'static str, String) {
+    use base64::Engine;
+    match std::str::from_utf8(bytes) {
+        Ok(text) => ("body", text.to_owned()),
+        Err(_) => (
+            "body_base64",
+            base64::engine::general_purpose::STANDARD.encode(bytes),
+        ),
+    }
+}

@@ -1,0 +1,130 @@
+//! `ganger run`: the daemon with its signals.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use miette::IntoDiagnostic;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+use tokio::sync::mpsc;
+
+use super::{CommandResult, ConfigFile, environment};
+use crate::config;
+use crate::daemon::{Daemon, Request};
+use crate::telemetry;
+
+/// How often `--watch` looks at the configuration.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+/// Requests that may wait for the daemon.
+const REQUESTS_WAITING_MAX: usize = 16;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    config: ConfigFile,
+    /// Reload the configuration whenever it changes
+    #[arg(long)]
+    watch: bool,
+}
+
+pub(super) fn run(args: &Args) -> CommandResult {
+    // Taken before it is read, so that no change falls in between.
+    let seen = stamp(&args.config.path);
+    let config = args.config.load()?;
+    telemetry::start_log(&config.daemon).into_diagnostic()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.into_diagnostic()?;
+    let (requests_tx, requests) = mpsc::channel(REQUESTS_WAITING_MAX);
+    obey_signals(args.config.path.clone(), requests_tx.clone())?;
+    runtime.block_on(async {
+        let daemon = Daemon::start(config).into_diagnostic()?;
+        if args.watch {
+            tokio::spawn(watch(args.config.path.clone(), seen, requests_tx));
+        }
+        daemon.run(requests).await.into_diagnostic()
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Turns signals into requests, on a thread of its own for as long as the process lives.
+fn obey_signals(path: PathBuf, requests: mpsc::Sender<Request>) -> miette::Result<()> {
+    let mut signals =
+        Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2]).into_diagnostic()?;
+    let obey = move || {
+        for signal in signals.forever() {
+            let request = match signal {
+                SIGHUP => reload(&path),
+                SIGUSR1 => Some(Request::LogStatus),
+                SIGUSR2 => Some(Request::Roll),
+                _ => Some(Request::Stop),
+            };
+            if request.is_some_and(|request| requests.blocking_send(request).is_err()) {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(obey)
+        .into_diagnostic()?;
+    Ok(())
+}
+
+/// Reads the configuration again; one that is invalid changes nothing.
+fn reload(path: &Path) -> Option<Request> {
+    match config::load(path, &environment()) {
+        Ok(config) => Some(Request::Reload(Box::new(config))),
+        Err(problems) => {
+            for problem in problems.messages() {
+                tracing::error!(
+                    problem = problem.message,
+                    help = problem.help,
+                    file = problem.file,
+                    line = problem.line,
+                    "reload refused: the configuration is invalid"
+                );
+            }
+            None
+        }
+    }
+}
+
+async fn watch(path: PathBuf, mut seen: Stamp, requests: mpsc::Sender<Request>) {
+    let mut ticks = tokio::time::interval(WATCH_EVERY);
+    loop {
+        ticks.tick().await;
+        let now = stamp(&path);
+        if now == seen {
+            continue;
+        }
+        seen = now;
+        if let Some(request) = reload(&path)
+            && requests.send(request).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// What changes when the configuration does: every file's name, size and time.
+type Stamp = Vec<(PathBuf, u64, Option<std::time::SystemTime>)>;
+
+fn stamp(path: &Path) -> Stamp {
+    let in_directory = std::fs::read_dir(path)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
+    let mut stamps: Vec<_> = in_directory
+        .chain([path.to_owned()])
+        .filter_map(|path| {
+            let metadata = std::fs::metadata(&path).ok()?;
+            Some((path, metadata.len(), metadata.modified().ok()))
+        })
+        .collect();
+    stamps.sort();
+    stamps
+}

@@ -1,0 +1,423 @@
+//! Builds what the configuration asks for, runs it, changes it on reload and takes it down again.
+//! It owns every pool's thread by name; what happens inside a pool is the pool's affair.
+
+use std::collections::{BTreeMap, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use tokio::runtime;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::LocalSet;
+
+use crate::config::diff::{Change, difference};
+use crate::config::model::{Config, Pool};
+use crate::delivery;
+use crate::pool::{self, Command, status::PoolStatus};
+use crate::source::{self, SourceError};
+
+/// Commands that may wait for a pool; it looks at them before anything else.
+const COMMANDS_WAITING_MAX: usize = 64;
+
+/// What the daemon may be asked from outside.
+#[derive(Debug)]
+pub enum Request {
+    /// Finish what is in hand and end; asked again, go on to the next phase at once.
+    Stop,
+    /// Become what this configuration says.
+    Reload(Box<Config>),
+    /// Write how things stand to the log.
+    LogStatus,
+    /// Replace all workers one by one.
+    Roll,
+    /// Tell how things stand.
+    Status(oneshot::Sender<Vec<PoolStatus>>),
+}
+
+/// Why the daemon ended otherwise than it should.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// A source could not be opened.
+    #[error("pool `{pool}` can't be started")]
+    Start {
+        /// The pool's name.
+        pool: String,
+        /// Why.
+        #[source]
+        source: Box<SourceError>,
+    },
+    /// The operating system would not give us a thread.
+    #[error("no thread for pool `{pool}`")]
+    Thread {
+        /// The pool's name.
+        pool: String,
+        /// Its word.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A pool failed.
+    #[error("pool `{pool}` failed: {why}")]
+    Pool {
+        /// The pool's name.
+        pool: String,
+        /// What happened.
+        why: String,
+    },
+}
+
+/// A pool's thread has ended.
+#[derive(Debug)]
+struct Ended {
+    pool: String,
+    result: Result<(), String>,
+}
+
+/// A pool that could be started: its source is open.
+#[derive(Debug)]
+struct Opened {
+    policy: Arc<Pool>,
+    limits: watch::Sender<source::Limits>,
+    source: source::Running,
+    end: delivery::PoolEnd,
+}
+
+/// A pool on its thread.
+#[derive(Debug)]
+struct Running {
+    commands: mpsc::Sender<Command>,
+    limits: watch::Sender<source::Limits>,
+}
+
+/// The daemon.
+#[derive(Debug)]
+pub struct Daemon {
+    config: Config,
+    shared: source::Shared,
+    pools: BTreeMap<String, Running>,
+    /// Pools that start again, changed, once their predecessors have ended.
+    successors: HashMap<String, Opened>,
+    ended_tx: mpsc::Sender<Ended>,
+    ended: mpsc::Receiver<Ended>,
+    stopping: bool,
+    failure: Option<DaemonError>,
+}
+
+impl Daemon {
+    /// Starts everything that the configuration asks for.
+    ///
+    /// # Errors
+    /// If a source can't be opened. What had been started before is stopped by the drop of its
+    /// commands.
+    pub fn start(config: Config) -> Result<Self, DaemonError> {
+        let (ended_tx, ended) = mpsc::channel(COMMANDS_WAITING_MAX);
+        let mut daemon = Self {
+            config,
+            shared: source::Shared::new(),
+            pools: BTreeMap::new(),
+            successors: HashMap::new(),
+            ended_tx,
+            ended,
+            stopping: false,
+            failure: None,
+        };
+        // Everything is opened before anything is started, so that a refused start has moved
+        // nothing. A source without a pool ends by itself.
+        let pools = daemon.config.pools.clone();
+        let opened: Vec<Opened> = pools
+            .iter()
+            .map(|pool| daemon.open(&daemon.config, pool))
+            .collect::<Result<_, _>>()?;
+        for opened in opened {
+            daemon.launch(opened)?;
+        }
+        tracing::info!(
+            pools = daemon.pools.len(),
+            pid = std::process::id(),
+            "ganger is running"
+        );
+        Ok(daemon)
+    }
+
+    /// Runs until it is asked to stop and has stopped, or until a pool fails: then the others are
+    /// drained.
+    ///
+    /// # Errors
+    /// If a pool failed.
+    pub async fn run(mut self, mut requests: mpsc::Receiver<Request>) -> Result<(), DaemonError> {
+        while !self.pools.is_empty() || !(self.stopping || self.successors.is_empty()) {
+            tokio::select! {
+                biased;
+                request = requests.recv() => match request {
+                    Some(request) => self.obey(request).await,
+                    None if self.stopping => self.await_end().await,
+                    None => self.stop().await,
+                },
+                Some(ended) = self.ended.recv() => self.pool_ended(ended).await,
+            }
+        }
+        tracing::info!("ganger has stopped");
+        self.failure.map_or(Ok(()), Err)
+    }
+
+    async fn await_end(&mut self) {
+        if let Some(ended) = self.ended.recv().await {
+            self.pool_ended(ended).await;
+        }
+    }
+
+    async fn obey(&mut self, request: Request) {
+        match request {
+            Request::Stop => self.stop().await,
+            Request::Reload(config) => self.reload(*config).await,
+            Request::LogStatus => self.status().await.iter().for_each(PoolStatus::log),
+            Request::Roll => self.tell_all(|| Command::Roll).await,
+            // Whoever asked may have gone.
+            Request::Status(reply) => drop(reply.send(self.status().await)),
+        }
+    }
+
+    async fn stop(&mut self) {
+        let drain_timeout = self.config.daemon.drain_timeout;
+        if self.stopping {
+            tracing::warn!("asked to stop again: on to the next phase at once");
+            self.tell_all(|| Command::Hurry).await;
+        } else {
+            tracing::info!(?drain_timeout, "stopping: what is in hand finishes first");
+            self.stopping = true;
+            self.successors.clear();
+            self.tell_all(|| Command::Stop { drain_timeout }).await;
+        }
+    }
+
+    async fn tell_all(&self, command: impl Fn() -> Command) {
+        for name in self.pools.keys() {
+            self.tell(name, command()).await;
+        }
+    }
+
+    async fn tell(&self, name: &str, command: Command) {
+        if let Some(pool) = self.pools.get(name)
+            && pool.commands.send(command).await.is_err()
+        {
+            tracing::debug!(pool = name, "the pool has ended already");
+        }
+    }
+
+    async fn status(&self) -> Vec<PoolStatus> {
+        let mut statuses = Vec::with_capacity(self.pools.len());
+        for name in self.pools.keys() {
+            let (reply, status) = oneshot::channel();
+            self.tell(name, Command::Status(reply)).await;
+            statuses.extend(status.await);
+        }
+        statuses
+    }
+
+    async fn pool_ended(&mut self, ended: Ended) {
+        self.pools.remove(&ended.pool);
+        match ended.result {
+            Ok(()) => tracing::info!(pool = ended.pool, "pool stopped"),
+            Err(why) => {
+                tracing::error!(pool = ended.pool, why, "pool failed");
+                self.failure.get_or_insert(DaemonError::Pool {
+                    pool: ended.pool.clone(),
+                    why,
+                });
+                if !self.stopping {
+                    self.stop().await;
+                }
+            }
+        }
+        let successor = self
+            .successors
+            .remove(&ended.pool)
+            .filter(|_| !self.stopping);
+        if let Some(opened) = successor {
+            self.launch_or_fail(opened).await;
+        }
+    }
+
+    // -- reload --
+
+    /// Becomes what the new configuration says, if all of it can be: what it needs is opened before
+    /// anything is changed.
+    async fn reload(&mut self, new: Config) {
+        if self.stopping {
+            tracing::warn!("reload ignored: the daemon is stopping");
+            return;
+        }
+        let changes = difference(&self.config, &new);
+        let mut opened = match self.open_all(&new, &changes) {
+            Ok(opened) => opened,
+            Err(error) => {
+                let error = chain(&error);
+                tracing::error!(error, "reload refused: a pool can't be started");
+                return;
+            }
+        };
+        tracing::info!(changes = changes.len(), "configuration reloaded");
+        self.config = new;
+        for change in changes {
+            self.apply(change, &mut opened).await;
+        }
+    }
+
+    /// The sources of the pools that start or move, by the pool's name.
+    fn open_all(
+        &self,
+        config: &Config,
+        changes: &[Change],
+    ) -> Result<HashMap<String, Opened>, DaemonError> {
+        let mut opened = HashMap::new();
+        for change in changes {
+            if let Change::Start(pool) | Change::Replace(pool) = change {
+                opened.insert(pool.name.clone(), self.open(config, pool)?);
+            }
+        }
+        Ok(opened)
+    }
+
+    async fn apply(&mut self, change: Change, opened: &mut HashMap<String, Opened>) {
+        let drain_timeout = self.config.daemon.drain_timeout;
+        match change {
+            Change::Start(pool) | Change::Replace(pool) => {
+                let Some(opened) = opened.remove(&pool.name) else {
+                    return;
+                };
+                if self.pools.contains_key(&pool.name) {
+                    // Its predecessor goes first; it may be on its way out already.
+                    self.successors.insert(pool.name.clone(), opened);
+                    self.tell(&pool.name, Command::Stop { drain_timeout }).await;
+                } else {
+                    self.launch_or_fail(opened).await;
+                }
+            }
+            Change::Stop { name } => {
+                self.successors.remove(&name);
+                self.tell(&name, Command::Stop { drain_timeout }).await;
+            }
+            Change::Update { pool, roll } => self.update(pool, roll).await,
+            // It is looked up when it is needed.
+            Change::Daemon(_) => {}
+            Change::RestartNeeded { what } => {
+                tracing::warn!(
+                    what,
+                    "this change takes effect when the daemon is restarted"
+                );
+            }
+        }
+    }
+
+    async fn update(&mut self, pool: Arc<Pool>, roll: bool) {
+        let name = pool.name.clone();
+        if let Some(successor) = self.successors.get_mut(&name) {
+            // The one that runs is on its way out.
+            successor.limits.send_replace(limits_of(&pool));
+            successor.policy = pool;
+        } else if let Some(running) = self.pools.get_mut(&name) {
+            running.limits.send_replace(limits_of(&pool));
+            self.tell(&name, Command::Update { policy: pool, roll })
+                .await;
+        }
+    }
+
+    // -- threads --
+
+    fn open(&self, config: &Config, pool: &Arc<Pool>) -> Result<Opened, DaemonError> {
+        let (source_end, end) = delivery::link();
+        let (limits, limits_rx) = watch::channel(limits_of(pool));
+        let settings = &config.sources[&pool.source];
+        let source = source::start(
+            &pool.source,
+            settings,
+            &pool.name,
+            &pool.queue,
+            source_end,
+            limits_rx,
+            &self.shared,
+        );
+        let source = source.map_err(|source| DaemonError::Start {
+            pool: pool.name.clone(),
+            source: Box::new(source),
+        })?;
+        Ok(Opened {
+            policy: pool.clone(),
+            limits,
+            source,
+            end,
+        })
+    }
+
+    /// Without a thread for a pool the daemon is of no use to it: the others are drained.
+    async fn launch_or_fail(&mut self, opened: Opened) {
+        if let Err(error) = self.launch(opened) {
+            tracing::error!(error = chain(&error), "a pool can't be started");
+            self.failure.get_or_insert(error);
+            if !self.stopping {
+                self.stop().await;
+            }
+        }
+    }
+
+    fn launch(&mut self, opened: Opened) -> Result<(), DaemonError> {
+        let Opened {
+            policy,
+            limits,
+            source,
+            end,
+        } = opened;
+        let name = policy.name.clone();
+        let (commands, commands_rx) = mpsc::channel(COMMANDS_WAITING_MAX);
+        let running = Running { commands, limits };
+        let (pool, ended) = (name.clone(), self.ended_tx.clone());
+        let run = move || {
+            let work = || run_pool(policy, end, commands_rx, source);
+            let result =
+                catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err("it panicked".into()));
+            // The daemon may be gone when it could not start all pools.
+            drop(ended.blocking_send(Ended { pool, result }));
+        };
+        let thread = std::thread::Builder::new().name(format!("pool-{name}"));
+        thread.spawn(run).map_err(|source| DaemonError::Thread {
+            pool: name.clone(),
+            source,
+        })?;
+        self.pools.insert(name, running);
+        Ok(())
+    }
+}
+
+/// What a source applies by itself to messages that never came back.
+fn limits_of(pool: &Pool) -> source::Limits {
+    source::Limits {
+        crashes_max: pool.crashes_max,
+        attempts_max: pool.retry.attempts,
+    }
+}
+
+/// A pool's life on its thread: the pool, then the end of its source.
+fn run_pool(
+    policy: Arc<Pool>,
+    end: delivery::PoolEnd,
+    commands: mpsc::Receiver<Command>,
+    mut source: source::Running,
+) -> Result<(), String> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("no event loop: {error}"))?;
+    LocalSet::new().block_on(&runtime, async {
+        let result = pool::run(policy, end, commands).await;
+        match result {
+            // A source that is stuck would keep us here.
+            Err(error @ pool::PoolError::Unsettled) => Err(error.to_string()),
+            result => {
+                let ended = source.ended().await.map_err(|error| chain(&error));
+                ended.and(result.map_err(|error| error.to_string()))
+            }
+        }
+    })
+}
+
+/// An error with all that caused it, on one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

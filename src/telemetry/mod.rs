@@ -1,0 +1,37 @@
+//! What the daemon shows of itself to the outside: so far its log.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::FmtSpan;
+
+use crate::config::model::{Daemon, LogFormat};
+
+/// Starts writing log records to stderr. Called once, before anything is logged.
+///
+/// # Errors
+/// If the level is not one that tracing's `EnvFilter` understands.
+pub fn start_log(daemon: &Daemon) -> Result<(), tracing_subscriber::filter::ParseError> {
+    let filter = EnvFilter::try_new(&daemon.log_level)?;
+    let terminal = std::io::stderr().is_terminal();
+    let json = match daemon.log_format {
+        LogFormat::Auto => !terminal,
+        LogFormat::Text => false,
+        LogFormat::Json => true,
+    };
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(terminal)
+        .with_span_events(FmtSpan::NONE);
+    // A second start, as tests in one process make it, keeps the first log.
+    let started = if json {
+        log.json().flatten_event(true).try_init()
+    } else {
+        log.try_init()
+    };
+    if let Err(error) = started {
+        tracing::debug!(%error, "the log is being written already");
+    }
+    Ok(())
+}
