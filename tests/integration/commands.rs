@@ -1,0 +1,378 @@
+//! The other commands: the demo, checking and printing the configuration, completions, and what
+//! every command line has in common.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::harness::{Event, Pool, Site, trials};
+use crate::modes_worker;
+
+trials![
+    the_demo_kills_workers_and_loses_nothing,
+    the_demo_for_people,
+    the_demo_with_ones_own_worker,
+    the_demo_with_a_worker_that_fails,
+    a_good_configuration,
+    every_problem_is_told_at_once,
+    a_program_that_is_not_there,
+    a_database_that_can_not_be_opened,
+    a_printed_configuration_says_the_same,
+    no_secret_is_printed,
+    the_schema_is_json,
+    completions_for_each_shell,
+    help_and_version,
+    a_command_line_that_makes_no_sense,
+    a_missing_configuration_is_named,
+    a_daemon_that_can_not_start_says_why,
+];
+
+/// What scripts rely on.
+const DEMO_KEYS: [&str; 10] = [
+    "sent",
+    "done",
+    "lost",
+    "retried",
+    "duplicates",
+    "workers_killed",
+    "seconds",
+    "messages_per_second",
+    "p50_ms",
+    "p99_ms",
+];
+
+fn demo(more: &[&str]) -> Value {
+    let args = [&["demo", "--output", "json"], more].concat();
+    let told = Site::new().ganger(&args).json();
+    for key in DEMO_KEYS {
+        assert!(told[key].is_number(), "{key} in {told}");
+    }
+    told
+}
+
+fn the_demo_kills_workers_and_loses_nothing() {
+    let told = demo(&[
+        "--messages",
+        "300",
+        "--workers",
+        "3",
+        "--kill-every",
+        "100ms",
+    ]);
+    assert_eq!(told["lost"], 0, "{told}");
+    assert_eq!((&told["sent"], &told["done"]), (&300.into(), &300.into()));
+    let killed = told["workers_killed"].as_u64().unwrap();
+    assert!(killed >= 1, "{told}");
+    // One message at a time in each worker's hands.
+    let again = ["retried", "duplicates"].map(|key| told[key].as_u64().unwrap());
+    assert!(again.iter().all(|count| *count <= killed), "{told}");
+    assert!(told["p50_ms"].as_f64() <= told["p99_ms"].as_f64(), "{told}");
+}
+
+fn the_demo_for_people() {
+    let site = Site::new();
+    let args = [
+        "demo",
+        "--messages",
+        "100",
+        "--workers",
+        "2",
+        "--kill-every",
+        "100ms",
+    ];
+    let ran = site.ganger(&args);
+    assert!(
+        ran.err.contains("100 messages, 2 worker processes"),
+        "{ran:?}"
+    );
+    assert!(
+        ran.err.contains("SIGKILL"),
+        "it says whom it kills: {ran:?}"
+    );
+    let out = ran.good();
+    let row = |name: &str| {
+        let line = out.lines().find_map(|line| line.trim().strip_prefix(name));
+        line.unwrap_or_else(|| panic!("{name}: {out}"))
+            .trim()
+            .to_owned()
+    };
+    assert_eq!(
+        (row("sent"), row("done"), row("lost")),
+        ("100".into(), "100".into(), "0".into())
+    );
+    for name in ["retried", "duplicates", "messages/s", "p50", "p99"] {
+        assert!(!row(name).is_empty());
+    }
+}
+
+/// The tests' own worker, told by a shell where to record.
+fn the_demo_with_ones_own_worker() {
+    let site = Site::new();
+    let record = site.path("record");
+    let worker = std::env::current_exe().unwrap();
+    let script = format!(
+        "RECORD='{}' exec '{}' {}",
+        record.display(),
+        worker.display(),
+        modes_worker::NAME
+    );
+    let told = demo(&[
+        "--messages",
+        "50",
+        "--kill-every",
+        "never",
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ]);
+    assert_eq!((&told["lost"], &told["done"]), (&0.into(), &50.into()));
+    assert_eq!(told["workers_killed"], 0);
+    assert_eq!(site.record().all(Event::Done).len(), 50);
+}
+
+/// It gives up nothing silently: what is dead is not lost, and not done.
+fn the_demo_with_a_worker_that_fails() {
+    let site = Site::new();
+    let record = site.path("record");
+    let worker = std::env::current_exe().unwrap();
+    let script = format!(
+        "RECORD='{}' exec '{}' {} --mode=answer:400",
+        record.display(),
+        worker.display(),
+        modes_worker::NAME
+    );
+    let told = demo(&[
+        "--messages",
+        "5",
+        "--kill-every",
+        "never",
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ]);
+    let counts = ["sent", "done", "dead", "lost"].map(|key| told[key].clone());
+    assert_eq!(counts, [5, 0, 5, 0].map(Value::from));
+}
+
+fn configured(pools: &[Pool]) -> Site {
+    let site = Site::new();
+    site.configure_commands(pools);
+    site
+}
+
+fn a_good_configuration() {
+    let site = configured(&[Pool::new(&[])]);
+    let out = site.ganger(&["check"]).good();
+    assert_eq!(
+        out,
+        "the configuration is valid: 1 pool(s) on 1 source(s)\n"
+    );
+    let told = site.ganger(&["check", "--online", "-o", "json"]).json();
+    assert_eq!(told, serde_json::json!({ "valid": true, "problems": [] }));
+}
+
+fn every_problem_is_told_at_once() {
+    let site = configured(&[
+        Pool::new(&[]).set("workers", "0").set("wrokers", "1"),
+        Pool::new(&[]).text("timeout", "soon").text("name", "a b"),
+    ]);
+    let wanted = [
+        "pools.work.workers must be within 1..=1024: `0`",
+        "wrokers is not a known key",
+        "timeout must be a duration",
+        "name must be 1 to 64 of the characters",
+    ];
+    let why = site.ganger(&["check"]).bad(2);
+    let ran = site.ganger(&["check", "--output", "json"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    let told: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(told["valid"], false);
+    let problems = told["problems"].as_array().unwrap();
+    for part in wanted {
+        assert!(why.contains(part), "{part}: {why}");
+        let is_it = |problem: &&Value| problem["message"].as_str().unwrap().contains(part);
+        let problem = problems.iter().find(is_it);
+        let problem = problem.unwrap_or_else(|| panic!("{part}: {told}"));
+        assert!(problem["file"].as_str().unwrap().ends_with("ganger.toml"));
+        assert!(problem["line"].is_u64() && problem["column"].is_u64());
+    }
+    assert!(why.contains("did you mean `workers`?"), "{why}");
+}
+
+fn a_program_that_is_not_there() {
+    let site = configured(&[Pool::of_program("no-such-program", &[])]);
+    let why = site.ganger(&["check"]).bad(1);
+    assert!(
+        why.contains("pools.work.command") && why.contains("no-such-program"),
+        "{why}"
+    );
+    let ran = site.ganger(&["check", "-o", "json"]);
+    let told: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(
+        (ran.code, &told["valid"]),
+        (Some(1), &false.into()),
+        "{told}"
+    );
+    assert_eq!(told["problems"].as_array().unwrap().len(), 1, "{told}");
+}
+
+fn a_database_that_can_not_be_opened() {
+    let site = configured(&[Pool::new(&[])]);
+    site.put(
+        "queue.db",
+        "this is no database, and long enough to be seen as none",
+        false,
+    );
+    site.ganger(&["check"]).good();
+    let why = site.ganger(&["check", "--online"]).bad(1);
+    assert!(
+        why.contains("sources.main") && why.contains("queue.db"),
+        "{why}"
+    );
+    let why = site.ganger(&["send", "work", "a"]).bad(1);
+    assert!(why.contains("queue.db"), "{why}");
+    let why = site.ganger(&["dead", "list"]).bad(1);
+    assert!(why.contains("queue.db"), "{why}");
+}
+
+fn a_printed_configuration_says_the_same() {
+    let pool = Pool::new(&["--mode=sleep:1"]).text("timeout", "90s");
+    let site = configured(&[pool.set("recycle", r#"{ tasks = 7, age = "1h" }"#)]);
+    let printed = site.ganger(&["config", "print"]).good();
+    for part in [
+        "timeout = \"1m 30s\"",
+        "tasks = 7",
+        "--mode=sleep:1",
+        "stop_timeout",
+    ] {
+        assert!(printed.contains(part), "{part}: {printed}");
+    }
+    site.put("printed.toml", &printed, false);
+    let again = site.ganger(&["config", "print", "--config", "printed.toml"]);
+    assert_eq!(again.good(), printed);
+    site.ganger(&["check", "--config", "printed.toml"]).good();
+}
+
+fn no_secret_is_printed() {
+    let site = configured(&[Pool::new(&[]).env("API_TOKEN", "hunter2")]);
+    let ran = site.ganger(&["config", "print"]);
+    assert!(!ran.good().contains("hunter2"));
+    let text = fs::read_to_string(site.path("ganger.toml")).unwrap();
+    // Mistakes on the very line of the secret: it is underlined, and not shown.
+    let mistakes = [
+        r#""hunter2"#,
+        r#""""hunter2"#,
+        r#"["hunter2"]"#,
+        r#"{ a = "hunter2" }"#,
+        "my hunter2",
+    ];
+    for mistake in mistakes {
+        let text = text.replace(r#""hunter2""#, mistake);
+        fs::write(site.path("ganger.toml"), text).unwrap();
+        for format in ["text", "json"] {
+            let ran = site.ganger(&["check", "-o", format]);
+            assert_eq!(ran.code, Some(2), "{ran:?}");
+            assert!(!format!("{ran:?}").contains("hunter2"), "{ran:?}");
+        }
+    }
+}
+
+fn the_schema_is_json() {
+    let schema = Site::new().ganger(&["config", "schema"]).json();
+    assert!(schema["$schema"].is_string());
+    let properties = schema["properties"].as_object().unwrap();
+    let sections: Vec<&String> = properties.keys().collect();
+    for section in ["daemon", "sources", "pools"] {
+        assert!(sections.iter().any(|name| *name == section), "{sections:?}");
+    }
+}
+
+fn completions_for_each_shell() {
+    let site = Site::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = site.ganger(&["completions", shell]).good();
+        for part in ["ganger", "demo", "retry", "kill-every"] {
+            assert!(script.contains(part), "{shell}: {part}");
+        }
+    }
+    site.ganger(&["completions", "cmd"]).bad(2);
+}
+
+fn help_and_version() {
+    let site = Site::new();
+    let version = site.ganger(&["--version"]).good();
+    assert_eq!(version, format!("ganger {}\n", env!("CARGO_PKG_VERSION")));
+    let help = site.ganger(&["--help"]).good();
+    let commands = [
+        "demo",
+        "run",
+        "check",
+        "config",
+        "send",
+        "dead",
+        "completions",
+    ];
+    for command in commands {
+        let named = |line: &str| line.trim_start().starts_with(command);
+        assert!(help.lines().any(named), "{command}: {help}");
+        site.ganger(&[command, "--help"]).good();
+    }
+    assert!(help.contains("Exit codes:"), "{help}");
+    assert!(!help.contains("demo-worker"), "{help}");
+}
+
+fn a_command_line_that_makes_no_sense() {
+    let site = configured(&[Pool::new(&[])]);
+    for args in [
+        &[][..],
+        &["dance"],
+        &["run", "--fast"],
+        &["run", "now"],
+        &["check", "-o", "yaml"],
+        &["config"],
+        &["demo", "--messages", "0"],
+        &["demo", "--workers", "0"],
+        &["demo", "--kill-every", "sometimes"],
+        &["demo", "--kill-every", "0s"],
+    ] {
+        let why = site.ganger(args).bad(2);
+        assert!(
+            why.contains("Usage: ganger") || why.contains("--help"),
+            "{why}"
+        );
+    }
+}
+
+fn a_missing_configuration_is_named() {
+    let site = Site::new();
+    for args in [
+        &["run"][..],
+        &["check"],
+        &["config", "print"],
+        &["send", "work", "a"],
+        &["dead", "list"],
+    ] {
+        let why = site.ganger(args).bad(2);
+        assert!(why.contains("ganger.toml"), "{args:?}: {why}");
+    }
+}
+
+/// Everything is opened before anything is started.
+fn a_daemon_that_can_not_start_says_why() {
+    let site = configured(&[Pool::new(&[])]);
+    let config = site.path("ganger.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    let text = text.replace("sqlite:queue.db", "sqlite:absent/queue.db");
+    fs::write(&config, text).unwrap();
+    let why = site.ganger(&["run"]).bad(1);
+    for part in [
+        "pool `work` can't be started",
+        "source `main`",
+        "absent/queue.db",
+    ] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+    assert!(!site.path("record").exists());
+}

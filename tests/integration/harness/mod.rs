@@ -1,0 +1,141 @@
+//! What a test stands on: a directory with a database in it, daemons that are started there, and
+//! ways to wait for what they do. Nothing waits for a time to pass; everything waits for something
+//! to be so, and fails with the daemon's log when it does not come about.
+
+mod command;
+mod daemon;
+mod log;
+mod pool;
+mod processes;
+mod record;
+mod site;
+mod table;
+
+pub(crate) use daemon::{Daemon, Launch, SECRET};
+pub(crate) use log::{field, said};
+pub(crate) use pool::Pool;
+pub(crate) use record::{Entry, Event, Record};
+pub(crate) use site::Site;
+pub(crate) use table::{NewMessage, Table, Waiting};
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long anything may take that should come about: far more than it needs on a busy machine.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+
+/// The program under test.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_ganger");
+
+/// How often a condition is looked at that nothing announces.
+const LOOK_EVERY: Duration = Duration::from_millis(3);
+
+/// Makes the list of a module's tests: a test that is left out of it is dead code, which is refused.
+macro_rules! trials {
+    ($($test:ident),* $(,)?) => {
+        /// The tests of this module.
+        pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
+            let module = module_path!().rsplit("::").next().unwrap();
+            vec![$(libtest_mimic::Trial::test(format!("{module}::{}", stringify!($test)), || {
+                $test();
+                Ok(())
+            })),*]
+        }
+    };
+}
+pub(crate) use trials;
+
+/// Looks until there is something to return, or until the deadline has passed.
+pub(crate) fn look<T>(mut condition: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        if let Some(found) = condition() {
+            return Some(found);
+        }
+        if Instant::now() > deadline {
+            return None;
+        }
+        std::thread::park_timeout(LOOK_EVERY);
+    }
+}
+
+/// One daemon in a directory of its own, with the table that it reads: what most tests need.
+pub(crate) struct Scene {
+    pub(crate) daemon: Daemon,
+    pub(crate) table: Table,
+    pub(crate) site: Site,
+}
+
+impl Scene {
+    /// Starts a daemon with that one pool.
+    pub(crate) fn of(pool: Pool) -> Self {
+        Self::with(&[pool])
+    }
+
+    /// Starts a daemon with those pools.
+    pub(crate) fn with(pools: &[Pool]) -> Self {
+        Self::at(Site::new(), pools)
+    }
+
+    /// Starts it in a directory that is prepared.
+    pub(crate) fn at(site: Site, pools: &[Pool]) -> Self {
+        let daemon = site.start(pools);
+        let table = site.table();
+        Self {
+            daemon,
+            table,
+            site,
+        }
+    }
+
+    /// Puts messages into the pool's queue, all in one transaction.
+    pub(crate) fn send<T: AsRef<str>>(&self, bodies: &[T]) {
+        let message = |body: &T| NewMessage::new(body.as_ref());
+        let messages: Vec<NewMessage> = bodies.iter().map(message).collect();
+        self.table.insert(&messages);
+    }
+
+    /// What the workers have recorded so far.
+    pub(crate) fn record(&self) -> Record {
+        self.site.record()
+    }
+
+    /// Waits until the pool's queue is empty: everything is done or dead.
+    pub(crate) fn settled(&self) {
+        self.daemon.eventually("the queue to be empty", || {
+            self.table.count(pool::QUEUE) == 0
+        });
+    }
+
+    /// Waits until everything is settled and sees that nothing has died of it.
+    pub(crate) fn all_done(&self) {
+        self.settled();
+        let dead = self.table.dead();
+        assert!(dead.is_empty(), "dead letters: {dead:#?}");
+    }
+
+    /// Waits until everything is settled and returns the one message that is dead.
+    pub(crate) fn one_dead(&self) -> table::Dead {
+        self.settled();
+        let mut dead = self.table.dead();
+        assert_eq!(dead.len(), 1, "dead letters: {dead:#?}");
+        dead.remove(0)
+    }
+
+    /// Waits until workers have recorded that they have begun these messages.
+    pub(crate) fn begun<T: AsRef<str> + std::fmt::Debug>(&self, bodies: &[T]) {
+        let what = format!("workers to begin {bodies:?}");
+        self.daemon.eventually(&what, || {
+            let record = self.record();
+            bodies
+                .iter()
+                .all(|body| !record.of(Event::Began, body.as_ref()).is_empty())
+        });
+    }
+
+    /// Stops the daemon as an operator would and sees that nothing is left behind.
+    pub(crate) fn finish(self) {
+        self.daemon.stop();
+    }
+}

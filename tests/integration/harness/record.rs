@@ -1,0 +1,136 @@
+//! What the workers themselves have recorded: the truth that the daemon is measured against.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+/// What a worker recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// It has a message in hand.
+    Began,
+    /// It is about to answer 200 or 201.
+    Done,
+    /// A control line reached it.
+    Told,
+    /// Something that the message asked it for.
+    Noted,
+}
+
+impl Event {
+    /// Its name in the file.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Began => "began",
+            Self::Done => "done",
+            Self::Told => "told",
+            Self::Noted => "noted",
+        }
+    }
+
+    fn of(name: &str) -> Option<Self> {
+        [Self::Began, Self::Done, Self::Told, Self::Noted]
+            .into_iter()
+            .find(|event| event.as_str() == name)
+    }
+}
+
+/// One line of the record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) event: Event,
+    /// The message's body (its beginning, if it is long), the control line, or the note.
+    pub(crate) text: String,
+    pub(crate) pid: i32,
+    /// Which attempt the worker was told that it is; none under version 1.
+    pub(crate) attempt: Option<u32>,
+    /// When, in microseconds; comparable among the workers of one machine.
+    pub(crate) micros: u64,
+}
+
+/// All lines so far, in the order in which they were written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Record(pub(crate) Vec<Entry>);
+
+impl Record {
+    pub(super) fn read(path: &Path) -> Self {
+        let text = fs::read(path).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        // The last line may be half written.
+        let whole = text
+            .split_inclusive('\n')
+            .filter_map(|line| line.strip_suffix('\n'));
+        Self(
+            whole
+                .map(|line| entry(line).unwrap_or_else(|| panic!("a broken record: {line:?}")))
+                .collect(),
+        )
+    }
+
+    /// The entries of that kind.
+    pub(crate) fn all(&self, event: Event) -> Vec<&Entry> {
+        self.0.iter().filter(|entry| entry.event == event).collect()
+    }
+
+    /// The entries of that kind for one text.
+    pub(crate) fn of(&self, event: Event, text: &str) -> Vec<&Entry> {
+        self.all(event)
+            .into_iter()
+            .filter(|entry| entry.text == text)
+            .collect()
+    }
+
+    /// The texts of that kind, in order.
+    pub(crate) fn texts(&self, event: Event) -> Vec<&str> {
+        self.all(event)
+            .into_iter()
+            .map(|entry| entry.text.as_str())
+            .collect()
+    }
+
+    /// How often each message was done.
+    fn times_done(&self) -> BTreeMap<&str, usize> {
+        let mut times = BTreeMap::new();
+        for text in self.texts(Event::Done) {
+            *times.entry(text).or_default() += 1;
+        }
+        times
+    }
+
+    /// Sees that each of these messages was done exactly once.
+    pub(crate) fn assert_done_once<T: AsRef<str> + fmt::Debug>(&self, bodies: &[T]) {
+        let done = self.times_done();
+        for body in bodies {
+            let times = done.get(body.as_ref()).copied().unwrap_or_default();
+            assert_eq!(
+                times, 1,
+                "how often {body:?} was done; the record: {:#?}",
+                self.0
+            );
+        }
+    }
+
+    /// Sees that each of these messages was done, and returns how many times too many.
+    pub(crate) fn assert_none_lost<T: AsRef<str> + fmt::Debug>(&self, bodies: &[T]) -> usize {
+        let done = self.times_done();
+        let times = |body: &T| done.get(body.as_ref()).copied().unwrap_or_default();
+        let lost: Vec<&T> = bodies.iter().filter(|body| times(body) == 0).collect();
+        assert!(lost.is_empty(), "{} lost: {lost:?}", lost.len());
+        bodies.iter().map(times).sum::<usize>() - bodies.len()
+    }
+}
+
+fn entry(line: &str) -> Option<Entry> {
+    let mut fields = line.split('\t');
+    Some(Entry {
+        event: Event::of(fields.next()?)?,
+        text: fields.next()?.to_owned(),
+        pid: fields.next()?.parse().ok()?,
+        attempt: match fields.next()? {
+            "-" => None,
+            number => Some(number.parse().ok()?),
+        },
+        micros: fields.next()?.parse().ok()?,
+    })
+}

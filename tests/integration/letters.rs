@@ -1,0 +1,277 @@
+//! `ganger dead`: lists, shows, sends back and drops what was given up.
+
+use serde_json::{Value, json};
+
+use crate::harness::{NewMessage, Pool, Scene, Site, trials};
+
+trials![
+    the_list_has_all_that_scripts_rely_on,
+    the_list_for_people_is_grouped_by_reason,
+    the_list_may_be_narrowed,
+    one_is_shown_with_all_that_is_known,
+    one_is_sent_back_with_a_clean_count,
+    one_is_sent_back_edited,
+    all_are_sent_back_and_done,
+    some_are_dropped,
+    a_reply_that_had_nowhere_to_go_is_shown,
+    what_is_not_there_is_an_error,
+    a_command_line_that_makes_no_sense,
+];
+
+const REJECTED: &str = "mode:answer:400 rejected";
+const CRASHED: &str = "mode:complain:last-words,die:exit:7";
+const BINARY: &[u8] = &[0xff, 0x00, 0xfe];
+
+fn pool(name: &str) -> Pool {
+    let pool = Pool::new(&["--v2=1", "--mode=answer:400"]).attempts(1);
+    pool.text("name", name).text("queue", name)
+}
+
+/// A directory with dead letters of two pools: a rejected, a crashed and a binary one, and a
+/// rejected one of the other pool. Their ids are 1 to 4.
+fn with_letters() -> Site {
+    let pools = [pool("work"), pool("other")];
+    let scene = Scene::with(&pools);
+    let rejected = NewMessage::new(REJECTED)
+        .correlation_id("c-1")
+        .message_id("m-1")
+        .reply_to("answers")
+        .header("tenant", "blue");
+    let all = [
+        rejected,
+        NewMessage::new(CRASHED),
+        NewMessage::binary(BINARY),
+        NewMessage::new("of the other").to("other"),
+    ];
+    for message in all {
+        scene.table.insert(&[message]);
+        scene.settled();
+        scene
+            .daemon
+            .eventually("the other queue", || scene.table.count("other") == 0);
+    }
+    assert_eq!(scene.table.dead().len(), 4);
+    scene.daemon.stop();
+    scene.site.configure_commands(&pools);
+    scene.site
+}
+
+fn list(site: &Site, more: &[&str]) -> Vec<Value> {
+    let args = [&["dead", "list", "--output", "json"], more].concat();
+    let letters = site.ganger(&args).json();
+    letters.as_array().unwrap().clone()
+}
+
+fn ids(letters: &[Value]) -> Vec<i64> {
+    let id = |letter: &Value| letter["id"].as_i64().unwrap();
+    letters.iter().map(id).collect()
+}
+
+fn the_list_has_all_that_scripts_rely_on() {
+    let site = with_letters();
+    let letters = list(&site, &[]);
+    assert_eq!(ids(&letters), [1, 2, 3, 4]);
+    let first = &letters[0];
+    let wanted = json!({
+        "id": 1, "pool": "work", "queue": "work", "reason": "rejected", "attempts": 1,
+        "crashes": 0, "exit_code": null, "signal": null, "stderr": [], "correlation_id": "c-1",
+        "headers": {"tenant": "blue"}, "body": REJECTED, "message_id": "m-1", "reply_to": "answers",
+    });
+    for (name, value) in wanted.as_object().unwrap() {
+        assert_eq!(&first[name], value, "{name} of {first}");
+    }
+    assert!(
+        first["error"].as_str().unwrap().contains("the word on"),
+        "{first}"
+    );
+    for name in ["first_failed_at", "last_failed_at"] {
+        let time: jiff::Timestamp = first[name].as_str().unwrap().parse().unwrap();
+        let age = jiff::Timestamp::now().duration_since(time).as_secs();
+        assert!((0..60).contains(&age), "{name} of {first}");
+    }
+    let crashed = &letters[1];
+    let told = ["reason", "exit_code", "crashes", "stderr"].map(|name| crashed[name].clone());
+    assert_eq!(json!(told), json!(["crashed", 7, 1, ["last-words"]]));
+    assert_eq!(letters[2]["body_base64"], "/wD+");
+    assert!(letters[2].get("body").is_none());
+    assert_eq!(letters[3]["pool"], "other");
+}
+
+fn the_list_for_people_is_grouped_by_reason() {
+    let site = with_letters();
+    let out = site.ganger(&["dead", "list"]).good();
+    let groups: Vec<&str> = out.lines().filter(|line| line.ends_with(')')).collect();
+    assert_eq!(
+        groups,
+        [
+            "other: rejected (1)",
+            "work: crashed (1)",
+            "work: rejected (2)"
+        ]
+    );
+    assert!(
+        out.contains("CORRELATION ID") && out.contains("c-1"),
+        "{out}"
+    );
+    site.ganger(&["dead", "drop", "--all"]).good();
+    assert_eq!(site.ganger(&["dead", "list"]).good(), "no dead letters\n");
+    assert_eq!(list(&site, &[]), Vec::<Value>::new());
+}
+
+fn the_list_may_be_narrowed() {
+    let site = with_letters();
+    assert_eq!(ids(&list(&site, &["--pool", "other"])), [4]);
+    assert_eq!(ids(&list(&site, &["--pool", "none"])), Vec::<i64>::new());
+    assert_eq!(ids(&list(&site, &["--limit", "2"])), [1, 2]);
+    assert_eq!(ids(&list(&site, &["--source", "main"])).len(), 4);
+}
+
+fn one_is_shown_with_all_that_is_known() {
+    let site = with_letters();
+    let shown = site.ganger(&["dead", "show", "2", "-o", "json"]).json();
+    assert_eq!(shown, list(&site, &[])[1]);
+    let out = site.ganger(&["dead", "show", "2"]).good();
+    let lines: Vec<&str> = out.lines().collect();
+    for line in [
+        "id: 2",
+        "reason: crashed",
+        "exit_code: 7",
+        "stderr:",
+        "  last-words",
+    ] {
+        assert!(lines.contains(&line), "{line}: {out}");
+    }
+    assert!(lines.contains(&&*format!("body: {CRASHED}")), "{out}");
+}
+
+fn one_is_sent_back_with_a_clean_count() {
+    let site = with_letters();
+    assert_eq!(site.ganger(&["dead", "retry", "1"]).good(), "retried 1\n");
+    assert_eq!(ids(&list(&site, &[])), [2, 3, 4]);
+    let back = site.table().messages("work").remove(0);
+    assert_eq!(
+        (back.attempts, back.crashes, back.requeues, back.claimed),
+        (0, 0, 0, false)
+    );
+    assert_eq!(
+        (
+            back.body.as_str(),
+            back.headers,
+            back.correlation_id,
+            back.reply_to
+        ),
+        (
+            REJECTED,
+            json!({"tenant": "blue"}),
+            Some("c-1".to_owned()),
+            Some("answers".to_owned())
+        )
+    );
+}
+
+fn one_is_sent_back_edited() {
+    let site = with_letters();
+    site.put("edited", "mended", false);
+    let args = ["dead", "retry", "1", "--body", "edited", "-o", "json"];
+    assert_eq!(site.ganger(&args).json(), json!({ "retried": 1 }));
+    let args = ["dead", "retry", "3", "--body", "-"];
+    assert_eq!(
+        site.ganger_reading(&args, b"mended too").good(),
+        "retried 1\n"
+    );
+    let back = site.table().messages("work");
+    let bodies: Vec<&str> = back.iter().map(|row| row.body.as_str()).collect();
+    assert_eq!(bodies, ["mended", "mended too"]);
+    assert_eq!(back[0].correlation_id.as_deref(), Some("c-1"));
+    let why = site
+        .ganger(&["dead", "retry", "2", "4", "--body", "edited"])
+        .bad(1);
+    assert!(why.contains("--body is for one"), "{why}");
+    assert_eq!(ids(&list(&site, &[])), [2, 4]);
+}
+
+/// By a running daemon whose workers are mended, the binary one too.
+fn all_are_sent_back_and_done() {
+    let site = with_letters();
+    let mended = |name: &str| {
+        let pool = Pool::new(&["--v2=1"]).text("name", name);
+        pool.text("queue", name)
+    };
+    let scene = Scene::at(site, &[mended("work"), mended("other")]);
+    let args = ["dead", "retry", "--all", "--pool", "other", "-o", "json"];
+    assert_eq!(scene.site.ganger(&args).json(), json!({ "retried": 1 }));
+    assert_eq!(ids(&list(&scene.site, &[])), [1, 2, 3]);
+    scene.site.ganger(&["dead", "drop", "1", "2"]).good();
+    assert_eq!(
+        scene.site.ganger(&["dead", "retry", "--all"]).good(),
+        "retried 1\n"
+    );
+    scene.all_done();
+    scene
+        .daemon
+        .eventually("the other queue", || scene.table.count("other") == 0);
+    scene
+        .record()
+        .assert_done_once(&["of the other", "\u{fffd} \u{fffd}"]);
+    assert_eq!(list(&scene.site, &[]), Vec::<Value>::new());
+    scene.finish();
+}
+
+fn some_are_dropped() {
+    let site = with_letters();
+    let args = ["dead", "drop", "1", "3", "-o", "json"];
+    assert_eq!(site.ganger(&args).json(), json!({ "dropped": 2 }));
+    assert_eq!(ids(&list(&site, &[])), [2, 4]);
+    let args = ["dead", "drop", "--all", "--pool", "work"];
+    assert_eq!(site.ganger(&args).good(), "dropped 1\n");
+    assert_eq!(ids(&list(&site, &[])), [4]);
+    assert_eq!(site.table().count("work"), 0);
+}
+
+fn a_reply_that_had_nowhere_to_go_is_shown() {
+    let pool = Pool::new(&[]);
+    let scene = Scene::of(pool.clone());
+    // The message has no reply-to and the worker names no queue.
+    scene.send(&["mode:reply"]);
+    assert_eq!(scene.one_dead().reason, "unroutable_reply");
+    scene.daemon.stop();
+    scene.site.configure_commands(&[pool]);
+    let letter = scene
+        .site
+        .ganger(&["dead", "show", "1", "-o", "json"])
+        .json();
+    assert_eq!(letter["reply"]["body"], "re: mode:reply", "{letter}");
+}
+
+fn what_is_not_there_is_an_error() {
+    let site = with_letters();
+    let why = site.ganger(&["dead", "show", "9"]).bad(1);
+    assert!(why.contains("there is no dead letter 9"), "{why}");
+    let why = site.ganger(&["dead", "drop", "1", "9"]).bad(1);
+    assert!(why.contains("1 of 2"), "{why}");
+    let why = site.ganger(&["dead", "retry", "8", "9"]).bad(1);
+    assert!(why.contains("0 of 2"), "{why}");
+    let why = site
+        .ganger(&["dead", "retry", "2", "--body", "absent"])
+        .bad(1);
+    assert!(why.contains("absent"), "{why}");
+    let why = site.ganger(&["dead", "list", "--source", "third"]).bad(1);
+    assert!(why.contains("there is no source `third`"), "{why}");
+    assert_eq!(ids(&list(&site, &[])), [2, 3, 4]);
+}
+
+fn a_command_line_that_makes_no_sense() {
+    let site = Site::new();
+    site.configure_commands(&[Pool::new(&[])]);
+    for args in [
+        &["dead"][..],
+        &["dead", "show"],
+        &["dead", "show", "one"],
+        &["dead", "retry"],
+        &["dead", "drop", "1", "--all"],
+        &["dead", "retry", "--all", "--body", "-"],
+        &["dead", "list", "--limit", "-1"],
+    ] {
+        site.ganger(args).bad(2);
+    }
+}

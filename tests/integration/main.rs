@@ -1,0 +1,67 @@
+//! The integration tests: the real daemon, real workers, a real database. One binary, which is the
+//! tests' worker as well. Only what to run is decided here.
+#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+mod answers;
+mod commands;
+mod crashes;
+mod daemon_death;
+mod harness;
+mod hostile;
+mod kills;
+mod letters;
+mod life;
+mod modes_worker;
+mod output;
+mod python;
+mod reload;
+mod sending;
+mod sharing;
+mod shutdown;
+mod storage;
+mod supervision;
+mod timeouts;
+mod version2;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+/// Tests at once, unless the command line says otherwise: they wait more than they compute.
+const TEST_THREADS: usize = 4;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let Some((first, rest)) = args.split_first()
+        && first == modes_worker::NAME
+    {
+        modes_worker::run(rest);
+    }
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(TEST_THREADS);
+    libtest_mimic::run(&arguments, trials()).exit_code()
+}
+
+fn trials() -> Vec<Trial> {
+    let rooms = [
+        answers::trials(),
+        commands::trials(),
+        crashes::trials(),
+        daemon_death::trials(),
+        hostile::trials(),
+        kills::trials(),
+        letters::trials(),
+        life::trials(),
+        output::trials(),
+        python::trials(),
+        reload::trials(),
+        sending::trials(),
+        sharing::trials(),
+        shutdown::trials(),
+        storage::trials(),
+        supervision::trials(),
+        timeouts::trials(),
+        version2::trials(),
+    ];
+    rooms.into_iter().flatten().collect()
+}

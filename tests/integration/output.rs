@@ -1,0 +1,156 @@
+//! What a worker is given beside its messages, and what becomes of what it prints.
+
+use crate::harness::{Event, NewMessage, Pool, SECRET, Scene, field, trials};
+
+trials![
+    what_a_worker_prints_is_logged_with_its_message,
+    a_line_of_json_keeps_its_level,
+    a_long_line_is_cut,
+    a_worker_that_prints_without_end_is_held_back_in_the_log_only,
+    the_environment_is_what_the_configuration_says,
+    a_variable_may_be_inherited_by_name,
+    a_worker_starts_in_its_directory,
+    limits_hold,
+];
+
+fn what_a_worker_prints_is_logged_with_its_message() {
+    let scene = Scene::of(Pool::new(&[]));
+    let message = NewMessage::new("mode:print:to-stdout,complain:to-stderr,wait:go");
+    scene.table.insert(&[message.correlation_id("c-1")]);
+    for (text, target) in [
+        ("to-stdout", "worker::stdout"),
+        ("to-stderr", "worker::stderr"),
+    ] {
+        let record = scene.daemon.logged(text);
+        assert_eq!(
+            (
+                field(&record, "target").as_str(),
+                field(&record, "correlation_id").as_str()
+            ),
+            (target, "c-1")
+        );
+        assert_eq!(
+            (
+                field(&record, "pool").as_str(),
+                field(&record, "worker").as_str()
+            ),
+            ("work", "0")
+        );
+        let pid = scene.record().all(Event::Began)[0].pid;
+        assert_eq!(field(&record, "pid"), pid.to_string());
+    }
+    scene.site.touch("go");
+    scene.all_done();
+    scene.finish();
+}
+
+fn a_line_of_json_keeps_its_level() {
+    let scene = Scene::of(Pool::new(&[]));
+    scene.send(&["mode:print-json:error:it-burns"]);
+    let record = scene.daemon.logged("it-burns");
+    assert_eq!(record["level"], "ERROR");
+    scene.all_done();
+    scene.finish();
+}
+
+fn a_long_line_is_cut() {
+    let scene = Scene::of(Pool::new(&[]));
+    scene.send(&["mode:print-bytes:20000,print:next"]);
+    scene.daemon.logged("next");
+    let long = scene
+        .daemon
+        .records(|record| field(record, "message").contains("xxxx"));
+    assert_eq!(long.len(), 1);
+    let text = field(&long[0], "message");
+    assert!(
+        text.len() < 10_000 && text.ends_with("bytes cut)"),
+        "{} bytes: …{}",
+        text.len(),
+        &text[8000..]
+    );
+    scene.all_done();
+    scene.finish();
+}
+
+/// Nobody waits for the log: fifty thousand lines, a fraction of which is logged, and their number.
+fn a_worker_that_prints_without_end_is_held_back_in_the_log_only() {
+    let scene = Scene::of(Pool::new(&[]));
+    scene.send(&["mode:print-lines:50000", "another"]);
+    scene.all_done();
+    scene
+        .record()
+        .assert_done_once(&["mode:print-lines:50000", "another"]);
+    let told = |record: &serde_json::Value| field(record, "message").contains("lines suppressed");
+    scene
+        .daemon
+        .eventually("a word about what was held back", || {
+            !scene.daemon.records(told).is_empty()
+        });
+    let printed = scene
+        .daemon
+        .records(|record| field(record, "target") == "worker::stdout");
+    assert!(printed.len() < 10_000, "{} lines logged", printed.len());
+    scene.finish();
+}
+
+fn noted(pool: Pool, what: &[&str]) -> (Scene, Vec<String>) {
+    let scene = Scene::of(pool);
+    let notes: Vec<String> = what.iter().map(|what| format!("note:{what}")).collect();
+    scene.send(&[&format!("mode:{}", notes.join(","))]);
+    scene.all_done();
+    let noted = scene
+        .record()
+        .texts(Event::Noted)
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    (scene, noted)
+}
+
+fn the_environment_is_what_the_configuration_says() {
+    let pool = Pool::new(&[]).env("COLOUR", "red").set("workers", "1");
+    let secret = format!("env:{}", SECRET.0);
+    let asked = [
+        "env:GANGER_PROTOCOL",
+        "env:GANGER_POOL",
+        "env:GANGER_WORKER",
+        "env:COLOUR",
+        &secret,
+        "env:GANGER_PIPE",
+    ];
+    let (scene, noted) = noted(pool, &asked);
+    let none = format!("{secret}=(none)");
+    let expected = [
+        "env:GANGER_PROTOCOL=2",
+        "env:GANGER_POOL=work",
+        "env:GANGER_WORKER=0",
+        "env:COLOUR=red",
+        none.as_str(),
+    ];
+    assert_eq!(noted[..5], expected);
+    assert!(
+        noted[5].starts_with("env:GANGER_PIPE=/tmp/CoreFxPipe_"),
+        "{noted:?}"
+    );
+    scene.finish();
+}
+
+fn a_variable_may_be_inherited_by_name() {
+    let pool = Pool::new(&[]).set("env_inherit", &format!("[\"{}\"]", SECRET.0));
+    let (scene, noted) = noted(pool, &[&format!("env:{}", SECRET.0)]);
+    assert_eq!(noted, [format!("env:{}={}", SECRET.0, SECRET.1)]);
+    scene.finish();
+}
+
+fn a_worker_starts_in_its_directory() {
+    let (scene, noted) = noted(Pool::new(&[]).text("cwd", "/usr"), &["cwd"]);
+    assert_eq!(noted, ["cwd=/usr"]);
+    scene.finish();
+}
+
+fn limits_hold() {
+    let pool = Pool::new(&[]).set("limits", "{ open_files = 77, cpu_nice = 3 }");
+    let (scene, noted) = noted(pool, &["open-files", "nice"]);
+    assert_eq!(noted, ["open-files=77", "nice=3"]);
+    scene.finish();
+}

@@ -1,0 +1,211 @@
+//! A database that can't be written to: the intake pauses, what is in hand goes on, nothing is
+//! lost or given up, the log says so, and it goes on by itself.
+
+use nix::sys::signal::Signal;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use serde_json::Value;
+
+use crate::harness::{Event, Launch, NewMessage, Pool, Scene, Site, Waiting, field, said, trials};
+
+trials![
+    a_locked_database_pauses_the_intake,
+    a_worker_is_not_late_while_its_emits_wait_for_the_database,
+    a_full_disk_pauses_the_intake,
+    a_stop_waits_for_a_locked_database,
+    a_stop_gives_up_a_database_that_stays_locked,
+];
+
+const TROUBLE: &str = "the table can't be used; intake pauses";
+const RECOVERED: &str = "the table can be used again";
+
+fn bodies(what: &str, count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("{what} {n}")).collect()
+}
+
+fn pool() -> Pool {
+    Pool::new(&["--v2=1"]).set("workers", "2").attempts(1)
+}
+
+/// What the two messages in hand do: publish, or not, before they are answered.
+const EMITS: &str = "mode:wait:go,emit:side:note,reply:answers";
+const REPLIES: &str = "mode:wait:go,reply:answers";
+
+/// Two messages are in workers' hands, each with an answer to give; many more wait.
+fn with_work_in_hand(scene: &Scene, what: &str) -> (Vec<String>, Vec<String>) {
+    let held = bodies(what, 2);
+    scene.send(&held);
+    scene.begun(&held);
+    let rest = bodies("rest", 50);
+    scene.send(&rest);
+    (held, rest)
+}
+
+/// While nothing can be written, what was claimed before is worked on, and nothing else.
+fn the_intake_pauses(scene: &Scene, problem: &str) {
+    let trouble = scene.daemon.logged(TROUBLE);
+    assert!(field(&trouble, "problem").contains(problem), "{trouble}");
+    let status = scene.daemon.eventually_some("a status that tells", || {
+        scene.daemon.signal(Signal::SIGUSR1);
+        let told = scene.daemon.records(|record| {
+            said(record, "status of the pool") && field(record, "state") == "source down"
+        });
+        told.into_iter().next()
+    });
+    assert!(
+        field(&status, "source_problem").contains(problem),
+        "{status}"
+    );
+    let rows = scene.table.messages("work");
+    let claimed = rows.iter().filter(|row| row.claimed).count();
+    let begun = scene.record().all(Event::Began).len();
+    assert!(begun <= claimed, "{begun} of {claimed} were begun");
+    assert!(claimed < rows.len(), "not all were claimed: {claimed}");
+}
+
+/// In the end everything was done once, and every answer and note is there once.
+fn everything_is_done_once(scene: &Scene, held: &[String], rest: &[String]) {
+    scene.daemon.logged(RECOVERED);
+    scene.all_done();
+    let record = scene.record();
+    record.assert_done_once(held);
+    record.assert_done_once(rest);
+    assert_eq!(record.all(Event::Began).len(), held.len() + rest.len());
+    assert_eq!(scene.table.count("answers"), 2);
+    assert_eq!(scene.table.count("side"), 2);
+    let late = |record: &serde_json::Value| field(record, "message").contains("too late");
+    assert!(scene.daemon.records(late).is_empty());
+}
+
+fn a_locked_database_pauses_the_intake() {
+    let scene = Scene::of(pool());
+    let (held, rest) = with_work_in_hand(&scene, EMITS);
+    scene.table.0.execute_batch("BEGIN IMMEDIATE").unwrap();
+    scene.site.touch("go");
+    the_intake_pauses(&scene, "the database is busy");
+    scene.table.0.execute_batch("COMMIT").unwrap();
+    everything_is_done_once(&scene, &held, &rest);
+    scene.finish();
+}
+
+/// More emits than the daemon keeps: it stops listening to the worker until it can write again, and
+/// the time does not count. The other pool's timeout tells when the first one's would have passed.
+fn a_worker_is_not_late_while_its_emits_wait_for_the_database() {
+    let emits = "emit:side:note,".repeat(200);
+    let talker = Pool::new(&["--v2=1", &format!("--mode=wait:go,{emits}reply:answers")]);
+    let talker = talker.text("timeout", "2s").text("timeout_grace", "10ms");
+    let clock = Pool::new(&["--mode=hang"])
+        .text("name", "clock")
+        .text("queue", "clock");
+    let clock = clock
+        .text("timeout", "4s")
+        .text("timeout_grace", "10ms")
+        .attempts(1);
+    let scene = Scene::with(&[talker, clock]);
+    scene.send(&["talk"]);
+    scene.table.insert(&[NewMessage::new("tick").to("clock")]);
+    scene.begun(&["talk", "tick"]);
+    scene.table.0.execute_batch("BEGIN IMMEDIATE").unwrap();
+    scene.site.touch("go");
+    let is_clock = |record: &Value| field(record, "pool") == "clock";
+    scene.daemon.logs("worker lost", is_clock);
+    scene.table.0.execute_batch("COMMIT").unwrap();
+    scene
+        .daemon
+        .eventually("the message to be done", || scene.table.count("work") == 0);
+    let published = (scene.table.count("side"), scene.table.count("answers"));
+    assert_eq!(published, (200, 1));
+    assert_eq!(scene.record().of(Event::Began, "talk").len(), 1);
+    scene.finish();
+}
+
+/// The daemon may not write another byte to any file, which SQLite takes for a disk that fails.
+fn a_full_disk_pauses_the_intake() {
+    // The signal that comes with the refusal would kill it.
+    let launch = Launch {
+        through: &["sh", "-c", r#"trap "" XFSZ; exec "$0" "$@""#],
+        ..Launch::default()
+    };
+    let site = Site::new();
+    let daemon = site.launch(&[pool()], launch);
+    let table = site.table();
+    let scene = Scene {
+        daemon,
+        table,
+        site,
+    };
+    let (held, rest) = with_work_in_hand(&scene, EMITS);
+    limit_its_files(&scene, Some(0));
+    scene.site.touch("go");
+    the_intake_pauses(&scene, "disk I/O error");
+    // Others, on a disk of their own so to say, still send.
+    let more = bodies("more", 10);
+    scene.send(&more);
+    limit_its_files(&scene, None);
+    everything_is_done_once(&scene, &held, &[rest, more].concat());
+    scene.finish();
+}
+
+fn limit_its_files(scene: &Scene, bytes: Option<u64>) {
+    let pid = Pid::from_raw(scene.daemon.pid().as_raw());
+    let limit = Rlimit {
+        current: bytes,
+        maximum: None,
+    };
+    prlimit(pid, Resource::Fsize, limit).unwrap();
+}
+
+/// The last settlements are written as soon as that can be done.
+fn a_stop_waits_for_a_locked_database() {
+    let scene = Scene::of(pool());
+    let (held, rest) = with_work_in_hand(&scene, REPLIES);
+    scene.table.0.execute_batch("BEGIN IMMEDIATE").unwrap();
+    scene.site.touch("go");
+    scene.daemon.logged(TROUBLE);
+    scene.daemon.signal(Signal::SIGTERM);
+    scene.daemon.eventually("the workers to leave", || {
+        scene.daemon.processes().is_empty()
+    });
+    scene.table.0.execute_batch("COMMIT").unwrap();
+    assert!(scene.daemon.exit().success());
+    let record = scene.record();
+    record.assert_done_once(&held);
+    let left = scene.table.messages("work");
+    let done = record.all(Event::Done).len();
+    assert_eq!(left.len(), held.len() + rest.len() - done);
+    let fresh = |row: &Waiting| row.attempts == 0 && !row.claimed;
+    assert!(left.iter().all(fresh), "{left:#?}");
+    assert_eq!(scene.table.count("answers"), 2);
+}
+
+/// It says so by its exit code. What it could not settle is done again: nothing is lost.
+fn a_stop_gives_up_a_database_that_stays_locked() {
+    let scene = Scene::of(pool());
+    let (held, rest) = with_work_in_hand(&scene, REPLIES);
+    scene.table.0.execute_batch("BEGIN IMMEDIATE").unwrap();
+    scene.site.touch("go");
+    scene.daemon.logged(TROUBLE);
+    scene.daemon.signal(Signal::SIGTERM);
+    let status = scene.daemon.exit();
+    assert_eq!(status.code(), Some(1));
+    let why = field(&scene.daemon.logged("pool failed"), "why");
+    assert!(
+        why.contains("the last settlements could not be written"),
+        "{why}"
+    );
+    let late = scene.daemon.logged("the stop waits for the source");
+    assert!(field(&late, "problem").contains("busy"), "{late}");
+    assert_eq!(
+        scene.daemon.times_logged("the stop waits for this worker"),
+        0,
+        "the workers are gone"
+    );
+    scene.table.0.execute_batch("COMMIT").unwrap();
+    let successor = scene.site.start(&[pool()]);
+    successor.eventually("everything to be done", || scene.table.count("work") == 0);
+    assert_eq!(scene.table.dead(), []);
+    let record = scene.record();
+    record.assert_none_lost(&held);
+    record.assert_none_lost(&rest);
+    assert_eq!(scene.table.count("answers"), 2);
+    successor.stop();
+}

@@ -1,0 +1,127 @@
+//! Workers that take too long: soft, hard and stall timeouts.
+
+use crate::harness::{Event, NewMessage, Pool, Scene, trials};
+
+trials![
+    the_hard_timeout_charges_the_head_and_nothing_else,
+    a_messages_time_begins_when_it_becomes_the_head,
+    the_soft_timeout_asks_a_version_2_worker_to_cancel,
+    a_message_may_shorten_its_timeout,
+    a_message_may_not_lengthen_its_timeout,
+    a_silent_worker_stalls,
+    progress_is_a_sign_of_life,
+];
+
+fn the_hard_timeout_charges_the_head_and_nothing_else() {
+    let pool = Pool::new(&[]).set("pipeline", "3").attempts(1);
+    let scene = Scene::of(pool.text("timeout", "500ms").text("timeout_grace", "100ms"));
+    scene.send(&["warm up"]);
+    scene.settled();
+    scene.send(&["mode:hang", "mode:note:header:TimeoutMilliseconds a", "b"]);
+    let dead = scene.one_dead();
+    assert_eq!(
+        (dead.reason.as_str(), dead.attempts, dead.crashes),
+        ("timed_out", 1, 0)
+    );
+    assert!(dead.error.contains("timed out"), "{}", dead.error);
+    let record = scene.record();
+    record.assert_done_once(&["mode:note:header:TimeoutMilliseconds a", "b"]);
+    assert_eq!(
+        record.texts(Event::Noted),
+        ["header:TimeoutMilliseconds=500"]
+    );
+    let pids = |body| record.of(Event::Began, body)[0].pid;
+    assert_ne!(pids("mode:hang"), pids("b"), "the worker that hung is gone");
+    scene.finish();
+}
+
+/// Five messages in the pipe of one worker take longer together than any one of them may.
+fn a_messages_time_begins_when_it_becomes_the_head() {
+    let pool = Pool::new(&[]).set("pipeline", "5");
+    let scene = Scene::of(pool.text("timeout", "1200ms").text("timeout_grace", "0s"));
+    scene.send(&["warm up"]);
+    scene.settled();
+    let bodies: Vec<String> = (0..5).map(|n| format!("mode:sleep:400 {n}")).collect();
+    scene.send(&bodies.iter().map(String::as_str).collect::<Vec<_>>());
+    scene.all_done();
+    scene.record().assert_done_once(&bodies);
+    assert_eq!(
+        scene.record().all(Event::Began).len(),
+        6,
+        "none was begun again"
+    );
+    scene.finish();
+}
+
+fn the_soft_timeout_asks_a_version_2_worker_to_cancel() {
+    let pool = Pool::new(&["--v2=2"]).attempts(1);
+    let scene = Scene::of(pool.text("timeout", "200ms").text("timeout_grace", "10m"));
+    scene.send(&["mode:until-cancelled,answer:400"]);
+    let dead = scene.one_dead();
+    assert_eq!(dead.reason, "rejected");
+    let told = scene.record();
+    assert_eq!(told.texts(Event::Told), ["__cancel__ 1"]);
+    scene.send(&["and on"]);
+    scene.settled();
+    let pids: Vec<i32> = scene
+        .record()
+        .all(Event::Began)
+        .iter()
+        .map(|entry| entry.pid)
+        .collect();
+    assert_eq!(pids[0], pids[1], "the worker is kept");
+    scene.finish();
+}
+
+fn a_message_may_shorten_its_timeout() {
+    let pool = Pool::new(&[]).attempts(1);
+    let scene = Scene::of(pool.text("timeout", "10m").text("timeout_grace", "50ms"));
+    let message = NewMessage::new("mode:note:header:TimeoutMilliseconds,hang");
+    scene
+        .table
+        .insert(&[message.header("TimeoutMilliseconds", 150)]);
+    assert_eq!(scene.one_dead().reason, "timed_out");
+    assert_eq!(
+        scene.record().texts(Event::Noted),
+        ["header:TimeoutMilliseconds=150"]
+    );
+    scene.finish();
+}
+
+fn a_message_may_not_lengthen_its_timeout() {
+    let pool = Pool::new(&[]).attempts(1);
+    let scene = Scene::of(pool.text("timeout", "150ms").text("timeout_grace", "50ms"));
+    let longer = NewMessage::new("mode:hang longer").header("TimeoutMilliseconds", "3600000");
+    let never = NewMessage::new("mode:hang never").header("TimeoutMilliseconds", -1);
+    scene.table.insert(&[longer, never]);
+    scene.settled();
+    let reasons: Vec<String> = scene
+        .table
+        .dead()
+        .into_iter()
+        .map(|dead| dead.reason)
+        .collect();
+    assert_eq!(reasons, ["timed_out", "timed_out"]);
+    scene.finish();
+}
+
+fn a_silent_worker_stalls() {
+    let scene = Scene::of(Pool::new(&[]).attempts(1).text("stall_timeout", "300ms"));
+    scene.send(&["mode:hang", "another"]);
+    let dead = scene.one_dead();
+    assert_eq!((dead.reason.as_str(), dead.crashes), ("stalled", 0));
+    scene.record().assert_done_once(&["another"]);
+    scene.finish();
+}
+
+/// Longer than the stall timeout in all, never silent for so long.
+fn progress_is_a_sign_of_life() {
+    let scene = Scene::of(Pool::new(&["--v2=1"]).text("stall_timeout", "800ms"));
+    let parts = "sleep:200,progress:on,".repeat(6);
+    let body = format!("mode:{parts}answer:200");
+    scene.send(&[&body]);
+    scene.all_done();
+    assert_eq!(scene.record().all(Event::Done).len(), 1);
+    assert_eq!(scene.record().all(Event::Began).len(), 1);
+    scene.finish();
+}
