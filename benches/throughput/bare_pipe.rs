@@ -1,0 +1,209 @@
+//! A raw loop to compare with: the same workers at the same window, driven by the least that can
+//! drive them. One thread, one task a worker; each message encoded, those at hand sent in one
+//! write, each answer decoded. No queue behind it, no deadline, nobody watching the process.
+
+use std::cell::Cell;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use ganger::delivery::Message;
+use ganger::names::{PIPE_DIR, PIPE_PREFIX};
+use ganger::protocol::frame::next_frame;
+use ganger::protocol::input::Input;
+use ganger::protocol::output::Output;
+use ganger::protocol::status::Status;
+use miette::{IntoDiagnostic, WrapErr, ensure, miette};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::{JoinSet, LocalSet};
+use tokio::time::{Instant, timeout};
+
+use crate::figures::Run;
+use crate::machine::cpu_seconds;
+use crate::noop_worker;
+use crate::queue::Load;
+
+/// How long a worker may take to connect.
+const CONNECTED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Answers are small.
+const CHUNK_BYTES: usize = 16 * 1024;
+
+/// The default of the daemon's setting of that name.
+const FRAME_BYTES_MAX: usize = 64 << 20;
+
+/// Measures how fast so many workers answer a load with so many frames in each one's pipe.
+pub(crate) fn measure(workers: usize, window: usize, load: Load) -> miette::Result<Run> {
+    on_one_thread(async move {
+        let mut running = Vec::new();
+        for _ in 0..workers {
+            running.push(Worker::start().await?);
+        }
+        let message = Rc::new(message(load));
+        let cpu = cpu_seconds("self")?;
+        let begun = Instant::now();
+        let running = exchange(running, window, message, load.messages).await?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let cpu_seconds = cpu_seconds("self")? - cpu;
+        running.into_iter().try_for_each(Worker::stop)?;
+        Ok(Run {
+            messages: load.messages,
+            seconds,
+            cpu_seconds,
+        })
+    })
+}
+
+/// How long a worker takes by itself from its start until it has connected, in seconds.
+pub(crate) fn start_seconds() -> miette::Result<f64> {
+    on_one_thread(async {
+        let begun = Instant::now();
+        let worker = Worker::start().await?;
+        let seconds = begun.elapsed().as_secs_f64();
+        worker.stop()?;
+        Ok(seconds)
+    })
+}
+
+fn on_one_thread<T>(work: impl Future<Output = miette::Result<T>>) -> miette::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .into_diagnostic()?;
+    LocalSet::new().block_on(&runtime, work)
+}
+
+fn message(load: Load) -> Message {
+    Message {
+        queue: "bench-0".into(),
+        body: load.body().into(),
+        headers: Vec::new(),
+        correlation_id: String::new(),
+        reply_to: None,
+        properties: Vec::new(),
+    }
+}
+
+/// Sends the message so many times in all and waits for as many answers.
+async fn exchange(
+    workers: Vec<Worker>,
+    window: usize,
+    message: Rc<Message>,
+    messages: usize,
+) -> miette::Result<Vec<Worker>> {
+    let unsent = Rc::new(Cell::new(messages));
+    let mut tasks = JoinSet::new();
+    for worker in workers {
+        tasks.spawn_local(drive(
+            worker,
+            window,
+            Rc::clone(&message),
+            Rc::clone(&unsent),
+        ));
+    }
+    let mut workers = Vec::new();
+    while let Some(driven) = tasks.join_next().await {
+        workers.push(driven.into_diagnostic()??);
+    }
+    Ok(workers)
+}
+
+async fn drive(
+    mut worker: Worker,
+    window: usize,
+    message: Rc<Message>,
+    unsent: Rc<Cell<usize>>,
+) -> miette::Result<Worker> {
+    let mut in_flight = 0;
+    let mut incoming = BytesMut::with_capacity(CHUNK_BYTES);
+    let mut outgoing = BytesMut::new();
+    loop {
+        let more = unsent.get().min(window - in_flight);
+        unsent.set(unsent.get() - more);
+        in_flight += more;
+        if in_flight == 0 {
+            return Ok(worker);
+        }
+        outgoing.clear();
+        for _ in 0..more {
+            encode(&message, &mut outgoing)?;
+        }
+        worker.pipe.write_all(&outgoing).await.into_diagnostic()?;
+        incoming.reserve(CHUNK_BYTES);
+        let read = worker.pipe.read_buf(&mut incoming).await;
+        ensure!(read.into_diagnostic()? > 0, "the worker closed its pipe");
+        in_flight -= decode(&mut incoming)?;
+    }
+}
+
+/// As a version 1 worker gets it.
+fn encode(message: &Message, outgoing: &mut BytesMut) -> miette::Result<()> {
+    let input = Input {
+        message,
+        timeout_ms: None,
+        id: 1,
+        extras: None,
+    };
+    input.encode(outgoing, FRAME_BYTES_MAX).into_diagnostic()
+}
+
+/// Takes the answers that are whole. Returns how many there were.
+fn decode(incoming: &mut BytesMut) -> miette::Result<usize> {
+    let mut answers = 0;
+    while let Some(frame) = next_frame(incoming, FRAME_BYTES_MAX).into_diagnostic()? {
+        let answer = Output::decode(&frame).into_diagnostic()?;
+        ensure!(answer.status == Status::DONE, "a worker failed");
+        answers += 1;
+    }
+    Ok(answers)
+}
+
+/// A worker that has connected.
+struct Worker {
+    process: Child,
+    pipe: UnixStream,
+}
+
+impl Worker {
+    async fn start() -> miette::Result<Self> {
+        let name = format!("bench{:032x}", fastrand::u128(..));
+        let path = PathBuf::from(format!("{PIPE_DIR}/{PIPE_PREFIX}{name}"));
+        let listener = UnixListener::bind(&path).into_diagnostic()?;
+        let process = spawn(&name);
+        let accepted = timeout(CONNECTED_WITHIN, listener.accept()).await;
+        std::fs::remove_file(&path).into_diagnostic()?;
+        let (pipe, _) = accepted
+            .into_diagnostic()
+            .wrap_err("the worker did not connect")?
+            .into_diagnostic()?;
+        Ok(Self {
+            process: process?,
+            pipe,
+        })
+    }
+
+    /// Lets it go by the end of its pipe.
+    fn stop(self) -> miette::Result<()> {
+        let Self { mut process, pipe } = self;
+        drop(pipe);
+        let status = process.wait().into_diagnostic()?;
+        ensure!(status.success(), "the worker failed: {status}");
+        Ok(())
+    }
+}
+
+fn spawn(name: &str) -> miette::Result<Child> {
+    let mut process = Command::new(std::env::current_exe().into_diagnostic()?)
+        .arg(noop_worker::ROLE)
+        .stdin(Stdio::piped())
+        .spawn()
+        .into_diagnostic()?;
+    let stdin = process.stdin.as_mut();
+    let stdin = stdin.ok_or_else(|| miette!("a worker without a stdin"))?;
+    writeln!(stdin, "{name}").into_diagnostic()?;
+    Ok(process)
+}

@@ -1,0 +1,192 @@
+//! From an idle queue to the worker's handler. One message at a time is sent from this process,
+//! which is not the daemon's; the worker tells when it has read it, by the clock that all
+//! processes share.
+
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+use ganger::delivery::Outgoing;
+use ganger::source::client::Client;
+use miette::{IntoDiagnostic, WrapErr, ensure};
+use serde::Serialize;
+use tempfile::TempDir;
+
+use crate::daemon::Daemon;
+use crate::figures::percentile;
+use crate::machine::monotonic_nanos;
+use crate::plan::Plan;
+use crate::queue::QueueFile;
+use crate::report::{milliseconds, note};
+use crate::setup::{Setup, Window};
+
+const WORKERS: usize = 4;
+const BODY: &str = "one hundred bytes or so are a small message, and this is one that has just about that many of them.";
+
+/// The daemon is left alone for so long between two messages, at random, so that no timer of its
+/// own keeps step with us.
+const IDLE_MILLIS: std::ops::Range<u64> = 10..60;
+
+/// A message that is not there by then never comes.
+const RECEIVED_WITHIN: Duration = Duration::from_secs(10);
+
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// How a kind of sender's messages have fared.
+#[derive(Debug, Serialize)]
+pub(crate) struct Latency {
+    pub(crate) sender: &'static str,
+    messages: usize,
+    /// What the sender itself waits for: its commit.
+    commit_p50_ms: f64,
+    commit_p99_ms: f64,
+    /// From the return of the commit to the handler.
+    pub(crate) committed_p50_ms: f64,
+    pub(crate) committed_p99_ms: f64,
+    /// From before the message was sent to the handler, commit included.
+    sent_p50_ms: f64,
+    sent_p99_ms: f64,
+}
+
+/// The moments of one message, in nanoseconds of the common clock.
+#[derive(Debug, Clone, Copy)]
+struct Moments {
+    before_sending: i64,
+    committed: i64,
+    received: i64,
+}
+
+/// Measures both kinds of sender, in turns.
+pub(crate) fn measure(plan: &Plan) -> miette::Result<Vec<Latency>> {
+    note(format_args!("latency, {} messages", plan.latency_messages));
+    let mut post = Post::open()?;
+    let (mut by_client, mut by_sql) = (Vec::new(), Vec::new());
+    // The first few find caches cold.
+    for _ in 0..5 {
+        post.pass(Post::send_by_client)?;
+        post.pass(Post::send_by_sql)?;
+    }
+    for _ in 0..plan.latency_messages {
+        by_client.push(post.pass(Post::send_by_client)?);
+        by_sql.push(post.pass(Post::send_by_sql)?);
+    }
+    post.daemon.stop()?;
+    Ok(vec![
+        Latency::of("Client::send", &by_client),
+        Latency::of("SQL INSERT", &by_sql),
+    ])
+}
+
+/// Both ends of the way.
+struct Post {
+    queue: QueueFile,
+    client: Client,
+    queue_name: String,
+    stamps: UnixDatagram,
+    daemon: Daemon,
+    _stamps_directory: TempDir,
+}
+
+impl Post {
+    fn open() -> miette::Result<Self> {
+        // Not beside the queue: a socket's path must be short.
+        let directory = TempDir::with_prefix("ganger-bench-").into_diagnostic()?;
+        let path = directory.path().join("stamps");
+        let stamps = UnixDatagram::bind(&path).into_diagnostic()?;
+        let timeout = stamps.set_read_timeout(Some(RECEIVED_WITHIN));
+        timeout.into_diagnostic()?;
+        let setup = Setup {
+            stamps: Some(path),
+            ..Setup::one_pool(WORKERS, Window::Auto)
+        };
+        let queue = QueueFile::create()?;
+        Ok(Self {
+            daemon: Daemon::start(&queue, &setup)?,
+            client: queue.client()?,
+            queue,
+            queue_name: setup.queues().concat(),
+            stamps,
+            _stamps_directory: directory,
+        })
+    }
+
+    fn send_by_client(&mut self) -> miette::Result<()> {
+        let message = Outgoing {
+            queue: self.queue_name.clone(),
+            body: BODY.into(),
+            ..Outgoing::default()
+        };
+        self.client.send(&[message]).into_diagnostic()
+    }
+
+    fn send_by_sql(&mut self) -> miette::Result<()> {
+        self.queue.insert(&self.queue_name, BODY)
+    }
+
+    /// Lets the daemon come to rest, then sends one message to the handler.
+    fn pass(&mut self, send: fn(&mut Self) -> miette::Result<()>) -> miette::Result<Moments> {
+        self.queue.wait_until_done(LOOK_EVERY)?;
+        let idle = Duration::from_millis(fastrand::u64(IDLE_MILLIS));
+        std::thread::park_timeout(idle);
+        let before_sending = monotonic_nanos();
+        send(self)?;
+        let committed = monotonic_nanos();
+        let mut stamp = [0; 8];
+        let received = self.stamps.recv(&mut stamp);
+        let bytes = received.into_diagnostic().wrap_err("no message arrived")?;
+        ensure!(bytes == stamp.len(), "a stamp of {bytes} bytes");
+        Ok(Moments {
+            before_sending,
+            committed,
+            received: i64::from_le_bytes(stamp),
+        })
+    }
+}
+
+impl Latency {
+    fn of(sender: &'static str, all: &[Moments]) -> Self {
+        let commit = |percent| span(all, percent, |m| m.committed - m.before_sending);
+        let committed = |percent| span(all, percent, |m| m.received - m.committed);
+        let sent = |percent| span(all, percent, |m| m.received - m.before_sending);
+        Self {
+            sender,
+            messages: all.len(),
+            commit_p50_ms: commit(50),
+            commit_p99_ms: commit(99),
+            committed_p50_ms: committed(50),
+            committed_p99_ms: committed(99),
+            sent_p50_ms: sent(50),
+            sent_p99_ms: sent(99),
+        }
+    }
+
+    pub(crate) const HEADER: &[&str] = &[
+        "sender",
+        "messages",
+        "its commit p50",
+        "p99",
+        "committed to handler p50",
+        "p99",
+        "sent to handler p50",
+        "p99",
+    ];
+
+    pub(crate) fn row(&self) -> Vec<String> {
+        let times = [
+            self.commit_p50_ms,
+            self.commit_p99_ms,
+            self.committed_p50_ms,
+            self.committed_p99_ms,
+            self.sent_p50_ms,
+            self.sent_p99_ms,
+        ];
+        let names = [self.sender.to_owned(), self.messages.to_string()];
+        names.into_iter().chain(times.map(milliseconds)).collect()
+    }
+}
+
+/// A percentile in milliseconds.
+fn span(all: &[Moments], percent: usize, between: impl Fn(&Moments) -> i64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "exact for the first 100 days")]
+    let nanos = all.iter().map(|moments| between(moments) as f64);
+    percentile(nanos, percent) / 1e6
+}

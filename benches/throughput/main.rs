@@ -1,0 +1,148 @@
+//! The benchmark: `cargo bench --bench throughput`.
+//!
+//! # What is measured
+//! The product is the real `ganger run` as a process of its own, on a table queue in SQLite with
+//! `synchronous = FULL` as in production, on the disk that the project is built on. Its workers
+//! are this same binary, started again as a version 1 worker that answers at once.
+//!
+//! - `throughput`: messages per second and processor time per message, by workers, window and body.
+//! - `latency`: from an idle queue to the worker's handler, sent by ganger's own client and by a
+//!   plain SQL insert.
+//! - `memory`: what the daemon has resident, idle after some work.
+//! - `start`: from the daemon's start to its first message done.
+//! - `scaling`: what a message costs as workers and pools become more.
+//!
+//! # How
+//! In throughput a round measures, one after the other: the bare pipe, the pool fed from memory,
+//! the bare table, and the daemon; the next round measures all of them again. A machine's weather
+//! changes by the minute, so only neighbours are compared: a ratio is taken within each round, and
+//! the median of the rounds is shown. The interval is from the first message to the last one
+//! settled; the start of processes and a first load that lets automatic windows find their depth
+//! lie before it (`daemon.rs`, `memory_source.rs`). Processor time is that of the threads which
+//! drive the workers, without the workers themselves.
+//!
+//! # What the ratios mean
+//! - The daemon against the *bare table* (`bare_table.rs`): what is left of the speed of SQLite
+//!   when each message also goes to a worker and back. 100 % would be workers for nothing. On few
+//!   cores the workers and the database compete for them.
+//! - The pool fed from memory against the *bare pipe* (`bare_pipe.rs`): what is left of the speed
+//!   of the pipe when a pool watches over it: windows, deadlines, settlements, decoded answers.
+//!   For `auto` the bare loop has the deepest window that `auto` chooses.
+//! - The daemon against the bare pipe: both together; the database bounds it.
+//!
+//! `--quick` measures a few cells in a minute, `--smoke` next to nothing in ten seconds, only to
+//! see that it works; that is also what happens without `--bench`, as in `cargo test
+//! --all-targets`.
+
+mod bare_pipe;
+mod bare_table;
+mod daemon;
+mod figures;
+mod flow;
+mod goals;
+mod latency;
+mod machine;
+mod memory;
+mod memory_source;
+mod noop_worker;
+mod plan;
+mod queue;
+mod report;
+mod scaling;
+mod setup;
+mod start;
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use clap::{Parser, ValueEnum};
+
+use plan::Plan;
+use report::Report;
+
+/// How fast ganger is, beside two raw loops
+#[derive(Debug, Parser)]
+struct Args {
+    /// A few cells, in about a minute
+    #[arg(long, conflicts_with = "smoke")]
+    quick: bool,
+    /// Next to nothing, in about ten seconds: only to see that it works
+    #[arg(long)]
+    smoke: bool,
+    /// Only this part
+    #[arg(long, value_enum)]
+    only: Option<Part>,
+    /// How often each figure is taken
+    #[arg(long, value_name = "N")]
+    rounds: Option<NonZeroUsize>,
+    /// Where the figures are written to
+    #[arg(long, value_name = "PATH", default_value_os_t = default_json())]
+    json: PathBuf,
+    /// Given by cargo
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Throughput,
+    Latency,
+    Memory,
+    Start,
+    Scaling,
+}
+
+/// What cargo and its users give to any test or benchmark, and what means nothing here.
+const FOR_LIBTEST: &[&str] = &["--test", "--nocapture", "--no-capture", "--show-output"];
+
+fn main() -> miette::Result<()> {
+    let mut arguments = std::env::args_os();
+    if arguments
+        .nth(1)
+        .is_some_and(|first| first == noop_worker::ROLE)
+    {
+        return noop_worker::run(arguments.next().as_deref().map(Path::new));
+    }
+    let arguments = std::env::args_os();
+    let ours = arguments.filter(|given| FOR_LIBTEST.iter().all(|theirs| given != theirs));
+    measure(Args::parse_from(ours))
+}
+
+fn measure(args: Args) -> miette::Result<()> {
+    let mut plan = match (args.quick, args.smoke || !args.bench) {
+        (true, _) => Plan::quick(),
+        (false, true) => Plan::smoke(),
+        (false, false) => Plan::full(),
+    };
+    if let Some(rounds) = args.rounds {
+        plan.rounds = rounds.get();
+    }
+    let wanted = |part| args.only.is_none_or(|only| only == part);
+    let mut report = Report::new(&plan);
+    if wanted(Part::Throughput) {
+        report.throughput = flow::measure(&plan)?;
+    }
+    if wanted(Part::Latency) {
+        report.latency = latency::measure(&plan)?;
+    }
+    if wanted(Part::Memory) {
+        report.memory = memory::measure(&plan)?;
+    }
+    if wanted(Part::Start) {
+        report.start = Some(start::measure(&plan)?);
+    }
+    if wanted(Part::Scaling) {
+        report.scaling = Some(scaling::measure(&plan)?);
+    }
+    if plan.judged {
+        report.judge();
+    }
+    report.publish(&args.json)
+}
+
+/// `bench/throughput.json` in cargo's target directory.
+fn default_json() -> PathBuf {
+    let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let target = temporary.parent().unwrap_or(temporary);
+    target.join("bench/throughput.json")
+}

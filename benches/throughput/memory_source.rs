@@ -1,0 +1,206 @@
+//! The pool without the table: the same pool, lanes and workers as in the daemon, fed from memory
+//! over the same channels by a source on a thread of its own. Beside the bare pipe it shows what
+//! ganger costs on the worker's side alone.
+
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use ganger::config;
+use ganger::config::model::Pool;
+use ganger::delivery::{self, History, Intake, Message, Outcome, PoolEnd, SourceEnd};
+use ganger::pool::{self, Command, PoolError};
+use miette::{IntoDiagnostic, bail, ensure, miette};
+use tokio::runtime;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::LocalSet;
+use tokio::time::Instant;
+
+use crate::daemon::warm_up_messages;
+use crate::figures::Run;
+use crate::machine::cpu_seconds;
+use crate::queue::Load;
+use crate::setup::Setup;
+
+const UP_WITHIN: Duration = Duration::from_secs(60);
+const WAIT_STEP: Duration = Duration::from_millis(2);
+
+/// Measures how fast a pool works off a load that lies in memory.
+pub(crate) fn measure(setup: &Setup, load: Load) -> miette::Result<Run> {
+    let running = Running::start(setup, load)?;
+    running.wait_until_up(setup.workers)?;
+    running.work_off(warm_up_messages(setup))?;
+    let cpu = cpu_seconds("self")?;
+    let begun = Instant::now();
+    running.work_off(load.messages)?;
+    let run = Run {
+        messages: load.messages,
+        seconds: begun.elapsed().as_secs_f64(),
+        cpu_seconds: cpu_seconds("self")? - cpu,
+    };
+    running.stop()?;
+    Ok(run)
+}
+
+/// The two threads, as the daemon has them.
+struct Running {
+    commands: mpsc::Sender<Command>,
+    orders: mpsc::Sender<Order>,
+    pool: JoinHandle<miette::Result<Result<(), PoolError>>>,
+    source: JoinHandle<miette::Result<()>>,
+}
+
+/// What the source is told: hand out so many messages, and say when all are done.
+struct Order {
+    messages: usize,
+    done: oneshot::Sender<()>,
+}
+
+impl Running {
+    fn start(setup: &Setup, load: Load) -> miette::Result<Self> {
+        let policy = policy(setup)?;
+        let message = message(&policy, load);
+        let (source_end, pool_end) = delivery::link();
+        let (commands, commands_rx) = mpsc::channel(1);
+        let (orders, orders_rx) = mpsc::channel(1);
+        Ok(Self {
+            commands,
+            orders,
+            pool: spawn("memory-pool", move || {
+                run_pool(policy, pool_end, commands_rx)
+            })?,
+            source: spawn("memory-source", move || {
+                run_source(source_end, orders_rx, &message)
+            })?,
+        })
+    }
+
+    fn wait_until_up(&self, workers: usize) -> miette::Result<()> {
+        let begun = Instant::now();
+        while self.workers_up()? < workers {
+            if begun.elapsed() > UP_WITHIN {
+                bail!("the pool did not come up");
+            }
+            thread::park_timeout(WAIT_STEP);
+        }
+        Ok(())
+    }
+
+    fn workers_up(&self) -> miette::Result<usize> {
+        let (reply, status) = oneshot::channel();
+        let asked = self.commands.blocking_send(Command::Status(reply));
+        asked.map_err(|_| miette!("the pool is gone"))?;
+        let status = status.blocking_recv().into_diagnostic()?;
+        let up = status
+            .workers
+            .iter()
+            .filter(|worker| worker.state == "idle");
+        Ok(up.count())
+    }
+
+    fn work_off(&self, messages: usize) -> miette::Result<()> {
+        let (done, told) = oneshot::channel();
+        let ordered = self.orders.blocking_send(Order { messages, done });
+        ordered.map_err(|_| miette!("the source is gone"))?;
+        told.blocking_recv().into_diagnostic()
+    }
+
+    fn stop(self) -> miette::Result<()> {
+        let drain_timeout = Duration::ZERO;
+        let stop = Command::Stop { drain_timeout };
+        let told = self.commands.blocking_send(stop);
+        told.map_err(|_| miette!("the pool is gone"))?;
+        drop(self.orders);
+        joined(self.source)??;
+        joined(self.pool)??.into_diagnostic()
+    }
+}
+
+/// Under a name that a profile shows.
+fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> miette::Result<JoinHandle<T>> {
+    let thread = thread::Builder::new().name(name.to_owned());
+    thread.spawn(work).into_diagnostic()
+}
+
+fn joined<T>(thread: JoinHandle<T>) -> miette::Result<T> {
+    thread.join().map_err(|_| miette!("a thread panicked"))
+}
+
+/// The pool's rules, by the same configuration as the daemon's.
+fn policy(setup: &Setup) -> miette::Result<Arc<Pool>> {
+    let text = setup.config("unused.db".as_ref())?;
+    let config = config::parse(&text, "bench.toml", &config::Environment::new())?;
+    let policy = config.pools.first();
+    policy.cloned().ok_or_else(|| miette!("no pool"))
+}
+
+fn message(policy: &Pool, load: Load) -> Message {
+    Message {
+        queue: Arc::clone(&policy.queue),
+        body: load.body().into(),
+        headers: Vec::new(),
+        correlation_id: String::new(),
+        reply_to: None,
+        properties: Vec::new(),
+    }
+}
+
+fn run_pool(
+    policy: Arc<Pool>,
+    end: PoolEnd,
+    commands: mpsc::Receiver<Command>,
+) -> miette::Result<Result<(), PoolError>> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.into_diagnostic()?;
+    Ok(LocalSet::new().block_on(&runtime, pool::run(policy, end, commands)))
+}
+
+fn run_source(
+    mut end: SourceEnd,
+    mut orders: mpsc::Receiver<Order>,
+    message: &Message,
+) -> miette::Result<()> {
+    let runtime = runtime::Builder::new_current_thread().build();
+    runtime.into_diagnostic()?.block_on(async {
+        while let Some(order) = orders.recv().await {
+            supply(&mut end, order.messages, message).await?;
+            let told = order.done.send(());
+            told.map_err(|()| miette!("nobody waits for the end"))?;
+        }
+        Ok(())
+    })
+}
+
+/// Hands out as much as the pool allows until all is settled.
+async fn supply(end: &mut SourceEnd, messages: usize, message: &Message) -> miette::Result<()> {
+    let (mut handed_out, mut done) = (0, 0);
+    while done < messages {
+        let credit = match *end.intake.borrow_and_update() {
+            Intake::Credit(credit) => credit,
+            Intake::Closed => bail!("the pool takes no more"),
+        };
+        while handed_out < messages && handed_out - done < credit {
+            let history = History {
+                attempt: 1,
+                ..History::default()
+            };
+            handed_out += 1;
+            end.deliver(handed_out as u64, message.clone(), history);
+        }
+        tokio::select! {
+            Some(settlement) = end.settlements.recv() => {
+                let mut next = Some(settlement);
+                while let Some(settlement) = next {
+                    ensure!(settlement.outcome == Outcome::Done, "{:?}", settlement.outcome);
+                    done += 1;
+                    next = end.settlements.try_recv().ok();
+                }
+            }
+            Ok(()) = end.intake.changed() => {}
+        }
+    }
+    Ok(())
+}

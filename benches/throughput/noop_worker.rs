@@ -1,0 +1,95 @@
+//! The worker that does nothing: this same binary, started again. It speaks version 1 of the
+//! protocol and decodes no more of it than it needs, which is where frames end. It reads large
+//! chunks and answers all that is whole in one write, as a good compiled worker would.
+
+use std::io::{self, BufRead, Read, Write};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::Path;
+
+use ganger::names::{PIPE_DIR, PIPE_PREFIX};
+use miette::{IntoDiagnostic, WrapErr, miette};
+
+use crate::machine::monotonic_nanos;
+
+/// By this first argument the binary knows that it is to be the worker.
+pub(crate) const ROLE: &str = "noop-worker";
+
+/// More than a pipe's buffer holds.
+const CHUNK_BYTES: usize = 256 * 1024;
+
+/// `{"0": "", "1": 200}` with its length before it.
+const DONE: [u8; 12] = *b"\x00\x00\x00\x08\x82\xa10\xa0\xa11\xcc\xc8";
+
+/// Works until the pipe is closed. `stamps` is the socket that is told the time at which each
+/// message was received.
+pub(crate) fn run(stamps: Option<&Path>) -> miette::Result<()> {
+    let stamps = stamps.map(connect_stamps).transpose()?;
+    let mut name = String::new();
+    io::stdin().lock().read_line(&mut name).into_diagnostic()?;
+    let path = format!("{PIPE_DIR}/{PIPE_PREFIX}{}", name.trim_end());
+    let pipe = UnixStream::connect(&path).into_diagnostic();
+    serve(pipe.wrap_err(path)?, stamps.as_ref()).into_diagnostic()
+}
+
+fn connect_stamps(path: &Path) -> miette::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound().into_diagnostic()?;
+    let connected = socket.connect(path);
+    connected.map_err(|error| miette!("{}: {error}", path.display()))?;
+    Ok(socket)
+}
+
+fn serve(mut pipe: UnixStream, stamps: Option<&UnixDatagram>) -> io::Result<()> {
+    let mut frames = Frames::default();
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        let count = pipe.read(&mut chunk)?;
+        if count == 0 {
+            return Ok(());
+        }
+        let whole = frames.take_in(&chunk[..count]);
+        if let Some(stamps) = stamps {
+            let now = monotonic_nanos().to_le_bytes();
+            for _ in 0..whole {
+                stamps.send(&now)?;
+            }
+        }
+        if whole > 0 {
+            pipe.write_all(&DONE.repeat(whole))?;
+        }
+    }
+}
+
+/// Counts frames as their bytes go by, keeping none of them.
+#[derive(Debug, Default)]
+struct Frames {
+    length: [u8; 4],
+    length_bytes: usize,
+    left: usize,
+}
+
+impl Frames {
+    /// Takes the next bytes of the stream. Returns how many frames end in them.
+    fn take_in(&mut self, mut bytes: &[u8]) -> usize {
+        let mut ended = 0;
+        while let Some(first) = bytes.first() {
+            if self.left == 0 {
+                self.take_length_byte(*first);
+                bytes = &bytes[1..];
+                continue;
+            }
+            let part = self.left.min(bytes.len());
+            self.left -= part;
+            bytes = &bytes[part..];
+            ended += usize::from(self.left == 0);
+        }
+        ended
+    }
+
+    fn take_length_byte(&mut self, byte: u8) {
+        self.length[self.length_bytes] = byte;
+        self.length_bytes = (self.length_bytes + 1) % self.length.len();
+        if self.length_bytes == 0 {
+            self.left = u32::from_be_bytes(self.length) as usize;
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What is run: how many pools of how many workers, and the configuration that says so.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use miette::IntoDiagnostic;
+use serde::{Serialize, Serializer};
+
+use crate::noop_worker;
+
+/// How many frames may be in a worker's pipe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Window {
+    /// As ganger chooses, which is the default.
+    Auto,
+    /// So many.
+    Fixed(usize),
+}
+
+impl Window {
+    /// How many the bare loop has in a worker's pipe: for `auto` the deepest that ganger chooses.
+    pub(crate) fn frames(self) -> usize {
+        match self {
+            Self::Auto => ganger::pool::window::AUTO_MAX,
+            Self::Fixed(frames) => frames,
+        }
+    }
+
+    /// What tables show.
+    pub(crate) fn describe(self) -> String {
+        match self {
+            Self::Auto => "auto".to_owned(),
+            Self::Fixed(frames) => frames.to_string(),
+        }
+    }
+
+    fn toml(self) -> String {
+        match self {
+            Self::Auto => "\"auto\"".to_owned(),
+            Self::Fixed(frames) => frames.to_string(),
+        }
+    }
+}
+
+impl Serialize for Window {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.describe())
+    }
+}
+
+/// Pools of no-op workers, each with a queue of its own.
+#[derive(Debug, Clone)]
+pub(crate) struct Setup {
+    pub(crate) pools: usize,
+    /// In each pool.
+    pub(crate) workers: usize,
+    pub(crate) window: Window,
+    /// Where the workers tell when they received a message.
+    pub(crate) stamps: Option<PathBuf>,
+}
+
+impl Setup {
+    /// One pool.
+    pub(crate) fn one_pool(workers: usize, window: Window) -> Self {
+        Self {
+            pools: 1,
+            workers,
+            window,
+            stamps: None,
+        }
+    }
+
+    /// How many workers there are in all pools together.
+    pub(crate) fn workers_total(&self) -> usize {
+        self.pools * self.workers
+    }
+
+    /// The queues, one a pool.
+    pub(crate) fn queues(&self) -> Vec<String> {
+        (0..self.pools).map(queue).collect()
+    }
+
+    /// The configuration that a user would write for this, with every other key at its default.
+    pub(crate) fn config(&self, database: &Path) -> miette::Result<String> {
+        let program = std::env::current_exe().into_diagnostic()?;
+        let mut args = vec![quoted(noop_worker::ROLE.as_ref())];
+        args.extend(self.stamps.as_deref().map(quoted));
+        let url = quoted(format!("sqlite:{}", database.display()).as_ref());
+        let mut text = format!("[sources.bench]\nkind = \"table\"\nurl = {url}\n");
+        for queue in self.queues() {
+            write!(
+                text,
+                "\n[[pools]]\nname = \"{queue}\"\nqueue = \"{queue}\"\nworkers = {workers}\n\
+                 pipeline = {window}\ncommand = {program}\nargs = [{args}]\n",
+                workers = self.workers,
+                window = self.window.toml(),
+                program = quoted(&program),
+                args = args.join(", "),
+            )
+            .into_diagnostic()?;
+        }
+        Ok(text)
+    }
+}
+
+/// The queue of the pool with that number.
+fn queue(number: usize) -> String {
+    format!("bench-{number}")
+}
+
+/// A path as TOML and the expansion of variables take it for itself.
+fn quoted(path: &Path) -> String {
+    let text = path.to_string_lossy().replace('$', "$$");
+    toml::Value::from(text).to_string()
+}
