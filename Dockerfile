@@ -1,0 +1,43 @@
+# ganger in a container: `docker build -t ganger .`
+#
+#   runtime  the daemon alone, to build an image with your own workers on (the default)
+#   sample   the daemon with the Python worker of samples/python, for docker-compose.yml
+
+FROM rust:1.95-slim-bookworm AS build
+# The C of SQLite is compiled with the compiler that the Rust image brings along.
+WORKDIR /src
+COPY Cargo.toml Cargo.lock README.md ./
+COPY src src
+COPY proto-spec proto-spec
+COPY config config
+# Cargo.toml names these; the daemon does not need what is in them.
+COPY benches benches
+COPY tests tests
+RUN cargo build --release --locked --bin ganger && strip target/release/ganger
+
+FROM debian:bookworm-slim AS base
+# tini is process 1: it reaps orphans of workers, which ganger does not, and passes signals on.
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends tini \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --system --uid 10001 --home-dir /var/lib/ganger --create-home ganger
+COPY --from=build /src/target/release/ganger /usr/local/bin/ganger
+USER ganger
+WORKDIR /var/lib/ganger
+ENV GANGER_CONFIG=/etc/ganger/ganger.toml
+# No HEALTHCHECK: this version has no admin API that could be asked. Send SIGUSR1 for a status
+# report in the log.
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["tini", "--", "ganger"]
+CMD ["run"]
+
+FROM base AS sample
+USER root
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends python3 python3-msgpack \
+    && rm -rf /var/lib/apt/lists/*
+COPY samples/python/worker.py /srv/worker/worker.py
+COPY samples/docker/ganger.toml /etc/ganger/ganger.toml
+USER ganger
+
+FROM base AS runtime
