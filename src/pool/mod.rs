@@ -224,6 +224,10 @@ impl Pool {
     fn update(&mut self, policy: Arc<Policy>, roll: bool) {
         self.supervisor.resize(policy.workers, policy.restart);
         *self.shared.policy.borrow_mut() = policy;
+        // A lane that waits looks at its rules again when its phase is told anew.
+        for handle in self.slots.values() {
+            handle.phase.send_modify(|_| {});
+        }
         if roll {
             self.roll();
         }

@@ -23,6 +23,7 @@ trials![
     a_pool_moves_to_another_queue_after_what_it_has_in_hand,
     a_pool_that_is_moving_may_change_again,
     rules_change_in_place_for_the_next_messages,
+    rules_of_recycling_reach_the_workers_that_are_there,
     the_file_is_watched_if_asked_for,
     a_rolling_restart_under_load,
     the_status_report_tells_of_each_pool_and_worker,
@@ -44,6 +45,19 @@ fn reload(scene: &Scene, pools: &[Pool]) {
     scene.daemon.eventually("the reload", || {
         scene.daemon.times_logged("configuration reloaded") > times
     });
+}
+
+fn rules_of_recycling_reach_the_workers_that_are_there() {
+    let scene = Scene::of(Pool::new(&[]));
+    scene.send(&["one"]);
+    scene.all_done();
+    let recycled = Pool::new(&[]).set("recycle", "{ tasks = 1, jitter = 0.0 }");
+    reload(&scene, &[recycled]);
+    scene.daemon.logged("recycling the worker");
+    scene.send(&["two"]);
+    scene.all_done();
+    scene.record().assert_done_once(&["one", "two"]);
+    scene.finish();
 }
 
 /// Each message was begun once and done once, and no worker ended unasked.

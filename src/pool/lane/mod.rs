@@ -221,6 +221,8 @@ struct Lane {
     phase_since: Instant,
     /// Its time had come: tasks, age or memory.
     recycled: bool,
+    /// The rules that the moments below were drawn by.
+    drawn_by: Arc<Pool>,
     recycle_at: Option<Instant>,
     recycle_after: Option<u64>,
     memory_check_at: Option<Instant>,
@@ -239,6 +241,7 @@ impl Lane {
             ..
         } = start;
         let now = Instant::now();
+        let policy = shared.policy();
         let mut lane = Self {
             slot,
             shared,
@@ -263,6 +266,7 @@ impl Lane {
             phase: Phase::Running,
             phase_since: now,
             recycled: false,
+            drawn_by: policy,
             recycle_at: None,
             recycle_after: None,
             memory_check_at: None,

@@ -1,6 +1,8 @@
 //! How a worker's time ends: the limits that it may overstep, the age that it may reach, and the
 //! steps by which it is made to leave.
 
+use std::sync::Arc;
+
 use tokio::time::Instant;
 
 use super::in_flight::{Cause, Version};
@@ -13,6 +15,7 @@ use crate::worker::process::Signal;
 impl Lane {
     /// Does what is due by now.
     pub(super) fn keep_time(&mut self, now: Instant) {
+        self.follow_policy();
         self.enforce_timeouts(now);
         self.watch_closed_pipe(now);
         self.recycle_if_due(now);
@@ -85,6 +88,18 @@ impl Lane {
                 crate::pool::verdict::Event::Stopped { suspect: false },
             );
         }
+    }
+
+    /// After a reload: what was derived from the rules is derived anew.
+    fn follow_policy(&mut self) {
+        let unchanged = Arc::ptr_eq(&self.drawn_by, &self.shared.policy.borrow());
+        if unchanged || self.recycled || self.phase > Phase::Running {
+            return;
+        }
+        self.drawn_by = self.shared.policy();
+        self.plan_recycling();
+        self.show();
+        self.shared.room.notify_one();
     }
 
     /// Draws the moments at which the worker is replaced by a fresh one.
