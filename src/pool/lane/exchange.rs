@@ -146,7 +146,7 @@ impl Lane {
     pub(super) fn read_the_rest(&mut self) {
         while let Ok(Received::Some(_)) = self.connection.receive() {
             self.take_frames(Instant::now());
-            if self.cause.is_some() {
+            if !self.is_heard() {
                 return;
             }
         }
@@ -167,7 +167,7 @@ impl Lane {
 
     fn take_frames(&mut self, now: Instant) {
         let mut answers = 0;
-        while self.cause.is_none() {
+        while self.is_heard() {
             match self.connection.next_frame() {
                 Ok(Some(frame)) => match Output::decode(&frame) {
                     Ok(output) => answers += u32::from(self.take_frame(output, now)),
@@ -329,7 +329,14 @@ impl Lane {
         }
     }
 
+    /// What it writes still counts: it keeps to the protocol, and was not killed for more than one
+    /// message's time, which an answer at the last moment redeems.
+    pub(super) fn is_heard(&self) -> bool {
+        !self.broke_protocol && matches!(self.cause, None | Some(Cause::TimedOut(_)))
+    }
+
     pub(super) fn protocol_error(&mut self, error: String) {
+        self.broke_protocol = true;
         self.kill(Cause::ProtocolError(error));
     }
 }

@@ -226,6 +226,7 @@ struct Lane {
     recycle_at: Option<Instant>,
     recycle_after: Option<u64>,
     memory_check_at: Option<Instant>,
+    broke_protocol: bool,
     /// What it was killed for.
     cause: Option<Cause>,
 }
@@ -270,6 +271,7 @@ impl Lane {
             recycle_at: None,
             recycle_after: None,
             memory_check_at: None,
+            broke_protocol: false,
             cause: None,
         };
         lane.plan_recycling();
@@ -329,7 +331,7 @@ impl Lane {
         } else {
             Cause::Died
         };
-        if self.cause.is_none() {
+        if self.is_heard() {
             // With a budget that is used up the pipe would seem empty, and an answer be lost.
             tokio::task::yield_now().await;
             self.read_the_rest();
