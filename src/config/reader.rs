@@ -203,6 +203,31 @@ impl<'a> Reader<'a> {
         values
     }
 
+    /// Keys that only some kinds of thing have. If this is not one of them they are refused with
+    /// that word, and nothing is read.
+    pub(super) fn only<T>(
+        &mut self,
+        whose: &'static str,
+        is_one: bool,
+        read: impl FnOnce(&mut Self) -> T,
+    ) -> Option<T> {
+        if is_one || self.describing {
+            return Some(read(self));
+        }
+        let mut foreign = self.child(None, self.origin.clone(), self.path.clone());
+        foreign.describing = true;
+        read(&mut foreign);
+        for key in foreign.finish() {
+            self.known.insert(key.name);
+            if let Some(entry) = self.table.and_then(|table| table.get(key.name)) {
+                let path = join(&self.path, key.name);
+                let message = format!("{path} is a setting for {whose} only");
+                self.report.add(&entry.key, &path, message, "leave it out");
+            }
+        }
+        None
+    }
+
     /// Refuses a key that other versions have, saying what this one has instead.
     pub(super) fn later(&mut self, name: &'static str, help: &'static str) {
         self.known.insert(name);
