@@ -1,6 +1,7 @@
 //! One pass through a queue of dead letters, which leaves the queue as it was but for what is
-//! acknowledged. AMQP can't look at a message without taking it, so a pass takes all that is there
-//! and gives it back by closing its channel. By what we have seen of RabbitMQ:
+//! acknowledged. AMQP can't look at a message without taking it, so a pass takes all that was there
+//! when it began and gives it back by closing its channel. By what RabbitMQ was seen to do, and its
+//! own code says:
 //!
 //! - Only a channel that closes gives back in order, on classic and on quorum queues; a `nack` of
 //!   many does not.
@@ -8,16 +9,21 @@
 //!   came back before. So a pass that ended half-way would turn the queue round.
 //! - A quorum queue knows no exclusive consumers, so a queue of our own serves as a lock: two
 //!   passes at once would each see a part.
+//! - A quorum queue sends on whenever a consumer has room, and takes back at once, and to its front,
+//!   what is on its way to one that is cancelled. So each consumer is sent no more than we want, is
+//!   cancelled when it has all of it, and only then are its messages acknowledged.
+//! - A channel keeps back acknowledgements for a quorum queue while 32 of them are under way, and
+//!   forgets those when it closes. `get` waits for the queue: after a few nothing is kept back.
 //!
 //! What a letter says is known elsewhere.
 
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::stream::SelectAll;
 use lapin::message::Delivery;
 use lapin::options::{
-    BasicAckOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions, QueueDeleteOptions,
+    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicGetOptions, BasicQosOptions,
+    QueueDeclareOptions, QueueDeleteOptions,
 };
 use lapin::protocol::AMQPSoftError;
 use lapin::types::{FieldTable, ShortString};
@@ -44,6 +50,9 @@ const LOCK_AGAIN: Duration = Duration::from_millis(50);
 /// After such a silence we ask whether there is anything left, and so often before we give up.
 const SILENCE: Duration = Duration::from_secs(1);
 const SILENCES_MAX: u32 = 30;
+/// After so many questions the queue has all acknowledgements: they show that those under way have
+/// arrived, send those that were kept back, and show that these have arrived, with one to spare.
+const FLUSH_ROUNDS: usize = 3;
 /// How long what is given back may take to be there again.
 const BACK_WITHIN: Duration = Duration::from_secs(5);
 const BACK_AGAIN: Duration = Duration::from_millis(10);
@@ -55,7 +64,10 @@ pub(super) struct Pass<'a> {
     /// Held for as long as the pass lasts; none where we may not make it.
     lock: Option<Channel>,
     channel: Channel,
-    consumers: SelectAll<Consumer>,
+    /// The one that is sent messages; none before the first.
+    current: Option<Current>,
+    /// How many have been made.
+    consumers: u64,
     /// How many there were at the start.
     total: u64,
     /// How many of those have not come yet.
@@ -64,8 +76,19 @@ pub(super) struct Pass<'a> {
     bytes: u64,
     /// How many have come and were not acknowledged.
     held: u64,
-    /// How many more may come before another consumer is needed.
+    /// Some were.
+    acked: bool,
+}
+
+/// A consumer that is sent messages.
+struct Current {
+    consumer: Consumer,
+    /// How many more will come.
     room: u64,
+    /// The tag of its first message; none before that.
+    first: Option<u64>,
+    /// What is to be acknowledged when it has been cancelled.
+    done: Vec<u64>,
 }
 
 impl<'a> Pass<'a> {
@@ -88,12 +111,13 @@ impl<'a> Pass<'a> {
             queue: name,
             lock,
             channel: broker.channel().await?,
-            consumers: SelectAll::new(),
+            current: None,
+            consumers: 0,
             total: left,
             left,
             bytes: 0,
             held: 0,
-            room: 0,
+            acked: false,
         }))
     }
 
@@ -101,15 +125,10 @@ impl<'a> Pass<'a> {
     pub(super) async fn next(&mut self) -> Result<Option<Delivery>, RabbitMqError> {
         let mut silences = 0;
         while self.left > 0 {
-            if self.room == 0 {
-                self.consume().await?;
-            }
-            match timeout(SILENCE, self.consumers.next()).await {
+            let consumer = &mut self.current().await?.consumer;
+            match timeout(SILENCE, consumer.next()).await {
                 Ok(Some(Ok(delivery))) => {
-                    self.left -= 1;
-                    self.held += 1;
-                    self.room = self.room.saturating_sub(1);
-                    self.bytes += u64::try_from(delivery.data.len()).unwrap_or_default();
+                    self.take_in(&delivery);
                     return Ok(Some(delivery));
                 }
                 Ok(Some(Err(error))) => return Err(RabbitMqError::lost(&error)),
@@ -123,42 +142,92 @@ impl<'a> Pass<'a> {
         Ok(None)
     }
 
-    async fn consume(&mut self) -> Result<(), RabbitMqError> {
-        let prefetch = prefetch(self.total, self.total - self.left, self.bytes);
+    fn take_in(&mut self, delivery: &Delivery) {
+        self.left -= 1;
+        self.held += 1;
+        self.bytes += u64::try_from(delivery.data.len()).unwrap_or_default();
+        if let Some(current) = &mut self.current {
+            current.room = current.room.saturating_sub(1);
+            current.first.get_or_insert(delivery.delivery_tag);
+        }
+    }
+
+    /// The consumer that is sent the next message.
+    async fn current(&mut self) -> Result<&mut Current, RabbitMqError> {
+        if self
+            .current
+            .as_ref()
+            .is_none_or(|current| current.room == 0)
+        {
+            self.finish_current().await?;
+        }
+        let current = match self.current.take() {
+            Some(current) => current,
+            None => self.consume().await?,
+        };
+        Ok(self.current.insert(current))
+    }
+
+    async fn consume(&mut self) -> Result<Current, RabbitMqError> {
+        let prefetch = prefetch(self.total, self.left, self.bytes);
         let asked = self.channel.basic_qos(prefetch, BasicQosOptions::default());
         asked.await.map_err(|error| RabbitMqError::lost(&error))?;
-        // What the consumers hold comes back in the order of their tags.
-        let tag = format!("ganger-dead-{:05}", self.consumers.len());
+        // What consumers hold comes back in the order of their tags, and what was got by digits.
+        let tag = format!("!ganger-dead-{:06}", self.consumers);
+        self.consumers += 1;
         let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
         let queue = self.queue.clone();
-        let consumer = self
+        let asked = self
             .channel
             .basic_consume(queue, tag.into(), options, arguments);
-        let consumer = consumer
-            .await
-            .map_err(|error| RabbitMqError::lost(&error))?;
-        self.consumers.push(consumer);
-        self.room += u64::from(prefetch);
+        Ok(Current {
+            consumer: asked.await.map_err(|error| RabbitMqError::lost(&error))?,
+            room: u64::from(prefetch),
+            first: None,
+            done: Vec::new(),
+        })
+    }
+
+    /// Cancels the consumer, if nothing is on its way to it any more, and acknowledges what is to
+    /// be.
+    async fn finish_current(&mut self) -> Result<(), RabbitMqError> {
+        let Some(current) = self.current.take() else {
+            return Ok(());
+        };
+        if current.room == 0 {
+            let (tag, options) = (current.consumer.tag(), BasicCancelOptions::default());
+            let cancelled = self.channel.basic_cancel(tag, options).await;
+            cancelled.map_err(|error| RabbitMqError::lost(&error))?;
+        }
+        for tag in current.done {
+            self.ack(tag).await?;
+        }
         Ok(())
     }
 
-    /// Takes a message out of the queue.
+    /// Takes a message out of the queue, at the end of the pass at the latest.
     pub(super) async fn ack(&mut self, tag: u64) -> Result<(), RabbitMqError> {
+        if let Some(current) = &mut self.current
+            && current.first.is_some_and(|first| first <= tag)
+        {
+            current.done.push(tag);
+            return Ok(());
+        }
         let acked = self
             .channel
             .basic_ack(tag, BasicAckOptions::default())
             .await;
         acked.map_err(|error| RabbitMqError::lost(&error))?;
         self.held = self.held.saturating_sub(1);
-        self.room += 1;
+        self.acked = true;
         Ok(())
     }
 
     /// Gives back what was not acknowledged, and waits until it is there again.
-    pub(super) async fn end(self) -> Result<(), RabbitMqError> {
-        // Whatever is answered after the acknowledgements shows that they have arrived.
-        self.count().await?;
+    pub(super) async fn end(mut self) -> Result<(), RabbitMqError> {
+        let flushed = self.flush().await;
         close(&self.channel).await;
+        flushed?;
         let deadline = Instant::now() + BACK_WITHIN;
         let queue = self.queue.as_str();
         while topology::count(self.broker, queue)
@@ -172,6 +241,21 @@ impl<'a> Pass<'a> {
             sleep(BACK_AGAIN).await;
         }
         unlock(self.lock, queue).await;
+        Ok(())
+    }
+
+    /// Sees to it that the queue has all acknowledgements.
+    async fn flush(&mut self) -> Result<(), RabbitMqError> {
+        self.finish_current().await?;
+        let rounds = if self.acked { FLUSH_ROUNDS } else { 0 };
+        for _ in 0..rounds {
+            let asked = self
+                .channel
+                .basic_get(self.queue.clone(), BasicGetOptions::default());
+            let got = asked.await.map_err(|error| RabbitMqError::lost(&error))?;
+            // One that has come since the start: it goes back behind the others.
+            self.held += u64::from(got.is_some());
+        }
         Ok(())
     }
 
@@ -201,15 +285,16 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// How many messages to have sent ahead: as many as memory has room for by what has come so far, but
-/// enough that a few consumers do for all.
-fn prefetch(total: u64, come: u64, bytes: u64) -> u16 {
-    let fitting = match come {
+/// How many of those that are left to have sent ahead: as many as memory has room for by what has
+/// come so far, but enough that a few consumers do for all.
+fn prefetch(total: u64, left: u64, bytes: u64) -> u16 {
+    let fitting = match total - left {
         0 => AHEAD_FIRST,
         come => AHEAD_BYTES / (bytes / come + MESSAGE_BYTES),
     };
     let enough = total.div_ceil(CONSUMERS_MAX);
-    u16::try_from(fitting.max(enough).max(1)).unwrap_or(u16::MAX)
+    // Zero would be no limit.
+    u16::try_from(fitting.max(enough).min(left).max(1)).unwrap_or(u16::MAX)
 }
 
 /// Takes the lock of a queue: an exclusive queue, which ends with our connection at the latest.
@@ -275,18 +360,20 @@ mod tests {
     #[test]
     fn what_is_sent_ahead_has_a_bound() {
         let table = [
-            ((5, 0, 0), 1000),
-            ((60_000, 0, 0), 2000),
-            ((60_000, 1000, 1000), 8188),
-            ((60_000, 1000, 1000 << 20), 2000),
+            ((5, 5, 0), 5),
+            ((5000, 5000, 0), 1000),
+            ((60_000, 60_000, 0), 2000),
+            ((60_000, 59_000, 1000), 8188),
+            ((60_000, 5, 1000), 5),
+            ((60_000, 59_000, 1000 << 20), 2000),
             ((10, 5, 5 << 30), 1),
-            ((10_000_000, 0, 0), 65_535),
+            ((10_000_000, 10_000_000, 0), 65_535),
         ];
-        for ((total, come, bytes), expected) in table {
+        for ((total, left, bytes), expected) in table {
             assert_eq!(
-                prefetch(total, come, bytes),
+                prefetch(total, left, bytes),
                 expected,
-                "{total} {come} {bytes}"
+                "{total} {left} {bytes}"
             );
         }
     }
