@@ -7,13 +7,18 @@ mod daemon;
 mod log;
 mod pool;
 mod processes;
+mod proxy;
+pub(crate) mod rabbit;
 mod record;
+mod server;
 mod site;
 mod table;
+pub(crate) mod tls;
 
 pub(crate) use daemon::{Daemon, Launch, SECRET};
 pub(crate) use log::{field, said};
 pub(crate) use pool::Pool;
+pub(crate) use proxy::{Flow, Proxy};
 pub(crate) use record::{Entry, Event, Record};
 pub(crate) use site::Site;
 pub(crate) use table::{NewMessage, Table, Waiting};
@@ -36,7 +41,7 @@ macro_rules! trials {
     ($($test:ident),* $(,)?) => {
         /// The tests of this module.
         pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
-            let module = module_path!().rsplit("::").next().unwrap();
+            let (_, module) = module_path!().split_once("::").unwrap();
             vec![$(libtest_mimic::Trial::test(format!("{module}::{}", stringify!($test)), || {
                 $test();
                 Ok(())

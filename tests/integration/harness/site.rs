@@ -14,6 +14,12 @@ use super::table::Table;
 /// The variable that tells a worker where to record.
 pub(crate) const RECORD: &str = "RECORD";
 
+/// The daemon's settings, unless a test has others.
+const USUAL: &str = r#"drain_timeout = "10s""#;
+
+/// The source, unless a test has another.
+const TABLE: &str = "kind = \"table\"\nurl = \"sqlite:queue.db\"";
+
 /// A number for each daemon of this run.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
@@ -26,17 +32,22 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) fn new() -> Self {
-        Self::with_daemon(r#"drain_timeout = "10s""#)
+        Self::with_daemon(USUAL)
     }
 
     /// With other settings under `[daemon]`.
     pub(crate) fn with_daemon(settings: &str) -> Self {
-        Self::with(settings, "")
+        Self::with(settings, TABLE)
     }
 
     /// With settings of the source beside its file.
     pub(crate) fn with_source(settings: &str) -> Self {
-        Self::with("", settings)
+        Self::with("", &format!("{TABLE}\n{settings}"))
+    }
+
+    /// With a source of another kind: all its settings.
+    pub(crate) fn of_source(settings: &str) -> Self {
+        Self::with(USUAL, settings)
     }
 
     fn with(daemon: &str, source: &str) -> Self {
@@ -47,8 +58,6 @@ impl Site {
         let preamble = format!(
             r#"
             [sources.main]
-            kind = "table"
-            url = "sqlite:queue.db"
             {source}
 
             [daemon]
