@@ -75,7 +75,8 @@ struct Ended {
 #[derive(Debug)]
 struct Opened {
     policy: Arc<Pool>,
-    limits: watch::Sender<source::Limits>,
+    /// Tells the source of changed rules.
+    rules: watch::Sender<Arc<Pool>>,
     source: source::Running,
     end: delivery::PoolEnd,
 }
@@ -84,7 +85,7 @@ struct Opened {
 #[derive(Debug)]
 struct Running {
     commands: mpsc::Sender<Command>,
-    limits: watch::Sender<source::Limits>,
+    rules: watch::Sender<Arc<Pool>>,
 }
 
 /// The daemon.
@@ -311,10 +312,10 @@ impl Daemon {
         let name = pool.name.clone();
         if let Some(successor) = self.successors.get_mut(&name) {
             // The one that runs is on its way out.
-            successor.limits.send_replace(limits_of(&pool));
+            successor.rules.send_replace(Arc::clone(&pool));
             successor.policy = pool;
         } else if let Some(running) = self.pools.get_mut(&name) {
-            running.limits.send_replace(limits_of(&pool));
+            running.rules.send_replace(Arc::clone(&pool));
             self.tell(&name, Command::Update { policy: pool, roll })
                 .await;
         }
@@ -324,24 +325,16 @@ impl Daemon {
 
     fn open(&self, config: &Config, pool: &Arc<Pool>) -> Result<Opened, DaemonError> {
         let (source_end, end) = delivery::link();
-        let (limits, limits_rx) = watch::channel(limits_of(pool));
+        let (rules, rules_rx) = watch::channel(Arc::clone(pool));
         let settings = &config.sources[&pool.source];
-        let source = source::start(
-            &pool.source,
-            settings,
-            &pool.name,
-            &pool.queue,
-            source_end,
-            limits_rx,
-            &self.shared,
-        );
+        let source = source::start(&pool.source, settings, rules_rx, source_end, &self.shared);
         let source = source.map_err(|source| DaemonError::Start {
             pool: pool.name.clone(),
             source: Box::new(source),
         })?;
         Ok(Opened {
             policy: pool.clone(),
-            limits,
+            rules,
             source,
             end,
         })
@@ -361,13 +354,13 @@ impl Daemon {
     fn launch(&mut self, opened: Opened) -> Result<(), DaemonError> {
         let Opened {
             policy,
-            limits,
+            rules,
             source,
             end,
         } = opened;
         let name = policy.name.clone();
         let (commands, commands_rx) = mpsc::channel(COMMANDS_WAITING_MAX);
-        let running = Running { commands, limits };
+        let running = Running { commands, rules };
         let (pool, ended) = (name.clone(), self.ended_tx.clone());
         let run = move || {
             let work = || run_pool(policy, end, commands_rx, source);
@@ -383,14 +376,6 @@ impl Daemon {
         })?;
         self.pools.insert(name, running);
         Ok(())
-    }
-}
-
-/// What a source applies by itself to messages that never came back.
-fn limits_of(pool: &Pool) -> source::Limits {
-    source::Limits {
-        crashes_max: pool.crashes_max,
-        attempts_max: pool.retry.attempts,
     }
 }
 

@@ -140,7 +140,7 @@ fn client(database: &Path) -> miette::Result<Client> {
         poll_interval: Duration::from_millis(500),
         lease: Duration::from_secs(30),
     });
-    Client::open("bench", &source).into_diagnostic()
+    Client::open("bench", &source, &[]).into_diagnostic()
 }
 
 /// As durable as the daemon's own.

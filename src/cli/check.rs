@@ -86,7 +86,7 @@ fn missing_programs(config: &Config) -> Vec<String> {
 
 fn closed_sources(config: &Config) -> Vec<String> {
     let closed = |(name, source): (&String, &config::model::Source)| {
-        Client::open(name, source)
+        Client::open(name, source, &config.pools)
             .err()
             .map(|error| format!("sources.{name}: {error}"))
     };

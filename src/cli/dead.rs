@@ -34,7 +34,7 @@ pub(super) enum Command {
         #[command(flatten)]
         scope: Scope,
         /// Its id, as `list` shows it
-        id: i64,
+        id: String,
         #[command(flatten)]
         output: Output,
     },
@@ -77,7 +77,7 @@ pub(super) struct Chosen {
     scope: Scope,
     /// Their ids, as `list` shows them
     #[arg(required_unless_present = "all", conflicts_with = "all")]
-    ids: Vec<i64>,
+    ids: Vec<String>,
     /// All of them
     #[arg(long)]
     all: bool,
@@ -90,7 +90,7 @@ pub(super) fn run(command: Command) -> CommandResult {
             limit,
             output,
         } => list(&scope, limit, output.format),
-        Command::Show { scope, id, output } => show(&scope, id, output.format),
+        Command::Show { scope, id, output } => show(&scope, &id, output.format),
         Command::Retry {
             chosen,
             body,
@@ -132,7 +132,7 @@ impl Scope {
         }
         sources
             .into_iter()
-            .map(|(name, source)| Client::open(name, source).into_diagnostic())
+            .map(|(name, source)| Client::open(name, source, &config.pools).into_diagnostic())
             .collect()
     }
 
@@ -186,7 +186,7 @@ fn list(scope: &Scope, limit: usize, format: Format) -> CommandResult {
 
 fn row(letter: &DeadLetter) -> Vec<String> {
     vec![
-        letter.id.to_string(),
+        letter.id.clone(),
         letter.attempts.to_string(),
         letter.crashes.to_string(),
         letter.last_failed_at.clone(),
@@ -203,7 +203,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-fn show(scope: &Scope, id: i64, format: Format) -> CommandResult {
+fn show(scope: &Scope, id: &str, format: Format) -> CommandResult {
     for mut client in scope.clients()? {
         let Some(letter) = client.dead_show(id).into_diagnostic()? else {
             continue;
@@ -299,7 +299,7 @@ fn report(what: &str, count: usize, format: Format) -> CommandResult {
 fn as_json(letter: &DeadLetter) -> Value {
     let mut fields = Map::new();
     let mut put = |name: &str, value: Value| drop(fields.insert(name.to_owned(), value));
-    put("id", json!(letter.id));
+    put("id", id_json(&letter.id));
     put("pool", json!(letter.pool));
     put("queue", json!(letter.queue));
     put("reason", json!(letter.reason));
@@ -329,6 +329,12 @@ fn as_json(letter: &DeadLetter) -> Value {
         );
     }
     Value::Object(fields)
+}
+
+/// A row's id is a number, as it always was; other sources have texts.
+fn id_json(id: &str) -> Value {
+    id.parse::<i64>()
+        .map_or_else(|_| json!(id), |row| json!(row))
 }
 
 fn headers_json(headers: &[(String, String)]) -> Value {

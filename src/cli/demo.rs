@@ -171,7 +171,7 @@ fn open_client(config: &Config) -> miette::Result<Client> {
         .sources
         .first_key_value()
         .ok_or_else(|| miette!("the demo has no source"))?;
-    Client::open(name, source).into_diagnostic()
+    Client::open(name, source, &config.pools).into_diagnostic()
 }
 
 type DaemonThread = JoinHandle<Result<(), DaemonError>>;

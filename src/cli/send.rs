@@ -74,7 +74,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 pub(super) fn run(args: Args) -> CommandResult {
     let config = args.config.load()?;
     let (name, source) = choose_source(&config, &args)?;
-    let client = Client::open(name, source).into_diagnostic()?;
+    let client = Client::open(name, source, &config.pools).into_diagnostic()?;
     let mut sender = Sender {
         client,
         args: &args,
@@ -208,9 +208,10 @@ impl Sender<'_> {
             }
         }
         if self.args.reply {
-            let private = format!("ganger.reply.{}", random_name()?);
+            let unique = random_name()?;
+            let private = self.client.reply_to(&unique).into_diagnostic()?;
             if message.correlation_id.is_empty() {
-                message.correlation_id.clone_from(&private);
+                message.correlation_id = unique;
             }
             message.reply_to = Some(private.clone());
             self.asked.push((private, message.correlation_id.clone()));

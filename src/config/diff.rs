@@ -84,6 +84,7 @@ fn step(pool: &Arc<Pool>, old: &Config, new: &Config) -> Option<Change> {
     let source = |config: &Config, pool: &Pool| config.sources.get(&pool.source).cloned();
     let moved = before.source != pool.source
         || before.queue != pool.queue
+        || before.options != pool.options
         || source(old, before) != source(new, pool);
     if moved {
         return Some(Change::Replace(Arc::clone(pool)));

@@ -10,6 +10,7 @@ use serde_json::{Value as Json, json};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
+use super::model::Argument;
 use super::problem::Origin;
 use super::tree::{Node, Value};
 use super::units;
@@ -302,6 +303,74 @@ impl Kind for Size {
     fn schema(&self) -> Json {
         let pattern = format!(r"^\s*[0-9]+ *([KkMmGgTt][Ii]?)?[Bb]\s*$|{VARIABLE}");
         json!({ "type": "string", "pattern": pattern })
+    }
+}
+
+/// Yes or no.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Boolean;
+
+pub(super) fn boolean() -> Boolean {
+    Boolean
+}
+
+impl Kind for Boolean {
+    type Value = bool;
+
+    fn read(&self, node: &Node) -> Result<bool, Wrong> {
+        match node.value {
+            Value::Boolean(value) => Ok(value),
+            _ => Err(Wrong::new(
+                "must be `true` or `false`",
+                "write it without quotes",
+            )),
+        }
+    }
+
+    fn describe(&self) -> String {
+        "`true` or `false`".into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({ "anyOf": [
+            { "type": "boolean" },
+            { "type": "string", "pattern": VARIABLE },
+        ] })
+    }
+}
+
+/// A value for someone else, who knows what it may be: text, a whole number, true or false.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plain;
+
+pub(super) fn plain() -> Plain {
+    Plain
+}
+
+impl Kind for Plain {
+    type Value = Argument;
+
+    fn read(&self, node: &Node) -> Result<Argument, Wrong> {
+        match &node.value {
+            Value::Text(text) if text.contains('\0') => {
+                Err(Wrong::new("must not hold a NUL character", ""))
+            }
+            Value::Text(text) => Ok(Argument::Text(text.clone())),
+            Value::Integer(integer) => Ok(Argument::Integer(*integer)),
+            Value::Boolean(boolean) => Ok(Argument::Boolean(*boolean)),
+            _ => Err(Wrong::new(
+                "must be text, a whole number, `true` or `false`",
+                "",
+            )),
+        }
+    }
+
+    fn describe(&self) -> String {
+        "text, whole number, `true` or `false`".into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({ "type": ["string", "integer", "boolean"] })
     }
 }
 

@@ -48,6 +48,21 @@ pub enum LogFormat {
 pub enum Source {
     /// A database table.
     Table(TableSource),
+    /// A RabbitMQ broker.
+    RabbitMq(RabbitMqSource),
+    /// A Kafka cluster.
+    Kafka(KafkaSource),
+}
+
+impl Source {
+    /// The word for it in the file.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Table(_) => "table",
+            Self::RabbitMq(_) => "rabbitmq",
+            Self::Kafka(_) => "kafka",
+        }
+    }
 }
 
 /// A table queue.
@@ -66,6 +81,175 @@ pub struct TableSource {
 pub enum Database {
     /// SQLite, embedded: the path of its file.
     Sqlite(PathBuf),
+}
+
+/// A RabbitMQ broker.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RabbitMqSource {
+    /// Where it listens: at least one, tried in turn.
+    pub hosts: Vec<Host>,
+    /// How the connection is encrypted; none for plain TCP.
+    pub tls: Option<Tls>,
+    /// The virtual host.
+    pub vhost: String,
+    /// Who we are.
+    pub username: String,
+    /// What proves it.
+    pub password: Secret,
+    /// Half of this without a sign from the other side makes either side send one; twice this ends
+    /// the connection.
+    pub heartbeat: Duration,
+    /// How long an attempt to connect to one host may take.
+    pub connect_timeout: Duration,
+    /// What the broker's management shows the connection as; the pool's name is added.
+    pub connection_name: String,
+    /// Whether queues that are missing are declared.
+    pub declare: bool,
+    /// How they are declared, unless a pool says otherwise.
+    pub queue: QueueDeclaration,
+    /// How long the broker waits for an acknowledgement before it closes the channel.
+    pub consumer_timeout: Duration,
+}
+
+/// A host and a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// A name or an address; one of IPv6 without brackets.
+    pub name: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.name.contains(':') {
+            write!(f, "[{}]:{}", self.name, self.port)
+        } else {
+            write!(f, "{}:{}", self.name, self.port)
+        }
+    }
+}
+
+/// How a connection is encrypted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// PEM: the authorities that may have signed the server's certificate; none for the system's.
+    pub ca_file: Option<PathBuf>,
+    /// PEM: our certificate and its private key.
+    pub identity: Option<Identity>,
+    /// The name that the server's certificate must hold; none for the host's.
+    pub server_name: Option<String>,
+}
+
+/// A client certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// PEM: the certificate, then those that lead to its authority.
+    pub cert_file: PathBuf,
+    /// PEM: its private key.
+    pub key_file: PathBuf,
+}
+
+/// Text that is never shown.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps a text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// How a queue of RabbitMQ is declared.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct QueueDeclaration {
+    /// Its type.
+    pub queue_type: QueueType,
+    /// Its arguments, beside those that we set.
+    pub arguments: BTreeMap<String, Argument>,
+}
+
+/// The type of a queue of RabbitMQ.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum QueueType {
+    /// Replicated, and counts deliveries.
+    #[default]
+    Quorum,
+    /// On one node.
+    Classic,
+}
+
+impl QueueType {
+    /// The word for it, in the file and to the broker.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Quorum => "quorum",
+            Self::Classic => "classic",
+        }
+    }
+}
+
+/// The value of an argument of a queue or a consumer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Argument {
+    /// Text.
+    Text(String),
+    /// A whole number.
+    Integer(i64),
+    /// Yes or no.
+    Boolean(bool),
+}
+
+/// A Kafka cluster, read as one consumer group.
+#[derive(Clone, PartialEq)]
+pub struct KafkaSource {
+    /// `host:port`, several with commas between them.
+    pub brokers: String,
+    /// The consumer group.
+    pub group: String,
+    /// Whether topics that are missing are created.
+    pub declare: bool,
+    /// How many partitions they get; none for the broker's default.
+    pub partitions: Option<i32>,
+    /// How many replicas; none for the broker's default.
+    pub replication: Option<i32>,
+    /// How often what is done is committed.
+    pub commit_interval: Duration,
+    /// The most bytes that a pool holds in memory.
+    pub buffered_bytes_max: usize,
+    /// How long tier topics keep a message at least: longer than the longest delay.
+    pub retry_retention: Duration,
+    /// Properties of librdkafka for every connection.
+    pub client: BTreeMap<String, String>,
+    /// Properties of librdkafka for consumers.
+    pub consumer: BTreeMap<String, String>,
+    /// Properties of librdkafka for producers.
+    pub producer: BTreeMap<String, String>,
+}
+
+/// Shows the names of its properties, not their values: those may be secrets.
+impl fmt::Debug for KafkaSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KafkaSource")
+            .field("brokers", &self.brokers)
+            .field("group", &self.group)
+            .field("client", &self.client.keys())
+            .field("consumer", &self.consumer.keys())
+            .field("producer", &self.producer.keys())
+            .finish_non_exhaustive()
+    }
 }
 
 /// `[[pools]]`: workers of one kind on one queue.
@@ -107,6 +291,77 @@ pub struct Pool {
     pub restart: Backoff,
     /// Statuses that mean something else in this pool.
     pub statuses: BTreeMap<i64, StatusMeaning>,
+    /// What only sources of one kind have.
+    pub options: Options,
+}
+
+/// The settings of a pool that only sources of one kind have.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Options {
+    /// None.
+    Table,
+    /// Those of a queue of RabbitMQ.
+    RabbitMq(RabbitMqOptions),
+    /// Those of a topic of Kafka.
+    Kafka(KafkaOptions),
+}
+
+/// How a pool uses its queue of RabbitMQ.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RabbitMqOptions {
+    /// Where dead letters go.
+    pub dead_letter: DeadLetters,
+    /// What becomes of a message whose reply no queue takes.
+    pub unroutable_reply: UnroutableReply,
+    /// Consumers of a higher priority get messages first; none for the broker's default.
+    pub consumer_priority: Option<i32>,
+    /// Further arguments of the consumer.
+    pub consumer_arguments: BTreeMap<String, Argument>,
+    /// How the queue is declared if it is missing.
+    pub queue: QueueDeclaration,
+}
+
+/// Where dead letters go.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum DeadLetters {
+    /// To the queue named after the one they come from.
+    #[default]
+    Default,
+    /// To this queue.
+    Queue(String),
+    /// Where the broker's own policy sends what is rejected.
+    Broker,
+}
+
+/// `unroutable_reply`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum UnroutableReply {
+    /// The message goes to the dead letters, with the reply.
+    #[default]
+    DeadLetter,
+    /// The message is done and the reply is gone.
+    Drop,
+}
+
+/// How a pool uses its topic of Kafka.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KafkaOptions {
+    /// Which messages wait for one another.
+    pub order: Order,
+    /// The topic of the dead letters; none for the one named after topic and group.
+    pub dead_letter: Option<String>,
+}
+
+/// `order`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Messages of one key, one at a time.
+    #[default]
+    Key,
+    /// Messages of one partition, one at a time.
+    Partition,
+    /// None.
+    None,
 }
 
 /// How a worker process is started. Its `Debug` shows the names of its variables, not their
@@ -180,6 +435,8 @@ pub struct Retry {
     pub attempts: u32,
     /// How long it waits between them. Its `max` also bounds what a worker may ask for.
     pub backoff: Backoff,
+    /// Kafka: a wait up to this holds the key or the partition, a longer one leaves the order.
+    pub in_place_max: Duration,
 }
 
 /// `recycle`.

@@ -1,13 +1,17 @@
 //! The effective configuration as TOML that loads again to the same model. Nothing here reads it.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use toml::Value;
 
 use super::expand::escape;
 use super::model::{
-    Command, Config, Daemon, Database, LogFormat, Pipeline, Pool, Prefetch, Source, StatusMeaning,
+    Argument, Command, Config, Daemon, Database, DeadLetters, KafkaOptions, KafkaSource, LogFormat,
+    Options, Order, Pipeline, Pool, Prefetch, QueueDeclaration, RabbitMqOptions, RabbitMqSource,
+    Source, StatusMeaning, TableSource, Tls, UnroutableReply,
 };
 use super::redact::{is_secret, redact};
 use super::units::{show_duration, show_size};
@@ -56,13 +60,72 @@ impl Page {
     }
 
     fn source(&mut self, name: &str, source: &Source) {
-        let Source::Table(table) = source;
-        let Database::Sqlite(path) = &table.database;
         self.header(&format!("[sources.{}]", key(name)));
-        self.pair("kind", text("table"));
+        self.pair("kind", text(source.kind()));
+        match source {
+            Source::Table(table) => self.table(table),
+            Source::RabbitMq(rabbitmq) => self.rabbitmq(rabbitmq),
+            Source::Kafka(kafka) => self.kafka(kafka),
+        }
+    }
+
+    fn table(&mut self, table: &TableSource) {
+        let Database::Sqlite(path) = &table.database;
         self.pair("url", text(&format!("sqlite://{}", path.display())));
         self.pair("poll_interval", duration(table.poll_interval));
         self.pair("lease", duration(table.lease));
+    }
+
+    fn rabbitmq(&mut self, source: &RabbitMqSource) {
+        let scheme = if source.tls.is_some() {
+            "amqps"
+        } else {
+            "amqp"
+        };
+        let mut hosts = source.hosts.iter().map(ToString::to_string);
+        let url = format!("{scheme}://{}", hosts.next().unwrap_or_default());
+        self.pair("url", text(&url));
+        self.pair("hosts", list(hosts.map(|host| text(&host))));
+        self.pair("vhost", text(&source.vhost));
+        self.pair("username", text(&source.username));
+        self.pair("password", hidden("password"));
+        if let Some(tls) = &source.tls {
+            self.tls(tls);
+        }
+        self.pair("heartbeat", duration(source.heartbeat));
+        self.pair("connect_timeout", duration(source.connect_timeout));
+        self.pair("connection_name", text(&source.connection_name));
+        self.pair("declare", source.declare);
+        self.queue_declaration(&source.queue);
+        self.pair("consumer_timeout", duration(source.consumer_timeout));
+    }
+
+    fn tls(&mut self, tls: &Tls) {
+        let path = |path: &PathBuf| text(&path.to_string_lossy());
+        let identity = tls.identity.as_ref();
+        self.maybe("ca_file", tls.ca_file.as_ref().map(path));
+        self.maybe("cert_file", identity.map(|i| path(&i.cert_file)));
+        self.maybe("key_file", identity.map(|i| path(&i.key_file)));
+        self.maybe("server_name", tls.server_name.as_deref().map(text));
+    }
+
+    fn queue_declaration(&mut self, queue: &QueueDeclaration) {
+        self.pair("queue_type", text(queue.queue_type.as_str()));
+        self.pair("queue_arguments", arguments(&queue.arguments));
+    }
+
+    fn kafka(&mut self, source: &KafkaSource) {
+        self.pair("brokers", text(&source.brokers));
+        self.pair("group", text(&source.group));
+        self.pair("declare", source.declare);
+        self.maybe("partitions", source.partitions);
+        self.maybe("replication", source.replication);
+        self.pair("commit_interval", duration(source.commit_interval));
+        self.pair("buffered_bytes_max", size(source.buffered_bytes_max as u64));
+        self.pair("retry_retention", duration(source.retry_retention));
+        self.pair("client", properties(&source.client));
+        self.pair("consumer", properties(&source.consumer));
+        self.pair("producer", properties(&source.producer));
     }
 
     fn pool(&mut self, pool: &Pool) {
@@ -82,6 +145,38 @@ impl Page {
         self.pair("stop_timeout", duration(pool.stop_timeout));
         self.pair("crashes_max", pool.crashes_max);
         self.policies(pool);
+        match &pool.options {
+            Options::Table => {}
+            Options::RabbitMq(options) => self.rabbitmq_options(options),
+            Options::Kafka(options) => self.kafka_options(options),
+        }
+    }
+
+    fn rabbitmq_options(&mut self, options: &RabbitMqOptions) {
+        let dead_letter = match &options.dead_letter {
+            DeadLetters::Default => None,
+            DeadLetters::Queue(queue) => Some(queue.as_str()),
+            DeadLetters::Broker => Some("broker"),
+        };
+        self.maybe("dead_letter", dead_letter.map(text));
+        let unroutable = match options.unroutable_reply {
+            UnroutableReply::DeadLetter => "dead_letter",
+            UnroutableReply::Drop => "drop",
+        };
+        self.pair("unroutable_reply", text(unroutable));
+        self.maybe("consumer_priority", options.consumer_priority);
+        self.pair("consumer_arguments", arguments(&options.consumer_arguments));
+        self.queue_declaration(&options.queue);
+    }
+
+    fn kafka_options(&mut self, options: &KafkaOptions) {
+        let order = match options.order {
+            Order::Key => "key",
+            Order::Partition => "partition",
+            Order::None => "none",
+        };
+        self.pair("order", text(order));
+        self.maybe("dead_letter", options.dead_letter.as_deref().map(text));
     }
 
     fn command(&mut self, command: &Command) {
@@ -105,14 +200,19 @@ impl Page {
 
     fn policies(&mut self, pool: &Pool) {
         let (retry, recycle, restart) = (&pool.retry, &pool.recycle, &pool.restart);
+        let in_place = matches!(pool.options, Options::Kafka(_));
         let retry = [
-            ("attempts", retry.attempts.to_string()),
-            ("initial", duration(retry.backoff.initial)),
-            ("factor", float(retry.backoff.factor)),
-            ("max", duration(retry.backoff.max)),
-            ("jitter", float(retry.backoff.jitter)),
+            ("attempts", Some(retry.attempts.to_string())),
+            ("initial", Some(duration(retry.backoff.initial))),
+            ("factor", Some(float(retry.backoff.factor))),
+            ("max", Some(duration(retry.backoff.max))),
+            ("jitter", Some(float(retry.backoff.jitter))),
+            (
+                "in_place_max",
+                in_place.then(|| duration(retry.in_place_max)),
+            ),
         ];
-        self.pair("retry", table(retry));
+        self.pair("retry", table(given(retry)));
         let recycle = [
             ("tasks", recycle.tasks.map(|n| n.to_string())),
             ("age", recycle.age.map(duration)),
@@ -152,6 +252,37 @@ fn variable(name: &str, value: &str) -> String {
     } else {
         text(value)
     }
+}
+
+/// A secret of ours, written as the variable of its name.
+fn hidden(name: &str) -> String {
+    let variable = name.to_ascii_uppercase().replace(['.', '-'], "_");
+    format!("\"${{{variable}}}\"")
+}
+
+fn arguments(arguments: &BTreeMap<String, Argument>) -> String {
+    let shown = |value: &Argument| match value {
+        Argument::Text(value) => text(value),
+        Argument::Integer(value) => value.to_string(),
+        Argument::Boolean(value) => value.to_string(),
+    };
+    table(
+        arguments
+            .iter()
+            .map(|(name, value)| (key(name), shown(value))),
+    )
+}
+
+fn properties(properties: &BTreeMap<String, String>) -> String {
+    let shown = |name: &str, value: &str| match is_secret(name) {
+        true => hidden(name),
+        false => text(value),
+    };
+    table(
+        properties
+            .iter()
+            .map(|(name, value)| (key(name), shown(name, value))),
+    )
 }
 
 fn duration(duration: Duration) -> String {

@@ -203,14 +203,33 @@ impl<'a> Reader<'a> {
         values
     }
 
-    /// Refuses a key that other versions have, saying what this one has instead.
-    pub(super) fn later(&mut self, name: &'static str, help: &'static str) {
-        self.known.insert(name);
-        if let Some(entry) = self.table.and_then(|table| table.get(name)) {
-            let path = join(&self.path, name);
-            let message = format!("{path} is not a setting of this version");
-            self.report.add(&entry.key, &path, message, help);
+    /// Keys that only some kinds of thing have. If this is not one of them they are refused with
+    /// that word, and nothing is read.
+    pub(super) fn only<T>(
+        &mut self,
+        whose: &'static str,
+        is_one: bool,
+        read: impl FnOnce(&mut Self) -> T,
+    ) -> Option<T> {
+        if is_one || self.describing {
+            let others = self.keys.len();
+            let value = read(self);
+            let own = self.keys.iter_mut().skip(others);
+            own.for_each(|key| key.whose = Some(whose));
+            return Some(value);
         }
+        let mut foreign = self.child(None, self.origin.clone(), self.path.clone());
+        foreign.describing = true;
+        read(&mut foreign);
+        for key in foreign.finish() {
+            self.known.insert(key.name);
+            if let Some(entry) = self.table.and_then(|table| table.get(key.name)) {
+                let path = join(&self.path, key.name);
+                let message = format!("{path} is a setting for {whose} only");
+                self.report.add(&entry.key, &path, message, "leave it out");
+            }
+        }
+        None
     }
 
     /// Lets the key `name`, which is read after this, be given as `alias` too.
@@ -376,6 +395,7 @@ impl<'a> Reader<'a> {
             alias: self.aliases.get(name).copied(),
             meaning,
             required,
+            whose: None,
             shape,
         });
     }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 /// What a name holds, in capitals, when its value is a secret.
-const SECRET_WORDS: [&str; 9] = [
+const SECRET_WORDS: [&str; 11] = [
     "PASSWORD",
     "PASSWD",
     "PASSPHRASE",
@@ -14,6 +14,8 @@ const SECRET_WORDS: [&str; 9] = [
     "APIKEY",
     "API_KEY",
     "PRIVATE_KEY",
+    "KEY_PEM",
+    "OAUTHBEARER_CONFIG",
 ];
 
 /// Whether a variable or a key of this name holds a secret.

@@ -1,25 +1,32 @@
 //! What the command line does with a source from outside: send, wait for an answer, read and move
 //! dead letters. Nothing here claims a message for a worker.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{SourceError, table, table_error};
-use crate::config::model::Source;
+use super::{Fault, SourceError, kafka, rabbitmq, table};
+use crate::config::model::{Pool, Source};
 use crate::delivery::{Headers, Outgoing};
 
 /// A connection of an operator or a producer.
 #[derive(Debug)]
 pub struct Client {
     name: String,
-    desk: Desk,
+    desk: Box<dyn Desk>,
 }
 
-/// The kinds of source.
-#[derive(Debug)]
-enum Desk {
-    Table(table::Desk),
+/// What each kind of source offers here. The methods of [`Client`] say what is meant.
+pub(super) trait Desk: std::fmt::Debug + Send {
+    fn send(&mut self, messages: &[Outgoing]) -> Result<(), Fault>;
+    fn depth(&mut self, queue: &str) -> Result<Depth, Fault>;
+    fn reply_to(&mut self, unique: &str) -> Result<String, Fault>;
+    fn take_reply(&mut self, queue: &str, correlation_id: &str) -> Result<Option<Reply>, Fault>;
+    fn wait_for_change(&mut self, timeout: Duration);
+    fn dead_list(&mut self, filter: &DeadFilter, limit: usize) -> Result<Vec<DeadLetter>, Fault>;
+    fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Fault>;
+    fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Fault>;
 }
 
 /// How many messages a queue holds.
@@ -57,7 +64,7 @@ pub struct Reply {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeadFilter {
     /// Only these.
-    pub ids: Option<Vec<i64>>,
+    pub ids: Option<Vec<String>>,
     /// Only of this pool.
     pub pool: Option<String>,
     /// Only of these queues.
@@ -68,7 +75,7 @@ pub struct DeadFilter {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetter {
     /// By which it is named; never used again for another.
-    pub id: i64,
+    pub id: String,
     /// The pool that gave it up.
     pub pool: String,
     /// The queue that it came from.
@@ -125,33 +132,35 @@ pub struct DeadReply {
 }
 
 impl Client {
-    /// Connects to the source called `name`.
+    /// Connects to the source called `name`. Those of the `pools` that read from it tell which
+    /// queues there are.
     ///
     /// # Errors
     /// If it can't be reached or is not fit to be used.
-    pub fn open(name: &str, source: &Source) -> Result<Self, SourceError> {
-        let Source::Table(config) = source;
-        let desk = table::Desk::open(config).map_err(|error| table_error(name, error))?;
+    pub fn open(name: &str, source: &Source, pools: &[Arc<Pool>]) -> Result<Self, SourceError> {
+        let pools = pools.iter().filter(|pool| pool.source == name);
+        let pools: Vec<Arc<Pool>> = pools.cloned().collect();
+        let desk = desk(source, &pools).map_err(|fault| fault.of(name))?;
         Ok(Self {
             name: name.to_owned(),
-            desk: Desk::Table(desk),
+            desk,
         })
     }
 
-    fn table<T>(
+    fn ask<T>(
         &mut self,
-        command: impl FnOnce(&mut table::Desk) -> Result<T, table::TableError>,
+        question: impl FnOnce(&mut dyn Desk) -> Result<T, Fault>,
     ) -> Result<T, SourceError> {
-        let Desk::Table(desk) = &mut self.desk;
-        command(desk).map_err(|error| table_error(&self.name, error))
+        question(&mut *self.desk).map_err(|fault| fault.of(&self.name))
     }
 
-    /// Sends the messages, all or none. They are safe when it returns.
+    /// Sends the messages. They are safe when it returns. A table takes all or none; a broker may
+    /// have taken some when it fails.
     ///
     /// # Errors
-    /// If the source did not take them.
+    /// If the source did not take them all.
     pub fn send(&mut self, messages: &[Outgoing]) -> Result<(), SourceError> {
-        self.table(|desk| desk.send(messages))
+        self.ask(|desk| desk.send(messages))
     }
 
     /// Counts what a queue holds.
@@ -159,10 +168,19 @@ impl Client {
     /// # Errors
     /// If the source can't be read.
     pub fn depth(&mut self, queue: &str) -> Result<Depth, SourceError> {
-        self.table(|desk| desk.depth(queue))
+        self.ask(|desk| desk.depth(queue))
     }
 
-    /// Takes the oldest answer with this correlation id out of a private reply queue.
+    /// A place for the answer to one message, to be named as its reply-to. Its name holds the
+    /// `unique` text, unless one place serves for all.
+    ///
+    /// # Errors
+    /// If the source can't make one.
+    pub fn reply_to(&mut self, unique: &str) -> Result<String, SourceError> {
+        self.ask(|desk| desk.reply_to(unique))
+    }
+
+    /// Takes the oldest answer with this correlation id out of such a place.
     ///
     /// # Errors
     /// If the source can't be used.
@@ -171,7 +189,7 @@ impl Client {
         queue: &str,
         correlation_id: &str,
     ) -> Result<Option<Reply>, SourceError> {
-        self.table(|desk| desk.take_reply(queue, correlation_id))
+        self.ask(|desk| desk.take_reply(queue, correlation_id))
     }
 
     /// Blocks until something was written by others since the last call (the first: since the
@@ -180,8 +198,7 @@ impl Client {
     /// # Panics
     /// If called from within an asynchronous runtime.
     pub fn wait_for_change(&mut self, timeout: Duration) {
-        let Desk::Table(desk) = &mut self.desk;
-        desk.wait_for_change(timeout);
+        self.desk.wait_for_change(timeout);
     }
 
     /// Lists dead letters, the oldest first, at most `limit`.
@@ -193,39 +210,48 @@ impl Client {
         filter: &DeadFilter,
         limit: usize,
     ) -> Result<Vec<DeadLetter>, SourceError> {
-        self.table(|desk| desk.dead_list(filter, limit))
+        self.ask(|desk| desk.dead_list(filter, limit))
     }
 
     /// Reads one dead letter.
     ///
     /// # Errors
     /// If the source can't be read.
-    pub fn dead_show(&mut self, id: i64) -> Result<Option<DeadLetter>, SourceError> {
+    pub fn dead_show(&mut self, id: &str) -> Result<Option<DeadLetter>, SourceError> {
         let filter = DeadFilter {
-            ids: Some(vec![id]),
+            ids: Some(vec![id.to_owned()]),
             ..DeadFilter::default()
         };
         Ok(self.dead_list(&filter, 1)?.pop())
     }
 
-    /// Sends dead letters back to their queues with a clean count, all in one transaction, with
-    /// `edit` as their body if given. Returns how many.
+    /// Sends dead letters back to their queues with a clean count, with `edit` as their body if
+    /// given. Returns how many. On a table all move or none; a broker's letters move one by one,
+    /// each gone only when its copy is safe.
     ///
     /// # Errors
-    /// If the source did not take them; then none has moved.
+    /// If the source did not take them.
     pub fn dead_retry(
         &mut self,
         filter: &DeadFilter,
         edit: Option<&Bytes>,
     ) -> Result<usize, SourceError> {
-        self.table(|desk| desk.dead_retry(filter, edit))
+        self.ask(|desk| desk.dead_retry(filter, edit))
     }
 
-    /// Deletes dead letters, all in one transaction. Returns how many.
+    /// Deletes dead letters. Returns how many.
     ///
     /// # Errors
-    /// If the source could not delete them; then none is gone.
+    /// If the source could not delete them.
     pub fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, SourceError> {
-        self.table(|desk| desk.dead_drop(filter))
+        self.ask(|desk| desk.dead_drop(filter))
     }
+}
+
+fn desk(source: &Source, pools: &[Arc<Pool>]) -> Result<Box<dyn Desk>, Fault> {
+    Ok(match source {
+        Source::Table(config) => Box::new(table::Desk::open(config)?),
+        Source::RabbitMq(config) => Box::new(rabbitmq::Desk::open(config, pools)?),
+        Source::Kafka(config) => Box::new(kafka::Desk::open(config, pools)?),
+    })
 }

@@ -3,6 +3,8 @@
 //! are; what a kind does is its own room's business, and no kind sees another.
 
 pub mod client;
+mod kafka;
+mod rabbitmq;
 mod solo;
 mod table;
 
@@ -14,20 +16,22 @@ use std::thread;
 
 use tokio::sync::{oneshot, watch};
 
-use crate::config::model::Source;
+use crate::config::model::{Pool, Source};
 use crate::delivery::SourceEnd;
+pub use kafka::KafkaError;
+pub use rabbitmq::RabbitMqError;
 pub use table::TableError;
 
 /// Why a source could not be opened, or ended otherwise than by being told to.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The table queue can't be used.
-    #[error("source `{name}`: {error}")]
-    Table {
+    /// What is at the other end can't be used.
+    #[error("source `{name}`: {fault}")]
+    Unusable {
         /// The source's name in the configuration.
         name: String,
         /// What is wrong.
-        error: TableError,
+        fault: Fault,
     },
     /// The operating system gave no thread.
     #[error("the thread for the source of pool `{pool}` could not be started: {error}")]
@@ -45,6 +49,27 @@ pub enum SourceError {
         /// The panic's message.
         what: String,
     },
+}
+
+/// What is wrong with what is at the other end.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub enum Fault {
+    /// With a table queue.
+    Table(#[from] TableError),
+    /// With RabbitMQ.
+    RabbitMq(#[from] RabbitMqError),
+    /// With Kafka.
+    Kafka(#[from] KafkaError),
+}
+
+impl Fault {
+    fn of(self, name: &str) -> SourceError {
+        SourceError::Unusable {
+            name: name.to_owned(),
+            fault: self,
+        }
+    }
 }
 
 /// What all sources of one daemon share.
@@ -73,51 +98,70 @@ impl Default for Shared {
 /// The part of a pool's retry policy that a source applies by itself, to messages that took the
 /// whole daemon down and so never came back with a settlement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+struct Limits {
     /// A message with so many crashes is dead, attempts left or not.
-    pub crashes_max: u32,
+    crashes_max: u32,
     /// How many attempts a message has, the first included.
-    pub attempts_max: u32,
+    attempts_max: u32,
 }
 
-/// Starts the source of `pool`, which reads `queue` through the connection `source` called `name`.
+impl Limits {
+    fn of(pool: &Pool) -> Self {
+        Self {
+            crashes_max: pool.crashes_max,
+            attempts_max: pool.retry.attempts,
+        }
+    }
+}
+
+/// What ties a source to its pool.
+#[derive(Debug)]
+struct Link {
+    /// The channels to the pool.
+    end: SourceEnd,
+    /// The pool's rules; a reload replaces them, but never its name, its queue or its options.
+    policy: watch::Receiver<Arc<Pool>>,
+    solo: solo::Solo,
+}
+
+/// Starts the source of a pool, which reads its queue through the connection `source` called
+/// `name`.
 ///
-/// The connection is opened (and the schema migrated) before this returns, so that what is wrong
-/// refuses the start. From then on the source mends itself: whatever fails is reported in its
-/// state and tried again. It ends when its intake is closed and all it handed out is settled.
+/// The connection is opened, and what the source needs there is checked or made, before this
+/// returns, so that what is wrong refuses the start. A broker that can't be reached is waited for
+/// instead. From then on the source mends itself: whatever fails is reported in its state and tried
+/// again. It ends when its intake is closed and all it handed out is settled.
 ///
 /// # Errors
 /// If the connection can't be opened or used, or there is no thread to be had.
 pub fn start(
     name: &str,
     source: &Source,
-    pool: &str,
-    queue: &Arc<str>,
+    policy: watch::Receiver<Arc<Pool>>,
     end: SourceEnd,
-    limits: watch::Receiver<Limits>,
     shared: &Shared,
 ) -> Result<Running, SourceError> {
-    match source {
-        Source::Table(config) => {
-            let link = table::Link {
-                pool: pool.to_owned(),
-                queue: Arc::clone(queue),
-                end,
-                limits,
-                solo: shared.solo.clone(),
-            };
-            let task = table::Task::open(config, link, &shared.owners)
-                .map_err(|error| table_error(name, error))?;
-            on_a_thread(pool, move || table::run(task))
+    let pool = policy.borrow().name.clone();
+    let link = Link {
+        end,
+        policy,
+        solo: shared.solo.clone(),
+    };
+    let opened = match source {
+        Source::Table(config) => match table::Task::open(config, link, &shared.owners) {
+            Ok(task) => on_a_thread(&pool, move || table::run(task)).map(Ok),
+            Err(error) => Ok(Err(error.into())),
+        },
+        Source::RabbitMq(config) => {
+            let config = config.clone();
+            opened_on_a_thread(&pool, move || Ok(rabbitmq::open(&config, link)?))
         }
-    }
-}
-
-fn table_error(name: &str, error: TableError) -> SourceError {
-    SourceError::Table {
-        name: name.to_owned(),
-        error,
-    }
+        Source::Kafka(config) => {
+            let config = config.clone();
+            opened_on_a_thread(&pool, move || Ok(kafka::open(&config, link)?))
+        }
+    };
+    opened?.map_err(|fault: Fault| fault.of(name))
 }
 
 fn on_a_thread(pool: &str, work: impl FnOnce() + Send + 'static) -> Result<Running, SourceError> {
@@ -139,6 +183,31 @@ fn on_a_thread(pool: &str, work: impl FnOnce() + Send + 'static) -> Result<Runni
         told,
         end: None,
     })
+}
+
+/// Opens and works on the same thread, which a connection may be bound to, and returns once it has
+/// been opened.
+fn opened_on_a_thread<W: FnOnce()>(
+    pool: &str,
+    open: impl FnOnce() -> Result<W, Fault> + Send + 'static,
+) -> Result<Result<Running, Fault>, SourceError> {
+    let (tell, told) = std::sync::mpsc::sync_channel(1);
+    let mut running = on_a_thread(pool, move || {
+        let (opened, work) = match open() {
+            Ok(work) => (Ok(()), Some(work)),
+            Err(error) => (Err(error), None),
+        };
+        if tell.send(opened).is_ok()
+            && let Some(work) = work
+        {
+            work();
+        }
+    })?;
+    match told.recv() {
+        Ok(opened) => Ok(opened.map(|()| running)),
+        // It can only have panicked.
+        Err(_) => Err(running.panicked()),
+    }
 }
 
 fn panic_text(payload: Box<dyn Any + Send>) -> String {
@@ -170,11 +239,23 @@ impl Running {
             self.end = Some(told.unwrap_or_else(|_| Err("its thread is gone".to_owned())));
         }
         match &self.end {
-            Some(Err(what)) => Err(SourceError::Panicked {
-                pool: self.pool.clone(),
-                what: what.clone(),
-            }),
+            Some(Err(what)) => Err(self.panic(what.clone())),
             Some(Ok(())) | None => Ok(()),
+        }
+    }
+
+    fn panicked(&mut self) -> SourceError {
+        let what = match self.told.try_recv() {
+            Ok(Err(what)) => what,
+            Ok(Ok(())) | Err(_) => "its thread is gone".to_owned(),
+        };
+        self.panic(what)
+    }
+
+    fn panic(&self, what: String) -> SourceError {
+        SourceError::Panicked {
+            pool: self.pool.clone(),
+            what,
         }
     }
 }

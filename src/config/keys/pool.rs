@@ -1,18 +1,20 @@
 //! The keys of `[[pools]]`, but for those on how a worker is started.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::kinds::{
-    Wrong, auto_or, choice, duration, float, hinted, integer, name, size, word,
+    Wrong, auto_or, choice, duration, float, hinted, integer, name, plain, size, word,
 };
 use super::super::model::{
-    Database, Pipeline, Pool, Prefetch, Recycle, Retry, Source, StatusMeaning,
+    Database, DeadLetters, KafkaOptions, Options, Order, Pipeline, Pool, Prefetch,
+    QueueDeclaration, RabbitMqOptions, Recycle, Retry, Source, StatusMeaning, TableSource,
+    UnroutableReply,
 };
 use super::super::reader::Reader;
 use super::super::suggest::nearest;
+use super::source::{QUEUE_TYPES, rabbitmq};
 use super::{DAY, HOUR, MILLISECOND, MONTH, Surroundings, command};
 use crate::backoff::Backoff;
 
@@ -46,15 +48,19 @@ pub(super) fn read_all(
 
 fn read(t: &mut Reader<'_>, sources: &BTreeMap<String, Source>, around: Surroundings<'_>) -> Pool {
     aliases(t);
-    refuse_later(t);
+    let name = t.must(
+        "name",
+        name(),
+        "Its name, which logs, metrics and commands use; unique.",
+    );
+    let name_of_source = source(t, sources);
+    let source = sources.get(&name_of_source);
     Pool {
-        name: t.must(
-            "name",
-            name(),
-            "Its name, which logs, metrics and commands use; unique.",
-        ),
-        source: source(t, sources),
-        queue: t.must("queue", word(), "The queue that it reads.").into(),
+        name,
+        source: name_of_source.clone(),
+        queue: t
+            .must("queue", word(), "The queue, or topic, that it reads.")
+            .into(),
         workers: workers(t),
         command: command::read(t, around),
         prefetch: prefetch(t),
@@ -88,16 +94,11 @@ fn read(t: &mut Reader<'_>, sources: &BTreeMap<String, Source>, around: Surround
             "5s",
             "The wait from `__quit__` to SIGTERM, and again from SIGTERM to SIGKILL.",
         ),
-        crashes_max: t.or(
-            "crashes_max",
-            integer(1..=1_000_000),
-            "3",
-            "A message that killed so many workers is dead, attempts left or not.",
-        ),
+        crashes_max: crashes_max(t),
         retry: t.table(
             "retry",
             "What becomes of a message whose attempt failed.",
-            retry,
+            |t| retry(t, is_kafka(source)),
         ),
         recycle: t.table(
             "recycle",
@@ -110,6 +111,7 @@ fn read(t: &mut Reader<'_>, sources: &BTreeMap<String, Source>, around: Surround
             restart,
         ),
         statuses: statuses(t),
+        options: options(t, source),
     }
 }
 
@@ -122,20 +124,101 @@ fn aliases(t: &mut Reader<'_>) {
     t.alias("prefetch", "prefetch_task_count");
 }
 
-/// Keys that belong to sources which this version does not have: nothing would read them.
-fn refuse_later(t: &mut Reader<'_>) {
-    t.later(
+/// A source that is not there was named wrongly: then nothing is said of keys that it may have.
+fn is_kafka(source: Option<&Source>) -> bool {
+    source.is_none_or(|source| matches!(source, Source::Kafka(_)))
+}
+
+/// The keys that only sources of one kind have.
+fn options(t: &mut Reader<'_>, source: Option<&Source>) -> Options {
+    let is_rabbitmq = source.is_none_or(|source| matches!(source, Source::RabbitMq(_)));
+    let is_broker = is_rabbitmq || is_kafka(source);
+    let dead_letter = t.only("RabbitMQ or Kafka", is_broker, |t| {
+        t.maybe(
+            "dead_letter",
+            word(),
+            "Where dead letters go, instead of to `QUEUE.dead` or `TOPIC.GROUP.dead`. On RabbitMQ \
+             `broker` leaves them to the broker's own policy.",
+        )
+    });
+    let dead_letter = dead_letter.flatten();
+    let rabbitmq = t.only("RabbitMQ", is_rabbitmq, |t| {
+        rabbitmq_options(t, source, dead_letter.clone())
+    });
+    let kafka = t.only("Kafka", is_kafka(source), |t| KafkaOptions {
+        order: order(t),
+        dead_letter: dead_letter.clone(),
+    });
+    match source {
+        Some(Source::RabbitMq(_)) => Options::RabbitMq(rabbitmq.unwrap_or_default()),
+        Some(Source::Kafka(_)) => Options::Kafka(kafka.unwrap_or_default()),
+        Some(Source::Table(_)) | None => Options::Table,
+    }
+}
+
+fn rabbitmq_options(
+    t: &mut Reader<'_>,
+    source: Option<&Source>,
+    dead_letter: Option<String>,
+) -> RabbitMqOptions {
+    let mut queue = match source {
+        Some(Source::RabbitMq(source)) => source.queue.clone(),
+        _ => QueueDeclaration::default(),
+    };
+    let queue_type = t.maybe(
+        "queue_type",
+        choice(&QUEUE_TYPES),
+        "The type of this queue if it is declared, instead of the source's.",
+    );
+    queue.queue_type = queue_type.unwrap_or(queue.queue_type);
+    queue.arguments.extend(rabbitmq::arguments(t));
+    RabbitMqOptions {
+        dead_letter: match dead_letter {
+            None => DeadLetters::Default,
+            Some(word) if word == "broker" => DeadLetters::Broker,
+            Some(queue) => DeadLetters::Queue(queue),
+        },
+        unroutable_reply: t.or(
+            "unroutable_reply",
+            choice(&[
+                ("dead_letter", UnroutableReply::DeadLetter),
+                ("drop", UnroutableReply::Drop),
+            ]),
+            "dead_letter",
+            "What becomes of a message that is done when no queue takes its reply: to the dead \
+             letters with the reply, or done and the reply dropped.",
+        ),
+        consumer_priority: t.maybe(
+            "consumer_priority",
+            integer(-1_000_000..=1_000_000),
+            "Consumers of a higher priority get messages first; the broker's default, 0, if left \
+             out.",
+        ),
+        consumer_arguments: t.map(
+            "consumer_arguments",
+            "an argument's name",
+            |name| match name {
+                "x-priority" => Err(Wrong::new("is set by `consumer_priority`", "leave it out")),
+                name => Ok(name.to_owned()),
+            },
+            plain(),
+            "Further arguments of the consumer.",
+        ),
+        queue,
+    }
+}
+
+fn order(t: &mut Reader<'_>) -> Order {
+    t.or(
         "order",
-        "a table queue keeps no order among its messages: leave it out",
-    );
-    t.later(
-        "dead_letter",
-        "a table queue's dead letters are in poisoned_messages: leave it out",
-    );
-    t.later(
-        "unroutable_reply",
-        "a table queue takes a reply to any queue: leave it out",
-    );
+        choice(&[
+            ("key", Order::Key),
+            ("partition", Order::Partition),
+            ("none", Order::None),
+        ]),
+        "key",
+        "Which messages wait for one another: those of a key, those of a partition, or none.",
+    )
 }
 
 fn source(t: &mut Reader<'_>, sources: &BTreeMap<String, Source>) -> String {
@@ -205,7 +288,16 @@ fn frame_bytes_max(t: &mut Reader<'_>) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-fn retry(t: &mut Reader<'_>) -> Retry {
+fn crashes_max(t: &mut Reader<'_>) -> u32 {
+    t.or(
+        "crashes_max",
+        integer(1..=1_000_000),
+        "3",
+        "A message that killed so many workers is dead, attempts left or not.",
+    )
+}
+
+fn retry(t: &mut Reader<'_>, kafka: bool) -> Retry {
     let retry = Retry {
         attempts: t.or(
             "attempts",
@@ -239,13 +331,23 @@ fn retry(t: &mut Reader<'_>) -> Retry {
                 "The share of a wait that chance may take off or add.",
             ),
         },
+        in_place_max: in_place_max(t, kafka),
     };
-    t.later(
-        "in_place_max",
-        "a table queue keeps no order, so nothing is held: leave it out",
-    );
     check_backoff(t, &retry.backoff);
     retry
+}
+
+fn in_place_max(t: &mut Reader<'_>, kafka: bool) -> Duration {
+    let read = |t: &mut Reader<'_>| {
+        t.or(
+            "in_place_max",
+            duration(Duration::ZERO..=HOUR),
+            "30s",
+            "Kafka: a wait up to this holds the key or the partition; after a longer one the \
+             message comes out of its order.",
+        )
+    };
+    t.only("Kafka", kafka, read).unwrap_or_default()
 }
 
 fn restart(t: &mut Reader<'_>) -> Backoff {
@@ -331,7 +433,7 @@ fn status(key: &str) -> Result<i64, Wrong> {
 #[derive(Default)]
 struct Taken {
     names: BTreeMap<String, String>,
-    queues: BTreeMap<(PathBuf, Arc<str>), String>,
+    queues: BTreeMap<(String, Arc<str>), String>,
 }
 
 impl Taken {
@@ -346,9 +448,13 @@ impl Taken {
             }
             self.names.insert(pool.name.clone(), t.place("name"));
         }
-        let Some(key) = queue_key(pool, sources) else {
+        let Some(source) = sources.get(&pool.source) else {
             return;
         };
+        if pool.queue.is_empty() {
+            return;
+        }
+        let key = (address(source), Arc::clone(&pool.queue));
         if let Some(other) = self.queues.get(&key) {
             let rule = format!("is read by the pool `{other}` already");
             let help = "two programs would share its messages at random: give each pool a queue \
@@ -359,9 +465,17 @@ impl Taken {
     }
 }
 
-/// What a pool reads, however its source is called.
-fn queue_key(pool: &Pool, sources: &BTreeMap<String, Source>) -> Option<(PathBuf, Arc<str>)> {
-    let Source::Table(table) = sources.get(&pool.source)?;
-    let Database::Sqlite(path) = &table.database;
-    (!pool.queue.is_empty()).then(|| (path.clone(), Arc::clone(&pool.queue)))
+/// Where a source reads from, however it is called.
+fn address(source: &Source) -> String {
+    match source {
+        Source::Table(TableSource {
+            database: Database::Sqlite(path),
+            ..
+        }) => path.to_string_lossy().into_owned(),
+        Source::RabbitMq(source) => {
+            let host = source.hosts.first().map(ToString::to_string);
+            format!("amqp://{}/{}", host.unwrap_or_default(), source.vhost)
+        }
+        Source::Kafka(source) => format!("kafka://{}/{}", source.brokers, source.group),
+    }
 }

@@ -16,7 +16,9 @@ fn variables_are_expanded_in_values() {
         .replace("\"mails\"", "\"${QUEUE}\"");
     let lines = "workers = \"${N}\"\nargs = \"${ARGS}\"\nenv = { PRICE = \"5$$\" }\n";
     let config = read(&format!("{text}{lines}"), &pairs).unwrap();
-    let Source::Table(table) = &config.sources["main"];
+    let Source::Table(table) = &config.sources["main"] else {
+        panic!("another kind of source");
+    };
     assert_eq!(table.database, Database::Sqlite("/var/q/jobs.db".into()));
     let pool = &config.pools[0];
     assert_eq!((pool.workers, &*pool.queue), (7, "123"));
@@ -59,7 +61,9 @@ fn variables_override_keys() {
     ];
     let config = pool_with(lines, &pairs).unwrap();
     assert_eq!(config.daemon.drain_timeout.as_secs(), 10);
-    let Source::Table(table) = &config.sources["main"];
+    let Source::Table(table) = &config.sources["main"] else {
+        panic!("another kind of source");
+    };
     assert_eq!(table.database, Database::Sqlite("/other.db".into()));
     let pool = &config.pools[0];
     assert_eq!((pool.workers, pool.retry.attempts), (8, 9));

@@ -23,7 +23,9 @@ fn paths_start_from_the_directory_of_the_file() {
     let database = |text: &str| {
         fs::write(&file, text).unwrap();
         let config = load(&file, &Environment::new()).unwrap();
-        let Source::Table(table) = &config.sources["main"];
+        let Source::Table(table) = &config.sources["main"] else {
+            panic!("another kind of source");
+        };
         (table.database.clone(), config.pools[0].command.cwd.clone())
     };
     let at = |path: &str| directory.path().join(path);
@@ -61,7 +63,9 @@ fn a_directory_is_merged_in_the_order_of_names() {
     let config = load(directory.path(), &Environment::new()).unwrap();
     let names: Vec<&str> = config.pools.iter().map(|p| &*p.name).collect();
     assert_eq!(names, ["sms", "email"]);
-    let Source::Table(table) = &config.sources["main"];
+    let Source::Table(table) = &config.sources["main"] else {
+        panic!("another kind of source");
+    };
     assert_eq!(table.lease.as_secs(), 9);
     assert_eq!(
         table.database,

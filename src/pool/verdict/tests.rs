@@ -6,7 +6,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::model::{Command, Limits, Pipeline, Prefetch, Recycle, Retry};
+use crate::config::model::{Command, Limits, Options, Pipeline, Prefetch, Recycle, Retry};
 use crate::delivery::Exit;
 
 pub(crate) fn policy() -> Pool {
@@ -41,10 +41,12 @@ pub(crate) fn policy() -> Pool {
         retry: Retry {
             attempts: 5,
             backoff,
+            in_place_max: Duration::from_secs(30),
         },
         recycle: Recycle::default(),
         restart: backoff,
         statuses: BTreeMap::from([(404, StatusMeaning::Reject), (299, StatusMeaning::Done)]),
+        options: Options::Table,
     }
 }
 

@@ -17,9 +17,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::Limits;
-use super::solo::{Permits, Solo};
-use crate::config::model::{Database, TableSource};
+use super::solo::Permits;
+use super::{Limits, Link};
+use crate::config::model::{Database, Pool, TableSource};
 use crate::delivery::{Intake, Publish, PublishError, Settlement, SourceEnd};
 use health::Health;
 use model::{Ask, Claim, Claimed, Fault, Settled, Stop, Woken, Work, Written};
@@ -38,22 +38,12 @@ const SECOND_LOOK_AT_OWNERS: Duration = Duration::from_millis(10);
 /// The most publishes that are kept while the database takes none.
 const PUBLISHES_KEPT_MAX: usize = 64;
 
-/// What ties a source to its pool.
-#[derive(Debug)]
-pub(super) struct Link {
-    pub(super) pool: String,
-    pub(super) queue: Arc<str>,
-    pub(super) end: SourceEnd,
-    pub(super) limits: watch::Receiver<Limits>,
-    pub(super) solo: Solo,
-}
-
 /// The source of one pool.
 #[derive(Debug)]
 pub(super) struct Task {
     end: SourceEnd,
     store: Store,
-    limits: watch::Receiver<Limits>,
+    policy: watch::Receiver<Arc<Pool>>,
     permits: Permits,
     health: Health,
     poll_interval: Duration,
@@ -119,13 +109,14 @@ impl Task {
         clock: WallClock,
     ) -> Result<Self, TableError> {
         let Database::Sqlite(path) = &config.database;
-        let store = Store::open(path, &link.pool, &link.queue, config.lease, owners, clock)?;
+        let pool = Arc::clone(&link.policy.borrow());
+        let store = Store::open(path, &pool.name, &pool.queue, config.lease, owners, clock)?;
         let now = Instant::now();
         Ok(Self {
-            health: Health::new(&link.pool, &link.end),
+            health: Health::new(&pool.name, &link.end),
             end: link.end,
             store,
-            limits: link.limits,
+            policy: link.policy,
             permits: Permits::new(link.solo),
             poll_interval: config.poll_interval,
             bytes_out_max: rules::BYTES_OUT_MAX,
@@ -352,7 +343,7 @@ impl Task {
             bytes: self.bytes_out_max.saturating_sub(bytes),
             one_anyhow: out == 0,
             alone,
-            limits: *self.limits.borrow(),
+            limits: Limits::of(&self.policy.borrow()),
         })
     }
 

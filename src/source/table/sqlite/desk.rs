@@ -18,7 +18,8 @@ use super::wake::Wake;
 use super::{canonical, row, schema, settle};
 use crate::config::model::{Database, TableSource};
 use crate::delivery::Outgoing;
-use crate::source::client::{DeadFilter, DeadLetter, DeadReply, Depth, Reply};
+use crate::source::Fault;
+use crate::source::client::{self, DeadFilter, DeadLetter, DeadReply, Depth, Reply};
 
 /// A connection for commands.
 #[derive(Debug)]
@@ -44,10 +45,6 @@ impl Desk {
         })
     }
 
-    pub(in crate::source) fn send(&mut self, messages: &[Outgoing]) -> Result<(), SqliteError> {
-        self.insert(messages).map_err(failed("sending"))
-    }
-
     fn insert(&mut self, messages: &[Outgoing]) -> rusqlite::Result<()> {
         let tx = self
             .conn
@@ -57,8 +54,14 @@ impl Desk {
         }
         tx.commit()
     }
+}
 
-    pub(in crate::source) fn depth(&mut self, queue: &str) -> Result<Depth, SqliteError> {
+impl client::Desk for Desk {
+    fn send(&mut self, messages: &[Outgoing]) -> Result<(), Fault> {
+        Ok(self.insert(messages).map_err(failed("sending"))?)
+    }
+
+    fn depth(&mut self, queue: &str) -> Result<Depth, Fault> {
         let counts = self.conn.query_row(DEPTH, [queue], |row| {
             let count = |column| row.get(column).map(i64::unsigned_abs);
             let (ready, delayed, claimed) = (count(0)?, count(1)?, count(2)?);
@@ -68,14 +71,14 @@ impl Desk {
                 claimed,
             })
         });
-        counts.map_err(failed("counting"))
+        Ok(counts.map_err(failed("counting"))?)
     }
 
-    pub(in crate::source) fn take_reply(
-        &mut self,
-        queue: &str,
-        correlation_id: &str,
-    ) -> Result<Option<Reply>, SqliteError> {
+    fn reply_to(&mut self, unique: &str) -> Result<String, Fault> {
+        Ok(format!("ganger.reply.{unique}"))
+    }
+
+    fn take_reply(&mut self, queue: &str, correlation_id: &str) -> Result<Option<Reply>, Fault> {
         let looked = self
             .conn
             .prepare_cached(REPLY_THERE)
@@ -87,10 +90,10 @@ impl Desk {
             .conn
             .query_row(TAKE_REPLY, [queue, correlation_id], reply)
             .optional();
-        taken.map_err(failed("taking the reply"))
+        Ok(taken.map_err(failed("taking the reply"))?)
     }
 
-    pub(in crate::source) fn wait_for_change(&mut self, longest: Duration) {
+    fn wait_for_change(&mut self, longest: Duration) {
         let Some((runtime, wake)) = &mut self.waiting else {
             // What was written before counts as a change.
             self.waiting = listen(&self.database, &self.conn);
@@ -102,11 +105,7 @@ impl Desk {
         }
     }
 
-    pub(in crate::source) fn dead_list(
-        &mut self,
-        filter: &DeadFilter,
-        limit: usize,
-    ) -> Result<Vec<DeadLetter>, SqliteError> {
+    fn dead_list(&mut self, filter: &DeadFilter, limit: usize) -> Result<Vec<DeadLetter>, Fault> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let list = || {
             let sql = format!("{LETTERS} WHERE {CHOSEN} ORDER BY id LIMIT ?4");
@@ -115,14 +114,10 @@ impl Desk {
             let rows = statement.query_map(params![ids, pool, queues, limit], letter)?;
             rows.collect::<rusqlite::Result<_>>()
         };
-        list().map_err(failed("reading the dead letters"))
+        Ok(list().map_err(failed("reading the dead letters"))?)
     }
 
-    pub(in crate::source) fn dead_retry(
-        &mut self,
-        filter: &DeadFilter,
-        edit: Option<&Bytes>,
-    ) -> Result<usize, SqliteError> {
+    fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Fault> {
         let (ids, pool, queues) = chosen(filter);
         let body = edit.map(|edit| row::body_value(edit));
         let mut back = || {
@@ -140,17 +135,14 @@ impl Desk {
             tx.commit()?;
             Ok(copied)
         };
-        back().map_err(failed("sending the dead letters back"))
+        Ok(back().map_err(failed("sending the dead letters back"))?)
     }
 
-    pub(in crate::source) fn dead_drop(
-        &mut self,
-        filter: &DeadFilter,
-    ) -> Result<usize, SqliteError> {
+    fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Fault> {
         let (ids, pool, queues) = chosen(filter);
         let sql = format!("{DROP} WHERE {CHOSEN}");
         let dropped = self.conn.execute(&sql, params![ids, pool, queues]);
-        dropped.map_err(failed("dropping the dead letters"))
+        Ok(dropped.map_err(failed("dropping the dead letters"))?)
     }
 }
 
@@ -218,16 +210,21 @@ const CHOSEN: &str = "(?1 IS NULL OR id IN (SELECT value FROM json_each(?1)))
 fn chosen(filter: &DeadFilter) -> (Option<String>, Option<&str>, Option<String>) {
     let json = |value: serde_json::Value| value.to_string();
     (
-        filter.ids.as_deref().map(|ids| json(ids.into())),
+        filter.ids.as_deref().map(|ids| json(rows(ids).into())),
         filter.pool.as_deref(),
         filter.queues.as_deref().map(|queues| json(queues.into())),
     )
 }
 
+/// The rows with these ids; what is no number names none.
+fn rows(ids: &[String]) -> Vec<i64> {
+    ids.iter().filter_map(|id| id.parse().ok()).collect()
+}
+
 fn letter(row: &Row<'_>) -> rusqlite::Result<DeadLetter> {
     let string = |column| Ok::<_, rusqlite::Error>(row::text(row.get_ref(column)?));
     Ok(DeadLetter {
-        id: row.get(0)?,
+        id: row.get::<_, i64>(0)?.to_string(),
         pool: row.get(1)?,
         queue: row.get(2)?,
         reason: row.get(3)?,

@@ -216,13 +216,17 @@ async fn a_dead_letter_keeps_everything_and_says_why() {
         .settle(Outcome::DeadLetter(Box::new(failure)));
     source.end().await;
 
-    let mut client =
-        Client::open("local", &crate::config::model::Source::Table(rig.config())).unwrap();
+    let mut client = Client::open(
+        "local",
+        &crate::config::model::Source::Table(rig.config()),
+        &[],
+    )
+    .unwrap();
     assert_eq!(
         client.depth("q").unwrap(),
         crate::source::client::Depth::default()
     );
-    let dead = client.dead_show(1).unwrap().unwrap();
+    let dead = client.dead_show("1").unwrap().unwrap();
     assert_eq!((dead.pool.as_str(), dead.queue.as_str()), ("p", "q"));
     assert_eq!(
         (dead.reason.as_str(), dead.attempts, dead.crashes),

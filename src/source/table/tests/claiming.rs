@@ -178,9 +178,10 @@ async fn changed_limits_hold_from_the_next_claim_on() {
     let rig = Rig::new();
     rig.execute("INSERT INTO consumer_messages (queue, body, crashes) VALUES ('q', 'a', 4)");
     let mut source = rig.source(&Shared::new(), 0);
-    source.limits.send_replace(Limits {
-        crashes_max: 9,
-        attempts_max: 9,
+    source.policy.send_modify(|policy| {
+        let policy = Arc::make_mut(policy);
+        policy.crashes_max = 9;
+        policy.retry.attempts = 9;
     });
     source.credit(1);
     assert_eq!(source.finish_next().await, "a");

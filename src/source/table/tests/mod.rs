@@ -20,9 +20,10 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::{Link, Task, WallClock, run};
-use crate::config::model::{Database, TableSource};
+use crate::config::model::{Database, Pool, TableSource};
 use crate::delivery::{Delivery, Intake, Outcome, PoolEnd, SourceState, link};
-use crate::source::{Limits, Running, Shared, on_a_thread};
+use crate::pool::verdict::tests::policy;
+use crate::source::{Running, Shared, on_a_thread};
 
 /// Far longer than anything here takes.
 const SOON: Duration = Duration::from_secs(20);
@@ -64,17 +65,12 @@ impl Rig {
         &self,
         daemon: &Shared,
         config: &TableSource,
-    ) -> (Task, PoolEnd, watch::Sender<Limits>) {
+    ) -> (Task, PoolEnd, watch::Sender<Arc<Pool>>) {
         let (end, pool) = link();
-        let (tell, limits) = watch::channel(Limits {
-            crashes_max: 3,
-            attempts_max: 5,
-        });
+        let (tell, policy) = watch::channel(Arc::new(policy()));
         let link = Link {
-            pool: "p".to_owned(),
-            queue: "q".into(),
             end,
-            limits,
+            policy,
             solo: daemon.solo.clone(),
         };
         let clock = WallClock::of(&self.now_ms);
@@ -135,16 +131,16 @@ impl Rig {
 struct Source {
     pool: PoolEnd,
     running: Running,
-    limits: watch::Sender<Limits>,
+    policy: watch::Sender<Arc<Pool>>,
 }
 
 impl Source {
-    fn run(task: Task, pool: PoolEnd, limits: watch::Sender<Limits>, credit: usize) -> Self {
+    fn run(task: Task, pool: PoolEnd, policy: watch::Sender<Arc<Pool>>, credit: usize) -> Self {
         let running = on_a_thread("p", move || run(task)).unwrap();
         let source = Self {
             pool,
             running,
-            limits,
+            policy,
         };
         source.credit(credit);
         source

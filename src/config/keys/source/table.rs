@@ -1,0 +1,92 @@
+//! The keys of a table queue.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::super::super::kinds::{Wrong, duration};
+use super::super::super::model::{Database, TableSource};
+use super::super::super::reader::Reader;
+use super::super::{HOUR, Surroundings};
+use super::Url;
+
+/// Reads a table queue.
+pub(super) fn read(t: &mut Reader<'_>, url: Option<&Url>, around: Surroundings<'_>) -> TableSource {
+    if !t.has("url") && !t.has("url_file") {
+        t.missing("url", "write url = \"sqlite:ganger.db\"");
+    }
+    let database = url.and_then(|url| url.read(t, |text| parse(text.trim(), around.directory)));
+    TableSource {
+        database: database.unwrap_or_else(|| Database::Sqlite(PathBuf::new())),
+        poll_interval: t.or(
+            "poll_interval",
+            duration(Duration::from_millis(10)..=Duration::from_secs(60)),
+            "500ms",
+            "The longest time between two looks at the table when nothing else wakes the daemon.",
+        ),
+        lease: t.or(
+            "lease",
+            duration(Duration::from_secs(1)..=HOUR),
+            "30s",
+            "How long another daemon's heartbeat may stand still before its messages are taken \
+             over.",
+        ),
+    }
+}
+
+fn parse(url: &str, directory: &Path) -> Result<Database, Wrong> {
+    let Some(path) = url.strip_prefix("sqlite:") else {
+        return Err(Wrong::new("must begin with `sqlite:`", other_scheme(url)));
+    };
+    let path = path.strip_prefix("//").unwrap_or(path);
+    if path.is_empty() || path.starts_with(':') {
+        let help = "a queue must outlive the daemon: write sqlite: and the path of a file";
+        return Err(Wrong::new("must name a file", help));
+    }
+    if path.contains(['?', '\0']) {
+        return Err(Wrong::new(
+            "must hold nothing but a path after `sqlite:`",
+            "",
+        ));
+    }
+    Ok(Database::Sqlite(directory.join(path)))
+}
+
+fn other_scheme(url: &str) -> &'static str {
+    match url.split_once(':').map(|(scheme, _)| scheme) {
+        Some("postgres" | "postgresql" | "mysql" | "mariadb") => {
+            "this version keeps table queues in SQLite only: write url = \"sqlite:PATH\""
+        }
+        _ => "write url = \"sqlite:PATH\", such as \"sqlite:ganger.db\"",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_a_file() {
+        let directory = Path::new("/etc/ganger");
+        for (url, expected) in [
+            ("sqlite:ganger.db", Ok("/etc/ganger/ganger.db")),
+            ("sqlite://ganger.db", Ok("/etc/ganger/ganger.db")),
+            ("sqlite:/var/q.db", Ok("/var/q.db")),
+            ("sqlite:///var/q.db", Ok("/var/q.db")),
+            ("sqlite:../q.db", Ok("/etc/ganger/../q.db")),
+            ("sqlite:", Err("must name a file")),
+            ("sqlite::memory:", Err("must name a file")),
+            (
+                "sqlite:q.db?mode=ro",
+                Err("must hold nothing but a path after `sqlite:`"),
+            ),
+            ("postgres://h/db", Err("must begin with `sqlite:`")),
+            ("ganger.db", Err("must begin with `sqlite:`")),
+        ] {
+            let parsed = parse(url, directory).map_err(|wrong| wrong.rule);
+            let expected = expected
+                .map(|path| Database::Sqlite(path.into()))
+                .map_err(String::from);
+            assert_eq!(parsed, expected, "{url}");
+        }
+    }
+}
