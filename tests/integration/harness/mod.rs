@@ -10,7 +10,7 @@ mod processes;
 mod proxy;
 pub(crate) mod rabbit;
 mod record;
-mod server;
+pub(crate) mod server;
 mod site;
 mod table;
 pub(crate) mod tls;
@@ -19,7 +19,7 @@ pub(crate) use daemon::{Daemon, Launch, SECRET};
 pub(crate) use log::{field, said};
 pub(crate) use pool::Pool;
 pub(crate) use proxy::{Flow, Proxy};
-pub(crate) use record::{Entry, Event, Record};
+pub(crate) use record::{Entry, Event, Progress, Record};
 pub(crate) use site::Site;
 pub(crate) use table::{NewMessage, Table, Waiting};
 
@@ -52,8 +52,13 @@ macro_rules! trials {
 pub(crate) use trials;
 
 /// Looks until there is something to return, or until the deadline has passed.
-pub(crate) fn look<T>(mut condition: impl FnMut() -> Option<T>) -> Option<T> {
-    let deadline = Instant::now() + DEADLINE;
+pub(crate) fn look<T>(condition: impl FnMut() -> Option<T>) -> Option<T> {
+    look_for(DEADLINE, condition)
+}
+
+/// The same with a deadline of its own, for what takes long on purpose.
+pub(crate) fn look_for<T>(time: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + time;
     loop {
         if let Some(found) = condition() {
             return Some(found);

@@ -14,12 +14,6 @@ use super::table::Table;
 /// The variable that tells a worker where to record.
 pub(crate) const RECORD: &str = "RECORD";
 
-/// The daemon's settings, unless a test has others.
-const USUAL: &str = r#"drain_timeout = "10s""#;
-
-/// The source, unless a test has another.
-const TABLE: &str = "kind = \"table\"\nurl = \"sqlite:queue.db\"";
-
 /// A number for each daemon of this run.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
@@ -32,33 +26,38 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) fn new() -> Self {
-        Self::with_daemon(USUAL)
+        Self::with_daemon(r#"drain_timeout = "10s""#)
     }
 
     /// With other settings under `[daemon]`.
     pub(crate) fn with_daemon(settings: &str) -> Self {
-        Self::with(settings, TABLE)
+        Self::with(settings, "")
     }
 
     /// With settings of the source beside its file.
     pub(crate) fn with_source(settings: &str) -> Self {
-        Self::with("", &format!("{TABLE}\n{settings}"))
-    }
-
-    /// With a source of another kind: all its settings.
-    pub(crate) fn of_source(settings: &str) -> Self {
-        Self::with(USUAL, settings)
+        Self::with("", settings)
     }
 
     fn with(daemon: &str, source: &str) -> Self {
+        let table = "[sources.main]\nkind = \"table\"\nurl = \"sqlite:queue.db\"";
+        Self::make(daemon, &format!("{table}\n{source}"))
+    }
+
+    /// With other sources than a table.
+    pub(crate) fn with_sections(sources: &str) -> Self {
+        Self::make(r#"drain_timeout = "10s""#, sources)
+    }
+
+    /// With these settings under `[daemon]` and these sections of sources.
+    pub(crate) fn make(daemon: &str, sources: &str) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("ganger-test-")
             .tempdir()
             .unwrap();
         let preamble = format!(
             r#"
-            [sources.main]
-            {source}
+            {sources}
 
             [daemon]
             log_level = "debug"

@@ -4,8 +4,9 @@ use std::sync::LazyLock;
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use lapin::options::{
-    BasicConsumeOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions,
-    ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions,
+    BasicConsumeOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions,
+    ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
+    QueueDeleteOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{
@@ -200,6 +201,24 @@ impl Client {
         wait(take_all).unwrap()
     }
 
+    /// Takes the first message of a queue and gives it back.
+    pub(crate) fn give_back(&self, queue: &str) {
+        let (options, back) = (
+            BasicGetOptions::default(),
+            BasicNackOptions {
+                requeue: true,
+                ..BasicNackOptions::default()
+            },
+        );
+        let give_back = async {
+            let channel = self.channel().await?;
+            let got = channel.basic_get(queue.into(), options).await?;
+            got.unwrap().nack(back).await?;
+            channel.close(200, "done".into()).await
+        };
+        wait(give_back).unwrap();
+    }
+
     /// Has the first message of a queue in hand, until what is returned is dropped.
     pub(crate) fn hold(&self, queue: &str) -> Channel {
         let options = BasicGetOptions::default();
@@ -214,7 +233,7 @@ impl Client {
 
     /// Consumes a queue, acknowledging everything, on the channel that publishes: as is asked of
     /// those who use the direct reply-to.
-    pub(crate) fn listen(&self, queue: &str) -> Receiver<Letter> {
+    pub(crate) fn listen(&self, queue: &str) -> Receiver<Box<Letter>> {
         let (tell, told) = sync_channel(IN_FLIGHT_MAX);
         let options = BasicConsumeOptions {
             no_ack: true,
@@ -228,8 +247,10 @@ impl Client {
             let consumer = consume.await?;
             consumer.set_delegate(move |delivery: lapin::message::DeliveryResult| {
                 let letter = delivery.ok().flatten().map(Letter::from);
-                // A test that has heard enough no longer listens.
-                drop(letter.map(|letter| tell.try_send(letter)));
+                if let Some(letter) = letter {
+                    // A test that has heard enough no longer listens.
+                    drop(tell.try_send(Box::new(letter)));
+                }
                 std::future::ready(())
             });
             Ok::<_, lapin::Error>(())

@@ -193,6 +193,16 @@ impl Node {
         value.to_owned()
     }
 
+    /// The same, where it comes to a list of Erlang's own texts.
+    pub(super) fn lines(&self, expression: &str) -> Vec<String> {
+        let text = self.eval(&format!("string:join({expression}, \"\\n\")"));
+        if text == "[]" {
+            return Vec::new();
+        }
+        let text = text.trim_matches('"').replace("\\\"", "\"");
+        text.split("\\n").map(str::to_owned).collect()
+    }
+
     /// The same, where it must come to `ok`.
     pub(crate) fn order(&self, expression: &str) {
         assert_eq!(self.eval(expression), "ok", "{expression}");

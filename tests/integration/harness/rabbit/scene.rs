@@ -1,13 +1,19 @@
 //! One daemon that reads a queue of RabbitMQ, in a virtual host of its own.
 
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
 use super::client::Client;
 use super::letter::Letter;
 use super::vhost::Vhost;
 use crate::harness::pool::QUEUE;
-use crate::harness::{Daemon, Event, Pool, Record, Site};
+use crate::harness::{Daemon, Event, Pool, Record, Site, field, said};
 
 /// Where the pool's dead letters are.
 pub(crate) const DEAD: &str = "work.dead";
+
+const STATUS: &str = "status of the pool";
+const RELOADED: &str = "configuration reloaded";
 
 /// The daemon, and what is around it.
 pub(crate) struct RabbitScene {
@@ -105,6 +111,42 @@ impl RabbitScene {
         });
     }
 
+    /// What the pool says of itself now.
+    pub(crate) fn status(&self) -> Value {
+        let before = self.daemon.times_logged(STATUS);
+        self.daemon.signal(Signal::SIGUSR1);
+        self.daemon.eventually_some("the status", || {
+            let all = self.daemon.records(|record| said(record, STATUS));
+            all.into_iter().nth(before)
+        })
+    }
+
+    /// Waits until the pool says that its source has that problem.
+    pub(crate) fn has_problem(&self, problem: &str) {
+        let what = format!("a status with the problem {problem:?}");
+        self.daemon.eventually(&what, || {
+            let status = self.status();
+            field(&status, "source_problem").contains(problem)
+                && field(&status, "state") == "source down"
+        });
+    }
+
+    /// Waits until the pool says that its source has no problem.
+    pub(crate) fn has_no_problem(&self) {
+        self.daemon.eventually("a status without a problem", || {
+            field(&self.status(), "source_problem").is_empty()
+        });
+    }
+
+    /// Gives the daemon other pools and waits until it has them.
+    pub(crate) fn reload(&self, pools: &[Pool]) {
+        let times = self.daemon.times_logged(RELOADED);
+        self.site.reconfigure(&self.daemon, pools);
+        self.daemon.signal(Signal::SIGHUP);
+        self.daemon
+            .eventually("the reload", || self.daemon.times_logged(RELOADED) > times);
+    }
+
     /// Stops the daemon as an operator would and sees that nothing is left behind.
     pub(crate) fn finish(self) {
         self.daemon.stop();
@@ -114,5 +156,14 @@ impl RabbitScene {
 /// A directory for daemons whose source is at that address.
 pub(crate) fn rabbit_site(url: &str, settings: &str) -> Site {
     let url = serde_json::Value::from(url);
-    Site::of_source(&format!("kind = \"rabbitmq\"\nurl = {url}\n{settings}"))
+    Site::with_sections(&format!(
+        "[sources.main]\nkind = \"rabbitmq\"\nurl = {url}\n{settings}"
+    ))
+}
+
+/// The daemon refuses to start with such a source; what it complains of.
+pub(crate) fn refused(url: &str, settings: &str, pools: &[Pool]) -> String {
+    let site = rabbit_site(url, settings);
+    site.configure_commands(pools);
+    site.ganger(&["run"]).bad(1)
 }

@@ -57,9 +57,7 @@ impl Vhost {
         // A quorum queue's machine is asked itself: what is told otherwise is old. All are looked at
         // twice, and the higher number counts: a message that moves from a queue to one that was
         // looked at before must not be overlooked.
-        let total = "fun(Q) ->
-            {resource, _, queue, Name} = amqqueue:get_name(Q),
-            Total = case amqqueue:get_type(Q) of
+        let total = "case amqqueue:get_type(Q) of
                 rabbit_quorum_queue ->
                     Query = fun rabbit_fifo:query_messages_total/1,
                     {ok, {_, Number}, _} = ra:leader_query(amqqueue:get_pid(Q), Query),
@@ -67,20 +65,72 @@ impl Vhost {
                 _ ->
                     [{messages, Number}] = rabbit_amqqueue:info(Q, [messages]),
                     Number
-            end,
-            io_lib:format(\"~s=~b \", [Name, Total])
-        end";
-        let vhost = binary(&self.name);
-        let twice =
-            format!("[lists:map({total}, rabbit_amqqueue:list({vhost})) || _ <- [first, second]]");
-        let said = self.node.eval(&format!("lists:flatten({twice})"));
+            end";
+        let each = self.of_each_queue("~s=~b", &format!("Name, {total}"));
         let mut totals = BTreeMap::new();
-        for word in said.trim_matches('"').split_whitespace() {
-            let (queue, number) = word.rsplit_once('=').unwrap();
+        for line in self.node.lines(&format!("{each} ++ {each}")) {
+            let (queue, number) = line.rsplit_once('=').unwrap();
             let most: &mut u64 = totals.entry(queue.to_owned()).or_default();
             *most = (*most).max(number.parse().unwrap());
         }
         totals
+    }
+
+    /// How many messages of a queue are in somebody's hands.
+    pub(crate) fn in_hand(&self, client: &Client, queue: &str) -> u64 {
+        let ready = client.ready(queue).unwrap();
+        self.totals()[queue].saturating_sub(ready.into())
+    }
+
+    /// The arguments of each queue, as Erlang writes them, and whether it is durable.
+    pub(crate) fn queues(&self) -> BTreeMap<String, String> {
+        let what = "Name, {amqqueue:is_durable(Q), amqqueue:get_arguments(Q)}";
+        let lines = self.node.lines(&self.of_each_queue("~s=~0p", what));
+        let pair = |line: &String| {
+            let (name, what) = line.split_once('=').unwrap();
+            (name.to_owned(), what.to_owned())
+        };
+        lines.iter().map(pair).collect()
+    }
+
+    fn of_each_queue(&self, format: &str, what: &str) -> String {
+        let vhost = binary(&self.name);
+        format!(
+            "lists:map(fun(Q) ->
+                {{resource, _, queue, Name}} = amqqueue:get_name(Q),
+                lists:flatten(io_lib:format(\"{format}\", [{what}]))
+            end, rabbit_amqqueue:list({vhost}))"
+        )
+    }
+
+    /// Its connections that have a name, in order: the name and the port that they come from.
+    pub(crate) fn connections(&self) -> Vec<String> {
+        let vhost = binary(&self.name);
+        let mut lines = self.node.lines(&format!(
+            "[lists:flatten(io_lib:format(\"~s ~b\", [Name, Port])) ||
+                [{{user_provided_name, Name}}, {{peer_port, Port}}, {{vhost, {vhost}}}] <-
+                    rabbit_networking:connection_info_all([user_provided_name, peer_port, vhost]),
+                is_binary(Name)]"
+        ));
+        lines.sort_unstable();
+        lines
+    }
+
+    /// Its consumers, in order: queue, prefetch, whether it is active, and its arguments as Erlang
+    /// writes them.
+    pub(crate) fn consumers(&self) -> Vec<String> {
+        let vhost = binary(&self.name);
+        let mut lines = self.node.lines(&format!(
+            "lists:map(fun(C) ->
+                {{resource, _, queue, Name}} = proplists:get_value(queue_name, C),
+                [Prefetch, Active, Arguments] = [proplists:get_value(Key, C) ||
+                    Key <- [prefetch_count, active, arguments]],
+                lists:flatten(io_lib:format(
+                    \"~s ~b ~p ~0p\", [Name, Prefetch, Active, Arguments]))
+            end, rabbit_amqqueue:consumers_all({vhost}))"
+        ));
+        lines.sort_unstable();
+        lines
     }
 }
 
