@@ -16,6 +16,7 @@ trials![
     requeue_is_uncharged_and_does_not_spin,
     reject_is_at_once,
     a_message_that_crashes_its_worker_is_given_up,
+    many_last_words_fit_beside_the_message,
     a_reply_goes_to_the_reply_queue,
     a_reply_to_a_queue_that_is_not_there_is_kept_with_its_message,
     a_reply_to_a_queue_that_is_not_there_may_be_dropped,
@@ -175,6 +176,19 @@ fn a_message_that_crashes_its_worker_is_given_up() {
         .len();
     assert_eq!(died, 2);
     scene.record().assert_done_once(&["harmless"]);
+    scene.finish();
+}
+
+/// What a dead letter says of itself must fit a frame.
+fn many_last_words_fit_beside_the_message() {
+    let pool = Pool::new(&["--v2=1"]).attempts(1);
+    let scene = RabbitScene::of(pool);
+    let words = "words-without-end-".repeat(500);
+    let complaints = format!("complain:{words},").repeat(60);
+    scene.send(&[format!("mode:{complaints}die:exit:7")]);
+    let (letter, reason, _) = given_up(&scene);
+    assert_eq!(reason, "crashed");
+    assert!(says_somewhere(&letter, "words-without-end"), "{letter:#?}");
     scene.finish();
 }
 

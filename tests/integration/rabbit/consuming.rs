@@ -17,6 +17,7 @@ trials![
     a_single_active_consumer_is_followed_by_the_other,
     a_queue_that_is_deleted_is_made_again_under_load,
     a_pool_moves_to_another_queue,
+    two_pools_of_one_source_mind_their_own_queues,
     a_stop_acknowledges_what_is_done_and_returns_the_rest,
     a_message_that_waits_too_long_for_its_worker_is_returned_before_the_broker_objects,
     a_message_that_is_worked_on_for_too_long_is_warned_about,
@@ -186,6 +187,31 @@ fn a_pool_moves_to_another_queue() {
     scene.record().assert_done_once(&["held 0", "there"]);
     let left = scene.vhost.totals();
     assert!(left.values().all(|total| *total == 0), "{left:?}");
+    scene.finish();
+}
+
+fn two_pools_of_one_source_mind_their_own_queues() {
+    let pool = |name: &str| {
+        let note = format!(
+            "--mode=note:env:GANGER_POOL,answer:{}",
+            if name == "work" { 200 } else { 400 }
+        );
+        Pool::new(&["--v2=1", &note])
+            .text("name", name)
+            .text("queue", name)
+    };
+    let scene = RabbitScene::at(Vhost::shared(), "", &[pool("work"), pool("other")]);
+    let there = Letter::new("other", "there");
+    scene.client.publish(&[Letter::new("work", "here"), there]);
+    scene.daemon.eventually("the other's dead letter", || {
+        scene.client.ready("other.dead") == Some(1)
+    });
+    scene.all_done();
+    let record = scene.record();
+    let mut noted = record.texts(Event::Noted);
+    noted.sort_unstable();
+    assert_eq!(noted, ["env:GANGER_POOL=other", "env:GANGER_POOL=work"]);
+    assert_eq!(scene.client.take("other.dead").unwrap().text(), "there");
     scene.finish();
 }
 

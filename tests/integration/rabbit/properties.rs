@@ -17,6 +17,9 @@ trials![
     a_worker_sees_every_kind_of_header_as_text,
     an_expiration_does_not_run_on_after_a_retry,
     a_binary_body_is_kept_byte_for_byte,
+    a_large_body_is_kept_byte_for_byte,
+    headers_that_fill_a_frame_are_kept,
+    headers_that_fill_a_frame_outlive_a_retry,
 ];
 
 /// Every kind of header that RabbitMQ knows.
@@ -286,5 +289,46 @@ fn a_binary_body_is_kept_byte_for_byte() {
         ["form=bin", "form=bin"],
         "at each of two attempts"
     );
+    scene.finish();
+}
+
+/// Larger than a frame of AMQP.
+fn a_large_body_is_kept_byte_for_byte() {
+    let scene = RabbitScene::of(Pool::new(&[]));
+    scene.client.declare("answers", &[]);
+    let body = "0123456789abcdef".repeat(200_000);
+    let question = format!("mode:reply:answers {body}");
+    let failure = format!("mode:answer:500 {body}");
+    scene.send(&[&question, &failure]);
+    assert_eq!(scene.one_dead().text(), failure);
+    let answer = scene.client.take("answers").unwrap();
+    assert_eq!(answer.text(), format!("re: {question}"));
+    scene.finish();
+}
+
+/// A message's headers and properties must fit one frame: there is no room for more.
+fn with_full_headers(body: &str) -> Letter {
+    let filler = "x".repeat(131_072 - 300);
+    Letter::new("work", body).header("filler", text(&filler))
+}
+
+fn headers_that_fill_a_frame_are_kept() {
+    let scene = RabbitScene::of(Pool::new(&[]).attempts(1));
+    let original = with_full_headers("mode:answer:500");
+    scene.client.publish(std::slice::from_ref(&original));
+    scene.send(&["another"]);
+    is_as_it_was(&scene.one_dead(), &original);
+    scene.record().assert_done_once(&["another"]);
+    assert_eq!(scene.record().all(Event::Began).len(), 2);
+    scene.finish();
+}
+
+fn headers_that_fill_a_frame_outlive_a_retry() {
+    let scene = RabbitScene::of(Pool::new(&[]).attempts(2));
+    let original = with_full_headers("mode:answer:500");
+    scene.client.publish(std::slice::from_ref(&original));
+    scene.send(&["another"]);
+    is_as_it_was(&scene.one_dead(), &original);
+    scene.record().assert_done_once(&["another"]);
     scene.finish();
 }

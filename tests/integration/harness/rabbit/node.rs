@@ -173,8 +173,11 @@ impl Node {
 
     /// Lets it work out an Erlang expression; what comes of it, as Erlang writes it.
     pub(crate) fn eval(&self, expression: &str) -> String {
+        // Two that call at the same time must not have the same name.
+        static CALLS: AtomicU32 = AtomicU32::new(0);
+        let caller = format!("caller{}", CALLS.fetch_add(1, Ordering::Relaxed));
         let mut call = Command::new("erl_call")
-            .args(["-n", &self.name, "-c", COOKIE, "-e"])
+            .args(["-n", &self.name, "-c", COOKIE, "-h", &caller, "-e"])
             .env("HOME", self.dir.path())
             .env("ERL_EPMD_PORT", self.epmd_port.to_string())
             .stdin(Stdio::piped())

@@ -108,9 +108,9 @@ impl Vhost {
         let vhost = binary(&self.name);
         let mut lines = self.node.lines(&format!(
             "[lists:flatten(io_lib:format(\"~s ~b\", [Name, Port])) ||
-                [{{user_provided_name, Name}}, {{peer_port, Port}}, {{vhost, {vhost}}}] <-
-                    rabbit_networking:connection_info_all([user_provided_name, peer_port, vhost]),
-                is_binary(Name)]"
+                [{{client_properties, Told}}, {{peer_port, Port}}, {{vhost, {vhost}}}] <-
+                    rabbit_networking:connection_info_all([client_properties, peer_port, vhost]),
+                {{longstr, Name}} <- [rabbit_misc:table_lookup(Told, <<\"connection_name\">>)]]"
         ));
         lines.sort_unstable();
         lines
