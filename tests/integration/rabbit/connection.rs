@@ -105,10 +105,8 @@ fn without_tls_to_a_port_that_wants_it() {
     let vhost = Vhost::shared();
     let url = vhost.url_by(shared().tls_port());
     let settings = "connect_timeout = \"1s\"";
-    let daemon = rabbit_site(&url, settings).start(&[pool()]);
-    let told = problem(&daemon);
-    assert!(told.contains(&shared().tls_port().to_string()), "{told}");
-    daemon.stop();
+    let why = refused(&url, settings, &[pool()]);
+    assert!(why.contains(&shared().tls_port().to_string()), "{why}");
 }
 
 // -- who we are --

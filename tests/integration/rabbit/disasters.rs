@@ -2,6 +2,7 @@
 //! a death.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
@@ -35,16 +36,19 @@ fn now_micros() -> u64 {
 /// Who died: workers, by their process, and when daemons and brokers did.
 #[derive(Default)]
 struct Deaths {
-    of_all: Vec<u64>,
+    /// From the death to the end of the outage.
+    of_all: Vec<RangeInclusive<u64>>,
     of_workers: BTreeSet<i32>,
 }
 
 impl Deaths {
-    /// Whether the second time has to do with a death: the first worker's own, or one of all that
-    /// came between.
+    /// Whether the second time has to do with a death: the first worker's own, or an outage that
+    /// came between, or in which the first time fell.
     fn explain(&self, first: &Entry, second: &Entry) -> bool {
-        let between = |at: &u64| (first.micros..=second.micros).contains(at);
-        self.of_workers.contains(&first.pid) || self.of_all.iter().any(between)
+        let touches = |outage: &RangeInclusive<u64>| {
+            first.micros <= *outage.end() && *outage.start() <= second.micros
+        };
+        self.of_workers.contains(&first.pid) || self.of_all.iter().any(touches)
     }
 
     /// Every message that was done more than once has a death for each time.
@@ -100,16 +104,18 @@ fn fifty_thousand_messages_outlive_workers_daemons_and_brokers() {
     for stage in 1..=5 {
         let enough = COUNT * stage / 6;
         kill_workers_until(&scene, &mut deaths, || progress.done() >= enough);
+        let from = now_micros();
         match stage {
             1 | 3 => node.kill(),
             5 => node.stop(),
             _ => scene.daemon.crash(),
         }
-        deaths.of_all.push(now_micros());
         match stage {
             1 | 3 | 5 => node.start_again(),
             _ => scene.daemon = scene.site.start(&pool),
         }
+        scene.has_no_problem();
+        deaths.of_all.push(from..=now_micros());
     }
     kill_workers_until(&scene, &mut deaths, || progress.done() == COUNT);
     scene.client = scene.vhost.client();

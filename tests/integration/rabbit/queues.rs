@@ -19,12 +19,12 @@ trials![
     a_second_start_finds_what_the_first_has_declared,
 ];
 
-/// A pool whose longest delay is a second: three tiers.
+/// A pool whose longest delay is a second: but REQUEUE may wait for half a minute.
 fn pool() -> Pool {
     Pool::new(&[]).attempts(2)
 }
 
-const TIERS: [&str; 3] = ["250ms", "500ms", "1s"];
+const TIERS: [&str; 8] = ["250ms", "500ms", "1s", "2s", "4s", "8s", "16s", "32s"];
 
 fn tier(delay: &str) -> String {
     format!("work.retry.{delay}")
