@@ -22,9 +22,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, timeout};
 
-use crate::figures::Run;
-use crate::machine::cpu_seconds;
-use crate::noop_worker;
+use crate::common::figures::Run;
+use crate::common::machine::cpu_seconds;
+use crate::common::noop_worker;
 use crate::queue::Load;
 
 /// How long a worker may take to connect.
