@@ -12,6 +12,9 @@ pub(crate) mod tally;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use miette::IntoDiagnostic;
+use tokio::runtime::Runtime;
+
 /// What cargo and its users give to any test or benchmark, and what means nothing here.
 const FOR_LIBTEST: &[&str] = &["--test", "--nocapture", "--no-capture", "--show-output"];
 
@@ -29,6 +32,12 @@ pub(crate) fn target() -> &'static Path {
 /// Where a benchmark writes its figures unless it is told otherwise.
 pub(crate) fn default_json(benchmark: &str) -> PathBuf {
     target().join(format!("bench/{benchmark}.json"))
+}
+
+/// A runtime that is driven by whoever blocks on it.
+pub(crate) fn one_thread() -> miette::Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().into_diagnostic()
 }
 
 /// A path as TOML and the expansion of variables take it for itself.
