@@ -1,5 +1,6 @@
 //! A private RabbitMQ server: started, stopped, killed, asked. Nothing here knows a daemon.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpStream};
@@ -191,8 +192,11 @@ impl Node {
 
     /// Lets it work out an Erlang expression; what comes of it, as Erlang writes it.
     pub(crate) fn eval(&self, expression: &str) -> String {
+        // Two that call at the same time must not have the same name.
+        static CALLS: AtomicU32 = AtomicU32::new(0);
+        let caller = format!("caller{}", CALLS.fetch_add(1, Ordering::Relaxed));
         let mut call = Command::new("erl_call")
-            .args(["-n", &self.name, "-c", COOKIE, "-e"])
+            .args(["-n", &self.name, "-c", COOKIE, "-h", &caller, "-e"])
             .env("HOME", self.dir.path())
             .env("ERL_EPMD_PORT", self.epmd_port.to_string())
             .stdin(Stdio::piped())
@@ -252,6 +256,37 @@ impl Node {
         self.order(&format!("{set}({user}, {vhost}, {all}, {ACTOR})"));
     }
 
+    /// How many messages each queue of a virtual host has, those in somebody's hands included.
+    pub(crate) fn totals(&self, vhost: &str) -> BTreeMap<String, u64> {
+        // A quorum queue's machine is asked itself: what is told otherwise is old. All are looked at
+        // twice, and the higher number counts: a message that moves from a queue to one that was
+        // looked at before must not be overlooked.
+        let total = "fun(Q) ->
+            {resource, _, queue, Name} = amqqueue:get_name(Q),
+            Total = case amqqueue:get_type(Q) of
+                rabbit_quorum_queue ->
+                    Query = fun rabbit_fifo:query_messages_total/1,
+                    {ok, {_, Number}, _} = ra:leader_query(amqqueue:get_pid(Q), Query),
+                    Number;
+                _ ->
+                    [{messages, Number}] = rabbit_amqqueue:info(Q, [messages]),
+                    Number
+            end,
+            io_lib:format(\"~s=~b \", [Name, Total])
+        end";
+        let vhost = binary(vhost);
+        let twice =
+            format!("[lists:map({total}, rabbit_amqqueue:list({vhost})) || _ <- [first, second]]");
+        let said = self.eval(&format!("lists:flatten({twice})"));
+        let mut totals = BTreeMap::new();
+        for word in said.trim_matches('"').split_whitespace() {
+            let (queue, number) = word.rsplit_once('=').unwrap();
+            let most: &mut u64 = totals.entry(queue.to_owned()).or_default();
+            *most = (*most).max(number.parse().unwrap());
+        }
+        totals
+    }
+
     /// Raises or ends the memory alarm: while it lasts nothing that publishes is read from.
     pub(crate) fn set_memory_alarm(&self, is_on: bool) {
         let share = if is_on { "0.0" } else { "0.6" };
@@ -265,7 +300,7 @@ impl Node {
 const ACTOR: &str = r#"<<"tests">>"#;
 
 /// A text as an Erlang binary, whatever is in it.
-pub(crate) fn binary(text: &str) -> String {
+fn binary(text: &str) -> String {
     let bytes: Vec<String> = text.bytes().map(|byte| byte.to_string()).collect();
     format!("<<{}>>", bytes.join(","))
 }

@@ -8,7 +8,7 @@ use rdkafka::Message;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use tokio::time::Instant;
 
-use super::topic::{REQUEST, Topic};
+use super::topic::Topic;
 use crate::common::machine::{cpu_seconds, monotonic_nanos};
 use crate::watch::{Watch, Watched};
 
@@ -19,6 +19,10 @@ const COMMIT_EVERY: Duration = Duration::from_millis(200);
 
 /// How many messages pass between two looks at the clock.
 const LOOK_EVERY: usize = 100;
+
+/// How long a message is waited for, and how often in a row.
+const POLL: Duration = Duration::from_secs(1);
+const POLLS_MAX: usize = 60;
 
 /// Enough for every partition to be fetched from.
 const WARM_UP: usize = 1_000;
@@ -67,14 +71,14 @@ fn work_off(consumer: &BaseConsumer, messages: usize) -> miette::Result<i64> {
 
 /// Waits for a message.
 pub(super) fn receive(consumer: &BaseConsumer) -> miette::Result<()> {
-    match consumer.poll(REQUEST) {
-        Some(Ok(message)) => {
-            std::hint::black_box(message.payload());
-            Ok(())
+    // A poll ends without one when a rebalance or a commit has come about, too.
+    for _ in 0..POLLS_MAX {
+        if let Some(polled) = consumer.poll(POLL) {
+            std::hint::black_box(polled.into_diagnostic()?.payload());
+            return Ok(());
         }
-        Some(Err(error)) => Err(error).into_diagnostic(),
-        None => bail!("no message came within {REQUEST:?}"),
     }
+    bail!("no message comes");
 }
 
 /// Commits all that has been received.

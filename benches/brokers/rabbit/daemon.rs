@@ -60,7 +60,7 @@ pub(crate) fn measure(
     let last_nanos = tally.wait_for(messages)?;
     let watched = watch.end(messages, last_nanos)?;
     running.daemon.stop()?;
-    place.ensure_empty()?;
+    place.wait_until_empty()?;
     Ok(watched)
 }
 

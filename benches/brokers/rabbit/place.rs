@@ -14,6 +14,7 @@ use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
 use crate::common::{machine, one_thread};
+use crate::servers::look;
 use crate::servers::rabbit::Node;
 
 /// The queue that everything here is about.
@@ -142,13 +143,6 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// Sees that nothing is left once whoever consumed has gone.
-    pub(crate) fn ensure_empty(&self) -> miette::Result<()> {
-        let left = self.visit(ready)?;
-        ensure!(left == 0, "{left} messages are left");
-        Ok(())
-    }
-
     /// Waits until nothing is left that nobody has in hand, looking so often;
     /// and no longer than so long.
     pub(crate) fn wait_until_handed_out(
@@ -167,15 +161,12 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// How many messages a classic queue has, those in somebody's hands included.
-    pub(crate) fn total(&self, queue: &str) -> miette::Result<usize> {
-        let names = [&self.vhost, queue].map(crate::servers::rabbit::binary);
-        let [vhost, queue] = names;
-        let said = self.node.eval(&format!(
-            "{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r({vhost}, queue, {queue})), \
-             [{{messages, Number}}] = rabbit_amqqueue:info(Q, [messages]), Number"
-        ));
-        said.parse().into_diagnostic()
+    /// Waits until the queue has nothing left, in nobody's hands either. Acknowledgements of the
+    /// last messages may not count if a consumer leaves before.
+    pub(crate) fn wait_until_empty(&self) -> miette::Result<()> {
+        let left = || self.node.totals(&self.vhost).get(QUEUE).copied();
+        look(|| (left()? == 0).then_some(()))
+            .ok_or_else(|| miette!("the queue has {:?} messages left", left()))
     }
 
     /// Does something on a connection of its own.
@@ -183,7 +174,10 @@ impl<'a> Place<'a> {
         one_thread()?.block_on(async {
             let connection = self.connect().await?;
             let done = async {
-                let done = what(connection.create_channel().await?).await?;
+                // Held until the end: one that is dropped closes in the background, and the
+                // connection could not be closed meanwhile.
+                let channel = connection.create_channel().await?;
+                let done = what(channel.clone()).await?;
                 connection.close(200, "done".into()).await?;
                 Ok::<_, lapin::Error>(done)
             };

@@ -31,7 +31,7 @@ pub(crate) fn measure(
 ) -> miette::Result<Watched> {
     place.declare(kind)?;
     place.fill(messages)?;
-    let watched = one_thread()?.block_on(async {
+    one_thread()?.block_on(async {
         let connection = place.connect().await?;
         let channel = connection.create_channel().await.into_diagnostic()?;
         let prefetched = channel.basic_qos(prefetch, BasicQosOptions::default());
@@ -45,12 +45,11 @@ pub(crate) fn measure(
         let left = ready(channel).await.into_diagnostic()?;
         ensure!(left == 0, "{left} messages too many");
         let watched = watch.end(messages, last_nanos)?;
+        place.wait_until_empty()?;
         let closed = connection.close(200, "done".into()).await;
         closed.into_diagnostic()?;
         Ok(watched)
-    })?;
-    place.ensure_empty()?;
-    Ok(watched)
+    })
 }
 
 /// Begins to consume the queue.
