@@ -72,7 +72,7 @@ pub struct DeadFilter {
 }
 
 /// A message that was given up, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeadLetter {
     /// By which it is named; never used again for another.
     pub id: String,

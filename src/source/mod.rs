@@ -4,6 +4,7 @@
 
 pub mod client;
 mod kafka;
+mod letter;
 mod rabbitmq;
 mod solo;
 mod table;
