@@ -1,6 +1,9 @@
 //! The two ways of a message whose time is taken: through the daemon to a worker, and to a consumer
 //! of lapin's in this process.
 
+use std::rc::Rc;
+use std::sync::Arc;
+
 use futures_util::StreamExt;
 use lapin::options::{BasicAckOptions, BasicPublishOptions};
 use lapin::{Channel, Connection, Consumer};
@@ -19,30 +22,35 @@ const WORKERS: Workers = Workers::rust(4);
 
 /// Through a daemon, which ends with what is returned.
 pub(super) fn daemon(place: &Place<'_>, kind: Kind) -> miette::Result<Way> {
-    let running = Running::start(place, kind, WORKERS, None)?;
-    let sender = Client::connect(place)?;
+    let running = Arc::new(Running::start(place, kind, WORKERS, None)?);
+    let client = Rc::new(Client::connect(place)?);
+    let sender = Rc::clone(&client);
     Ok(Way {
         name: format!("{}, daemon", kind.describe()),
         is_ours: true,
         send: Box::new(move || sender.send()),
-        receive: Box::new(move || running.tally.wait_for(1)),
+        receive: Box::new(move || {
+            let running = Arc::clone(&running);
+            client.drive_while(move || running.tally.wait_for(1))
+        }),
     })
 }
 
 /// To a consumer here.
 pub(super) fn raw(place: &Place<'_>, kind: Kind) -> miette::Result<Way> {
     place.declare(kind)?;
-    let (sender, receiver) = (Client::connect(place)?, Client::connect(place)?);
-    let mut consumer = receiver.consume()?;
+    let client = Rc::new(Client::connect(place)?);
+    let mut consumer = client.consume()?;
+    let sender = Rc::clone(&client);
     Ok(Way {
         name: format!("{}, raw", kind.describe()),
         is_ours: false,
         send: Box::new(move || sender.send()),
-        receive: Box::new(move || receiver.receive(&mut consumer)),
+        receive: Box::new(move || client.receive(&mut consumer)),
     })
 }
 
-/// A connection that one thread drives.
+/// A connection. What is handed to it leaves while one of its functions is waited for.
 struct Client {
     runtime: Runtime,
     channel: Channel,
@@ -72,6 +80,15 @@ impl Client {
                 .basic_publish(exchange, queue, options, body, properties.clone());
         let published = self.runtime.block_on(publish);
         published.map(drop).into_diagnostic()
+    }
+
+    /// Does something else that blocks.
+    fn drive_while<T: Send + 'static>(
+        &self,
+        what: impl FnOnce() -> miette::Result<T> + Send + 'static,
+    ) -> miette::Result<T> {
+        let done = async { tokio::task::spawn_blocking(what).await };
+        self.runtime.block_on(done).into_diagnostic()?
     }
 
     fn consume(&self) -> miette::Result<Consumer> {
