@@ -14,6 +14,7 @@ mod life;
 mod modes_worker;
 mod output;
 mod python;
+mod rabbit;
 mod reload;
 mod sending;
 mod sharing;
@@ -39,7 +40,9 @@ fn main() -> ExitCode {
     }
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(TEST_THREADS);
-    libtest_mimic::run(&arguments, trials()).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, trials());
+    harness::rabbit::end_nodes();
+    conclusion.exit_code()
 }
 
 fn trials() -> Vec<Trial> {
@@ -54,6 +57,7 @@ fn trials() -> Vec<Trial> {
         life::trials(),
         output::trials(),
         python::trials(),
+        rabbit::trials(),
         reload::trials(),
         sending::trials(),
         sharing::trials(),
