@@ -101,14 +101,14 @@ impl Node {
     }
 
     fn lets_us_in(&self) -> lapin::Result<()> {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
         let visit = async {
             let options = ConnectionProperties::default();
             let connection = Connection::connect(&self.url("/"), options).await?;
             connection.close(200, "done".into()).await
         };
-        let visit = async { tokio::time::timeout(DEADLINE, visit).await };
-        let visited = runtime.enable_all().build().unwrap().block_on(visit);
+        let in_time = async { tokio::time::timeout(DEADLINE, visit).await };
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let visited = runtime.enable_all().build().unwrap().block_on(in_time);
         visited.expect("the broker neither lets us in nor refuses to")
     }
 
@@ -216,7 +216,7 @@ impl Node {
     }
 
     /// The same, where it comes to a list of Erlang's own texts.
-    pub(super) fn lines(&self, expression: &str) -> Vec<String> {
+    pub(crate) fn lines(&self, expression: &str) -> Vec<String> {
         let text = self.eval(&format!("string:join({expression}, \"\\n\")"));
         if text == "[]" {
             return Vec::new();
@@ -261,9 +261,7 @@ impl Node {
         // A quorum queue's machine is asked itself: what is told otherwise is old. All are looked at
         // twice, and the higher number counts: a message that moves from a queue to one that was
         // looked at before must not be overlooked.
-        let total = "fun(Q) ->
-            {resource, _, queue, Name} = amqqueue:get_name(Q),
-            Total = case amqqueue:get_type(Q) of
+        let total = "case amqqueue:get_type(Q) of
                 rabbit_quorum_queue ->
                     Query = fun rabbit_fifo:query_messages_total/1,
                     {ok, {_, Number}, _} = ra:leader_query(amqqueue:get_pid(Q), Query),
@@ -271,16 +269,11 @@ impl Node {
                 _ ->
                     [{messages, Number}] = rabbit_amqqueue:info(Q, [messages]),
                     Number
-            end,
-            io_lib:format(\"~s=~b \", [Name, Total])
-        end";
-        let vhost = binary(vhost);
-        let twice =
-            format!("[lists:map({total}, rabbit_amqqueue:list({vhost})) || _ <- [first, second]]");
-        let said = self.eval(&format!("lists:flatten({twice})"));
+            end";
+        let each = of_each_queue(vhost, "~s=~b", &format!("Name, {total}"));
         let mut totals = BTreeMap::new();
-        for word in said.trim_matches('"').split_whitespace() {
-            let (queue, number) = word.rsplit_once('=').unwrap();
+        for line in self.lines(&format!("{each} ++ {each}")) {
+            let (queue, number) = line.rsplit_once('=').unwrap();
             let most: &mut u64 = totals.entry(queue.to_owned()).or_default();
             *most = (*most).max(number.parse().unwrap());
         }
@@ -300,9 +293,21 @@ impl Node {
 const ACTOR: &str = r#"<<"tests">>"#;
 
 /// A text as an Erlang binary, whatever is in it.
-fn binary(text: &str) -> String {
+pub(crate) fn binary(text: &str) -> String {
     let bytes: Vec<String> = text.bytes().map(|byte| byte.to_string()).collect();
     format!("<<{}>>", bytes.join(","))
+}
+
+/// An Erlang expression for a list of texts: `what`, in which `Q` is a queue of that virtual host and
+/// `Name` is its name, in that format.
+pub(crate) fn of_each_queue(vhost: &str, format: &str, what: &str) -> String {
+    let vhost = binary(vhost);
+    format!(
+        "lists:map(fun(Q) ->
+            {{resource, _, queue, Name}} = amqqueue:get_name(Q),
+            lists:flatten(io_lib:format(\"{format}\", [{what}]))
+        end, rabbit_amqqueue:list({vhost}))"
+    )
 }
 
 fn epmd(port: u16, log: &Path) -> Server {
