@@ -279,6 +279,9 @@ pub struct SourceState {
     pub problem: Option<String>,
     /// Settlements that came too late: someone else has the message, so it may run twice.
     pub likely_duplicates: u64,
+    /// How many messages of each part of the queue are not done, where the source knows: Kafka's
+    /// partitions, by name.
+    pub lag: Vec<(String, u64)>,
 }
 
 /// The source's end of the link.
