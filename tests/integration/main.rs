@@ -17,6 +17,9 @@ mod python;
 mod rabbit;
 mod reload;
 mod sending;
+#[path = "../servers/mod.rs"]
+#[allow(dead_code, reason = "a benchmark asks other things of them")]
+mod servers;
 mod sharing;
 mod shutdown;
 mod storage;

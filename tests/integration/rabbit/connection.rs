@@ -4,10 +4,11 @@
 use std::fs;
 use std::sync::Arc;
 
-use crate::harness::rabbit::{Node, RabbitScene, Vhost, rabbit_site, refused, rough, shared};
-use crate::harness::server::free_port;
+use crate::harness::rabbit::{RabbitScene, Vhost, rabbit_site, refused, rough, shared};
 use crate::harness::tls::{Authority, SERVER_NAME, quoted};
 use crate::harness::{Daemon, Flow, Pool, Proxy, field, trials};
+use crate::servers::process::free_port;
+use crate::servers::rabbit::Node;
 
 trials![
     by_tls,
