@@ -129,12 +129,20 @@ impl Consumers {
         self.taps.iter().filter(|tap| !tap.leaving)
     }
 
-    /// What there is, for [`super::rules::flow`].
-    pub(super) fn flow(&self) -> Flow {
+    /// How many messages may be unacknowledged.
+    pub(super) fn prefetch(&self) -> u16 {
+        let each = self.live().map(|tap| tap.prefetch);
+        each.fold(0, u16::saturating_add)
+    }
+
+    /// What there is, with so many messages unacknowledged.
+    pub(super) fn flow(&self, unacknowledged: usize) -> Flow {
+        let prefetch = self.prefetch();
         Flow {
-            prefetch: self.live().map(|tap| tap.prefetch).sum(),
+            prefetch,
             consumers: self.live().count(),
             single: self.single,
+            full: unacknowledged >= usize::from(prefetch),
         }
     }
 

@@ -152,7 +152,7 @@ impl Session {
         if self.consumers.is_changing() || self.check_at.is_some() {
             return Ok(());
         }
-        let flow = self.consumers.flow();
+        let flow = self.consumers.flow(self.ledger.unacknowledged());
         if self.closing {
             if flow.consumers > 0 {
                 self.consumers.replace(0);

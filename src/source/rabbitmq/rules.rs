@@ -38,6 +38,8 @@ pub(super) struct Flow {
     pub(super) consumers: usize,
     /// They must stay as they are.
     pub(super) single: bool,
+    /// All that they may have unacknowledged is.
+    pub(super) full: bool,
 }
 
 /// What to do about the consumers.
@@ -60,11 +62,14 @@ pub(super) fn step(flow: Flow, wanted: u16, settled: bool) -> Step {
         prefetch,
         consumers,
         single,
+        full,
     } = flow;
     let doubles = wanted / 2 >= prefetch;
     match wanted.cmp(&prefetch) {
         Ordering::Equal => Step::Stay,
         Ordering::Less | Ordering::Greater if single && wanted > 0 => Step::Stay,
+        // What there is does as long as the broker has no more to send.
+        Ordering::Greater if !full => Step::Stay,
         // What the others have fetched counts, so only what is missing is asked for.
         Ordering::Greater if (doubles || settled) && consumers < CONSUMERS_MAX => {
             Step::Add(wanted - prefetch)
@@ -365,6 +370,7 @@ mod tests {
             prefetch,
             consumers,
             single,
+            full: true,
         };
         let table = [
             (flow(0, 0, false), 2, false, Step::Add(2)),
@@ -383,6 +389,12 @@ mod tests {
         for (flow, wanted, settled, expected) in table {
             assert_eq!(step(flow, wanted, settled), expected, "{flow:?} {wanted}");
         }
+        let idle = Flow {
+            full: false,
+            ..flow(2, 1, false)
+        };
+        assert_eq!(step(idle, 100, true), Step::Stay);
+        assert_eq!(step(idle, 1, true), Step::Replace(1));
     }
 
     proptest! {

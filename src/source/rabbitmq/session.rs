@@ -446,7 +446,7 @@ impl Session {
         if !self.ledger.has_settled() {
             return Ok(());
         }
-        let many = self.ledger.settled() * 4 > usize::from(self.consumers.flow().prefetch);
+        let many = self.ledger.settled() * 4 > usize::from(self.consumers.prefetch());
         let due = self.ack_at.is_some_and(|at| at <= now);
         let others = if many || due || self.closing {
             Others::Single
