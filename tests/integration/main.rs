@@ -8,6 +8,7 @@ mod crashes;
 mod daemon_death;
 mod harness;
 mod hostile;
+mod kafka;
 mod kills;
 mod letters;
 mod life;
@@ -39,7 +40,9 @@ fn main() -> ExitCode {
     }
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(TEST_THREADS);
-    libtest_mimic::run(&arguments, trials()).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, trials());
+    harness::kafka::stop_shared();
+    conclusion.exit_code()
 }
 
 fn trials() -> Vec<Trial> {
@@ -49,6 +52,7 @@ fn trials() -> Vec<Trial> {
         crashes::trials(),
         daemon_death::trials(),
         hostile::trials(),
+        kafka::trials(),
         kills::trials(),
         letters::trials(),
         life::trials(),

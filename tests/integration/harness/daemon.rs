@@ -111,6 +111,12 @@ impl Daemon {
         super::look(condition).unwrap_or_else(|| panic!("waited in vain for {what}"))
     }
 
+    /// The same as [`Self::eventually`], with a deadline of its own.
+    pub(crate) fn within(&self, time: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+        let found = super::look_for(time, || condition().then_some(()));
+        assert!(found.is_some(), "waited {time:?} in vain for {what}");
+    }
+
     #[expect(clippy::print_stderr, reason = "what a failed test has to say")]
     fn show(&self) {
         eprintln!("--- {}: {}\n---", self.config.display(), self.log.tail());

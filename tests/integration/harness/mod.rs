@@ -4,17 +4,19 @@
 
 mod command;
 mod daemon;
+pub(crate) mod kafka;
 mod log;
 mod pool;
 mod processes;
 mod record;
+mod server;
 mod site;
 mod table;
 
 pub(crate) use daemon::{Daemon, Launch, SECRET};
 pub(crate) use log::{field, said};
 pub(crate) use pool::Pool;
-pub(crate) use record::{Entry, Event, Record};
+pub(crate) use record::{Entry, Event, Progress, Record};
 pub(crate) use site::Site;
 pub(crate) use table::{NewMessage, Table, Waiting};
 
@@ -36,7 +38,7 @@ macro_rules! trials {
     ($($test:ident),* $(,)?) => {
         /// The tests of this module.
         pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
-            let module = module_path!().rsplit("::").next().unwrap();
+            let (_, module) = module_path!().split_once("::").unwrap();
             vec![$(libtest_mimic::Trial::test(format!("{module}::{}", stringify!($test)), || {
                 $test();
                 Ok(())
@@ -47,8 +49,13 @@ macro_rules! trials {
 pub(crate) use trials;
 
 /// Looks until there is something to return, or until the deadline has passed.
-pub(crate) fn look<T>(mut condition: impl FnMut() -> Option<T>) -> Option<T> {
-    let deadline = Instant::now() + DEADLINE;
+pub(crate) fn look<T>(condition: impl FnMut() -> Option<T>) -> Option<T> {
+    look_for(DEADLINE, condition)
+}
+
+/// The same with a deadline of its own, for what takes long on purpose.
+pub(crate) fn look_for<T>(time: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + time;
     loop {
         if let Some(found) = condition() {
             return Some(found);
