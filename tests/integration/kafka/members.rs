@@ -17,6 +17,7 @@ trials![
     a_static_member_comes_back_without_a_rebalance,
     a_group_that_shares_partitions_eagerly,
     several_pools_of_one_source,
+    a_reload_keeps_the_membership,
 ];
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -239,5 +240,24 @@ fn several_pools_of_one_source() {
         site.group.lag(&another) == 0
     });
     assert_eq!(site.group.members().len(), 2);
+    daemon.stop();
+}
+
+fn a_reload_keeps_the_membership() {
+    let site = KafkaSite::new(2);
+    let daemon = site.start(&site.pool(&["--v2=1"]));
+    site.send(&["before"]);
+    site.done(&daemon, 1);
+    let member = site.group.members();
+    let pool = site.pool(&["--v2=1"]).set("workers", "3");
+    site.site.reconfigure(&daemon, &[pool]);
+    daemon.signal(Signal::SIGHUP);
+    daemon.has_workers(3);
+    let bodies = ["mode:wait:go a", "mode:wait:go b", "mode:wait:go c"];
+    site.send(&bodies);
+    site.begun(&daemon, &bodies);
+    assert_eq!(site.group.members(), member);
+    site.site.touch("go");
+    site.all_done(&daemon);
     daemon.stop();
 }

@@ -13,6 +13,7 @@ trials![
     one_slow_key_starves_no_other,
     one_slow_partition_starves_no_other,
     a_message_too_long_for_the_buffer_passes_all_the_same,
+    a_long_backlog_is_not_held_in_memory,
 ];
 
 const WORKERS: &str = "4";
@@ -214,5 +215,24 @@ fn a_message_too_long_for_the_buffer_passes_all_the_same() {
     site.kafka.send(&records);
     site.all_done(&daemon);
     assert_eq!(site.record().all(Event::Done).len(), 5);
+    daemon.stop();
+}
+
+fn a_long_backlog_is_not_held_in_memory() {
+    let site = Plan::new(2).source(r#"buffered_bytes_max = "4MiB""#).make();
+    let long = "x".repeat(100_000);
+    let record = |n: i32| site.message(&format!("{n} {long}")).partition(n % 2);
+    let count = 2_000;
+    for first in (0..count).step_by(500) {
+        let records: Vec<NewRecord> = (first..first + 500).map(record).collect();
+        site.kafka.send(&records);
+    }
+    let daemon = site.start(&site.pool(&["--v2=1"]).set("workers", "2"));
+    site.all_done(&daemon);
+    let done = site.record().all(Event::Done).len();
+    assert_eq!(done, usize::try_from(count).unwrap());
+    // Of 200 MB.
+    let most = daemon.resident_kib_max();
+    assert!(most < 100 * 1024, "{most} KiB at its largest");
     daemon.stop();
 }

@@ -1,6 +1,9 @@
 //! What becomes of a message that failed: tried again in its place, or through a tier topic when the
 //! wait is long, or dead. Its key's order, its key, headers and time survive.
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use crate::harness::kafka::{KafkaSite, NewRecord, Stored};
 use crate::harness::{Daemon, Entry, Event, Pool, field, said, trials};
 
@@ -17,8 +20,11 @@ trials![
     copies_keep_key_headers_and_time,
     a_crash_is_charged_and_its_neighbours_are_not,
     a_message_that_kills_its_workers_is_dead,
+    several_in_a_dead_workers_hands_run_one_by_one_uncharged,
     what_is_done_cannot_fail_for_want_of_its_replys_topic,
     tiers_and_dead_letters_have_topics_fit_for_them,
+    a_tier_that_forgets_too_soon_is_refused,
+    a_dead_letter_topic_that_forgets_is_refused,
 ];
 
 /// Attempts that follow each other after such a wait; up to half a second they stay in place.
@@ -373,6 +379,27 @@ fn a_message_that_kills_its_workers_is_dead() {
     daemon.stop();
 }
 
+fn several_in_a_dead_workers_hands_run_one_by_one_uncharged() {
+    let site = KafkaSite::new(1);
+    let daemon = site.start(&site.pool(&["--v2=3"]));
+    let bodies = ["mode:wait:go a", "mode:wait:go b", "mode:wait:go c"];
+    let record = |text: &str| site.message(text).key(text);
+    site.kafka.send(&bodies.map(record));
+    site.begun(&daemon, &bodies);
+    let worker = Pid::from_raw(daemon.has_workers(1)[0]);
+    kill(worker, Signal::SIGKILL).unwrap();
+    daemon.logged("worker lost");
+    site.site.touch("go");
+    site.all_done(&daemon);
+    let record = site.record();
+    let entries: Vec<&Entry> = record.0.iter().skip(bodies.len()).collect();
+    let again = entries.iter().filter(|entry| entry.event != Event::Told);
+    let again: Vec<(Event, u32)> = again.map(|e| (e.event, e.attempt.unwrap())).collect();
+    let one_by_one = [(Event::Began, 1), (Event::Done, 1)];
+    assert_eq!(again, one_by_one.repeat(bodies.len()), "{entries:#?}");
+    daemon.stop();
+}
+
 /// The broker makes no topics by itself: the reply has nowhere to go, and the work is not repeated.
 fn what_is_done_cannot_fail_for_want_of_its_replys_topic() {
     let site = KafkaSite::new(1);
@@ -412,4 +439,27 @@ fn tiers_and_dead_letters_have_topics_fit_for_them() {
     site.kafka.send(&[record]);
     site.all_done(&daemon);
     daemon.stop();
+}
+
+/// Makes a topic by hand that the daemon would have made otherwise; what it says to that.
+fn complaint_of(name: impl Fn(&KafkaSite) -> String, setting: (&str, &str)) -> String {
+    let site = KafkaSite::new(1);
+    let name = name(&site);
+    site.kafka.make_topic_with(&name, 1, &[setting]);
+    let pool = waits(site.pool(&["--v2=1"]), 2, "2s");
+    site.site.configure_commands(&[pool]);
+    let wrong = site.site.ganger(&["run"]).bad(1);
+    assert!(wrong.contains(&format!("`{name}`")), "{name} in: {wrong}");
+    wrong
+}
+
+fn a_tier_that_forgets_too_soon_is_refused() {
+    let tier = |site: &KafkaSite| format!("{}.{}.retry.2s", site.topic, site.group.name());
+    let wrong = complaint_of(tier, ("retention.ms", "60000"));
+    assert!(wrong.contains("retention"), "{wrong}");
+}
+
+fn a_dead_letter_topic_that_forgets_is_refused() {
+    let wrong = complaint_of(KafkaSite::dead_topic, ("cleanup.policy", "delete"));
+    assert!(wrong.contains("cleanup.policy"), "{wrong}");
 }

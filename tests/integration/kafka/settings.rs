@@ -119,7 +119,7 @@ fn properties_that_would_break_the_promise_are_refused() {
         );
         let site = Site::with_sections(&sections);
         site.configure_commands(&[crate::harness::Pool::new(&[])]);
-        let wrong = site.ganger(&["check"]).bad(1);
+        let wrong = site.ganger(&["check"]).bad(2);
         let problem = format!("sources.main.{table}.{property}");
         assert!(wrong.contains(&problem), "{property}: {wrong}");
         let reasons = [
@@ -198,7 +198,7 @@ fn two_pools_of_a_group_on_one_topic_are_refused() {
         site.configure_commands(&[pool("one"), pool("two")]);
         site.ganger(&["check"])
     };
-    let wrong = check(["g", "g"]).bad(1);
+    let wrong = check(["g", "g"]).bad(2);
     assert!(
         wrong.contains("is read by the pool `one` already"),
         "{wrong}"
@@ -209,7 +209,7 @@ fn two_pools_of_a_group_on_one_topic_are_refused() {
 fn the_order_is_for_kafka_only() {
     let site = Site::new();
     site.configure_commands(&[crate::harness::Pool::new(&[]).text("order", "key")]);
-    let wrong = site.ganger(&["check"]).bad(1);
+    let wrong = site.ganger(&["check"]).bad(2);
     assert!(wrong.contains("order"), "{wrong}");
     assert!(wrong.contains("Kafka"), "{wrong}");
 }
