@@ -4,9 +4,11 @@
 use std::fs;
 use std::sync::Arc;
 
-use crate::harness::rabbit::{Node, RabbitScene, Vhost, rabbit_site, refused, rough, shared};
+use crate::harness::rabbit::{
+    Node, RabbitScene, Vhost, complaint, rabbit_site, refused, rough, shared,
+};
 use crate::harness::server::free_port;
-use crate::harness::tls::{Authority, SERVER_NAME, quoted};
+use crate::harness::tls::{Authority, KNOWN, SERVER_NAME, quoted};
 use crate::harness::{Daemon, Flow, Pool, Proxy, field, trials};
 
 trials![
@@ -62,9 +64,14 @@ fn by_tls() {
 fn by_tls_with_a_wrong_authority() {
     let vhost = Vhost::shared();
     let url = tls_url(&vhost, &shared());
-    let why = refused(&url, &ca_file(&Authority::new()), &[pool()]);
-    assert!(why.contains("certificate"), "{why}");
-    assert!(why.contains("ca_file"), "what would be right: {why}");
+    // The second may have been made anew, without the server's knowing.
+    for authority in ["other authority", KNOWN] {
+        let authority = Authority::called(authority);
+        let why = refused(&url, &ca_file(&authority), &[pool()]);
+        for part in ["certificate", "`ca_file`"] {
+            assert!(why.contains(part), "{part}: {why}");
+        }
+    }
 }
 
 /// By another name than the host's, which the certificate holds or not.
@@ -88,14 +95,15 @@ fn by_tls_with_a_certificate_of_our_own() {
     let vhost = Vhost::at(Arc::clone(&node));
     let url = tls_url(&vhost, &node);
     let ca_file = ca_file(authority);
-    let why = refused(&url, &ca_file, &[pool()]);
-    assert!(why.contains("certificate"), "{why}");
+    let wants = "wants a client certificate";
+    // The server may hang up before its word arrives: then it is told at another attempt.
+    complaint(&url, &ca_file, wants);
     let of = |authority: &Authority| {
         let [cert, key] = ["client.pem", "client.key"].map(|file| quoted(&authority.path(file)));
         format!("{ca_file}\ncert_file = {cert}\nkey_file = {key}")
     };
-    let why = refused(&url, &of(&Authority::new()), &[pool()]);
-    assert!(why.contains("certificate"), "{why}");
+    let unknown = of(&Authority::called("other authority"));
+    complaint(&url, &unknown, wants);
     let scene = RabbitScene::by(&url, vhost, &of(authority), &[pool()]);
     works(&scene);
     scene.finish();
@@ -263,7 +271,7 @@ fn a_host_that_never_answers_is_left_in_time() {
         scene.client.ready("work").is_some()
     });
     works(&scene);
-    assert_eq!(silent.accepted(), 1);
+    assert!(silent.accepted() >= 1);
     scene.finish();
 }
 

@@ -167,3 +167,11 @@ pub(crate) fn refused(url: &str, settings: &str, pools: &[Pool]) -> String {
     site.configure_commands(pools);
     site.ganger(&["run"]).bad(1)
 }
+
+/// The daemon refuses to start with such a source, or waits for it to mend; either way it complains
+/// of that.
+pub(crate) fn complaint(url: &str, settings: &str, part: &str) -> String {
+    let site = rabbit_site(url, settings);
+    site.configure_commands(&[Pool::new(&[])]);
+    site.complaint(&["run"], part)
+}
