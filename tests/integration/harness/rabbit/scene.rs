@@ -121,13 +121,17 @@ impl RabbitScene {
         })
     }
 
-    /// Waits until the pool says that its source has that problem.
+    /// Waits until the source has logged that problem and the pool says that it has it.
     pub(crate) fn has_problem(&self, problem: &str) {
-        let what = format!("a status with the problem {problem:?}");
+        let what = format!("the problem {problem:?}");
+        let has = |record: &Value, name| field(record, name).contains(problem);
+        self.daemon.eventually(&what, || {
+            let told = |record: &Value| has(record, "problem");
+            !self.daemon.records(told).is_empty()
+        });
         self.daemon.eventually(&what, || {
             let status = self.status();
-            field(&status, "source_problem").contains(problem)
-                && field(&status, "state") == "source down"
+            has(&status, "source_problem") && field(&status, "state") == "source down"
         });
     }
 
