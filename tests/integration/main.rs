@@ -8,6 +8,7 @@ mod crashes;
 mod daemon_death;
 mod harness;
 mod hostile;
+mod kafka;
 mod kills;
 mod letters;
 mod life;
@@ -17,6 +18,9 @@ mod python;
 mod rabbit;
 mod reload;
 mod sending;
+#[path = "../servers/mod.rs"]
+#[allow(dead_code, reason = "a benchmark asks other things of them")]
+mod servers;
 mod sharing;
 mod shutdown;
 mod storage;
@@ -42,6 +46,7 @@ fn main() -> ExitCode {
     arguments.test_threads.get_or_insert(TEST_THREADS);
     let conclusion = libtest_mimic::run(&arguments, trials());
     harness::rabbit::end_nodes();
+    harness::kafka::stop_shared();
     conclusion.exit_code()
 }
 
@@ -52,6 +57,7 @@ fn trials() -> Vec<Trial> {
         crashes::trials(),
         daemon_death::trials(),
         hostile::trials(),
+        kafka::trials(),
         kills::trials(),
         letters::trials(),
         life::trials(),

@@ -5,11 +5,12 @@ use std::fs;
 use std::sync::Arc;
 
 use crate::harness::rabbit::{
-    Node, RabbitScene, Vhost, complaint, rabbit_site, refused, rough, shared,
+    RabbitScene, Vhost, complaint, rabbit_site, refused, rough, shared,
 };
-use crate::harness::server::free_port;
 use crate::harness::tls::{Authority, KNOWN, SERVER_NAME, quoted};
 use crate::harness::{Daemon, Flow, Pool, Proxy, field, trials};
+use crate::servers::process::free_port;
+use crate::servers::rabbit::Node;
 
 trials![
     by_tls,

@@ -16,7 +16,7 @@ use lapin::{
 use tokio::runtime::Runtime;
 
 use super::letter::Letter;
-use crate::harness::DEADLINE;
+use crate::servers::DEADLINE;
 
 /// How many messages are published before their confirmations are waited for.
 const IN_FLIGHT_MAX: usize = 1_000;
@@ -54,20 +54,17 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn connect(url: &str) -> Self {
-        Self::try_connect(url).unwrap()
-    }
-
-    pub(super) fn try_connect(url: &str) -> lapin::Result<Self> {
-        wait(async {
+        let connect = async {
             let connection = Connection::connect(url, ConnectionProperties::default()).await?;
             let publishing = connection.create_channel().await?;
             let options = ConfirmSelectOptions::default();
             publishing.confirm_select(options).await?;
-            Ok(Self {
+            Ok::<_, lapin::Error>(Self {
                 connection,
                 publishing,
             })
-        })
+        };
+        wait(connect).unwrap()
     }
 
     /// A channel for one thing: an error closes it.

@@ -3,13 +3,11 @@
 
 mod client;
 mod letter;
-mod node;
 mod scene;
 mod vhost;
 
 pub(crate) use client::{kind, text};
 pub(crate) use letter::Letter;
-pub(crate) use node::Node;
 pub(crate) use scene::{DEAD, RabbitScene, complaint, rabbit_site, refused};
 pub(crate) use vhost::Vhost;
 
@@ -17,6 +15,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::harness::tls::Authority;
+use crate::servers::rabbit::Node;
 
 /// A node that is started by the first test that asks for it and lives as long as the run.
 type Place = Mutex<Option<Arc<Node>>>;

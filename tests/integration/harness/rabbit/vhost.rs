@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::client::Client;
-use super::node::{Node, binary};
+use crate::servers::rabbit::{Node, binary, of_each_queue};
 
 /// The virtual host. Dropped, it is removed.
 pub(crate) struct Vhost {
@@ -54,26 +54,7 @@ impl Vhost {
 
     /// How many messages each of its queues has, those in somebody's hands included.
     pub(crate) fn totals(&self) -> BTreeMap<String, u64> {
-        // A quorum queue's machine is asked itself: what is told otherwise is old. All are looked at
-        // twice, and the higher number counts: a message that moves from a queue to one that was
-        // looked at before must not be overlooked.
-        let total = "case amqqueue:get_type(Q) of
-                rabbit_quorum_queue ->
-                    Query = fun rabbit_fifo:query_messages_total/1,
-                    {ok, {_, Number}, _} = ra:leader_query(amqqueue:get_pid(Q), Query),
-                    Number;
-                _ ->
-                    [{messages, Number}] = rabbit_amqqueue:info(Q, [messages]),
-                    Number
-            end";
-        let each = self.of_each_queue("~s=~b", &format!("Name, {total}"));
-        let mut totals = BTreeMap::new();
-        for line in self.node.lines(&format!("{each} ++ {each}")) {
-            let (queue, number) = line.rsplit_once('=').unwrap();
-            let most: &mut u64 = totals.entry(queue.to_owned()).or_default();
-            *most = (*most).max(number.parse().unwrap());
-        }
-        totals
+        self.node.totals(&self.name)
     }
 
     /// How many messages of a queue are in somebody's hands.
@@ -85,22 +66,12 @@ impl Vhost {
     /// The arguments of each queue, as Erlang writes them, and whether it is durable.
     pub(crate) fn queues(&self) -> BTreeMap<String, String> {
         let what = "Name, {amqqueue:is_durable(Q), amqqueue:get_arguments(Q)}";
-        let lines = self.node.lines(&self.of_each_queue("~s=~0p", what));
+        let lines = self.node.lines(&of_each_queue(&self.name, "~s=~0p", what));
         let pair = |line: &String| {
             let (name, what) = line.split_once('=').unwrap();
             (name.to_owned(), what.to_owned())
         };
         lines.iter().map(pair).collect()
-    }
-
-    fn of_each_queue(&self, format: &str, what: &str) -> String {
-        let vhost = binary(&self.name);
-        format!(
-            "lists:map(fun(Q) ->
-                {{resource, _, queue, Name}} = amqqueue:get_name(Q),
-                lists:flatten(io_lib:format(\"{format}\", [{what}]))
-            end, rabbit_amqqueue:list({vhost}))"
-        )
     }
 
     /// Its connections that have a name, in order: the name and the port that they come from.

@@ -1,5 +1,6 @@
 //! A private RabbitMQ server: started, stopped, killed, asked. Nothing here knows a daemon.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpStream};
@@ -9,11 +10,12 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use lapin::{Connection, ConnectionProperties};
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 
-use super::client::Client;
-use crate::harness::look;
-use crate::harness::server::{Server, free_port};
+use super::process::{Server, free_port};
+use super::{DEADLINE, look};
 
 /// The server itself, not the wrapper that changes the user.
 const PROGRAM: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
@@ -92,10 +94,22 @@ impl Node {
             assert!(vm.ended().is_none(), "it ended: {}", self.last_words());
             let address = (Ipv4Addr::LOCALHOST, self.port);
             TcpStream::connect(address).ok()?;
-            Client::try_connect(&self.url("/")).ok()
+            self.lets_us_in().ok()
         });
         assert!(up.is_some(), "it does not come up: {}", self.last_words());
         *self.vm() = Some(vm);
+    }
+
+    fn lets_us_in(&self) -> lapin::Result<()> {
+        let visit = async {
+            let options = ConnectionProperties::default();
+            let connection = Connection::connect(&self.url("/"), options).await?;
+            connection.close(200, "done".into()).await
+        };
+        let in_time = async { tokio::time::timeout(DEADLINE, visit).await };
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let visited = runtime.enable_all().build().unwrap().block_on(in_time);
+        visited.expect("the broker neither lets us in nor refuses to")
     }
 
     fn environment(&self, command: &mut Command, log: File) {
@@ -155,6 +169,11 @@ impl Node {
 
     // -- what it is asked --
 
+    /// Its process, while it runs.
+    pub(crate) fn pid(&self) -> Pid {
+        self.vm().as_ref().unwrap().pid()
+    }
+
     /// Where clients connect.
     pub(crate) fn port(&self) -> u16 {
         self.port
@@ -197,7 +216,7 @@ impl Node {
     }
 
     /// The same, where it comes to a list of Erlang's own texts.
-    pub(super) fn lines(&self, expression: &str) -> Vec<String> {
+    pub(crate) fn lines(&self, expression: &str) -> Vec<String> {
         let text = self.eval(&format!("string:join({expression}, \"\\n\")"));
         if text == "[]" {
             return Vec::new();
@@ -237,6 +256,30 @@ impl Node {
         self.order(&format!("{set}({user}, {vhost}, {all}, {ACTOR})"));
     }
 
+    /// How many messages each queue of a virtual host has, those in somebody's hands included.
+    pub(crate) fn totals(&self, vhost: &str) -> BTreeMap<String, u64> {
+        // A quorum queue's machine is asked itself: what is told otherwise is old. All are looked at
+        // twice, and the higher number counts: a message that moves from a queue to one that was
+        // looked at before must not be overlooked.
+        let total = "case amqqueue:get_type(Q) of
+                rabbit_quorum_queue ->
+                    Query = fun rabbit_fifo:query_messages_total/1,
+                    {ok, {_, Number}, _} = ra:leader_query(amqqueue:get_pid(Q), Query),
+                    Number;
+                _ ->
+                    [{messages, Number}] = rabbit_amqqueue:info(Q, [messages]),
+                    Number
+            end";
+        let each = of_each_queue(vhost, "~s=~b", &format!("Name, {total}"));
+        let mut totals = BTreeMap::new();
+        for line in self.lines(&format!("{each} ++ {each}")) {
+            let (queue, number) = line.rsplit_once('=').unwrap();
+            let most: &mut u64 = totals.entry(queue.to_owned()).or_default();
+            *most = (*most).max(number.parse().unwrap());
+        }
+        totals
+    }
+
     /// Raises or ends the memory alarm: while it lasts nothing that publishes is read from.
     pub(crate) fn set_memory_alarm(&self, is_on: bool) {
         let share = if is_on { "0.0" } else { "0.6" };
@@ -250,9 +293,21 @@ impl Node {
 const ACTOR: &str = r#"<<"tests">>"#;
 
 /// A text as an Erlang binary, whatever is in it.
-pub(super) fn binary(text: &str) -> String {
+pub(crate) fn binary(text: &str) -> String {
     let bytes: Vec<String> = text.bytes().map(|byte| byte.to_string()).collect();
     format!("<<{}>>", bytes.join(","))
+}
+
+/// An Erlang expression for a list of texts: `what`, in which `Q` is a queue of that virtual host and
+/// `Name` is its name, in that format.
+pub(crate) fn of_each_queue(vhost: &str, format: &str, what: &str) -> String {
+    let vhost = binary(vhost);
+    format!(
+        "lists:map(fun(Q) ->
+            {{resource, _, queue, Name}} = amqqueue:get_name(Q),
+            lists:flatten(io_lib:format(\"{format}\", [{what}]))
+        end, rabbit_amqqueue:list({vhost}))"
+    )
 }
 
 fn epmd(port: u16, log: &Path) -> Server {

@@ -38,6 +38,10 @@ impl Server {
         }
     }
 
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill(self.pid, signal).unwrap();
     }
