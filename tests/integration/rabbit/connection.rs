@@ -4,9 +4,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use crate::harness::rabbit::{
-    RabbitScene, Vhost, complaint, rabbit_site, refused, rough, shared,
-};
+use crate::harness::rabbit::{RabbitScene, Vhost, complaint, rabbit_site, refused, rough, shared};
 use crate::harness::tls::{Authority, KNOWN, SERVER_NAME, quoted};
 use crate::harness::{Daemon, Flow, Pool, Proxy, field, trials};
 use crate::servers::process::free_port;
