@@ -243,9 +243,7 @@ fn a_broker_that_is_not_there_is_waited_for() {
     let told = problem(&scene.daemon);
     assert!(told.contains(&proxy.port().to_string()), "{told}");
     proxy.flow(Flow::default());
-    scene.daemon.eventually("the queue to be declared", || {
-        scene.client.ready("work").is_some()
-    });
+    scene.is_consumed();
     works(&scene);
     scene.has_no_problem();
     scene.finish();
@@ -265,9 +263,7 @@ fn a_host_that_never_answers_is_left_in_time() {
     );
     let url = vhost.url_by(silent.port());
     let scene = RabbitScene::by(&url, vhost, &settings, &[pool()]);
-    scene.daemon.eventually("the queue to be declared", || {
-        scene.client.ready("work").is_some()
-    });
+    scene.is_consumed();
     works(&scene);
     assert!(silent.accepted() >= 1);
     scene.finish();

@@ -152,9 +152,7 @@ fn a_queue_that_is_deleted_is_made_again_under_load() {
     scene.send(&bodies("lost with the queue", 500));
     scene.done(50);
     scene.client.delete("work");
-    scene.daemon.eventually("the queue to be there again", || {
-        scene.client.ready("work").is_some()
-    });
+    scene.is_consumed();
     let after = bodies("after", 200);
     // A channel that has published to the old queue may be told of its end by a refusal.
     scene.client = scene.vhost.client();

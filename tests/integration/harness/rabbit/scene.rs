@@ -64,6 +64,15 @@ impl RabbitScene {
         self.site.record()
     }
 
+    /// Waits until the daemon consumes the queue: one that is seen earlier may not be ready yet.
+    pub(crate) fn is_consumed(&self) {
+        let of_the_queue = format!("{QUEUE} ");
+        self.daemon.eventually("a consumer", || {
+            let consumers = self.vhost.consumers();
+            consumers.iter().any(|one| one.starts_with(&of_the_queue))
+        });
+    }
+
     /// How many messages the queue and its retry tiers have, those in hand included.
     pub(crate) fn left(&self) -> u64 {
         let totals = self.vhost.totals();
