@@ -14,6 +14,7 @@ const MARKS: Marks<'_> = Marks {
         first_failed_ms: Some(7),
     },
     suspect: true,
+    charged: false,
 };
 
 fn table(pairs: &[(&str, AMQPValue)]) -> FieldTable {
