@@ -8,6 +8,7 @@ mod crashes;
 mod daemon_death;
 mod harness;
 mod hostile;
+mod kafka;
 mod kills;
 mod letters;
 mod life;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
     arguments.test_threads.get_or_insert(TEST_THREADS);
     let conclusion = libtest_mimic::run(&arguments, trials());
     harness::rabbit::end_nodes();
+    harness::kafka::stop_shared();
     conclusion.exit_code()
 }
 
@@ -55,6 +57,7 @@ fn trials() -> Vec<Trial> {
         crashes::trials(),
         daemon_death::trials(),
         hostile::trials(),
+        kafka::trials(),
         kills::trials(),
         letters::trials(),
         life::trials(),

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::fs;
+use std::future::Future;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
@@ -11,18 +12,19 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_rs::traits::Reactor;
-use async_rs::{Runtime, TokioRuntime};
-use lapin::tcp::RustlsConnector;
+use async_rs::Runtime;
 use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo};
 use lapin::{AsyncTcpStream, Channel, Connection, ConnectionProperties};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
 use super::error::{RabbitMqError, words};
+use super::wire::{self, Kit, Socket};
 use crate::config::model::{Host, Identity, RabbitMqSource, Tls};
 
 /// How long a broker may take to say good-bye.
@@ -33,6 +35,8 @@ pub(super) struct Broker {
     connection: Connection,
     _hangup: Hangup,
     host: String,
+    /// How long an answer may take.
+    patience: Duration,
 }
 
 impl fmt::Debug for Broker {
@@ -54,8 +58,29 @@ impl Broker {
 
     /// Opens a channel.
     pub(super) async fn channel(&self) -> Result<Channel, RabbitMqError> {
-        let opened = self.connection.create_channel().await;
-        opened.map_err(|error| RabbitMqError::lost(&error))
+        self.answer(self.connection.create_channel()).await
+    }
+
+    /// Asks the broker something, and does not wait for ever.
+    pub(super) async fn ask<T>(
+        &self,
+        question: impl Future<Output = lapin::Result<T>>,
+    ) -> Result<lapin::Result<T>, RabbitMqError> {
+        timeout(self.patience, question)
+            .await
+            .map_err(|_| RabbitMqError::Silent {
+                host: self.host.clone(),
+                within: self.patience,
+            })
+    }
+
+    /// Likewise, where any other answer than the one hoped for is the end of the connection.
+    pub(super) async fn answer<T>(
+        &self,
+        question: impl Future<Output = lapin::Result<T>>,
+    ) -> Result<T, RabbitMqError> {
+        let answered = self.ask(question).await?;
+        answered.map_err(|error| RabbitMqError::lost(&error))
     }
 
     /// Ends the connection in order, as far as the broker answers.
@@ -66,6 +91,19 @@ impl Broker {
             Ok(Err(error)) => tracing::debug!(error = words(&error), "the connection was gone"),
             Err(_) => tracing::debug!("the broker did not say good-bye; the connection is cut"),
         }
+    }
+}
+
+/// Ends a channel in order, as far as the broker answers. One that is only dropped would be closed
+/// by the library at a moment of its own, and spoil the end of the connection.
+pub(super) async fn close(channel: &Channel) {
+    if !channel.status().connected() {
+        return;
+    }
+    match timeout(CLOSE_WITHIN, channel.close(200, "OK".into())).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(error = words(&error), "the channel was gone"),
+        Err(_) => tracing::debug!("the broker did not close the channel"),
     }
 }
 
@@ -85,7 +123,7 @@ impl Drop for Hangup {
 /// # Errors
 /// What is wrong with each host, if none of them will do.
 pub(super) async fn connect(config: &RabbitMqSource, name: &str) -> Result<Broker, RabbitMqError> {
-    let tls = config.tls.as_ref().map(tls_config).transpose()?;
+    let tls = config.tls.as_ref().map(tls_connector).transpose()?;
     let mut refused = Vec::new();
     for host in &config.hosts {
         let tried = timeout(
@@ -111,30 +149,22 @@ async fn connect_to(
     config: &RabbitMqSource,
     host: &Host,
     name: &str,
-    tls: Option<&RustlsConnector>,
+    tls: Option<&TlsConnector>,
 ) -> Result<Broker, RabbitMqError> {
     let shown = host.to_string();
-    let runtime = Runtime::tokio_current();
-    let socket = reach(&runtime, host).await?;
-    let hangup = Hangup(socket.twin);
-    let stream = match tls {
-        None => AsyncTcpStream::Plain(socket.stream),
-        Some(connector) => {
-            let wanted = config.tls.as_ref().and_then(|tls| tls.server_name.as_ref());
-            let plain = AsyncTcpStream::Plain(socket.stream);
-            let encrypted = plain.into_rustls(connector, wanted.unwrap_or(&host.name));
-            encrypted
-                .await
-                .map_err(|error| RabbitMqError::tls(&shown, &error))?
-        }
+    let (stream, hangup) = reach(host).await?;
+    let socket = match (tls, &config.tls) {
+        (Some(connector), Some(tls)) => encrypt(connector, tls, host, stream).await?,
+        _ => Socket::from(stream),
     };
     // The library asks for a socket by a function that it may call again; we never let it.
-    let ready = Mutex::new(Some(stream));
-    let hand_over = async move |_: AMQPUri, _: TokioRuntime| {
-        let stream = ready.lock().ok().and_then(|mut ready| ready.take());
-        stream.ok_or_else(|| lapin::Error::from(io::Error::from(io::ErrorKind::NotConnected)))
+    let ready = Mutex::new(Some(AsyncTcpStream::Plain(socket)));
+    let hand_over = async move |_: AMQPUri, _: Runtime<Kit>| {
+        let socket = ready.lock().ok().and_then(|mut ready| ready.take());
+        socket.ok_or_else(|| lapin::Error::from(io::Error::from(io::ErrorKind::NotConnected)))
     };
     let properties = ConnectionProperties::default().with_connection_name(name.into());
+    let runtime = wire::runtime();
     let connected = Connection::connector(uri(config, host), runtime, hand_over, properties).await;
     let who = (config.username.as_str(), config.vhost.as_str());
     let connection = connected.map_err(|error| RabbitMqError::handshake(&shown, who, &error))?;
@@ -142,20 +172,12 @@ async fn connect_to(
         connection,
         _hangup: hangup,
         host: shown,
+        patience: config.connect_timeout,
     })
 }
 
-/// A socket and a second handle on it.
-struct Socket<S> {
-    stream: S,
-    twin: std::net::TcpStream,
-}
-
 /// Tries each address of a host.
-async fn reach(
-    runtime: &TokioRuntime,
-    host: &Host,
-) -> Result<Socket<<TokioRuntime as Reactor>::TcpStream>, RabbitMqError> {
+async fn reach(host: &Host) -> Result<(TcpStream, Hangup), RabbitMqError> {
     let shown = host.to_string();
     let unresolved = |why| RabbitMqError::Unresolved {
         host: shown.clone(),
@@ -166,16 +188,34 @@ async fn reach(
         .map_err(|error| unresolved(error.to_string()))?;
     let mut last = unresolved("it has no address".to_owned());
     for address in addresses {
-        let tried = runtime.tcp_connect_addr(address).await.and_then(|stream| {
-            let twin = stream.get_ref().as_fd().try_clone_to_owned()?.into();
-            Ok(Socket { stream, twin })
+        let tried = TcpStream::connect(address).await.and_then(|stream| {
+            stream.set_nodelay(true)?;
+            let twin = stream.as_fd().try_clone_to_owned()?;
+            Ok((stream, Hangup(twin.into())))
         });
         match tried {
-            Ok(socket) => return Ok(socket),
+            Ok(reached) => return Ok(reached),
             Err(error) => last = RabbitMqError::unreachable(&shown, &error),
         }
     }
     Err(last)
+}
+
+async fn encrypt(
+    connector: &TlsConnector,
+    tls: &Tls,
+    host: &Host,
+    stream: TcpStream,
+) -> Result<Socket, RabbitMqError> {
+    let shown = host.to_string();
+    let wanted = tls.server_name.as_ref().unwrap_or(&host.name);
+    let name = ServerName::try_from(wanted.clone()).map_err(|error| RabbitMqError::Tls {
+        host: shown.clone(),
+        why: format!("`{wanted}` can't be in a certificate: {error}"),
+    })?;
+    let encrypted = connector.connect(name, stream).await;
+    let encrypted = encrypted.map_err(|error| RabbitMqError::tls(&shown, &error))?;
+    Ok(Socket::from(encrypted))
 }
 
 /// What the library wants to know, in the form in which it wants it.
@@ -203,7 +243,7 @@ fn uri(config: &RabbitMqSource, host: &Host) -> AMQPUri {
 }
 
 /// Reads whom to trust and what to show.
-fn tls_config(tls: &Tls) -> Result<RustlsConnector, RabbitMqError> {
+fn tls_connector(tls: &Tls) -> Result<TlsConnector, RabbitMqError> {
     let authorities = match &tls.ca_file {
         Some(path) => authorities_in(path)?,
         None => authorities_of_the_system()?,
@@ -223,7 +263,7 @@ fn tls_config(tls: &Tls) -> Result<RustlsConnector, RabbitMqError> {
                 .map_err(|error| unfit(&identity.key_file, &error))?
         }
     };
-    Ok(config.into())
+    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 fn authorities_in(path: &Path) -> Result<RootCertStore, RabbitMqError> {

@@ -9,7 +9,7 @@ use super::RabbitMqError;
 use crate::config::model::{Pool, RabbitMqSource};
 use crate::delivery::Outgoing;
 use crate::source::Fault;
-use crate::source::client::{self, DeadFilter, DeadLetter, Depth, Reply};
+use crate::source::client::{self, DeadFilter, DeadLetter, Depth, Partial, Reply};
 
 /// A connection of an operator or a producer.
 #[derive(Debug)]
@@ -26,7 +26,11 @@ impl Desk {
 }
 
 impl client::Desk for Desk {
-    fn send(&mut self, _messages: &[Outgoing]) -> Result<(), Fault> {
+    fn check(&mut self) -> Result<Vec<String>, Fault> {
+        Err(super::desk_missing().into())
+    }
+
+    fn send(&mut self, _messages: &[Outgoing]) -> Result<(), Partial> {
         Err(super::desk_missing().into())
     }
 
@@ -48,11 +52,15 @@ impl client::Desk for Desk {
         Err(super::desk_missing().into())
     }
 
-    fn dead_retry(&mut self, _filter: &DeadFilter, _edit: Option<&Bytes>) -> Result<usize, Fault> {
+    fn dead_retry(
+        &mut self,
+        _filter: &DeadFilter,
+        _edit: Option<&Bytes>,
+    ) -> Result<usize, Partial> {
         Err(super::desk_missing().into())
     }
 
-    fn dead_drop(&mut self, _filter: &DeadFilter) -> Result<usize, Fault> {
+    fn dead_drop(&mut self, _filter: &DeadFilter) -> Result<usize, Partial> {
         Err(super::desk_missing().into())
     }
 }

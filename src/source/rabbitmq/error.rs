@@ -262,6 +262,13 @@ impl RabbitMqError {
                 _ => Self::NotAmqp { host, why },
             },
             ErrorKind::IOError(error) if rustls_error(error).is_some() => Self::tls(&host, error),
+            ErrorKind::IOError(error) if error.kind() == io::ErrorKind::ConnectionAborted => {
+                let why = "it hung up during the handshake: is it RabbitMQ, and is TLS wanted?";
+                Self::Unreachable {
+                    host,
+                    why: why.to_owned(),
+                }
+            }
             ErrorKind::IOError(error) => Self::unreachable(&host, error),
             ErrorKind::ParsingError(_) | ErrorKind::InvalidProtocolVersion(_) => {
                 Self::NotAmqp { host, why }

@@ -13,7 +13,7 @@ use super::health::Trouble;
 use super::job::{Aim, Form};
 use super::message::message;
 use super::rules::{self, Fate};
-use super::session::{Alone, Held, Place, Session, written};
+use super::session::{Alone, Held, Job, Place, Session, written};
 use crate::source::Limits;
 
 /// How long the broker may send ahead more than is wanted. Shorter, and the consumer would change
@@ -21,8 +21,17 @@ use crate::source::Limits;
 /// work on.
 const SURPLUS_FOR: Duration = Duration::from_secs(1);
 
-/// How many parts of the broker's patience pass between two looks at what is old.
-const LOOKS_AT_AGE: u32 = 32;
+/// The longest time between two looks at what is old.
+const LOOK_AT_AGE_EVERY: Duration = Duration::from_secs(5);
+
+/// How long the broker may take over what we publish before that is called a trouble.
+const CONFIRMED_WITHIN: Duration = Duration::from_secs(30);
+
+/// How long a delivery may wait for a worker. The broker's patience is a setting of ours as well,
+/// since it does not tell.
+pub(super) fn begin_within(task: &Task) -> Duration {
+    task.config.consumer_timeout / 2
+}
 
 impl Session {
     /// Takes in a message.
@@ -121,13 +130,12 @@ impl Session {
             return;
         };
         held.place = Place::Out;
+        let begin_by = Some(held.since + begin_within(task));
         let again = held.arrival.redelivered || held.arrival.counters.attempts > 0;
         let message = message(&self.pool.queue, &held.original, &held.body, again);
         task.out += 1;
-        if !task
-            .end
-            .deliver(token, message, rules::history(held.arrival))
-        {
+        let history = rules::history(held.arrival);
+        if !task.end.deliver_by(token, message, history, begin_by) {
             tracing::debug!("the pool is gone; the message is on its way back");
         }
     }
@@ -206,21 +214,37 @@ impl Session {
     /// What falls due by itself.
     pub(super) fn keep_time(&mut self, task: &mut Task, now: Instant) -> Result<(), RabbitMqError> {
         if self.retry_at.is_some_and(|at| at <= now) {
-            self.try_again();
+            self.try_again(task);
         }
         if now >= self.age_at {
-            self.age_at =
-                now + (task.config.consumer_timeout / LOOKS_AT_AGE).max(Duration::from_millis(50));
+            self.age_at = now + (task.config.consumer_timeout / 32).min(LOOK_AT_AGE_EVERY);
+            self.look_at_silence(task, now);
             self.look_at_age(task, now)?;
         }
         Ok(())
+    }
+
+    /// A queue without a leader, say, takes what is published and never confirms it.
+    fn look_at_silence(&mut self, task: &mut Task, now: Instant) {
+        let blocked = task.health.has(Trouble::Blocked);
+        let late = |job: &Job| now.duration_since(job.sent) >= CONFIRMED_WITHIN;
+        let Some(job) = self.jobs.values_mut().find(|job| !blocked && late(job)) else {
+            return;
+        };
+        job.waited = true;
+        self.waits = self.waits.max(1);
+        let problem = format!(
+            "the queue `{}` has not confirmed a message for {CONFIRMED_WITHIN:?}",
+            job.parcel.to
+        );
+        task.health.begin(&task.end, Trouble::Publishing, &problem);
     }
 
     /// The broker ends the channel, with everything on it, when one delivery is not acknowledged
     /// for too long. What nobody has begun goes back in time; of the rest it is warned.
     fn look_at_age(&mut self, task: &Task, now: Instant) -> Result<(), RabbitMqError> {
         let patience = task.config.consumer_timeout;
-        let old = |held: &Held| now.duration_since(held.since) >= patience / 2;
+        let old = |held: &Held| now.duration_since(held.since) >= begin_within(task);
         let aged: Vec<u64> = self
             .ledger
             .iter()

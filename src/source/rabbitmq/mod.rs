@@ -18,6 +18,7 @@ mod session;
 mod settle;
 mod topology;
 mod value;
+mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -20,7 +20,7 @@ use lapin::{Channel, Event};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-use super::connect::{Broker, connect};
+use super::connect::{Broker, close, connect};
 use super::consume::{Consumers, News, Order};
 use super::copy::Original;
 use super::error::RabbitMqError;
@@ -138,6 +138,10 @@ pub(super) struct Job {
     pub(super) parcel: Rc<Parcel>,
     /// What is published after it.
     pub(super) then: VecDeque<Parcel>,
+    /// The broker could not take it before.
+    pub(super) waited: bool,
+    /// When it was sent.
+    pub(super) sent: Instant,
 }
 
 /// What it is published for.
@@ -174,21 +178,30 @@ impl Session {
         next_token: u64,
     ) -> Result<Self, RabbitMqError> {
         let name = format!("{} {}", config.connection_name, pool.name);
-        let broker = Rc::new(connect(config, &name).await?);
-        let events = Box::pin(broker.connection().events_listener());
+        let broker = connect(config, &name).await?;
         let topology = Topology::of(&pool);
-        topology.check(&broker, config.declare).await?;
-        if at_start {
-            topology.refuse_stream(&broker).await?;
+        if let Err(error) = see_to_queues(&broker, &topology, config.declare, at_start).await {
+            broker.close().await;
+            return Err(error);
         }
-        let order = Order::new(&pool.queue, &pool.name, options(&pool))?;
-        let channel = broker.channel().await?;
-        let publisher = Publisher::open(Rc::clone(&broker)).await?;
         tracing::info!(
             pool = pool.name,
             host = broker.host(),
             "connected to RabbitMQ"
         );
+        Self::new(Rc::new(broker), pool, topology, next_token).await
+    }
+
+    async fn new(
+        broker: Rc<Broker>,
+        pool: Arc<Pool>,
+        topology: Topology,
+        next_token: u64,
+    ) -> Result<Self, RabbitMqError> {
+        let order = Order::new(&pool.queue, &pool.name, options(&pool))?;
+        let events = Box::pin(broker.connection().events_listener());
+        let channel = broker.channel().await?;
+        let publisher = Publisher::open(Rc::clone(&broker)).await?;
         let now = Instant::now();
         Ok(Self {
             consumers: Consumers::new(channel.clone(), order),
@@ -387,14 +400,8 @@ impl Session {
     /// Asks for the queues again after something was wrong with them.
     async fn check_queues(&mut self, task: &mut Task) -> Result<(), RabbitMqError> {
         self.check_at = None;
-        let checking = self.topology.check(&self.broker, task.config.declare);
-        let within = task.config.connect_timeout;
-        let checked = timeout(within, checking)
-            .await
-            .map_err(|_| RabbitMqError::Lost {
-                why: format!("the broker did not answer within {within:?}"),
-            })?;
-        match checked {
+        let declare = task.config.declare;
+        match self.topology.check(&self.broker, declare).await {
             Ok(()) => {
                 self.checks = 0;
                 task.health.over(&task.end, Trouble::Queues);
@@ -490,7 +497,10 @@ impl Session {
             events,
             ..
         } = self;
-        drop((consumers, channel, publisher, events));
+        drop((consumers, events));
+        close(&channel).await;
+        drop(channel);
+        publisher.close().await;
         if let Some(broker) = Rc::into_inner(broker) {
             broker.close().await;
         }
@@ -507,6 +517,18 @@ impl Session {
         }
         u64::try_from(leaving + self.ledger.settled()).unwrap_or(u64::MAX)
     }
+}
+
+async fn see_to_queues(
+    broker: &Broker,
+    topology: &Topology,
+    declare: bool,
+    at_start: bool,
+) -> Result<(), RabbitMqError> {
+    if at_start {
+        topology.refuse_stream(broker).await?;
+    }
+    topology.check(broker, declare).await
 }
 
 fn options(pool: &Pool) -> &RabbitMqOptions {

@@ -9,7 +9,7 @@ use lapin::options::{BasicConsumeOptions, QueueDeclareOptions};
 use lapin::protocol::AMQPSoftError;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
-use super::connect::Broker;
+use super::connect::{Broker, close};
 use super::consume::table;
 use super::error::{RabbitMqError, soft, words};
 use super::rules;
@@ -130,7 +130,7 @@ impl Topology {
         arguments.insert("x-stream-offset".into(), AMQPValue::Boolean(true));
         let options = BasicConsumeOptions::default();
         let asked = channel.basic_consume(queue, "ganger-probe".into(), options, arguments);
-        match asked.await {
+        match broker.ask(asked).await? {
             Err(error) if soft(&error).is_some() => {
                 if is_stream(&words(&error)) {
                     return Err(RabbitMqError::Stream {
@@ -149,9 +149,11 @@ impl Topology {
 }
 
 /// Whether what the broker says of the argument tells a stream: to other queues it names their
-/// type.
+/// type. (RabbitMQ 3 misses a prefetch before it looks at the value, but only with a stream.)
 fn is_stream(words: &str) -> bool {
-    words.contains("invalid arg 'x-stream-offset'") && !words.contains(" of queue type ")
+    let about_the_value = "invalid arg 'x-stream-offset'";
+    words.contains("consumer prefetch count is not set")
+        || (words.contains(about_the_value) && !words.contains(" of queue type "))
 }
 
 /// The name of the queue of dead letters.
@@ -213,10 +215,8 @@ impl Asking<'_> {
             durable: true,
             ..QueueDeclareOptions::default()
         };
-        match self
-            .ask(short(queue)?, options, FieldTable::default())
-            .await
-        {
+        let asked = self.ask(short(queue)?, options, FieldTable::default());
+        match asked.await? {
             Ok(()) => Ok(true),
             Err(error) if soft(&error) == Some(&AMQPSoftError::NOTFOUND) => Ok(false),
             Err(error) => Err(refusal(queue, &error)),
@@ -229,7 +229,8 @@ impl Asking<'_> {
             ..QueueDeclareOptions::default()
         };
         let asked = self.ask(wanted.short_name()?, options, wanted.arguments.clone());
-        asked.await.map_err(|error| refusal(&wanted.name, &error))
+        let answered = asked.await?;
+        answered.map_err(|error| refusal(&wanted.name, &error))
     }
 
     async fn ask(
@@ -237,26 +238,22 @@ impl Asking<'_> {
         queue: ShortString,
         options: QueueDeclareOptions,
         arguments: FieldTable,
-    ) -> Result<(), lapin::Error> {
-        let channel = match self.channel.take().filter(|open| open.status().connected()) {
-            Some(open) => open,
-            None => self.broker.connection().create_channel().await?,
+    ) -> Result<lapin::Result<()>, RabbitMqError> {
+        let open = |channel: &Channel| channel.status().connected();
+        let channel = match self.channel.take().filter(open) {
+            Some(channel) => channel,
+            None => self.broker.channel().await?,
         };
-        channel.queue_declare(queue, options, arguments).await?;
+        let declared = channel.queue_declare(queue, options, arguments);
+        let answer = self.broker.ask(declared).await?;
         self.channel = Some(channel);
-        Ok(())
+        Ok(answer.map(|_| ()))
     }
 
     async fn end(self) {
         if let Some(channel) = self.channel {
             close(&channel).await;
         }
-    }
-}
-
-async fn close(channel: &Channel) {
-    if let Err(error) = channel.close(200, "OK".into()).await {
-        tracing::debug!(error = words(&error), "the channel was gone");
     }
 }
 
@@ -280,6 +277,9 @@ mod tests {
         let stream = "PRECONDITION_FAILED - invalid arg 'x-stream-offset' for queue 'q' in vhost \
                       '/': {unacceptable_type,bool}";
         assert!(!is_stream(classic) && is_stream(stream));
+        let no_prefetch = "PRECONDITION_FAILED - consumer prefetch count is not set for 'queue 'q' in \
+                           vhost '/''";
+        assert!(is_stream(no_prefetch));
         assert!(!is_stream("ACCESS_REFUSED - access to queue 'q' refused"));
     }
 }

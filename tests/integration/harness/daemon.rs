@@ -166,6 +166,14 @@ impl Daemon {
         Duration::from_millis(ticks * 10)
     }
 
+    /// The most memory that it has had so far.
+    pub(crate) fn resident_kib_max(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let number = line.unwrap().split_whitespace().next().unwrap();
+        number.parse().unwrap()
+    }
+
     /// Waits until nothing that it has started lives any more.
     pub(crate) fn leaves_nothing(&self) {
         let gone = super::look(|| self.processes().is_empty().then_some(()));

@@ -4,6 +4,7 @@
 
 mod command;
 mod daemon;
+pub(crate) mod kafka;
 mod log;
 mod pool;
 mod processes;
