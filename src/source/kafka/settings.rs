@@ -17,6 +17,11 @@ const CONSUMER_DEFAULTS: &[(&str, &str)] = &[
     // So soon topics that appear and partitions that are added are noticed.
     ("topic.metadata.refresh.interval.ms", "30000"),
 ];
+const OLD_PROTOCOL_DEFAULTS: &[(&str, &str)] = &[
+    ("partition.assignment.strategy", "cooperative-sticky"),
+    // By this the members of a group learn that it is deciding anew.
+    ("heartbeat.interval.ms", "1000"),
+];
 const CONSUMER_MUSTS: &[(&str, &str)] = &[
     ("enable.auto.commit", "false"),
     ("enable.auto.offset.store", "false"),
@@ -55,10 +60,20 @@ pub(super) enum Reset {
 /// partition.
 pub(super) fn consumer(config: &KafkaSource, pool: &str, local_bytes: usize) -> ClientConfig {
     let mut properties = base(config, pool, CONSUMER_DEFAULTS, &config.consumer);
-    let eager_or_cooperative = "partition.assignment.strategy";
-    let new_protocol = properties.get("group.protocol") == Some("consumer");
-    if properties.get(eager_or_cooperative).is_none() && !new_protocol {
-        properties.set(eager_or_cooperative, "cooperative-sticky");
+    // In the newer protocol the broker decides these.
+    if properties.get("group.protocol") != Some("consumer") {
+        for (property, value) in OLD_PROTOCOL_DEFAULTS {
+            if properties.get(property).is_none() {
+                properties.set(*property, *value);
+            }
+        }
+        // While a member is gone and its session is not over, all others wait when the group decides
+        // anew, and commit nothing; but a broker's restart should end no session. A static member
+        // is meant to be waited for.
+        let session = "session.timeout.ms";
+        if !is_static_member(config) && properties.get(session).is_none() {
+            properties.set(session, "20000");
+        }
     }
     if properties.get("queued.max.messages.kbytes").is_none() {
         let kib = (local_bytes / 1024).clamp(1, 2_097_151);
@@ -110,7 +125,13 @@ fn base(
         properties.set(property, value);
     }
     properties.set("bootstrap.servers", &config.brokers);
-    properties.set_log_level(RDKafkaLogLevel::Info);
+    // What a user asks for is in our own log at its level of debugging.
+    let asked = properties.get("debug").is_some();
+    properties.set_log_level(if asked {
+        RDKafkaLogLevel::Debug
+    } else {
+        RDKafkaLogLevel::Info
+    });
     properties
 }
 
@@ -136,6 +157,11 @@ pub(super) fn reset(config: &KafkaSource) -> Reset {
         Some("error" | "none") => Reset::Refuse,
         _ => Reset::Earliest,
     }
+}
+
+/// Whether the group is to keep our partitions for us while we are away.
+pub(super) fn is_static_member(config: &KafkaSource) -> bool {
+    of_consumer(config, "group.instance.id").is_some()
 }
 
 /// How long a consumer may go without a poll before its group takes its partitions.

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::asking::{Asking, aside};
 use super::commits::Commits;
 use super::consumer::Consumer;
-use super::error::{KafkaError, is_refusal, reason};
+use super::error::{KafkaError, is_refusal, reason, words};
 use super::group::Group;
 use super::health::{Health, Trouble};
 use super::lanes::{Lanes, Part};
@@ -300,7 +300,9 @@ impl Task {
 
     /// Leaves the group and lets the clients go, on a thread of its own: it may take as long as a
     /// broker takes to answer.
-    async fn close(self) {
+    async fn close(mut self) {
+        self.consumer.begin_to_leave();
+        self.leave_nothing_unanswered();
         let Self {
             consumer,
             producer,
@@ -310,8 +312,11 @@ impl Task {
             ..
         } = self;
         drop(partitions);
+        // All is settled: the pool need not wait for the rest.
+        drop(end);
+        let is_static = settings::is_static_member(&plan.config);
         let left = aside("kafka-close", move || {
-            consumer.close();
+            consumer.leave(is_static);
             drop(producer);
         });
         if let Some(left) = left
@@ -322,6 +327,5 @@ impl Task {
                 "leaving the group takes too long; its other members will notice in time"
             );
         }
-        drop(end);
     }
 }
