@@ -21,6 +21,8 @@
 //! | `memory:MIB` | takes so much memory and keeps it |
 //! | `twice`, `wrong-id`, `garbage`, `half-frame`, `length:HEX` | breaks the protocol |
 //! | `close-pipe` | closes the pipe and goes on |
+//! | `book` | books the body in the ledger beside the record; records it if it can't |
+//! | `fibonacci` | answers 201 with the number that the body asks for |
 //! | `fork:group`, `fork:session` | leaves a child that holds the pipe, stdout and stderr |
 //! | `die:kill`, `die:abort`, `die:exit:CODE` | ends the process |
 //! | `die-unless:FILE` | the same with SIGKILL while the file is not there |
@@ -97,6 +99,7 @@ impl Job<'_> {
             "memory" => take_memory(number(argument)),
             "close-pipe" => self.worker.close_pipe(),
             "fork" => self.fork(argument),
+            "book" => self.book(),
             "die" => die(argument),
             "die-unless" if !self.is_there(argument) => die("kill"),
             "die-unless" => {}
@@ -117,6 +120,7 @@ impl Job<'_> {
             "reply" => self.reply(argument, format!("re: {}", self.body)),
             "reply-bytes" => self.reply("", "y".repeat(number(argument))),
             "switch" => self.switch(number(argument)),
+            "fibonacci" => self.reply("", fibonacci(number(self.body)).to_string()),
             "emit" => self.write(Output {
                 reply_queue: Some(first.into()),
                 ..self.output(Status::EMIT, rest)
@@ -190,6 +194,16 @@ impl Job<'_> {
             ..self.output(Status::DONE_WITH_REPLY, message)
         };
         self.finish(output);
+    }
+
+    fn book(&self) {
+        let database = self.worker.recorder.beside("ledger.db");
+        if !super::ledger::book(&database, self.body) {
+            let note = format!("refused {}", self.body);
+            self.worker
+                .recorder
+                .write(Event::Noted, &note, self.task.attempt);
+        }
     }
 
     fn switch(&mut self, left: u64) {
@@ -278,6 +292,10 @@ impl Job<'_> {
 fn number<T: std::str::FromStr<Err: std::fmt::Debug>>(text: &str) -> T {
     text.parse()
         .unwrap_or_else(|error| panic!("a number: `{text}`: {error:?}"))
+}
+
+fn fibonacci(n: u32) -> u64 {
+    (0..n).fold((0, 1), |(a, b), _| (b, a + b)).0
 }
 
 fn sleep(time: Duration) {

@@ -20,7 +20,6 @@ const TLS_PORT: u16 = 5671;
 const GUEST: &str = "guest";
 
 const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
 
 /// Reads a connection.
 pub(super) fn read(
