@@ -300,6 +300,7 @@ impl Task {
             progress: Progress::new(offset, committed, carried),
             parked: None,
             leaving: false,
+            is_full: false,
             topic,
         };
         let start = begun.at(offset);

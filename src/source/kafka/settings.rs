@@ -44,6 +44,12 @@ const PRODUCER_MUSTS: &[(&str, &str)] = &[("acks", "all"), ("enable.idempotence"
 
 /// `max.poll.interval.ms` where nobody sets it.
 const MAX_POLL_INTERVAL_MS: u64 = 300_000;
+/// `session.timeout.ms` where nobody sets it. While a member is gone and its session is not over,
+/// all others wait when the group decides anew, and can't commit; but the restart of a broker should
+/// end no session.
+const SESSION_TIMEOUT_MS: u64 = 20_000;
+/// A static member is meant to be waited for.
+const STATIC_SESSION_TIMEOUT_MS: u64 = 45_000;
 
 /// Where a partition begins of which the group has committed nothing, or something that is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,13 +73,8 @@ pub(super) fn consumer(config: &KafkaSource, pool: &str, local_bytes: usize) -> 
                 properties.set(*property, *value);
             }
         }
-        // While a member is gone and its session is not over, all others wait when the group decides
-        // anew, and commit nothing; but a broker's restart should end no session. A static member
-        // is meant to be waited for.
-        let session = "session.timeout.ms";
-        if !is_static_member(config) && properties.get(session).is_none() {
-            properties.set(session, "20000");
-        }
+        let session = session_timeout(config).as_millis();
+        properties.set("session.timeout.ms", session.to_string());
     }
     if properties.get("queued.max.messages.kbytes").is_none() {
         let kib = (local_bytes / 1024).clamp(1, 2_097_151);
@@ -166,8 +167,22 @@ pub(super) fn is_static_member(config: &KafkaSource) -> bool {
 
 /// How long a consumer may go without a poll before its group takes its partitions.
 pub(super) fn max_poll_interval(config: &KafkaSource) -> Duration {
-    let set = of_consumer(config, "max.poll.interval.ms").and_then(|ms| ms.parse().ok());
-    Duration::from_millis(set.unwrap_or(MAX_POLL_INTERVAL_MS))
+    milliseconds(config, "max.poll.interval.ms", MAX_POLL_INTERVAL_MS)
+}
+
+/// How long a consumer may be silent before its group takes its partitions.
+pub(super) fn session_timeout(config: &KafkaSource) -> Duration {
+    let default = if is_static_member(config) {
+        STATIC_SESSION_TIMEOUT_MS
+    } else {
+        SESSION_TIMEOUT_MS
+    };
+    milliseconds(config, "session.timeout.ms", default)
+}
+
+fn milliseconds(config: &KafkaSource, property: &str, default: u64) -> Duration {
+    let set = of_consumer(config, property).and_then(|ms| ms.parse().ok());
+    Duration::from_millis(set.unwrap_or(default))
 }
 
 #[cfg(test)]
