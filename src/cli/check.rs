@@ -13,7 +13,7 @@ use crate::source::client::Client;
 pub(super) struct Args {
     #[command(flatten)]
     config: ConfigFile,
-    /// Also open every source
+    /// Also open every source, and look whether what its pools need is there
     #[arg(long)]
     online: bool,
     #[command(flatten)]
@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     };
     let mut problems = missing_programs(&config);
     if args.online {
-        problems.extend(closed_sources(&config));
+        problems.extend(unfit_sources(&config));
     }
     let valid = problems.is_empty();
     match args.output.format {
@@ -84,13 +84,19 @@ fn missing_programs(config: &Config) -> Vec<String> {
         .collect()
 }
 
-fn closed_sources(config: &Config) -> Vec<String> {
-    let closed = |(name, source): (&String, &config::model::Source)| {
-        Client::open(name, source, &config.pools)
-            .err()
-            .map(|error| format!("sources.{name}: {error}"))
+/// What is wrong with each source: it can't be opened, or lacks what its pools need.
+fn unfit_sources(config: &Config) -> Vec<String> {
+    let wrong = |(name, source): (&String, &config::model::Source)| {
+        let checked = Client::open(name, source, &config.pools);
+        match checked.and_then(|mut client| client.check()) {
+            Ok(problems) => problems,
+            Err(error) => vec![error.to_string()],
+        }
+        .into_iter()
+        .map(move |problem| format!("sources.{name}: {problem}"))
+        .collect::<Vec<String>>()
     };
-    config.sources.iter().filter_map(closed).collect()
+    config.sources.iter().flat_map(wrong).collect()
 }
 
 pub(super) fn config(command: &ConfigCommand) -> CommandResult {

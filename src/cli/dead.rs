@@ -1,6 +1,8 @@
 //! `ganger dead`: reads dead letters, sends them back, drops them.
 
-use std::collections::BTreeMap;
+mod sources;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -8,11 +10,12 @@ use std::process::ExitCode;
 
 use bytes::Bytes;
 use clap::Subcommand;
-use miette::{IntoDiagnostic, WrapErr, bail, miette};
+use miette::{IntoDiagnostic, WrapErr, bail};
 use serde_json::{Map, Value, json};
 
 use super::{CommandResult, ConfigFile, Format, Output, output};
-use crate::source::client::{Client, DeadFilter, DeadLetter};
+use crate::source::client::{Client, DeadFilter, DeadLetter, Halted};
+use sources::{Found, Sources, only_source};
 
 /// A table for people shows this much of a text.
 const TEXT_CHARS_MAX: usize = 60;
@@ -100,40 +103,14 @@ pub(super) fn run(command: Command) -> CommandResult {
             retry(&chosen, body.as_ref(), output.format)
         }
         Command::Drop { chosen, output } => {
-            let dropped = change(&chosen, |client, filter| {
-                client.dead_drop(filter).into_diagnostic()
-            })?;
-            report("dropped", dropped, output.format)
+            change(&chosen, "dropped", output.format, Client::dead_drop)
         }
     }
 }
 
 impl Scope {
-    /// A client for every source that is meant.
-    fn clients(&self) -> miette::Result<Vec<Client>> {
-        let config = self.config.load()?;
-        let wanted = |name: &str| self.source.as_deref().is_none_or(|source| source == name);
-        let sources: Vec<_> = config
-            .sources
-            .iter()
-            .filter(|(name, _)| wanted(name))
-            .collect();
-        if sources.is_empty() {
-            let known: Vec<_> = config
-                .sources
-                .keys()
-                .map(|name| format!("`{name}`"))
-                .collect();
-            bail!(
-                "there is no source `{}`; there is {}",
-                self.source.as_deref().unwrap_or_default(),
-                known.join(", ")
-            );
-        }
-        sources
-            .into_iter()
-            .map(|(name, source)| Client::open(name, source, &config.pools).into_diagnostic())
-            .collect()
+    fn open(&self) -> miette::Result<Sources> {
+        Sources::open(&self.config.load()?, self.source.as_deref())
     }
 
     fn filter(&self) -> DeadFilter {
@@ -145,29 +122,42 @@ impl Scope {
 }
 
 fn list(scope: &Scope, limit: usize, format: Format) -> CommandResult {
-    let mut letters = Vec::new();
-    for mut client in scope.clients()? {
-        letters.extend(client.dead_list(&scope.filter(), limit).into_diagnostic()?);
-    }
+    let mut sources = scope.open()?;
+    let mut letters = sources.letters(&scope.filter(), limit.saturating_add(1));
+    let more = letters.len() > limit;
     letters.truncate(limit);
-    if format == Format::Json {
-        let letters: Vec<Value> = letters.iter().map(as_json).collect();
-        output::json(&letters)?;
-        return Ok(ExitCode::SUCCESS);
-    }
+    let several = sources.are_several();
     if letters.is_empty() {
-        output::line("no dead letters");
-        return Ok(ExitCode::SUCCESS);
+        // Not even an empty list, if it is empty for what went wrong.
+        sources.end()?;
     }
-    let mut by_reason: BTreeMap<(&str, &str), Vec<&DeadLetter>> = BTreeMap::new();
-    for letter in &letters {
-        by_reason
-            .entry((&letter.queue, &letter.reason))
-            .or_default()
-            .push(letter);
+    match format {
+        Format::Json => output::json(&letters.iter().map(as_json).collect::<Vec<Value>>())?,
+        Format::Text if letters.is_empty() && !more => output::line("no dead letters"),
+        Format::Text => list_text(&letters, several),
     }
-    for ((queue, reason), letters) in by_reason {
-        output::line(format!("{queue}: {reason} ({})", letters.len()));
+    if more {
+        output::note(format!(
+            "there are more than {limit}: --limit shows more of them"
+        ));
+    }
+    sources.end()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list_text(letters: &[Found], several: bool) {
+    let mut groups: BTreeMap<String, Vec<&DeadLetter>> = BTreeMap::new();
+    for (source, letter) in letters {
+        let (queue, reason) = (&letter.queue, &letter.reason);
+        let group = if several {
+            format!("{queue} of {source}: {reason}")
+        } else {
+            format!("{queue}: {reason}")
+        };
+        groups.entry(group).or_default().push(letter);
+    }
+    for (group, letters) in groups {
+        output::line(format!("{group} ({})", letters.len()));
         output::table(
             &[
                 "ID",
@@ -177,11 +167,10 @@ fn list(scope: &Scope, limit: usize, format: Format) -> CommandResult {
                 "CORRELATION ID",
                 "ERROR",
             ],
-            letters.iter().map(|l| row(l)),
+            letters.into_iter().map(row),
         );
         output::line("");
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn row(letter: &DeadLetter) -> Vec<String> {
@@ -204,20 +193,26 @@ fn shortened(text: &str) -> String {
 }
 
 fn show(scope: &Scope, id: &str, format: Format) -> CommandResult {
-    for mut client in scope.clients()? {
-        let Some(letter) = client.dead_show(id).into_diagnostic()? else {
-            continue;
-        };
-        match format {
-            Format::Json => output::json(&as_json(&letter))?,
-            Format::Text => show_text(&letter),
-        }
-        return Ok(ExitCode::SUCCESS);
+    let filter = DeadFilter {
+        ids: Some(vec![id.to_owned()]),
+        ..scope.filter()
+    };
+    let mut sources = scope.open()?;
+    let mut letters = sources.letters(&filter, usize::MAX);
+    only_source(&letters, id)?;
+    let Some(letter) = letters.pop() else {
+        sources.end()?;
+        bail!("there is no dead letter {id}");
+    };
+    match format {
+        Format::Json => output::json(&as_json(&letter))?,
+        Format::Text => show_text(&letter),
     }
-    Err(miette!("there is no dead letter {id}"))
+    sources.end()?;
+    Ok(ExitCode::SUCCESS)
 }
 
-fn show_text(letter: &DeadLetter) {
+fn show_text(letter: &Found) {
     let Value::Object(fields) = as_json(letter) else {
         return;
     };
@@ -245,10 +240,9 @@ fn retry(chosen: &Chosen, body: Option<&Bytes>, format: Format) -> CommandResult
             chosen.ids.len()
         );
     }
-    let sent = change(chosen, |client, filter| {
-        client.dead_retry(filter, body).into_diagnostic()
-    })?;
-    report("retried", sent, format)
+    change(chosen, "retried", format, |client, filter| {
+        client.dead_retry(filter, body)
+    })
 }
 
 fn read_body(path: &Path) -> miette::Result<Bytes> {
@@ -266,40 +260,39 @@ fn read_body(path: &Path) -> miette::Result<Bytes> {
         .wrap_err_with(|| path.display().to_string())
 }
 
+/// Does it, and tells under the name of what was done how many there were.
 fn change(
     chosen: &Chosen,
-    mut change: impl FnMut(&mut Client, &DeadFilter) -> miette::Result<usize>,
-) -> miette::Result<usize> {
-    let ids = (!chosen.all).then(|| chosen.ids.clone());
+    what: &str,
+    format: Format,
+    change: impl FnMut(&mut Client, &DeadFilter) -> Result<usize, Halted>,
+) -> CommandResult {
+    let ids: BTreeSet<&String> = chosen.ids.iter().collect();
+    let wanted = ids.len();
     let filter = DeadFilter {
-        ids,
+        ids: (!chosen.all).then(|| ids.into_iter().cloned().collect()),
         ..chosen.scope.filter()
     };
-    let mut changed = 0;
-    for mut client in chosen.scope.clients()? {
-        changed += change(&mut client, &filter)?;
-    }
-    let wanted = chosen.ids.len();
+    let mut sources = chosen.scope.open()?;
+    let changed = sources.change(&filter, change)?;
+    let complete = sources.end();
+    complete.wrap_err_with(|| format!("{what} {changed} before that"))?;
     if changed < wanted {
-        bail!("{changed} of {wanted} were changed: the others are not there (any more)");
+        bail!("{what} {changed} of {wanted}: the others are not there (any more)");
     }
-    Ok(changed)
-}
-
-/// What `--output json` prints is the number under the name of what was done.
-fn report(what: &str, count: usize, format: Format) -> CommandResult {
     match format {
-        Format::Json => output::json(&json!({ what: count }))?,
-        Format::Text => output::line(format!("{what} {count}")),
+        Format::Json => output::json(&json!({ what: changed }))?,
+        Format::Text => output::line(format!("{what} {changed}")),
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// A dead letter in the form that scripts rely on.
-fn as_json(letter: &DeadLetter) -> Value {
+fn as_json((source, letter): &Found) -> Value {
     let mut fields = Map::new();
     let mut put = |name: &str, value: Value| drop(fields.insert(name.to_owned(), value));
     put("id", id_json(&letter.id));
+    put("source", json!(source));
     put("pool", json!(letter.pool));
     put("queue", json!(letter.queue));
     put("reason", json!(letter.reason));

@@ -59,7 +59,10 @@ pub(super) struct Args {
 
 fn parse_header(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        Some((name, value)) if !name.is_empty() => {
+            not_our_own(name)?;
+            Ok((name.to_owned(), value.to_owned()))
+        }
         _ => Err("a header is NAME=VALUE".into()),
     }
 }
@@ -122,6 +125,7 @@ fn choose_source<'a>(config: &'a Config, args: &Args) -> miette::Result<(&'a str
         .filter(|pool| *pool.queue == *args.queue)
         .map(|pool| pool.source.as_str())
         .collect();
+    reading.sort_unstable();
     reading.dedup();
     let name = match (&reading[..], config.sources.len()) {
         ([name], _) => name,
@@ -225,10 +229,13 @@ impl Sender<'_> {
     }
 
     fn flush(&mut self) -> miette::Result<()> {
-        self.client.send(&self.waiting).into_diagnostic()?;
-        self.sent += self.waiting.len();
-        self.waiting.clear();
-        Ok(())
+        let waiting = std::mem::take(&mut self.waiting);
+        let sent = self.client.send(&waiting);
+        self.sent += match &sent {
+            Ok(()) => waiting.len(),
+            Err(halted) => halted.done,
+        };
+        sent.into_diagnostic()
     }
 
     /// The answers, in the order of the messages.
@@ -334,15 +341,7 @@ fn parse_line(line: &[u8]) -> Result<Outgoing, String> {
 
 fn header_text((name, value): (String, serde_json::Value)) -> Result<(String, String), String> {
     use serde_json::Value;
-    if name
-        .to_ascii_lowercase()
-        .starts_with(names::OWN_HEADER_PREFIX)
-    {
-        return Err(format!(
-            "header `{name}`: names that begin with `{}` are ganger's own",
-            names::OWN_HEADER_PREFIX
-        ));
-    }
+    not_our_own(&name)?;
     match value {
         Value::String(text) => Ok((name, text)),
         Value::Number(number) => Ok((name, number.to_string())),
@@ -351,6 +350,16 @@ fn header_text((name, value): (String, serde_json::Value)) -> Result<(String, St
             "header `{name}` must be a text, a number or true or false"
         )),
     }
+}
+
+fn not_our_own(name: &str) -> Result<(), String> {
+    let own = names::OWN_HEADER_PREFIX;
+    if name.to_ascii_lowercase().starts_with(own) {
+        return Err(format!(
+            "header `{name}`: names that begin with `{own}` are ganger's own"
+        ));
+    }
+    Ok(())
 }
 
 /// What `--output json` prints.

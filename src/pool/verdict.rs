@@ -190,10 +190,13 @@ pub fn outgoing(queue: String, output: Output, message: &Message) -> Outgoing {
 }
 
 /// A name that the message keeps over all its attempts and shares with no other: the number of its
-/// row, where it has one. A message id need not do, since the steps of a long task hand it on.
+/// row, or its partition and offset, where it has them. A message id need not do, since the steps of
+/// a long task hand it on.
 pub fn lasting_name(message: &Message) -> String {
-    match property(message, "row_id") {
-        Some(Property::Integer(row)) => format!("{}:{row}", message.queue),
+    let queue = &message.queue;
+    match ["row_id", "partition", "offset"].map(|name| integer(message, name)) {
+        [Some(row), ..] => format!("{queue}:{row}"),
+        [_, Some(partition), Some(offset)] => format!("{queue}:{partition}:{offset}"),
         _ => text(message, "message_id").unwrap_or_else(|| message.correlation_id.clone()),
     }
 }
@@ -228,11 +231,16 @@ fn text(message: &Message, name: &str) -> Option<String> {
     }
 }
 
-fn priority(message: &Message) -> i32 {
-    match property(message, "priority") {
-        Some(Property::Integer(priority)) => i32::try_from(*priority).unwrap_or(0),
-        _ => 0,
+fn integer(message: &Message, name: &str) -> Option<i64> {
+    match property(message, name)? {
+        Property::Integer(integer) => Some(*integer),
+        Property::Text(_) | Property::Boolean(_) | Property::Bytes(_) => None,
     }
+}
+
+fn priority(message: &Message) -> i32 {
+    let priority = integer(message, "priority");
+    priority.map_or(0, |priority| i32::try_from(priority).unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -19,14 +19,43 @@ pub struct Client {
 
 /// What each kind of source offers here. The methods of [`Client`] say what is meant.
 pub(super) trait Desk: std::fmt::Debug + Send {
-    fn send(&mut self, messages: &[Outgoing]) -> Result<(), Fault>;
+    fn check(&mut self) -> Result<Vec<String>, Fault>;
+    fn send(&mut self, messages: &[Outgoing]) -> Result<(), Partial>;
     fn depth(&mut self, queue: &str) -> Result<Depth, Fault>;
     fn reply_to(&mut self, unique: &str) -> Result<String, Fault>;
     fn take_reply(&mut self, queue: &str, correlation_id: &str) -> Result<Option<Reply>, Fault>;
     fn wait_for_change(&mut self, timeout: Duration);
     fn dead_list(&mut self, filter: &DeadFilter, limit: usize) -> Result<Vec<DeadLetter>, Fault>;
-    fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Fault>;
-    fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Fault>;
+    fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Partial>;
+    fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial>;
+}
+
+/// Where something ended that can't be taken back.
+#[derive(Debug)]
+pub(super) struct Partial {
+    /// How many were done before, each of them for good.
+    pub(super) done: usize,
+    /// Why not all.
+    pub(super) fault: Fault,
+}
+
+impl<F: Into<Fault>> From<F> for Partial {
+    fn from(fault: F) -> Self {
+        Self {
+            done: 0,
+            fault: fault.into(),
+        }
+    }
+}
+
+/// A source did not do all that it was asked to.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Halted {
+    /// How many it did, each of them confirmed. None where it does all or nothing.
+    pub done: usize,
+    /// Why not all.
+    pub error: SourceError,
 }
 
 /// How many messages a queue holds.
@@ -72,7 +101,7 @@ pub struct DeadFilter {
 }
 
 /// A message that was given up, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeadLetter {
     /// By which it is named; never used again for another.
     pub id: String,
@@ -154,13 +183,37 @@ impl Client {
         question(&mut *self.desk).map_err(|fault| fault.of(&self.name))
     }
 
+    fn tell<T>(
+        &mut self,
+        order: impl FnOnce(&mut dyn Desk) -> Result<T, Partial>,
+    ) -> Result<T, Halted> {
+        order(&mut *self.desk).map_err(|Partial { done, fault }| Halted {
+            done,
+            error: fault.of(&self.name),
+        })
+    }
+
+    /// The source's name in the configuration.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Looks whether what the pools need is there, or may be made. Returns what is wrong, a
+    /// sentence each. Makes nothing.
+    ///
+    /// # Errors
+    /// If the source can't be asked.
+    pub fn check(&mut self) -> Result<Vec<String>, SourceError> {
+        self.ask(|desk| desk.check())
+    }
+
     /// Sends the messages. They are safe when it returns. A table takes all or none; a broker may
-    /// have taken some when it fails.
+    /// have taken some when it fails, and not always the first ones.
     ///
     /// # Errors
     /// If the source did not take them all.
-    pub fn send(&mut self, messages: &[Outgoing]) -> Result<(), SourceError> {
-        self.ask(|desk| desk.send(messages))
+    pub fn send(&mut self, messages: &[Outgoing]) -> Result<(), Halted> {
+        self.tell(|desk| desk.send(messages))
     }
 
     /// Counts what a queue holds.
@@ -230,21 +283,21 @@ impl Client {
     /// each gone only when its copy is safe.
     ///
     /// # Errors
-    /// If the source did not take them.
+    /// If the source did not take them all.
     pub fn dead_retry(
         &mut self,
         filter: &DeadFilter,
         edit: Option<&Bytes>,
-    ) -> Result<usize, SourceError> {
-        self.ask(|desk| desk.dead_retry(filter, edit))
+    ) -> Result<usize, Halted> {
+        self.tell(|desk| desk.dead_retry(filter, edit))
     }
 
     /// Deletes dead letters. Returns how many.
     ///
     /// # Errors
-    /// If the source could not delete them.
-    pub fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, SourceError> {
-        self.ask(|desk| desk.dead_drop(filter))
+    /// If the source could not delete them all.
+    pub fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Halted> {
+        self.tell(|desk| desk.dead_drop(filter))
     }
 }
 

@@ -3,16 +3,21 @@
 use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::format::FmtSpan;
 
 use crate::config::model::{Daemon, LogFormat};
+
+/// The client library of RabbitMQ, which logs as errors what the source asks on purpose, bodies of
+/// messages among it. What matters of it the source says itself.
+const TALKATIVE: &str = "lapin";
 
 /// Starts writing log records to stderr. Called once, before anything is logged.
 ///
 /// # Errors
 /// If the level is not one that tracing's `EnvFilter` understands.
-pub fn start_log(daemon: &Daemon) -> Result<(), tracing_subscriber::filter::ParseError> {
-    let filter = EnvFilter::try_new(&daemon.log_level)?;
+pub fn start_log(daemon: &Daemon) -> Result<(), ParseError> {
+    let filter = filter(&daemon.log_level)?;
     let terminal = std::io::stderr().is_terminal();
     let json = match daemon.log_format {
         LogFormat::Auto => !terminal,
@@ -34,4 +39,13 @@ pub fn start_log(daemon: &Daemon) -> Result<(), tracing_subscriber::filter::Pars
         tracing::debug!(%error, "the log is being written already");
     }
     Ok(())
+}
+
+/// The records that are kept: those that are asked for, and of a talkative library none that are
+/// not asked for by its name.
+fn filter(level: &str) -> Result<EnvFilter, ParseError> {
+    if level.contains(TALKATIVE) {
+        return EnvFilter::try_new(level);
+    }
+    EnvFilter::try_new(format!("{level},{TALKATIVE}=off"))
 }

@@ -15,6 +15,9 @@ trials![
     some_are_dropped,
     a_reply_that_had_nowhere_to_go_is_shown,
     what_is_not_there_is_an_error,
+    those_of_several_sources_are_told_apart,
+    a_source_that_can_not_be_used_is_told,
+    more_than_the_limit_is_told,
     a_command_line_that_makes_no_sense,
 ];
 
@@ -263,6 +266,71 @@ fn what_is_not_there_is_an_error() {
     let why = site.ganger(&["dead", "list", "--source", "third"]).bad(1);
     assert!(why.contains("there is no source `third`"), "{why}");
     assert_eq!(ids(&list(&site, &[])), [2, 3, 4]);
+}
+
+/// Adds a connection to the configuration.
+fn add_source(site: &Site, name: &str, url: &str) {
+    let config = site.path("ganger.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let source = format!("[sources.{name}]\nkind = \"table\"\nurl = \"sqlite:{url}\"\n");
+    std::fs::write(config, format!("{text}\n{source}")).unwrap();
+}
+
+/// One letter in two tables of the same form: the numbers are the same.
+fn those_of_several_sources_are_told_apart() {
+    let site = with_letters();
+    site.ganger(&["dead", "drop", "1", "2", "3"]).good();
+    std::fs::copy(site.path("queue.db"), site.path("second.db")).unwrap();
+    let config = site.path("ganger.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let text = text.replace("[[pools]]", "[[pools]]\nsource = \"main\"");
+    std::fs::write(config, text).unwrap();
+    add_source(&site, "second", "second.db");
+    let letters = list(&site, &[]);
+    assert_eq!(ids(&letters), [4, 4]);
+    let sources = [&letters[0]["source"], &letters[1]["source"]];
+    assert_eq!(sources, ["main", "second"]);
+    let out = site.ganger(&["dead", "list"]).good();
+    assert!(out.contains("other of second: rejected (1)"), "{out}");
+    for command in ["show", "retry", "drop"] {
+        let why = site.ganger(&["dead", command, "4"]).bad(1);
+        assert!(why.contains("name one with --source"), "{why}");
+    }
+    let args = ["dead", "drop", "4", "--source", "second"];
+    assert_eq!(site.ganger(&args).good(), "dropped 1\n");
+    let args = ["dead", "drop", "4", "4"];
+    assert_eq!(site.ganger(&args).good(), "dropped 1\n");
+    assert_eq!(list(&site, &[]), Vec::<Value>::new());
+}
+
+fn a_source_that_can_not_be_used_is_told() {
+    let site = with_letters();
+    let config = site.path("ganger.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let text = text.replace("[[pools]]", "[[pools]]\nsource = \"main\"");
+    std::fs::write(config, text).unwrap();
+    add_source(&site, "broken", "absent/queue.db");
+    let ran = site.ganger(&["dead", "list", "-o", "json"]);
+    let letters: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(ids(letters.as_array().unwrap()), [1, 2, 3, 4]);
+    assert!(ran.bad(1).contains("source `broken`"));
+    let why = site.ganger(&["dead", "drop", "--all"]).bad(1);
+    for part in ["dropped 4 before that", "source `broken`"] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+    let ran = site.ganger(&["dead", "list"]);
+    assert_eq!(ran.out, "");
+    assert!(ran.bad(1).contains("source `broken`"));
+    let why = site.ganger(&["check", "--online"]).bad(1);
+    assert!(why.contains("sources.broken: "), "{why}");
+}
+
+fn more_than_the_limit_is_told() {
+    let site = with_letters();
+    let ran = site.ganger(&["dead", "list", "--limit", "3"]);
+    assert!(ran.err.contains("more than 3"), "{}", ran.err);
+    let ran = site.ganger(&["dead", "list", "--limit", "4"]);
+    assert!(!ran.err.contains("more than"), "{}", ran.err);
 }
 
 fn a_command_line_that_makes_no_sense() {

@@ -15,8 +15,12 @@ mod life;
 mod modes_worker;
 mod output;
 mod python;
+mod rabbit;
 mod reload;
 mod sending;
+#[path = "../servers/mod.rs"]
+#[allow(dead_code, reason = "a benchmark asks other things of them")]
+mod servers;
 mod sharing;
 mod shutdown;
 mod storage;
@@ -41,6 +45,7 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(TEST_THREADS);
     let conclusion = libtest_mimic::run(&arguments, trials());
+    harness::rabbit::end_nodes();
     harness::kafka::stop_shared();
     conclusion.exit_code()
 }
@@ -58,6 +63,7 @@ fn trials() -> Vec<Trial> {
         life::trials(),
         output::trials(),
         python::trials(),
+        rabbit::trials(),
         reload::trials(),
         sending::trials(),
         sharing::trials(),

@@ -9,7 +9,7 @@ use super::KafkaError;
 use crate::config::model::{KafkaSource, Pool};
 use crate::delivery::Outgoing;
 use crate::source::Fault;
-use crate::source::client::{self, DeadFilter, DeadLetter, Depth, Reply};
+use crate::source::client::{self, DeadFilter, DeadLetter, Depth, Partial, Reply};
 
 /// A connection of an operator or a producer.
 #[derive(Debug)]
@@ -26,7 +26,11 @@ impl Desk {
 }
 
 impl client::Desk for Desk {
-    fn send(&mut self, _messages: &[Outgoing]) -> Result<(), Fault> {
+    fn check(&mut self) -> Result<Vec<String>, Fault> {
+        Err(KafkaError::Missing.into())
+    }
+
+    fn send(&mut self, _messages: &[Outgoing]) -> Result<(), Partial> {
         Err(KafkaError::Missing.into())
     }
 
@@ -48,11 +52,15 @@ impl client::Desk for Desk {
         Err(KafkaError::Missing.into())
     }
 
-    fn dead_retry(&mut self, _filter: &DeadFilter, _edit: Option<&Bytes>) -> Result<usize, Fault> {
+    fn dead_retry(
+        &mut self,
+        _filter: &DeadFilter,
+        _edit: Option<&Bytes>,
+    ) -> Result<usize, Partial> {
         Err(KafkaError::Missing.into())
     }
 
-    fn dead_drop(&mut self, _filter: &DeadFilter) -> Result<usize, Fault> {
+    fn dead_drop(&mut self, _filter: &DeadFilter) -> Result<usize, Partial> {
         Err(KafkaError::Missing.into())
     }
 }

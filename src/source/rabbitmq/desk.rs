@@ -9,7 +9,7 @@ use super::RabbitMqError;
 use crate::config::model::{Pool, RabbitMqSource};
 use crate::delivery::Outgoing;
 use crate::source::Fault;
-use crate::source::client::{self, DeadFilter, DeadLetter, Depth, Reply};
+use crate::source::client::{self, DeadFilter, DeadLetter, Depth, Partial, Reply};
 
 /// A connection of an operator or a producer.
 #[derive(Debug)]
@@ -21,38 +21,46 @@ impl Desk {
         _config: &RabbitMqSource,
         _pools: &[Arc<Pool>],
     ) -> Result<Self, RabbitMqError> {
-        Err(RabbitMqError::Missing)
+        Err(super::desk_missing())
     }
 }
 
 impl client::Desk for Desk {
-    fn send(&mut self, _messages: &[Outgoing]) -> Result<(), Fault> {
-        Err(RabbitMqError::Missing.into())
+    fn check(&mut self) -> Result<Vec<String>, Fault> {
+        Err(super::desk_missing().into())
+    }
+
+    fn send(&mut self, _messages: &[Outgoing]) -> Result<(), Partial> {
+        Err(super::desk_missing().into())
     }
 
     fn depth(&mut self, _queue: &str) -> Result<Depth, Fault> {
-        Err(RabbitMqError::Missing.into())
+        Err(super::desk_missing().into())
     }
 
     fn reply_to(&mut self, _unique: &str) -> Result<String, Fault> {
-        Err(RabbitMqError::Missing.into())
+        Err(super::desk_missing().into())
     }
 
     fn take_reply(&mut self, _queue: &str, _correlation_id: &str) -> Result<Option<Reply>, Fault> {
-        Err(RabbitMqError::Missing.into())
+        Err(super::desk_missing().into())
     }
 
     fn wait_for_change(&mut self, _timeout: Duration) {}
 
     fn dead_list(&mut self, _filter: &DeadFilter, _limit: usize) -> Result<Vec<DeadLetter>, Fault> {
-        Err(RabbitMqError::Missing.into())
+        Err(super::desk_missing().into())
     }
 
-    fn dead_retry(&mut self, _filter: &DeadFilter, _edit: Option<&Bytes>) -> Result<usize, Fault> {
-        Err(RabbitMqError::Missing.into())
+    fn dead_retry(
+        &mut self,
+        _filter: &DeadFilter,
+        _edit: Option<&Bytes>,
+    ) -> Result<usize, Partial> {
+        Err(super::desk_missing().into())
     }
 
-    fn dead_drop(&mut self, _filter: &DeadFilter) -> Result<usize, Fault> {
-        Err(RabbitMqError::Missing.into())
+    fn dead_drop(&mut self, _filter: &DeadFilter) -> Result<usize, Partial> {
+        Err(super::desk_missing().into())
     }
 }

@@ -1,24 +1,244 @@
-//! The source of a pool that reads from RabbitMq.
+//! The source of a pool that reads from RabbitMQ: connecting, again and again, for as long as the
+//! pool wants messages. What happens while there is a connection is in `session.rs`.
 
+mod connect;
+mod consume;
+mod copy;
 mod desk;
+mod error;
+mod health;
+mod intake;
+mod job;
+mod ledger;
+mod message;
+mod publisher;
+mod returns;
+mod rules;
+mod session;
+mod settle;
+mod topology;
+mod value;
+mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 use super::Link;
-use crate::config::model::RabbitMqSource;
+use super::solo::Permits;
+use crate::backoff::Backoff;
+use crate::config::model::{Pool, RabbitMqSource};
+use crate::delivery::{Intake, Outcome, Publish, PublishError, Settlement, SourceEnd};
 pub(super) use desk::Desk;
+pub use error::RabbitMqError;
+use health::{Health, Trouble};
+use session::Session;
 
-/// Why RabbitMq can't be used.
-#[derive(Debug, thiserror::Error)]
-pub enum RabbitMqError {
-    /// Not there yet.
-    #[error("this version does not read from it")]
-    Missing,
-}
+/// The pauses between tries to connect.
+const RECONNECT: Backoff = Backoff {
+    initial: Duration::from_millis(100),
+    factor: 2.0,
+    max: Duration::from_secs(5),
+    jitter: 0.5,
+};
+
+/// A connection that lived so long was a good one: the next pause is a short one again.
+const GOOD_AFTER: Duration = Duration::from_secs(10);
 
 /// Opens the source; what is returned runs it to its end.
+///
+/// # Errors
+/// What someone has to mend: a wrong password, missing queues and the like. A broker that can't be
+/// reached is waited for.
 pub(super) fn open(
-    _config: &RabbitMqSource,
-    _link: Link,
+    config: &RabbitMqSource,
+    link: Link,
 ) -> Result<impl FnOnce() + use<>, RabbitMqError> {
-    let run = || ();
-    Err::<_, RabbitMqError>(RabbitMqError::Missing).map(|()| run)
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| RabbitMqError::System {
+            why: error.to_string(),
+        })?;
+    let mut task = Task::new(config.clone(), link);
+    let first = open_first(&runtime, &mut task)?;
+    Ok(move || runtime.block_on(task.run(first)))
+}
+
+fn open_first(runtime: &Runtime, task: &mut Task) -> Result<Option<Session>, RabbitMqError> {
+    let within = task.config.connect_timeout;
+    let opening = Session::open(&task.config, task.pool(), true, 0);
+    // The library's tasks are spawned on the runtime, so it must be entered first.
+    let opened = runtime.block_on(async { tokio::time::timeout(within, opening).await });
+    let error = match opened {
+        Ok(Ok(session)) => return Ok(Some(session)),
+        Ok(Err(error)) if error.is_passing() => error.to_string(),
+        Ok(Err(error)) => return Err(error),
+        Err(_) => format!("no host answered within {within:?}"),
+    };
+    task.health.begin(&task.end, Trouble::Connection, &error);
+    Ok(None)
+}
+
+/// What outlives a connection.
+#[derive(Debug)]
+struct Task {
+    config: RabbitMqSource,
+    end: SourceEnd,
+    policy: watch::Receiver<Arc<Pool>>,
+    permits: Permits,
+    health: Health,
+    /// How many deliveries are in the hands of the pool, of whichever connection.
+    out: usize,
+    /// The token of the next connection's first delivery.
+    next_token: u64,
+}
+
+impl Task {
+    fn new(config: RabbitMqSource, link: Link) -> Self {
+        let pool = link.policy.borrow().name.clone();
+        Self {
+            config,
+            end: link.end,
+            policy: link.policy,
+            permits: Permits::new(link.solo),
+            health: Health::new(&pool),
+            out: 0,
+            next_token: 0,
+        }
+    }
+
+    fn pool(&self) -> Arc<Pool> {
+        Arc::clone(&self.policy.borrow())
+    }
+
+    fn intake(&self) -> Intake {
+        if self.end.intake.has_changed().is_err() {
+            return Intake::Closed;
+        }
+        *self.end.intake.borrow()
+    }
+
+    async fn run(mut self, mut first: Option<Session>) {
+        let mut failures = u32::from(first.is_none());
+        loop {
+            let session = match first.take() {
+                Some(session) => Ok(session),
+                None => match self.reconnect(failures).await {
+                    Some(opened) => opened,
+                    None => return,
+                },
+            };
+            let begun = Instant::now();
+            let error = match session {
+                Ok(session) => match self.serve(session).await {
+                    Ok(()) => return,
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            failures = if begun.elapsed() >= GOOD_AFTER {
+                1
+            } else {
+                failures.saturating_add(1)
+            };
+            self.health
+                .begin(&self.end, Trouble::Connection, &error.to_string());
+        }
+    }
+
+    /// Works until the intake is closed and everything settled, or the connection is lost.
+    async fn serve(&mut self, mut session: Session) -> Result<(), RabbitMqError> {
+        self.health.over(&self.end, Trouble::Connection);
+        let result = session.run(self).await;
+        self.next_token = session.next_token();
+        for trouble in [Trouble::Blocked, Trouble::Queues, Trouble::Publishing] {
+            self.health.over(&self.end, trouble);
+        }
+        match result {
+            Ok(()) => {
+                session.close().await;
+                Ok(())
+            }
+            Err(error) => {
+                let unsure = session.abandon();
+                self.health.likely_duplicates(
+                    &self.end,
+                    unsure,
+                    "the connection was lost before their acknowledgements",
+                );
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits and connects. None if there is nothing to connect for any more.
+    async fn reconnect(&mut self, failures: u32) -> Option<Result<Session, RabbitMqError>> {
+        let until = Instant::now() + RECONNECT.wait(failures, fastrand::f64());
+        let (config, pool, token) = (self.config.clone(), self.pool(), self.next_token);
+        let opening = async move {
+            sleep_until(until).await;
+            Session::open(&config, pool, false, token).await
+        };
+        let mut opening = std::pin::pin!(opening);
+        while !self.is_over() {
+            let end = &mut self.end;
+            tokio::select! {
+                biased;
+                opened = &mut opening => return Some(opened),
+                _ = end.intake.changed(), if end.intake.has_changed().is_ok() => {}
+                Some(settlement) = end.settlements.recv() => self.void(&settlement),
+                Some(publish) = end.publishes.recv() => disconnected(publish),
+            }
+            self.permits.keep(self.out);
+        }
+        None
+    }
+
+    /// Told to end, with nothing left that anyone could settle.
+    fn is_over(&self) -> bool {
+        self.intake() == Intake::Closed && self.out == 0
+    }
+
+    /// The settlement of a delivery whose connection is gone: the broker has taken the message
+    /// back.
+    fn void(&mut self, settlement: &Settlement) {
+        self.out = self.out.saturating_sub(1);
+        if !matches!(settlement.outcome, Outcome::Return { .. }) {
+            let why = "they were settled after their connection was lost";
+            self.health.likely_duplicates(&self.end, 1, why);
+        }
+    }
+}
+
+/// An emit while there is no connection is one of a message that is not ours any more.
+fn disconnected(publish: Publish) {
+    confirm(
+        publish.confirmed,
+        &publish.message.queue,
+        Err("the connection is lost".into()),
+    );
+}
+
+/// Tells whoever waits for an emit. Nobody waiting any more is no trouble: it is there, and may be
+/// there again.
+fn confirm(
+    confirmed: tokio::sync::oneshot::Sender<Result<(), PublishError>>,
+    queue: &str,
+    result: Result<(), String>,
+) {
+    let result = result.map_err(|why| PublishError {
+        queue: queue.to_owned(),
+        why,
+    });
+    drop(confirmed.send(result));
+}
+
+fn desk_missing() -> RabbitMqError {
+    RabbitMqError::System {
+        why: "this version has no commands for it".to_owned(),
+    }
 }

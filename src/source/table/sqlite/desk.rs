@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
-use jiff::Timestamp;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use tokio::runtime::{Builder, Runtime};
@@ -19,7 +18,8 @@ use super::{canonical, row, schema, settle};
 use crate::config::model::{Database, TableSource};
 use crate::delivery::Outgoing;
 use crate::source::Fault;
-use crate::source::client::{self, DeadFilter, DeadLetter, DeadReply, Depth, Reply};
+use crate::source::client::{self, DeadFilter, DeadLetter, DeadReply, Depth, Partial, Reply};
+use crate::source::letter::rfc_3339;
 
 /// A connection for commands.
 #[derive(Debug)]
@@ -57,7 +57,12 @@ impl Desk {
 }
 
 impl client::Desk for Desk {
-    fn send(&mut self, messages: &[Outgoing]) -> Result<(), Fault> {
+    fn check(&mut self) -> Result<Vec<String>, Fault> {
+        // All that a pool needs is made when the file is opened.
+        Ok(Vec::new())
+    }
+
+    fn send(&mut self, messages: &[Outgoing]) -> Result<(), Partial> {
         Ok(self.insert(messages).map_err(failed("sending"))?)
     }
 
@@ -117,7 +122,7 @@ impl client::Desk for Desk {
         Ok(list().map_err(failed("reading the dead letters"))?)
     }
 
-    fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Fault> {
+    fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Partial> {
         let (ids, pool, queues) = chosen(filter);
         let body = edit.map(|edit| row::body_value(edit));
         let mut back = || {
@@ -138,7 +143,7 @@ impl client::Desk for Desk {
         Ok(back().map_err(failed("sending the dead letters back"))?)
     }
 
-    fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Fault> {
+    fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
         let (ids, pool, queues) = chosen(filter);
         let sql = format!("{DROP} WHERE {CHOSEN}");
         let dropped = self.conn.execute(&sql, params![ids, pool, queues]);
@@ -260,8 +265,4 @@ fn dead_reply(row: &Row<'_>) -> rusqlite::Result<Option<DeadReply>> {
         headers: row::all_headers(row.get_ref(22)?).unwrap_or_default(),
         body: row::body_bytes(body),
     }))
-}
-
-fn rfc_3339(ms: i64) -> String {
-    Timestamp::from_millisecond(ms).map_or_else(|_| ms.to_string(), |time| time.to_string())
 }

@@ -1,13 +1,12 @@
 //! Kafka as the tests need it: a private broker, and a producer's, a consumer's and an operator's
 //! view of it through plain librdkafka, nothing of ganger's own code.
 
-mod broker;
 mod group;
 mod records;
 mod site;
 mod topics;
 
-pub(crate) use broker::{MECHANISM, PASSWORD, USER};
+pub(crate) use crate::servers::kafka::{MECHANISM, PASSWORD, USER};
 pub(crate) use group::{Commit, Group, Member};
 pub(crate) use records::{NewRecord, Stored};
 pub(crate) use site::{KafkaSite, Plan};
@@ -21,7 +20,7 @@ use rdkafka::admin::AdminClient;
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::{ClientConfig, FromClientConfig};
 
-use self::broker::Broker;
+use crate::servers::kafka::Broker;
 
 /// How long one request to a broker that runs may take.
 const REQUEST: Duration = super::DEADLINE;
@@ -48,19 +47,9 @@ impl Kafka {
     pub(crate) fn own() -> Arc<Self> {
         let broker = Broker::prepare();
         broker.start();
+        broker.is_ready();
         let admin = AdminClient::from_config(&config(&broker.plain())).unwrap();
-        let kafka = Self { broker, admin };
-        kafka.is_ready();
-        Arc::new(kafka)
-    }
-
-    fn is_ready(&self) {
-        let ready = super::look(|| {
-            let last_words = self.broker.last_words();
-            assert_eq!(last_words, None, "the broker has ended");
-            self.knows_itself().then_some(())
-        });
-        ready.expect("the broker to be ready");
+        Arc::new(Self { broker, admin })
     }
 
     // -- where it is --

@@ -11,12 +11,6 @@ use rdkafka::types::RDKafkaRespErr;
 use super::{Kafka, REQUEST};
 
 impl Kafka {
-    /// Whether it has come so far as to know its own address.
-    pub(super) fn knows_itself(&self) -> bool {
-        let metadata = self.admin.inner().fetch_metadata(None, REQUEST);
-        metadata.is_ok_and(|metadata| !metadata.brokers().is_empty())
-    }
-
     /// Makes a topic and waits until it can be used.
     pub(crate) fn make_topic(&self, name: &str, partitions: usize) {
         self.make_topic_with(name, partitions, &[]);

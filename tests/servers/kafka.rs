@@ -6,8 +6,12 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use rdkafka::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer};
 
-use crate::harness::server::{Server, free_port};
+use super::process::{Server, free_port};
+use super::{DEADLINE, look};
 
 /// Any 22 characters will do.
 const CLUSTER_ID: &str = "ganger-tests-kafka-001";
@@ -22,7 +26,7 @@ pub(crate) const PASSWORD: &str = "in-wonderland";
 pub(crate) const MECHANISM: &str = "SCRAM-SHA-256";
 
 /// The broker. Dropped, its process is killed and its files are removed.
-pub(super) struct Broker {
+pub(crate) struct Broker {
     dir: tempfile::TempDir,
     plain_port: u16,
     secure_port: u16,
@@ -31,7 +35,7 @@ pub(super) struct Broker {
 
 impl Broker {
     /// Prepares a broker's files; it does not run yet.
-    pub(super) fn prepare() -> Self {
+    pub(crate) fn prepare() -> Self {
         let dir = tempfile::Builder::new()
             .prefix("ganger-kafka-")
             .tempdir()
@@ -53,17 +57,17 @@ impl Broker {
     }
 
     /// Where anyone may connect.
-    pub(super) fn plain(&self) -> String {
+    pub(crate) fn plain(&self) -> String {
         format!("127.0.0.1:{}", self.plain_port)
     }
 
     /// Where one needs TLS and a password.
-    pub(super) fn secure(&self) -> String {
+    pub(crate) fn secure(&self) -> String {
         format!("127.0.0.1:{}", self.secure_port)
     }
 
     /// The certificate to check it by.
-    pub(super) fn certificate(&self) -> PathBuf {
+    pub(crate) fn certificate(&self) -> PathBuf {
         self.path("broker.pem")
     }
 
@@ -121,7 +125,7 @@ impl Broker {
     // -- its process --
 
     /// Starts it, and does not wait until it is ready.
-    pub(super) fn start(&self) {
+    pub(crate) fn start(&self) {
         let mut process = self.process.lock().unwrap();
         assert!(process.is_none(), "the broker runs already");
         let log = fs::File::create(self.path("log")).unwrap();
@@ -132,19 +136,40 @@ impl Broker {
         }));
     }
 
+    /// Waits until it is ready.
+    pub(crate) fn is_ready(&self) {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", self.plain());
+        config.set("reconnect.backoff.max.ms", "200");
+        let client: BaseConsumer = config.create().unwrap();
+        let ready = look(|| {
+            let last_words = self.last_words();
+            assert_eq!(last_words, None, "the broker has ended");
+            let told = client.fetch_metadata(None, DEADLINE).ok()?;
+            (!told.brokers().is_empty()).then_some(())
+        });
+        ready.expect("the broker to be ready");
+    }
+
+    /// Its process, while it runs.
+    pub(crate) fn pid(&self) -> Pid {
+        let process = self.process.lock().unwrap();
+        process.as_ref().expect("a broker that runs").pid()
+    }
+
     /// SIGKILL, and its end.
-    pub(super) fn kill(&self) {
+    pub(crate) fn kill(&self) {
         let process = self.process.lock().unwrap().take();
         process.expect("a broker that runs").end(Signal::SIGKILL);
     }
 
-    pub(super) fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let process = self.process.lock().unwrap();
         process.as_ref().expect("a broker that runs").signal(signal);
     }
 
     /// What it has said, if it has ended by itself.
-    pub(super) fn last_words(&self) -> Option<String> {
+    pub(crate) fn last_words(&self) -> Option<String> {
         let process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
         process.as_ref().expect("a broker that runs").ended()?;
         Some(fs::read_to_string(self.path("log")).unwrap())

@@ -1,0 +1,176 @@
+//! The sources whose dead letters are meant. What can't be used is told, never passed over, and the
+//! others are used all the same. Nothing here prints a letter.
+
+use std::collections::BTreeMap;
+
+use miette::{IntoDiagnostic, bail, miette};
+
+use crate::cli::output;
+use crate::config::model::{Config, DeadLetters, Options};
+use crate::source::SourceError;
+use crate::source::client::{Client, DeadFilter, DeadLetter, Halted};
+
+/// A dead letter and the name of the source that holds it.
+pub(super) type Found = (String, DeadLetter);
+
+/// Those that could be opened, and what was wrong with the others.
+#[derive(Debug)]
+pub(super) struct Sources {
+    clients: Vec<Client>,
+    trouble: Vec<SourceError>,
+}
+
+impl Sources {
+    /// Opens the source of that name, or all.
+    pub(super) fn open(config: &Config, only: Option<&str>) -> miette::Result<Self> {
+        let wanted = |name: &str| only.is_none_or(|only| only == name);
+        let mut sources = Self {
+            clients: Vec::new(),
+            trouble: Vec::new(),
+        };
+        for (name, source) in config.sources.iter().filter(|(name, _)| wanted(name)) {
+            match Client::open(name, source, &config.pools) {
+                Ok(client) => sources.clients.push(client),
+                Err(error) => sources.trouble.push(error),
+            }
+        }
+        if sources.clients.is_empty() && sources.trouble.is_empty() {
+            let names: Vec<_> = config.sources.keys().map(|n| format!("`{n}`")).collect();
+            bail!(
+                "there is no source `{}`; there is {}",
+                only.unwrap_or_default(),
+                names.join(", ")
+            );
+        }
+        for pool in config.pools.iter().filter(|pool| wanted(&pool.source)) {
+            if leaves_them_to_the_broker(&pool.options) {
+                output::note(format!(
+                    "the dead letters of pool `{}` are where the broker's policy puts them: they \
+                     are not among these",
+                    pool.name
+                ));
+            }
+        }
+        Ok(sources)
+    }
+
+    /// Whether letters need their source's name to be told apart.
+    pub(super) fn are_several(&self) -> bool {
+        self.clients.len() + self.trouble.len() > 1
+    }
+
+    /// The letters of all, source by source, at most `limit`.
+    pub(super) fn letters(&mut self, filter: &DeadFilter, limit: usize) -> Vec<Found> {
+        let mut letters: Vec<Found> = Vec::new();
+        for client in &mut self.clients {
+            let name = client.name().to_owned();
+            match client.dead_list(filter, limit - letters.len()) {
+                Ok(found) => letters.extend(found.into_iter().map(|l| (name.clone(), l))),
+                Err(error) => self.trouble.push(error),
+            }
+        }
+        letters
+    }
+
+    /// Changes the letters that are meant in every source that has some. Returns how many.
+    pub(super) fn change(
+        &mut self,
+        filter: &DeadFilter,
+        mut change: impl FnMut(&mut Client, &DeadFilter) -> Result<usize, Halted>,
+    ) -> miette::Result<usize> {
+        let mut filters = self.filters(filter)?;
+        let mut changed = 0;
+        for client in &mut self.clients {
+            let Some(filter) = filters.remove(client.name()) else {
+                continue;
+            };
+            match change(client, &filter) {
+                Ok(count) => changed += count,
+                Err(halted) => {
+                    changed += halted.done;
+                    self.trouble.push(halted.error);
+                }
+            }
+        }
+        Ok(changed)
+    }
+
+    /// What to ask each source for. Where ids are given and there are several sources, each is
+    /// asked for its own only: two tables may have a letter of the same number.
+    fn filters(&mut self, filter: &DeadFilter) -> miette::Result<BTreeMap<String, DeadFilter>> {
+        let Some(ids) = filter.ids.as_ref().filter(|_| self.clients.len() > 1) else {
+            let name = |client: &Client| (client.name().to_owned(), filter.clone());
+            return Ok(self.clients.iter().map(name).collect());
+        };
+        let found = self.letters(filter, ids.len() * self.clients.len());
+        let mut filters: BTreeMap<String, DeadFilter> = BTreeMap::new();
+        for id in ids {
+            if let Some(source) = only_source(&found, id)? {
+                let asked = filters.entry(source.to_owned()).or_insert(DeadFilter {
+                    ids: Some(Vec::new()),
+                    ..filter.clone()
+                });
+                asked.ids.get_or_insert_default().push(id.clone());
+            }
+        }
+        Ok(filters)
+    }
+
+    /// The end of every command.
+    ///
+    /// # Errors
+    /// If a source could not be used.
+    pub(super) fn end(&mut self) -> miette::Result<()> {
+        let mut trouble = std::mem::take(&mut self.trouble);
+        match trouble.len() {
+            0 => Ok(()),
+            1 => Err(trouble.remove(0)).into_diagnostic(),
+            _ => {
+                let all: Vec<_> = trouble.iter().map(ToString::to_string).collect();
+                Err(miette!("{}", all.join("\n")))
+            }
+        }
+    }
+}
+
+fn leaves_them_to_the_broker(options: &Options) -> bool {
+    match options {
+        Options::RabbitMq(options) => options.dead_letter == DeadLetters::Broker,
+        Options::Table | Options::Kafka(_) => false,
+    }
+}
+
+/// The source of the letter with this id; none if there is no such letter.
+///
+/// # Errors
+/// If there are several.
+pub(super) fn only_source<'a>(found: &'a [Found], id: &str) -> miette::Result<Option<&'a str>> {
+    let mut sources = found.iter().filter(|(_, letter)| letter.id == id);
+    let first = sources.next().map(|(source, _)| source.as_str());
+    if let (Some(first), Some((second, _))) = (first, sources.next()) {
+        bail!("dead letter {id} is in `{first}` and in `{second}`: name one with --source");
+    }
+    Ok(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(source: &str, id: &str) -> Found {
+        let letter = DeadLetter {
+            id: id.to_owned(),
+            ..DeadLetter::default()
+        };
+        (source.to_owned(), letter)
+    }
+
+    #[test]
+    fn an_id_in_two_sources_is_no_name() {
+        let all = [found("a", "1"), found("b", "2"), found("b", "1")];
+        assert_eq!(only_source(&all, "2").unwrap(), Some("b"));
+        assert_eq!(only_source(&all, "3").unwrap(), None);
+        let error = only_source(&all, "1").unwrap_err().to_string();
+        assert!(error.contains("`a` and in `b`"), "{error}");
+    }
+}

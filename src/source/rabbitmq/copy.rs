@@ -1,0 +1,383 @@
+//! Copies of messages: what a retry, a requeue or a dead letter keeps, what it must not keep since
+//! it would act again, and how a message that comes back is what its producer sent once more. Pure.
+
+use lapin::BasicProperties;
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+
+use super::super::letter::{Counters, Own, header};
+use super::rules::Arrival;
+use super::value::{header_frame_bytes, long, text};
+use crate::delivery::{Headers, Outgoing};
+use crate::names::OWN_HEADER_PREFIX;
+
+/// Where a copy keeps what would act again if it stayed in its place.
+pub(super) mod kept {
+    /// The exchange that the message was published to.
+    pub(in super::super) const EXCHANGE: &str = "x-ganger-exchange";
+    /// The routing key that it was published with.
+    pub(in super::super) const ROUTING_KEY: &str = "x-ganger-routing-key";
+    /// Its expiration: it would run on, and end the copy.
+    pub(in super::super) const EXPIRATION: &str = "x-ganger-expiration";
+    /// Its user: the broker takes no other than the connection's.
+    pub(in super::super) const USER_ID: &str = "x-ganger-user-id";
+    /// A table of the headers by which the broker would route it, or tell where it died.
+    pub(in super::super) const HEADERS: &str = "x-ganger-headers";
+    /// It was in the hands of a worker that died with several: it runs alone.
+    pub(in super::super) const SUSPECT: &str = "x-ganger-suspect";
+}
+
+/// Headers that the broker acts by.
+const ACTIVE: [&str; 2] = ["CC", "BCC"];
+/// Headers that the broker writes.
+const DEATHS: [&str; 7] = [
+    "x-death",
+    "x-first-death-exchange",
+    "x-first-death-queue",
+    "x-first-death-reason",
+    "x-last-death-exchange",
+    "x-last-death-queue",
+    "x-last-death-reason",
+];
+/// How often the message came back to its queue.
+const DELIVERY_COUNT: &str = "x-delivery-count";
+/// How often it was handed out, on newer brokers.
+const ACQUIRED_COUNT: &str = "x-acquired-count";
+/// Where it stands in a stream.
+const STREAM_OFFSET: &str = "x-stream-offset";
+
+/// The persistent delivery mode.
+const PERSISTENT: u8 = 2;
+
+/// A message as its producer sent it, however often we have copied it since.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Original {
+    /// Its properties, with its headers and without any of ours.
+    pub(super) properties: BasicProperties,
+    /// The exchange that it was published to.
+    pub(super) exchange: String,
+    /// The routing key that it was published with.
+    pub(super) routing_key: String,
+}
+
+/// What the broker hands out: a message, or a copy of it.
+#[derive(Debug)]
+pub(super) struct Received<'a> {
+    pub(super) properties: BasicProperties,
+    pub(super) exchange: &'a ShortString,
+    pub(super) routing_key: &'a ShortString,
+    pub(super) redelivered: bool,
+}
+
+/// Tells the message from what we and the broker have written on it.
+pub(super) fn unwrap(received: Received<'_>) -> (Original, Arrival) {
+    let Received {
+        properties,
+        exchange,
+        routing_key,
+        redelivered,
+    } = received;
+    let mut original = Original {
+        properties,
+        exchange: exchange.to_string(),
+        routing_key: routing_key.to_string(),
+    };
+    let mut arrival = Arrival {
+        redelivered,
+        ..Arrival::default()
+    };
+    let Some(headers) = original.properties.headers() else {
+        return (original, arrival);
+    };
+    let theirs = |(name, _): (&ShortString, &AMQPValue)| is_the_brokers(name.as_str());
+    arrival.of_a_stream = headers.contains_key(STREAM_OFFSET);
+    arrival.returns = headers.inner().get(DELIVERY_COUNT).map_or(0, whole);
+    if is_copy(headers) {
+        let own = own_headers(headers);
+        arrival.counters = Counters::read(&own);
+        arrival.suspect = find(&own, kept::SUSPECT).is_some();
+        original = as_sent(&original, headers, &own);
+    } else if headers.into_iter().any(theirs) {
+        let without: Vec<_> = headers.into_iter().filter(|pair| !theirs(*pair)).collect();
+        let table = table_of(without);
+        original.properties = original.properties.with_headers(table);
+    }
+    (original, arrival)
+}
+
+fn is_the_brokers(name: &str) -> bool {
+    name == DELIVERY_COUNT || name == ACQUIRED_COUNT
+}
+
+fn is_copy(headers: &FieldTable) -> bool {
+    headers.contains_key(header::QUEUE)
+}
+
+/// Puts everything back in its place.
+fn as_sent(copy: &Original, headers: &FieldTable, own: &Headers) -> Original {
+    let plain = headers.into_iter().filter(|(name, _)| {
+        let name = name.as_str();
+        !is_own(name) && !is_the_brokers(name) && !is_moved(name)
+    });
+    let mut table = table_of(plain);
+    if let Some(AMQPValue::FieldTable(moved)) = headers.inner().get(kept::HEADERS) {
+        for (name, value) in moved {
+            table.insert(name.clone(), value.clone());
+        }
+    }
+    let mut properties = plain_properties(&copy.properties);
+    if !table.inner().is_empty() {
+        properties = properties.with_headers(table);
+    }
+    if let Some(expiration) = short(own, kept::EXPIRATION) {
+        properties = properties.with_expiration(expiration);
+    }
+    if let Some(user) = short(own, kept::USER_ID) {
+        properties = properties.with_user_id(user);
+    }
+    Original {
+        properties,
+        exchange: find(own, kept::EXCHANGE).unwrap_or_default().to_owned(),
+        routing_key: find(own, kept::ROUTING_KEY).unwrap_or_default().to_owned(),
+    }
+}
+
+/// What a copy says beside the message itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Marks<'a> {
+    /// The queue that the message was read from.
+    pub(super) queue: &'a str,
+    /// What it has been through.
+    pub(super) counters: Counters,
+    /// It must run alone.
+    pub(super) suspect: bool,
+}
+
+impl Original {
+    /// The properties of a copy.
+    pub(super) fn copied(&self, marks: &Marks<'_>) -> BasicProperties {
+        let mut own = marks.counters.write();
+        own.push((header::QUEUE, marks.queue.to_owned()));
+        if marks.suspect {
+            own.push((kept::SUSPECT, "true".to_owned()));
+        }
+        self.with_own(&own)
+    }
+
+    /// The properties of a copy that has these headers of ours, and those that keep what would
+    /// act again.
+    pub(super) fn with_own(&self, own: &Own) -> BasicProperties {
+        let original = self.properties.headers();
+        let mut table = table_of(self.headers().filter(|(name, _)| !is_moved(name.as_str())));
+        for (name, value) in own {
+            table.insert((*name).into(), long(value));
+        }
+        table.insert(kept::EXCHANGE.into(), long(&self.exchange));
+        table.insert(kept::ROUTING_KEY.into(), long(&self.routing_key));
+        let user = self.properties.user_id();
+        for (name, value) in [
+            (kept::EXPIRATION, self.properties.expiration()),
+            (kept::USER_ID, user),
+        ] {
+            if let Some(value) = value {
+                table.insert(name.into(), long(value.as_str()));
+            }
+        }
+        let moved = original.iter().flatten();
+        let moved = table_of(moved.filter(|(name, _)| is_moved(name.as_str())));
+        if !moved.inner().is_empty() {
+            table.insert(kept::HEADERS.into(), AMQPValue::FieldTable(moved));
+        }
+        plain_properties(&self.properties)
+            .with_headers(table)
+            .with_delivery_mode(PERSISTENT)
+    }
+
+    /// The properties of a copy that says nothing, for a message that has no room for more.
+    pub(super) fn bare(&self) -> BasicProperties {
+        let table = table_of(self.headers().filter(|(name, _)| !is_moved(name.as_str())));
+        let properties = plain_properties(&self.properties).with_delivery_mode(PERSISTENT);
+        if table.inner().is_empty() {
+            properties
+        } else {
+            properties.with_headers(table)
+        }
+    }
+
+    fn headers(&self) -> impl Iterator<Item = (&ShortString, &AMQPValue)> {
+        let headers = self.properties.headers().as_ref();
+        headers
+            .into_iter()
+            .flatten()
+            .filter(|(name, _)| !is_own(name.as_str()))
+    }
+
+    /// The headers as workers get them.
+    pub(super) fn text_headers(&self) -> Headers {
+        let pair = |(name, value): (&ShortString, &AMQPValue)| (name.to_string(), text(value));
+        self.headers().map(pair).collect()
+    }
+}
+
+/// The properties of a message that we publish for a worker. What it continues, if anything,
+/// lends it what the worker can't say. An error says what AMQP has no room for.
+pub(super) fn published(
+    message: &Outgoing,
+    continued: Option<&Original>,
+) -> Result<BasicProperties, String> {
+    let mut properties = continued.map_or_else(BasicProperties::default, |original| {
+        lent(&original.properties)
+    });
+    let typed = continued.and_then(|original| original.properties.headers().as_ref());
+    let headers = headers_of(&message.headers, typed)?;
+    if !headers.inner().is_empty() {
+        properties = properties.with_headers(headers);
+    }
+    if !message.correlation_id.is_empty() {
+        let id = fitting("correlation id", &message.correlation_id)?;
+        properties = properties.with_correlation_id(id);
+    }
+    if let Some(queue) = &message.reply_to {
+        properties = properties.with_reply_to(fitting("reply-to", queue)?);
+    }
+    if let Some(id) = &message.message_id {
+        properties = properties.with_message_id(fitting("message id", id)?);
+    }
+    if let Some(kind) = &message.content_type {
+        properties = properties.with_content_type(fitting("content type", kind)?);
+    }
+    if message.priority != 0 {
+        let priority = u8::try_from(message.priority.clamp(0, 255)).unwrap_or(u8::MAX);
+        properties = properties.with_priority(priority);
+    }
+    Ok(properties.with_delivery_mode(PERSISTENT))
+}
+
+/// A text that AMQP keeps in at most 255 bytes.
+pub(super) fn fitting(what: &str, text: &str) -> Result<ShortString, String> {
+    ShortString::try_new(text)
+        .map_err(|_| format!("its {what} must be at most 255 bytes: {} bytes", text.len()))
+}
+
+/// The size of a frame that no frame of ours may exceed.
+pub(super) fn check_size(properties: &BasicProperties, frame_max: u32) -> Result<(), String> {
+    let bytes = header_frame_bytes(properties);
+    let most = usize::try_from(frame_max).unwrap_or(usize::MAX);
+    if bytes > most {
+        return Err(format!(
+            "its headers must fit into a frame of {most} bytes: {bytes} bytes"
+        ));
+    }
+    Ok(())
+}
+
+/// What a reply has of the message it continues, beside what `Outgoing` says.
+fn lent(from: &BasicProperties) -> BasicProperties {
+    let mut to = BasicProperties::default();
+    if let Some(encoding) = from.content_encoding() {
+        to = to.with_content_encoding(encoding.clone());
+    }
+    if let Some(timestamp) = from.timestamp() {
+        to = to.with_timestamp(*timestamp);
+    }
+    if let Some(kind) = from.kind() {
+        to = to.with_type(kind.clone());
+    }
+    if let Some(app) = from.app_id() {
+        to = to.with_app_id(app.clone());
+    }
+    to
+}
+
+/// A worker's headers. One that the message had, and that it left as it was, keeps its type.
+fn headers_of(headers: &Headers, typed: Option<&FieldTable>) -> Result<FieldTable, String> {
+    let mut table = FieldTable::default();
+    for (name, value) in headers {
+        if is_own(name) || is_moved(name) || is_the_brokers(name) {
+            continue;
+        }
+        let known = typed.and_then(|typed| typed.inner().get(name.as_str()));
+        let value = match known {
+            Some(known) if text(known) == *value => known.clone(),
+            _ => long(value),
+        };
+        table.insert(fitting("header's name", name)?, value);
+    }
+    Ok(table)
+}
+
+/// All properties but the headers and those that would act again.
+fn plain_properties(from: &BasicProperties) -> BasicProperties {
+    let mut to = lent(from);
+    if let Some(kind) = from.content_type() {
+        to = to.with_content_type(kind.clone());
+    }
+    if let Some(mode) = from.delivery_mode() {
+        to = to.with_delivery_mode(*mode);
+    }
+    if let Some(priority) = from.priority() {
+        to = to.with_priority(*priority);
+    }
+    if let Some(id) = from.correlation_id() {
+        to = to.with_correlation_id(id.clone());
+    }
+    if let Some(queue) = from.reply_to() {
+        to = to.with_reply_to(queue.clone());
+    }
+    if let Some(id) = from.message_id() {
+        to = to.with_message_id(id.clone());
+    }
+    if let Some(id) = from.cluster_id() {
+        to = to.with_cluster_id(id.clone());
+    }
+    to
+}
+
+fn is_own(name: &str) -> bool {
+    let start = name.get(..OWN_HEADER_PREFIX.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(OWN_HEADER_PREFIX))
+}
+
+fn is_moved(name: &str) -> bool {
+    ACTIVE.contains(&name) || DEATHS.contains(&name)
+}
+
+/// Our own headers as text.
+pub(super) fn own_headers(headers: &FieldTable) -> Headers {
+    let own = headers
+        .into_iter()
+        .filter(|(name, _)| is_own(name.as_str()));
+    own.map(|(name, value)| (name.to_string(), text(value)))
+        .collect()
+}
+
+fn table_of<'a>(pairs: impl IntoIterator<Item = (&'a ShortString, &'a AMQPValue)>) -> FieldTable {
+    let mut table = FieldTable::default();
+    for (name, value) in pairs {
+        table.insert(name.clone(), value.clone());
+    }
+    table
+}
+
+fn find<'a>(headers: &'a Headers, name: &str) -> Option<&'a str> {
+    let found = headers.iter().find(|(other, _)| other == name);
+    found.map(|(_, value)| value.as_str())
+}
+
+fn short(headers: &Headers, name: &str) -> Option<ShortString> {
+    ShortString::try_new(find(headers, name)?).ok()
+}
+
+fn whole(value: &AMQPValue) -> u64 {
+    match value {
+        AMQPValue::LongLongInt(count) => u64::try_from(*count).unwrap_or(0),
+        AMQPValue::LongInt(count) => u64::try_from(*count).unwrap_or(0),
+        AMQPValue::LongUInt(count) => u64::from(*count),
+        AMQPValue::ShortInt(count) => u64::try_from(*count).unwrap_or(0),
+        AMQPValue::ShortUInt(count) => u64::from(*count),
+        AMQPValue::ShortShortUInt(count) => u64::from(*count),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

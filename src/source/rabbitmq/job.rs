@@ -1,0 +1,303 @@
+//! What has to be published before a delivery can be acknowledged: replies, copies for later, dead
+//! letters; and what is tried instead when the broker refuses one for good. Pure.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use lapin::BasicProperties;
+use lapin::types::ShortString;
+
+use super::super::letter::{self, Counters, Letter, Own, header};
+use super::copy::{Marks, Original, check_size, fitting, published};
+use super::publisher::Parcel;
+use super::rules::{self, Arrival};
+use super::value::long;
+use crate::delivery::{Failure, Outgoing, Reason};
+
+/// Queues that exist only as long as someone waits for an answer, on the same broker. RabbitMQ 3
+/// says that there is none even though the answer arrives.
+const DIRECT_REPLY: &str = "amq.rabbitmq.reply-to";
+
+/// What is to be published for a delivery.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Aim {
+    /// The work's result.
+    Reply(Box<Outgoing>),
+    /// A copy that comes back after a while, since an attempt has failed.
+    Retry {
+        /// With this one charged.
+        counters: Counters,
+        delay: Duration,
+        failure: Box<Failure>,
+    },
+    /// Likewise, since the worker asked for it.
+    Requeue { counters: Counters, after: Duration },
+    /// A copy that is there at once, since the broker has counted this one too often.
+    Back { suspect: bool },
+    /// Likewise, with a crash charged that no one was there to report.
+    Charge(Counters),
+    /// A dead letter.
+    Letter {
+        counters: Counters,
+        failure: Box<Failure>,
+        form: Form,
+    },
+}
+
+/// How much a dead letter says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// All that is known.
+    Full,
+    /// All but the reply that could not be delivered.
+    WithoutReply,
+    /// Its reason and where it comes from.
+    Short,
+    /// Nothing at all.
+    Bare,
+}
+
+/// A delivery that something is published for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Subject<'a> {
+    pub(super) original: &'a Original,
+    pub(super) body: &'a Bytes,
+    pub(super) arrival: Arrival,
+}
+
+/// What all that a pool publishes has in common.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Press<'a> {
+    /// The pool's name.
+    pub(super) pool: &'a str,
+    /// The queue that it reads.
+    pub(super) queue: &'a str,
+    /// Where its dead letters go.
+    pub(super) dead: &'a str,
+    /// The most bytes of a frame, which a message's headers must fit into.
+    pub(super) frame_max: u32,
+    /// Unix time.
+    pub(super) now_ms: i64,
+    /// Chance, for the name of a letter.
+    pub(super) random: u128,
+}
+
+impl Press<'_> {
+    /// The parcels for an aim, each to be safe before the next is sent. An error says why there can
+    /// be none.
+    pub(super) fn parcels(&self, subject: &Subject<'_>, aim: &Aim) -> Result<Vec<Parcel>, String> {
+        match aim {
+            Aim::Reply(reply) => Ok(vec![self.outgoing(reply, Some(subject.original))?]),
+            Aim::Retry {
+                counters, delay, ..
+            } => Ok(vec![self.later(subject, *counters, *delay)?]),
+            Aim::Requeue { counters, after } => Ok(vec![self.later(subject, *counters, *after)?]),
+            Aim::Back { suspect } => {
+                let suspect = *suspect || subject.arrival.suspect || subject.arrival.redelivered;
+                Ok(vec![self.copy(
+                    subject,
+                    subject.arrival.counters,
+                    suspect,
+                )?])
+            }
+            Aim::Charge(counters) => Ok(vec![self.copy(subject, *counters, true)?]),
+            Aim::Letter {
+                counters,
+                failure,
+                form,
+            } => self.letter(subject, *counters, failure, *form),
+        }
+    }
+
+    /// A message that a worker sends.
+    pub(super) fn outgoing(
+        &self,
+        message: &Outgoing,
+        continued: Option<&Original>,
+    ) -> Result<Parcel, String> {
+        let to = fitting("queue's name", &message.queue)?;
+        let mandatory = !message.queue.starts_with(DIRECT_REPLY);
+        let properties = published(message, continued)?;
+        self.parcel(to, mandatory, properties, message.body.clone())
+    }
+
+    /// A copy in the tier of this delay.
+    fn later(
+        &self,
+        subject: &Subject<'_>,
+        counters: Counters,
+        delay: Duration,
+    ) -> Result<Parcel, String> {
+        let to = rules::tier_queue(self.queue, rules::tier(delay));
+        let properties = subject
+            .original
+            .copied(&self.marks(counters, false))
+            .with_expiration(fitting("delay", &delay.as_millis().to_string())?);
+        self.parcel(
+            fitting("queue's name", &to)?,
+            true,
+            properties,
+            subject.body.clone(),
+        )
+    }
+
+    /// A copy in the queue that it came from.
+    fn copy(
+        &self,
+        subject: &Subject<'_>,
+        counters: Counters,
+        suspect: bool,
+    ) -> Result<Parcel, String> {
+        let properties = subject.original.copied(&self.marks(counters, suspect));
+        let to = fitting("queue's name", self.queue)?;
+        self.parcel(to, true, properties, subject.body.clone())
+    }
+
+    fn marks(&self, counters: Counters, suspect: bool) -> Marks<'_> {
+        Marks {
+            queue: self.queue,
+            counters,
+            suspect,
+        }
+    }
+
+    fn letter(
+        &self,
+        subject: &Subject<'_>,
+        counters: Counters,
+        failure: &Failure,
+        form: Form,
+    ) -> Result<Vec<Parcel>, String> {
+        let to = fitting("queue's name", self.dead)?;
+        let body = subject.body.clone();
+        if form == Form::Bare {
+            let parcel = self.parcel(to, true, subject.original.bare(), body)?;
+            return Ok(vec![parcel]);
+        }
+        let id = letter::id(self.now_ms, self.random);
+        let told = told(failure, form);
+        let written = Letter {
+            id: &id,
+            pool: self.pool,
+            queue: self.queue,
+            attempts: counters.attempts,
+            crashes: counters.crashes,
+            first_failed_ms: counters.first_failed_ms.unwrap_or(self.now_ms),
+            last_failed_ms: self.now_ms,
+            failure: &told,
+        }
+        .write();
+        let mut parcels = Vec::with_capacity(2);
+        if let Some(reply) = written.reply {
+            let properties = own_properties(&reply.headers);
+            parcels.push(self.parcel(to.clone(), true, properties, reply.body)?);
+        }
+        let properties = subject.original.with_own(&written.headers);
+        parcels.push(self.parcel(to, true, properties, body)?);
+        Ok(parcels)
+    }
+
+    fn parcel(
+        &self,
+        to: ShortString,
+        mandatory: bool,
+        properties: BasicProperties,
+        body: Bytes,
+    ) -> Result<Parcel, String> {
+        check_size(&properties, self.frame_max)?;
+        Ok(Parcel {
+            to,
+            mandatory,
+            properties,
+            body,
+        })
+    }
+}
+
+/// As much of a failure as the form has room for.
+fn told(failure: &Failure, form: Form) -> Failure {
+    match form {
+        Form::Full => failure.clone(),
+        Form::WithoutReply => Failure {
+            reply: None,
+            ..failure.clone()
+        },
+        Form::Short | Form::Bare => Failure {
+            reason: failure.reason,
+            ..Failure::default()
+        },
+    }
+}
+
+fn own_properties(own: &Own) -> BasicProperties {
+    let mut table = lapin::types::FieldTable::default();
+    for (name, value) in own {
+        table.insert((*name).into(), long(value));
+    }
+    debug_assert!(table.contains_key(header::REPLY_OF));
+    BasicProperties::default()
+        .with_headers(table)
+        .with_delivery_mode(2)
+}
+
+/// What is tried instead of something that the broker refuses for good; none if there is nothing
+/// left to try.
+pub(super) fn plainer(aim: Aim, counters: Counters, now_ms: i64, why: &str) -> Option<Aim> {
+    match aim {
+        Aim::Reply(reply) => Some(undeliverable(reply, counters, now_ms, why)),
+        Aim::Retry {
+            counters,
+            mut failure,
+            ..
+        } => {
+            failure.error = format!("{}; it can't be tried again: {why}", failure.error);
+            Some(Aim::Letter {
+                counters,
+                failure,
+                form: Form::Full,
+            })
+        }
+        Aim::Letter {
+            counters,
+            failure,
+            form,
+        } => {
+            let form = match form {
+                Form::Full if failure.reply.is_some() => Form::WithoutReply,
+                Form::Full | Form::WithoutReply => Form::Short,
+                Form::Short => Form::Bare,
+                Form::Bare => return None,
+            };
+            Some(Aim::Letter {
+                counters,
+                failure,
+                form,
+            })
+        }
+        Aim::Requeue { .. } | Aim::Back { .. } | Aim::Charge(_) => None,
+    }
+}
+
+/// What becomes of a message that is done when its reply can't be delivered: the work is not
+/// repeated.
+pub(super) fn undeliverable(
+    reply: Box<Outgoing>,
+    counters: Counters,
+    now_ms: i64,
+    why: &str,
+) -> Aim {
+    let failure = Failure {
+        reason: Reason::UnroutableReply,
+        error: format!("the reply to `{}` can't be delivered: {why}", reply.queue),
+        reply: Some(reply),
+        ..Failure::default()
+    };
+    Aim::Letter {
+        counters: rules::charged(counters, false, now_ms),
+        failure: Box::new(failure),
+        form: Form::Full,
+    }
+}
+
+#[cfg(test)]
+mod tests;

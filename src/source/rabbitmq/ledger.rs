@@ -1,0 +1,340 @@
+//! The delivery tags of one channel: which are in our hands, which are to be acknowledged, and
+//! with how few words. Pure: nothing here talks to a broker.
+//!
+//! Tags count up from 1. An acknowledgement with `multiple` covers *everything* up to its tag, so
+//! it is only used for the run of settled tags that begins at the lowest one outstanding.
+
+use std::collections::VecDeque;
+
+/// The tags of one channel, each with what belongs to it.
+#[derive(Debug)]
+pub(super) struct Ledger<T> {
+    /// The tag of the first entry.
+    first: u64,
+    entries: VecDeque<Entry<T>>,
+    /// Settled, and not acknowledged yet, since the last call of [`Ledger::acks`].
+    settled: Vec<u64>,
+    /// How many entries are held.
+    held: usize,
+}
+
+#[derive(Debug)]
+enum Entry<T> {
+    /// A later tag came first: two consumers of a channel are read one after the other.
+    Unseen,
+    Held(T),
+    /// To be acknowledged.
+    Settled,
+    /// Acknowledged by itself, or given back.
+    Gone,
+}
+
+/// An acknowledgement to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ack {
+    pub(super) tag: u64,
+    /// It covers every outstanding tag up to this one.
+    pub(super) multiple: bool,
+}
+
+impl<T> Ledger<T> {
+    /// Of a channel that has delivered nothing.
+    pub(super) fn new() -> Self {
+        Self {
+            first: 1,
+            entries: VecDeque::new(),
+            settled: Vec::new(),
+            held: 0,
+        }
+    }
+
+    /// How many deliveries are held, those that are settled not counted.
+    pub(super) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Takes down a delivery. Returns it if its tag makes no sense.
+    pub(super) fn receive(&mut self, tag: u64, value: T) -> Option<T> {
+        let Some(index) = self.index(tag) else {
+            return Some(value);
+        };
+        while self.entries.len() <= index {
+            self.entries.push_back(Entry::Unseen);
+        }
+        match self.entries.get_mut(index) {
+            Some(entry @ Entry::Unseen) => {
+                *entry = Entry::Held(value);
+                self.held += 1;
+                None
+            }
+            _ => Some(value),
+        }
+    }
+
+    /// What belongs to a tag that is held.
+    pub(super) fn get(&self, tag: u64) -> Option<&T> {
+        match self.entries.get(self.index(tag)?)? {
+            Entry::Held(value) => Some(value),
+            Entry::Unseen | Entry::Settled | Entry::Gone => None,
+        }
+    }
+
+    /// Likewise, to be changed.
+    pub(super) fn get_mut(&mut self, tag: u64) -> Option<&mut T> {
+        let index = self.index(tag)?;
+        match self.entries.get_mut(index)? {
+            Entry::Held(value) => Some(value),
+            Entry::Unseen | Entry::Settled | Entry::Gone => None,
+        }
+    }
+
+    /// Every held delivery with its tag, the lowest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
+        let tags = self.first..;
+        tags.zip(&self.entries)
+            .filter_map(|(tag, entry)| match entry {
+                Entry::Held(value) => Some((tag, value)),
+                Entry::Unseen | Entry::Settled | Entry::Gone => None,
+            })
+    }
+
+    /// The delivery is done with: it is to be acknowledged.
+    pub(super) fn settle(&mut self, tag: u64) -> Option<T> {
+        let value = self.replace(tag, Entry::Settled)?;
+        self.settled.push(tag);
+        Some(value)
+    }
+
+    /// The delivery was given back, and is none of ours any more.
+    pub(super) fn give_back(&mut self, tag: u64) -> Option<T> {
+        self.replace(tag, Entry::Gone)
+    }
+
+    fn replace(&mut self, tag: u64, new: Entry<T>) -> Option<T> {
+        let index = self.index(tag)?;
+        let entry = self.entries.get_mut(index)?;
+        if !matches!(entry, Entry::Held(_)) {
+            return None;
+        }
+        let Entry::Held(value) = std::mem::replace(entry, new) else {
+            return None;
+        };
+        self.held -= 1;
+        Some(value)
+    }
+
+    /// Whether anything waits to be acknowledged.
+    pub(super) fn has_settled(&self) -> bool {
+        !self.settled.is_empty()
+    }
+
+    /// How many deliveries wait to be acknowledged.
+    pub(super) fn settled(&self) -> usize {
+        self.settled.len()
+    }
+
+    /// A tag above all that were seen.
+    pub(super) fn next_tag(&self) -> u64 {
+        self.first + self.entries.len() as u64
+    }
+
+    /// The acknowledgement of the run at the beginning, and of as much else as `others` says.
+    pub(super) fn acks(&mut self, others: Others, write: &mut Vec<Ack>) {
+        if let Some(ack) = self.ack_run() {
+            write.push(ack);
+        }
+        let first = self.first;
+        self.settled.retain(|tag| *tag >= first);
+        if others == Others::Wait {
+            return;
+        }
+        for tag in std::mem::take(&mut self.settled) {
+            write.push(Ack {
+                tag,
+                multiple: false,
+            });
+            let index = self.index(tag);
+            if let Some(entry) = index.and_then(|index| self.entries.get_mut(index)) {
+                *entry = Entry::Gone;
+            }
+        }
+    }
+
+    /// Takes off everything at the beginning that is no longer held.
+    fn ack_run(&mut self) -> Option<Ack> {
+        let mut ack: Option<Ack> = None;
+        while let Some(entry @ (Entry::Settled | Entry::Gone)) = self.entries.front() {
+            if matches!(entry, Entry::Settled) {
+                ack = Some(Ack {
+                    tag: self.first,
+                    multiple: ack.is_some(),
+                });
+            }
+            self.entries.pop_front();
+            self.first += 1;
+        }
+        ack
+    }
+
+    fn index(&self, tag: u64) -> Option<usize> {
+        usize::try_from(tag.checked_sub(self.first)?).ok()
+    }
+}
+
+/// What becomes of settled tags that lie behind one that is still held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Others {
+    /// They wait: the one before may be settled in a moment, and one word do for all.
+    Wait,
+    /// Each is acknowledged by itself.
+    Single,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn acks<T>(ledger: &mut Ledger<T>, others: Others) -> Vec<(u64, bool)> {
+        let mut acks = Vec::new();
+        ledger.acks(others, &mut acks);
+        acks.iter().map(|ack| (ack.tag, ack.multiple)).collect()
+    }
+
+    fn holding(tags: std::ops::RangeInclusive<u64>) -> Ledger<()> {
+        let mut ledger = Ledger::new();
+        for tag in tags {
+            assert_eq!(ledger.receive(tag, ()), None);
+        }
+        ledger
+    }
+
+    #[test]
+    fn a_run_is_one_word_and_never_goes_beyond_what_is_held() {
+        let mut ledger = holding(1..=6);
+        for tag in [1, 2, 4, 6] {
+            ledger.settle(tag);
+        }
+        assert_eq!(acks(&mut ledger, Others::Wait), [(2, true)]);
+        assert_eq!(acks(&mut ledger, Others::Wait), []);
+        ledger.settle(3);
+        assert_eq!(acks(&mut ledger, Others::Single), [(4, true), (6, false)]);
+        ledger.settle(5);
+        assert_eq!(acks(&mut ledger, Others::Wait), [(5, false)]);
+        assert!(ledger.held() == 0 && !ledger.has_settled());
+    }
+
+    #[test]
+    fn what_was_given_back_is_not_in_the_way() {
+        let mut ledger = holding(1..=3);
+        ledger.give_back(1);
+        ledger.settle(2);
+        ledger.give_back(3);
+        assert_eq!(acks(&mut ledger, Others::Wait), [(2, false)]);
+        assert_eq!(ledger.settle(3), None, "it is none of ours");
+    }
+
+    #[test]
+    fn a_tag_that_was_not_seen_yet_is_held_by_the_broker() {
+        let mut ledger = Ledger::new();
+        ledger.receive(2, ());
+        ledger.settle(2);
+        assert_eq!(acks(&mut ledger, Others::Wait), []);
+        ledger.receive(1, ());
+        ledger.settle(1);
+        assert_eq!(acks(&mut ledger, Others::Wait), [(2, true)]);
+        assert_eq!(ledger.receive(2, ()), Some(()), "twice the same tag");
+    }
+
+    /// What a broker makes of it, by the book.
+    #[derive(Default)]
+    struct Broker {
+        last: u64,
+        outstanding: BTreeSet<u64>,
+    }
+
+    impl Broker {
+        fn apply(&mut self, ack: Ack) -> Result<Vec<u64>, TestCaseError> {
+            prop_assert!(self.outstanding.contains(&ack.tag), "unknown tag {ack:?}");
+            let covered: Vec<u64> = self
+                .outstanding
+                .iter()
+                .copied()
+                .filter(|tag| *tag == ack.tag || (ack.multiple && *tag < ack.tag))
+                .collect();
+            self.outstanding.retain(|tag| !covered.contains(tag));
+            Ok(covered)
+        }
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Deliver(u8, bool),
+        Settle(usize),
+        GiveBack(usize),
+        Write(bool),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            (1u8..8, any::<bool>()).prop_map(|(count, swapped)| Step::Deliver(count, swapped)),
+            (0usize..64).prop_map(Step::Settle),
+            (0usize..64).prop_map(Step::Settle),
+            (0usize..64).prop_map(Step::GiveBack),
+            any::<bool>().prop_map(Step::Write),
+        ];
+        proptest::collection::vec(step, 0..200)
+    }
+
+    proptest! {
+        #[test]
+        fn exactly_what_is_settled_is_acknowledged(steps in steps()) {
+            let (mut ledger, mut broker) = (Ledger::new(), Broker::default());
+            let (mut held, mut settled) = (Vec::new(), BTreeSet::new());
+            for step in steps.into_iter().chain([Step::Write(true)]) {
+                match step {
+                    Step::Deliver(count, swapped) => {
+                        let mut tags: Vec<u64> = (broker.last + 1..=broker.last + u64::from(count)).collect();
+                        broker.last += u64::from(count);
+                        broker.outstanding.extend(&tags);
+                        if swapped {
+                            tags.reverse();
+                        }
+                        for tag in tags {
+                            prop_assert_eq!(ledger.receive(tag, tag), None);
+                            held.push(tag);
+                        }
+                    }
+                    Step::Settle(at) if at < held.len() => {
+                        let tag = held.swap_remove(at);
+                        prop_assert_eq!(ledger.settle(tag), Some(tag));
+                        settled.insert(tag);
+                    }
+                    Step::GiveBack(at) if at < held.len() => {
+                        let tag = held.swap_remove(at);
+                        prop_assert_eq!(ledger.give_back(tag), Some(tag));
+                        broker.outstanding.remove(&tag);
+                    }
+                    Step::Settle(_) | Step::GiveBack(_) => {}
+                    Step::Write(all) => {
+                        let mut acks = Vec::new();
+                        ledger.acks(if all { Others::Single } else { Others::Wait }, &mut acks);
+                        for ack in acks {
+                            for tag in broker.apply(ack)? {
+                                prop_assert!(settled.remove(&tag), "{} is not settled", tag);
+                            }
+                        }
+                        prop_assert!(!all || settled.is_empty());
+                    }
+                }
+                prop_assert_eq!(ledger.held(), held.len());
+                prop_assert_eq!(ledger.iter().count(), held.len());
+            }
+            let left: BTreeSet<u64> = held.into_iter().collect();
+            prop_assert_eq!(left, broker.outstanding);
+        }
+    }
+}

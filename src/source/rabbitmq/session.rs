@@ -1,0 +1,553 @@
+//! One connection's life: what arrives, what the pool says, what the broker says, until the pool
+//! wants no more or the connection is lost. The loop is here; what is done about a message that
+//! arrives is in `intake.rs`, about one that is settled in `settle.rs`.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use lapin::message::Delivery;
+use lapin::options::{BasicAckOptions, QueueDeclareOptions};
+use lapin::types::FieldTable;
+use lapin::{Channel, Event};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, Sleep, sleep, timeout};
+
+use super::connect::{Broker, close, connect};
+use super::consume::{Consumers, News, Order};
+use super::copy::Original;
+use super::error::RabbitMqError;
+use super::health::Trouble;
+use super::job::Aim;
+use super::ledger::{Ack, Ledger, Others};
+use super::publisher::{Parcel, Publisher, Verdict};
+use super::rules::Arrival;
+use super::topology::Topology;
+use super::{RECONNECT, Task};
+use crate::config::model::{Options, Pool, RabbitMqOptions, RabbitMqSource};
+use crate::delivery::{Intake, PublishError, Settlement};
+
+/// How many messages are read, and settlements taken in, before something else has a turn.
+const BATCH: usize = 256;
+/// The most emits that are on their way to the broker at once.
+const EMITS_MAX: usize = 64;
+/// How long settled deliveries wait for the one before them, so that one word does for all.
+const ACK_WITHIN: Duration = Duration::from_millis(2);
+/// How long the broker may take to say that it has read our last words.
+const SETTLE_WITHIN: Duration = Duration::from_secs(5);
+
+/// A connection at work.
+pub(super) struct Session {
+    pub(super) broker: Rc<Broker>,
+    pub(super) channel: Channel,
+    pub(super) consumers: Consumers,
+    pub(super) publisher: Publisher,
+    events: Pin<Box<dyn Stream<Item = Event> + Send>>,
+    pub(super) pool: Arc<Pool>,
+    pub(super) topology: Topology,
+    /// The token of the delivery with tag 0.
+    base: u64,
+    pub(super) ledger: Ledger<Box<Held>>,
+    /// Tags of those that wait for the pool's credit.
+    pub(super) ready: VecDeque<u64>,
+    /// Likewise, of those that must run with nothing else in hand.
+    pub(super) solo: VecDeque<u64>,
+    pub(super) alone: Alone,
+    /// What is on its way to the broker, by the publisher's numbers.
+    pub(super) jobs: HashMap<u64, Job>,
+    /// What the broker can't take just now.
+    pub(super) waiting: Vec<Job>,
+    pub(super) waits: u32,
+    pub(super) retry_at: Option<Instant>,
+    pub(super) emits: usize,
+    /// The size of a body, as an average of the recent ones, in bytes.
+    pub(super) body_bytes: usize,
+    /// Since when fewer messages are wanted than the broker sends ahead.
+    pub(super) surplus_since: Option<Instant>,
+    pub(super) ack_at: Option<Instant>,
+    /// When the queues are looked at, if something was wrong with them.
+    pub(super) check_at: Option<Instant>,
+    pub(super) checks: u32,
+    pub(super) age_at: Instant,
+    /// The intake is closed, and what was not handed out is on its way back.
+    pub(super) closing: bool,
+    read: Vec<Delivery>,
+    settled: Vec<Settlement>,
+    acks: Vec<Ack>,
+    alarm: Pin<Box<Sleep>>,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("broker", &self.broker)
+            .field("held", &self.ledger.held())
+            .field("jobs", &self.jobs.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A delivery in our hands.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) original: Original,
+    pub(super) arrival: Arrival,
+    pub(super) body: Bytes,
+    /// When it came.
+    pub(super) since: Instant,
+    pub(super) place: Place,
+    /// How often it was warned that the broker will not wait much longer.
+    pub(super) warnings: u8,
+}
+
+/// Where a delivery is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It waits for the pool's credit.
+    Here,
+    /// The pool has it.
+    Out,
+    /// It is settled, and something is being published for it.
+    Leaving,
+    /// It is settled, but the broker refuses what there is to publish for it.
+    Aside,
+}
+
+/// Whether a message that must run alone is in the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Alone {
+    No,
+    /// It's next, and gets nothing beside it as soon as we hold every permit.
+    Next,
+    /// It is out.
+    Out(u64),
+}
+
+/// Something that is being published.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) subject: Subject,
+    /// What is published now.
+    pub(super) parcel: Rc<Parcel>,
+    /// What is published after it.
+    pub(super) then: VecDeque<Parcel>,
+    /// The broker could not take it before.
+    pub(super) waited: bool,
+    /// When it was sent.
+    pub(super) sent: Instant,
+}
+
+/// What it is published for.
+#[derive(Debug)]
+pub(super) enum Subject {
+    /// A delivery, to be acknowledged after it.
+    Delivery { tag: u64, aim: Aim },
+    /// A worker, in the middle of its work.
+    Emit {
+        confirmed: oneshot::Sender<Result<(), PublishError>>,
+        queue: String,
+    },
+}
+
+/// What woke us.
+enum Woken {
+    Intake,
+    Policy,
+    Permits,
+    Broker(Option<Event>),
+    Emit(crate::delivery::Publish),
+    Verdicts(Result<Vec<(u64, Verdict)>, RabbitMqError>),
+    Settled,
+    Consumers(lapin::Result<News>),
+    Time,
+}
+
+impl Session {
+    /// Connects and sees to the queues.
+    pub(super) async fn open(
+        config: &RabbitMqSource,
+        pool: Arc<Pool>,
+        at_start: bool,
+        next_token: u64,
+    ) -> Result<Self, RabbitMqError> {
+        let name = format!("{} {}", config.connection_name, pool.name);
+        let broker = connect(config, &name).await?;
+        let topology = Topology::of(&pool);
+        if let Err(error) = see_to_queues(&broker, &topology, config.declare, at_start).await {
+            broker.close().await;
+            return Err(error);
+        }
+        tracing::info!(
+            pool = pool.name,
+            host = broker.host(),
+            "connected to RabbitMQ"
+        );
+        Self::new(Rc::new(broker), pool, topology, next_token).await
+    }
+
+    async fn new(
+        broker: Rc<Broker>,
+        pool: Arc<Pool>,
+        topology: Topology,
+        next_token: u64,
+    ) -> Result<Self, RabbitMqError> {
+        let order = Order::new(&pool.queue, &pool.name, options(&pool))?;
+        let events = Box::pin(broker.connection().events_listener());
+        let channel = broker.channel().await?;
+        let publisher = Publisher::open(Rc::clone(&broker)).await?;
+        let now = Instant::now();
+        Ok(Self {
+            consumers: Consumers::new(channel.clone(), order),
+            broker,
+            channel,
+            publisher,
+            events,
+            pool,
+            topology,
+            // Tags begin at 1.
+            base: next_token,
+            ledger: Ledger::new(),
+            ready: VecDeque::new(),
+            solo: VecDeque::new(),
+            alone: Alone::No,
+            jobs: HashMap::new(),
+            waiting: Vec::new(),
+            waits: 0,
+            retry_at: None,
+            emits: 0,
+            body_bytes: 0,
+            surplus_since: None,
+            ack_at: None,
+            check_at: None,
+            checks: 0,
+            age_at: now,
+            closing: false,
+            read: Vec::with_capacity(BATCH),
+            settled: Vec::with_capacity(BATCH),
+            acks: Vec::new(),
+            alarm: Box::pin(sleep(Duration::ZERO)),
+        })
+    }
+
+    /// The token of a delivery.
+    pub(super) fn token(&self, tag: u64) -> u64 {
+        self.base + tag
+    }
+
+    /// The tag of a token; none if it is of an earlier connection.
+    pub(super) fn tag(&self, token: u64) -> Option<u64> {
+        token.checked_sub(self.base).filter(|tag| *tag > 0)
+    }
+
+    /// A token that no delivery of this connection or an earlier one has.
+    pub(super) fn next_token(&self) -> u64 {
+        self.base + self.ledger.next_tag()
+    }
+
+    /// What only a pool on RabbitMQ has.
+    pub(super) fn options(&self) -> &RabbitMqOptions {
+        options(&self.pool)
+    }
+
+    /// Works until the intake is closed and everything settled.
+    ///
+    /// # Errors
+    /// If the connection is lost, with everything that was not acknowledged.
+    pub(super) async fn run(&mut self, task: &mut Task) -> Result<(), RabbitMqError> {
+        loop {
+            self.turn(task).await?;
+            if self.is_finished(task) {
+                return self.last_words().await;
+            }
+            let woken = self.event(task).await;
+            self.heed(task, woken)?;
+        }
+    }
+
+    /// What follows from how things stand, whatever it was that changed.
+    async fn turn(&mut self, task: &mut Task) -> Result<(), RabbitMqError> {
+        let now = Instant::now();
+        self.keep_time(task, now)?;
+        if self.check_at.is_some_and(|at| at <= now) {
+            self.check_queues(task).await?;
+        }
+        if !self.closing && task.intake() == Intake::Closed {
+            self.closing = true;
+            self.give_back_all()?;
+        }
+        self.plan_prefetch(task, now);
+        self.hand_out(task);
+        self.acknowledge(now)?;
+        task.permits.keep(self.permits_needed(task));
+        Ok(())
+    }
+
+    fn permits_needed(&self, task: &Task) -> usize {
+        match self.alone {
+            Alone::Out(_) => super::super::solo::ALL as usize,
+            Alone::No | Alone::Next => task.out,
+        }
+    }
+
+    /// Told to end, and nothing is left to settle or publish.
+    fn is_finished(&self, task: &Task) -> bool {
+        self.closing
+            && task.out == 0
+            && !self.consumers.is_busy()
+            && self.jobs.is_empty()
+            && self.waiting.is_empty()
+            && !self.ledger.has_settled()
+            && task.end.publishes.is_empty()
+    }
+
+    /// Waits for something to happen. What comes seldom comes first, so that a steady stream of
+    /// messages can't hide it.
+    async fn event(&mut self, task: &mut Task) -> Woken {
+        let deadline = self.deadline();
+        if let Some(deadline) = deadline
+            && deadline != self.alarm.deadline()
+        {
+            self.alarm.as_mut().reset(deadline);
+        }
+        let more_emits = self.emits < EMITS_MAX;
+        let (end, policy, permits) = (&mut task.end, &mut task.policy, &mut task.permits);
+        let (settled, read) = (&mut self.settled, &mut self.read);
+        tokio::select! {
+            biased;
+            _ = end.intake.changed(), if end.intake.has_changed().is_ok() => Woken::Intake,
+            Ok(()) = policy.changed() => Woken::Policy,
+            () = permits.granted() => Woken::Permits,
+            event = poll_fn(|cx| self.events.as_mut().poll_next(cx)) => Woken::Broker(event),
+            () = self.alarm.as_mut(), if deadline.is_some() => Woken::Time,
+            Some(publish) = end.publishes.recv(), if more_emits => Woken::Emit(publish),
+            verdicts = poll_fn(|cx| self.publisher.poll_verdicts(cx)) => Woken::Verdicts(verdicts),
+            _ = end.settlements.recv_many(settled, BATCH) => Woken::Settled,
+            news = poll_fn(|cx| self.consumers.poll_read(cx, BATCH, read)) => {
+                Woken::Consumers(news)
+            }
+        }
+    }
+
+    fn heed(&mut self, task: &mut Task, woken: Woken) -> Result<(), RabbitMqError> {
+        match woken {
+            Woken::Intake | Woken::Permits | Woken::Time => Ok(()),
+            Woken::Policy => {
+                self.adopt(task.pool());
+                Ok(())
+            }
+            Woken::Broker(event) => self.hear(task, event),
+            Woken::Emit(publish) => {
+                self.emit(publish);
+                Ok(())
+            }
+            Woken::Verdicts(verdicts) => self.judge_all(task, verdicts?),
+            Woken::Settled => {
+                let mut settled = std::mem::take(&mut self.settled);
+                for settlement in settled.drain(..) {
+                    self.settle(task, settlement)?;
+                }
+                self.settled = settled;
+                Ok(())
+            }
+            Woken::Consumers(news) => {
+                let news = news.map_err(|error| RabbitMqError::lost(&error))?;
+                let mut read = std::mem::take(&mut self.read);
+                for delivery in read.drain(..) {
+                    self.receive(delivery)?;
+                }
+                self.read = read;
+                if matches!(news, News::Cancelled) {
+                    self.consumer_lost(task);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// New rules: there may be more tiers.
+    fn adopt(&mut self, pool: Arc<Pool>) {
+        let topology = Topology::of(&pool);
+        if topology != self.topology {
+            self.topology = topology;
+            self.check_at = Some(Instant::now());
+        }
+        self.pool = pool;
+    }
+
+    fn hear(&mut self, task: &mut Task, event: Option<Event>) -> Result<(), RabbitMqError> {
+        match event {
+            Some(Event::ConnectionBlocked(reason)) => {
+                let problem = format!("the broker takes nothing from this connection: {reason}");
+                task.health.begin(&task.end, Trouble::Blocked, &problem);
+            }
+            Some(Event::ConnectionUnblocked) => task.health.over(&task.end, Trouble::Blocked),
+            Some(Event::Error(error)) if !self.broker.connection().status().connected() => {
+                return Err(RabbitMqError::lost(&error));
+            }
+            Some(_) => {}
+            None => self.events = Box::pin(futures_util::stream::pending()),
+        }
+        Ok(())
+    }
+
+    /// Asks for the queues again after something was wrong with them.
+    async fn check_queues(&mut self, task: &mut Task) -> Result<(), RabbitMqError> {
+        self.check_at = None;
+        let declare = task.config.declare;
+        match self.topology.check(&self.broker, declare).await {
+            Ok(()) => {
+                self.checks = 0;
+                task.health.over(&task.end, Trouble::Queues);
+                Ok(())
+            }
+            Err(error) if error.is_passing() => Err(error),
+            Err(error) => {
+                self.check_later();
+                task.health
+                    .begin(&task.end, Trouble::Queues, &error.to_string());
+                Ok(())
+            }
+        }
+    }
+
+    /// Plans the next look at the queues.
+    pub(super) fn check_later(&mut self) {
+        if self.check_at.is_none() {
+            self.checks = self.checks.saturating_add(1);
+            let wait = RECONNECT.wait(self.checks, fastrand::f64());
+            self.check_at = Some(Instant::now() + wait);
+        }
+    }
+
+    /// When something falls due by itself.
+    fn deadline(&self) -> Option<Instant> {
+        let moments = [
+            self.ack_at,
+            self.check_at,
+            self.retry_at,
+            self.surplus_at(),
+            Some(self.age_at),
+        ];
+        moments.into_iter().flatten().min()
+    }
+
+    /// Writes the acknowledgements that are due.
+    fn acknowledge(&mut self, now: Instant) -> Result<(), RabbitMqError> {
+        if !self.ledger.has_settled() {
+            return Ok(());
+        }
+        let many = self.ledger.settled() * 4 > usize::from(self.consumers.prefetch());
+        let due = self.ack_at.is_some_and(|at| at <= now);
+        let others = if many || due || self.closing {
+            Others::Single
+        } else {
+            Others::Wait
+        };
+        self.ledger.acks(others, &mut self.acks);
+        for Ack { tag, multiple } in self.acks.drain(..) {
+            written(self.channel.basic_ack(tag, BasicAckOptions { multiple }))?;
+        }
+        self.ack_at = match self.ack_at {
+            _ if !self.ledger.has_settled() => None,
+            Some(at) if at > now => Some(at),
+            _ => Some(now + ACK_WITHIN),
+        };
+        Ok(())
+    }
+
+    /// Waits until the broker has read all that we have written: it may forget what was written
+    /// just before a channel is closed.
+    async fn last_words(&mut self) -> Result<(), RabbitMqError> {
+        let options = QueueDeclareOptions {
+            passive: true,
+            ..QueueDeclareOptions::default()
+        };
+        let queue = self.consumers.queue();
+        let asked = self
+            .channel
+            .queue_declare(queue, options, FieldTable::default());
+        match timeout(SETTLE_WITHIN, asked).await {
+            Ok(Ok(_)) => {}
+            // The queue may be gone, and the broker has read everything all the same.
+            Ok(Err(error)) if error.is_amqp_soft_error() => {}
+            Ok(Err(error)) => return Err(RabbitMqError::lost(&error)),
+            Err(_) => tracing::warn!(
+                pool = self.pool.name,
+                "the broker did not confirm within {SETTLE_WITHIN:?} that it has read the last \
+                 acknowledgements; some messages may run twice"
+            ),
+        }
+        Ok(())
+    }
+
+    /// Ends the connection in order.
+    pub(super) async fn close(self) {
+        let Self {
+            broker,
+            channel,
+            consumers,
+            publisher,
+            events,
+            ..
+        } = self;
+        drop((consumers, events));
+        close(&channel).await;
+        drop(channel);
+        publisher.close().await;
+        if let Some(broker) = Rc::into_inner(broker) {
+            broker.close().await;
+        }
+    }
+
+    /// The connection is lost. Returns how many messages were settled without the broker knowing.
+    pub(super) fn abandon(self) -> u64 {
+        let left = |held: &Held| matches!(held.place, Place::Leaving | Place::Aside);
+        let leaving = self.ledger.iter().filter(|(_, held)| left(held)).count();
+        for job in self.jobs.into_values().chain(self.waiting) {
+            if let Subject::Emit { confirmed, queue } = job.subject {
+                super::confirm(confirmed, &queue, Err("the connection is lost".into()));
+            }
+        }
+        u64::try_from(leaving + self.ledger.settled()).unwrap_or(u64::MAX)
+    }
+}
+
+async fn see_to_queues(
+    broker: &Broker,
+    topology: &Topology,
+    declare: bool,
+    at_start: bool,
+) -> Result<(), RabbitMqError> {
+    if at_start {
+        topology.refuse_stream(broker).await?;
+    }
+    topology.check(broker, declare).await
+}
+
+fn options(pool: &Pool) -> &RabbitMqOptions {
+    static DEFAULT: std::sync::LazyLock<RabbitMqOptions> =
+        std::sync::LazyLock::new(RabbitMqOptions::default);
+    match &pool.options {
+        Options::RabbitMq(options) => options,
+        Options::Table | Options::Kafka(_) => &DEFAULT,
+    }
+}
+
+/// Writes a method that has no answer. The library puts it in its place among the others when it is
+/// first asked for; that it has gone out is of no interest.
+pub(super) fn written(
+    method: impl Future<Output = lapin::Result<()>>,
+) -> Result<(), RabbitMqError> {
+    let mut context = Context::from_waker(Waker::noop());
+    match pin!(method).poll(&mut context) {
+        Poll::Ready(Err(error)) => Err(RabbitMqError::lost(&error)),
+        Poll::Ready(Ok(())) | Poll::Pending => Ok(()),
+    }
+}
