@@ -94,6 +94,8 @@ impl ClientContext for Context {
 /// A line of librdkafka's own log.
 pub(super) fn log(pool: &str, level: RDKafkaLogLevel, facility: &str, text: &str) {
     match level {
+        // The error callback tells of these, too.
+        _ if facility == "FAIL" => tracing::debug!(pool, text, "a connection failed"),
         RDKafkaLogLevel::Emerg
         | RDKafkaLogLevel::Alert
         | RDKafkaLogLevel::Critical
@@ -143,6 +145,13 @@ fn partitions(list: &TopicPartitionList) -> Vec<TopicPartition> {
         .iter()
         .map(|each| (each.topic().to_owned(), each.partition()))
         .collect()
+}
+
+fn assign(consumer: &BaseConsumer<Context>, list: &TopicPartitionList) -> KafkaResult<()> {
+    match consumer.rebalance_protocol() {
+        RebalanceProtocol::Cooperative => consumer.incremental_assign(list),
+        RebalanceProtocol::Eager | RebalanceProtocol::None => consumer.assign(list),
+    }
 }
 
 fn unassign(consumer: &BaseConsumer<Context>, list: &TopicPartitionList) -> KafkaResult<()> {
@@ -281,10 +290,7 @@ impl Consumer {
             let offset = element.set_offset(Offset::Offset(start.offset));
             offset.map_err(|error| KafkaError::of_request("assigning", &error))?;
         }
-        let assigned = match self.native.rebalance_protocol() {
-            RebalanceProtocol::Cooperative => self.native.incremental_assign(&list),
-            RebalanceProtocol::Eager | RebalanceProtocol::None => self.native.assign(&list),
-        };
+        let assigned = assign(&self.native, &list);
         assigned.map_err(|error| KafkaError::of_request("taking partitions", &error))
     }
 
@@ -307,9 +313,18 @@ impl Consumer {
         sought.map_err(|error| KafkaError::of_request("seeking", &error))
     }
 
-    /// Leaves the group. May take as long as a broker takes to answer.
-    pub(super) fn close(self) {
+    /// From now on whatever the group decides is done at once, for nobody will any more.
+    pub(super) fn begin_to_leave(&self) {
         self.native.context().leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// Leaves the group, and closes. May take as long as a broker takes to answer.
+    pub(super) fn leave(self, is_static: bool) {
+        if !is_static {
+            // Closing does not tell the group if we have no partition, and then all others would
+            // wait for us until our session ends. A static member is to be waited for.
+            self.native.unsubscribe();
+        }
         drop(self);
     }
 }

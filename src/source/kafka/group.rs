@@ -300,6 +300,7 @@ impl Task {
             progress: Progress::new(offset, committed, carried),
             parked: None,
             leaving: false,
+            is_full: false,
             topic,
         };
         let start = begun.at(offset);
@@ -385,6 +386,25 @@ impl Task {
         if let Err(error) = self.consumer.unassign(partitions) {
             self.health
                 .trouble(&self.end, Trouble::Group, error.to_string());
+        }
+    }
+
+    /// Answers what the group has decided and we were about to do: it waits for us, and could not
+    /// let us go.
+    pub(super) fn leave_nothing_unanswered(&mut self) {
+        let pending = match std::mem::replace(&mut self.group.step, Step::Idle) {
+            Step::Idle => None,
+            Step::Asking(partitions, _) => Some(Rebalanced::Assigned(partitions)),
+            Step::Draining { leaving, .. } => Some(Rebalanced::Revoked(leaving)),
+        };
+        let decisions = std::mem::take(&mut self.group.decisions);
+        for decision in pending.into_iter().chain(decisions) {
+            match decision {
+                Rebalanced::Assigned(_) => self.begin(Vec::new()),
+                Rebalanced::Revoked(partitions) | Rebalanced::Lost(partitions) => {
+                    self.let_go(&partitions);
+                }
+            }
         }
     }
 

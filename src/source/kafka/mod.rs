@@ -24,6 +24,7 @@ mod record;
 mod settings;
 mod settle;
 mod setup;
+mod standstill;
 mod task;
 mod topics;
 mod watermark;

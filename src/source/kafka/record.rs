@@ -134,7 +134,8 @@ impl Record {
         message_id: Option<String>,
         content_type: Option<String>,
     ) -> Vec<(&'static str, Property)> {
-        let mut properties = Vec::with_capacity(4);
+        let mut properties = Vec::with_capacity(5);
+        properties.push(("topic", Property::Text(self.topic.to_string())));
         properties.push(("partition", Property::Integer(self.partition.into())));
         properties.push(("offset", Property::Integer(self.offset)));
         let key = self.key.as_ref().map(|key| match std::str::from_utf8(key) {
@@ -244,6 +245,7 @@ mod tests {
         assert_eq!(message.reply_to.as_deref(), Some("answers"));
         assert_eq!(message.headers[2], ("blob".to_owned(), "/w==".to_owned()));
         let expected = [
+            ("topic", Property::Text("orders".to_owned())),
             ("partition", Property::Integer(3)),
             ("offset", Property::Integer(42)),
             ("timestamp", Property::Integer(1000)),

@@ -267,7 +267,7 @@ impl Task {
     }
 
     pub(super) fn has_room_for_publishes(&self) -> bool {
-        self.producer.pending() < PUBLISHES_KEPT_MAX
+        !self.standstill.in_doubt() && self.producer.pending() < PUBLISHES_KEPT_MAX
     }
 
     /// Takes in what has been confirmed and refused.

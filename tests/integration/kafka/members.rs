@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::harness::kafka::{KafkaSite, Member, NewRecord, Plan};
-use crate::harness::{DEADLINE, Daemon, Event, field, trials};
+use crate::harness::{DEADLINE, Daemon, Event, Pool, field, trials};
 
 trials![
     a_message_of_a_minute_outlives_a_poll_interval_of_ten_seconds,
@@ -23,9 +23,9 @@ trials![
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn a_message_of_a_minute_outlives_a_poll_interval_of_ten_seconds() {
-    let plan = Plan::new(1).consumer(r#""max.poll.interval.ms" = "10000""#);
+    let plan = Plan::new(1).consumer("max.poll.interval.ms", "10000");
     let site = plan.make();
-    let daemon = site.start(&site.pool(&["--v2=1"]).set("workers", "2"));
+    let daemon = site.start(&two_workers(&site));
     let slow = "mode:sleep:60000 slow";
     site.kafka.send(&[site.message(slow).key("slow")]);
     site.begun(&daemon, &[slow]);
@@ -42,10 +42,16 @@ fn a_message_of_a_minute_outlives_a_poll_interval_of_ten_seconds() {
     daemon.stop();
 }
 
+/// Nothing beyond what they work on is handed to them.
+fn two_workers(site: &KafkaSite) -> Pool {
+    let pool = site.pool(&["--v2=1"]).set("workers", "2");
+    pool.set("prefetch", "1")
+}
+
 /// One message in hand in each of two partitions, each waiting for a file.
 fn two_in_hand(plan: Plan) -> (KafkaSite, Daemon, [&'static str; 2]) {
     let site = plan.make();
-    let daemon = site.start(&site.pool(&["--v2=1"]).set("workers", "2"));
+    let daemon = site.start(&two_workers(&site));
     let slow = ["mode:wait:go slow 0", "mode:wait:go slow 1"];
     let record = |partition: i32, text| site.message(text).partition(partition);
     site.kafka.send(&[record(0, slow[0]), record(1, slow[1])]);
@@ -60,9 +66,9 @@ fn two_in_hand(plan: Plan) -> (KafkaSite, Daemon, [&'static str; 2]) {
 
 fn what_is_in_hand_is_finished_before_its_partition_goes() {
     let (site, daemon, slow) = two_in_hand(Plan::new(2));
-    let other = site.start(&site.pool(&["--v2=1"]).set("workers", "2"));
+    let other = site.start(&two_workers(&site));
     other.eventually("both to be members", || site.group.members().len() == 2);
-    daemon.logged("partitions are to be given back: what is in hand is finished first");
+    daemon.logged("partitions revoked");
     site.site.touch("go");
     site.all_done(&other);
     let record = site.record();
@@ -94,9 +100,9 @@ fn both_work(site: &KafkaSite, one: &Daemon, other: &Daemon) {
 
 /// Half of the poll interval is what a rebalance waits for work in hand.
 fn what_takes_too_long_goes_with_its_partition() {
-    let plan = Plan::new(2).consumer(r#""max.poll.interval.ms" = "6000""#);
+    let plan = Plan::new(2).consumer("max.poll.interval.ms", "6000");
     let (site, daemon, slow) = two_in_hand(plan);
-    let other = site.start(&site.pool(&["--v2=1"]).set("workers", "2"));
+    let other = site.start(&two_workers(&site));
     let twice = |body: &&str| site.record().of(Event::Began, body).len() == 2;
     other.eventually("one of the two to be begun again", || {
         slow.iter().any(twice)
@@ -114,7 +120,7 @@ fn what_takes_too_long_goes_with_its_partition() {
 
 fn a_daemon_that_stood_still_keeps_quiet_about_what_it_lost() {
     let site = KafkaSite::new(1);
-    let pool = site.pool(&["--v2=1"]).set("workers", "2");
+    let pool = two_workers(&site);
     let daemon = site.start(&pool);
     site.kafka.make_topic(&site.named("answers"), 1);
     let slow = ["mode:wait:go,reply a", "mode:wait:go,reply b"];
@@ -158,7 +164,7 @@ fn a_daemon_that_stood_still_keeps_quiet_about_what_it_lost() {
 
 fn another_daemon_takes_over_from_a_dead_one() {
     let (site, daemon, slow) = two_in_hand(Plan::new(2));
-    let other = site.start(&site.pool(&["--v2=1"]).set("workers", "2"));
+    let other = site.start(&two_workers(&site));
     daemon.crash();
     site.site.touch("go");
     site.all_done(&other);
@@ -177,12 +183,9 @@ fn takes_part_until(
 }
 
 fn a_static_member_comes_back_without_a_rebalance() {
-    let plan = Plan::new(2).consumer(
-        r#"
-        "group.instance.id" = "the-first"
-        "session.timeout.ms" = "20000"
-        "#,
-    );
+    let plan = Plan::new(2)
+        .consumer("group.instance.id", "the-first")
+        .consumer("session.timeout.ms", "20000");
     let site = plan.make();
     let pool = site.pool(&["--v2=1"]);
     let daemon = site.start(&pool);
@@ -205,9 +208,9 @@ fn a_static_member_comes_back_without_a_rebalance() {
 }
 
 fn a_group_that_shares_partitions_eagerly() {
-    let plan = Plan::new(2).consumer(r#""partition.assignment.strategy" = "range""#);
+    let plan = Plan::new(2).consumer("partition.assignment.strategy", "range");
     let (site, daemon, slow) = two_in_hand(plan);
-    let other = site.start(&site.pool(&["--v2=1"]).set("workers", "2"));
+    let other = site.start(&two_workers(&site));
     other.eventually("both to be members", || site.group.members().len() == 2);
     site.site.touch("go");
     site.all_done(&other);
@@ -222,7 +225,7 @@ fn a_group_that_shares_partitions_eagerly() {
 /// Members of one group that read different topics, each by a name of its own.
 fn several_pools_of_one_source() {
     let site = Plan::new(1)
-        .consumer(r#""group.instance.id" = "the-first""#)
+        .consumer("group.instance.id", "the-first")
         .make();
     let another = site.named("another");
     site.kafka.make_topic(&another, 1);
