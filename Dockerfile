@@ -4,7 +4,10 @@
 #   sample   the daemon with the Python worker of samples/python, for docker-compose.yml
 
 FROM rust:1.95-slim-bookworm AS build
-# The C of SQLite is compiled with the compiler that the Rust image brings along.
+# make, perl and a C++ compiler build librdkafka and its OpenSSL; the C of SQLite needs no more.
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends build-essential \
+    && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY Cargo.toml Cargo.lock README.md ./
 COPY src src
@@ -17,8 +20,9 @@ RUN cargo build --release --locked --bin ganger && strip target/release/ganger
 
 FROM debian:bookworm-slim AS base
 # tini is process 1: it reaps orphans of workers, which ganger does not, and passes signals on.
+# ca-certificates: who may have signed a broker's certificate, where a source has no ca_file.
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends tini \
+    && apt-get install -y --no-install-recommends ca-certificates tini \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --system --uid 10001 --home-dir /var/lib/ganger --create-home ganger
 COPY --from=build /src/target/release/ganger /usr/local/bin/ganger
@@ -37,7 +41,7 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends python3 python3-msgpack \
     && rm -rf /var/lib/apt/lists/*
 COPY samples/python/worker.py /srv/worker/worker.py
-COPY samples/docker/ganger.toml /etc/ganger/ganger.toml
+COPY samples/docker/*.toml /etc/ganger/
 USER ganger
 
 FROM base AS runtime

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 /// The most deliveries that one source may have out at once, whatever the pool would like.
 pub const CREDIT_MAX: usize = 65_535;
@@ -80,6 +81,8 @@ pub struct Delivery {
     pub message: Message,
     /// How often it has been tried.
     pub history: History,
+    /// It goes back if no worker has it by then: its broker would not wait much longer.
+    pub begin_by: Option<Instant>,
     slot: Option<Slot>,
 }
 
@@ -279,6 +282,9 @@ pub struct SourceState {
     pub problem: Option<String>,
     /// Settlements that came too late: someone else has the message, so it may run twice.
     pub likely_duplicates: u64,
+    /// How many messages of each part of the queue are not done, where the source knows: Kafka's
+    /// partitions, by name.
+    pub lag: Vec<(String, u64)>,
 }
 
 /// The source's end of the link.
@@ -305,6 +311,20 @@ impl SourceEnd {
     /// # Panics
     /// If more than [`CREDIT_MAX`] deliveries are out: a source never exceeds its credit.
     pub fn deliver(&self, token: u64, message: Message, history: History) -> bool {
+        self.deliver_by(token, message, history, None)
+    }
+
+    /// Likewise, a message that must be in the hands of a worker by then, or be given back.
+    ///
+    /// # Panics
+    /// As [`SourceEnd::deliver`] does.
+    pub fn deliver_by(
+        &self,
+        token: u64,
+        message: Message,
+        history: History,
+        begin_by: Option<Instant>,
+    ) -> bool {
         let permit = self
             .settle
             .clone()
@@ -315,6 +335,7 @@ impl SourceEnd {
             .try_send(Delivery {
                 message,
                 history,
+                begin_by,
                 slot,
             })
             .is_ok()

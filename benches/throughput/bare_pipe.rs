@@ -22,9 +22,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, timeout};
 
-use crate::figures::Run;
-use crate::machine::cpu_seconds;
-use crate::noop_worker;
+use crate::common::figures::Run;
+use crate::common::machine::cpu_seconds;
+use crate::common::{noop_worker, one_thread};
 use crate::queue::Load;
 
 /// How long a worker may take to connect.
@@ -70,11 +70,7 @@ pub(crate) fn start_seconds() -> miette::Result<f64> {
 }
 
 fn on_one_thread<T>(work: impl Future<Output = miette::Result<T>>) -> miette::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .into_diagnostic()?;
-    LocalSet::new().block_on(&runtime, work)
+    LocalSet::new().block_on(&one_thread()?, work)
 }
 
 fn message(load: Load) -> Message {

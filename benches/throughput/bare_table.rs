@@ -8,8 +8,8 @@ use miette::IntoDiagnostic;
 use rusqlite::{Connection, Row, Transaction, TransactionBehavior, params};
 use tokio::time::Instant;
 
-use crate::figures::Run;
-use crate::machine::cpu_seconds;
+use crate::common::figures::Run;
+use crate::common::machine::cpu_seconds;
 use crate::queue::{Load, QueueFile};
 
 /// The messages of a transaction.

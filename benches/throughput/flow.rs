@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::figures::Series;
+use crate::common::figures::Series;
+use crate::common::show::{note, number, percent, tenths};
 use crate::plan::{Cell, Plan};
-use crate::report::{note, number, percent, tenths};
 use crate::setup::{Setup, Window};
 use crate::{bare_pipe, bare_table, daemon, memory_source};
 

@@ -1,71 +1,25 @@
 //! What the project aims for, beside what was found. Each goal is looked at where it says it is
 //! measured, or not at all if that was not.
 
-use serde::Serialize;
-
+use crate::common::goal::Goal;
+use crate::common::show::percent;
 use crate::flow::Flow;
-use crate::report::{Report, megabytes, milliseconds, percent};
+use crate::report::Report;
 use crate::setup::Window;
 
 const KIB: usize = 1024;
-
-/// A goal and whether it is met.
-#[derive(Debug, Serialize)]
-pub(crate) struct Goal {
-    what: String,
-    goal: &'static str,
-    measured: String,
-    met: bool,
-}
-
-impl Goal {
-    fn new(what: impl Into<String>, goal: &'static str, measured: String, met: bool) -> Self {
-        Self {
-            what: what.into(),
-            goal,
-            measured,
-            met,
-        }
-    }
-
-    pub(crate) const HEADER: &[&str] = &["goal", "wanted", "measured", "met"];
-
-    pub(crate) fn row(&self) -> Vec<String> {
-        let met = if self.met { "yes" } else { "NO" };
-        vec![
-            self.what.clone(),
-            self.goal.to_owned(),
-            self.measured.clone(),
-            met.to_owned(),
-        ]
-    }
-}
 
 /// Compares what there is.
 pub(crate) fn compare(report: &Report) -> Vec<Goal> {
     let mut goals = Vec::new();
     goals.extend(report.throughput.iter().filter_map(table));
     goals.extend(report.throughput.iter().filter_map(pipe));
-    for latency in &report.latency {
-        let p99 = latency.committed_p99_ms;
-        let what = format!("idle queue to handler, p99, {}", latency.sender);
-        goals.push(Goal::new(what, "≤ 2 ms", milliseconds(p99), p99 <= 2.0));
-    }
-    for memory in &report.memory {
-        let (goal, most_kib) = match memory.workers {
-            4 => ("≤ 25 MB", 25_000_000 / 1024),
-            100 => ("≤ 40 MB", 40_000_000 / 1024),
-            _ => continue,
-        };
-        let what = format!("resident memory, {} workers", memory.workers);
-        let met = memory.resident_kib <= most_kib;
-        goals.push(Goal::new(what, goal, megabytes(memory.resident_kib), met));
-    }
-    if let Some(start) = &report.start {
-        let what = "start to first message done, p50";
-        let met = start.p50_ms <= 50.0;
-        goals.push(Goal::new(what, "≤ 50 ms", milliseconds(start.p50_ms), met));
-    }
+    let latencies = report.latency.iter();
+    goals.extend(latencies.map(|latency| Goal::latency(latency.sender, latency.committed_p99_ms)));
+    let memory = report.memory.iter();
+    goals.extend(memory.filter_map(|memory| Goal::memory(memory.workers, memory.resident_kib)));
+    let start = report.start.iter();
+    goals.extend(start.map(|start| Goal::start(start.p50_ms)));
     goals.extend(flat(report));
     goals
 }
@@ -74,8 +28,7 @@ pub(crate) fn compare(report: &Report) -> Vec<Goal> {
 fn table(flow: &Flow) -> Option<Goal> {
     (flow.window == Window::Auto && flow.body_bytes == KIB).then(|| {
         let what = format!("table, {} workers, against the bare table", flow.workers);
-        let ratio = flow.daemon_to_bare_table;
-        Goal::new(what, "≥ 60 %", percent(ratio), ratio >= 0.6)
+        Goal::share(what, 0.6, flow.daemon_to_bare_table)
     })
 }
 
@@ -86,8 +39,7 @@ fn pipe(flow: &Flow) -> Option<Goal> {
     (flow.body_bytes == KIB).then(|| {
         let workers = flow.workers;
         let what = format!("pipe, {workers} workers, window {window}, against the bare pipe");
-        let ratio = flow.pool_from_memory_to_bare_pipe;
-        Goal::new(what, "≥ 80 %", percent(ratio), ratio >= 0.8)
+        Goal::share(what, 0.8, flow.pool_from_memory_to_bare_pipe)
     })
 }
 

@@ -2,21 +2,20 @@
 //! which is not the daemon's; the worker tells when it has read it, by the clock that all
 //! processes share.
 
-use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use ganger::delivery::Outgoing;
 use ganger::source::client::Client;
-use miette::{IntoDiagnostic, WrapErr, ensure};
+use miette::IntoDiagnostic;
 use serde::Serialize;
-use tempfile::TempDir;
 
+use crate::common::figures::percentile;
+use crate::common::machine::monotonic_nanos;
+use crate::common::show::{milliseconds, note};
+use crate::common::tally::Tally;
 use crate::daemon::Daemon;
-use crate::figures::percentile;
-use crate::machine::monotonic_nanos;
 use crate::plan::Plan;
 use crate::queue::QueueFile;
-use crate::report::{milliseconds, note};
 use crate::setup::{Setup, Window};
 
 const WORKERS: usize = 4;
@@ -25,9 +24,6 @@ const BODY: &str = "one hundred bytes or so are a small message, and this is one
 /// The daemon is left alone for so long between two messages, at random, so that no timer of its
 /// own keeps step with us.
 const IDLE_MILLIS: std::ops::Range<u64> = 10..60;
-
-/// A message that is not there by then never comes.
-const RECEIVED_WITHIN: Duration = Duration::from_secs(10);
 
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
@@ -81,21 +77,15 @@ struct Post {
     queue: QueueFile,
     client: Client,
     queue_name: String,
-    stamps: UnixDatagram,
+    tally: Tally,
     daemon: Daemon,
-    _stamps_directory: TempDir,
 }
 
 impl Post {
     fn open() -> miette::Result<Self> {
-        // Not beside the queue: a socket's path must be short.
-        let directory = TempDir::with_prefix("ganger-bench-").into_diagnostic()?;
-        let path = directory.path().join("stamps");
-        let stamps = UnixDatagram::bind(&path).into_diagnostic()?;
-        let timeout = stamps.set_read_timeout(Some(RECEIVED_WITHIN));
-        timeout.into_diagnostic()?;
+        let tally = Tally::open()?;
         let setup = Setup {
-            stamps: Some(path),
+            tally: Some(tally.path()),
             ..Setup::one_pool(WORKERS, Window::Auto)
         };
         let queue = QueueFile::create()?;
@@ -104,8 +94,7 @@ impl Post {
             client: queue.client()?,
             queue,
             queue_name: setup.queues().concat(),
-            stamps,
-            _stamps_directory: directory,
+            tally,
         })
     }
 
@@ -130,14 +119,11 @@ impl Post {
         let before_sending = monotonic_nanos();
         send(self)?;
         let committed = monotonic_nanos();
-        let mut stamp = [0; 8];
-        let received = self.stamps.recv(&mut stamp);
-        let bytes = received.into_diagnostic().wrap_err("no message arrived")?;
-        ensure!(bytes == stamp.len(), "a stamp of {bytes} bytes");
+        let received = self.tally.wait_for(1)?;
         Ok(Moments {
             before_sending,
             committed,
-            received: i64::from_le_bytes(stamp),
+            received,
         })
     }
 }

@@ -36,15 +36,14 @@
 
 mod bare_pipe;
 mod bare_table;
+#[path = "../common/mod.rs"]
+mod common;
 mod daemon;
-mod figures;
 mod flow;
 mod goals;
 mod latency;
-mod machine;
 mod memory;
 mod memory_source;
-mod noop_worker;
 mod plan;
 mod queue;
 mod report;
@@ -53,10 +52,11 @@ mod setup;
 mod start;
 
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
+use common::noop_worker;
 use plan::Plan;
 use report::Report;
 
@@ -76,7 +76,7 @@ struct Args {
     #[arg(long, value_name = "N")]
     rounds: Option<NonZeroUsize>,
     /// Where the figures are written to
-    #[arg(long, value_name = "PATH", default_value_os_t = default_json())]
+    #[arg(long, value_name = "PATH", default_value_os_t = common::default_json("throughput"))]
     json: PathBuf,
     /// Given by cargo
     #[arg(long, hide = true)]
@@ -92,20 +92,11 @@ enum Part {
     Scaling,
 }
 
-/// What cargo and its users give to any test or benchmark, and what means nothing here.
-const FOR_LIBTEST: &[&str] = &["--test", "--nocapture", "--no-capture", "--show-output"];
-
 fn main() -> miette::Result<()> {
-    let mut arguments = std::env::args_os();
-    if arguments
-        .nth(1)
-        .is_some_and(|first| first == noop_worker::ROLE)
-    {
-        return noop_worker::run(arguments.next().as_deref().map(Path::new));
+    if let Some(worked) = noop_worker::run_if_asked() {
+        return worked;
     }
-    let arguments = std::env::args_os();
-    let ours = arguments.filter(|given| FOR_LIBTEST.iter().all(|theirs| given != theirs));
-    measure(Args::parse_from(ours))
+    measure(Args::parse_from(common::arguments()))
 }
 
 fn measure(args: Args) -> miette::Result<()> {
@@ -138,11 +129,4 @@ fn measure(args: Args) -> miette::Result<()> {
         report.judge();
     }
     report.publish(&args.json)
-}
-
-/// `bench/throughput.json` in cargo's target directory.
-fn default_json() -> PathBuf {
-    let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let target = temporary.parent().unwrap_or(temporary);
-    target.join("bench/throughput.json")
 }

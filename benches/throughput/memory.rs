@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
+use crate::common::show::{megabytes, note};
 use crate::daemon::Daemon;
 use crate::plan::Plan;
 use crate::queue::QueueFile;
-use crate::report::{megabytes, note};
 use crate::setup::{Setup, Window};
 
 const BODY_BYTES: usize = 1024;

@@ -16,9 +16,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 
+use crate::common::figures::Run;
+use crate::common::machine::cpu_seconds;
 use crate::daemon::warm_up_messages;
-use crate::figures::Run;
-use crate::machine::cpu_seconds;
 use crate::queue::Load;
 use crate::setup::Setup;
 

@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
+use crate::common::figures::{Run, Series, median};
+use crate::common::show::{note, number, percent, tenths};
 use crate::daemon;
-use crate::figures::{Run, Series, median};
 use crate::plan::Plan;
 use crate::queue::Load;
-use crate::report::{note, number, percent, tenths};
 use crate::setup::{Setup, Window};
 
 /// A number of pools and workers.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use miette::IntoDiagnostic;
 use serde::{Serialize, Serializer};
 
-use crate::noop_worker;
+use crate::common::{noop_worker, quoted};
 
 /// How many frames may be in a worker's pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,8 +55,8 @@ pub(crate) struct Setup {
     /// In each pool.
     pub(crate) workers: usize,
     pub(crate) window: Window,
-    /// Where the workers tell when they received a message.
-    pub(crate) stamps: Option<PathBuf>,
+    /// Where the workers tell what they have received.
+    pub(crate) tally: Option<PathBuf>,
 }
 
 impl Setup {
@@ -66,7 +66,7 @@ impl Setup {
             pools: 1,
             workers,
             window,
-            stamps: None,
+            tally: None,
         }
     }
 
@@ -84,7 +84,7 @@ impl Setup {
     pub(crate) fn config(&self, database: &Path) -> miette::Result<String> {
         let program = std::env::current_exe().into_diagnostic()?;
         let mut args = vec![quoted(noop_worker::ROLE.as_ref())];
-        args.extend(self.stamps.as_deref().map(quoted));
+        args.extend(self.tally.as_deref().map(quoted));
         let url = quoted(format!("sqlite:{}", database.display()).as_ref());
         let mut text = format!("[sources.bench]\nkind = \"table\"\nurl = {url}\n");
         for queue in self.queues() {
@@ -106,10 +106,4 @@ impl Setup {
 /// The queue of the pool with that number.
 fn queue(number: usize) -> String {
     format!("bench-{number}")
-}
-
-/// A path as TOML and the expansion of variables take it for itself.
-fn quoted(path: &Path) -> String {
-    let text = path.to_string_lossy().replace('$', "$$");
-    toml::Value::from(text).to_string()
 }

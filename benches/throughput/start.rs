@@ -8,11 +8,11 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::bare_pipe;
+use crate::common::figures::{median, percentile};
+use crate::common::show::{milliseconds, note};
 use crate::daemon::Daemon;
-use crate::figures::{median, percentile};
 use crate::plan::Plan;
 use crate::queue::{Load, QueueFile};
-use crate::report::{milliseconds, note};
 use crate::setup::{Setup, Window};
 
 const LOOK_EVERY: Duration = Duration::from_micros(200);

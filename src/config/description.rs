@@ -11,6 +11,8 @@ pub(super) struct Key {
     pub(super) meaning: &'static str,
     /// Whether a value must be given.
     pub(super) required: bool,
+    /// What it is for, where only some kinds of source, or pools on them, have it.
+    pub(super) whose: Option<&'static str>,
     /// What it takes.
     pub(super) shape: Shape,
 }

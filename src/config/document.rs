@@ -36,8 +36,9 @@ fn section(text: &mut String, level: &str, heading: &str, meaning: &str, keys: &
     for key in keys {
         let (value, default) = value_and_default(key);
         let alias = key.alias.map_or(String::new(), |a| format!(" Also `{a}`."));
+        let whose = key.whose.map_or(String::new(), |w| format!("*{w}:* "));
         let row = format!(
-            "| `{}` | {value} | {default} | {}{alias} |\n",
+            "| `{}` | {value} | {default} | {whose}{}{alias} |\n",
             key.name, key.meaning
         );
         text.push_str(&row);
@@ -80,10 +81,11 @@ fn object(keys: &[Key]) -> Json {
         properties.insert(key.name.into(), schema);
     }
     // One file of a directory may hold the pools and another the sources, and a key may be given
-    // under its other name: an editor can't tell that those are missing.
+    // under its other name, and another kind of source needs other keys: an editor can't tell that
+    // those are missing.
     let required: Vec<&str> = keys
         .iter()
-        .filter(|key| key.required && key.alias.is_none())
+        .filter(|key| key.required && key.alias.is_none() && key.whose.is_none())
         .filter(|key| matches!(key.shape, Shape::Value { .. }))
         .map(|key| key.name)
         .collect();

@@ -212,7 +212,11 @@ impl<'a> Reader<'a> {
         read: impl FnOnce(&mut Self) -> T,
     ) -> Option<T> {
         if is_one || self.describing {
-            return Some(read(self));
+            let others = self.keys.len();
+            let value = read(self);
+            let own = self.keys.iter_mut().skip(others);
+            own.for_each(|key| key.whose = Some(whose));
+            return Some(value);
         }
         let mut foreign = self.child(None, self.origin.clone(), self.path.clone());
         foreign.describing = true;
@@ -226,16 +230,6 @@ impl<'a> Reader<'a> {
             }
         }
         None
-    }
-
-    /// Refuses a key that other versions have, saying what this one has instead.
-    pub(super) fn later(&mut self, name: &'static str, help: &'static str) {
-        self.known.insert(name);
-        if let Some(entry) = self.table.and_then(|table| table.get(name)) {
-            let path = join(&self.path, name);
-            let message = format!("{path} is not a setting of this version");
-            self.report.add(&entry.key, &path, message, help);
-        }
     }
 
     /// Lets the key `name`, which is read after this, be given as `alias` too.
@@ -401,6 +395,7 @@ impl<'a> Reader<'a> {
             alias: self.aliases.get(name).copied(),
             meaning,
             required,
+            whose: None,
             shape,
         });
     }

@@ -2,6 +2,7 @@
 //! come.
 
 use tokio::sync::mpsc::error::TrySendError;
+use tokio::time::Instant;
 
 use super::{Handle, Pool, dispatch};
 use crate::delivery::{CREDIT_MAX, Delivery, Intake};
@@ -28,6 +29,18 @@ impl Pool {
         self.held.clear();
         while let Ok(delivery) = self.link.deliveries.try_recv() {
             drop(delivery);
+        }
+    }
+
+    /// When the first message that waits for a worker has to go back.
+    pub(super) fn next_stale(&self) -> Option<Instant> {
+        self.held.front()?.begin_by
+    }
+
+    /// What has waited for a worker for as long as its broker bears goes back.
+    pub(super) fn give_back_stale(&mut self, now: Instant) {
+        while self.next_stale().is_some_and(|begin_by| begin_by <= now) {
+            self.held.pop_front();
         }
     }
 

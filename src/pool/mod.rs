@@ -91,6 +91,7 @@ pub async fn run(
     loop {
         let now = Instant::now();
         pool.carry_out_plan(now);
+        pool.give_back_stale(now);
         pool.dispatch();
         pool.set_credit();
         if let Some(result) = pool.result(now) {

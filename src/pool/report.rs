@@ -30,6 +30,7 @@ impl Pool {
             counts,
             done_per_second,
             likely_duplicates: source.likely_duplicates,
+            lag: source.lag.into_iter().collect(),
             workers: self.worker_statuses(),
         }
     }

@@ -1,5 +1,6 @@
 //! What a pool tells of itself: for the status report, the admin side and the demo. Plain data.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -25,6 +26,9 @@ pub struct PoolStatus {
     pub done_per_second: f64,
     /// Messages that were settled too late, so that they may run twice.
     pub likely_duplicates: u64,
+    /// Messages that are not done, by part of the queue, where the source knows: Kafka's
+    /// partitions.
+    pub lag: BTreeMap<String, u64>,
     /// Its workers, by slot.
     pub workers: Vec<WorkerStatus>,
 }
@@ -97,11 +101,15 @@ impl PoolStatus {
             dead = counts.dead,
             restarts = counts.restarts,
             likely_duplicates = self.likely_duplicates,
+            lag = (!self.lag.is_empty()).then(|| self.lag.values().sum::<u64>()),
             p50_ms = counts.p50_ms,
             p99_ms = counts.p99_ms,
             source_problem = self.source_problem,
             "status of the pool"
         );
+        for (partition, lag) in &self.lag {
+            tracing::info!(pool = self.name, partition, lag, "status of the partition");
+        }
         for worker in &self.workers {
             tracing::info!(
                 pool = self.name,

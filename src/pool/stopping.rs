@@ -64,7 +64,10 @@ impl Pool {
 
     pub(super) fn next_alarm(&self) -> Option<Instant> {
         match &self.stopping {
-            None => self.supervisor.next_start(),
+            None => {
+                let alarms = [self.supervisor.next_start(), self.next_stale()];
+                alarms.into_iter().flatten().min()
+            }
             Some(stopping) => {
                 let alarms = [
                     Some(stopping.yield_at),

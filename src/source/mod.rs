@@ -32,7 +32,7 @@ pub enum SourceError {
         /// The source's name in the configuration.
         name: String,
         /// What is wrong.
-        fault: Fault,
+        fault: Box<Fault>,
     },
     /// The operating system gave no thread.
     #[error("the thread for the source of pool `{pool}` could not be started: {error}")]
@@ -68,7 +68,7 @@ impl Fault {
     fn of(self, name: &str) -> SourceError {
         SourceError::Unusable {
             name: name.to_owned(),
-            fault: self,
+            fault: Box::new(self),
         }
     }
 }

@@ -26,14 +26,14 @@ trials![
 const TOLERANCE_PERCENT: u64 = 90;
 
 /// The time between one entry and the next, in milliseconds.
-fn gaps(entries: &[&Entry]) -> Vec<u64> {
+pub(crate) fn gaps(entries: &[&Entry]) -> Vec<u64> {
     entries
         .windows(2)
         .map(|pair| pair[1].micros.saturating_sub(pair[0].micros) / 1000)
         .collect()
 }
 
-fn assert_at_least(gaps: &[u64], least: &[u64]) {
+pub(crate) fn assert_at_least(gaps: &[u64], least: &[u64]) {
     let late = |(gap, least): (&u64, &u64)| *gap >= least * TOLERANCE_PERCENT / 100;
     assert!(
         gaps.len() >= least.len() && gaps.iter().zip(least).all(late),

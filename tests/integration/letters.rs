@@ -248,8 +248,13 @@ fn a_reply_that_had_nowhere_to_go_is_shown() {
 
 fn what_is_not_there_is_an_error() {
     let site = with_letters();
-    let why = site.ganger(&["dead", "show", "9"]).bad(1);
-    assert!(why.contains("there is no dead letter 9"), "{why}");
+    for id in ["9", "one"] {
+        let why = site.ganger(&["dead", "show", id]).bad(1);
+        assert!(
+            why.contains(&format!("there is no dead letter {id}")),
+            "{why}"
+        );
+    }
     let why = site.ganger(&["dead", "drop", "1", "9"]).bad(1);
     assert!(why.contains("1 of 2"), "{why}");
     let why = site.ganger(&["dead", "retry", "8", "9"]).bad(1);

@@ -8,14 +8,19 @@ mod crashes;
 mod daemon_death;
 mod harness;
 mod hostile;
+mod kafka;
 mod kills;
 mod letters;
 mod life;
 mod modes_worker;
 mod output;
 mod python;
+mod rabbit;
 mod reload;
 mod sending;
+#[path = "../servers/mod.rs"]
+#[allow(dead_code, reason = "a benchmark asks other things of them")]
+mod servers;
 mod sharing;
 mod shutdown;
 mod storage;
@@ -39,7 +44,10 @@ fn main() -> ExitCode {
     }
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(TEST_THREADS);
-    libtest_mimic::run(&arguments, trials()).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, trials());
+    harness::rabbit::end_nodes();
+    harness::kafka::stop_shared();
+    conclusion.exit_code()
 }
 
 fn trials() -> Vec<Trial> {
@@ -49,11 +57,13 @@ fn trials() -> Vec<Trial> {
         crashes::trials(),
         daemon_death::trials(),
         hostile::trials(),
+        kafka::trials(),
         kills::trials(),
         letters::trials(),
         life::trials(),
         output::trials(),
         python::trials(),
+        rabbit::trials(),
         reload::trials(),
         sending::trials(),
         sharing::trials(),

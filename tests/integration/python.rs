@@ -7,7 +7,7 @@ use crate::harness::{Event, NewMessage, Pool, Scene, field, said, trials};
 trials![a_version_1_worker_runs_unmodified];
 
 /// The interpreter that `tests/run` has prepared: one that has the msgpack package.
-fn python() -> PathBuf {
+pub(crate) fn python() -> PathBuf {
     let prepared = std::env::var_os("GANGER_TEST_PYTHON").map(PathBuf::from);
     let in_target = || {
         PathBuf::from(env!("CARGO_TARGET_TMPDIR"))

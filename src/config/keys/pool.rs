@@ -48,16 +48,16 @@ pub(super) fn read_all(
 
 fn read(t: &mut Reader<'_>, sources: &BTreeMap<String, Source>, around: Surroundings<'_>) -> Pool {
     aliases(t);
-    let source = source(t, sources);
-    let options = options(t, sources.get(&source));
-    let kafka = is_kafka(sources.get(&source));
+    let name = t.must(
+        "name",
+        name(),
+        "Its name, which logs, metrics and commands use; unique.",
+    );
+    let name_of_source = source(t, sources);
+    let source = sources.get(&name_of_source);
     Pool {
-        name: t.must(
-            "name",
-            name(),
-            "Its name, which logs, metrics and commands use; unique.",
-        ),
-        source,
+        name,
+        source: name_of_source.clone(),
         queue: t
             .must("queue", word(), "The queue, or topic, that it reads.")
             .into(),
@@ -94,16 +94,11 @@ fn read(t: &mut Reader<'_>, sources: &BTreeMap<String, Source>, around: Surround
             "5s",
             "The wait from `__quit__` to SIGTERM, and again from SIGTERM to SIGKILL.",
         ),
-        crashes_max: t.or(
-            "crashes_max",
-            integer(1..=1_000_000),
-            "3",
-            "A message that killed so many workers is dead, attempts left or not.",
-        ),
+        crashes_max: crashes_max(t),
         retry: t.table(
             "retry",
             "What becomes of a message whose attempt failed.",
-            |t| retry(t, kafka),
+            |t| retry(t, is_kafka(source)),
         ),
         recycle: t.table(
             "recycle",
@@ -116,7 +111,7 @@ fn read(t: &mut Reader<'_>, sources: &BTreeMap<String, Source>, around: Surround
             restart,
         ),
         statuses: statuses(t),
-        options,
+        options: options(t, source),
     }
 }
 
@@ -291,6 +286,15 @@ fn frame_bytes_max(t: &mut Reader<'_>) -> usize {
     );
     // At most 1 GiB, which any machine's usize holds.
     usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+fn crashes_max(t: &mut Reader<'_>) -> u32 {
+    t.or(
+        "crashes_max",
+        integer(1..=1_000_000),
+        "3",
+        "A message that killed so many workers is dead, attempts left or not.",
+    )
 }
 
 fn retry(t: &mut Reader<'_>, kafka: bool) -> Retry {

@@ -29,6 +29,19 @@ fn the_example_loads() {
     read(EXAMPLE, &[]).unwrap();
 }
 
+#[test]
+fn the_samples_load() {
+    let samples = [
+        include_str!("../../../samples/python/ganger.toml"),
+        include_str!("../../../samples/docker/ganger.toml"),
+        include_str!("../../../samples/docker/rabbitmq.toml"),
+        include_str!("../../../samples/docker/kafka.toml"),
+    ];
+    for sample in samples {
+        read(sample, &[("RABBITMQ_PASSWORD", "p")]).unwrap();
+    }
+}
+
 /// Its keys, those in comments too, with the `# ` before them taken off.
 #[test]
 fn the_example_shows_every_key_and_its_default() {

@@ -1,6 +1,6 @@
 //! The defaults, and that what is printed loads again.
 
-use super::super::model::Config;
+use super::super::model::{Config, Options, QueueType};
 use super::super::print;
 use super::{LEAST, pool_with, read};
 
@@ -39,6 +39,78 @@ fn what_is_printed_loads_again() {
         let config = pool_with(lines, &OWN).unwrap();
         assert_eq!(again(&config), config, "{}", print(&config));
     }
+}
+
+const BROKERS: &str = r#"
+[sources.rabbit]
+kind = "rabbitmq"
+url = "amqps://who:%2540@one:1/a%2Fb"
+hosts = ["two", "[::1]:3"]
+ca_file = "/ca.pem"
+cert_file = "/cert.pem"
+key_file = "/key.pem"
+server_name = "rabbit.example"
+heartbeat = "5s"
+connect_timeout = "1s"
+connection_name = "mine"
+declare = false
+queue_type = "classic"
+queue_arguments = { x-max-length = 5, x-overflow = "reject-publish" }
+consumer_timeout = "1h"
+
+[sources.log]
+kind = "kafka"
+brokers = "a:1,b:2"
+group = "g"
+partitions = 6
+replication = 3
+commit_interval = "1s"
+buffered_bytes_max = "1MiB"
+retry_retention = "1d"
+client = { "security.protocol" = "SASL_SSL", "sasl.password" = "${SASL_PASSWORD}" }
+consumer = { "max.poll.interval.ms" = 10000 }
+producer = { "linger.ms" = 1 }
+
+[[pools]]
+name = "a"
+source = "rabbit"
+queue = "a"
+command = "worker"
+dead_letter = "broker"
+unroutable_reply = "drop"
+consumer_priority = -5
+consumer_arguments = { x-cancel-on-ha-failover = true }
+queue_type = "quorum"
+queue_arguments = { x-max-length = 7 }
+
+[[pools]]
+name = "b"
+source = "log"
+queue = "b"
+command = "worker"
+dead_letter = "b.graveyard"
+order = "partition"
+retry.in_place_max = "1m"
+"#;
+
+#[test]
+fn what_is_printed_of_brokers_loads_again() {
+    let own = [("PASSWORD", "%40"), ("SASL_PASSWORD", "hunter2")];
+    let config = read(BROKERS, &own).unwrap();
+    let printed = print(&config);
+    assert_eq!(read(&printed, &own).unwrap(), config, "{printed}");
+    assert!(!printed.contains("hunter2"), "{printed}");
+    assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
+    let Options::RabbitMq(options) = &config.pools[0].options else {
+        panic!("another kind of pool");
+    };
+    let arguments: Vec<&str> = options.queue.arguments.keys().map(String::as_str).collect();
+    assert_eq!(
+        arguments,
+        ["x-max-length", "x-overflow"],
+        "the source's too"
+    );
+    assert_eq!(options.queue.queue_type, QueueType::Quorum);
 }
 
 #[test]

@@ -105,7 +105,6 @@ fn what_must_be_there_is_missed() {
         messages(read("[sources.main]\n[[pools]]\n", &[])),
         [
             "sources.main.kind is missing",
-            "sources.main.url is missing",
             "pools[0].name is missing",
             "pools[0].queue is missing",
             "pools[0].command is missing",
@@ -223,18 +222,18 @@ const WRONG_VALUES: &[(&str, &str)] = &[
         "statuses = { ok = \"done\" }",
         "statuses.ok must be a status within 200..=599: `ok`",
     ),
-    ("order = \"key\"", "order is not a setting of this version"),
+    ("order = \"key\"", "order is a setting for Kafka only"),
     (
         "dead_letter = \"x\"",
-        "dead_letter is not a setting of this version",
+        "dead_letter is a setting for RabbitMQ or Kafka only",
     ),
     (
         "unroutable_reply = \"drop\"",
-        "unroutable_reply is not a setting of this version",
+        "unroutable_reply is a setting for RabbitMQ only",
     ),
     (
         "retry.in_place_max = \"1s\"",
-        "retry.in_place_max is not a setting of this version",
+        "retry.in_place_max is a setting for Kafka only",
     ),
     (
         "worker_unit_count = 2\nworkers = 2",
@@ -296,38 +295,82 @@ fn a_log_level_is_a_level_or_a_clear_filter() {
     }
 }
 
+/// The lines of a source, and what is said of them.
+const WRONG_SOURCES: &[(&str, &str)] = &[
+    (
+        "kind = \"nats\"\nbrokers = \"a\"",
+        "kind must be `\"table\"`, `\"rabbitmq\"` or `\"kafka\"`: `\"nats\"`",
+    ),
+    (
+        "kind = \"table\"\nurl = \"sqlite:a\"\nheartbeat = \"5s\"",
+        "heartbeat is a setting for RabbitMQ only",
+    ),
+    (
+        "kind = \"kafka\"\nbrokers = \"a\"\ngroup = \"g\"\nurl = \"amqp://h\"",
+        "url is a setting for a table queue or RabbitMQ only",
+    ),
+    ("kind = \"kafka\"\nbrokers = \"a\"", "group is missing"),
+    (
+        "kind = \"kafka\"\nbrokers = \"a\"\ngroup = \"g\"\nproducer = { acks = 1 }",
+        "producer.acks is `all`: a reply or a retry that one broker alone has can be lost: \
+         `acks`",
+    ),
+    (
+        "kind = \"rabbitmq\"\nurl = \"sqlite:a\"",
+        "url must begin with `amqp://` or `amqps://`: `\"sqlite:a\"`",
+    ),
+    (
+        "kind = \"rabbitmq\"\nurl = \"amqp://u:p/w@h\"",
+        "url must be a URL (invalid port number): `\"amqp://u:***@h\"`",
+    ),
+    (
+        "kind = \"rabbitmq\"\nurl = \"amqp://h\"\nca_file = \"ca.pem\"",
+        "ca_file is of use with TLS only: `\"ca.pem\"`",
+    ),
+    (
+        "kind = \"rabbitmq\"\nurl = \"amqps://h\"\ncert_file = \"c.pem\"",
+        "key_file is missing",
+    ),
+    (
+        "kind = \"rabbitmq\"\nurl = \"amqp://h\"\nhosts = [\"u@h\"]",
+        "hosts must hold hosts: `[\"u@h\"]`",
+    ),
+    (
+        "kind = \"rabbitmq\"\nurl = \"amqp://h\"\nqueue_type = \"stream\"",
+        "queue_type must be `\"quorum\"` or `\"classic\"`: `\"stream\"`",
+    ),
+    (
+        "kind = \"rabbitmq\"\nurl = \"amqp://h\"\nqueue_arguments = { x-delivery-limit = 3 }",
+        "queue_arguments.x-delivery-limit is set so high that the broker drops nothing: \
+         `x-delivery-limit`",
+    ),
+    (
+        "kind = \"table\"\nurl = \"mysql://a:b@c/d\"",
+        "url must begin with `sqlite:`: `\"mysql://a:*@c/d\"`",
+    ),
+    (
+        "kind = \"table\"\nurl = \"sqlite:a\"\nurl_file = \"/dev/null\"",
+        "url_file and `url` can't both be given: `\"/dev/null\"`",
+    ),
+    (
+        "kind = \"table\"\nurl_file = \"/dev/null\"",
+        "url_file holds a URL that must begin with `sqlite:`: `\"/dev/null\"`",
+    ),
+    (
+        "kind = \"table\"\nurl_file = \"/no/such\"",
+        "url_file can't be read (No such file or directory (os error 2)): `\"/no/such\"`",
+    ),
+    (
+        "kind = \"table\"\nurl = \"sqlite:a\"\nlease = \"0s\"",
+        "lease must be within 1s..=1h: `\"0s\"`",
+    ),
+];
+
 #[test]
 fn sources_keep_their_rules() {
-    let source = |lines: &str| {
+    for (lines, message) in WRONG_SOURCES {
         let text = LEAST.replace("kind = \"table\"\nurl = \"sqlite:ganger.db\"", lines);
-        messages(read(&text, &[]))
-    };
-    for (lines, message) in [
-        (
-            "kind = \"kafka\"\nbrokers = \"a\"",
-            "kind must be `\"table\"`: `\"kafka\"`",
-        ),
-        (
-            "kind = \"table\"\nurl = \"mysql://a:b@c/d\"",
-            "url must begin with `sqlite:`: `\"mysql://a:*@c/d\"`",
-        ),
-        (
-            "kind = \"table\"\nurl = \"sqlite:a\"\nurl_file = \"/dev/null\"",
-            "url_file and `url` can't both be given: `\"/dev/null\"`",
-        ),
-        (
-            "kind = \"table\"\nurl_file = \"/dev/null\"",
-            "url_file holds a URL that must begin with `sqlite:`: `\"/dev/null\"`",
-        ),
-        (
-            "kind = \"table\"\nurl_file = \"/no/such\"",
-            "url_file can't be read (No such file or directory (os error 2)): `\"/no/such\"`",
-        ),
-        (
-            "kind = \"table\"\nurl = \"sqlite:a\"\nlease = \"0s\"",
-            "lease must be within 1s..=1h: `\"0s\"`",
-        ),
-    ] {
-        assert_eq!(source(lines), [format!("sources.main.{message}")]);
+        let expected = [format!("sources.main.{message}")];
+        assert_eq!(messages(read(&text, &[])), expected);
     }
 }

@@ -1,24 +1,62 @@
-//! The source of a pool that reads from Kafka.
+//! The source of a pool that reads from Kafka: one consumer for the pool, however many workers it
+//! has. `task` waits, and does one thing after the other; what it does is in the files beside it:
+//! `intake` takes messages in and hands them out, `settle` carries out outcomes, `group` follows
+//! the group's decisions, `commits` writes down how far it is. What they decide is pure: `lanes`
+//! (what may go out next), `watermark` and `metadata` (how far a partition is done), `names`,
+//! `headers`, `record`.
 
+mod asking;
+mod commits;
+mod consumer;
 mod desk;
+mod error;
+mod group;
+mod headers;
+mod health;
+mod intake;
+mod lag;
+mod lanes;
+mod metadata;
+mod names;
+mod partition;
+mod producer;
+mod record;
+mod settings;
+mod settle;
+mod setup;
+mod standstill;
+mod task;
+mod topics;
+mod watermark;
+
+use std::sync::Arc;
 
 use super::Link;
 use crate::config::model::KafkaSource;
 pub(super) use desk::Desk;
+pub use error::KafkaError;
+use setup::Setup;
 
-/// Why Kafka can't be used.
-#[derive(Debug, thiserror::Error)]
-pub enum KafkaError {
-    /// Not there yet.
-    #[error("this version does not read from it")]
-    Missing,
-}
-
-/// Opens the source; what is returned runs it to its end.
-pub(super) fn open(
-    _config: &KafkaSource,
-    _link: Link,
-) -> Result<impl FnOnce() + use<>, KafkaError> {
-    let run = || ();
-    Err::<_, KafkaError>(KafkaError::Missing).map(|()| run)
+/// Opens the source; what is returned runs it to its end on this thread.
+///
+/// # Errors
+/// If the properties are no good, the broker refuses us, or a topic is missing or unfit. A broker
+/// that can't be reached is no error: it is waited for.
+pub(super) fn open(config: &KafkaSource, link: Link) -> Result<impl FnOnce() + use<>, KafkaError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| KafkaError::Client(format!("no event loop: {error}")))?;
+    let pool = Arc::clone(&link.policy.borrow());
+    let setup = Setup::new(config, &pool)?;
+    let found = match runtime.block_on(setup.look(setup::PATIENCE)) {
+        Ok(found) => Some(found),
+        Err(error) if error.may_pass() => {
+            let problem = error.to_string();
+            tracing::warn!(pool = pool.name, problem, "Kafka is waited for");
+            None
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(move || runtime.block_on(task::run(setup, found, link)))
 }

@@ -3,27 +3,23 @@
 //! elsewhere.
 
 use std::fmt;
-use std::fs;
+use std::future::Future;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
-use async_rs::traits::Reactor;
-use async_rs::{Runtime, TokioRuntime};
-use lapin::tcp::RustlsConnector;
+use async_rs::Runtime;
 use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo};
 use lapin::{AsyncTcpStream, Channel, Connection, ConnectionProperties};
-use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::error::{RabbitMqError, words};
-use crate::config::model::{Host, Identity, RabbitMqSource, Tls};
+use super::tls::{self, Encryption};
+use super::wire::{self, Kit, Socket};
+use crate::config::model::{Host, RabbitMqSource};
 
 /// How long a broker may take to say good-bye.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
@@ -33,6 +29,8 @@ pub(super) struct Broker {
     connection: Connection,
     _hangup: Hangup,
     host: String,
+    /// How long an answer may take.
+    patience: Duration,
 }
 
 impl fmt::Debug for Broker {
@@ -54,8 +52,29 @@ impl Broker {
 
     /// Opens a channel.
     pub(super) async fn channel(&self) -> Result<Channel, RabbitMqError> {
-        let opened = self.connection.create_channel().await;
-        opened.map_err(|error| RabbitMqError::lost(&error))
+        self.answer(self.connection.create_channel()).await
+    }
+
+    /// Asks the broker something, and does not wait for ever.
+    pub(super) async fn ask<T>(
+        &self,
+        question: impl Future<Output = lapin::Result<T>>,
+    ) -> Result<lapin::Result<T>, RabbitMqError> {
+        timeout(self.patience, question)
+            .await
+            .map_err(|_| RabbitMqError::Silent {
+                host: self.host.clone(),
+                within: self.patience,
+            })
+    }
+
+    /// Likewise, where any other answer than the one hoped for is the end of the connection.
+    pub(super) async fn answer<T>(
+        &self,
+        question: impl Future<Output = lapin::Result<T>>,
+    ) -> Result<T, RabbitMqError> {
+        let answered = self.ask(question).await?;
+        answered.map_err(|error| RabbitMqError::lost(&error))
     }
 
     /// Ends the connection in order, as far as the broker answers.
@@ -66,6 +85,19 @@ impl Broker {
             Ok(Err(error)) => tracing::debug!(error = words(&error), "the connection was gone"),
             Err(_) => tracing::debug!("the broker did not say good-bye; the connection is cut"),
         }
+    }
+}
+
+/// Ends a channel in order, as far as the broker answers. One that is only dropped would be closed
+/// by the library at a moment of its own, and spoil the end of the connection.
+pub(super) async fn close(channel: &Channel) {
+    if !channel.status().connected() {
+        return;
+    }
+    match timeout(CLOSE_WITHIN, channel.close(200, "OK".into())).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(error = words(&error), "the channel was gone"),
+        Err(_) => tracing::debug!("the broker did not close the channel"),
     }
 }
 
@@ -85,7 +117,7 @@ impl Drop for Hangup {
 /// # Errors
 /// What is wrong with each host, if none of them will do.
 pub(super) async fn connect(config: &RabbitMqSource, name: &str) -> Result<Broker, RabbitMqError> {
-    let tls = config.tls.as_ref().map(tls_config).transpose()?;
+    let tls = config.tls.as_ref().map(Encryption::new).transpose()?;
     let mut refused = Vec::new();
     for host in &config.hosts {
         let tried = timeout(
@@ -111,51 +143,59 @@ async fn connect_to(
     config: &RabbitMqSource,
     host: &Host,
     name: &str,
-    tls: Option<&RustlsConnector>,
+    tls: Option<&Encryption>,
 ) -> Result<Broker, RabbitMqError> {
     let shown = host.to_string();
-    let runtime = Runtime::tokio_current();
-    let socket = reach(&runtime, host).await?;
-    let hangup = Hangup(socket.twin);
-    let stream = match tls {
-        None => AsyncTcpStream::Plain(socket.stream),
-        Some(connector) => {
-            let wanted = config.tls.as_ref().and_then(|tls| tls.server_name.as_ref());
-            let plain = AsyncTcpStream::Plain(socket.stream);
-            let encrypted = plain.into_rustls(connector, wanted.unwrap_or(&host.name));
-            encrypted
-                .await
-                .map_err(|error| RabbitMqError::tls(&shown, &error))?
-        }
+    let (stream, hangup) = reach(host).await?;
+    let socket = match tls {
+        Some(tls) => tls.encrypt(host, stream).await?,
+        None => Socket::from(stream),
     };
     // The library asks for a socket by a function that it may call again; we never let it.
-    let ready = Mutex::new(Some(stream));
-    let hand_over = async move |_: AMQPUri, _: TokioRuntime| {
-        let stream = ready.lock().ok().and_then(|mut ready| ready.take());
-        stream.ok_or_else(|| lapin::Error::from(io::Error::from(io::ErrorKind::NotConnected)))
+    let ready = Mutex::new(Some(AsyncTcpStream::Plain(socket)));
+    let hand_over = async move |_: AMQPUri, _: Runtime<Kit>| {
+        let socket = ready.lock().ok().and_then(|mut ready| ready.take());
+        socket.ok_or_else(|| lapin::Error::from(io::Error::from(io::ErrorKind::NotConnected)))
     };
     let properties = ConnectionProperties::default().with_connection_name(name.into());
+    let runtime = wire::runtime();
     let connected = Connection::connector(uri(config, host), runtime, hand_over, properties).await;
     let who = (config.username.as_str(), config.vhost.as_str());
-    let connection = connected.map_err(|error| RabbitMqError::handshake(&shown, who, &error))?;
+    let connection = match connected {
+        Ok(connection) => connection,
+        Err(error) => {
+            let error = RabbitMqError::handshake(&shown, who, &error);
+            return Err(explained(error, host, tls).await);
+        }
+    };
     Ok(Broker {
         connection,
         _hangup: hangup,
         host: shown,
+        patience: config.connect_timeout,
     })
 }
 
-/// A socket and a second handle on it.
-struct Socket<S> {
-    stream: S,
-    twin: std::net::TcpStream,
+/// Finds out why a server hung up without a word.
+async fn explained(error: RabbitMqError, host: &Host, tls: Option<&Encryption>) -> RabbitMqError {
+    let RabbitMqError::HungUp { host: shown } = error else {
+        return error;
+    };
+    match tls {
+        Some(tls) if tls.was_asked_for_a_certificate() => RabbitMqError::ClientCertificate {
+            host: shown,
+            why: "it asked for one and hung up".to_owned(),
+        },
+        None if tls::is_spoken(host).await => RabbitMqError::Tls {
+            host: shown,
+            why: "it speaks nothing else on this port: write amqps:// in the URL".to_owned(),
+        },
+        Some(_) | None => RabbitMqError::HungUp { host: shown },
+    }
 }
 
 /// Tries each address of a host.
-async fn reach(
-    runtime: &TokioRuntime,
-    host: &Host,
-) -> Result<Socket<<TokioRuntime as Reactor>::TcpStream>, RabbitMqError> {
+async fn reach(host: &Host) -> Result<(TcpStream, Hangup), RabbitMqError> {
     let shown = host.to_string();
     let unresolved = |why| RabbitMqError::Unresolved {
         host: shown.clone(),
@@ -166,12 +206,13 @@ async fn reach(
         .map_err(|error| unresolved(error.to_string()))?;
     let mut last = unresolved("it has no address".to_owned());
     for address in addresses {
-        let tried = runtime.tcp_connect_addr(address).await.and_then(|stream| {
-            let twin = stream.get_ref().as_fd().try_clone_to_owned()?.into();
-            Ok(Socket { stream, twin })
+        let tried = TcpStream::connect(address).await.and_then(|stream| {
+            stream.set_nodelay(true)?;
+            let twin = stream.as_fd().try_clone_to_owned()?;
+            Ok((stream, Hangup(twin.into())))
         });
         match tried {
-            Ok(socket) => return Ok(socket),
+            Ok(reached) => return Ok(reached),
             Err(error) => last = RabbitMqError::unreachable(&shown, &error),
         }
     }
@@ -199,85 +240,5 @@ fn uri(config: &RabbitMqSource, host: &Host) -> AMQPUri {
             heartbeat: Some(heartbeat.max(1)),
             ..AMQPQueryString::default()
         },
-    }
-}
-
-/// Reads whom to trust and what to show.
-fn tls_config(tls: &Tls) -> Result<RustlsConnector, RabbitMqError> {
-    let authorities = match &tls.ca_file {
-        Some(path) => authorities_in(path)?,
-        None => authorities_of_the_system()?,
-    };
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| RabbitMqError::System {
-            why: error.to_string(),
-        })?
-        .with_root_certificates(authorities);
-    let config = match &tls.identity {
-        None => builder.with_no_client_auth(),
-        Some(identity) => {
-            let (chain, key) = read_identity(identity)?;
-            builder
-                .with_client_auth_cert(chain, key)
-                .map_err(|error| unfit(&identity.key_file, &error))?
-        }
-    };
-    Ok(config.into())
-}
-
-fn authorities_in(path: &Path) -> Result<RootCertStore, RabbitMqError> {
-    let mut store = RootCertStore::empty();
-    for certificate in certificates_in(path)? {
-        store
-            .add(certificate)
-            .map_err(|error| unfit(path, &error))?;
-    }
-    Ok(store)
-}
-
-fn authorities_of_the_system() -> Result<RootCertStore, RabbitMqError> {
-    let found = rustls_native_certs::load_native_certs();
-    let mut store = RootCertStore::empty();
-    store.add_parsable_certificates(found.certs);
-    if store.is_empty() {
-        let why = match found.errors.first() {
-            Some(error) => error.to_string(),
-            None => "the system has none".to_owned(),
-        };
-        return Err(RabbitMqError::NoAuthorities { why });
-    }
-    Ok(store)
-}
-
-fn read_identity(
-    identity: &Identity,
-) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), RabbitMqError> {
-    let chain = certificates_in(&identity.cert_file)?;
-    let pem = read(&identity.key_file)?;
-    let key =
-        PrivateKeyDer::from_pem_slice(&pem).map_err(|error| unfit(&identity.key_file, &error))?;
-    Ok((chain, key))
-}
-
-fn certificates_in(path: &Path) -> Result<Vec<CertificateDer<'static>>, RabbitMqError> {
-    let pem = read(path)?;
-    let certificates: Vec<_> = CertificateDer::pem_slice_iter(&pem)
-        .collect::<Result<_, _>>()
-        .map_err(|error| unfit(path, &error))?;
-    if certificates.is_empty() {
-        return Err(unfit(path, &"it holds no certificate"));
-    }
-    Ok(certificates)
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, RabbitMqError> {
-    fs::read(path).map_err(|error| unfit(path, &error))
-}
-
-fn unfit(path: &Path, why: &dyn fmt::Display) -> RabbitMqError {
-    RabbitMqError::TlsFile {
-        path: path.to_owned(),
-        why: why.to_string(),
     }
 }

@@ -20,7 +20,7 @@ use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::ShortString;
 use lapin::{BasicProperties, Channel, Confirmation};
 
-use super::connect::Broker;
+use super::connect::{Broker, close};
 use super::error::{RabbitMqError, is_of_the_channel, words};
 use super::returns::{Report, Returns, Said};
 
@@ -136,6 +136,13 @@ impl Publisher {
     /// them.
     pub(super) fn take_sent_again(&mut self) -> u64 {
         std::mem::take(&mut self.sent_again)
+    }
+
+    /// Ends the channel in order.
+    pub(super) async fn close(self) {
+        if let Door::Open(channel) = &self.channel {
+            close(channel).await;
+        }
     }
 
     /// Resolves when the fate of some parcels is known; never, while nothing is on its way.
@@ -258,11 +265,11 @@ impl Publisher {
         let clear = self.returns.digest(&reports, self.flights.len());
         clear
             .into_iter()
-            .map(|(id, said)| (id, self.close(id, said)))
+            .map(|(id, said)| (id, self.conclude(id, said)))
             .collect()
     }
 
-    fn close(&mut self, id: u64, said: Said) -> Verdict {
+    fn conclude(&mut self, id: u64, said: Said) -> Verdict {
         self.parcels.remove(&id);
         if self.alone == Some(id) {
             self.alone = None;
@@ -330,10 +337,8 @@ impl Wake for Flag {
 
 async fn open_channel(broker: Rc<Broker>) -> Result<Channel, RabbitMqError> {
     let channel = broker.channel().await?;
-    let confirmed = channel
-        .confirm_select(ConfirmSelectOptions::default())
-        .await;
-    confirmed.map_err(|error| RabbitMqError::lost(&error))?;
+    let confirms = channel.confirm_select(ConfirmSelectOptions::default());
+    broker.answer(confirms).await?;
     Ok(channel)
 }
 

@@ -20,7 +20,7 @@ use lapin::{Channel, Event};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-use super::connect::{Broker, connect};
+use super::connect::{Broker, close, connect};
 use super::consume::{Consumers, News, Order};
 use super::copy::Original;
 use super::error::RabbitMqError;
@@ -69,8 +69,10 @@ pub(super) struct Session {
     pub(super) emits: usize,
     /// The size of a body, as an average of the recent ones, in bytes.
     pub(super) body_bytes: usize,
-    /// Since when fewer messages are wanted than the broker sends ahead.
-    pub(super) surplus_since: Option<Instant>,
+    /// When the consumers change, if the pool has not changed its mind.
+    pub(super) change_at: Option<Instant>,
+    /// A message was charged for what has brought all of them back.
+    pub(super) charged: bool,
     pub(super) ack_at: Option<Instant>,
     /// When the queues are looked at, if something was wrong with them.
     pub(super) check_at: Option<Instant>,
@@ -138,6 +140,10 @@ pub(super) struct Job {
     pub(super) parcel: Rc<Parcel>,
     /// What is published after it.
     pub(super) then: VecDeque<Parcel>,
+    /// The broker could not take it before.
+    pub(super) waited: bool,
+    /// When it was sent.
+    pub(super) sent: Instant,
 }
 
 /// What it is published for.
@@ -174,21 +180,30 @@ impl Session {
         next_token: u64,
     ) -> Result<Self, RabbitMqError> {
         let name = format!("{} {}", config.connection_name, pool.name);
-        let broker = Rc::new(connect(config, &name).await?);
-        let events = Box::pin(broker.connection().events_listener());
+        let broker = connect(config, &name).await?;
         let topology = Topology::of(&pool);
-        topology.check(&broker, config.declare).await?;
-        if at_start {
-            topology.refuse_stream(&broker).await?;
+        if let Err(error) = see_to_queues(&broker, &topology, config.declare, at_start).await {
+            broker.close().await;
+            return Err(error);
         }
-        let order = Order::new(&pool.queue, &pool.name, options(&pool))?;
-        let channel = broker.channel().await?;
-        let publisher = Publisher::open(Rc::clone(&broker)).await?;
         tracing::info!(
             pool = pool.name,
             host = broker.host(),
             "connected to RabbitMQ"
         );
+        Self::new(Rc::new(broker), pool, topology, next_token).await
+    }
+
+    async fn new(
+        broker: Rc<Broker>,
+        pool: Arc<Pool>,
+        topology: Topology,
+        next_token: u64,
+    ) -> Result<Self, RabbitMqError> {
+        let order = Order::new(&pool.queue, &pool.name, options(&pool))?;
+        let events = Box::pin(broker.connection().events_listener());
+        let channel = broker.channel().await?;
+        let publisher = Publisher::open(Rc::clone(&broker)).await?;
         let now = Instant::now();
         Ok(Self {
             consumers: Consumers::new(channel.clone(), order),
@@ -210,7 +225,8 @@ impl Session {
             retry_at: None,
             emits: 0,
             body_bytes: 0,
-            surplus_since: None,
+            change_at: None,
+            charged: false,
             ack_at: None,
             check_at: None,
             checks: 0,
@@ -269,7 +285,7 @@ impl Session {
             self.closing = true;
             self.give_back_all()?;
         }
-        self.plan_prefetch(task, now);
+        self.plan_prefetch(task, now)?;
         self.hand_out(task);
         self.acknowledge(now)?;
         task.permits.keep(self.permits_needed(task));
@@ -371,7 +387,7 @@ impl Session {
     fn hear(&mut self, task: &mut Task, event: Option<Event>) -> Result<(), RabbitMqError> {
         match event {
             Some(Event::ConnectionBlocked(reason)) => {
-                let problem = format!("the broker takes nothing from this connection: {reason}");
+                let problem = format!("the broker has blocked the connection: {reason}");
                 task.health.begin(&task.end, Trouble::Blocked, &problem);
             }
             Some(Event::ConnectionUnblocked) => task.health.over(&task.end, Trouble::Blocked),
@@ -387,14 +403,8 @@ impl Session {
     /// Asks for the queues again after something was wrong with them.
     async fn check_queues(&mut self, task: &mut Task) -> Result<(), RabbitMqError> {
         self.check_at = None;
-        let checking = self.topology.check(&self.broker, task.config.declare);
-        let within = task.config.connect_timeout;
-        let checked = timeout(within, checking)
-            .await
-            .map_err(|_| RabbitMqError::Lost {
-                why: format!("the broker did not answer within {within:?}"),
-            })?;
-        match checked {
+        let declare = task.config.declare;
+        match self.topology.check(&self.broker, declare).await {
             Ok(()) => {
                 self.checks = 0;
                 task.health.over(&task.end, Trouble::Queues);
@@ -425,7 +435,7 @@ impl Session {
             self.ack_at,
             self.check_at,
             self.retry_at,
-            self.surplus_at(),
+            self.change_at,
             Some(self.age_at),
         ];
         moments.into_iter().flatten().min()
@@ -490,7 +500,10 @@ impl Session {
             events,
             ..
         } = self;
-        drop((consumers, channel, publisher, events));
+        drop((consumers, events));
+        close(&channel).await;
+        drop(channel);
+        publisher.close().await;
         if let Some(broker) = Rc::into_inner(broker) {
             broker.close().await;
         }
@@ -507,6 +520,18 @@ impl Session {
         }
         u64::try_from(leaving + self.ledger.settled()).unwrap_or(u64::MAX)
     }
+}
+
+async fn see_to_queues(
+    broker: &Broker,
+    topology: &Topology,
+    declare: bool,
+    at_start: bool,
+) -> Result<(), RabbitMqError> {
+    if at_start {
+        topology.refuse_stream(broker).await?;
+    }
+    topology.check(broker, declare).await
 }
 
 fn options(pool: &Pool) -> &RabbitMqOptions {

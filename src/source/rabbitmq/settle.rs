@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::error::RabbitMqError;
 use super::health::Trouble;
+use super::intake;
 use super::job::{self, Aim, Form, Press};
 use super::publisher::{Parcel, Verdict};
 use super::rules;
@@ -16,7 +17,8 @@ use super::session::{Alone, Held, Job, Place, Session, Subject, written};
 use super::topology::dead_queue;
 use super::{RECONNECT, Task, confirm};
 use crate::config::model::{DeadLetters, UnroutableReply};
-use crate::delivery::{Outcome, Publish, Settlement};
+use crate::delivery::{Failure, Outcome, Publish, Settlement};
+use crate::metrics::dead_lettered;
 
 impl Session {
     /// Takes in what the pool says of a delivery.
@@ -47,7 +49,7 @@ impl Session {
                 self.ledger.settle(tag);
                 return Ok(());
             }
-            Outcome::Return { suspect } => return self.take_back(tag, suspect),
+            Outcome::Return { suspect } => return self.take_back(task, tag, suspect),
             Outcome::Reply(reply) => Aim::Reply(reply),
             Outcome::Requeue { after } => Aim::Requeue {
                 counters: rules::requeued(counters),
@@ -69,11 +71,12 @@ impl Session {
 
     /// A delivery that was not begun. As long as we take messages it is handed out again from here,
     /// which costs the broker nothing and leaves no mark on the message.
-    fn take_back(&mut self, tag: u64, suspect: bool) -> Result<(), RabbitMqError> {
-        if self.closing {
-            if suspect {
-                return self.publish_for(tag, Aim::Back { suspect });
-            }
+    fn take_back(&mut self, task: &Task, tag: u64, suspect: bool) -> Result<(), RabbitMqError> {
+        if self.closing && suspect {
+            return self.publish_for(tag, Aim::Back { suspect });
+        }
+        let old = |held: &Held| held.since.elapsed() >= intake::begin_within(task);
+        if self.closing || self.ledger.get(tag).is_some_and(|held| old(held)) {
             return self.give_back(tag);
         }
         if let Some(held) = self.ledger.get_mut(tag) {
@@ -139,10 +142,13 @@ impl Session {
             subject,
             parcel: Rc::new(parcel),
             then: parcels,
+            waited: false,
+            sent: Instant::now(),
         });
     }
 
-    fn send(&mut self, job: Job) {
+    fn send(&mut self, mut job: Job) {
+        job.sent = Instant::now();
         let id = self.publisher.send(Rc::clone(&job.parcel));
         self.jobs.insert(id, job);
     }
@@ -183,26 +189,36 @@ impl Session {
                 self.judge(task, job, verdict)?;
             }
         }
+        self.watch_waiting(task);
         Ok(())
+    }
+
+    /// Once all that could not be taken is taken, the trouble is over.
+    pub(super) fn watch_waiting(&mut self, task: &mut Task) {
+        let over =
+            self.waits > 0 && self.waiting.is_empty() && !self.jobs.values().any(|job| job.waited);
+        if over {
+            self.waits = 0;
+            task.health.over(&task.end, Trouble::Publishing);
+        }
     }
 
     fn judge(&mut self, task: &mut Task, job: Job, verdict: Verdict) -> Result<(), RabbitMqError> {
         match verdict {
             Verdict::Confirmed => {
-                self.confirmed(task, job);
+                self.confirmed(job);
                 Ok(())
             }
-            Verdict::NotNow => self.not_now(task, job),
+            Verdict::NotNow => {
+                self.not_now(task, job);
+                Ok(())
+            }
             Verdict::Returned => self.returned(task, job),
             Verdict::Refused(why) => self.refused(job, &why),
         }
     }
 
-    fn confirmed(&mut self, task: &mut Task, mut job: Job) {
-        if self.waiting.is_empty() && self.waits > 0 {
-            self.waits = 0;
-            task.health.over(&task.end, Trouble::Publishing);
-        }
+    fn confirmed(&mut self, mut job: Job) {
         if let Some(next) = job.then.pop_front() {
             job.parcel = Rc::new(next);
             return self.send(job);
@@ -219,7 +235,7 @@ impl Session {
     }
 
     /// The queue is full, say: it is tried again, and nothing new is begun meanwhile.
-    fn not_now(&mut self, task: &mut Task, job: Job) -> Result<(), RabbitMqError> {
+    fn not_now(&mut self, task: &mut Task, job: Job) {
         if let Subject::Delivery {
             tag,
             aim: Aim::Charge(counters),
@@ -232,7 +248,7 @@ impl Session {
                 held.arrival.counters = counters;
                 self.solo.push_back(tag);
             }
-            return Ok(());
+            return;
         }
         let problem = format!(
             "the queue `{}` does not take it: is it full?",
@@ -240,10 +256,10 @@ impl Session {
         );
         task.health.begin(&task.end, Trouble::Publishing, &problem);
         self.wait(job);
-        Ok(())
     }
 
-    fn wait(&mut self, job: Job) {
+    fn wait(&mut self, mut job: Job) {
+        job.waited = true;
         self.waiting.push(job);
         if self.retry_at.is_none() {
             self.waits = self.waits.saturating_add(1);
@@ -252,7 +268,7 @@ impl Session {
     }
 
     /// Sends once more what could not be taken.
-    pub(super) fn try_again(&mut self) {
+    pub(super) fn try_again(&mut self, task: &mut Task) {
         self.retry_at = None;
         for job in std::mem::take(&mut self.waiting) {
             match job.subject {
@@ -261,6 +277,7 @@ impl Session {
                 _ => self.send(job),
             }
         }
+        self.watch_waiting(task);
     }
 
     /// There is no such queue.
@@ -305,14 +322,19 @@ impl Session {
         let Some(held) = self.ledger.get(tag) else {
             return Ok(());
         };
-        tracing::error!(
-            pool = self.pool.name,
-            queue = reply.queue,
-            why,
-            "the reply can't be delivered; its message goes to the dead letters"
-        );
         let aim = job::undeliverable(reply, held.arrival.counters, now_ms(), why);
+        if let Aim::Letter { failure, .. } = &aim {
+            self.log_dead(tag, failure);
+        }
         self.publish_for(tag, aim)
+    }
+
+    /// A message is given up that its pool takes to be done.
+    pub(super) fn log_dead(&self, tag: u64, failure: &Failure) {
+        let held = self.ledger.get(tag);
+        let id = held.and_then(|held| held.original.properties.correlation_id().as_ref());
+        let id = id.map_or("", |id| id.as_str());
+        dead_lettered(&self.pool.name, id, failure);
     }
 
     /// The broker will never take it.

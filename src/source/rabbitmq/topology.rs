@@ -10,7 +10,7 @@ use lapin::options::{BasicConsumeOptions, QueueDeclareOptions};
 use lapin::protocol::AMQPSoftError;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
-use super::connect::Broker;
+use super::connect::{Broker, close};
 use super::consume::table;
 use super::error::{RabbitMqError, soft, words};
 use super::rules;
@@ -140,7 +140,7 @@ impl Topology {
         arguments.insert("x-stream-offset".into(), AMQPValue::Boolean(true));
         let options = BasicConsumeOptions::default();
         let asked = channel.basic_consume(queue, "ganger-probe".into(), options, arguments);
-        match asked.await {
+        match broker.ask(asked).await? {
             Err(error) if soft(&error).is_some() => {
                 if is_stream(&words(&error)) {
                     return Err(RabbitMqError::Stream {
@@ -208,9 +208,11 @@ pub(super) async fn is_as_wanted(broker: &Broker, wanted: &Wanted) -> Result<boo
 }
 
 /// Whether what the broker says of the argument tells a stream: to other queues it names their
-/// type.
+/// type. (RabbitMQ 3 misses a prefetch before it looks at the value, but only with a stream.)
 fn is_stream(words: &str) -> bool {
-    words.contains("invalid arg 'x-stream-offset'") && !words.contains(" of queue type ")
+    let about_the_value = "invalid arg 'x-stream-offset'";
+    words.contains("consumer prefetch count is not set")
+        || (words.contains(about_the_value) && !words.contains(" of queue type "))
 }
 
 /// The name of the queue of dead letters.
@@ -301,10 +303,8 @@ impl<'a> Asking<'a> {
             durable: true,
             ..QueueDeclareOptions::default()
         };
-        match self
-            .ask(short(queue)?, options, FieldTable::default())
-            .await
-        {
+        let asked = self.ask(short(queue)?, options, FieldTable::default());
+        match asked.await? {
             Ok(count) => Ok(Some(count)),
             Err(error) if soft(&error) == Some(&AMQPSoftError::NOTFOUND) => Ok(None),
             Err(error) => Err(refusal(queue, &error)),
@@ -317,8 +317,10 @@ impl<'a> Asking<'a> {
             ..QueueDeclareOptions::default()
         };
         let asked = self.ask(wanted.short_name()?, options, wanted.arguments.clone());
-        let declared = asked.await.map_err(|error| refusal(&wanted.name, &error));
-        declared.map(|_| ())
+        let answered = asked.await?;
+        answered
+            .map(drop)
+            .map_err(|error| refusal(&wanted.name, &error))
     }
 
     async fn ask(
@@ -326,26 +328,22 @@ impl<'a> Asking<'a> {
         queue: ShortString,
         options: QueueDeclareOptions,
         arguments: FieldTable,
-    ) -> Result<u64, lapin::Error> {
-        let channel = match self.channel.take().filter(|open| open.status().connected()) {
-            Some(open) => open,
-            None => self.broker.connection().create_channel().await?,
+    ) -> Result<lapin::Result<u64>, RabbitMqError> {
+        let open = |channel: &Channel| channel.status().connected();
+        let channel = match self.channel.take().filter(open) {
+            Some(channel) => channel,
+            None => self.broker.channel().await?,
         };
-        let declared = channel.queue_declare(queue, options, arguments).await?;
+        let declared = channel.queue_declare(queue, options, arguments);
+        let answer = self.broker.ask(declared).await?;
         self.channel = Some(channel);
-        Ok(u64::from(declared.message_count()))
+        Ok(answer.map(|queue| u64::from(queue.message_count())))
     }
 
     async fn end(self) {
         if let Some(channel) = self.channel {
             close(&channel).await;
         }
-    }
-}
-
-async fn close(channel: &Channel) {
-    if let Err(error) = channel.close(200, "OK".into()).await {
-        tracing::debug!(error = words(&error), "the channel was gone");
     }
 }
 
@@ -369,6 +367,9 @@ mod tests {
         let stream = "PRECONDITION_FAILED - invalid arg 'x-stream-offset' for queue 'q' in vhost \
                       '/': {unacceptable_type,bool}";
         assert!(!is_stream(classic) && is_stream(stream));
+        let no_prefetch = "PRECONDITION_FAILED - consumer prefetch count is not set for 'queue 'q' in \
+                           vhost '/''";
+        assert!(is_stream(no_prefetch));
         assert!(!is_stream("ACCESS_REFUSED - access to queue 'q' refused"));
     }
 }

@@ -111,6 +111,12 @@ impl Daemon {
         super::look(condition).unwrap_or_else(|| panic!("waited in vain for {what}"))
     }
 
+    /// The same as [`Self::eventually`], with a deadline of its own.
+    pub(crate) fn within(&self, time: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+        let found = super::look_for(time, || condition().then_some(()));
+        assert!(found.is_some(), "waited {time:?} in vain for {what}");
+    }
+
     #[expect(clippy::print_stderr, reason = "what a failed test has to say")]
     fn show(&self) {
         eprintln!("--- {}: {}\n---", self.config.display(), self.log.tail());
@@ -158,6 +164,14 @@ impl Daemon {
             .iter()
             .sum();
         Duration::from_millis(ticks * 10)
+    }
+
+    /// The most memory that it has had so far.
+    pub(crate) fn resident_kib_max(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let number = line.unwrap().split_whitespace().next().unwrap();
+        number.parse().unwrap()
     }
 
     /// Waits until nothing that it has started lives any more.

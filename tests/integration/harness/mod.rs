@@ -4,39 +4,36 @@
 
 mod command;
 mod daemon;
+pub(crate) mod kafka;
 mod log;
 mod pool;
 mod processes;
+mod proxy;
+pub(crate) mod rabbit;
 mod record;
 mod site;
 mod table;
+pub(crate) mod tls;
 
 pub(crate) use daemon::{Daemon, Launch, SECRET};
 pub(crate) use log::{field, said};
 pub(crate) use pool::Pool;
-pub(crate) use record::{Entry, Event, Record};
+pub(crate) use proxy::{Flow, Proxy};
+pub(crate) use record::{Entry, Event, Progress, Record};
 pub(crate) use site::Site;
 pub(crate) use table::{NewMessage, Table, Waiting};
 
-use std::time::Duration;
-
-use tokio::time::Instant;
-
-/// How long anything may take that should come about: far more than it needs on a busy machine.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) use crate::servers::{DEADLINE, look, look_for};
 
 /// The program under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ganger");
-
-/// How often a condition is looked at that nothing announces.
-const LOOK_EVERY: Duration = Duration::from_millis(3);
 
 /// Makes the list of a module's tests: a test that is left out of it is dead code, which is refused.
 macro_rules! trials {
     ($($test:ident),* $(,)?) => {
         /// The tests of this module.
         pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
-            let module = module_path!().rsplit("::").next().unwrap();
+            let (_, module) = module_path!().split_once("::").unwrap();
             vec![$(libtest_mimic::Trial::test(format!("{module}::{}", stringify!($test)), || {
                 $test();
                 Ok(())
@@ -45,20 +42,6 @@ macro_rules! trials {
     };
 }
 pub(crate) use trials;
-
-/// Looks until there is something to return, or until the deadline has passed.
-pub(crate) fn look<T>(mut condition: impl FnMut() -> Option<T>) -> Option<T> {
-    let deadline = Instant::now() + DEADLINE;
-    loop {
-        if let Some(found) = condition() {
-            return Some(found);
-        }
-        if Instant::now() > deadline {
-            return None;
-        }
-        std::thread::park_timeout(LOOK_EVERY);
-    }
-}
 
 /// One daemon in a directory of its own, with the table that it reads: what most tests need.
 pub(crate) struct Scene {

@@ -1,9 +1,12 @@
 //! What the workers themselves have recorded: the truth that the daemon is measured against.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::io::{BufRead, BufReader, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use super::Site;
 
 /// What a worker recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,6 +121,47 @@ impl Record {
         let lost: Vec<&T> = bodies.iter().filter(|body| times(body) == 0).collect();
         assert!(lost.is_empty(), "{} lost: {lost:?}", lost.len());
         bodies.iter().map(times).sum::<usize>() - bodies.len()
+    }
+}
+
+/// How much is done, for a record that is too long to be read again and again.
+pub(crate) struct Progress {
+    path: PathBuf,
+    read_bytes: u64,
+    done: BTreeSet<String>,
+}
+
+impl Progress {
+    pub(crate) fn of(site: &Site) -> Self {
+        Self {
+            path: site.path("record"),
+            read_bytes: 0,
+            done: BTreeSet::new(),
+        }
+    }
+
+    /// How many different messages are done by now.
+    pub(crate) fn done(&mut self) -> usize {
+        if let Ok(mut file) = fs::File::open(&self.path) {
+            file.seek(SeekFrom::Start(self.read_bytes)).unwrap();
+            self.read_on(BufReader::new(file));
+        }
+        self.done.len()
+    }
+
+    fn read_on(&mut self, mut lines: impl BufRead) {
+        let mut line = String::new();
+        while let Ok(bytes @ 1..) = lines.read_line(&mut line) {
+            let Some(whole) = line.strip_suffix('\n') else {
+                return;
+            };
+            let entry = entry(whole).unwrap_or_else(|| panic!("a broken record: {line:?}"));
+            if entry.event == Event::Done {
+                self.done.insert(entry.text);
+            }
+            self.read_bytes += u64::try_from(bytes).unwrap();
+            line.clear();
+        }
     }
 }
 

@@ -40,16 +40,24 @@ impl Site {
     }
 
     fn with(daemon: &str, source: &str) -> Self {
+        let table = "[sources.main]\nkind = \"table\"\nurl = \"sqlite:queue.db\"";
+        Self::make(daemon, &format!("{table}\n{source}"))
+    }
+
+    /// With other sources than a table.
+    pub(crate) fn with_sections(sources: &str) -> Self {
+        Self::make(r#"drain_timeout = "10s""#, sources)
+    }
+
+    /// With these settings under `[daemon]` and these sections of sources.
+    pub(crate) fn make(daemon: &str, sources: &str) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("ganger-test-")
             .tempdir()
             .unwrap();
         let preamble = format!(
             r#"
-            [sources.main]
-            kind = "table"
-            url = "sqlite:queue.db"
-            {source}
+            {sources}
 
             [daemon]
             log_level = "debug"
@@ -118,6 +126,11 @@ impl Site {
     /// The same, with something to read from stdin.
     pub(crate) fn ganger_reading(&self, args: &[&str], input: &[u8]) -> Ran {
         Ran::of(self.dir.path(), args, input)
+    }
+
+    /// Runs a command until it complains of that, whether it ends or not; all its complaints.
+    pub(crate) fn complaint(&self, args: &[&str], part: &str) -> String {
+        Ran::complaint(self.dir.path(), args, part)
     }
 
     /// Writes a configuration for commands, under the name that they look for.

@@ -5,6 +5,7 @@
 //! `--mode`. A message that no step has answered is answered 200 in the end. `steps` lists them.
 //! Every message is recorded before anything is done to it, and before it is answered as done.
 
+mod ledger;
 mod options;
 mod record;
 mod steps;
@@ -21,6 +22,7 @@ use bytes::BytesMut;
 use ganger::names::{CANCEL, PIPE_DIR, PIPE_PREFIX};
 use ganger::protocol::{Output, Status, Task};
 
+pub(crate) use self::ledger::SCHEMA as LEDGER_SCHEMA;
 use self::options::{Options, Start};
 use self::record::Recorder;
 use crate::harness::Event;

@@ -9,7 +9,7 @@
 //! | `hang` | never goes on, whatever signal asks |
 //! | `answer:STATUS`, `answer:STATUS:MS` | answers; with a retry's delay |
 //! | `unless:FILE:STATUS` | answers so and stops here while the file is not there |
-//! | `until-attempt:N:STATUS` | answers so and stops here before that attempt (version 2) |
+//! | `until-attempt:N:STATUS`, `…:STATUS:MS` | answers so and stops here before that attempt (version 2) |
 //! | `reply`, `reply:QUEUE` | answers 201 with a header and `re: ` before the body |
 //! | `reply-bytes:N` | answers 201 with so many bytes |
 //! | `switch:N` | replies to its own queue N times, then to the reply-to: a long task in parts |
@@ -21,6 +21,8 @@
 //! | `memory:MIB` | takes so much memory and keeps it |
 //! | `twice`, `wrong-id`, `garbage`, `half-frame`, `length:HEX` | breaks the protocol |
 //! | `close-pipe` | closes the pipe and goes on |
+//! | `book` | books the body in the ledger beside the record; records it if it can't |
+//! | `fibonacci` | answers 201 with the number that the body asks for |
 //! | `fork:group`, `fork:session` | leaves a child that holds the pipe, stdout and stderr |
 //! | `die:kill`, `die:abort`, `die:exit:CODE` | ends the process |
 //! | `die-unless:FILE` | the same with SIGKILL while the file is not there |
@@ -97,6 +99,7 @@ impl Job<'_> {
             "memory" => take_memory(number(argument)),
             "close-pipe" => self.worker.close_pipe(),
             "fork" => self.fork(argument),
+            "book" => self.book(),
             "die" => die(argument),
             "die-unless" if !self.is_there(argument) => die("kill"),
             "die-unless" => {}
@@ -111,12 +114,14 @@ impl Job<'_> {
             "answer" => self.answer_with(first, rest),
             "unless" if !self.is_there(first) => self.answer_with(rest, ""),
             "until-attempt" if self.task.attempt < Some(number(first)) => {
-                self.answer_with(rest, "")
+                let (status, retry_after_ms) = rest.split_once(':').unwrap_or((rest, ""));
+                self.answer_with(status, retry_after_ms);
             }
             "unless" | "until-attempt" => {}
             "reply" => self.reply(argument, format!("re: {}", self.body)),
             "reply-bytes" => self.reply("", "y".repeat(number(argument))),
             "switch" => self.switch(number(argument)),
+            "fibonacci" => self.reply("", fibonacci(number(self.body)).to_string()),
             "emit" => self.write(Output {
                 reply_queue: Some(first.into()),
                 ..self.output(Status::EMIT, rest)
@@ -190,6 +195,16 @@ impl Job<'_> {
             ..self.output(Status::DONE_WITH_REPLY, message)
         };
         self.finish(output);
+    }
+
+    fn book(&self) {
+        let database = self.worker.recorder.beside("ledger.db");
+        if !super::ledger::book(&database, self.body) {
+            let note = format!("refused {}", self.body);
+            self.worker
+                .recorder
+                .write(Event::Noted, &note, self.task.attempt);
+        }
     }
 
     fn switch(&mut self, left: u64) {
@@ -278,6 +293,10 @@ impl Job<'_> {
 fn number<T: std::str::FromStr<Err: std::fmt::Debug>>(text: &str) -> T {
     text.parse()
         .unwrap_or_else(|error| panic!("a number: `{text}`: {error:?}"))
+}
+
+fn fibonacci(n: u32) -> u64 {
+    (0..n).fold((0, 1), |(a, b), _| (b, a + b)).0
 }
 
 fn sleep(time: Duration) {

@@ -246,6 +246,8 @@ fn addressed(message: &Outgoing) -> Result<(String, BasicProperties), String> {
         queue: &message.queue,
         counters: Counters::default(),
         suspect: false,
+        charged: false,
+        number: None,
     };
     let delay = message.delay.as_millis().to_string();
     let properties = original

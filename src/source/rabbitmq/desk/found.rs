@@ -13,7 +13,7 @@ use super::super::copy::{
     Marks, Original, Received, as_published, check_size, fitting, own_headers, unwrap,
 };
 use super::super::publisher::Parcel;
-use super::super::rules::returns_as_copy;
+use super::super::rules::RETURNS_MAX;
 use super::super::value::text;
 use crate::delivery::Headers;
 use crate::source::client::{DeadLetter, DeadReply};
@@ -99,7 +99,7 @@ impl Reader {
             routing_key: &delivery.routing_key,
             redelivered: delivery.redelivered,
         });
-        let worn = returns_as_copy(arrival);
+        let worn = arrival.returns >= RETURNS_MAX;
         let fresh = |properties| worn.then(|| self.home.moved(properties, &body)).flatten();
         if let Some((id, reply)) = letter::read_apart(&own, &body) {
             let (item, fresh) = (Item::Reply(id, reply), fresh(raw));
@@ -253,6 +253,8 @@ impl Found {
             queue,
             counters: Counters::default(),
             suspect: false,
+            charged: false,
+            number: None,
         })
     }
 }

@@ -1,1 +1,193 @@
-//! Tests.
+//! What is published for each outcome, and what is left when it is refused.
+
+use super::*;
+
+const COUNTERS: Counters = Counters {
+    attempts: 1,
+    crashes: 0,
+    requeues: 0,
+    first_failed_ms: Some(5),
+};
+
+const PRESS: Press<'_> = Press {
+    pool: "p",
+    queue: "work",
+    dead: "work.dead",
+    frame_max: 131_072,
+    now_ms: 9,
+    random: 1,
+};
+
+fn reply() -> Box<Outgoing> {
+    Box::new(Outgoing {
+        queue: "answers".into(),
+        body: Bytes::from_static(b"result"),
+        ..Outgoing::default()
+    })
+}
+
+fn letter(failure: Failure, form: Form) -> Aim {
+    Aim::Letter {
+        counters: COUNTERS,
+        failure: Box::new(failure),
+        form,
+    }
+}
+
+fn retry(delay: Duration) -> Aim {
+    Aim::Retry {
+        counters: COUNTERS,
+        delay,
+        failure: Box::default(),
+    }
+}
+
+fn parcels(press: Press<'_>, aim: &Aim) -> Result<Vec<Parcel>, String> {
+    let original = Original::default();
+    let body = Bytes::from_static(b"body");
+    let subject = Subject {
+        original: &original,
+        body: &body,
+        arrival: Arrival::default(),
+    };
+    press.parcels(&subject, aim)
+}
+
+fn only(aim: &Aim) -> Parcel {
+    let mut parcels = parcels(PRESS, aim).unwrap();
+    assert_eq!(parcels.len(), 1);
+    parcels.remove(0)
+}
+
+fn own(parcel: &Parcel, name: &str) -> Option<String> {
+    let headers = parcel.properties.headers().as_ref()?;
+    Some(super::super::value::text(headers.inner().get(name)?))
+}
+
+#[test]
+fn each_aim_has_its_queue() {
+    let second = Duration::from_secs(1);
+    let requeue = Aim::Requeue {
+        counters: COUNTERS,
+        after: second / 10,
+    };
+    let cases = [
+        (Aim::Reply(reply()), "answers", None),
+        (retry(second), "work.retry.1s", Some("1000")),
+        (retry(second + second / 100), "work.retry.2s", Some("1010")),
+        (requeue, "work.retry.250ms", Some("100")),
+        (Aim::Back { suspect: false }, "work", None),
+        (Aim::Charge(COUNTERS), "work", None),
+        (letter(Failure::default(), Form::Full), "work.dead", None),
+        (letter(Failure::default(), Form::Bare), "work.dead", None),
+    ];
+    for (aim, queue, expiration) in cases {
+        let parcel = only(&aim);
+        assert_eq!(parcel.to.as_str(), queue, "{aim:?}");
+        let runs_out = parcel.properties.expiration().as_ref();
+        assert_eq!(runs_out.map(ShortString::as_str), expiration, "{aim:?}");
+        assert!(parcel.mandatory, "{aim:?}");
+        assert_eq!(parcel.properties.delivery_mode(), &Some(2), "{aim:?}");
+        let body: &[u8] = if queue == "answers" {
+            b"result"
+        } else {
+            b"body"
+        };
+        assert_eq!(parcel.body, body, "{aim:?}");
+    }
+}
+
+#[test]
+fn a_copy_that_was_charged_unseen_runs_alone() {
+    let parcel = only(&Aim::Charge(COUNTERS));
+    assert_eq!(own(&parcel, header::ATTEMPTS).unwrap(), "1");
+    assert_eq!(own(&parcel, "x-ganger-suspect").unwrap(), "true");
+    let back = only(&Aim::Back { suspect: false });
+    assert_eq!(own(&back, "x-ganger-suspect"), None);
+}
+
+#[test]
+fn a_direct_reply_does_not_come_back() {
+    let direct = Outgoing {
+        queue: "amq.rabbitmq.reply-to.g1h2".into(),
+        ..Outgoing::default()
+    };
+    assert!(!only(&Aim::Reply(Box::new(direct))).mandatory);
+}
+
+#[test]
+fn a_large_reply_is_safe_before_its_letter() {
+    let failure = Failure {
+        reply: Some(Box::new(Outgoing {
+            body: vec![1; 100_000].into(),
+            ..*reply()
+        })),
+        ..Failure::default()
+    };
+    let both = parcels(PRESS, &letter(failure.clone(), Form::Full)).unwrap();
+    assert_eq!((both.len(), both[0].body.len()), (2, 100_000));
+    let id = own(&both[1], header::LETTER_ID).unwrap();
+    assert_eq!(own(&both[0], header::REPLY_OF).unwrap(), id);
+    let without = parcels(PRESS, &letter(failure, Form::WithoutReply)).unwrap();
+    assert_eq!(without.len(), 1);
+}
+
+#[test]
+fn what_is_refused_becomes_plainer_until_nothing_is_left() {
+    let mut aim = Aim::Reply(reply());
+    let mut forms = Vec::new();
+    while let Some(plainer) = plainer(aim, COUNTERS, 9, "too large") {
+        let Aim::Letter {
+            form,
+            failure,
+            counters,
+        } = &plainer
+        else {
+            panic!("{plainer:?}")
+        };
+        assert_eq!(
+            failure.error,
+            "the reply to `answers` can't be delivered: too large"
+        );
+        assert_eq!(
+            counters.attempts, 2,
+            "the work was done: this attempt counts"
+        );
+        forms.push(*form);
+        aim = plainer;
+    }
+    assert_eq!(
+        forms,
+        [Form::Full, Form::WithoutReply, Form::Short, Form::Bare]
+    );
+    assert!(matches!(
+        plainer(retry(Duration::ZERO), COUNTERS, 9, "too large"),
+        Some(Aim::Letter {
+            form: Form::Full,
+            ..
+        })
+    ));
+    for aim in [Aim::Back { suspect: true }, Aim::Charge(COUNTERS)] {
+        assert_eq!(plainer(aim, COUNTERS, 9, ""), None);
+    }
+}
+
+#[test]
+fn headers_that_do_not_fit_are_found_before_the_broker_hangs_up() {
+    let tight = Press {
+        frame_max: 4096 + 300,
+        ..PRESS
+    };
+    let why = parcels(tight, &letter(Failure::default(), Form::Full)).unwrap_err();
+    assert!(
+        why.starts_with("its headers must fit into a frame of 300 bytes"),
+        "{why}"
+    );
+    assert!(parcels(tight, &letter(Failure::default(), Form::Bare)).is_ok());
+    let nowhere = Outgoing {
+        queue: "q".repeat(256),
+        ..Outgoing::default()
+    };
+    let why = parcels(PRESS, &Aim::Reply(Box::new(nowhere))).unwrap_err();
+    assert_eq!(why, "its queue's name must be at most 255 bytes: 256 bytes");
+}

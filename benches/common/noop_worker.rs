@@ -2,14 +2,14 @@
 //! protocol and decodes no more of it than it needs, which is where frames end. It reads large
 //! chunks and answers all that is whole in one write, as a good compiled worker would.
 
-use std::io::{self, BufRead, Read, Write};
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::io::{self, BufRead, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use ganger::names::{PIPE_DIR, PIPE_PREFIX};
-use miette::{IntoDiagnostic, WrapErr, miette};
+use miette::{IntoDiagnostic, WrapErr};
 
-use crate::machine::monotonic_nanos;
+use super::tally::Teller;
 
 /// By this first argument the binary knows that it is to be the worker.
 pub(crate) const ROLE: &str = "noop-worker";
@@ -20,39 +20,32 @@ const CHUNK_BYTES: usize = 256 * 1024;
 /// `{"0": "", "1": 200}` with its length before it.
 const DONE: [u8; 12] = *b"\x00\x00\x00\x08\x82\xa10\xa0\xa11\xcc\xc8";
 
-/// Works until the pipe is closed. `stamps` is the socket that is told the time at which each
-/// message was received.
-pub(crate) fn run(stamps: Option<&Path>) -> miette::Result<()> {
-    let stamps = stamps.map(connect_stamps).transpose()?;
+/// Whether this process was started to be the worker, and then what became of it.
+pub(crate) fn run_if_asked() -> Option<miette::Result<()>> {
+    let mut arguments = std::env::args_os().skip(1);
+    (arguments.next()? == ROLE).then(|| run(arguments.next().as_deref().map(Path::new)))
+}
+
+/// Works until the pipe is closed. `tally` is the socket on which it tells what it has received.
+fn run(tally: Option<&Path>) -> miette::Result<()> {
+    let teller = Teller::connect(tally)?;
     let mut name = String::new();
     io::stdin().lock().read_line(&mut name).into_diagnostic()?;
     let path = format!("{PIPE_DIR}/{PIPE_PREFIX}{}", name.trim_end());
     let pipe = UnixStream::connect(&path).into_diagnostic();
-    serve(pipe.wrap_err(path)?, stamps.as_ref()).into_diagnostic()
+    serve(pipe.wrap_err(path)?, teller).into_diagnostic()
 }
 
-fn connect_stamps(path: &Path) -> miette::Result<UnixDatagram> {
-    let socket = UnixDatagram::unbound().into_diagnostic()?;
-    let connected = socket.connect(path);
-    connected.map_err(|error| miette!("{}: {error}", path.display()))?;
-    Ok(socket)
-}
-
-fn serve(mut pipe: UnixStream, stamps: Option<&UnixDatagram>) -> io::Result<()> {
+fn serve(mut pipe: UnixStream, mut teller: Teller) -> io::Result<()> {
     let mut frames = Frames::default();
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
-        let count = pipe.read(&mut chunk)?;
+        let count = teller.read(&mut pipe, &mut chunk)?;
         if count == 0 {
             return Ok(());
         }
         let whole = frames.take_in(&chunk[..count]);
-        if let Some(stamps) = stamps {
-            let now = monotonic_nanos().to_le_bytes();
-            for _ in 0..whole {
-                stamps.send(&now)?;
-            }
-        }
+        teller.count(whole);
         if whole > 0 {
             pipe.write_all(&DONE.repeat(whole))?;
         }

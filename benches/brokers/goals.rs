@@ -1,0 +1,90 @@
+//! What the project aims for, beside what was found. Each goal is looked at where it says it is
+//! measured, or not at all if that was not.
+
+use crate::common::goal::Goal;
+use crate::common::show::{number, percent, tenths};
+use crate::kafka::{self, Kafka, Order};
+use crate::peers::Peer;
+use crate::pool::Language;
+use crate::rabbit::{self, Rabbit};
+use crate::report::Report;
+
+/// A daemon that is so fast on Kafka is fast enough, whatever its share.
+const KAFKA_ENOUGH: f64 = 150_000.0;
+
+/// Compares what there is.
+pub(crate) fn compare(report: &Report) -> Vec<Goal> {
+    let rabbitmq = report.rabbitmq.iter().flat_map(rabbitmq);
+    let kafka = report.kafka.iter().flat_map(kafka);
+    rabbitmq.chain(kafka).collect()
+}
+
+fn rabbitmq(found: &Rabbit) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    let flows = found.throughput.iter();
+    let compiled = flows.filter(|flow| flow.cell.workers.language == Language::Rust);
+    goals.extend(compiled.flat_map(compiled_workers));
+    goals.extend(found.peers.iter().filter_map(peer));
+    let ours = found.latency.iter().filter(|latency| latency.is_ours);
+    goals.extend(ours.map(|latency| Goal::latency(&latency.way, latency.p99_ms)));
+    let memory = found.memory.iter();
+    goals.extend(memory.filter_map(|memory| Goal::memory(memory.workers, memory.resident_kib)));
+    goals.push(Goal::start(found.start.p50_ms));
+    goals
+}
+
+fn compiled_workers(flow: &rabbit::Flow) -> [Goal; 2] {
+    let cell = flow.cell;
+    let what = format!(
+        "{} queue, prefetch {}, {} workers",
+        cell.kind.describe(),
+        cell.prefetch,
+        cell.workers.count
+    );
+    let micros = flow.daemon.cpu_micros();
+    let against = format!("{what}, against raw coalesced");
+    let cpu = format!("{what}, daemon CPU a message");
+    [
+        Goal::share(against, 0.85, flow.daemon_to_raw_coalesced),
+        Goal::new(
+            cpu,
+            "≤ 12 µs",
+            format!("{} µs", tenths(micros)),
+            micros <= 12.0,
+        ),
+    ]
+}
+
+fn peer(peer: &Peer) -> Option<Goal> {
+    let (times, least) = (peer.ganger_to_it?, peer.goal?);
+    let what = format!("Python workers, against {}", peer.name);
+    let goal = format!("≥ {least:.0} ×");
+    Some(Goal::new(
+        what,
+        goal,
+        format!("{times:.1} ×"),
+        times >= least,
+    ))
+}
+
+fn kafka(found: &Kafka) -> Vec<Goal> {
+    let flows = found.throughput.iter();
+    let compiled = flows.filter(|flow| flow.cell.workers.language == Language::Rust);
+    compiled.filter_map(ordered).collect()
+}
+
+fn ordered(flow: &kafka::Flow) -> Option<Goal> {
+    let least = match flow.cell.order {
+        Order::None => 0.6,
+        Order::Key => 0.5,
+        Order::Partition => return None,
+    };
+    let (order, workers) = (flow.cell.order.describe(), flow.cell.workers.count);
+    let (ratio, speed) = (flow.daemon_to_raw, flow.daemon.per_second());
+    Some(Goal::new(
+        format!("Kafka, order {order}, {workers} workers, against raw"),
+        format!("≥ {} or ≥ {}/s", percent(least), number(KAFKA_ENOUGH)),
+        format!("{}, {}/s", percent(ratio), number(speed)),
+        ratio >= least || speed >= KAFKA_ENOUGH,
+    ))
+}

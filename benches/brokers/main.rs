@@ -1,0 +1,125 @@
+//! The benchmark of the brokers: `cargo bench --bench brokers`.
+//!
+//! # What is measured
+//! The product is the real `ganger run` as a process of its own, on a private RabbitMQ and a private
+//! Kafka that are started here (`tests/servers`) and stopped afterwards. Its workers do nothing:
+//! they are this same binary, started again, or a few lines of Python (`noop_worker.py`).
+//!
+//! - RabbitMQ: messages per second and processor time per message, of the daemon and of the broker,
+//!   on classic and quorum queues; from an idle queue to the worker's handler; what the daemon has
+//!   resident; from the daemon's start to its first message. With `--peers` Celery and dramatiq on
+//!   the same broker.
+//! - Kafka: the same by order, without memory and peers.
+//!
+//! # How
+//! A round measures, one after the other, a raw loop and the daemon, and the next round measures
+//! them again. A machine's weather changes by the minute, so only neighbours are compared: a ratio
+//! is taken within each round, and the median of the rounds is shown. Messages are 200 bytes and
+//! persistent. The daemon is up, its workers are connected, and it has worked off a first load, so
+//! that nothing that happens once is in the figures. It stands still while its queue is filled; the
+//! interval begins when it goes on, and ends when a worker receives the last message
+//! (`common/tally.rs`). Processor time is taken until the last acknowledgement, without the workers.
+//!
+//! # What the ratios mean
+//! - The daemon against the *raw loop* (`rabbit/raw.rs`, `kafka/raw.rs`): what is left of the speed
+//!   of the client library when each message also goes to a worker and back. 100 % would be workers
+//!   for nothing. The raw loop of RabbitMQ has the same prefetch as the whole pool. On few cores the
+//!   broker, the workers and the daemon compete for them.
+//! - A pool of Python workers against the *peers* (`peers.rs`): the same handler, as many processes,
+//!   at least once on both sides.
+//!
+//! `--quick` measures a few cells in some minutes, `--smoke` next to nothing, only to see that it
+//! works; that is also what happens without `--bench`, as in `cargo test --all-targets`. What it
+//! needs on the machine, `tests/run` installs.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod goals;
+mod kafka;
+mod latency;
+mod peers;
+mod plan;
+mod pool;
+mod rabbit;
+mod report;
+mod running;
+#[path = "../../tests/servers/mod.rs"]
+#[expect(
+    clippy::unwrap_used,
+    reason = "shared with the tests, which fail by a panic"
+)]
+#[expect(dead_code, reason = "tests ask more of a server")]
+mod servers;
+mod start;
+mod watch;
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+
+use common::noop_worker;
+use plan::Plan;
+use report::Report;
+
+/// How fast ganger is on RabbitMQ and Kafka, beside raw loops
+#[derive(Debug, Parser)]
+struct Args {
+    /// A few cells, in some minutes
+    #[arg(long, conflicts_with = "smoke")]
+    quick: bool,
+    /// Next to nothing: only to see that it works
+    #[arg(long)]
+    smoke: bool,
+    /// Only this broker
+    #[arg(long, value_enum)]
+    only: Option<Part>,
+    /// Celery and dramatiq, too, which are installed with pip into the target directory
+    #[arg(long)]
+    peers: bool,
+    /// How often each figure is taken
+    #[arg(long, value_name = "N")]
+    rounds: Option<NonZeroUsize>,
+    /// Where the figures are written to
+    #[arg(long, value_name = "PATH", default_value_os_t = common::default_json("brokers"))]
+    json: PathBuf,
+    /// Given by cargo
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Rabbitmq,
+    Kafka,
+}
+
+fn main() -> miette::Result<()> {
+    if let Some(worked) = noop_worker::run_if_asked() {
+        return worked;
+    }
+    measure(Args::parse_from(common::arguments()))
+}
+
+fn measure(args: Args) -> miette::Result<()> {
+    let mut plan = match (args.quick, args.smoke || !args.bench) {
+        (true, _) => Plan::quick(),
+        (false, true) => Plan::smoke(),
+        (false, false) => Plan::full(),
+    };
+    if let Some(rounds) = args.rounds {
+        plan.rounds = rounds.get();
+    }
+    let wanted = |part| args.only.is_none_or(|only| only == part);
+    let mut report = Report::new(&plan);
+    if wanted(Part::Rabbitmq) {
+        report.rabbitmq = Some(rabbit::measure(&plan, args.peers)?);
+    }
+    if wanted(Part::Kafka) {
+        report.kafka = Some(kafka::measure(&plan)?);
+    }
+    if plan.judged {
+        report.judge();
+    }
+    report.publish(&args.json)
+}

@@ -1,0 +1,216 @@
+//! A virtual host with one queue in it, and what any other program does there: it declares the
+//! queue, fills it and sees that it is empty. Nothing that is measured happens here.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use lapin::options::{
+    BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions,
+};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+use miette::{IntoDiagnostic, WrapErr, ensure, miette};
+use serde::Serialize;
+use tokio::time::{sleep, timeout};
+
+use crate::common::{machine, one_thread};
+use crate::running::Queue;
+use crate::servers::look;
+use crate::servers::rabbit::Node;
+
+/// The queue that everything here is about.
+pub(super) const QUEUE: &str = "bench";
+
+/// The bytes of each message.
+pub(crate) const BODY_BYTES: usize = 200;
+
+/// Stored on disk.
+const PERSISTENT: u8 = 2;
+
+/// A kind of queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    Classic,
+    Quorum,
+}
+
+impl Kind {
+    pub(crate) fn describe(self) -> &'static str {
+        match self {
+            Self::Classic => "classic",
+            Self::Quorum => "quorum",
+        }
+    }
+}
+
+/// A message to be published.
+#[derive(Debug, Clone)]
+pub(crate) struct Letter {
+    pub(crate) body: Vec<u8>,
+    pub(crate) properties: BasicProperties,
+}
+
+impl Default for Letter {
+    fn default() -> Self {
+        Self {
+            body: vec![b'x'; BODY_BYTES],
+            properties: BasicProperties::default().with_delivery_mode(PERSISTENT),
+        }
+    }
+}
+
+/// The virtual host. Dropped, it is removed with all that is in it.
+pub(crate) struct Place<'a> {
+    node: &'a Node,
+    vhost: String,
+}
+
+impl<'a> Place<'a> {
+    pub(crate) fn new(node: &'a Node) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let vhost = format!("bench{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        node.add_vhost(&vhost);
+        Self { node, vhost }
+    }
+
+    /// Where clients connect.
+    pub(crate) fn url(&self) -> String {
+        self.node.url(&self.vhost)
+    }
+
+    /// Declares the queue.
+    pub(crate) fn declare(&self, kind: Kind) -> miette::Result<()> {
+        let kind = AMQPValue::LongString(kind.describe().into());
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-queue-type".into(), kind);
+        self.visit(async move |channel| {
+            let options = QueueDeclareOptions::durable();
+            let declare = channel.queue_declare(QUEUE.into(), options, arguments);
+            declare.await.map(drop)
+        })
+    }
+
+    /// Publishes a message so many times. All are stored when this returns.
+    pub(crate) fn publish(&self, letter: &Letter, messages: usize) -> miette::Result<()> {
+        let options = BasicPublishOptions {
+            mandatory: true,
+            ..BasicPublishOptions::default()
+        };
+        let returned = self.visit(async |channel| {
+            let confirm = ConfirmSelectOptions::default();
+            channel.confirm_select(confirm).await?;
+            for _ in 0..messages {
+                let properties = letter.properties.clone();
+                let publish = channel.basic_publish(
+                    "".into(),
+                    QUEUE.into(),
+                    options,
+                    &letter.body,
+                    properties,
+                );
+                // All are waited for together.
+                drop(publish.await?);
+            }
+            channel.wait_for_confirms().await
+        })?;
+        ensure!(returned.is_empty(), "no queue {QUEUE}");
+        Ok(())
+    }
+
+    /// Takes the first message out of the queue.
+    pub(crate) fn take(&self) -> miette::Result<Letter> {
+        let options = BasicGetOptions { no_ack: true };
+        let got = self.visit(async |channel| channel.basic_get(QUEUE.into(), options).await)?;
+        let delivery = got.ok_or_else(|| miette!("nothing in {QUEUE}"))?.delivery;
+        Ok(Letter {
+            body: delivery.data,
+            properties: delivery.properties,
+        })
+    }
+
+    /// Waits until nothing is left that nobody has in hand, looking so often;
+    /// and no longer than so long.
+    pub(crate) fn wait_until_handed_out(
+        &self,
+        look_every: Duration,
+        at_most: Duration,
+    ) -> miette::Result<()> {
+        self.visit(async |channel| {
+            let wait = async {
+                while ready(channel.clone()).await? > 0 {
+                    sleep(look_every).await;
+                }
+                Ok::<_, lapin::Error>(())
+            };
+            timeout(at_most, wait).await.unwrap_or(Ok(()))
+        })
+    }
+
+    /// Does something on a connection of its own.
+    fn visit<T>(&self, what: impl AsyncFnOnce(Channel) -> lapin::Result<T>) -> miette::Result<T> {
+        one_thread()?.block_on(async {
+            let connection = self.connect().await?;
+            let done = async {
+                // Held until the end: one that is dropped closes in the background, and the
+                // connection could not be closed meanwhile.
+                let channel = connection.create_channel().await?;
+                let done = what(channel.clone()).await?;
+                connection.close(200, "done".into()).await?;
+                Ok::<_, lapin::Error>(done)
+            };
+            done.await.into_diagnostic()
+        })
+    }
+
+    pub(crate) async fn connect(&self) -> miette::Result<Connection> {
+        let options = ConnectionProperties::default();
+        let connection = Connection::connect(&self.url(), options).await;
+        connection.into_diagnostic().wrap_err("connecting")
+    }
+}
+
+/// How many messages nobody has in hand.
+pub(crate) async fn ready(channel: Channel) -> lapin::Result<u32> {
+    let options = QueueDeclareOptions {
+        passive: true,
+        ..QueueDeclareOptions::default()
+    };
+    let queue = channel.queue_declare(QUEUE.into(), options, FieldTable::default());
+    Ok(queue.await?.message_count())
+}
+
+impl Queue for Place<'_> {
+    fn name(&self) -> &str {
+        QUEUE
+    }
+
+    fn source(&self) -> String {
+        format!("kind = \"rabbitmq\"\nurl = \"{}\"\n", self.url())
+    }
+
+    fn fill(&self, messages: usize) -> miette::Result<()> {
+        self.publish(&Letter::default(), messages)
+    }
+
+    fn broker_seconds(&self) -> miette::Result<f64> {
+        machine::cpu_seconds(&self.node.pid().to_string())
+    }
+
+    /// Waits for it: acknowledgements of the last messages may not count if a consumer leaves
+    /// before.
+    fn ensure_settled(&self) -> miette::Result<()> {
+        let left = || self.node.totals(&self.vhost).get(QUEUE).copied();
+        look(|| (left()? == 0).then_some(()))
+            .ok_or_else(|| miette!("the queue has {:?} messages left", left()))
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        // After a failure nobody knows what state the node is in.
+        if !std::thread::panicking() {
+            self.node.delete_vhost(&self.vhost);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The product: the real `ganger run` as a process of its own, under a configuration that a user
+//! would write. What it reads from, this file does not know.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use miette::{IntoDiagnostic, bail, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use tokio::time::Instant;
+
+use super::machine;
+
+/// For waiting where nothing is measured.
+pub(crate) const WAIT_STEP: Duration = Duration::from_millis(2);
+
+/// Even a hundred workers on two busy cores are up by then.
+const UP_WITHIN: Duration = Duration::from_secs(60);
+
+/// Longer than the daemon's own deadlines for workers that leave when they are asked to.
+const GONE_WITHIN: Duration = Duration::from_secs(20);
+
+/// The daemon as a child. Dropped, it is killed, and its workers with it.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    process: Child,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// Starts it in that directory, without waiting for anything.
+    pub(crate) fn spawn(directory: &Path, config: &str) -> miette::Result<Self> {
+        let file = directory.join("ganger.toml");
+        fs::write(&file, config).into_diagnostic()?;
+        let log = directory.join("ganger.log");
+        let process = Command::new(env!("CARGO_BIN_EXE_ganger"))
+            .args(["run".as_ref(), "--config".as_ref(), file.as_os_str()])
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&log).into_diagnostic()?)
+            .spawn();
+        Ok(Self {
+            process: process.into_diagnostic()?,
+            log,
+        })
+    }
+
+    /// Starts it and waits until so many workers have connected.
+    pub(crate) fn start(directory: &Path, config: &str, workers: usize) -> miette::Result<Self> {
+        let mut daemon = Self::spawn(directory, config)?;
+        let begun = Instant::now();
+        while daemon.log()?.matches("worker up").count() < workers {
+            let late = begun.elapsed() > UP_WITHIN;
+            if late || daemon.process.try_wait().into_diagnostic()?.is_some() {
+                bail!("the daemon did not come up; its log:\n{}", daemon.log()?);
+            }
+            std::thread::park_timeout(WAIT_STEP);
+        }
+        Ok(daemon)
+    }
+
+    /// Lets it stand still.
+    pub(crate) fn pause(&self) -> miette::Result<()> {
+        self.signal(Signal::SIGSTOP)?;
+        let status = waitpid(self.pid()?, Some(WaitPidFlag::WUNTRACED)).into_diagnostic()?;
+        let stopped = matches!(status, WaitStatus::Stopped(..));
+        ensure!(stopped, "the daemon ended; its log:\n{}", self.log()?);
+        Ok(())
+    }
+
+    /// Lets it go on.
+    pub(crate) fn resume(&self) -> miette::Result<()> {
+        self.signal(Signal::SIGCONT)
+    }
+
+    /// Its own processor time so far, without its workers.
+    pub(crate) fn cpu_seconds(&self) -> miette::Result<f64> {
+        machine::cpu_seconds(&self.process.id().to_string())
+    }
+
+    /// Its own resident memory, in KiB.
+    pub(crate) fn resident_kib(&self) -> miette::Result<u64> {
+        machine::resident_kib(self.process.id())
+    }
+
+    /// Ends it as a user would, and sees that it ends well.
+    pub(crate) fn stop(mut self) -> miette::Result<()> {
+        self.signal(Signal::SIGTERM)?;
+        let begun = Instant::now();
+        while begun.elapsed() < GONE_WITHIN {
+            if let Some(status) = self.process.try_wait().into_diagnostic()? {
+                ensure!(status.success(), "the daemon failed: {}", self.log()?);
+                return Ok(());
+            }
+            std::thread::park_timeout(WAIT_STEP);
+        }
+        bail!("the daemon does not end; its log:\n{}", self.log()?);
+    }
+
+    fn signal(&self, signal: Signal) -> miette::Result<()> {
+        kill(self.pid()?, signal).into_diagnostic()
+    }
+
+    fn pid(&self) -> miette::Result<Pid> {
+        let pid = i32::try_from(self.process.id()).into_diagnostic()?;
+        Ok(Pid::from_raw(pid))
+    }
+
+    /// What it has said.
+    pub(crate) fn log(&self) -> miette::Result<String> {
+        fs::read_to_string(&self.log).into_diagnostic()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It has ended already, or nothing helps.
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}

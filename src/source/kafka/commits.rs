@@ -1,0 +1,156 @@
+//! Writing down how far each partition is done: one commit at a time, at an interval, sooner when a
+//! partition goes to someone else or the source ends. What is written is `partition`'s business.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::error::RDKafkaErrorCode as Code;
+use tokio::time::Instant;
+
+use super::asking::{self, Answer};
+use super::consumer::Commit;
+use super::error::words;
+use super::health::Trouble;
+use super::metadata::TEXT_BYTES_MAX;
+use super::task::Task;
+
+/// The least time between two commits when they are urgent.
+const URGENT: Duration = Duration::from_millis(20);
+/// The least time between two commits that only ask whether the broker is there.
+const PROBE: Duration = Duration::from_millis(500);
+
+/// Which commit is on its way, and when the next may be.
+#[derive(Debug)]
+pub(super) struct Commits {
+    interval: Duration,
+    is_sent: bool,
+    last: Instant,
+    metadata_bytes_max: usize,
+    failures: u32,
+}
+
+impl Commits {
+    pub(super) fn new(interval: Duration) -> Self {
+        Self {
+            interval,
+            is_sent: false,
+            last: Instant::now(),
+            metadata_bytes_max: TEXT_BYTES_MAX,
+            failures: 0,
+        }
+    }
+
+    /// When to go on, if there is something to commit.
+    pub(super) fn due(&self, something: Option<Urgency>) -> Option<Instant> {
+        let gap = match something.filter(|_| !self.is_sent)? {
+            Urgency::Urgent => self.interval.min(URGENT * (1 << self.failures.min(6))),
+            Urgency::Probe => PROBE,
+            Urgency::Usual => self.interval,
+        };
+        Some(self.last + gap)
+    }
+}
+
+/// How soon a commit is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Urgency {
+    /// Someone waits for it.
+    Urgent,
+    /// It shows whether the broker is back, or we are members still.
+    Probe,
+    Usual,
+}
+
+impl Task {
+    pub(super) fn has_something_to_commit(&self) -> Option<Urgency> {
+        let probe = self.health.has(Trouble::Brokers) || self.health.has(Trouble::Commits);
+        let mut open = self
+            .partitions
+            .values()
+            .filter(|p| !p.progress.is_committed());
+        match () {
+            () if self.partitions.is_empty() => None,
+            () if self.standstill.in_doubt() => Some(Urgency::Probe),
+            () if self.is_closing() || self.group.waits_for_commits() => {
+                open.next().map(|_| Urgency::Urgent)
+            }
+            () if probe => Some(Urgency::Probe),
+            () => open.next().map(|_| Urgency::Usual),
+        }
+    }
+
+    /// Commits what there is, if it is time.
+    pub(super) fn commit(&mut self, now: Instant) {
+        let urgency = self.has_something_to_commit();
+        if self.commits.due(urgency).is_none_or(|due| now < due) {
+            return;
+        }
+        let anyhow = urgency == Some(Urgency::Probe);
+        let metadata = self.commits.metadata_bytes_max;
+        let each = self.partitions.values_mut();
+        let commits: Vec<Commit> = each
+            .filter_map(|partition| partition.commit(metadata, anyhow))
+            .collect();
+        self.commits.last = now;
+        if commits.is_empty() {
+            return;
+        }
+        let native = Arc::clone(self.consumer.native());
+        let commit = move || Answer::Committed(asking::commit(&native, &commits));
+        if self.asking.ask("kafka-commit", commit) {
+            self.commits.is_sent = true;
+        } else {
+            self.committed(Err(Code::CriticalSystemResource));
+        }
+    }
+
+    /// Takes in how a commit ended.
+    pub(super) fn committed(&mut self, result: Result<(), Code>) {
+        self.commits.is_sent = false;
+        for partition in self.partitions.values_mut() {
+            partition.progress.committed(result.is_ok());
+        }
+        // Only a member is told so.
+        if matches!(result, Ok(()) | Err(Code::RebalanceInProgress)) {
+            self.standstill.is_over();
+        }
+        match result {
+            Err(code) => self.commit_failed(code),
+            Ok(()) => {
+                self.commits.failures = 0;
+                self.health.over(&self.end, Trouble::Commits);
+                self.health.over(&self.end, Trouble::Brokers);
+            }
+        }
+    }
+
+    fn commit_failed(&mut self, code: Code) {
+        self.commits.failures = self.commits.failures.saturating_add(1);
+        self.partitions
+            .values_mut()
+            .for_each(|p| p.progress.committed(false));
+        let pool = self.plan.pool.as_str();
+        match code {
+            Code::OffsetMetadataTooLarge => {
+                self.commits.metadata_bytes_max /= 2;
+                let bytes = self.commits.metadata_bytes_max;
+                tracing::warn!(
+                    pool,
+                    bytes,
+                    "the broker takes less metadata; more may run twice after a crash"
+                );
+            }
+            // The group is deciding anew; what is ours then is committed then.
+            Code::RebalanceInProgress | Code::IllegalGeneration | Code::UnknownMemberId => {
+                tracing::debug!(pool, problem = words(code), "a commit has to wait");
+            }
+            code => {
+                // A broker that restarts refuses for a moment.
+                if self.commits.failures > 2 {
+                    self.health
+                        .trouble(&self.end, Trouble::Commits, words(code));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! The consumer: librdkafka's, with callbacks that only take down what happened, a queue for each
+//! partition, and one bell that rings when any of them has something. What is to be done about it
+//! is the task's business.
+//!
+//! A queue for each partition is what lets one wait without the others: what is not taken from it
+//! stays in librdkafka's local buffer, and when that is full no more is fetched. The consumer's own
+//! queue, which has nothing but events then, is polled whatever happens. Pausing and resuming would
+//! throw the local buffer away each time.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rdkafka::client::ClientContext;
+use rdkafka::config::{ClientConfig, FromClientConfigAndContext, RDKafkaLogLevel};
+use rdkafka::consumer::base_consumer::PartitionQueue;
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext, RebalanceProtocol};
+use rdkafka::error::{KafkaError as Native, KafkaResult, RDKafkaErrorCode as Code};
+use rdkafka::message::{BorrowedMessage, Headers as _, Message as _};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::types::RDKafkaRespErr;
+use tokio::sync::Notify;
+
+use super::error::KafkaError;
+use super::headers::Raw;
+use super::lag::{self, Lag};
+
+/// A partition of a topic.
+pub(super) type TopicPartition = (String, i32);
+
+/// What the group decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Rebalanced {
+    /// These are ours as soon as we say so.
+    Assigned(Vec<TopicPartition>),
+    /// These go as soon as we say so.
+    Revoked(Vec<TopicPartition>),
+    /// These are someone else's already.
+    Lost(Vec<TopicPartition>),
+}
+
+/// What the callbacks took down, for the task to deal with.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    pub(super) rebalances: Vec<Rebalanced>,
+    /// What is wrong, with librdkafka's detail.
+    pub(super) errors: Vec<(Code, String)>,
+    pub(super) lag: Option<Vec<Lag>>,
+    /// A broker was seen connected.
+    pub(super) connected: bool,
+}
+
+/// The callbacks.
+pub(super) struct Context {
+    pool: String,
+    notes: Mutex<Notes>,
+    /// How many events were served: a poll that served one may have left others.
+    served: AtomicU64,
+    /// We are leaving: what is revoked goes at once, for nobody will say so any more.
+    leaving: AtomicBool,
+}
+
+impl Context {
+    fn note(&self, note: impl FnOnce(&mut Notes)) {
+        self.served.fetch_add(1, Ordering::Relaxed);
+        note(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        self.note(|_| ());
+        log(&self.pool, level, facility, message);
+    }
+
+    fn stats_raw(&self, json: &[u8]) {
+        let stats = lag::read(json);
+        self.note(|notes| {
+            if let Some(stats) = stats {
+                notes.connected |= stats.connected;
+                notes.lag = Some(stats.lag);
+            }
+        });
+    }
+
+    fn error(&self, error: Native, reason: &str) {
+        if let Some(code) = error.rdkafka_error_code() {
+            self.note(|notes| notes.errors.push((code, reason.to_owned())));
+        }
+    }
+}
+
+/// A line of librdkafka's own log.
+pub(super) fn log(pool: &str, level: RDKafkaLogLevel, facility: &str, text: &str) {
+    match level {
+        // The error callback tells of these, too.
+        _ if facility == "FAIL" => tracing::debug!(pool, text, "a connection failed"),
+        RDKafkaLogLevel::Emerg
+        | RDKafkaLogLevel::Alert
+        | RDKafkaLogLevel::Critical
+        | RDKafkaLogLevel::Error
+        | RDKafkaLogLevel::Warning => tracing::warn!(pool, facility, text, "librdkafka says"),
+        RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info | RDKafkaLogLevel::Debug => {
+            tracing::debug!(pool, facility, text, "librdkafka says");
+        }
+    }
+}
+
+impl ConsumerContext for Context {
+    fn rebalance(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        event: RDKafkaRespErr,
+        list: &mut TopicPartitionList,
+    ) {
+        if self.leaving.load(Ordering::Relaxed) {
+            self.note(|_| ());
+            let gone = unassign(consumer, list);
+            if let Err(error) = gone {
+                let error = super::error::of(&error);
+                tracing::debug!(
+                    pool = self.pool,
+                    error,
+                    "partitions could not be given back"
+                );
+            }
+            return;
+        }
+        let partitions = partitions(list);
+        let rebalanced = match event {
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => {
+                Rebalanced::Assigned(partitions)
+            }
+            _ if consumer.assignment_lost() => Rebalanced::Lost(partitions),
+            _ => Rebalanced::Revoked(partitions),
+        };
+        self.note(|notes| notes.rebalances.push(rebalanced));
+    }
+}
+
+fn partitions(list: &TopicPartitionList) -> Vec<TopicPartition> {
+    let elements = list.elements();
+    elements
+        .iter()
+        .map(|each| (each.topic().to_owned(), each.partition()))
+        .collect()
+}
+
+fn assign(consumer: &BaseConsumer<Context>, list: &TopicPartitionList) -> KafkaResult<()> {
+    match consumer.rebalance_protocol() {
+        RebalanceProtocol::Cooperative => consumer.incremental_assign(list),
+        RebalanceProtocol::Eager | RebalanceProtocol::None => consumer.assign(list),
+    }
+}
+
+fn unassign(consumer: &BaseConsumer<Context>, list: &TopicPartitionList) -> KafkaResult<()> {
+    match consumer.rebalance_protocol() {
+        RebalanceProtocol::Cooperative => consumer.incremental_unassign(list),
+        RebalanceProtocol::Eager | RebalanceProtocol::None => consumer.unassign(),
+    }
+}
+
+/// What is committed of a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Commit {
+    pub(super) topic: String,
+    pub(super) partition: i32,
+    pub(super) offset: i64,
+    pub(super) metadata: String,
+}
+
+/// Where a partition that is assigned begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Start {
+    pub(super) topic: String,
+    pub(super) partition: i32,
+    pub(super) offset: i64,
+}
+
+/// A consumer.
+pub(super) struct Consumer {
+    native: Arc<BaseConsumer<Context>>,
+    bell: Arc<Notify>,
+}
+
+impl fmt::Debug for Consumer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer").finish_non_exhaustive()
+    }
+}
+
+/// The messages of one partition, as they come.
+pub(super) struct Inbox {
+    queue: PartitionQueue<Context>,
+    news: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inbox")
+            .field("news", &self.has_news())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Inbox {
+    /// Whether there may be something.
+    pub(super) fn has_news(&self) -> bool {
+        self.news.load(Ordering::Acquire)
+    }
+
+    /// The next message, or what is wrong with the partition; none if there is nothing at hand.
+    pub(super) fn next(&self) -> Option<Result<BorrowedMessage<'_>, Code>> {
+        // Before the look, or what comes right after it would go unnoticed.
+        self.news.store(false, Ordering::Release);
+        let polled = self.queue.poll(Duration::ZERO)?;
+        self.news.store(true, Ordering::Release);
+        Some(polled.map_err(|error| error.rdkafka_error_code().unwrap_or(Code::Fail)))
+    }
+}
+
+impl Consumer {
+    /// Makes one. It connects by itself.
+    pub(super) fn new(
+        properties: &ClientConfig,
+        pool: &str,
+        bell: Arc<Notify>,
+    ) -> Result<Self, KafkaError> {
+        let context = Context {
+            pool: pool.to_owned(),
+            notes: Mutex::default(),
+            served: AtomicU64::new(0),
+            leaving: AtomicBool::new(false),
+        };
+        let native = BaseConsumer::from_config_and_context(properties, context);
+        let mut native = native.map_err(KafkaError::of_client)?;
+        let ring = Arc::clone(&bell);
+        native.set_nonempty_callback(move || ring.notify_one());
+        Ok(Self {
+            native: Arc::new(native),
+            bell,
+        })
+    }
+
+    /// The client behind it, for requests that anyone may make.
+    pub(super) fn native(&self) -> &Arc<BaseConsumer<Context>> {
+        &self.native
+    }
+
+    /// Serves the events that are at hand and tells what they were. Messages don't come this way;
+    /// one that does all the same is handed to `stray`.
+    pub(super) fn poll(&self, mut stray: impl FnMut(&BorrowedMessage<'_>)) -> Notes {
+        let context = self.native.context();
+        loop {
+            let before = context.served.load(Ordering::Relaxed);
+            match self.native.poll(Duration::ZERO) {
+                Some(Ok(message)) => stray(&message),
+                // The error callback has it.
+                Some(Err(_)) => {}
+                None if context.served.load(Ordering::Relaxed) == before => break,
+                None => {}
+            }
+        }
+        std::mem::take(&mut *context.notes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn subscribe(&self, topics: &[&str]) -> Result<(), KafkaError> {
+        let subscribed = self.native.subscribe(topics);
+        subscribed.map_err(|error| KafkaError::of_request("subscribing", &error))
+    }
+
+    /// Opens a partition's own queue: before it is assigned, so that nothing goes past it.
+    pub(super) fn inbox(&self, topic: &str, partition: i32) -> Option<Inbox> {
+        let mut queue = self.native.split_partition_queue(topic, partition)?;
+        let news = Arc::new(AtomicBool::new(true));
+        let (flag, ring) = (Arc::clone(&news), Arc::clone(&self.bell));
+        queue.set_nonempty_callback(move || {
+            flag.store(true, Ordering::Release);
+            ring.notify_one();
+        });
+        Some(Inbox { queue, news })
+    }
+
+    /// Says yes to an assignment.
+    pub(super) fn assign(&self, starts: &[Start]) -> Result<(), KafkaError> {
+        let mut list = TopicPartitionList::with_capacity(starts.len());
+        for start in starts {
+            let mut element = list.add_partition(&start.topic, start.partition);
+            let offset = element.set_offset(Offset::Offset(start.offset));
+            offset.map_err(|error| KafkaError::of_request("assigning", &error))?;
+        }
+        let assigned = assign(&self.native, &list);
+        assigned.map_err(|error| KafkaError::of_request("taking partitions", &error))
+    }
+
+    /// Says yes to a revocation.
+    pub(super) fn unassign(&self, partitions: &[TopicPartition]) -> Result<(), KafkaError> {
+        let mut list = TopicPartitionList::with_capacity(partitions.len());
+        for (topic, partition) in partitions {
+            list.add_partition(topic, *partition);
+        }
+        let unassigned = unassign(&self.native, &list);
+        unassigned.map_err(|error| KafkaError::of_request("giving partitions back", &error))
+    }
+
+    /// Goes to another offset of a partition that is ours.
+    pub(super) fn seek(&self, start: &Start) -> Result<(), KafkaError> {
+        let to = Offset::Offset(start.offset);
+        let sought = self
+            .native
+            .seek(&start.topic, start.partition, to, Duration::ZERO);
+        sought.map_err(|error| KafkaError::of_request("seeking", &error))
+    }
+
+    /// From now on whatever the group decides is done at once, for nobody will any more.
+    pub(super) fn begin_to_leave(&self) {
+        self.native.context().leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// Leaves the group, and closes. May take as long as a broker takes to answer.
+    pub(super) fn leave(self, is_static: bool) {
+        if !is_static {
+            // Closing does not tell the group if we have no partition, and then all others would
+            // wait for us until our session ends. A static member is to be waited for.
+            self.native.unsubscribe();
+        }
+        drop(self);
+    }
+}
+
+/// The headers of a message. One whose name is no text can't be read and is left out.
+pub(super) fn headers(message: &BorrowedMessage<'_>) -> Raw {
+    let Some(native) = message.headers() else {
+        return Raw::new();
+    };
+    let mut raw = Raw::with_capacity(native.count());
+    for index in 0..native.count() {
+        // The library panics over a name that is not UTF-8.
+        let header = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let header = native.try_get(index)?;
+            let value = header.value.map(bytes::Bytes::copy_from_slice);
+            Some((header.key.to_owned(), value))
+        }));
+        match header {
+            Ok(Some(header)) => raw.push(header),
+            Ok(None) => {}
+            Err(_) => tracing::warn!(
+                topic = message.topic(),
+                partition = message.partition(),
+                offset = message.offset(),
+                "a header is left out: its name is not UTF-8"
+            ),
+        }
+    }
+    raw
+}

@@ -1,0 +1,439 @@
+//! What rides in a commit beside the offset: which offsets beyond it are done, and how often the
+//! messages held for a retry were tried. Kafka keeps at most 4 KiB of it, as text. Pure.
+//!
+//! The form: `ganger1:`, then in base64 without padding a check sum of four bytes, which covers the
+//! offset too, and numbers in the variable-length form of protocol buffers: how many messages were
+//! tried; for each the distance from the one before it (the first: from the offset), its attempts
+//! and its crashes; then, from the offset on, pieces of `length * 4 + kind`: kind 0 is a run of
+//! undone offsets, kind 1 a run of done ones, and kind 2 so many bytes that follow, a bit for each
+//! of eight offsets, the lowest first, set where it is done.
+
+use std::ops::Range;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
+
+/// What the text begins with.
+const MARK: &str = "ganger1:";
+/// The longest text that we write; Kafka's own limit is 4096 unless a broker is set otherwise.
+pub(super) const TEXT_BYTES_MAX: usize = 4000;
+/// The share of the bytes that messages which were tried may take.
+const TRIED_SHARE: usize = 3;
+/// The most offsets that a text may speak of: what is damaged must not make us allocate.
+const OFFSETS_MAX: u64 = 1 << 40;
+
+/// How often a message was tried.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Tried {
+    /// Attempts that were charged.
+    pub(super) attempts: u32,
+    /// Workers that died with it.
+    pub(super) crashes: u32,
+}
+
+/// What a commit carries.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Carried {
+    /// What is done beyond the offset, in order.
+    pub(super) ahead: Vec<Range<i64>>,
+    /// Messages that were tried and are not done, in order.
+    pub(super) tried: Vec<(i64, Tried)>,
+}
+
+/// Why a text can't be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unusable {
+    /// Written by someone else.
+    #[error("it is not ours")]
+    Foreign,
+    /// Cut off, changed, or moved to another offset.
+    #[error("it is damaged, or belongs to another offset")]
+    Damaged,
+}
+
+/// Writes what fits into a text of so many bytes: what lies highest is left out first, and so would
+/// run again after a crash.
+pub(super) fn encode(offset: i64, carried: &Carried, text_bytes_max: usize) -> String {
+    if carried.ahead.is_empty() && carried.tried.is_empty() {
+        return String::new();
+    }
+    let room = text_bytes_max.saturating_sub(MARK.len()) / 4 * 3;
+    let Some(room) = room.checked_sub(size_of::<u32>() + 1) else {
+        return String::new();
+    };
+    let tried = fitting_tried(offset, &carried.tried, room / TRIED_SHARE);
+    let mut body = tried;
+    write_ahead(&mut body, offset, &carried.ahead, room);
+    let mut bytes = check_sum(offset, &body).to_be_bytes().to_vec();
+    bytes.extend(body);
+    format!("{MARK}{}", BASE64.encode(bytes))
+}
+
+/// About how many bytes of text a run ahead takes at most, with so many runs of undone offsets
+/// within a span of so many.
+pub(super) fn text_bytes(span: u64, runs: usize) -> usize {
+    /// A run of done groups, and one of undone ones with bits before and after it.
+    const BYTES_PER_RUN: usize = 8;
+    /// At the worst every other group is a run, at three bytes for sixteen offsets.
+    const OFFSETS_PER_BYTE: u64 = 5;
+    let as_bits = usize::try_from(span / OFFSETS_PER_BYTE).unwrap_or(usize::MAX);
+    let bytes = as_bits.min(runs.saturating_mul(BYTES_PER_RUN));
+    bytes.saturating_add(16).saturating_mul(4) / 3
+}
+
+/// Reads a text.
+pub(super) fn decode(offset: i64, text: &str) -> Result<Carried, Unusable> {
+    if text.is_empty() {
+        return Ok(Carried::default());
+    }
+    let text = text.strip_prefix(MARK).ok_or(Unusable::Foreign)?;
+    let bytes = BASE64.decode(text).map_err(|_| Unusable::Damaged)?;
+    let (sum, body) = bytes.split_first_chunk().ok_or(Unusable::Damaged)?;
+    if u32::from_be_bytes(*sum) != check_sum(offset, body) {
+        return Err(Unusable::Damaged);
+    }
+    read(offset, body).ok_or(Unusable::Damaged)
+}
+
+fn fitting_tried(offset: i64, tried: &[(i64, Tried)], bytes_max: usize) -> Vec<u8> {
+    let mut entries = Vec::new();
+    let mut count = 0u64;
+    let mut last = offset;
+    for (at, tried) in tried {
+        let before = entries.len();
+        write_number(&mut entries, at.abs_diff(last));
+        write_number(&mut entries, tried.attempts.into());
+        write_number(&mut entries, tried.crashes.into());
+        if entries.len() > bytes_max {
+            entries.truncate(before);
+            break;
+        }
+        last = *at;
+        count += 1;
+    }
+    let mut bytes = Vec::with_capacity(entries.len() + 2);
+    write_number(&mut bytes, count);
+    bytes.extend(entries);
+    bytes
+}
+
+/// One piece of the run ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Piece {
+    Undone(u64),
+    Done(u64),
+    Bits(u8),
+}
+
+fn write_ahead(body: &mut Vec<u8>, offset: i64, ahead: &[Range<i64>], bytes_max: usize) {
+    let mut bits = Vec::new();
+    for piece in pieces(offset, ahead) {
+        let before = body.len();
+        match piece {
+            Piece::Bits(byte) => {
+                // With its head, if this is the end.
+                if before + bits.len() + 4 > bytes_max {
+                    break;
+                }
+                bits.push(byte);
+                continue;
+            }
+            Piece::Undone(_) | Piece::Done(_) => write_bits(body, &mut bits),
+        }
+        match piece {
+            Piece::Undone(length) => write_number(body, length << 2),
+            Piece::Done(length) => write_number(body, length << 2 | 1),
+            Piece::Bits(_) => {}
+        }
+        if body.len() > bytes_max {
+            body.truncate(before);
+            break;
+        }
+    }
+    write_bits(body, &mut bits);
+}
+
+fn write_bits(body: &mut Vec<u8>, bits: &mut Vec<u8>) {
+    if !bits.is_empty() {
+        write_number(body, (bits.len() as u64) << 2 | 2);
+        body.append(bits);
+    }
+}
+
+/// The run ahead, in groups of eight offsets: long runs of groups that are alike, and bits for the
+/// others.
+fn pieces(offset: i64, ahead: &[Range<i64>]) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut at = 0u64;
+    let mut bits = 0u8;
+    for range in ahead {
+        let (start, end) = (range.start.abs_diff(offset), range.end.abs_diff(offset));
+        if !at.is_multiple_of(8) && start / 8 > at / 8 {
+            pieces.push(Piece::Bits(std::mem::take(&mut bits)));
+            at = at.next_multiple_of(8);
+        }
+        if at.is_multiple_of(8) {
+            let groups = (start - at) / 8;
+            push_run(&mut pieces, Piece::Undone(groups * 8));
+        }
+        at = start;
+        while at < end {
+            if at.is_multiple_of(8) && end - at >= 8 {
+                let groups = (end - at) / 8;
+                push_run(&mut pieces, Piece::Done(groups * 8));
+                at += groups * 8;
+                continue;
+            }
+            bits |= 1 << (at % 8);
+            at += 1;
+            if at.is_multiple_of(8) {
+                pieces.push(Piece::Bits(std::mem::take(&mut bits)));
+            }
+        }
+    }
+    if bits != 0 {
+        pieces.push(Piece::Bits(bits));
+    }
+    pieces
+}
+
+fn push_run(pieces: &mut Vec<Piece>, run: Piece) {
+    if run != Piece::Undone(0) && run != Piece::Done(0) {
+        pieces.push(run);
+    }
+}
+
+fn read(offset: i64, body: &[u8]) -> Option<Carried> {
+    let mut rest = body;
+    let count = read_number(&mut rest)?;
+    let mut tried = Vec::new();
+    let mut at = offset;
+    for _ in 0..count {
+        at = at.checked_add_unsigned(read_number(&mut rest)?)?;
+        let attempts = u32::try_from(read_number(&mut rest)?).ok()?;
+        let crashes = u32::try_from(read_number(&mut rest)?).ok()?;
+        tried.push((at, Tried { attempts, crashes }));
+    }
+    let ahead = read_ahead(offset, &mut rest)?;
+    Some(Carried { ahead, tried })
+}
+
+fn read_ahead(offset: i64, rest: &mut &[u8]) -> Option<Vec<Range<i64>>> {
+    let mut ranges = Vec::new();
+    let mut at = offset;
+    while !rest.is_empty() {
+        let number = read_number(rest)?;
+        let (length, kind) = (number >> 2, number & 3);
+        if length > OFFSETS_MAX {
+            return None;
+        }
+        match kind {
+            0 => at = at.checked_add_unsigned(length)?,
+            1 => {
+                let end = at.checked_add_unsigned(length)?;
+                extend(&mut ranges, at..end);
+                at = end;
+            }
+            2 => {
+                let (bits, left) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+                *rest = left;
+                for byte in bits {
+                    let end = at.checked_add(8)?;
+                    read_byte(&mut ranges, at, *byte);
+                    at = end;
+                }
+            }
+            _ => return None,
+        }
+    }
+    Some(ranges)
+}
+
+fn read_byte(ranges: &mut Vec<Range<i64>>, at: i64, byte: u8) {
+    for bit in (0..8).filter(|bit| byte & (1 << bit) != 0) {
+        extend(ranges, at + bit..at + bit + 1);
+    }
+}
+
+fn extend(ranges: &mut Vec<Range<i64>>, range: Range<i64>) {
+    match ranges.last_mut() {
+        Some(last) if last.end == range.start => last.end = range.end,
+        _ => ranges.push(range),
+    }
+}
+
+fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number.to_le_bytes()[0] | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number.to_le_bytes()[0]);
+}
+
+fn read_number(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// FNV-1a: it need not withstand malice, only tell damage and a foreign offset.
+fn check_sum(offset: i64, body: &[u8]) -> u32 {
+    let all = offset.to_be_bytes().into_iter().chain(body.iter().copied());
+    all.fold(0x811c_9dc5, |sum, byte| {
+        (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn carried(ahead: &[(i64, i64)], tried: &[(i64, u32, u32)]) -> Carried {
+        Carried {
+            ahead: ahead.iter().map(|&(start, end)| start..end).collect(),
+            tried: tried
+                .iter()
+                .map(|&(at, attempts, crashes)| (at, Tried { attempts, crashes }))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn nothing_takes_nothing() {
+        assert_eq!(encode(7, &Carried::default(), TEXT_BYTES_MAX), "");
+        assert_eq!(decode(7, ""), Ok(Carried::default()));
+    }
+
+    #[test]
+    fn a_finished_hour_behind_one_message_is_short() {
+        let behind = carried(&[(1001, 9_000_001)], &[(1000, 4, 1)]);
+        let text = encode(1000, &behind, TEXT_BYTES_MAX);
+        assert!(text.len() < 40, "{text}");
+        assert_eq!(decode(1000, &text), Ok(behind));
+    }
+
+    #[test]
+    fn foreign_and_damaged_texts_are_told() {
+        let text = encode(5, &carried(&[(6, 8)], &[]), TEXT_BYTES_MAX);
+        assert_eq!(decode(5, "something else"), Err(Unusable::Foreign));
+        assert_eq!(decode(6, &text), Err(Unusable::Damaged));
+        assert_eq!(decode(5, &text[..text.len() - 1]), Err(Unusable::Damaged));
+        assert_eq!(decode(5, &format!("{text}AA")), Err(Unusable::Damaged));
+        assert_eq!(decode(5, MARK), Err(Unusable::Damaged));
+        assert_eq!(decode(5, "ganger1:ü"), Err(Unusable::Damaged));
+    }
+
+    #[test]
+    fn too_small_a_limit_leaves_it_out() {
+        let all = carried(&[(6, 8)], &[(5, 2, 0)]);
+        for limit in 0..20 {
+            let text = encode(5, &all, limit);
+            assert!(text.len() <= limit.max(MARK.len()), "{limit} {text}");
+            if !text.is_empty() {
+                decode(5, &text).unwrap();
+            }
+        }
+    }
+
+    /// Ranges that neither touch nor overlap, beyond an offset.
+    fn ranges(count: usize, far: i64) -> impl Strategy<Value = Vec<Range<i64>>> {
+        proptest::collection::vec((1..far, 1..far), 0..count).prop_map(|steps| {
+            let mut at = 0;
+            steps
+                .into_iter()
+                .map(|(skip, length)| {
+                    let range = at + skip..at + skip + length;
+                    at = range.end;
+                    range
+                })
+                .collect()
+        })
+    }
+
+    fn any_tried(count: usize) -> impl Strategy<Value = Vec<(i64, Tried)>> {
+        let one = (0i64..50, any::<u32>(), 0u32..5);
+        proptest::collection::vec(one, 0..count).prop_map(|steps| {
+            let mut at = 0;
+            let step = |(skip, attempts, crashes)| {
+                at += skip;
+                (at, Tried { attempts, crashes })
+            };
+            steps.into_iter().map(step).collect()
+        })
+    }
+
+    fn moved(carried: &Carried, by: i64) -> Carried {
+        Carried {
+            ahead: carried
+                .ahead
+                .iter()
+                .map(|r| r.start + by..r.end + by)
+                .collect(),
+            tried: carried
+                .tried
+                .iter()
+                .map(|(at, tried)| (at + by, *tried))
+                .collect(),
+        }
+    }
+
+    fn covers(ranges: &[Range<i64>], offset: i64) -> bool {
+        ranges.iter().any(|range| range.contains(&offset))
+    }
+
+    proptest! {
+        #[test]
+        fn what_fits_survives(
+            offset in 0i64..1 << 40,
+            ahead in ranges(60, 40),
+            tried in any_tried(40),
+        ) {
+            let carried = moved(&Carried { ahead, tried }, offset);
+            let text = encode(offset, &carried, TEXT_BYTES_MAX);
+            prop_assert!(text.is_ascii());
+            prop_assert_eq!(decode(offset, &text), Ok(carried));
+        }
+
+        #[test]
+        fn it_never_exceeds_its_limit_and_never_claims_too_much(
+            ahead in ranges(600, 60),
+            tried in any_tried(400),
+            limit in 0usize..=TEXT_BYTES_MAX,
+        ) {
+            let carried = Carried { ahead, tried };
+            let text = encode(0, &carried, limit);
+            prop_assert!(text.len() <= limit);
+            let read = decode(0, &text).unwrap();
+            prop_assert!(carried.tried.starts_with(&read.tried));
+            for range in &read.ahead {
+                for offset in range.clone() {
+                    prop_assert!(covers(&carried.ahead, offset));
+                }
+            }
+        }
+
+        #[test]
+        fn the_estimate_is_on_the_safe_side(ahead in ranges(700, 60)) {
+            let span = ahead.last().map_or(0, |range| range.end).unsigned_abs();
+            let estimate = text_bytes(span, ahead.len());
+            let text = encode(0, &Carried { ahead, tried: Vec::new() }, usize::MAX);
+            prop_assert!(text.len() <= estimate, "{} {}", text.len(), estimate);
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in "\\PC{0,60}", bytes in any::<Vec<u8>>(), offset in any::<i64>()) {
+            drop(decode(offset, &text));
+            let mut all = check_sum(offset, &bytes).to_be_bytes().to_vec();
+            all.extend(bytes);
+            drop(decode(offset, &format!("{MARK}{}", BASE64.encode(all))));
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! A partition that is ours: where it stands, and what its next commit says. Pure, but for its
+//! inbox.
+
+use std::collections::BTreeMap;
+
+use tokio::time::Instant;
+
+use super::consumer::{Commit, Inbox, Start};
+use super::metadata::{self, Carried, Tried};
+use super::record::Record;
+use super::watermark::Watermark;
+
+/// Beyond so much of a commit's metadata nothing is handed out that would add to it.
+const METADATA_BYTES_PAUSE: usize = 2800;
+/// Beyond so many messages that were tried, likewise.
+const TRIED_MAX: usize = 150;
+
+/// Where a partition stands.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    pub(super) mark: Watermark,
+    /// Messages that were tried and are not done.
+    tried: BTreeMap<i64, Tried>,
+    /// What was committed last; none if nothing was.
+    committed: Option<(i64, String)>,
+    /// What is on its way.
+    sent: Option<(i64, String)>,
+    /// Something has changed since the last commit was written.
+    dirty: bool,
+}
+
+impl Progress {
+    /// Begins where the last commit says, or, where there is none, at an offset of our choosing,
+    /// which is to be committed.
+    pub(super) fn new(offset: i64, committed: Option<String>, carried: Carried) -> Self {
+        Self {
+            mark: Watermark::new(offset, carried.ahead),
+            tried: carried.tried.into_iter().collect(),
+            dirty: committed.is_none(),
+            committed: committed.map(|metadata| (offset, metadata)),
+            sent: None,
+        }
+    }
+
+    /// How often a message was tried before a restart.
+    pub(super) fn tried(&self, offset: i64) -> Option<Tried> {
+        self.tried.get(&offset).copied()
+    }
+
+    /// A message stays with us for another try.
+    pub(super) fn retried(&mut self, offset: i64, tried: Tried) {
+        self.tried.insert(offset, tried);
+        self.dirty = true;
+    }
+
+    /// A message is done.
+    pub(super) fn done(&mut self, offset: i64) {
+        self.dirty = true;
+        self.mark.done(offset);
+        self.tried.remove(&offset);
+    }
+
+    /// Something was read that need not be done.
+    pub(super) fn passed(&mut self) {
+        self.dirty = true;
+    }
+
+    /// Whether a message may be handed out: the commit's metadata has room for what completion that
+    /// runs ahead may add. What lies below the highest message done only makes it shorter.
+    pub(super) fn has_room(&self, offset: i64) -> bool {
+        if !self.mark.is_ahead_of_all(offset) {
+            return true;
+        }
+        let (span, runs) = self.mark.spread(offset);
+        metadata::text_bytes(span, runs) <= METADATA_BYTES_PAUSE && self.tried.len() <= TRIED_MAX
+    }
+
+    /// What is to be committed, if that differs from what was; with `anyhow`, even if not.
+    pub(super) fn commit(
+        &mut self,
+        metadata_bytes_max: usize,
+        anyhow: bool,
+    ) -> Option<(i64, String)> {
+        if !self.dirty && !anyhow {
+            return None;
+        }
+        self.dirty = false;
+        let offset = self.mark.committable();
+        // Done long since, before a restart.
+        self.tried = self.tried.split_off(&offset);
+        let carried = Carried {
+            ahead: self.mark.ahead(),
+            tried: self.tried.iter().map(|(at, tried)| (*at, *tried)).collect(),
+        };
+        let commit = (
+            offset,
+            metadata::encode(offset, &carried, metadata_bytes_max),
+        );
+        if self.committed.as_ref() == Some(&commit) && !anyhow {
+            return None;
+        }
+        self.sent = Some(commit.clone());
+        Some(commit)
+    }
+
+    /// The commit that was sent has ended.
+    pub(super) fn committed(&mut self, taken: bool) {
+        match self.sent.take() {
+            Some(sent) if taken => self.committed = Some(sent),
+            Some(_) => self.dirty = true,
+            None => {}
+        }
+    }
+
+    /// Whether the broker knows all that we do.
+    pub(super) fn is_committed(&self) -> bool {
+        !self.dirty && self.sent.is_none()
+    }
+}
+
+/// A partition that is ours.
+#[derive(Debug)]
+pub(super) struct Partition {
+    pub(super) topic: String,
+    pub(super) number: i32,
+    /// A tier's, not the pool's own topic's.
+    pub(super) is_tier: bool,
+    pub(super) inbox: Inbox,
+    pub(super) progress: Progress,
+    /// The head of a tier, and when it falls due; nothing behind it is read before.
+    pub(super) parked: Option<Parked>,
+    /// It goes to someone else: nothing is read or handed out any more.
+    pub(super) leaving: bool,
+    /// Its commit could not hold more, and that was said.
+    pub(super) is_full: bool,
+}
+
+/// A message that is not due.
+#[derive(Debug)]
+pub(super) struct Parked {
+    pub(super) look_at: Instant,
+    pub(super) due_ms: i64,
+    pub(super) offset: i64,
+    pub(super) record: Record,
+}
+
+impl Partition {
+    /// Whether this is the one meant.
+    pub(super) fn is(&self, topic: &str, number: i32) -> bool {
+        self.number == number && self.topic == topic
+    }
+
+    /// Its name as people write it.
+    pub(super) fn name(&self) -> String {
+        format!("{}/{}", self.topic, self.number)
+    }
+
+    /// Its place, to go to an offset.
+    pub(super) fn at(&self, offset: i64) -> Start {
+        Start {
+            topic: self.topic.clone(),
+            partition: self.number,
+            offset,
+        }
+    }
+
+    /// Its next commit.
+    pub(super) fn commit(&mut self, metadata_bytes_max: usize, anyhow: bool) -> Option<Commit> {
+        let (offset, metadata) = self.progress.commit(metadata_bytes_max, anyhow)?;
+        Some(Commit {
+            topic: self.topic.clone(),
+            partition: self.number,
+            offset,
+            metadata,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::kafka::watermark::Delivered;
+
+    const MAX: usize = metadata::TEXT_BYTES_MAX;
+
+    fn reading(count: i64) -> Progress {
+        let mut progress = Progress::new(0, Some(String::new()), Carried::default());
+        for offset in 0..count {
+            assert_eq!(progress.mark.delivered(offset), Delivered::New);
+        }
+        progress
+    }
+
+    #[test]
+    fn only_what_changed_is_committed() {
+        let mut progress = reading(3);
+        assert_eq!(progress.commit(MAX, false), None);
+        progress.done(0);
+        assert!(!progress.is_committed());
+        assert_eq!(progress.commit(MAX, false), Some((1, String::new())));
+        assert_eq!(progress.commit(MAX, false), None);
+        assert!(!progress.is_committed());
+        progress.committed(false);
+        assert_eq!(progress.commit(MAX, false), Some((1, String::new())));
+        progress.committed(true);
+        assert!(progress.is_committed());
+        assert_eq!(progress.commit(MAX, true), Some((1, String::new())));
+    }
+
+    #[test]
+    fn where_nothing_was_committed_the_start_is() {
+        let mut progress = Progress::new(7, None, Carried::default());
+        assert_eq!(progress.commit(MAX, false), Some((7, String::new())));
+    }
+
+    #[test]
+    fn attempts_and_what_is_done_ahead_survive() {
+        let mut progress = reading(5);
+        let tried = Tried {
+            attempts: 2,
+            crashes: 1,
+        };
+        progress.retried(1, tried);
+        progress.done(0);
+        progress.done(3);
+        let (offset, text) = progress.commit(MAX, false).unwrap();
+        assert_eq!(offset, 1);
+        let carried = metadata::decode(offset, &text).unwrap();
+        let mut again = Progress::new(offset, Some(text), carried);
+        let kinds: Vec<Delivered> = (1..5).map(|offset| again.mark.delivered(offset)).collect();
+        use Delivered::{DoneBefore, New};
+        assert_eq!(kinds, [New, New, DoneBefore, New]);
+        assert_eq!(again.tried(1), Some(tried));
+        for offset in [1, 2, 4] {
+            again.done(offset);
+        }
+        assert_eq!(again.commit(MAX, false), Some((5, String::new())));
+    }
+
+    #[test]
+    fn what_would_not_fit_is_not_handed_out() {
+        let mut progress = reading(100_000);
+        for offset in (1..99_000).step_by(2) {
+            if !progress.has_room(offset) {
+                break;
+            }
+            progress.done(offset);
+        }
+        let text = progress.commit(MAX, false).unwrap().1;
+        assert!(text.len() > 1000 && text.len() < MAX, "{}", text.len());
+        assert!(!progress.has_room(99_999), "it would lengthen it");
+        assert!(
+            progress.has_room(0) && progress.has_room(2),
+            "these shorten it"
+        );
+        let known = metadata::decode(0, &text).unwrap();
+        assert_eq!(known.ahead, progress.mark.ahead());
+    }
+}

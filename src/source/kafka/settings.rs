@@ -1,0 +1,266 @@
+//! The properties that our clients of librdkafka are made with: the user's over our defaults, and
+//! over both those that the promise rests on. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
+
+use crate::config::model::KafkaSource;
+
+/// What a consumer and a producer take apart from what a user sets for both.
+const CONSUMER_DEFAULTS: &[(&str, &str)] = &[
+    // Full local queues are looked at again after a second else, which a fast pool would wait for.
+    ("fetch.queue.backoff.ms", "20"),
+    // For the lag.
+    ("statistics.interval.ms", "5000"),
+    // So soon topics that appear and partitions that are added are noticed.
+    ("topic.metadata.refresh.interval.ms", "30000"),
+];
+const OLD_PROTOCOL_DEFAULTS: &[(&str, &str)] = &[
+    ("partition.assignment.strategy", "cooperative-sticky"),
+    // By this the members of a group learn that it is deciding anew.
+    ("heartbeat.interval.ms", "1000"),
+];
+const CONSUMER_MUSTS: &[(&str, &str)] = &[
+    ("enable.auto.commit", "false"),
+    ("enable.auto.offset.store", "false"),
+    ("enable.partition.eof", "false"),
+    ("isolation.level", "read_committed"),
+    // We reset offsets ourselves, to say what is skipped, and never skip anything in a tier.
+    ("auto.offset.reset", "error"),
+    ("allow.auto.create.topics", "false"),
+];
+const PRODUCER_DEFAULTS: &[(&str, &str)] = &[
+    // The partition of a key as Java's clients choose it.
+    ("partitioner", "murmur2_random"),
+    ("linger.ms", "1"),
+    // What is not confirmed is tried for as long as it takes.
+    ("message.timeout.ms", "0"),
+    // How long a topic that is just being made may be unknown.
+    ("topic.metadata.propagation.max.ms", "10000"),
+];
+const PRODUCER_MUSTS: &[(&str, &str)] = &[("acks", "all"), ("enable.idempotence", "true")];
+
+/// `max.poll.interval.ms` where nobody sets it.
+const MAX_POLL_INTERVAL_MS: u64 = 300_000;
+/// `session.timeout.ms` where nobody sets it. While a member is gone and its session is not over,
+/// all others wait when the group decides anew, and can't commit; but the restart of a broker should
+/// end no session.
+const SESSION_TIMEOUT_MS: u64 = 20_000;
+/// A static member is meant to be waited for.
+const STATIC_SESSION_TIMEOUT_MS: u64 = 45_000;
+
+/// Where a partition begins of which the group has committed nothing, or something that is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reset {
+    /// At its first message.
+    Earliest,
+    /// At what comes from now on.
+    Latest,
+    /// It is not read, and reported.
+    Refuse,
+}
+
+/// The properties of a pool's consumer. `local_bytes` bounds what librdkafka keeps of each
+/// partition.
+pub(super) fn consumer(config: &KafkaSource, pool: &str, local_bytes: usize) -> ClientConfig {
+    let mut properties = base(config, pool, CONSUMER_DEFAULTS, &config.consumer);
+    // In the newer protocol the broker decides these.
+    if properties.get("group.protocol") != Some("consumer") {
+        for (property, value) in OLD_PROTOCOL_DEFAULTS {
+            if properties.get(property).is_none() {
+                properties.set(*property, *value);
+            }
+        }
+        let session = session_timeout(config).as_millis();
+        properties.set("session.timeout.ms", session.to_string());
+    }
+    if properties.get("queued.max.messages.kbytes").is_none() {
+        let kib = (local_bytes / 1024).clamp(1, 2_097_151);
+        properties.set("queued.max.messages.kbytes", kib.to_string());
+    }
+    // Each pool is a member of its own.
+    if let Some(instance) = properties.get("group.instance.id") {
+        let instance = format!("{instance}-{pool}");
+        properties.set("group.instance.id", instance);
+    }
+    properties.set("group.id", &config.group);
+    all(&mut properties, CONSUMER_MUSTS);
+    properties
+}
+
+/// The properties of a producer. `message_bytes_max` is what our own copies may take.
+pub(in crate::source) fn producer(
+    config: &KafkaSource,
+    name: &str,
+    message_bytes_max: Option<usize>,
+) -> ClientConfig {
+    let mut properties = base(config, name, PRODUCER_DEFAULTS, &config.producer);
+    if let Some(bytes) = message_bytes_max
+        && properties.get("message.max.bytes").is_none()
+    {
+        let bytes = bytes.clamp(1000, 1_000_000_000);
+        properties.set("message.max.bytes", bytes.to_string());
+    }
+    all(&mut properties, PRODUCER_MUSTS);
+    properties
+}
+
+/// The properties of a client that only asks and administers: it has what is set for consumers, such
+/// as passwords.
+pub(in crate::source) fn admin(config: &KafkaSource, name: &str) -> ClientConfig {
+    base(config, name, &[], &config.consumer)
+}
+
+fn base(
+    config: &KafkaSource,
+    name: &str,
+    defaults: &[(&str, &str)],
+    own: &BTreeMap<String, String>,
+) -> ClientConfig {
+    let mut properties = ClientConfig::new();
+    properties.set("client.id", format!("ganger-{name}"));
+    all(&mut properties, defaults);
+    for (property, value) in config.client.iter().chain(own) {
+        properties.set(property, value);
+    }
+    properties.set("bootstrap.servers", &config.brokers);
+    // What a user asks for is in our own log at its level of debugging.
+    let asked = properties.get("debug").is_some();
+    properties.set_log_level(if asked {
+        RDKafkaLogLevel::Debug
+    } else {
+        RDKafkaLogLevel::Info
+    });
+    properties
+}
+
+fn all(properties: &mut ClientConfig, list: &[(&str, &str)]) {
+    for (property, value) in list {
+        properties.set(*property, *value);
+    }
+}
+
+/// A property as the user set it for consumers.
+fn of_consumer<'a>(config: &'a KafkaSource, property: &str) -> Option<&'a str> {
+    let set = config
+        .consumer
+        .get(property)
+        .or_else(|| config.client.get(property));
+    set.map(String::as_str)
+}
+
+/// Where to begin, as `auto.offset.reset` says.
+pub(super) fn reset(config: &KafkaSource) -> Reset {
+    match of_consumer(config, "auto.offset.reset") {
+        Some("latest" | "largest" | "end") => Reset::Latest,
+        Some("error" | "none") => Reset::Refuse,
+        _ => Reset::Earliest,
+    }
+}
+
+/// Whether the group is to keep our partitions for us while we are away.
+pub(super) fn is_static_member(config: &KafkaSource) -> bool {
+    of_consumer(config, "group.instance.id").is_some()
+}
+
+/// How long a consumer may go without a poll before its group takes its partitions.
+pub(super) fn max_poll_interval(config: &KafkaSource) -> Duration {
+    milliseconds(config, "max.poll.interval.ms", MAX_POLL_INTERVAL_MS)
+}
+
+/// How long a consumer may be silent before its group takes its partitions.
+pub(super) fn session_timeout(config: &KafkaSource) -> Duration {
+    let default = if is_static_member(config) {
+        STATIC_SESSION_TIMEOUT_MS
+    } else {
+        SESSION_TIMEOUT_MS
+    };
+    milliseconds(config, "session.timeout.ms", default)
+}
+
+fn milliseconds(config: &KafkaSource, property: &str, default: u64) -> Duration {
+    let set = of_consumer(config, property).and_then(|ms| ms.parse().ok());
+    Duration::from_millis(set.unwrap_or(default))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in crate::source::kafka) fn source(consumer: &[(&str, &str)]) -> KafkaSource {
+        let map = |pairs: &[(&str, &str)]| {
+            let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+            pairs.iter().map(owned).collect()
+        };
+        KafkaSource {
+            brokers: "127.0.0.1:1".to_owned(),
+            group: "billing".to_owned(),
+            declare: true,
+            partitions: None,
+            replication: None,
+            commit_interval: Duration::from_millis(500),
+            buffered_bytes_max: 64 << 20,
+            retry_retention: Duration::from_secs(3600),
+            client: BTreeMap::new(),
+            consumer: map(consumer),
+            producer: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn the_users_properties_win_over_defaults_and_lose_to_the_promise() {
+        let mut config = source(&[
+            ("fetch.queue.backoff.ms", "5"),
+            ("auto.offset.reset", "latest"),
+        ]);
+        config
+            .client
+            .insert("client.id".to_owned(), "mine".to_owned());
+        let properties = consumer(&config, "p", 1 << 20);
+        let get = |name| properties.get(name);
+        assert_eq!(get("fetch.queue.backoff.ms"), Some("5"));
+        assert_eq!(get("client.id"), Some("mine"));
+        assert_eq!(get("group.id"), Some("billing"));
+        assert_eq!(get("queued.max.messages.kbytes"), Some("1024"));
+        assert_eq!(
+            get("partition.assignment.strategy"),
+            Some("cooperative-sticky")
+        );
+        assert_eq!(get("auto.offset.reset"), Some("error"));
+        assert_eq!(reset(&config), Reset::Latest);
+        let properties = producer(&config, "p", Some(2_000_000));
+        assert_eq!(properties.get("message.max.bytes"), Some("2000000"));
+        assert_eq!(properties.get("acks"), Some("all"));
+    }
+
+    #[test]
+    fn pools_are_members_of_their_own() {
+        let config = source(&[("group.instance.id", "host-1")]);
+        let properties = consumer(&config, "p", 1);
+        assert_eq!(properties.get("group.instance.id"), Some("host-1-p"));
+        let config = source(&[("group.protocol", "consumer")]);
+        let properties = consumer(&config, "p", 1);
+        assert_eq!(properties.get("partition.assignment.strategy"), None);
+    }
+
+    #[test]
+    fn librdkafka_takes_them_all() {
+        let config = source(&[]);
+        for properties in [
+            consumer(&config, "p", 1 << 20),
+            producer(&config, "p", Some(2_000_000)),
+            admin(&config, "p"),
+        ] {
+            properties.create_native_config().unwrap();
+        }
+    }
+
+    #[test]
+    fn the_poll_interval_as_set() {
+        assert_eq!(max_poll_interval(&source(&[])), Duration::from_secs(300));
+        let config = source(&[("max.poll.interval.ms", "10000")]);
+        assert_eq!(max_poll_interval(&config), Duration::from_secs(10));
+    }
+}

@@ -1,0 +1,436 @@
+//! Carrying out outcomes, and what follows from the confirmations of what they had published.
+
+use std::time::Duration;
+
+use rdkafka::error::RDKafkaErrorCode as Code;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::error::words;
+use super::health::Trouble;
+use super::lanes::Place;
+use super::names::{self, Tier};
+use super::producer::Report;
+use super::record::{Outbound, Record, reply_of_letter};
+use super::task::Task;
+use super::{error, headers};
+use crate::config::model::Order;
+use crate::delivery::{Failure, Outcome, Outgoing, Publish, PublishError, Reason, Settlement};
+use crate::source::letter::{self, Letter};
+
+/// The most publishes that are kept while the broker confirms none.
+const PUBLISHES_KEPT_MAX: usize = 1000;
+
+/// What a publication is for, and so what its confirmation sets off.
+#[derive(Debug)]
+pub(super) enum Purpose {
+    /// The reply of a message that is done with it.
+    Reply { place: Place, reply: Box<Outgoing> },
+    /// A copy that waits in a tier; the message is done with it.
+    Tier { place: Place, due: Instant },
+    /// What belongs to a letter and must be there before it.
+    LetterReply { place: Place, letter: Box<Outbound> },
+    /// A dead letter; the message is done with it.
+    Letter { place: Place, is_bare: bool },
+    /// An emit: someone waits to be told.
+    Emit {
+        queue: String,
+        confirmed: oneshot::Sender<Result<(), PublishError>>,
+    },
+}
+
+impl Purpose {
+    /// The message that it settles.
+    fn place(&self) -> Option<Place> {
+        match self {
+            Self::Reply { place, .. }
+            | Self::Tier { place, .. }
+            | Self::LetterReply { place, .. }
+            | Self::Letter { place, .. } => Some(*place),
+            Self::Emit { .. } => None,
+        }
+    }
+}
+
+/// Now, in milliseconds of Unix time.
+pub(super) fn unix_ms() -> i64 {
+    jiff::Timestamp::now().as_millisecond()
+}
+
+impl Task {
+    // -- outcomes --
+
+    /// Carries out what has become of a delivery.
+    pub(super) fn settle(&mut self, settlement: Settlement) {
+        self.out = self.out.saturating_sub(1);
+        let place = usize::try_from(settlement.token).unwrap_or(usize::MAX);
+        let outcome = settlement.outcome;
+        if self.lanes.get(place).is_none() {
+            tracing::error!(token = settlement.token, "settled, but never handed out");
+            return;
+        }
+        if self.lanes.is_void(place) {
+            self.settled_too_late(place, &outcome);
+            return;
+        }
+        let now = Instant::now();
+        match outcome {
+            Outcome::Done => self.done(place),
+            Outcome::Reply(reply) => self.reply(place, reply),
+            Outcome::Requeue { after } => self.requeue(place, now + after),
+            Outcome::Return { suspect } => {
+                if let Some(record) = self.lanes.get_mut(place) {
+                    record.suspect |= suspect;
+                }
+                self.lanes.again(place, None);
+            }
+            Outcome::RetryAfter { delay, failure } => self.retry(place, delay, &failure, now),
+            Outcome::DeadLetter(failure) => self.bury(place, &failure),
+        }
+    }
+
+    fn settled_too_late(&mut self, place: Place, outcome: &Outcome) {
+        let Some(entry) = self.lanes.remove(place) else {
+            return;
+        };
+        // What came back unbegun runs once, wherever it runs now.
+        if matches!(outcome, Outcome::Return { .. }) {
+            return;
+        }
+        tracing::warn!(
+            pool = self.plan.pool,
+            partition = entry.item.partition,
+            offset = entry.item.offset,
+            "settled too late: the partition was lost, so the message may run twice"
+        );
+        self.health.duplicates(&self.end, 1);
+    }
+
+    /// All that was to be done for a message has been.
+    fn done(&mut self, place: Place) {
+        let is_void = self.lanes.is_void(place);
+        let Some(entry) = self.lanes.remove(place) else {
+            return;
+        };
+        if is_void {
+            // Its reply or copy is there, and the message runs again elsewhere.
+            self.health.duplicates(&self.end, 1);
+            return;
+        }
+        if let Some(partition) = self.partitions.get_mut(&entry.part) {
+            partition.progress.done(entry.offset);
+        }
+    }
+
+    fn reply(&mut self, place: Place, reply: Box<Outgoing>) {
+        let Some(record) = self.lanes.get(place).map(|entry| &entry.item) else {
+            return;
+        };
+        let outbound = Outbound {
+            topic: reply.queue.clone(),
+            // Its key as it was, which as text it need not be.
+            key: record.key.clone(),
+            value: Some(reply.body.clone()),
+            headers: headers::outgoing(&reply, &record.headers),
+            timestamp_ms: None,
+        };
+        self.publish(outbound, Purpose::Reply { place, reply });
+    }
+
+    fn requeue(&mut self, place: Place, from: Instant) {
+        if let Some(record) = self.lanes.get_mut(place) {
+            record.counters.requeues = record.counters.requeues.saturating_add(1);
+            record.suspect = false;
+        }
+        self.lanes.again(place, Some(from));
+    }
+
+    /// Again later: from memory, where its place in the order is kept, or out of a tier.
+    fn retry(&mut self, place: Place, delay: Duration, failure: &Failure, now: Instant) {
+        let Some(record) = self.lanes.get_mut(place) else {
+            return;
+        };
+        charge(record, failure);
+        let in_place_max = self.policy.borrow().retry.in_place_max;
+        if self.plan.order != Order::None && delay <= in_place_max {
+            self.hold(place, now + delay);
+            return;
+        }
+        if self.plan.order != Order::None && !self.told_of_order {
+            self.told_of_order = true;
+            tracing::warn!(
+                pool = self.plan.pool,
+                ?delay,
+                ?in_place_max,
+                "a message is to wait for longer than retry.in_place_max: it leaves the order"
+            );
+        }
+        let delay_ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
+        // Rounded up: never early.
+        let due_ms = unix_ms().saturating_add(delay_ms).saturating_add(1);
+        let Some(topic) = self.tier_for(delay) else {
+            self.hold(place, now + delay);
+            return;
+        };
+        let Some(record) = self.lanes.get(place).map(|entry| &entry.item) else {
+            return;
+        };
+        let outbound = record.in_tier(topic, due_ms);
+        let due = now + delay;
+        self.publish(outbound, Purpose::Tier { place, due });
+    }
+
+    /// The topic of the tier for a delay; none if it is not there yet.
+    fn tier_for(&self, delay: Duration) -> Option<String> {
+        self.found.tiers.get(&Tier::of(delay)).cloned()
+    }
+
+    /// Keeps a message for another try.
+    fn hold(&mut self, place: Place, until: Instant) {
+        if let Some(entry) = self.lanes.get(place)
+            && let Some(tried) = entry.item.tried()
+            && let Some(partition) = self.partitions.get_mut(&entry.part)
+        {
+            partition.progress.retried(entry.offset, tried);
+        }
+        self.lanes.again(place, Some(until));
+    }
+
+    fn bury(&mut self, place: Place, failure: &Failure) {
+        let Some(record) = self.lanes.get_mut(place) else {
+            return;
+        };
+        charge(record, failure);
+        let id = letter::id(unix_ms(), fastrand::u128(..));
+        let Some(record) = self.lanes.get(place).map(|entry| &entry.item) else {
+            return;
+        };
+        let written = self.letter(&id, record, failure).write();
+        let letter = record.as_letter(&self.plan.dead, &id, written.headers);
+        match written.reply {
+            Some(apart) => {
+                let reply = reply_of_letter(&self.plan.dead, &id, apart);
+                let letter = Box::new(letter);
+                self.publish(reply, Purpose::LetterReply { place, letter });
+            }
+            None => self.publish(
+                letter,
+                Purpose::Letter {
+                    place,
+                    is_bare: false,
+                },
+            ),
+        }
+    }
+
+    fn letter<'a>(&'a self, id: &'a str, record: &'a Record, failure: &'a Failure) -> Letter<'a> {
+        let now = unix_ms();
+        Letter {
+            id,
+            pool: &self.plan.pool,
+            queue: &record.topic,
+            attempts: record.counters.attempts,
+            crashes: record.counters.crashes,
+            first_failed_ms: record.counters.first_failed_ms.unwrap_or(now),
+            last_failed_ms: now,
+            failure,
+        }
+    }
+
+    // -- publications --
+
+    /// Publishes something. What no broker would take is refused like what one did not take.
+    fn publish(&mut self, outbound: Outbound, purpose: Purpose) {
+        if names::fault_in(&outbound.topic).is_some() {
+            self.refused(purpose, Code::InvalidTopic);
+            return;
+        }
+        self.producer.send(outbound, purpose);
+    }
+
+    /// Publishes without settling anything.
+    pub(super) fn emit(&mut self, publish: Publish) {
+        let Publish { message, confirmed } = publish;
+        // Whoever asked has given up, so the task behind it failed and will publish again.
+        if confirmed.is_closed() {
+            return;
+        }
+        let outbound = Outbound {
+            topic: message.queue.clone(),
+            key: message.key.clone().map(Into::into),
+            value: Some(message.body.clone()),
+            headers: headers::outgoing(&message, &headers::Raw::new()),
+            timestamp_ms: None,
+        };
+        let queue = message.queue;
+        self.publish(outbound, Purpose::Emit { queue, confirmed });
+    }
+
+    pub(super) fn has_room_for_publishes(&self) -> bool {
+        !self.standstill.in_doubt() && self.producer.pending() < PUBLISHES_KEPT_MAX
+    }
+
+    /// Takes in what has been confirmed and refused.
+    pub(super) fn published(&mut self, now: Instant) {
+        let (reports, errors) = self.producer.reports(now);
+        if reports.iter().any(|report| report.result.is_ok()) {
+            self.health.over(&self.end, Trouble::Publishing);
+            self.health.over(&self.end, Trouble::Brokers);
+        }
+        for Report { purpose, result } in reports {
+            match result {
+                Ok(()) => self.confirmed(purpose),
+                Err(code) => self.refused(purpose, code),
+            }
+        }
+        for (code, detail) in errors {
+            let problem = error::reason(code, &detail);
+            // A broker that is away is the consumer's to tell.
+            if matches!(
+                code,
+                Code::AllBrokersDown | Code::BrokerTransportFailure | Code::Resolve
+            ) {
+                tracing::debug!(
+                    pool = self.plan.pool,
+                    problem,
+                    "the producer has no connection"
+                );
+            } else if !self.producer.is_idle() {
+                self.health.trouble(&self.end, Trouble::Publishing, problem);
+            }
+        }
+    }
+
+    fn confirmed(&mut self, purpose: Purpose) {
+        match purpose {
+            Purpose::Reply { place, .. }
+            | Purpose::Tier { place, .. }
+            | Purpose::Letter { place, .. } => self.done(place),
+            Purpose::LetterReply { place, letter } => {
+                self.publish(
+                    *letter,
+                    Purpose::Letter {
+                        place,
+                        is_bare: false,
+                    },
+                );
+            }
+            // Nobody waiting any more is no trouble: the emit is there, and may be there again.
+            Purpose::Emit { confirmed, .. } => drop(confirmed.send(Ok(()))),
+        }
+    }
+
+    /// What to do instead of a publication that the broker refuses for good.
+    fn refused(&mut self, purpose: Purpose, code: Code) {
+        let why = words(code);
+        let pool = self.plan.pool.clone();
+        if let Some(place) = purpose.place().filter(|place| self.lanes.is_void(*place)) {
+            // Whoever has the partition now runs the message again.
+            return self.done(place);
+        }
+        match purpose {
+            Purpose::Emit { queue, confirmed } => {
+                // Nobody waiting any more is no trouble.
+                drop(confirmed.send(Err(PublishError { queue, why })));
+            }
+            Purpose::Reply { place, reply } => self.bury(place, &undeliverable(reply, &why)),
+            Purpose::Tier { place, due } => {
+                tracing::error!(
+                    pool,
+                    why,
+                    "a tier does not take a copy; the message waits here"
+                );
+                self.hold(place, due);
+            }
+            Purpose::LetterReply { place, letter } => {
+                tracing::error!(
+                    pool,
+                    why,
+                    "the reply of a dead letter is not taken; it is lost"
+                );
+                self.publish(
+                    *letter,
+                    Purpose::Letter {
+                        place,
+                        is_bare: false,
+                    },
+                );
+            }
+            Purpose::Letter {
+                place,
+                is_bare: false,
+            } => {
+                tracing::warn!(
+                    pool,
+                    why,
+                    "a dead letter is not taken; its headers are left out"
+                );
+                self.bury_bare(place, &why);
+            }
+            Purpose::Letter {
+                place,
+                is_bare: true,
+            } => self.set_aside(place, &why),
+        }
+    }
+
+    fn bury_bare(&mut self, place: Place, why: &str) {
+        let failure = Failure {
+            error: format!("the letter with all its headers was not taken: {why}"),
+            ..Failure::default()
+        };
+        let Some(record) = self.lanes.get(place).map(|entry| &entry.item) else {
+            return;
+        };
+        let id = letter::id(unix_ms(), fastrand::u128(..));
+        let headers = self.letter(&id, record, &failure).write().headers;
+        let bare = Record {
+            headers: headers::Raw::new(),
+            ..record.clone()
+        };
+        let letter = bare.as_letter(&self.plan.dead, &id, headers);
+        self.publish(
+            letter,
+            Purpose::Letter {
+                place,
+                is_bare: true,
+            },
+        );
+    }
+
+    /// Nothing is left to try. The message is not done, so that it comes again with the next start,
+    /// and others need not wait for it.
+    fn set_aside(&mut self, place: Place, why: &str) {
+        let Some(entry) = self.lanes.remove(place) else {
+            return;
+        };
+        tracing::error!(
+            pool = self.plan.pool,
+            partition = entry.item.partition,
+            offset = entry.item.offset,
+            why,
+            "a dead letter is refused for good; the message is set aside until the daemon ends"
+        );
+    }
+}
+
+/// Takes down a failed attempt.
+fn charge(record: &mut Record, failure: &Failure) {
+    let counters = &mut record.counters;
+    counters.attempts = counters.attempts.saturating_add(1);
+    counters.crashes = counters
+        .crashes
+        .saturating_add(u32::from(failure.reason.is_crash()));
+    counters.requeues = 0;
+    counters.first_failed_ms.get_or_insert_with(unix_ms);
+    record.suspect = false;
+}
+
+fn undeliverable(reply: Box<Outgoing>, why: &str) -> Failure {
+    Failure {
+        reason: Reason::UnroutableReply,
+        error: format!("the reply to `{}` could not be stored: {why}", reply.queue),
+        reply: Some(reply),
+        ..Failure::default()
+    }
+}

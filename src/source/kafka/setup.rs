@@ -1,0 +1,157 @@
+//! From a configuration to a pool's clients and topics: before the start, and for as long as it
+//! takes when no broker could be reached then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::consumer::Consumer as _;
+use rdkafka::error::RDKafkaErrorCode as Code;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::consumer::Consumer;
+use super::error::{KafkaError, is_refusal, reason};
+use super::names::{self, Tier};
+use super::producer::Producer;
+use super::settings::{self, Reset};
+use super::topics::{self, Found, Wanted};
+use crate::config::model::{KafkaOptions, KafkaSource, Options, Order, Pool};
+
+/// How long a start waits for a broker before it goes on without.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// How long one look may take.
+const LOOK: Duration = Duration::from_millis(500);
+/// The least and the most of a partition's messages that librdkafka keeps at hand.
+const LOCAL_BYTES_MIN: usize = 256 << 10;
+const LOCAL_BYTES_MAX: usize = 16 << 20;
+
+/// What a source is to do.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) config: KafkaSource,
+    pub(super) pool: String,
+    pub(super) topic: Arc<str>,
+    pub(super) order: Order,
+    /// The topic of the dead letters.
+    pub(super) dead: String,
+    pub(super) reset: Reset,
+    pub(super) wanted: Wanted,
+}
+
+/// A source that has not begun.
+#[derive(Debug)]
+pub(super) struct Setup {
+    pub(super) plan: Plan,
+    /// Asks whether a broker is there. It joins no group.
+    probe: Consumer,
+}
+
+impl Setup {
+    /// Checks the properties.
+    pub(super) fn new(config: &KafkaSource, pool: &Pool) -> Result<Self, KafkaError> {
+        let options = match &pool.options {
+            Options::Kafka(options) => options.clone(),
+            Options::Table | Options::RabbitMq(_) => KafkaOptions::default(),
+        };
+        let default = || names::dead_topic(&pool.queue, &config.group);
+        let dead = options.dead_letter.unwrap_or_else(default);
+        settings::producer(config, &pool.name, None)
+            .create_native_config()
+            .map_err(KafkaError::of_client)?;
+        let mut properties = settings::consumer(config, &pool.name, LOCAL_BYTES_MIN);
+        properties.remove("group.id");
+        let plan = Plan {
+            config: config.clone(),
+            pool: pool.name.clone(),
+            topic: Arc::clone(&pool.queue),
+            order: options.order,
+            wanted: Wanted {
+                topic: pool.queue.to_string(),
+                tiers: tiers(options.order, pool),
+                dead: dead.clone(),
+            },
+            dead,
+            reset: settings::reset(config),
+        };
+        let probe = Consumer::new(&properties, &pool.name, Arc::default())?;
+        Ok(Self { plan, probe })
+    }
+
+    /// Looks for a broker for so long, then checks and makes the topics.
+    pub(super) async fn look(&self, patience: Duration) -> Result<Found, KafkaError> {
+        reach(&self.probe, patience)?;
+        topics::prepare(&self.plan.config, &self.plan.wanted, self.probe.native()).await
+    }
+}
+
+impl Plan {
+    /// The consumer, once it is known how many partitions share the memory.
+    pub(super) fn consumer(
+        &self,
+        found: &Found,
+        bell: &Arc<Notify>,
+    ) -> Result<Consumer, KafkaError> {
+        let inboxes = found.partitions + found.tiers.len();
+        let local_bytes = self.config.buffered_bytes_max / 2 / inboxes.max(1);
+        let local_bytes = local_bytes.clamp(LOCAL_BYTES_MIN, LOCAL_BYTES_MAX);
+        let properties = settings::consumer(&self.config, &self.pool, local_bytes);
+        Consumer::new(&properties, &self.pool, Arc::clone(bell))
+    }
+
+    /// The producer, once it is known how large copies may be.
+    pub(super) fn producer<P>(
+        &self,
+        found: &Found,
+        bell: &Arc<Notify>,
+    ) -> Result<Producer<P>, KafkaError> {
+        let bytes = Some(found.copy_bytes_max);
+        let properties = settings::producer(&self.config, &self.pool, bytes);
+        Producer::new(properties, &self.pool, Arc::clone(bell))
+    }
+}
+
+fn reach(probe: &Consumer, patience: Duration) -> Result<(), KafkaError> {
+    let deadline = Instant::now() + patience;
+    let mut last = String::new();
+    loop {
+        let answer = probe.native().fetch_metadata(None, LOOK);
+        // Also where it has answered: another broker may have told us off.
+        let notes = probe.poll(|_| ());
+        let Err(error) = answer else {
+            return Ok(());
+        };
+        for (code, detail) in &notes.errors {
+            let reason = reason(*code, detail);
+            if is_refusal(*code) {
+                return Err(KafkaError::Refused(reason));
+            }
+            if *code != Code::AllBrokersDown {
+                last = reason;
+            }
+        }
+        if last.is_empty() {
+            last = super::error::of(&error);
+        }
+        if Instant::now() >= deadline {
+            return Err(unreachable(last));
+        }
+    }
+}
+
+/// A broker that is there, but of which we speak another language than it, does not become one
+/// that we can speak with by waiting.
+fn unreachable(last: String) -> KafkaError {
+    if last.contains("incorrect security.protocol") {
+        return KafkaError::Refused(last);
+    }
+    KafkaError::Unreachable(last)
+}
+
+/// The tiers that a pool's policy may need.
+pub(super) fn tiers(order: Order, pool: &Pool) -> Vec<Tier> {
+    let above = match order {
+        Order::Key | Order::Partition => Some(pool.retry.in_place_max),
+        Order::None => None,
+    };
+    Tier::needed(above, pool.retry.backoff.max)
+}

@@ -1,0 +1,364 @@
+//! The source's task: it waits for whatever comes next, and then goes round all that may be to do.
+//! Nothing it does waits: requests that block run on threads of their own, and their answers come
+//! like anything else.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::asking::{Asking, aside};
+use super::commits::Commits;
+use super::consumer::Consumer;
+use super::error::{KafkaError, is_refusal, reason, words};
+use super::group::Group;
+use super::health::{Health, Trouble};
+use super::lanes::{Lanes, Part};
+use super::partition::Partition;
+use super::producer::Producer;
+use super::record::Record;
+use super::settings;
+use super::settle::Purpose;
+use super::setup::{Plan, Setup};
+use super::standstill::Standstill;
+use super::topics::Found;
+use crate::backoff::Backoff;
+use crate::config::model::Pool;
+use crate::delivery::{Intake, Publish, Settlement, SourceEnd};
+use crate::source::Link;
+use crate::source::solo::Permits;
+use rdkafka::error::RDKafkaErrorCode as Code;
+
+/// The pauses between looks for a broker that does not answer.
+const LOOK_AGAIN: Backoff = Backoff {
+    initial: Duration::from_millis(200),
+    factor: 2.0,
+    max: Duration::from_secs(5),
+    jitter: 0.2,
+};
+/// How long each of those looks may take: while it does, nobody can stop us.
+const LOOK: Duration = Duration::from_millis(500);
+/// The longest time between two polls, if `max.poll.interval.ms` is not shorter.
+const POLL_EVERY: Duration = Duration::from_secs(5);
+/// How long leaving the group may take before we go without.
+const LEAVE_WITHIN: Duration = Duration::from_secs(5);
+
+/// The source of one pool.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) end: SourceEnd,
+    pub(super) policy: watch::Receiver<Arc<Pool>>,
+    pub(super) plan: Plan,
+    pub(super) found: Found,
+    pub(super) permits: Permits,
+    pub(super) health: Health,
+    pub(super) consumer: Consumer,
+    pub(super) producer: Producer<Purpose>,
+    pub(super) bell: Arc<Notify>,
+    pub(super) lanes: Lanes<Record>,
+    /// The partitions that are ours.
+    pub(super) partitions: HashMap<Part, Partition>,
+    pub(super) last_part: Part,
+    pub(super) group: Group,
+    pub(super) asking: Asking,
+    pub(super) commits: Commits,
+    /// Deliveries that are not settled.
+    pub(super) out: usize,
+    /// There is more at hand than a turn takes.
+    pub(super) more: bool,
+    pub(super) standstill: Standstill,
+    /// Settlements that were not looked at yet.
+    arrived: Vec<Settlement>,
+    /// Likewise emits.
+    asked: Vec<Publish>,
+    /// It was said that long waits leave the order.
+    pub(super) told_of_order: bool,
+    poll_every: Duration,
+    next_poll: Instant,
+}
+
+/// Runs a source to its end.
+pub(super) async fn run(setup: Setup, found: Option<Found>, mut link: Link) {
+    let mut health = Health::new(&setup.plan.pool);
+    let found = match found {
+        Some(found) => found,
+        None => match wait_for_kafka(&setup, &mut link.end, &mut health).await {
+            Some(found) => found,
+            None => return,
+        },
+    };
+    match Task::new(setup, found, link, health) {
+        Ok(task) => task.run().await,
+        // The same properties have made clients already.
+        Err(error) => tracing::error!(%error, "the clients for Kafka can't be made"),
+    }
+}
+
+async fn wait_for_kafka(setup: &Setup, end: &mut SourceEnd, health: &mut Health) -> Option<Found> {
+    let mut failures = 0;
+    loop {
+        match setup.look(LOOK).await {
+            Ok(found) => {
+                health.over(end, Trouble::Setup);
+                return Some(found);
+            }
+            Err(error) => health.trouble(end, Trouble::Setup, error.to_string()),
+        }
+        failures += 1;
+        let pause = Instant::now() + LOOK_AGAIN.wait(failures, fastrand::f64());
+        loop {
+            if intake(end) == Intake::Closed {
+                return None;
+            }
+            tokio::select! {
+                _ = end.intake.changed() => {}
+                () = sleep_until(pause) => break,
+            }
+        }
+    }
+}
+
+fn intake(end: &SourceEnd) -> Intake {
+    if end.intake.has_changed().is_err() {
+        return Intake::Closed;
+    }
+    *end.intake.borrow()
+}
+
+impl Task {
+    fn new(setup: Setup, found: Found, link: Link, health: Health) -> Result<Self, KafkaError> {
+        let plan = setup.plan;
+        let bell = Arc::new(Notify::new());
+        let max_poll_interval = settings::max_poll_interval(&plan.config);
+        let session_timeout = settings::session_timeout(&plan.config);
+        let poll_every = POLL_EVERY.min(max_poll_interval / 4);
+        health.tell(&link.end);
+        Ok(Self {
+            consumer: plan.consumer(&found, &bell)?,
+            producer: plan.producer(&found, &bell)?,
+            permits: Permits::new(link.solo),
+            end: link.end,
+            policy: link.policy,
+            commits: Commits::new(plan.config.commit_interval),
+            group: Group::new(max_poll_interval),
+            asking: Asking::new(),
+            health,
+            bell,
+            found,
+            lanes: Lanes::new(),
+            partitions: HashMap::new(),
+            last_part: 0,
+            out: 0,
+            more: false,
+            told_of_order: false,
+            standstill: Standstill::new(session_timeout),
+            arrived: Vec::new(),
+            asked: Vec::new(),
+            poll_every: poll_every.min(Standstill::turn_every_max(session_timeout)),
+            next_poll: Instant::now(),
+            plan,
+        })
+    }
+
+    async fn run(mut self) {
+        while !self.is_finished() {
+            self.event().await;
+            self.turn();
+        }
+        self.close().await;
+    }
+
+    /// Told to end, and nothing is left to settle, to publish or to commit.
+    fn is_finished(&self) -> bool {
+        self.is_closing()
+            && self.out == 0
+            && self.asked.is_empty()
+            && self.end.publishes.is_empty()
+            && self.producer.is_idle()
+            && self
+                .partitions
+                .values()
+                .all(|partition| partition.progress.is_committed())
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        intake(&self.end) == Intake::Closed
+    }
+
+    /// How many deliveries the pool has room for.
+    pub(super) fn credit(&self) -> usize {
+        match intake(&self.end) {
+            Intake::Credit(credit) => credit,
+            Intake::Closed => 0,
+        }
+    }
+
+    /// Waits for something to happen. What comes seldom comes first, so that a steady stream of
+    /// settlements can't hide it.
+    async fn event(&mut self) {
+        let timer = self.timer();
+        let room_for_publishes = self.has_room_for_publishes();
+        let end = &mut self.end;
+        tokio::select! {
+            biased;
+            _ = end.intake.changed(), if end.intake.has_changed().is_ok() => {}
+            Ok(()) = self.policy.changed() => self.policy_changed(),
+            () = self.permits.granted() => {}
+            () = self.asking.answered() => {}
+            Some(publish) = end.publishes.recv(), if room_for_publishes => self.asked.push(publish),
+            Some(settlement) = end.settlements.recv() => self.arrived.push(settlement),
+            () = self.bell.notified() => {}
+            () = sleep_until(timer) => {}
+        }
+    }
+
+    /// When something falls due by itself.
+    fn timer(&self) -> Instant {
+        if self.more {
+            return Instant::now();
+        }
+        let parked = self
+            .partitions
+            .values()
+            .filter_map(|partition| partition.parked.as_ref());
+        let dues = [
+            parked.map(|parked| parked.look_at).min(),
+            self.lanes.next_due(),
+            self.producer.next_due(),
+            self.group.due(),
+            self.commits.due(self.has_something_to_commit()),
+        ];
+        dues.into_iter()
+            .flatten()
+            .fold(self.next_poll, Instant::min)
+    }
+
+    /// Goes round all that may be to do.
+    fn turn(&mut self) {
+        let now = Instant::now();
+        self.next_poll = now + self.poll_every;
+        if self.standstill.awake(now) {
+            tracing::warn!(
+                pool = self.plan.pool,
+                "the daemon stood still for about as long as its session: what is in hand waits \
+                 until the group has answered"
+            );
+        }
+        self.poll();
+        self.follow_group(now);
+        self.collect();
+        self.published(now);
+        self.lanes.release(now);
+        self.take_in(now);
+        self.hand_out();
+        self.commit(now);
+        self.permits.keep(self.out);
+    }
+
+    /// Carries out what has been settled and what is to be published.
+    fn collect(&mut self) {
+        while let Ok(settlement) = self.end.settlements.try_recv() {
+            self.arrived.push(settlement);
+        }
+        if self.partitions.is_empty() {
+            self.standstill.is_over();
+        }
+        if self.standstill.in_doubt() {
+            return;
+        }
+        let mut arrived = std::mem::take(&mut self.arrived);
+        for settlement in arrived.drain(..) {
+            self.settle(settlement);
+        }
+        // Its room is used again.
+        self.arrived = arrived;
+        for publish in std::mem::take(&mut self.asked) {
+            self.emit(publish);
+        }
+        while self.has_room_for_publishes() {
+            match self.end.publishes.try_recv() {
+                Ok(publish) => self.emit(publish),
+                Err(_) => break,
+            }
+        }
+    }
+
+    /// Serves the consumer's events.
+    fn poll(&mut self) {
+        let mut strays = Vec::new();
+        let notes = self
+            .consumer
+            .poll(|message| strays.push(super::intake::copied(message)));
+        for stray in strays {
+            self.stray(stray);
+        }
+        for (code, detail) in notes.errors {
+            self.consumer_error(code, &detail);
+        }
+        if notes.connected {
+            self.health.over(&self.end, Trouble::Brokers);
+        }
+        self.group.note(notes.rebalances);
+        if let Some(lag) = notes.lag {
+            self.tell_lag(&lag);
+        }
+    }
+
+    fn consumer_error(&mut self, code: Code, detail: &str) {
+        let reason = reason(code, detail);
+        match code {
+            Code::AllBrokersDown => {
+                let why = self.group.last_connection_error.clone();
+                let why = why.unwrap_or_else(|| words(code));
+                self.health.trouble(&self.end, Trouble::Brokers, why);
+            }
+            // One of several may be away.
+            Code::BrokerTransportFailure | Code::Resolve | Code::OperationTimedOut => {
+                tracing::debug!(pool = self.plan.pool, reason, "a connection failed");
+                self.group.last_connection_error = Some(reason);
+            }
+            code if is_refusal(code) || code == Code::Fenced || code == Code::FencedInstanceId => {
+                self.health.trouble(&self.end, Trouble::Group, reason);
+            }
+            _ => tracing::warn!(pool = self.plan.pool, reason, "Kafka reports an error"),
+        }
+    }
+
+    fn policy_changed(&mut self) {
+        let policy = Arc::clone(&self.policy.borrow_and_update());
+        self.need_tiers(super::setup::tiers(self.plan.order, &policy));
+    }
+
+    /// Leaves the group and lets the clients go, on a thread of its own: it may take as long as a
+    /// broker takes to answer.
+    async fn close(mut self) {
+        self.consumer.begin_to_leave();
+        self.leave_nothing_unanswered();
+        let Self {
+            consumer,
+            producer,
+            partitions,
+            plan,
+            end,
+            ..
+        } = self;
+        drop(partitions);
+        // All is settled: the pool need not wait for the rest.
+        drop(end);
+        let is_static = settings::is_static_member(&plan.config);
+        let left = aside("kafka-close", move || {
+            consumer.leave(is_static);
+            drop(producer);
+        });
+        if let Some(left) = left
+            && timeout(LEAVE_WITHIN, left).await.is_err()
+        {
+            tracing::warn!(
+                pool = plan.pool,
+                "leaving the group takes too long; its other members will notice in time"
+            );
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! The topics beside the one that a pool reads, and that one: whether they are there and fit, and
+//! making them. What is missing or unfit is told all at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::RDKafkaErrorCode as Code;
+use rdkafka::metadata::Metadata;
+use tokio::time::{Instant, sleep};
+
+use super::consumer::Context;
+use super::error::{KafkaError, words};
+use super::names::{self, Tier};
+use super::settings;
+use crate::config::model::KafkaSource;
+
+/// How much larger than a message its copy may be: our headers and its own key.
+const COPY_BYTES_MORE: usize = 64 << 10;
+/// What Kafka takes unless a topic is set otherwise, and librdkafka's overhead on top.
+const MESSAGE_BYTES_MAX: usize = 1_048_588;
+/// How long a request may take.
+const REQUEST: Duration = Duration::from_secs(10);
+/// How long a new topic may take until it has a leader.
+const APPEARANCE: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// What a pool needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) topic: String,
+    pub(super) tiers: Vec<Tier>,
+    pub(super) dead: String,
+}
+
+/// What there is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    /// How many partitions the pool's topic has.
+    pub(super) partitions: usize,
+    /// Every tier of the topic and the group, also those of an earlier policy: they may hold
+    /// messages yet.
+    pub(super) tiers: BTreeMap<Tier, String>,
+    /// The most bytes that a copy of a message takes.
+    pub(super) copy_bytes_max: usize,
+}
+
+/// What a topic must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Main,
+    Tier,
+    Dead,
+}
+
+type Settings = BTreeMap<String, String>;
+/// Asks about topics. A consumer's, for a producer's may have topics made that it asks about.
+type Client = BaseConsumer<Context>;
+
+/// Checks the topics, and makes those that are missing where `declare` is on.
+pub(super) async fn prepare(
+    config: &KafkaSource,
+    wanted: &Wanted,
+    client: &Client,
+) -> Result<Found, KafkaError> {
+    let admin: AdminClient<DefaultClientContext> = settings::admin(config, "admin")
+        .create()
+        .map_err(KafkaError::of_client)?;
+    let roles = roles(config, wanted)?;
+    let there = list(client)?;
+    let missing: Vec<&(String, Role)> = roles
+        .iter()
+        .filter(|(name, _)| !there.contains_key(name))
+        .collect();
+    if !missing.is_empty() && !config.declare {
+        let names = missing.iter().map(|(name, _)| name.clone()).collect();
+        return Err(KafkaError::MissingTopics(names));
+    }
+    // The copies' size follows from that of the messages.
+    let (main, beside): (Vec<_>, Vec<_>) = missing
+        .into_iter()
+        .partition(|(_, role)| *role == Role::Main);
+    create(&admin, config, main, 0).await?;
+    let known = describe(&admin, &[(wanted.topic.clone(), Role::Main)]).await?;
+    let message_bytes = known
+        .get(&wanted.topic)
+        .and_then(|settings| number(settings, MAX_BYTES));
+    let message_bytes = message_bytes.map_or(MESSAGE_BYTES_MAX, |bytes| {
+        usize::try_from(bytes).unwrap_or(MESSAGE_BYTES_MAX)
+    });
+    let copy_bytes_max = message_bytes + COPY_BYTES_MORE;
+    let created: BTreeSet<String> = beside.iter().map(|(name, _)| name.clone()).collect();
+    create(&admin, config, beside, copy_bytes_max).await?;
+    let old: Vec<(String, Role)> = roles
+        .iter()
+        .filter(|(name, role)| *role != Role::Main && !created.contains(name))
+        .cloned()
+        .collect();
+    check(&describe(&admin, &old).await?, &old, config, copy_bytes_max)?;
+    let there = appeared(client, &roles).await?;
+    Ok(Found {
+        partitions: there.get(&wanted.topic).copied().unwrap_or(1),
+        tiers: tiers(config, &wanted.topic, &there),
+        copy_bytes_max,
+    })
+}
+
+fn roles(config: &KafkaSource, wanted: &Wanted) -> Result<Vec<(String, Role)>, KafkaError> {
+    let tier = |tier: &Tier| names::tier_topic(&wanted.topic, &config.group, *tier);
+    let mut roles = vec![(wanted.topic.clone(), Role::Main)];
+    roles.extend(wanted.tiers.iter().map(|each| (tier(each), Role::Tier)));
+    roles.push((wanted.dead.clone(), Role::Dead));
+    for (name, _) in &roles {
+        if let Some(rule) = names::fault_in(name) {
+            let name = name.clone();
+            return Err(KafkaError::TopicName { name, rule });
+        }
+    }
+    Ok(roles)
+}
+
+fn tiers(
+    config: &KafkaSource,
+    topic: &str,
+    there: &BTreeMap<String, usize>,
+) -> BTreeMap<Tier, String> {
+    let tier = |name: &String| {
+        let tier = names::tier_of(name, topic, &config.group)?;
+        Some((tier, name.clone()))
+    };
+    there.keys().filter_map(tier).collect()
+}
+
+/// Every topic that we may see and that has a leader, with its partitions.
+fn list(client: &Client) -> Result<BTreeMap<String, usize>, KafkaError> {
+    // Asked for by name, a missing topic might be made by the broker with settings of its own.
+    let metadata = client
+        .fetch_metadata(None, REQUEST)
+        .map_err(|error| KafkaError::of_request("listing topics", &error))?;
+    Ok(led(&metadata))
+}
+
+fn led(metadata: &Metadata) -> BTreeMap<String, usize> {
+    let topics = metadata.topics().iter();
+    topics
+        .filter(|topic| topic.error().is_none() && !topic.partitions().is_empty())
+        .map(|topic| (topic.name().to_owned(), topic.partitions().len()))
+        .collect()
+}
+
+async fn appeared(
+    client: &Client,
+    roles: &[(String, Role)],
+) -> Result<BTreeMap<String, usize>, KafkaError> {
+    let deadline = Instant::now() + APPEARANCE;
+    loop {
+        let there = list(client)?;
+        let late = roles.iter().find(|(name, _)| !there.contains_key(name));
+        match late {
+            None => return Ok(there),
+            Some((topic, _)) if Instant::now() >= deadline => {
+                return Err(KafkaError::NotCreated {
+                    topic: topic.clone(),
+                    why: format!("it has no leader after {APPEARANCE:?}"),
+                });
+            }
+            Some(_) => sleep(LOOK_AGAIN).await,
+        }
+    }
+}
+
+const MAX_BYTES: &str = "max.message.bytes";
+const POLICY: &str = "cleanup.policy";
+const RETENTION: &str = "retention.ms";
+const RETENTION_BYTES: &str = "retention.bytes";
+
+async fn create(
+    admin: &AdminClient<DefaultClientContext>,
+    config: &KafkaSource,
+    missing: Vec<&(String, Role)>,
+    copy_bytes_max: usize,
+) -> Result<(), KafkaError> {
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let settings: Vec<Vec<(&str, String)>> = missing
+        .iter()
+        .map(|(_, role)| made_with(*role, config, copy_bytes_max))
+        .collect();
+    let topics: Vec<NewTopic<'_>> = missing
+        .iter()
+        .zip(&settings)
+        .map(|((name, _), settings)| new_topic(name, settings, config))
+        .collect();
+    let options = AdminOptions::new()
+        .request_timeout(Some(REQUEST))
+        .operation_timeout(Some(REQUEST));
+    let results = admin.create_topics(&topics, &options).await;
+    let results = results.map_err(|error| KafkaError::of_request("creating topics", &error))?;
+    for result in results {
+        match result {
+            Ok(topic) => tracing::info!(topic, "topic created"),
+            // Another daemon was faster.
+            Err((_, Code::TopicAlreadyExists)) => {}
+            Err((topic, code)) => {
+                let why = words(code);
+                return Err(KafkaError::NotCreated { topic, why });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn new_topic<'a>(
+    name: &'a str,
+    settings: &'a [(&'a str, String)],
+    config: &KafkaSource,
+) -> NewTopic<'a> {
+    /// Of the broker's choosing.
+    const DEFAULT: i32 = -1;
+    let partitions = config.partitions.unwrap_or(DEFAULT);
+    let replication = TopicReplication::Fixed(config.replication.unwrap_or(DEFAULT));
+    let topic = NewTopic::new(name, partitions, replication);
+    settings
+        .iter()
+        .fold(topic, |topic, (key, value)| topic.set(key, value))
+}
+
+fn made_with(
+    role: Role,
+    config: &KafkaSource,
+    copy_bytes_max: usize,
+) -> Vec<(&'static str, String)> {
+    let bytes = (MAX_BYTES, copy_bytes_max.to_string());
+    match role {
+        Role::Main => Vec::new(),
+        Role::Tier => vec![
+            bytes,
+            (POLICY, "delete".to_owned()),
+            (RETENTION, config.retry_retention.as_millis().to_string()),
+            (RETENTION_BYTES, "-1".to_owned()),
+        ],
+        Role::Dead => vec![bytes, (POLICY, "compact".to_owned())],
+    }
+}
+
+/// The settings of topics. One whose settings we may not see is left out.
+async fn describe(
+    admin: &AdminClient<DefaultClientContext>,
+    topics: &[(String, Role)],
+) -> Result<BTreeMap<String, Settings>, KafkaError> {
+    if topics.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let asked: Vec<ResourceSpecifier<'_>> = topics
+        .iter()
+        .map(|(name, _)| ResourceSpecifier::Topic(name))
+        .collect();
+    let options = AdminOptions::new().request_timeout(Some(REQUEST));
+    let results = admin.describe_configs(&asked, &options).await;
+    let results = results.map_err(|error| KafkaError::of_request("describing topics", &error))?;
+    let mut described = BTreeMap::new();
+    for ((name, _), result) in topics.iter().zip(results) {
+        match result {
+            Ok(resource) => {
+                let entries = resource.entries.into_iter();
+                let settings = entries.filter_map(|entry| Some((entry.name, entry.value?)));
+                described.insert(name.clone(), settings.collect());
+            }
+            Err(code) => {
+                let why = words(code);
+                tracing::warn!(topic = name, why, "the topic's settings can't be checked");
+            }
+        }
+    }
+    Ok(described)
+}
+
+fn check(
+    described: &BTreeMap<String, Settings>,
+    topics: &[(String, Role)],
+    config: &KafkaSource,
+    copy_bytes_max: usize,
+) -> Result<(), KafkaError> {
+    let faults: Vec<String> = topics
+        .iter()
+        .filter_map(|(name, role)| Some((name, *role, described.get(name)?)))
+        .flat_map(|(name, role, settings)| {
+            let faults = faults(role, settings, config.retry_retention, copy_bytes_max);
+            faults
+                .into_iter()
+                .map(move |fault| format!("topic `{name}`: {fault}"))
+        })
+        .collect();
+    if faults.is_empty() {
+        return Ok(());
+    }
+    Err(KafkaError::UnfitTopics(faults))
+}
+
+/// What is wrong with a topic that we did not make.
+fn faults(
+    role: Role,
+    settings: &Settings,
+    retention: Duration,
+    copy_bytes_max: usize,
+) -> Vec<String> {
+    let mut faults = Vec::new();
+    let get = |key| settings.get(key).map_or("", String::as_str);
+    let policy = get(POLICY);
+    match role {
+        Role::Main => return faults,
+        Role::Tier => {
+            if policy.contains("compact") {
+                // It keeps one message of each key.
+                faults.push(format!("{POLICY} must be delete: `{policy}`"));
+            }
+            let needed = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
+            let set = number(settings, RETENTION).unwrap_or(-1);
+            if (0..needed).contains(&set) {
+                faults.push(format!(
+                    "{RETENTION} must be at least {needed} or -1: `{set}`"
+                ));
+            }
+            let bytes = number(settings, RETENTION_BYTES).unwrap_or(-1);
+            if bytes >= 0 {
+                faults.push(format!("{RETENTION_BYTES} must be -1: `{bytes}`"));
+            }
+        }
+        Role::Dead => {
+            if !policy.contains("compact") {
+                faults.push(format!("{POLICY} must be compact: `{policy}`"));
+            }
+        }
+    }
+    let bytes = number(settings, MAX_BYTES).unwrap_or(i64::MAX);
+    if usize::try_from(bytes).is_ok_and(|bytes| bytes < copy_bytes_max) {
+        faults.push(format!(
+            "{MAX_BYTES} must be at least {copy_bytes_max}: `{bytes}`"
+        ));
+    }
+    faults
+}
+
+fn number(settings: &Settings, key: &str) -> Option<i64> {
+    settings.get(key)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults_of(role: Role, settings: &[(&str, &str)]) -> Vec<String> {
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        let settings = settings.iter().map(owned).collect();
+        faults(role, &settings, Duration::from_secs(60), 1000)
+    }
+
+    #[test]
+    fn what_we_make_is_fit() {
+        let config = settings::tests::source(&[]);
+        for role in [Role::Tier, Role::Dead] {
+            let settings = made_with(role, &config, 1000);
+            let settings = settings
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value));
+            let faults = faults(role, &settings.collect(), config.retry_retention, 1000);
+            assert_eq!(faults, [""; 0]);
+        }
+    }
+
+    #[test]
+    fn unfit_topics_are_told_why() {
+        assert_eq!(faults_of(Role::Main, &[(POLICY, "compact")]), [""; 0]);
+        assert_eq!(
+            faults_of(
+                Role::Tier,
+                &[
+                    (POLICY, "compact,delete"),
+                    (RETENTION, "59999"),
+                    (RETENTION_BYTES, "9")
+                ]
+            ),
+            [
+                "cleanup.policy must be delete: `compact,delete`",
+                "retention.ms must be at least 60000 or -1: `59999`",
+                "retention.bytes must be -1: `9`",
+            ]
+        );
+        assert_eq!(
+            faults_of(Role::Dead, &[(POLICY, "delete"), (MAX_BYTES, "999")]),
+            [
+                "cleanup.policy must be compact: `delete`",
+                "max.message.bytes must be at least 1000: `999`",
+            ]
+        );
+        assert_eq!(
+            faults_of(Role::Tier, &[(POLICY, "delete"), (RETENTION, "-1")]),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn names_too_long_for_a_topic_are_refused() {
+        let wanted = Wanted {
+            topic: "t".repeat(240),
+            tiers: vec![Tier::of(Duration::from_secs(60))],
+            dead: "dead".to_owned(),
+        };
+        let error = roles(&settings::tests::source(&[]), &wanted).unwrap_err();
+        let expected = "the name of a topic must be at most 249 bytes long: `ttt";
+        assert!(error.to_string().starts_with(expected), "{error}");
+    }
+}

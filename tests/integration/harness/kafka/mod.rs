@@ -1,0 +1,117 @@
+//! Kafka as the tests need it: a private broker, and a producer's, a consumer's and an operator's
+//! view of it through plain librdkafka, nothing of ganger's own code.
+
+mod group;
+mod records;
+mod site;
+mod topics;
+
+pub(crate) use crate::servers::kafka::{MECHANISM, PASSWORD, USER};
+pub(crate) use group::{Commit, Group, Member};
+pub(crate) use records::{NewRecord, Stored};
+pub(crate) use site::{KafkaSite, Plan};
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use rdkafka::admin::AdminClient;
+use rdkafka::client::DefaultClientContext;
+use rdkafka::config::{ClientConfig, FromClientConfig};
+
+use crate::servers::kafka::Broker;
+
+/// How long one request to a broker that runs may take.
+const REQUEST: Duration = super::DEADLINE;
+
+/// The broker for tests that leave it in peace.
+static SHARED: Mutex<Option<Arc<Kafka>>> = Mutex::new(None);
+
+/// A broker that is up, unless a test takes it down.
+pub(crate) struct Kafka {
+    broker: Broker,
+    admin: AdminClient<DefaultClientContext>,
+}
+
+impl Kafka {
+    /// The broker that all undemanding tests of a run share. It is started for the first of them.
+    pub(crate) fn shared() -> Arc<Self> {
+        let mut shared = SHARED
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        Arc::clone(shared.get_or_insert_with(Self::own))
+    }
+
+    /// A broker of the test's own, for any mischief.
+    pub(crate) fn own() -> Arc<Self> {
+        let broker = Broker::prepare();
+        broker.start();
+        broker.is_ready();
+        let admin = AdminClient::from_config(&config(&broker.plain())).unwrap();
+        Arc::new(Self { broker, admin })
+    }
+
+    // -- where it is --
+
+    /// Its address, for anyone.
+    pub(crate) fn address(&self) -> String {
+        self.broker.plain()
+    }
+
+    /// Its address for those with TLS and a password.
+    pub(crate) fn secure_address(&self) -> String {
+        self.broker.secure()
+    }
+
+    /// The certificate by which it is known there.
+    pub(crate) fn certificate(&self) -> PathBuf {
+        self.broker.certificate()
+    }
+
+    fn client<T: FromClientConfig>(&self, properties: &[(&str, &str)]) -> T {
+        self.config(properties).create().unwrap()
+    }
+
+    fn config(&self, properties: &[(&str, &str)]) -> ClientConfig {
+        let mut config = config(&self.address());
+        for (name, value) in properties {
+            config.set(*name, *value);
+        }
+        config
+    }
+
+    // -- its life --
+
+    /// SIGKILL.
+    pub(crate) fn kill(&self) {
+        self.broker.kill();
+    }
+
+    /// Starts one that was killed, with all that it had on disk, and does not wait for it.
+    pub(crate) fn start_again(&self) {
+        self.broker.start();
+    }
+
+    /// SIGSTOP and SIGCONT.
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.broker.signal(signal);
+    }
+}
+
+/// Ends the shared broker, if any test has started it. To be called when all tests are over.
+pub(crate) fn stop_shared() {
+    let shared = SHARED
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+        .take();
+    drop(shared);
+}
+
+fn config(address: &str) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", address);
+    // One that was down is looked for again at once.
+    config.set("reconnect.backoff.max.ms", "200");
+    config
+}

@@ -1,0 +1,312 @@
+//! `ganger send`, `ganger dead` and the status report, on Kafka.
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::harness::kafka::{KafkaSite, NewRecord, Plan, Stored};
+use crate::harness::{Daemon, Event, Pool, field, trials};
+
+trials![
+    bodies_and_a_file_are_sent,
+    a_delay_is_refused,
+    a_topic_that_is_not_there,
+    many_are_sent_and_none_is_lost,
+    the_answer_is_waited_for,
+    dead_letters_are_listed_and_shown,
+    dead_letters_are_sent_back,
+    dead_letters_are_dropped,
+    a_dead_tombstone_keeps_its_nothing,
+    what_a_dead_letter_can_not_hold_is_cut_off,
+    the_lag_of_each_partition_is_told,
+];
+
+/// A site whose commands know the pool too.
+fn site(pool: impl Fn(&KafkaSite) -> Pool) -> (KafkaSite, Daemon) {
+    let site = KafkaSite::new(1);
+    let pool = pool(&site);
+    site.site.configure_commands(std::slice::from_ref(&pool));
+    let daemon = site.start(&pool);
+    (site, daemon)
+}
+
+fn without_daemon() -> KafkaSite {
+    let site = KafkaSite::new(1);
+    site.site.configure_commands(&[site.pool(&[])]);
+    site
+}
+
+fn bodies_and_a_file_are_sent() {
+    let site = without_daemon();
+    let out = site.site.ganger(&["send", &site.topic, "a", ""]);
+    assert_eq!(out.good(), "sent 2\n");
+    let all = json!({
+        "body": "grüße", "headers": {"tenant": "blue"}, "correlation_id": "c-1",
+        "reply_to": "answers", "message_id": "m-1", "content_type": "text/plain", "key": "k",
+    });
+    let binary = json!({ "body_base64": "/wD+" });
+    site.site.put("all", &format!("{all}\n{binary}\n"), false);
+    let args = ["send", &site.topic, "--file", "all", "-o", "json"];
+    assert_eq!(site.site.ganger(&args).json(), json!({ "sent": 2 }));
+    let sent = site.kafka.read(&site.topic);
+    let values: Vec<&[u8]> = sent.iter().map(|r| r.value.as_deref().unwrap()).collect();
+    assert_eq!(
+        values,
+        [b"a", b"".as_slice(), "grüße".as_bytes(), b"\xff\x00\xfe"]
+    );
+    let keys: Vec<Option<&[u8]>> = sent.iter().map(|r| r.key.as_deref()).collect();
+    assert_eq!(keys, [None, None, Some(b"k".as_slice()), None]);
+    let header = |name| sent[2].header(name);
+    assert_eq!(header("tenant").as_deref(), Some("blue"));
+    assert_eq!(header("CorrelationId").as_deref(), Some("c-1"));
+    assert_eq!(header("ReplyTo").as_deref(), Some("answers"));
+    assert_eq!(sent[0].headers, []);
+}
+
+fn a_delay_is_refused() {
+    let site = without_daemon();
+    site.site
+        .put("late", "{\"body\":\"a\",\"delay\":\"5s\"}", false);
+    let wrong = site
+        .site
+        .ganger(&["send", &site.topic, "-f", "late"])
+        .bad(1);
+    assert!(wrong.contains("delay"), "{wrong}");
+    assert_eq!(site.kafka.texts(&site.topic), Vec::<String>::new());
+}
+
+fn a_topic_that_is_not_there() {
+    let site = without_daemon();
+    let nowhere = site.named("nowhere");
+    let wrong = site.site.ganger(&["send", &nowhere, "a"]).bad(1);
+    assert!(wrong.contains(&format!("`{nowhere}`")), "{wrong}");
+}
+
+fn many_are_sent_and_none_is_lost() {
+    let site = without_daemon();
+    let count = 5_000;
+    let line = |n: usize| format!("{}\n", json!({ "body": n.to_string(), "key": "k" }));
+    site.site
+        .put("many", &(0..count).map(line).collect::<String>(), false);
+    let out = site.site.ganger(&["send", &site.topic, "-f", "many"]);
+    assert_eq!(out.good(), format!("sent {count}\n"));
+    let wanted: Vec<String> = (0..count).map(|n| n.to_string()).collect();
+    assert_eq!(site.kafka.texts(&site.topic), wanted);
+}
+
+fn the_answer_is_waited_for() {
+    let (site, daemon) = site(|site| site.pool(&["--mode=reply"]));
+    let args = ["send", &site.topic, "a", "b", "--reply", "-o", "json"];
+    let told = site.site.ganger(&args).json();
+    let bodies: Vec<&Value> = told["replies"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| &r["body"])
+        .collect();
+    assert_eq!(bodies, ["re: a", "re: b"]);
+    site.all_done(&daemon);
+    daemon.stop();
+    let in_vain = [
+        "send",
+        &site.topic,
+        "c",
+        "--reply",
+        "--reply-timeout",
+        "300ms",
+    ];
+    let wrong = site.site.ganger(&in_vain).bad(1);
+    assert!(wrong.contains("no answer"), "{wrong}");
+}
+
+/// What `dead list` says.
+fn listed(site: &KafkaSite) -> Vec<Value> {
+    let told = site
+        .site
+        .ganger(&["dead", "list", "--output", "json"])
+        .json();
+    told.as_array().unwrap().clone()
+}
+
+/// So many dead letters of a pool that rejects whatever comes.
+fn with_dead(count: usize) -> (KafkaSite, Daemon, Vec<Value>) {
+    let (site, daemon) = site(|site| site.pool(&["--v2=1", "--mode=unless:mended:400"]));
+    let record = |n: usize| {
+        site.message(&format!("letter {n}"))
+            .key(format!("key {n}"))
+            .header("CorrelationId", format!("c-{n}"))
+            .header("colour", "red")
+    };
+    site.kafka
+        .send(&(0..count).map(record).collect::<Vec<NewRecord>>());
+    daemon.eventually("all to be dead", || {
+        site.kafka.read(&site.dead_topic()).len() == count
+    });
+    site.settled(&daemon);
+    let letters = listed(&site);
+    assert_eq!(letters.len(), count, "{letters:#?}");
+    (site, daemon, letters)
+}
+
+fn id(letter: &Value) -> &str {
+    letter["id"].as_str().unwrap()
+}
+
+fn dead_letters_are_listed_and_shown() {
+    let (site, daemon, letters) = with_dead(3);
+    let bodies: Vec<&Value> = letters.iter().map(|letter| &letter["body"]).collect();
+    assert_eq!(bodies, ["letter 0", "letter 1", "letter 2"]);
+    let shown = site
+        .site
+        .ganger(&["dead", "show", id(&letters[1]), "-o", "json"])
+        .json();
+    assert_eq!(shown, letters[1]);
+    let wanted = [
+        ("pool", json!("work")),
+        ("queue", json!(site.topic)),
+        ("reason", json!("rejected")),
+        ("attempts", json!(1)),
+        ("crashes", json!(0)),
+        ("correlation_id", json!("c-1")),
+        ("key", json!("key 1")),
+        (
+            "headers",
+            json!({ "CorrelationId": "c-1", "colour": "red" }),
+        ),
+    ];
+    for (name, value) in wanted {
+        assert_eq!(shown[name], value, "{name} of {shown:#}");
+    }
+    for name in ["error", "first_failed_at", "last_failed_at"] {
+        assert!(
+            !shown[name].as_str().unwrap().is_empty(),
+            "{name} of {shown:#}"
+        );
+    }
+    let text = site.site.ganger(&["dead", "list"]).good();
+    assert!(text.contains("rejected (3)"), "{text}");
+    // Reading has changed nothing.
+    assert_eq!(listed(&site), letters);
+    let nobody = site.site.ganger(&["dead", "show", "no-such-letter"]).bad(1);
+    assert!(nobody.contains("no-such-letter"), "{nobody}");
+    let other = ["dead", "list", "--pool", "another", "-o", "json"];
+    assert_eq!(site.site.ganger(&other).json(), json!([]));
+    daemon.stop();
+}
+
+fn dead_letters_are_sent_back() {
+    let (site, daemon, letters) = with_dead(3);
+    site.site.touch("mended");
+    let back = ["dead", "retry", id(&letters[0]), "-o", "json"];
+    assert_eq!(site.site.ganger(&back).json(), json!({ "retried": 1 }));
+    site.done(&daemon, 1);
+    let edited = ["dead", "retry", id(&letters[1]), "--body", "-"];
+    site.site.ganger_reading(&edited, b"edited").good();
+    site.site.ganger(&["dead", "retry", "--all"]).good();
+    site.done(&daemon, 3);
+    site.settled(&daemon);
+    site.record()
+        .assert_done_once(&["letter 0", "edited", "letter 2"]);
+    assert!(listed(&site).is_empty());
+    let all = site.kafka.read(&site.topic);
+    let again: &Stored = all
+        .iter()
+        .find(|record| record.offset > 2 && record.text() == "letter 0")
+        .unwrap();
+    assert_eq!(again.key.as_deref(), Some(b"key 0".as_slice()));
+    let original = &all[0];
+    assert_eq!(
+        again.headers, original.headers,
+        "nothing of ours is left on it"
+    );
+    let began = site.record();
+    assert!(
+        began
+            .all(Event::Began)
+            .iter()
+            .all(|entry| entry.attempt == Some(1))
+    );
+    let twice = site.site.ganger(&["dead", "retry", id(&letters[0])]).bad(1);
+    assert!(twice.contains("not there"), "{twice}");
+    daemon.stop();
+}
+
+fn dead_letters_are_dropped() {
+    let (site, daemon, letters) = with_dead(3);
+    let one = ["dead", "drop", id(&letters[1]), "-o", "json"];
+    assert_eq!(site.site.ganger(&one).json(), json!({ "dropped": 1 }));
+    assert_eq!(listed(&site), [letters[0].clone(), letters[2].clone()]);
+    assert_eq!(
+        site.site.ganger(&["dead", "drop", "--all"]).good(),
+        "dropped 2\n"
+    );
+    assert!(listed(&site).is_empty());
+    // A tombstone each, for the log cleaner to find.
+    let dead = site.kafka.read(&site.dead_topic());
+    assert_eq!(
+        dead.iter().filter(|record| record.value.is_none()).count(),
+        3
+    );
+    assert_eq!(
+        site.record().all(Event::Done).len(),
+        0,
+        "none was run again"
+    );
+    daemon.stop();
+}
+
+fn a_dead_tombstone_keeps_its_nothing() {
+    let (site, daemon) = site(|site| site.pool(&["--v2=1", "--mode=unless:mended:400"]));
+    site.kafka.send(&[NewRecord::tombstone(&site.topic)
+        .key("k")
+        .header("why", "gone")]);
+    daemon.eventually("it to be dead", || !listed(&site).is_empty());
+    let letter = listed(&site).remove(0);
+    assert_eq!((&letter["body"], &letter["key"]), (&json!(""), &json!("k")));
+    site.site.touch("mended");
+    site.site.ganger(&["dead", "retry", "--all"]).good();
+    site.done(&daemon, 1);
+    site.settled(&daemon);
+    let all = site.kafka.read(&site.topic);
+    assert_eq!(all.len(), 2);
+    assert_eq!((&all[1].value, &all[1].key), (&None, &all[0].key));
+    assert_eq!(all[1].headers, all[0].headers);
+    daemon.stop();
+}
+
+/// Everything that is told beside the message, of a message as long as its topic takes.
+fn what_a_dead_letter_can_not_hold_is_cut_off() {
+    let site = Plan::new(1).topic("max.message.bytes", "100000").make();
+    let daemon = site.start(&site.pool(&["--v2=1"]).attempts(1));
+    let steps = "mode:complain:a-long-story,die:exit:7";
+    let body = format!("{steps} {}", "x".repeat(99_000));
+    site.send(&[&body]);
+    daemon.eventually("it to be dead", || {
+        !site.kafka.read(&site.dead_topic()).is_empty()
+    });
+    assert_eq!(site.kafka.read(&site.dead_topic())[0].text(), body);
+    site.settled(&daemon);
+    daemon.stop();
+}
+
+fn the_lag_of_each_partition_is_told() {
+    let site = KafkaSite::new(2);
+    let daemon = site.start(&site.pool(&["--v2=1"]).set("workers", "1"));
+    let record = |partition: i32, text: &str| site.message(text).partition(partition);
+    site.kafka.send(&[record(1, "mode:wait:go slow")]);
+    site.begun(&daemon, &["mode:wait:go slow"]);
+    site.kafka
+        .send(&[record(0, "a"), record(1, "b"), record(1, "c")]);
+    let lag = |wanted: &str| {
+        daemon.eventually(&format!("a lag of {wanted}"), || {
+            daemon.signal(Signal::SIGUSR1);
+            let told = daemon.records(|record| !record["lag"].is_null());
+            told.last()
+                .is_some_and(|record| field(record, "lag") == wanted)
+        });
+    };
+    lag(&format!("{}/0: 1, {}/1: 3", site.topic, site.topic));
+    site.site.touch("go");
+    site.all_done(&daemon);
+    lag(&format!("{}/0: 0, {}/1: 0", site.topic, site.topic));
+    daemon.stop();
+}

@@ -1,0 +1,33 @@
+//! The daemon on Kafka: real brokers, as `harness::kafka` starts them.
+
+mod commits;
+mod desk;
+mod kills;
+mod ledger;
+mod members;
+mod order;
+mod outage;
+mod records;
+mod retry;
+mod settings;
+mod topics;
+
+use libtest_mimic::Trial;
+
+/// All tests on Kafka.
+pub(crate) fn trials() -> Vec<Trial> {
+    let rooms = [
+        commits::trials(),
+        desk::trials(),
+        kills::trials(),
+        ledger::trials(),
+        members::trials(),
+        order::trials(),
+        outage::trials(),
+        records::trials(),
+        retry::trials(),
+        settings::trials(),
+        topics::trials(),
+    ];
+    rooms.into_iter().flatten().collect()
+}

@@ -1,0 +1,226 @@
+//! How a connection to Kafka is configured: what is passed through, what is refused, and how it says
+//! that a broker does not let it in or is not there.
+
+use nix::sys::signal::Signal;
+
+use crate::harness::kafka::{Kafka, KafkaSite, MECHANISM, PASSWORD, Plan, USER};
+use crate::harness::{Site, field, trials};
+
+trials![
+    tls_and_a_password_are_passed_through,
+    a_wrong_password_is_told,
+    a_wrong_mechanism_is_told,
+    a_wrong_certificate_is_told,
+    a_plain_connection_to_a_port_with_tls_is_told,
+    properties_that_would_break_the_promise_are_refused,
+    a_property_that_librdkafka_does_not_know_is_told,
+    a_value_that_librdkafka_does_not_take_is_told,
+    no_secret_is_printed_or_logged,
+    a_broker_that_is_not_there_yet_is_waited_for,
+    two_pools_of_a_group_on_one_topic_are_refused,
+    the_order_is_for_kafka_only,
+];
+
+/// A source on the port that wants TLS and a password, with these in place of what is right.
+fn secure(password: &str, mechanism: &str, certificate: &str) -> Plan {
+    let kafka = Kafka::shared();
+    let address = kafka.secure_address();
+    let client = format!(
+        r#"
+        [sources.main.client]
+        "security.protocol" = "sasl_ssl"
+        "sasl.mechanisms" = "{mechanism}"
+        "sasl.username" = "{USER}"
+        "sasl.password" = "{password}"
+        "ssl.ca.location" = "{certificate}"
+        "#
+    );
+    let plan = Plan::on(kafka, 1).source(&format!("brokers = \"{address}\""));
+    plan.tables(&client)
+}
+
+fn certificate() -> String {
+    Kafka::shared().certificate().to_str().unwrap().to_owned()
+}
+
+fn tls_and_a_password_are_passed_through() {
+    let site = secure(PASSWORD, MECHANISM, &certificate()).make();
+    let answers = site.named("answers");
+    site.kafka.make_topic(&answers, 1);
+    let daemon = site.start(&site.pool(&["--v2=1"]));
+    let question = site.message("mode:reply a").header("ReplyTo", &answers);
+    site.kafka
+        .send(&[question, site.message("mode:answer:400 b")]);
+    site.settled(&daemon);
+    assert_eq!(site.kafka.texts(&answers), ["re: mode:reply a"]);
+    assert_eq!(site.kafka.texts(&site.dead_topic()), ["mode:answer:400 b"]);
+    daemon.stop();
+}
+
+/// What a daemon that can't start complains of.
+fn complaint(site: &KafkaSite) -> String {
+    site.site.configure_commands(&[site.pool(&["--v2=1"])]);
+    site.site.ganger(&["run"]).bad(1)
+}
+
+fn says(complaint: &str, words: &[&str]) {
+    let lower = complaint.to_lowercase();
+    for word in words {
+        assert!(
+            lower.contains(&word.to_lowercase()),
+            "{word:?} in: {complaint}"
+        );
+    }
+}
+
+fn a_wrong_password_is_told() {
+    let wrong = complaint(&secure("off-with-her-head", MECHANISM, &certificate()).make());
+    says(
+        &wrong,
+        &["source `main`", "authentication failed", MECHANISM],
+    );
+    assert!(!wrong.contains("off-with-her-head"), "{wrong}");
+}
+
+fn a_wrong_mechanism_is_told() {
+    let wrong = complaint(&secure(PASSWORD, "PLAIN", &certificate()).make());
+    says(&wrong, &["source `main`", "PLAIN", MECHANISM]);
+}
+
+fn a_wrong_certificate_is_told() {
+    let stranger = Kafka::own();
+    let certificate = stranger.certificate();
+    let wrong = complaint(&secure(PASSWORD, MECHANISM, certificate.to_str().unwrap()).make());
+    says(&wrong, &["source `main`", "certificate verify failed"]);
+}
+
+/// It can't be told from a broker that is about to die, so it is waited for.
+fn a_plain_connection_to_a_port_with_tls_is_told() {
+    let kafka = Kafka::shared();
+    let brokers = format!("brokers = \"{}\"", kafka.secure_address());
+    let site = Plan::on(kafka, 1).source(&brokers).make();
+    let daemon = site.start(&site.pool(&["--v2=1"]));
+    daemon.eventually("it to say what is wrong", || {
+        daemon.signal(Signal::SIGUSR1);
+        let status = daemon.records(|record| !record["source_problem"].is_null());
+        status
+            .iter()
+            .any(|record| field(record, "source_problem").contains("closed by peer"))
+    });
+    daemon.stop();
+}
+
+fn properties_that_would_break_the_promise_are_refused() {
+    let refused = [
+        ("consumer", "enable.auto.commit", "true"),
+        ("consumer", "enable.auto.offset.store", "true"),
+        ("consumer", "isolation.level", "read_uncommitted"),
+        ("consumer", "group.id", "another"),
+        ("producer", "acks", "1"),
+        ("producer", "request.required.acks", "0"),
+        ("producer", "enable.idempotence", "false"),
+        ("producer", "transactional.id", "mine"),
+        ("client", "enable.auto.commit", "true"),
+        ("client", "bootstrap.servers", "elsewhere:9092"),
+    ];
+    for (table, property, value) in refused {
+        let sections = format!(
+            "[sources.main]\nkind = \"kafka\"\nbrokers = \"127.0.0.1:1\"\ngroup = \"g\"\n\
+             [sources.main.{table}]\n\"{property}\" = \"{value}\""
+        );
+        let site = Site::with_sections(&sections);
+        site.configure_commands(&[crate::harness::Pool::new(&[])]);
+        let wrong = site.ganger(&["check"]).bad(2);
+        let problem = format!("sources.main.{table}.{property}");
+        assert!(wrong.contains(&problem), "{property}: {wrong}");
+        let reasons = [
+            "would commit",
+            "is `all`",
+            "is set by",
+            "is `true`",
+            "is `read_committed`",
+            "would fence",
+        ];
+        assert!(
+            reasons.iter().any(|reason| wrong.contains(reason)),
+            "{wrong}"
+        );
+    }
+}
+
+fn a_property_that_librdkafka_does_not_know_is_told() {
+    let wrong = complaint(&Plan::new(1).consumer("fetch.wait.max.sm", "5").make());
+    says(&wrong, &["source `main`", "fetch.wait.max.sm"]);
+}
+
+fn a_value_that_librdkafka_does_not_take_is_told() {
+    let plan = Plan::new(1).tables("[sources.main.producer]\n\"linger.ms\" = \"soon\"");
+    let wrong = complaint(&plan.make());
+    says(&wrong, &["source `main`", "linger.ms"]);
+}
+
+fn no_secret_is_printed_or_logged() {
+    let site = secure(PASSWORD, MECHANISM, &certificate()).make();
+    site.site.configure_commands(&[site.pool(&["--v2=1"])]);
+    let printed = site.site.ganger(&["config", "print"]).good();
+    assert!(printed.contains("sasl.password"), "{printed}");
+    assert!(!printed.contains(PASSWORD), "{printed}");
+    let daemon = site.start(&site.pool(&["--v2=1"]));
+    site.send(&["a"]);
+    site.all_done(&daemon);
+    daemon.stop();
+    let leaks = daemon.records(|record| record.to_string().contains(PASSWORD));
+    assert!(leaks.is_empty(), "{leaks:#?}");
+}
+
+fn a_broker_that_is_not_there_yet_is_waited_for() {
+    let kafka = Kafka::own();
+    let site = Plan::on(kafka, 1).make();
+    site.send(&["a"]);
+    site.kafka.kill();
+    let daemon = site.start(&site.pool(&["--v2=1"]));
+    daemon.eventually("it to say so", || {
+        daemon.signal(Signal::SIGUSR1);
+        let status = daemon.records(|record| !record["source_problem"].is_null());
+        status
+            .iter()
+            .any(|record| field(record, "state") == "source down")
+    });
+    site.kafka.start_again();
+    site.done(&daemon, 1);
+    site.all_done(&daemon);
+    daemon.stop();
+}
+
+fn two_pools_of_a_group_on_one_topic_are_refused() {
+    let section = |name: &str, group: &str| {
+        format!(
+            "[sources.{name}]\nkind = \"kafka\"\nbrokers = \"127.0.0.1:1\"\ngroup = \"{group}\"\n"
+        )
+    };
+    let pool = |name: &str| {
+        crate::harness::Pool::new(&[])
+            .text("name", name)
+            .text("source", name)
+    };
+    let check = |groups: [&str; 2]| {
+        let sections = section("one", groups[0]) + &section("two", groups[1]);
+        let site = Site::with_sections(&sections);
+        site.configure_commands(&[pool("one"), pool("two")]);
+        site.ganger(&["check"])
+    };
+    let wrong = check(["g", "g"]).bad(2);
+    assert!(
+        wrong.contains("is read by the pool `one` already"),
+        "{wrong}"
+    );
+    check(["g", "h"]).good();
+}
+
+fn the_order_is_for_kafka_only() {
+    let site = Site::new();
+    site.configure_commands(&[crate::harness::Pool::new(&[]).text("order", "key")]);
+    let wrong = site.ganger(&["check"]).bad(2);
+    assert!(wrong.contains("order"), "{wrong}");
+    assert!(wrong.contains("Kafka"), "{wrong}");
+}

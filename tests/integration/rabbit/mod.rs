@@ -1,0 +1,31 @@
+//! RabbitMQ: the real daemon at real servers of the tests' own. Only what to run is decided here.
+
+mod answers;
+mod connection;
+mod consuming;
+mod desk;
+mod disasters;
+mod ground;
+mod network;
+mod properties;
+mod queues;
+mod rpc;
+
+use libtest_mimic::Trial;
+
+/// The tests of all modules here, those that take longest first.
+pub(crate) fn trials() -> Vec<Trial> {
+    let rooms = [
+        disasters::trials(),
+        network::trials(),
+        answers::trials(),
+        connection::trials(),
+        consuming::trials(),
+        desk::trials(),
+        ground::trials(),
+        properties::trials(),
+        queues::trials(),
+        rpc::trials(),
+    ];
+    rooms.into_iter().flatten().collect()
+}

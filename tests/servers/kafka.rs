@@ -1,0 +1,226 @@
+//! A private Kafka broker: one node in KRaft mode, its files, its process, its end.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use rdkafka::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+
+use super::process::{Server, free_port};
+use super::{DEADLINE, look};
+
+/// Any 22 characters will do.
+const CLUSTER_ID: &str = "ganger-tests-kafka-001";
+/// The password of the file that holds the key of the broker's certificate.
+const STORE_PASSWORD: &str = "the-key-of-a-test";
+
+/// Who may connect to the second listener.
+pub(crate) const USER: &str = "alice";
+/// The user's password.
+pub(crate) const PASSWORD: &str = "in-wonderland";
+/// The mechanism that the second listener knows.
+pub(crate) const MECHANISM: &str = "SCRAM-SHA-256";
+
+/// The broker. Dropped, its process is killed and its files are removed.
+pub(crate) struct Broker {
+    dir: tempfile::TempDir,
+    plain_port: u16,
+    secure_port: u16,
+    process: Mutex<Option<Server>>,
+}
+
+impl Broker {
+    /// Prepares a broker's files; it does not run yet.
+    pub(crate) fn prepare() -> Self {
+        let dir = tempfile::Builder::new()
+            .prefix("ganger-kafka-")
+            .tempdir()
+            .unwrap();
+        let broker = Self {
+            dir,
+            plain_port: free_port(),
+            secure_port: free_port(),
+            process: Mutex::new(None),
+        };
+        broker.make_certificate();
+        fs::write(broker.path("server.properties"), broker.properties()).unwrap();
+        broker.format();
+        broker
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Where anyone may connect.
+    pub(crate) fn plain(&self) -> String {
+        format!("127.0.0.1:{}", self.plain_port)
+    }
+
+    /// Where one needs TLS and a password.
+    pub(crate) fn secure(&self) -> String {
+        format!("127.0.0.1:{}", self.secure_port)
+    }
+
+    /// The certificate to check it by.
+    pub(crate) fn certificate(&self) -> PathBuf {
+        self.path("broker.pem")
+    }
+
+    // -- its files --
+
+    fn make_certificate(&self) {
+        let store = self.path("broker.p12");
+        let keytool = |args: &[&str]| {
+            let mut command = Command::new("keytool");
+            command.args(args).arg("-keystore").arg(&store);
+            output(command.args(["-alias", "broker", "-storepass", STORE_PASSWORD]))
+        };
+        let name = ["-dname", "CN=127.0.0.1", "-ext", "san=ip:127.0.0.1"];
+        let key = ["-genkeypair", "-keyalg", "EC", "-storetype", "PKCS12"];
+        keytool(&[&key[..], &name[..]].concat());
+        let certificate = keytool(&["-exportcert", "-rfc"]);
+        fs::write(self.certificate(), certificate).unwrap();
+    }
+
+    fn properties(&self) -> String {
+        let controller = format!("127.0.0.1:{}", free_port());
+        let brokers = format!("PLAINTEXT://{},SASL_SSL://{}", self.plain(), self.secure());
+        let (data, store) = (self.path("data"), self.path("broker.p12"));
+        let (data, store) = (data.display(), store.display());
+        let scram = MECHANISM.to_lowercase();
+        format!(
+            "process.roles=broker,controller\n\
+             node.id=1\n\
+             controller.quorum.voters=1@{controller}\n\
+             controller.listener.names=CONTROLLER\n\
+             listeners={brokers},CONTROLLER://{controller}\n\
+             advertised.listeners={brokers}\n\
+             inter.broker.listener.name=PLAINTEXT\n\
+             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT\n\
+             sasl.enabled.mechanisms={MECHANISM}\n\
+             listener.name.sasl_ssl.{scram}.sasl.jaas.config=\
+             org.apache.kafka.common.security.scram.ScramLoginModule required;\n\
+             ssl.keystore.location={store}\n\
+             ssl.keystore.type=PKCS12\n\
+             ssl.keystore.password={STORE_PASSWORD}\n\
+             log.dirs={data}\n\
+             {ONE_NODE}{IN_A_HURRY}"
+        )
+    }
+
+    fn format(&self) {
+        let user = format!("{MECHANISM}=[name={USER},password={PASSWORD}]");
+        let mut java = Command::new("java");
+        arrange(&mut java, "kafka.tools.StorageTool");
+        java.arg("format").args(["-t", CLUSTER_ID, "-c"]);
+        java.arg(self.path("server.properties"));
+        output(java.args(["--add-scram", &user]));
+    }
+
+    // -- its process --
+
+    /// Starts it, and does not wait until it is ready.
+    pub(crate) fn start(&self) {
+        let mut process = self.process.lock().unwrap();
+        assert!(process.is_none(), "the broker runs already");
+        let log = fs::File::create(self.path("log")).unwrap();
+        *process = Some(Server::start("java", |java| {
+            arrange(java, "kafka.Kafka");
+            java.arg(self.path("server.properties"));
+            java.stdout(log.try_clone().unwrap()).stderr(log);
+        }));
+    }
+
+    /// Waits until it is ready.
+    pub(crate) fn is_ready(&self) {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", self.plain());
+        config.set("reconnect.backoff.max.ms", "200");
+        let client: BaseConsumer = config.create().unwrap();
+        let ready = look(|| {
+            let last_words = self.last_words();
+            assert_eq!(last_words, None, "the broker has ended");
+            let told = client.fetch_metadata(None, DEADLINE).ok()?;
+            (!told.brokers().is_empty()).then_some(())
+        });
+        ready.expect("the broker to be ready");
+    }
+
+    /// Its process, while it runs.
+    pub(crate) fn pid(&self) -> Pid {
+        let process = self.process.lock().unwrap();
+        process.as_ref().expect("a broker that runs").pid()
+    }
+
+    /// SIGKILL, and its end.
+    pub(crate) fn kill(&self) {
+        let process = self.process.lock().unwrap().take();
+        process.expect("a broker that runs").end(Signal::SIGKILL);
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let process = self.process.lock().unwrap();
+        process.as_ref().expect("a broker that runs").signal(signal);
+    }
+
+    /// What it has said, if it has ended by itself.
+    pub(crate) fn last_words(&self) -> Option<String> {
+        let process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        process.as_ref().expect("a broker that runs").ended()?;
+        Some(fs::read_to_string(self.path("log")).unwrap())
+    }
+}
+
+const ONE_NODE: &str = "\
+offsets.topic.num.partitions=5
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=2
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+auto.create.topics.enable=false
+";
+
+/// What a broker does at leisure, tests wait for.
+const IN_A_HURRY: &str = "\
+broker.session.timeout.ms=2000
+broker.heartbeat.interval.ms=500
+group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
+log.cleaner.backoff.ms=100
+log.initial.task.delay.ms=0
+log.retention.check.interval.ms=500
+";
+
+/// Makes a command of Java's run one of Kafka's classes.
+fn arrange(java: &mut Command, class: &str) {
+    java.args(["-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
+    java.arg("-cp").arg(libraries().join("*")).arg(class);
+}
+
+/// Where `tests/run` has put the broker.
+fn libraries() -> PathBuf {
+    let prepared = std::env::var_os("GANGER_TEST_KAFKA").map(PathBuf::from);
+    let in_target = || {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        target.with_file_name("kafka").join("libs")
+    };
+    let libraries = prepared.unwrap_or_else(in_target);
+    assert!(
+        libraries.is_dir(),
+        "no Kafka at {}: run tests/run, which fetches it",
+        libraries.display()
+    );
+    libraries
+}
+
+/// Runs a command to its good end and returns what it printed.
+fn output(command: &mut Command) -> Vec<u8> {
+    let ran = command.output().unwrap();
+    assert!(ran.status.success(), "{command:?}: {ran:?}");
+    ran.stdout
+}
