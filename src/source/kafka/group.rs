@@ -53,7 +53,6 @@ pub(super) struct Group {
     astray: Vec<(Instant, Part)>,
     /// Tiers that are being made.
     wanted: Option<(Wanted, Option<Instant>)>,
-    pub(super) last_connection_error: Option<String>,
 }
 
 impl Group {
@@ -66,7 +65,6 @@ impl Group {
             commit_within: max_poll_interval / 4,
             astray: Vec::new(),
             wanted: None,
-            last_connection_error: None,
         }
     }
 
@@ -179,6 +177,8 @@ impl Task {
                     "partitions lost: what is in hand of them may run twice"
                 );
                 self.let_go(&partitions);
+                let problem = "the group has put us out".to_owned();
+                self.health.trouble(&self.end, Trouble::Group, problem);
             }
         }
     }
@@ -473,10 +473,13 @@ impl Task {
             );
         }
         let start = partition.at(to);
+        let others = self.partitions.iter().filter(|(other, _)| **other != part);
+        let others = others.map(|(_, partition)| partition.at(partition.progress.mark.position()));
+        let restarted = self.consumer.restart(start, others.collect());
         if to < position {
             self.begin_anew(part, to);
         }
-        if let Err(error) = self.consumer.seek(&start) {
+        if let Err(error) = restarted {
             self.health
                 .trouble(&self.end, Trouble::Partitions, error.to_string());
         }

@@ -163,8 +163,11 @@ impl Record {
     /// the tier's retention would take an old message at once.
     pub(super) fn in_tier(&self, topic: String, due_ms: i64) -> Outbound {
         let mut headers = self.headers.clone();
+        headers.extend(headers::own(vec![
+            (header::QUEUE, self.topic.to_string()),
+            (headers::DUE, due_ms.to_string()),
+        ]));
         headers.extend(headers::own(self.origin()));
-        headers.extend(headers::own(vec![(headers::DUE, due_ms.to_string())]));
         headers.extend(headers::own(self.counters.write()));
         Outbound {
             topic,
@@ -197,7 +200,6 @@ impl Record {
 
     fn origin(&self) -> Own {
         let mut own = vec![
-            (header::QUEUE, self.topic.to_string()),
             (headers::PARTITION, self.partition.to_string()),
             (headers::OFFSET, self.offset.to_string()),
         ];

@@ -283,6 +283,10 @@ impl Task {
                 Err(code) => self.refused(purpose, code),
             }
         }
+        if self.producer.is_unheard(now) {
+            let problem = "the broker confirms nothing".to_owned();
+            self.health.trouble(&self.end, Trouble::Publishing, problem);
+        }
         for (code, detail) in errors {
             let problem = error::reason(code, &detail);
             // A broker that is away is the consumer's to tell.

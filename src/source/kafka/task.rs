@@ -73,6 +73,8 @@ pub(super) struct Task {
     arrived: Vec<Settlement>,
     /// Likewise emits.
     asked: Vec<Publish>,
+    /// Why a connection failed last.
+    last_failure: Option<String>,
     /// It was said that long waits leave the order.
     pub(super) told_of_order: bool,
     poll_every: Duration,
@@ -80,11 +82,11 @@ pub(super) struct Task {
 }
 
 /// Runs a source to its end.
-pub(super) async fn run(setup: Setup, found: Option<Found>, mut link: Link) {
+pub(super) async fn run(mut setup: Setup, found: Option<Found>, mut link: Link) {
     let mut health = Health::new(&setup.plan.pool);
     let found = match found {
         Some(found) => found,
-        None => match wait_for_kafka(&setup, &mut link.end, &mut health).await {
+        None => match wait_for_kafka(&mut setup, &mut link.end, &mut health).await {
             Some(found) => found,
             None => return,
         },
@@ -96,7 +98,11 @@ pub(super) async fn run(setup: Setup, found: Option<Found>, mut link: Link) {
     }
 }
 
-async fn wait_for_kafka(setup: &Setup, end: &mut SourceEnd, health: &mut Health) -> Option<Found> {
+async fn wait_for_kafka(
+    setup: &mut Setup,
+    end: &mut SourceEnd,
+    health: &mut Health,
+) -> Option<Found> {
     let mut failures = 0;
     loop {
         match setup.look(LOOK).await {
@@ -152,6 +158,7 @@ impl Task {
             last_part: 0,
             out: 0,
             more: false,
+            last_failure: None,
             told_of_order: false,
             standstill: Standstill::new(session_timeout),
             arrived: Vec::new(),
@@ -294,6 +301,9 @@ impl Task {
         for stray in strays {
             self.stray(stray);
         }
+        if notes.failure.is_some() {
+            self.last_failure = notes.failure;
+        }
         for (code, detail) in notes.errors {
             self.consumer_error(code, &detail);
         }
@@ -310,14 +320,12 @@ impl Task {
         let reason = reason(code, detail);
         match code {
             Code::AllBrokersDown => {
-                let why = self.group.last_connection_error.clone();
-                let why = why.unwrap_or_else(|| words(code));
+                let why = self.last_failure.clone().unwrap_or_else(|| words(code));
                 self.health.trouble(&self.end, Trouble::Brokers, why);
             }
             // One of several may be away.
             Code::BrokerTransportFailure | Code::Resolve | Code::OperationTimedOut => {
                 tracing::debug!(pool = self.plan.pool, reason, "a connection failed");
-                self.group.last_connection_error = Some(reason);
             }
             code if is_refusal(code) || code == Code::Fenced || code == Code::FencedInstanceId => {
                 self.health.trouble(&self.end, Trouble::Group, reason);
