@@ -26,6 +26,8 @@ pub(super) mod kept {
     pub(in super::super) const SUSPECT: &str = "x-ganger-suspect";
     /// It was charged for taking a daemon down: it runs with nothing else in hand.
     pub(in super::super) const CHARGED: &str = "x-ganger-charged";
+    /// Our own number for a message that has no id of its producer's.
+    pub(in super::super) const NUMBER: &str = "x-ganger-number";
 }
 
 /// Headers that the broker acts by.
@@ -97,7 +99,8 @@ pub(super) fn unwrap(received: Received<'_>) -> (Original, Arrival) {
         let own = own_headers(headers);
         arrival.counters = Counters::read(&own);
         arrival.suspect = find(&own, kept::SUSPECT).is_some();
-        arrival.charged = find(&own, kept::CHARGED).is_some();
+        arrival.marked = find(&own, kept::CHARGED).is_some();
+        arrival.number = find(&own, kept::NUMBER).and_then(|number| number.parse().ok());
         original = as_sent(&original, headers, &own);
     } else if headers.into_iter().any(theirs) {
         let without: Vec<_> = headers.into_iter().filter(|pair| !theirs(*pair)).collect();
@@ -155,6 +158,8 @@ pub(super) struct Marks<'a> {
     pub(super) suspect: bool,
     /// It was charged for taking a daemon down.
     pub(super) charged: bool,
+    /// Our own number for it.
+    pub(super) number: Option<u64>,
 }
 
 impl Original {
@@ -162,6 +167,9 @@ impl Original {
     pub(super) fn copied(&self, marks: &Marks<'_>) -> BasicProperties {
         let mut own = marks.counters.write();
         own.push((header::QUEUE, marks.queue.to_owned()));
+        if let Some(number) = marks.number {
+            own.push((kept::NUMBER, number.to_string()));
+        }
         for (name, marked) in [
             (kept::SUSPECT, marks.suspect),
             (kept::CHARGED, marks.charged),

@@ -39,12 +39,15 @@ impl Session {
     /// Takes in a message.
     pub(super) fn receive(&mut self, delivery: Delivery) -> Result<(), RabbitMqError> {
         let tag = delivery.delivery_tag;
-        let (original, arrival) = unwrap(Received {
+        let (original, mut arrival) = unwrap(Received {
             properties: delivery.properties,
             exchange: &delivery.exchange,
             routing_key: &delivery.routing_key,
             redelivered: delivery.redelivered,
         });
+        if original.properties.message_id().is_none() {
+            arrival.number.get_or_insert_with(|| fastrand::u64(..));
+        }
         if arrival.of_a_stream {
             let queue = self.pool.queue.to_string();
             return Err(RabbitMqError::Stream { queue });
@@ -139,7 +142,7 @@ impl Session {
         held.place = Place::Out;
         let begin_by = Some(held.since + begin_within(task));
         let again = held.arrival.redelivered || held.arrival.counters.attempts > 0;
-        let message = message(&self.pool.queue, &held.original, &held.body, again);
+        let message = message(&self.pool.queue, held, again);
         task.out += 1;
         let history = rules::history(held.arrival);
         if !task.end.deliver_by(token, message, history, begin_by) {
@@ -211,7 +214,7 @@ impl Session {
         let Some(held) = self.ledger.get(tag) else {
             return Ok(());
         };
-        if rules::returns_as_copy(held.arrival) {
+        if rules::returns_as_copy(held.arrival, Limits::of(&self.pool)) {
             return self.publish_for(tag, Aim::Back { suspect: false });
         }
         self.ledger.give_back(tag);

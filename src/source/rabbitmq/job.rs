@@ -103,7 +103,7 @@ impl Press<'_> {
                     subject,
                     arrival.counters,
                     suspect,
-                    arrival.charged,
+                    arrival.marked,
                 )?])
             }
             Aim::Charge(counters) => Ok(vec![self.copy(subject, *counters, true, true)?]),
@@ -140,6 +140,7 @@ impl Press<'_> {
             counters,
             suspect: false,
             charged: false,
+            number: subject.arrival.number,
         };
         let properties = subject
             .original
@@ -174,6 +175,7 @@ impl Press<'_> {
             counters,
             suspect,
             charged,
+            number: subject.arrival.number,
         };
         let properties = subject.original.copied(&marks);
         let to = fitting("queue's name", self.queue)?;

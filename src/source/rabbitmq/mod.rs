@@ -66,7 +66,11 @@ pub(super) fn open(
         })?;
     let mut task = Task::new(config.clone(), link);
     let first = open_first(&runtime, &mut task)?;
-    Ok(move || runtime.block_on(task.run(first)))
+    Ok(move || {
+        runtime.block_on(task.run(first));
+        // A look-up of a name may still be waiting for an answer.
+        runtime.shutdown_background();
+    })
 }
 
 fn open_first(runtime: &Runtime, task: &mut Task) -> Result<Option<Session>, RabbitMqError> {

@@ -87,7 +87,9 @@ pub(super) struct Arrival {
     /// We have marked it: it was in the hands of a worker that died with several.
     pub(super) suspect: bool,
     /// We have marked it: it was charged for taking a daemon down.
-    pub(super) charged: bool,
+    pub(super) marked: bool,
+    /// Our own number for it, which its copies carry on.
+    pub(super) number: Option<u64>,
     /// The broker has handed it out before.
     pub(super) redelivered: bool,
     /// How often it came back, where the queue counts that.
@@ -122,34 +124,48 @@ pub(super) fn fate(arrival: Arrival, limits: Limits, charged: bool) -> Fate {
         let error = format!("crashed the worker {} times", counters.crashes);
         return Fate::Bury(counters, crashed(error));
     }
-    // One that was charged runs with nothing else in hand, so one return says enough.
-    let bearable = if arrival.charged {
-        0
+    let suspected = if arrival.marked {
+        // It runs with nothing else in hand, so one return says enough.
+        returns > 0
     } else {
-        u64::from(crashes_max)
+        returns > u64::from(crashes_max)
     };
-    if returns > bearable && !charged {
+    if suspected && !charged {
         return charge(arrival, limits);
     }
-    if returns >= RETURNS_ALONE || arrival.charged {
+    if returns >= RETURNS_ALONE || arrival.marked {
         return Fate::Solo;
     }
     Fate::HandOut
 }
 
+/// The first time it is only marked, and never given up for it: it may have had bad luck.
 fn charge(arrival: Arrival, limits: Limits) -> Fate {
+    let Arrival {
+        counters,
+        returns,
+        marked,
+        ..
+    } = arrival;
+    let crashes_max = limits.crashes_max.max(1);
+    let crashes = counters.crashes.saturating_add(1);
+    if !marked {
+        return Fate::Charge(Counters {
+            crashes: crashes.min(crashes_max - 1),
+            ..counters
+        });
+    }
     let counters = Counters {
-        attempts: arrival.counters.attempts.saturating_add(1),
-        crashes: arrival.counters.crashes.saturating_add(1),
-        ..arrival.counters
+        attempts: counters.attempts.saturating_add(1),
+        crashes,
+        ..counters
     };
-    let spent = counters.attempts >= limits.attempts_max.max(1);
-    if counters.crashes < limits.crashes_max.max(1) && !spent {
+    if crashes < crashes_max && counters.attempts < limits.attempts_max.max(1) {
         return Fate::Charge(counters);
     }
     let error = format!(
-        "took the daemon down {} times: its last {} deliveries never came to an end",
-        counters.crashes, arrival.returns
+        "took the daemon down {crashes} times: handed out with nothing beside it, it came back \
+         {returns} times without an answer"
     );
     Fate::Bury(counters, crashed(error))
 }
@@ -179,9 +195,11 @@ pub(super) fn history(arrival: Arrival) -> History {
     }
 }
 
-/// Whether a message that goes back must go as a copy, before the broker counts once too often.
-pub(super) fn returns_as_copy(arrival: Arrival) -> bool {
-    arrival.returns >= RETURNS_MAX
+/// Whether a message that goes back must go as a copy, lest the broker counts what is no fault of
+/// the message.
+pub(super) fn returns_as_copy(arrival: Arrival, limits: Limits) -> bool {
+    let most = u64::from(limits.crashes_max.max(1)).min(RETURNS_MAX);
+    arrival.marked || arrival.returns >= most
 }
 
 /// The counters after an attempt that failed.
@@ -265,16 +283,16 @@ mod tests {
             ((4, 2, 1), new, false, "out"),
             ((0, 0, 2), new, false, "solo"),
             ((4, 2, 3), new, false, "solo"),
-            ((0, 0, 4), new, false, "charged 1 1"),
+            ((0, 0, 4), new, false, "charged 0 1"),
             ((0, 0, 4), new, true, "solo"),
-            ((3, 1, 9), new, false, "charged 4 2"),
-            ((3, 2, 4), new, false, "took the daemon down 3 times"),
-            ((4, 0, 7), new, false, "took the daemon down 1 times"),
+            ((3, 1, 9), new, false, "charged 3 2"),
+            ((4, 2, 4), new, false, "charged 4 2"),
             ((3, 3, 0), new, false, "crashed the worker 3 times"),
             ((1, 1, 0), marked, false, "solo"),
             ((1, 1, 1), marked, false, "charged 2 2"),
             ((1, 1, 1), marked, true, "solo"),
             ((2, 2, 1), marked, false, "took the daemon down 3 times"),
+            ((4, 1, 2), marked, false, "took the daemon down 2 times"),
         ];
         for ((attempts, crashes, returns), marked, charged, expected) in table {
             let counters = Counters {
@@ -285,7 +303,7 @@ mod tests {
             let arrival = Arrival {
                 counters,
                 returns,
-                charged: marked,
+                marked,
                 ..Arrival::default()
             };
             let got = match fate(arrival, LIMITS, charged) {
@@ -296,6 +314,28 @@ mod tests {
             };
             assert!(got.starts_with(expected), "{arrival:?}: {got}");
         }
+    }
+
+    #[test]
+    fn what_goes_back_too_often_goes_as_a_copy() {
+        let back = |returns, marked| {
+            let arrival = Arrival {
+                returns,
+                marked,
+                ..Arrival::default()
+            };
+            returns_as_copy(arrival, LIMITS)
+        };
+        assert!(!back(2, false) && back(3, false) && back(0, true));
+        let patient = Limits {
+            crashes_max: 100,
+            ..LIMITS
+        };
+        let arrival = Arrival {
+            returns: RETURNS_MAX,
+            ..Arrival::default()
+        };
+        assert!(returns_as_copy(arrival, patient));
     }
 
     #[test]

@@ -15,6 +15,7 @@ const MARKS: Marks<'_> = Marks {
     },
     suspect: true,
     charged: false,
+    number: Some(42),
 };
 
 fn table(pairs: &[(&str, AMQPValue)]) -> FieldTable {
@@ -97,6 +98,7 @@ fn a_copy_that_comes_back_is_the_message_again() {
     );
     assert_eq!(arrival.counters, MARKS.counters);
     assert_eq!((arrival.suspect, arrival.returns), (true, 1));
+    assert_eq!(arrival.number, Some(42));
 }
 
 #[test]
