@@ -17,6 +17,7 @@ trials![
     a_static_member_comes_back_without_a_rebalance,
     a_group_that_shares_partitions_eagerly,
     several_pools_of_one_source,
+    daemons_of_one_group_with_topics_of_their_own,
     a_reload_keeps_the_membership,
 ];
 
@@ -189,9 +190,13 @@ fn a_static_member_comes_back_without_a_rebalance() {
     let site = plan.make();
     let pool = site.pool(&["--v2=1"]);
     let daemon = site.start(&pool);
+    // Whoever comes first does not get its first partitions from a rebalance with another.
+    daemon.logs("partitions assigned", |record| {
+        field(record, "partitions").contains(&site.topic)
+    });
     let member = site.group.join(&site.topic, &[]);
     takes_part_until(&member, &daemon, "the stranger to have one", |partitions| {
-        partitions.len() == 1
+        partitions.len() == 1 && site.group.is_settled()
     });
     let before = member.rebalances();
     daemon.stop();
@@ -244,6 +249,37 @@ fn several_pools_of_one_source() {
     });
     assert_eq!(site.group.members().len(), 2);
     daemon.stop();
+}
+
+/// Each coming and going is a rebalance for both.
+fn daemons_of_one_group_with_topics_of_their_own() {
+    let first = KafkaSite::new(2);
+    let second = Plan::new(2).group(first.group.name()).make();
+    let stays = first.start(&first.pool(&["--v2=1"]));
+    let record = |site: &KafkaSite, round: i32| {
+        let message = site.message(&format!("message {round}"));
+        message.partition(round % 2)
+    };
+    let rounds = 6;
+    for round in 0..rounds {
+        let comes = second.start(&second.pool(&["--v2=1"]));
+        first
+            .kafka
+            .send(&[record(&first, round), record(&second, round)]);
+        let done = usize::try_from(round).unwrap() + 1;
+        first.done(&stays, done);
+        second.done(&comes, done);
+        second.all_done(&comes);
+        comes.stop();
+    }
+    first.all_done(&stays);
+    stays.stop();
+    for site in [first, second] {
+        let bodies: Vec<String> = (0..rounds)
+            .map(|round| format!("message {round}"))
+            .collect();
+        site.record().assert_done_once(&bodies);
+    }
 }
 
 fn a_reload_keeps_the_membership() {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rdkafka::client::ClientContext;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance};
 use rdkafka::error::KafkaResult;
+use rdkafka::groups::GroupInfo;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList, TopicPartitionListElem};
 
 use super::{Kafka, REQUEST};
@@ -105,10 +106,15 @@ impl Group {
 
     /// The ids of its members, as the broker gave them.
     pub(crate) fn members(&self) -> Vec<String> {
-        let list = self.consumer.fetch_group_list(Some(&self.name), REQUEST);
-        let list = list.unwrap();
-        let members = list.groups().iter().flat_map(|group| group.members());
+        let list = at_last(|| self.consumer.fetch_group_list(Some(&self.name), REQUEST));
+        let members = list.groups().iter().flat_map(GroupInfo::members);
         members.map(|member| member.id().to_owned()).collect()
+    }
+
+    /// Whether every member knows its partitions.
+    pub(crate) fn is_settled(&self) -> bool {
+        let list = at_last(|| self.consumer.fetch_group_list(Some(&self.name), REQUEST));
+        list.groups().iter().all(|group| group.state() == "Stable")
     }
 
     /// Joins it with a consumer of the tests' own, as a stranger that knows the same protocol.
