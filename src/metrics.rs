@@ -122,15 +122,7 @@ impl Counters {
 
     fn dead(&self, correlation_id: &str, failure: &Failure) {
         add(&self.dead);
-        let Failure { reason, error, .. } = failure;
-        let reason = reason.as_str();
-        tracing::error!(
-            pool = self.pool,
-            correlation_id,
-            reason,
-            error,
-            "message dead-lettered"
-        );
+        dead_lettered(&self.pool, correlation_id, failure);
     }
 
     /// A worker answered after `duration`, counted from the message's turn.
@@ -182,6 +174,13 @@ impl Counters {
             p99_ms: quantile(0.99),
         }
     }
+}
+
+/// A message is given up: by its pool, which counts it, or by its source, over its head.
+pub fn dead_lettered(pool: &str, correlation_id: &str, failure: &Failure) {
+    let Failure { reason, error, .. } = failure;
+    let reason = reason.as_str();
+    tracing::error!(pool, correlation_id, reason, error, "message dead-lettered");
 }
 
 fn add(count: &Cell<u64>) {

@@ -190,15 +190,32 @@ pub fn outgoing(queue: String, output: Output, message: &Message) -> Outgoing {
 }
 
 /// A name that the message keeps over all its attempts and shares with no other: the number of its
-/// row, or its partition and offset, where it has them. A message id need not do, since the steps of
-/// a long task hand it on.
+/// row, its partition and offset, or its source's own number for it, where it has them. A message id
+/// alone need not do, since the steps of a long task hand it on: but they differ in what is to be
+/// done.
 pub fn lasting_name(message: &Message) -> String {
     let queue = &message.queue;
-    match ["row_id", "partition", "offset"].map(|name| integer(message, name)) {
+    match ["row_id", "partition", "offset", "number"].map(|name| integer(message, name)) {
         [Some(row), ..] => format!("{queue}:{row}"),
-        [_, Some(partition), Some(offset)] => format!("{queue}:{partition}:{offset}"),
-        _ => text(message, "message_id").unwrap_or_else(|| message.correlation_id.clone()),
+        [_, Some(partition), Some(offset), _] => format!("{queue}:{partition}:{offset}"),
+        [.., Some(number)] => format!("{queue}:{number:x}"),
+        _ => {
+            let id = text(message, "message_id").unwrap_or_else(|| message.correlation_id.clone());
+            format!("{id}:{:x}", fingerprint(message))
+        }
     }
+}
+
+/// The 64-bit FNV-1a hash of what a worker is asked to do. The same in every version of ganger.
+fn fingerprint(message: &Message) -> u64 {
+    let add = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    let headers = message.headers.iter();
+    let texts = headers.flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]);
+    let parts = texts.chain([&message.body[..]]);
+    // After each part a byte that no UTF-8 has, so that the parts can't be taken for others.
+    parts.fold(0xcbf2_9ce4_8422_2325, |hash, part| {
+        part.iter().chain(&[0xff]).fold(hash, add)
+    })
 }
 
 /// The message's headers, the worker's over them, ours taken out.

@@ -3,29 +3,23 @@
 //! elsewhere.
 
 use std::fmt;
-use std::fs;
 use std::future::Future;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use async_rs::Runtime;
 use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo};
 use lapin::{AsyncTcpStream, Channel, Connection, ConnectionProperties};
-use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 
 use super::error::{RabbitMqError, words};
+use super::tls::{self, Encryption};
 use super::wire::{self, Kit, Socket};
-use crate::config::model::{Host, Identity, RabbitMqSource, Tls};
+use crate::config::model::{Host, RabbitMqSource};
 
 /// How long a broker may take to say good-bye.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
@@ -123,7 +117,7 @@ impl Drop for Hangup {
 /// # Errors
 /// What is wrong with each host, if none of them will do.
 pub(super) async fn connect(config: &RabbitMqSource, name: &str) -> Result<Broker, RabbitMqError> {
-    let tls = config.tls.as_ref().map(tls_connector).transpose()?;
+    let tls = config.tls.as_ref().map(Encryption::new).transpose()?;
     let mut refused = Vec::new();
     for host in &config.hosts {
         let tried = timeout(
@@ -149,13 +143,13 @@ async fn connect_to(
     config: &RabbitMqSource,
     host: &Host,
     name: &str,
-    tls: Option<&TlsConnector>,
+    tls: Option<&Encryption>,
 ) -> Result<Broker, RabbitMqError> {
     let shown = host.to_string();
     let (stream, hangup) = reach(host).await?;
-    let socket = match (tls, &config.tls) {
-        (Some(connector), Some(tls)) => encrypt(connector, tls, host, stream).await?,
-        _ => Socket::from(stream),
+    let socket = match tls {
+        Some(tls) => tls.encrypt(host, stream).await?,
+        None => Socket::from(stream),
     };
     // The library asks for a socket by a function that it may call again; we never let it.
     let ready = Mutex::new(Some(AsyncTcpStream::Plain(socket)));
@@ -167,13 +161,37 @@ async fn connect_to(
     let runtime = wire::runtime();
     let connected = Connection::connector(uri(config, host), runtime, hand_over, properties).await;
     let who = (config.username.as_str(), config.vhost.as_str());
-    let connection = connected.map_err(|error| RabbitMqError::handshake(&shown, who, &error))?;
+    let connection = match connected {
+        Ok(connection) => connection,
+        Err(error) => {
+            let error = RabbitMqError::handshake(&shown, who, &error);
+            return Err(explained(error, host, tls).await);
+        }
+    };
     Ok(Broker {
         connection,
         _hangup: hangup,
         host: shown,
         patience: config.connect_timeout,
     })
+}
+
+/// Finds out why a server hung up without a word.
+async fn explained(error: RabbitMqError, host: &Host, tls: Option<&Encryption>) -> RabbitMqError {
+    let RabbitMqError::HungUp { host: shown } = error else {
+        return error;
+    };
+    match tls {
+        Some(tls) if tls.was_asked_for_a_certificate() => RabbitMqError::ClientCertificate {
+            host: shown,
+            why: "it asked for one and hung up".to_owned(),
+        },
+        None if tls::is_spoken(host).await => RabbitMqError::Tls {
+            host: shown,
+            why: "it speaks nothing else on this port: write amqps:// in the URL".to_owned(),
+        },
+        Some(_) | None => RabbitMqError::HungUp { host: shown },
+    }
 }
 
 /// Tries each address of a host.
@@ -201,23 +219,6 @@ async fn reach(host: &Host) -> Result<(TcpStream, Hangup), RabbitMqError> {
     Err(last)
 }
 
-async fn encrypt(
-    connector: &TlsConnector,
-    tls: &Tls,
-    host: &Host,
-    stream: TcpStream,
-) -> Result<Socket, RabbitMqError> {
-    let shown = host.to_string();
-    let wanted = tls.server_name.as_ref().unwrap_or(&host.name);
-    let name = ServerName::try_from(wanted.clone()).map_err(|error| RabbitMqError::Tls {
-        host: shown.clone(),
-        why: format!("`{wanted}` can't be in a certificate: {error}"),
-    })?;
-    let encrypted = connector.connect(name, stream).await;
-    let encrypted = encrypted.map_err(|error| RabbitMqError::tls(&shown, &error))?;
-    Ok(Socket::from(encrypted))
-}
-
 /// What the library wants to know, in the form in which it wants it.
 fn uri(config: &RabbitMqSource, host: &Host) -> AMQPUri {
     let heartbeat = u16::try_from(config.heartbeat.as_secs()).unwrap_or(u16::MAX);
@@ -239,85 +240,5 @@ fn uri(config: &RabbitMqSource, host: &Host) -> AMQPUri {
             heartbeat: Some(heartbeat.max(1)),
             ..AMQPQueryString::default()
         },
-    }
-}
-
-/// Reads whom to trust and what to show.
-fn tls_connector(tls: &Tls) -> Result<TlsConnector, RabbitMqError> {
-    let authorities = match &tls.ca_file {
-        Some(path) => authorities_in(path)?,
-        None => authorities_of_the_system()?,
-    };
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| RabbitMqError::System {
-            why: error.to_string(),
-        })?
-        .with_root_certificates(authorities);
-    let config = match &tls.identity {
-        None => builder.with_no_client_auth(),
-        Some(identity) => {
-            let (chain, key) = read_identity(identity)?;
-            builder
-                .with_client_auth_cert(chain, key)
-                .map_err(|error| unfit(&identity.key_file, &error))?
-        }
-    };
-    Ok(TlsConnector::from(Arc::new(config)))
-}
-
-fn authorities_in(path: &Path) -> Result<RootCertStore, RabbitMqError> {
-    let mut store = RootCertStore::empty();
-    for certificate in certificates_in(path)? {
-        store
-            .add(certificate)
-            .map_err(|error| unfit(path, &error))?;
-    }
-    Ok(store)
-}
-
-fn authorities_of_the_system() -> Result<RootCertStore, RabbitMqError> {
-    let found = rustls_native_certs::load_native_certs();
-    let mut store = RootCertStore::empty();
-    store.add_parsable_certificates(found.certs);
-    if store.is_empty() {
-        let why = match found.errors.first() {
-            Some(error) => error.to_string(),
-            None => "the system has none".to_owned(),
-        };
-        return Err(RabbitMqError::NoAuthorities { why });
-    }
-    Ok(store)
-}
-
-fn read_identity(
-    identity: &Identity,
-) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), RabbitMqError> {
-    let chain = certificates_in(&identity.cert_file)?;
-    let pem = read(&identity.key_file)?;
-    let key =
-        PrivateKeyDer::from_pem_slice(&pem).map_err(|error| unfit(&identity.key_file, &error))?;
-    Ok((chain, key))
-}
-
-fn certificates_in(path: &Path) -> Result<Vec<CertificateDer<'static>>, RabbitMqError> {
-    let pem = read(path)?;
-    let certificates: Vec<_> = CertificateDer::pem_slice_iter(&pem)
-        .collect::<Result<_, _>>()
-        .map_err(|error| unfit(path, &error))?;
-    if certificates.is_empty() {
-        return Err(unfit(path, &"it holds no certificate"));
-    }
-    Ok(certificates)
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, RabbitMqError> {
-    fs::read(path).map_err(|error| unfit(path, &error))
-}
-
-fn unfit(path: &Path, why: &dyn fmt::Display) -> RabbitMqError {
-    RabbitMqError::TlsFile {
-        path: path.to_owned(),
-        why: why.to_string(),
     }
 }

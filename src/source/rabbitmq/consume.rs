@@ -1,6 +1,5 @@
-//! Consuming: how many messages the broker sends ahead, and reading them. A new number reaches only
-//! consumers that are made after it was told, so a change makes a new consumer and then cancels the
-//! old one, whose last messages still count. What a message means is known elsewhere.
+//! Consuming: how many messages the broker sends ahead, and reading them. Of a consumer that was
+//! cancelled the last messages still count. What a message means is known elsewhere.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,6 +15,7 @@ use lapin::{Channel, Consumer};
 
 use super::copy::fitting;
 use super::error::{RabbitMqError, words};
+use super::rules::Flow;
 use super::value::long;
 use crate::config::model::{Argument, RabbitMqOptions};
 
@@ -69,23 +69,34 @@ pub(super) fn table(arguments: &BTreeMap<String, Argument>) -> FieldTable {
 
 type Change = Pin<Box<dyn Future<Output = lapin::Result<Option<Consumer>>>>>;
 
-/// The consumers of one channel: one that is current, and older ones that run dry.
+/// The consumers of one channel. To have more sent ahead, one is added, which asks for what is
+/// missing; to have less, one takes the place of all.
 pub(super) struct Consumers {
     channel: Channel,
     order: Order,
-    current: Option<Consumer>,
-    cancelled: Vec<Consumer>,
-    /// How many messages the current one may have unacknowledged; zero for no consumer.
-    prefetch: u16,
-    changing: Option<Change>,
+    taps: Vec<Tap>,
+    changing: Option<(Change, u16)>,
+    /// Only one consumer of the queue gets messages, and which one must not change.
+    single: bool,
     made: u64,
+}
+
+/// One consumer.
+struct Tap {
+    consumer: Consumer,
+    /// How many messages it may have unacknowledged.
+    prefetch: u16,
+    /// How many messages it has had since the newest one was made.
+    had: usize,
+    /// Cancelled by us: it runs dry.
+    leaving: bool,
 }
 
 impl fmt::Debug for Consumers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Consumers")
-            .field("prefetch", &self.prefetch)
-            .field("changing", &self.changing.is_some())
+            .field("taps", &self.taps.len())
+            .field("single", &self.single)
             .finish_non_exhaustive()
     }
 }
@@ -95,10 +106,9 @@ impl fmt::Debug for Consumers {
 pub(super) enum News {
     /// Messages were read.
     Read,
-    /// The number of messages that the broker sends ahead has changed, or an old consumer has run
-    /// dry.
+    /// A change has come to its end.
     Changed,
-    /// The broker has cancelled the current one: its queue is gone.
+    /// The broker has cancelled the last of them: the queue is gone.
     Cancelled,
 }
 
@@ -108,17 +118,32 @@ impl Consumers {
         Self {
             channel,
             order,
-            current: None,
-            cancelled: Vec::new(),
-            prefetch: 0,
+            taps: Vec::new(),
             changing: None,
+            single: false,
             made: 0,
         }
     }
 
-    /// How many messages the broker may send ahead, or will be told that it may.
+    fn live(&self) -> impl Iterator<Item = &Tap> {
+        self.taps.iter().filter(|tap| !tap.leaving)
+    }
+
+    /// How many messages may be unacknowledged.
     pub(super) fn prefetch(&self) -> u16 {
-        self.prefetch
+        let each = self.live().map(|tap| tap.prefetch);
+        each.fold(0, u16::saturating_add)
+    }
+
+    /// What there is, with so many messages unacknowledged.
+    pub(super) fn flow(&self, unacknowledged: usize) -> Flow {
+        let prefetch = self.prefetch();
+        Flow {
+            prefetch,
+            consumers: self.live().count(),
+            single: self.single,
+            full: unacknowledged >= usize::from(prefetch),
+        }
     }
 
     /// The queue that is consumed.
@@ -131,28 +156,36 @@ impl Consumers {
         self.changing.is_some()
     }
 
-    /// Whether there is a consumer that was not cancelled.
-    pub(super) fn has_current(&self) -> bool {
-        self.current.is_some()
-    }
-
     /// Whether messages may come yet.
     pub(super) fn is_busy(&self) -> bool {
-        self.changing.is_some() || self.current.is_some() || !self.cancelled.is_empty()
+        self.changing.is_some() || !self.taps.is_empty()
     }
 
-    /// Begins to change how many messages the broker sends ahead. Zero ends the consuming. Not to be
-    /// called while a change is under way.
-    pub(super) fn change(&mut self, prefetch: u16) {
+    /// Begins to add a consumer. Not to be called while a change is under way.
+    pub(super) fn add(&mut self, prefetch: u16) {
+        self.change(Vec::new(), prefetch);
+    }
+
+    /// Begins to put one consumer in the place of all; none at all for zero. Not to be called
+    /// while a change is under way.
+    pub(super) fn replace(&mut self, prefetch: u16) {
+        let live = self.taps.iter_mut().filter(|tap| !tap.leaving);
+        let old = live.map(|tap| {
+            tap.leaving = true;
+            tap.consumer.tag()
+        });
+        let old = old.collect();
+        self.change(old, prefetch);
+    }
+
+    fn change(&mut self, old: Vec<ShortString>, prefetch: u16) {
         self.made += 1;
         let tag = format!("{}-{}", self.order.pool, self.made);
-        let old = self.current.as_ref().map(Consumer::tag);
         let change = change(self.channel.clone(), self.order.clone(), tag, prefetch, old);
-        self.changing = Some(Box::pin(change));
-        self.prefetch = prefetch;
+        self.changing = Some((Box::pin(change), prefetch));
     }
 
-    /// Reads what has come, at most `most` messages.
+    /// Reads what has come, about `most` messages.
     ///
     /// # Errors
     /// If the channel has ended.
@@ -165,28 +198,26 @@ impl Consumers {
         if let Some(news) = self.poll_change(cx)? {
             return Poll::Ready(Ok(news));
         }
-        let before = self.cancelled.len();
+        let (had, mut ended, mut cancelled) = (self.taps.len(), false, false);
         let mut index = 0;
-        while let Some(consumer) = self.cancelled.get_mut(index) {
-            if drain(consumer, cx, most, read)? {
-                self.cancelled.remove(index);
+        while let Some(tap) = self.taps.get_mut(index) {
+            let before = read.len();
+            let dry = drain(&mut tap.consumer, cx, most, read)?;
+            tap.had += read.len() - before;
+            if dry {
+                ended = true;
+                cancelled |= !self.taps.remove(index).leaving;
             } else {
                 index += 1;
             }
         }
-        if let Some(consumer) = &mut self.current
-            && drain(consumer, cx, most, read)?
-        {
-            self.current = None;
-            // If we have cancelled it ourselves, the change under way says so.
-            if self.changing.is_none() {
-                self.prefetch = 0;
-                return Poll::Ready(Ok(News::Cancelled));
-            }
-        }
-        if !read.is_empty() {
+        self.watch_for_single();
+        let none_left = had > 0 && self.live().next().is_none() && self.changing.is_none();
+        if cancelled && none_left {
+            Poll::Ready(Ok(News::Cancelled))
+        } else if !read.is_empty() {
             Poll::Ready(Ok(News::Read))
-        } else if self.cancelled.len() < before {
+        } else if ended {
             Poll::Ready(Ok(News::Changed))
         } else {
             Poll::Pending
@@ -194,19 +225,42 @@ impl Consumers {
     }
 
     fn poll_change(&mut self, cx: &mut Context<'_>) -> lapin::Result<Option<News>> {
-        let Some(changing) = &mut self.changing else {
+        let Some((changing, prefetch)) = &mut self.changing else {
             return Ok(None);
         };
         let Poll::Ready(changed) = changing.as_mut().poll(cx) else {
             return Ok(None);
         };
+        let prefetch = *prefetch;
         self.changing = None;
-        let new = changed?;
-        let old = std::mem::replace(&mut self.current, new);
-        self.cancelled.extend(old);
+        if let Some(consumer) = changed? {
+            self.taps.iter_mut().for_each(|tap| tap.had = 0);
+            self.taps.push(Tap {
+                consumer,
+                prefetch,
+                had: 0,
+                leaving: false,
+            });
+        }
         Ok(Some(News::Changed))
     }
+
+    /// With the argument `x-single-active-consumer`, which the broker does not tell, those that were
+    /// added get nothing. To cancel the first would hand the queue to another daemon, in the middle
+    /// of its messages: from here on it is left as it is.
+    fn watch_for_single(&mut self) {
+        let mut live = self.taps.iter().filter(|tap| !tap.leaving);
+        let first = live.next().map_or(0, |tap| tap.had);
+        let others = live.map(|tap| tap.had).max();
+        if others == Some(0) && first >= SINGLE_AFTER {
+            self.single = true;
+        }
+    }
 }
+
+/// So many messages go to the first consumer, and none to others, before we believe that it must be
+/// so.
+const SINGLE_AFTER: usize = 32;
 
 /// Reads what one consumer has. Returns whether it has ended.
 fn drain(
@@ -228,13 +282,14 @@ fn drain(
     Ok(false)
 }
 
-/// Makes a consumer and cancels the one before.
+/// Makes a consumer and cancels those before. A new prefetch reaches only consumers that are made
+/// after it was told.
 async fn change(
     channel: Channel,
     order: Order,
     tag: String,
     prefetch: u16,
-    old: Option<ShortString>,
+    old: Vec<ShortString>,
 ) -> lapin::Result<Option<Consumer>> {
     let mut new = None;
     if prefetch > 0 {
@@ -248,7 +303,7 @@ async fn change(
         );
         new = Some(consumer.await?);
     }
-    if let Some(old) = old {
+    for old in old {
         let cancelled = channel.basic_cancel(old, BasicCancelOptions::default());
         if let Err(error) = cancelled.await {
             tracing::debug!(error = words(&error), "the old consumer was gone");

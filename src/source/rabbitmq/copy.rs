@@ -24,6 +24,10 @@ pub(super) mod kept {
     pub(in super::super) const HEADERS: &str = "x-ganger-headers";
     /// It was in the hands of a worker that died with several: it runs alone.
     pub(in super::super) const SUSPECT: &str = "x-ganger-suspect";
+    /// It was charged for taking a daemon down: it runs with nothing else in hand.
+    pub(in super::super) const CHARGED: &str = "x-ganger-charged";
+    /// Our own number for a message that has no id of its producer's.
+    pub(in super::super) const NUMBER: &str = "x-ganger-number";
 }
 
 /// Headers that the broker acts by.
@@ -95,6 +99,8 @@ pub(super) fn unwrap(received: Received<'_>) -> (Original, Arrival) {
         let own = own_headers(headers);
         arrival.counters = Counters::read(&own);
         arrival.suspect = find(&own, kept::SUSPECT).is_some();
+        arrival.marked = find(&own, kept::CHARGED).is_some();
+        arrival.number = find(&own, kept::NUMBER).and_then(|number| number.parse().ok());
         original = as_sent(&original, headers, &own);
     } else if headers.into_iter().any(theirs) {
         let without: Vec<_> = headers.into_iter().filter(|pair| !theirs(*pair)).collect();
@@ -102,6 +108,16 @@ pub(super) fn unwrap(received: Received<'_>) -> (Original, Arrival) {
         original.properties = original.properties.with_headers(table);
     }
     (original, arrival)
+}
+
+/// Without what the broker has written on it since.
+pub(super) fn as_published(properties: &BasicProperties) -> BasicProperties {
+    let Some(headers) = properties.headers() else {
+        return properties.clone();
+    };
+    let theirs = headers.into_iter();
+    let without = table_of(theirs.filter(|(name, _)| !is_the_brokers(name.as_str())));
+    properties.clone().with_headers(without)
 }
 
 fn is_the_brokers(name: &str) -> bool {
@@ -150,6 +166,10 @@ pub(super) struct Marks<'a> {
     pub(super) counters: Counters,
     /// It must run alone.
     pub(super) suspect: bool,
+    /// It was charged for taking a daemon down.
+    pub(super) charged: bool,
+    /// Our own number for it.
+    pub(super) number: Option<u64>,
 }
 
 impl Original {
@@ -157,8 +177,16 @@ impl Original {
     pub(super) fn copied(&self, marks: &Marks<'_>) -> BasicProperties {
         let mut own = marks.counters.write();
         own.push((header::QUEUE, marks.queue.to_owned()));
-        if marks.suspect {
-            own.push((kept::SUSPECT, "true".to_owned()));
+        if let Some(number) = marks.number {
+            own.push((kept::NUMBER, number.to_string()));
+        }
+        for (name, marked) in [
+            (kept::SUSPECT, marks.suspect),
+            (kept::CHARGED, marks.charged),
+        ] {
+            if marked {
+                own.push((name, "true".to_owned()));
+            }
         }
         self.with_own(&own)
     }

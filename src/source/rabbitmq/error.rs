@@ -28,6 +28,12 @@ pub enum RabbitMqError {
         /// The system's word.
         why: String,
     },
+    /// Someone is there and hung up on our first words.
+    #[error("`{host}` hung up during the handshake: is it RabbitMQ?")]
+    HungUp {
+        /// Which host and port.
+        host: String,
+    },
     /// It takes too long.
     #[error("`{host}` did not answer within {within:?}")]
     Silent {
@@ -168,6 +174,9 @@ pub enum RabbitMqError {
         /// Its word.
         why: String,
     },
+    /// A command can't be carried out.
+    #[error(transparent)]
+    Desk(#[from] super::desk::DeskError),
     /// None of several hosts will do.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Hosts(
@@ -183,6 +192,7 @@ impl RabbitMqError {
         match self {
             Self::Unresolved { .. }
             | Self::Unreachable { .. }
+            | Self::HungUp { .. }
             | Self::Silent { .. }
             | Self::Lost { .. } => true,
             Self::Hosts(all) => all.iter().all(Self::is_passing),
@@ -213,9 +223,10 @@ impl RabbitMqError {
             return Self::Tls { host, why };
         };
         match inner {
-            rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-                Self::UnknownAuthority { host }
-            }
+            // One that was made anew under its old name has another key.
+            rustls::Error::InvalidCertificate(
+                CertificateError::UnknownIssuer | CertificateError::BadSignature,
+            ) => Self::UnknownAuthority { host },
             rustls::Error::InvalidCertificate(
                 wrong @ (CertificateError::NotValidForName
                 | CertificateError::NotValidForNameContext { .. }),
@@ -262,13 +273,7 @@ impl RabbitMqError {
                 _ => Self::NotAmqp { host, why },
             },
             ErrorKind::IOError(error) if rustls_error(error).is_some() => Self::tls(&host, error),
-            ErrorKind::IOError(error) if error.kind() == io::ErrorKind::ConnectionAborted => {
-                let why = "it hung up during the handshake: is it RabbitMQ, and is TLS wanted?";
-                Self::Unreachable {
-                    host,
-                    why: why.to_owned(),
-                }
-            }
+            ErrorKind::IOError(error) if is_an_end(error) => Self::HungUp { host },
             ErrorKind::IOError(error) => Self::unreachable(&host, error),
             ErrorKind::ParsingError(_) | ErrorKind::InvalidProtocolVersion(_) => {
                 Self::NotAmqp { host, why }
@@ -302,6 +307,10 @@ pub(super) fn words(error: &lapin::Error) -> String {
             "the broker hung up".to_owned()
         }
         ErrorKind::IOError(error) => error.to_string(),
+        ErrorKind::ParsingError(_) => {
+            "the broker sent what can't be read: a message with a property that is not UTF-8, say"
+                .to_owned()
+        }
         ErrorKind::InvalidChannelState(..) => "the channel is closed".to_owned(),
         ErrorKind::InvalidConnectionState(_) => "the connection is closed".to_owned(),
         _ => error.to_string(),
@@ -328,7 +337,18 @@ pub(super) fn soft(error: &lapin::Error) -> Option<&AMQPSoftError> {
     }
 }
 
-fn rustls_error(error: &io::Error) -> Option<&rustls::Error> {
+fn is_an_end(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::UnexpectedEof
+    )
+}
+
+/// What TLS says, if it is TLS that has failed.
+pub(super) fn rustls_error(error: &io::Error) -> Option<&rustls::Error> {
     let inner = error.get_ref()?;
     inner.downcast_ref().or_else(|| {
         let nested = inner.downcast_ref::<io::Error>()?;

@@ -12,14 +12,16 @@ use super::error::RabbitMqError;
 use super::health::Trouble;
 use super::job::{Aim, Form};
 use super::message::message;
-use super::rules::{self, Fate};
+use super::rules::{self, Fate, Step};
 use super::session::{Alone, Held, Job, Place, Session, written};
 use crate::source::Limits;
 
-/// How long the broker may send ahead more than is wanted. Shorter, and the consumer would change
+/// How long the broker may send ahead more than is wanted. Shorter, and the consumers would change
 /// with every change of a worker's pace; longer, and messages would wait here that others could
 /// work on.
 const SURPLUS_FOR: Duration = Duration::from_secs(1);
+/// How long it may send ahead somewhat less: workers come up one after the other.
+const SCARCE_FOR: Duration = Duration::from_millis(100);
 
 /// The longest time between two looks at what is old.
 const LOOK_AT_AGE_EVERY: Duration = Duration::from_secs(5);
@@ -37,12 +39,15 @@ impl Session {
     /// Takes in a message.
     pub(super) fn receive(&mut self, delivery: Delivery) -> Result<(), RabbitMqError> {
         let tag = delivery.delivery_tag;
-        let (original, arrival) = unwrap(Received {
+        let (original, mut arrival) = unwrap(Received {
             properties: delivery.properties,
             exchange: &delivery.exchange,
             routing_key: &delivery.routing_key,
             redelivered: delivery.redelivered,
         });
+        if original.properties.message_id().is_none() {
+            arrival.number.get_or_insert_with(|| fastrand::u64(..));
+        }
         if arrival.of_a_stream {
             let queue = self.pool.queue.to_string();
             return Err(RabbitMqError::Stream { queue });
@@ -64,11 +69,16 @@ impl Session {
         if self.closing {
             return self.give_back(tag);
         }
-        match rules::fate(arrival, Limits::of(&self.pool)) {
+        match rules::fate(arrival, Limits::of(&self.pool), self.charged) {
             Fate::HandOut => self.ready.push_back(tag),
             Fate::Solo => self.solo.push_back(tag),
-            Fate::Charge(counters) => return self.publish_for(tag, Aim::Charge(counters)),
+            Fate::Charge(counters) => {
+                self.charged = true;
+                return self.publish_for(tag, Aim::Charge(counters));
+            }
             Fate::Bury(counters, failure) => {
+                self.charged = true;
+                self.log_dead(tag, &failure);
                 let aim = Aim::Letter {
                     counters,
                     failure: Box::new(failure),
@@ -132,7 +142,7 @@ impl Session {
         held.place = Place::Out;
         let begin_by = Some(held.since + begin_within(task));
         let again = held.arrival.redelivered || held.arrival.counters.attempts > 0;
-        let message = message(&self.pool.queue, &held.original, &held.body, again);
+        let message = message(&self.pool.queue, held, again);
         task.out += 1;
         let history = rules::history(held.arrival);
         if !task.end.deliver_by(token, message, history, begin_by) {
@@ -140,34 +150,42 @@ impl Session {
         }
     }
 
-    /// Asks the broker for as many messages as the pool can use: for more at once, for fewer after
-    /// a while.
-    pub(super) fn plan_prefetch(&mut self, task: &Task, now: Instant) {
+    /// Asks the broker for as many messages as the pool can use.
+    pub(super) fn plan_prefetch(&mut self, task: &Task, now: Instant) -> Result<(), RabbitMqError> {
         if self.consumers.is_changing() || self.check_at.is_some() {
-            return;
+            return Ok(());
         }
-        let has = self.consumers.prefetch();
+        let flow = self.consumers.flow(self.ledger.unacknowledged());
         if self.closing {
-            if self.consumers.has_current() {
-                self.consumers.change(0);
+            if flow.consumers > 0 {
+                self.consumers.replace(0);
             }
-            return;
+            return Ok(());
         }
         let wanted = rules::prefetch(task.intake(), self.body_bytes);
-        if wanted > has {
-            self.surplus_since = None;
-            self.consumers.change(wanted);
-        } else if wanted == has {
-            self.surplus_since = None;
-        } else if now >= *self.surplus_since.get_or_insert(now) + SURPLUS_FOR {
-            self.surplus_since = None;
-            self.consumers.change(wanted);
+        let settled = self.change_at.is_some_and(|at| at <= now);
+        match rules::step(flow, wanted, settled) {
+            Step::Stay => self.change_at = None,
+            Step::Wait => {
+                let patience = if wanted > flow.prefetch {
+                    SCARCE_FOR
+                } else {
+                    SURPLUS_FOR
+                };
+                self.change_at.get_or_insert(now + patience);
+            }
+            Step::Add(more) => {
+                self.change_at = None;
+                self.consumers.add(more);
+            }
+            Step::Replace(all) => {
+                self.change_at = None;
+                self.consumers.replace(all);
+                // What waits here is for others to have.
+                return self.give_back_all();
+            }
         }
-    }
-
-    /// When it is time to ask for fewer messages.
-    pub(super) fn surplus_at(&self) -> Option<Instant> {
-        self.surplus_since.map(|since| since + SURPLUS_FOR)
+        Ok(())
     }
 
     /// The broker has cancelled our consumer.
@@ -196,7 +214,7 @@ impl Session {
         let Some(held) = self.ledger.get(tag) else {
             return Ok(());
         };
-        if rules::returns_as_copy(held.arrival) {
+        if rules::returns_as_copy(held.arrival, Limits::of(&self.pool)) {
             return self.publish_for(tag, Aim::Back { suspect: false });
         }
         self.ledger.give_back(tag);

@@ -18,6 +18,10 @@ use crate::delivery::{Failure, Outgoing, Reason};
 /// says that there is none even though the answer arrives.
 const DIRECT_REPLY: &str = "amq.rabbitmq.reply-to";
 
+/// Room in a frame for what the broker writes on a copy: the names of an exchange, of two queues and
+/// of routing keys, and how often it has been there.
+const HEAD_ROOM_BYTES: u32 = 4096;
+
 /// What is to be published for a delivery.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Aim {
@@ -93,14 +97,16 @@ impl Press<'_> {
             } => Ok(vec![self.later(subject, *counters, *delay)?]),
             Aim::Requeue { counters, after } => Ok(vec![self.later(subject, *counters, *after)?]),
             Aim::Back { suspect } => {
-                let suspect = *suspect || subject.arrival.suspect || subject.arrival.redelivered;
+                let arrival = subject.arrival;
+                let suspect = *suspect || arrival.suspect || arrival.redelivered;
                 Ok(vec![self.copy(
                     subject,
-                    subject.arrival.counters,
+                    arrival.counters,
                     suspect,
+                    arrival.marked,
                 )?])
             }
-            Aim::Charge(counters) => Ok(vec![self.copy(subject, *counters, true)?]),
+            Aim::Charge(counters) => Ok(vec![self.copy(subject, *counters, true, true)?]),
             Aim::Letter {
                 counters,
                 failure,
@@ -129,16 +135,31 @@ impl Press<'_> {
         delay: Duration,
     ) -> Result<Parcel, String> {
         let to = rules::tier_queue(self.queue, rules::tier(delay));
+        let marks = Marks {
+            queue: self.queue,
+            counters,
+            suspect: false,
+            charged: false,
+            number: subject.arrival.number,
+        };
         let properties = subject
             .original
-            .copied(&self.marks(counters, false))
+            .copied(&marks)
             .with_expiration(fitting("delay", &delay.as_millis().to_string())?);
-        self.parcel(
-            fitting("queue's name", &to)?,
-            true,
-            properties,
-            subject.body.clone(),
-        )
+        let to = fitting("queue's name", &to)?;
+        self.copied_parcel(to, properties, subject.body.clone())
+    }
+
+    /// A copy that is going to be read again: the broker adds where it has been, and does not care
+    /// whether that still fits into a frame. We could not read it then, nor anything behind it.
+    fn copied_parcel(
+        &self,
+        to: ShortString,
+        properties: BasicProperties,
+        body: Bytes,
+    ) -> Result<Parcel, String> {
+        check_size(&properties, self.frame_max.saturating_sub(HEAD_ROOM_BYTES))?;
+        self.parcel(to, true, properties, body)
     }
 
     /// A copy in the queue that it came from.
@@ -147,18 +168,18 @@ impl Press<'_> {
         subject: &Subject<'_>,
         counters: Counters,
         suspect: bool,
+        charged: bool,
     ) -> Result<Parcel, String> {
-        let properties = subject.original.copied(&self.marks(counters, suspect));
-        let to = fitting("queue's name", self.queue)?;
-        self.parcel(to, true, properties, subject.body.clone())
-    }
-
-    fn marks(&self, counters: Counters, suspect: bool) -> Marks<'_> {
-        Marks {
+        let marks = Marks {
             queue: self.queue,
             counters,
             suspect,
-        }
+            charged,
+            number: subject.arrival.number,
+        };
+        let properties = subject.original.copied(&marks);
+        let to = fitting("queue's name", self.queue)?;
+        self.copied_parcel(to, properties, subject.body.clone())
     }
 
     fn letter(
@@ -193,7 +214,7 @@ impl Press<'_> {
             parcels.push(self.parcel(to.clone(), true, properties, reply.body)?);
         }
         let properties = subject.original.with_own(&written.headers);
-        parcels.push(self.parcel(to, true, properties, body)?);
+        parcels.push(self.copied_parcel(to, properties, body)?);
         Ok(parcels)
     }
 

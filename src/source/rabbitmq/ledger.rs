@@ -133,6 +133,11 @@ impl<T> Ledger<T> {
         self.settled.len()
     }
 
+    /// How many deliveries the broker counts as ours.
+    pub(super) fn unacknowledged(&self) -> usize {
+        self.held + self.settled.len()
+    }
+
     /// A tag above all that were seen.
     pub(super) fn next_tag(&self) -> u64 {
         self.first + self.entries.len() as u64

@@ -2,33 +2,33 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use lapin::types::ShortString;
 
 use super::copy::Original;
+use super::session::Held;
 use crate::delivery::{Message, Property};
 
 /// Makes the message.
-pub(super) fn message(
-    queue: &Arc<str>,
-    original: &Original,
-    body: &Bytes,
-    redelivered: bool,
-) -> Message {
+pub(super) fn message(queue: &Arc<str>, held: &Held, redelivered: bool) -> Message {
+    let original = &held.original;
     let properties = &original.properties;
     let text = |text: &Option<ShortString>| text.as_ref().map(ToString::to_string);
     Message {
         queue: Arc::clone(queue),
-        body: body.clone(),
+        body: held.body.clone(),
         headers: original.text_headers(),
         correlation_id: text(properties.correlation_id()).unwrap_or_default(),
         reply_to: text(properties.reply_to()).filter(|queue| !queue.is_empty()),
-        properties: described(original, redelivered),
+        properties: described(original, held.arrival.number, redelivered),
     }
 }
 
 /// What version 2 workers are told of it.
-fn described(original: &Original, redelivered: bool) -> Vec<(&'static str, Property)> {
+fn described(
+    original: &Original,
+    number: Option<u64>,
+    redelivered: bool,
+) -> Vec<(&'static str, Property)> {
     let properties = &original.properties;
     let mut told = Vec::with_capacity(8);
     for (name, value) in [
@@ -43,6 +43,11 @@ fn described(original: &Original, redelivered: bool) -> Vec<(&'static str, Prope
         if let Some(value) = value {
             told.push((name, Property::Text(value.to_string())));
         }
+    }
+    if let Some(number) = number {
+        // One bit less, for a signed one.
+        let number = i64::try_from(number >> 1).unwrap_or_default();
+        told.push(("number", Property::Integer(number)));
     }
     if let Some(seconds) = properties.timestamp() {
         let millis = i64::try_from(seconds.saturating_mul(1000)).unwrap_or(i64::MAX);

@@ -16,6 +16,7 @@ mod returns;
 mod rules;
 mod session;
 mod settle;
+mod tls;
 mod topology;
 mod value;
 mod wire;
@@ -65,22 +66,24 @@ pub(super) fn open(
         })?;
     let mut task = Task::new(config.clone(), link);
     let first = open_first(&runtime, &mut task)?;
-    Ok(move || runtime.block_on(task.run(first)))
+    Ok(move || {
+        runtime.block_on(task.run(first));
+        // A look-up of a name may still be waiting for an answer.
+        runtime.shutdown_background();
+    })
 }
 
 fn open_first(runtime: &Runtime, task: &mut Task) -> Result<Option<Session>, RabbitMqError> {
-    let within = task.config.connect_timeout;
     let opening = Session::open(&task.config, task.pool(), true, 0);
-    // The library's tasks are spawned on the runtime, so it must be entered first.
-    let opened = runtime.block_on(async { tokio::time::timeout(within, opening).await });
-    let error = match opened {
-        Ok(Ok(session)) => return Ok(Some(session)),
-        Ok(Err(error)) if error.is_passing() => error.to_string(),
-        Ok(Err(error)) => return Err(error),
-        Err(_) => format!("no host answered within {within:?}"),
-    };
-    task.health.begin(&task.end, Trouble::Connection, &error);
-    Ok(None)
+    match runtime.block_on(opening) {
+        Ok(session) => Ok(Some(session)),
+        Err(error) if error.is_passing() => {
+            let problem = error.to_string();
+            task.health.begin(&task.end, Trouble::Connection, &problem);
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// What outlives a connection.
@@ -235,10 +238,4 @@ fn confirm(
         why,
     });
     drop(confirmed.send(result));
-}
-
-fn desk_missing() -> RabbitMqError {
-    RabbitMqError::System {
-        why: "this version has no commands for it".to_owned(),
-    }
 }

@@ -1,6 +1,7 @@
 //! The decisions of a RabbitMQ source as pure functions: what becomes of a message that arrives,
 //! which tier a delay belongs to, how many messages to ask for. No broker, no clock, no channel.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use super::super::letter::Counters;
@@ -14,7 +15,7 @@ const RETURNS_ALONE: u64 = 2;
 
 /// RabbitMQ 4 drops a message of a quorum queue after 20 returns unless the queue says otherwise.
 /// From here on it goes back as a copy, whose count begins anew.
-const RETURNS_MAX: u64 = 15;
+pub(super) const RETURNS_MAX: u64 = 15;
 
 /// The shortest delay that has a tier of its own.
 const TIER_MIN: Duration = Duration::from_millis(250);
@@ -25,6 +26,59 @@ const REQUEUE_MAX: Duration = Duration::from_secs(30);
 /// The most bytes of bodies that are asked for at once, by the size that they have had lately.
 const BYTES_ASKED_MAX: usize = 64 << 20;
 
+/// The most consumers of one channel.
+const CONSUMERS_MAX: usize = 16;
+
+/// What the broker sends ahead at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Flow {
+    /// The most messages unacknowledged, of all consumers together.
+    pub(super) prefetch: u16,
+    /// How many consumers there are.
+    pub(super) consumers: usize,
+    /// They must stay as they are.
+    pub(super) single: bool,
+    /// All that they may have unacknowledged is.
+    pub(super) full: bool,
+}
+
+/// What to do about the consumers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing.
+    Stay,
+    /// Nothing yet: the pool may change its mind.
+    Wait,
+    /// One more, for so many messages.
+    Add(u16),
+    /// One for so many messages, in the place of all; zero for none.
+    Replace(u16),
+}
+
+/// How to come from what the broker sends ahead to what is wanted. `settled` is whether that has
+/// been wanted for a while.
+pub(super) fn step(flow: Flow, wanted: u16, settled: bool) -> Step {
+    let Flow {
+        prefetch,
+        consumers,
+        single,
+        full,
+    } = flow;
+    let doubles = wanted / 2 >= prefetch;
+    match wanted.cmp(&prefetch) {
+        Ordering::Equal => Step::Stay,
+        Ordering::Less | Ordering::Greater if single && wanted > 0 => Step::Stay,
+        // What there is does as long as the broker has no more to send.
+        Ordering::Greater if !full => Step::Stay,
+        // What the others have fetched counts, so only what is missing is asked for.
+        Ordering::Greater if (doubles || settled) && consumers < CONSUMERS_MAX => {
+            Step::Add(wanted - prefetch)
+        }
+        Ordering::Less | Ordering::Greater if settled => Step::Replace(wanted),
+        Ordering::Less | Ordering::Greater => Step::Wait,
+    }
+}
+
 /// What a message says of itself when it arrives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Arrival {
@@ -32,6 +86,10 @@ pub(super) struct Arrival {
     pub(super) counters: Counters,
     /// We have marked it: it was in the hands of a worker that died with several.
     pub(super) suspect: bool,
+    /// We have marked it: it was charged for taking a daemon down.
+    pub(super) marked: bool,
+    /// Our own number for it, which its copies carry on.
+    pub(super) number: Option<u64>,
     /// The broker has handed it out before.
     pub(super) redelivered: bool,
     /// How often it came back, where the queue counts that.
@@ -47,15 +105,17 @@ pub(super) enum Fate {
     HandOut,
     /// It's handed out with nothing else of this daemon in hand.
     Solo,
-    /// It has taken the daemon down too often: it is charged for that, by a copy with these
-    /// counters, and runs then.
+    /// It has taken the daemon down: it is charged for that, by a copy with these counters, and
+    /// runs then.
     Charge(Counters),
     /// It goes to the dead letters, with these counters.
     Bury(Counters, Failure),
 }
 
-/// Decides it.
-pub(super) fn fate(arrival: Arrival, limits: Limits) -> Fate {
+/// Decides it. Whatever takes a daemon down brings back everything that the daemon had fetched: the
+/// broker counts that for all alike, but what was being worked on comes first. So only the first
+/// that comes is charged; `charged` is whether one has been since we are connected.
+pub(super) fn fate(arrival: Arrival, limits: Limits, charged: bool) -> Fate {
     let crashes_max = limits.crashes_max.max(1);
     let Arrival {
         counters, returns, ..
@@ -64,23 +124,50 @@ pub(super) fn fate(arrival: Arrival, limits: Limits) -> Fate {
         let error = format!("crashed the worker {} times", counters.crashes);
         return Fate::Bury(counters, crashed(error));
     }
-    if returns > u64::from(crashes_max) {
-        let charged = Counters {
-            attempts: counters.attempts.saturating_add(1),
-            crashes: counters.crashes.saturating_add(1),
-            ..counters
-        };
-        let spent = charged.attempts >= limits.attempts_max.max(1);
-        if charged.crashes >= crashes_max || spent {
-            let error = format!("came back {returns} times without an answer");
-            return Fate::Bury(charged, crashed(error));
-        }
-        return Fate::Charge(charged);
+    let suspected = if arrival.marked {
+        // It runs with nothing else in hand, so one return says enough.
+        returns > 0
+    } else {
+        returns > u64::from(crashes_max)
+    };
+    if suspected && !charged {
+        return charge(arrival, limits);
     }
-    if returns >= RETURNS_ALONE {
+    if returns >= RETURNS_ALONE || arrival.marked {
         return Fate::Solo;
     }
     Fate::HandOut
+}
+
+/// The first time it is only marked, and never given up for it: it may have had bad luck.
+fn charge(arrival: Arrival, limits: Limits) -> Fate {
+    let Arrival {
+        counters,
+        returns,
+        marked,
+        ..
+    } = arrival;
+    let crashes_max = limits.crashes_max.max(1);
+    let crashes = counters.crashes.saturating_add(1);
+    if !marked {
+        return Fate::Charge(Counters {
+            crashes: crashes.min(crashes_max - 1),
+            ..counters
+        });
+    }
+    let counters = Counters {
+        attempts: counters.attempts.saturating_add(1),
+        crashes,
+        ..counters
+    };
+    if crashes < crashes_max && counters.attempts < limits.attempts_max.max(1) {
+        return Fate::Charge(counters);
+    }
+    let error = format!(
+        "took the daemon down {crashes} times: handed out with nothing beside it, it came back \
+         {returns} times without an answer"
+    );
+    Fate::Bury(counters, crashed(error))
 }
 
 fn crashed(error: String) -> Failure {
@@ -108,9 +195,11 @@ pub(super) fn history(arrival: Arrival) -> History {
     }
 }
 
-/// Whether a message that goes back must go as a copy, before the broker counts once too often.
-pub(super) fn returns_as_copy(arrival: Arrival) -> bool {
-    arrival.returns >= RETURNS_MAX
+/// Whether a message that goes back must go as a copy, lest the broker counts what is no fault of
+/// the message.
+pub(super) fn returns_as_copy(arrival: Arrival, limits: Limits) -> bool {
+    let most = u64::from(limits.crashes_max.max(1)).min(RETURNS_MAX);
+    arrival.marked || arrival.returns >= most
 }
 
 /// The counters after an attempt that failed.
@@ -188,18 +277,24 @@ mod tests {
 
     #[test]
     fn fate_by_crashes_and_returns() {
+        let (new, marked) = (false, true);
         let table = [
-            ((0, 0, 0), "out"),
-            ((4, 2, 1), "out"),
-            ((0, 0, 2), "solo"),
-            ((4, 2, 3), "solo"),
-            ((0, 0, 4), "charged 1 1"),
-            ((3, 1, 9), "charged 4 2"),
-            ((3, 2, 4), "came back 4 times without an answer"),
-            ((4, 0, 7), "came back 7 times without an answer"),
-            ((3, 3, 0), "crashed the worker 3 times"),
+            ((0, 0, 0), new, false, "out"),
+            ((4, 2, 1), new, false, "out"),
+            ((0, 0, 2), new, false, "solo"),
+            ((4, 2, 3), new, false, "solo"),
+            ((0, 0, 4), new, false, "charged 0 1"),
+            ((0, 0, 4), new, true, "solo"),
+            ((3, 1, 9), new, false, "charged 3 2"),
+            ((4, 2, 4), new, false, "charged 4 2"),
+            ((3, 3, 0), new, false, "crashed the worker 3 times"),
+            ((1, 1, 0), marked, false, "solo"),
+            ((1, 1, 1), marked, false, "charged 2 2"),
+            ((1, 1, 1), marked, true, "solo"),
+            ((2, 2, 1), marked, false, "took the daemon down 3 times"),
+            ((4, 1, 2), marked, false, "took the daemon down 2 times"),
         ];
-        for ((attempts, crashes, returns), expected) in table {
+        for ((attempts, crashes, returns), marked, charged, expected) in table {
             let counters = Counters {
                 attempts,
                 crashes,
@@ -208,16 +303,39 @@ mod tests {
             let arrival = Arrival {
                 counters,
                 returns,
+                marked,
                 ..Arrival::default()
             };
-            let got = match fate(arrival, LIMITS) {
+            let got = match fate(arrival, LIMITS, charged) {
                 Fate::HandOut => "out".to_owned(),
                 Fate::Solo => "solo".to_owned(),
                 Fate::Charge(to) => format!("charged {} {}", to.attempts, to.crashes),
                 Fate::Bury(_, failure) => failure.error,
             };
-            assert_eq!(got, expected, "{arrival:?}");
+            assert!(got.starts_with(expected), "{arrival:?}: {got}");
         }
+    }
+
+    #[test]
+    fn what_goes_back_too_often_goes_as_a_copy() {
+        let back = |returns, marked| {
+            let arrival = Arrival {
+                returns,
+                marked,
+                ..Arrival::default()
+            };
+            returns_as_copy(arrival, LIMITS)
+        };
+        assert!(!back(2, false) && back(3, false) && back(0, true));
+        let patient = Limits {
+            crashes_max: 100,
+            ..LIMITS
+        };
+        let arrival = Arrival {
+            returns: RETURNS_MAX,
+            ..Arrival::default()
+        };
+        assert!(returns_as_copy(arrival, patient));
     }
 
     #[test]
@@ -284,6 +402,39 @@ mod tests {
         }
         assert_eq!(room(Intake::Credit(10), 4), 6);
         assert_eq!(room(Intake::Credit(4), 10), 0);
+    }
+
+    #[test]
+    fn consumers_are_added_and_replaced_seldom() {
+        let flow = |prefetch, consumers, single| Flow {
+            prefetch,
+            consumers,
+            single,
+            full: true,
+        };
+        let table = [
+            (flow(0, 0, false), 2, false, Step::Add(2)),
+            (flow(2, 1, false), 4, false, Step::Add(2)),
+            (flow(4, 1, false), 6, false, Step::Wait),
+            (flow(4, 1, false), 6, true, Step::Add(2)),
+            (flow(6, 2, false), 6, true, Step::Stay),
+            (flow(6, 2, false), 4, false, Step::Wait),
+            (flow(6, 2, false), 4, true, Step::Replace(4)),
+            (flow(6, 2, false), 0, true, Step::Replace(0)),
+            (flow(6, 16, false), 60, true, Step::Replace(60)),
+            (flow(6, 2, true), 60, true, Step::Stay),
+            (flow(6, 2, true), 4, true, Step::Stay),
+            (flow(6, 2, true), 0, true, Step::Replace(0)),
+        ];
+        for (flow, wanted, settled, expected) in table {
+            assert_eq!(step(flow, wanted, settled), expected, "{flow:?} {wanted}");
+        }
+        let idle = Flow {
+            full: false,
+            ..flow(2, 1, false)
+        };
+        assert_eq!(step(idle, 100, true), Step::Stay);
+        assert_eq!(step(idle, 1, true), Step::Replace(1));
     }
 
     proptest! {

@@ -69,8 +69,10 @@ pub(super) struct Session {
     pub(super) emits: usize,
     /// The size of a body, as an average of the recent ones, in bytes.
     pub(super) body_bytes: usize,
-    /// Since when fewer messages are wanted than the broker sends ahead.
-    pub(super) surplus_since: Option<Instant>,
+    /// When the consumers change, if the pool has not changed its mind.
+    pub(super) change_at: Option<Instant>,
+    /// A message was charged for what has brought all of them back.
+    pub(super) charged: bool,
     pub(super) ack_at: Option<Instant>,
     /// When the queues are looked at, if something was wrong with them.
     pub(super) check_at: Option<Instant>,
@@ -223,7 +225,8 @@ impl Session {
             retry_at: None,
             emits: 0,
             body_bytes: 0,
-            surplus_since: None,
+            change_at: None,
+            charged: false,
             ack_at: None,
             check_at: None,
             checks: 0,
@@ -282,7 +285,7 @@ impl Session {
             self.closing = true;
             self.give_back_all()?;
         }
-        self.plan_prefetch(task, now);
+        self.plan_prefetch(task, now)?;
         self.hand_out(task);
         self.acknowledge(now)?;
         task.permits.keep(self.permits_needed(task));
@@ -384,7 +387,7 @@ impl Session {
     fn hear(&mut self, task: &mut Task, event: Option<Event>) -> Result<(), RabbitMqError> {
         match event {
             Some(Event::ConnectionBlocked(reason)) => {
-                let problem = format!("the broker takes nothing from this connection: {reason}");
+                let problem = format!("the broker has blocked the connection: {reason}");
                 task.health.begin(&task.end, Trouble::Blocked, &problem);
             }
             Some(Event::ConnectionUnblocked) => task.health.over(&task.end, Trouble::Blocked),
@@ -432,7 +435,7 @@ impl Session {
             self.ack_at,
             self.check_at,
             self.retry_at,
-            self.surplus_at(),
+            self.change_at,
             Some(self.age_at),
         ];
         moments.into_iter().flatten().min()

@@ -17,7 +17,8 @@ use super::session::{Alone, Held, Job, Place, Session, Subject, written};
 use super::topology::dead_queue;
 use super::{RECONNECT, Task, confirm};
 use crate::config::model::{DeadLetters, UnroutableReply};
-use crate::delivery::{Outcome, Publish, Settlement};
+use crate::delivery::{Failure, Outcome, Publish, Settlement};
+use crate::metrics::dead_lettered;
 
 impl Session {
     /// Takes in what the pool says of a delivery.
@@ -321,14 +322,19 @@ impl Session {
         let Some(held) = self.ledger.get(tag) else {
             return Ok(());
         };
-        tracing::error!(
-            pool = self.pool.name,
-            queue = reply.queue,
-            why,
-            "the reply can't be delivered; its message goes to the dead letters"
-        );
         let aim = job::undeliverable(reply, held.arrival.counters, now_ms(), why);
+        if let Aim::Letter { failure, .. } = &aim {
+            self.log_dead(tag, failure);
+        }
         self.publish_for(tag, aim)
+    }
+
+    /// A message is given up that its pool takes to be done.
+    pub(super) fn log_dead(&self, tag: u64, failure: &Failure) {
+        let held = self.ledger.get(tag);
+        let id = held.and_then(|held| held.original.properties.correlation_id().as_ref());
+        let id = id.map_or("", |id| id.as_str());
+        dead_lettered(&self.pool.name, id, failure);
     }
 
     /// The broker will never take it.

@@ -106,6 +106,7 @@ pub(super) struct Wire;
 
 impl Reactor for Wire {
     #![expect(
+        clippy::manual_async_fn,
         refining_impl_trait_internal,
         reason = "what is returned is never there, so it borrows nothing"
     )]

@@ -14,6 +14,8 @@ const MARKS: Marks<'_> = Marks {
         first_failed_ms: Some(7),
     },
     suspect: true,
+    charged: false,
+    number: Some(42),
 };
 
 fn table(pairs: &[(&str, AMQPValue)]) -> FieldTable {
@@ -96,6 +98,7 @@ fn a_copy_that_comes_back_is_the_message_again() {
     );
     assert_eq!(arrival.counters, MARKS.counters);
     assert_eq!((arrival.suspect, arrival.returns), (true, 1));
+    assert_eq!(arrival.number, Some(42));
 }
 
 #[test]

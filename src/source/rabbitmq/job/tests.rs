@@ -175,7 +175,7 @@ fn what_is_refused_becomes_plainer_until_nothing_is_left() {
 #[test]
 fn headers_that_do_not_fit_are_found_before_the_broker_hangs_up() {
     let tight = Press {
-        frame_max: 300,
+        frame_max: 4096 + 300,
         ..PRESS
     };
     let why = parcels(tight, &letter(Failure::default(), Form::Full)).unwrap_err();
