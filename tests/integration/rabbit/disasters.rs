@@ -196,8 +196,10 @@ fn a_thousand_poisoned_messages_among_twenty_thousand() {
         *begun.entry(text).or_default() += 1;
     }
     // Two attempts are charged. One that died among others, not known to be the culprit, is not.
-    let within_reason = |body: &String| (2..=4).contains(&begun[&**body]);
-    assert!(expected.iter().all(within_reason), "{begun:#?}");
+    for letter in &dead {
+        let times = begun[letter.text()];
+        assert!((2..=4).contains(&times), "begun {times} times: {letter:?}");
+    }
     scene.finish();
 }
 

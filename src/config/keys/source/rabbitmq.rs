@@ -46,8 +46,9 @@ pub(super) fn read(
             "heartbeat",
             duration(SECOND..=HOUR),
             "30s",
-            "A broker that is silent for so long is left, in whole seconds; the shorter of this \
-             and the broker's own counts.",
+            "At least twice within so long either side gives a sign of life; a broker that is silent \
+             for twice as long is left. In whole seconds; the shorter of this and the broker's own \
+             counts.",
         ),
         connect_timeout: t.or(
             "connect_timeout",
