@@ -12,7 +12,7 @@ use super::intake::begin_within;
 use super::job::{self, Aim, Form, Press};
 use super::publisher::Parcel;
 use super::rules;
-use super::session::{Alone, Held, Job, Place, Session, Subject, written};
+use super::session::{Alone, Job, Place, Session, Subject, written};
 use super::{Task, confirm};
 use crate::config::model::DeadLetters;
 use crate::delivery::{Failure, Outcome, Publish, Settlement};
@@ -41,8 +41,8 @@ impl Session {
         if self.alone == Alone::Out(tag) {
             self.alone = Alone::No;
         }
-        let out = |held: &&Box<Held>| held.place == Place::Out;
-        let Some(held) = self.ledger.get(tag).filter(out) else {
+        let held = self.ledger.get(tag);
+        let Some(held) = held.filter(|held| held.place == Place::Out) else {
             tracing::error!(tag, "settled, but never handed out");
             return Ok(());
         };
