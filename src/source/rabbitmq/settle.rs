@@ -25,16 +25,17 @@ impl Session {
         task: &mut Task,
         settlements: impl Iterator<Item = Settlement>,
     ) -> Result<(), RabbitMqError> {
-        let mut void = 0;
+        let (mut void, mut result) = (0, Ok(()));
         for settlement in settlements {
             task.out = task.out.saturating_sub(1);
             match self.tag(settlement.token) {
-                Some(tag) => self.settle(task, tag, settlement.outcome)?,
-                None => void += u64::from(!matches!(settlement.outcome, Outcome::Return { .. })),
+                Some(tag) if result.is_ok() => result = self.settle(task, tag, settlement.outcome),
+                // Its connection is gone, or was lost over one before it.
+                _ => void += u64::from(!matches!(settlement.outcome, Outcome::Return { .. })),
             }
         }
         task.void(void);
-        Ok(())
+        result
     }
 
     fn settle(&mut self, task: &Task, tag: u64, outcome: Outcome) -> Result<(), RabbitMqError> {
