@@ -42,6 +42,7 @@ mod plan;
 mod pool;
 mod rabbit;
 mod report;
+mod running;
 #[path = "../../tests/servers/mod.rs"]
 #[expect(
     clippy::unwrap_used,

@@ -22,7 +22,8 @@ use crate::common::show::{note, number};
 use crate::common::target;
 use crate::plan::Plan;
 use crate::pool::Workers;
-use crate::rabbit::{Kind, Letter, Place, daemon};
+use crate::rabbit::{self, Kind, Letter, Place};
+use crate::running::Queue;
 use crate::servers::process::Server;
 use crate::servers::rabbit::Node;
 
@@ -30,8 +31,6 @@ const PROCESSES: usize = 2;
 
 /// Of all processes together.
 const PREFETCH: u16 = 100;
-
-const QUEUE: &str = "bench";
 
 /// What a peer works off before it is measured.
 const WARM_UP: usize = 200;
@@ -120,11 +119,13 @@ pub(crate) fn measure(node: &Node, plan: &Plan) -> miette::Result<Vec<Peer>> {
 }
 
 fn ganger_per_second(node: &Node, plan: &Plan) -> miette::Result<f64> {
-    let messages = plan.peer_messages * FASTER;
-    let workers = Workers::python(PROCESSES);
-    let place = Place::new(node);
-    let watched = daemon::measure(&place, Kind::Classic, workers, PREFETCH, messages)?;
-    Ok(watched.per_second())
+    let cell = rabbit::Cell {
+        kind: Kind::Classic,
+        workers: Workers::python(PROCESSES),
+        prefetch: PREFETCH,
+        messages: plan.peer_messages * FASTER,
+    };
+    Ok(rabbit::daemon(node, &cell)?.per_second())
 }
 
 impl Kit {
@@ -132,10 +133,10 @@ impl Kit {
         let place = Place::new(node);
         let letter = self.letter(programs, &place)?;
         let running = Running::start(self, programs, &place)?;
-        place.publish(QUEUE, &letter, WARM_UP)?;
+        place.publish(&letter, WARM_UP)?;
         wait_until_done(&place)?;
         running.signal(Signal::SIGSTOP)?;
-        place.publish(QUEUE, &letter, messages)?;
+        place.publish(&letter, messages)?;
         let begun = Instant::now();
         running.signal(Signal::SIGCONT)?;
         wait_until_done(&place)?;
@@ -154,7 +155,7 @@ impl Kit {
             .output()
             .into_diagnostic()?;
         ensure!(sent.status.success(), "sending failed: {sent:?}");
-        place.take(QUEUE)
+        place.take()
     }
 }
 
@@ -202,7 +203,7 @@ impl Drop for Running {
 /// Waits until the queue has nothing left.
 fn wait_until_done(place: &Place<'_>) -> miette::Result<()> {
     place.wait_until_handed_out(LOOK_EVERY, STUCK_AFTER)?;
-    place.wait_until_empty()
+    place.ensure_settled()
 }
 
 impl Peer {

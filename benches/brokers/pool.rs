@@ -70,26 +70,33 @@ impl Workers {
 /// The pool.
 #[derive(Debug, Clone)]
 pub(crate) struct Pool {
-    pub(crate) queue: String,
     pub(crate) workers: Workers,
     /// Messages that are fetched for all workers together; ganger's own choice if left out.
-    pub(crate) prefetch: Option<usize>,
-    /// Where the workers tell what they have received.
-    pub(crate) tally: PathBuf,
+    pub(crate) prefetch: Option<u16>,
     /// Further keys.
     pub(crate) keys: String,
 }
 
 impl Pool {
-    /// As a user would write it, with every other key at its default.
-    pub(crate) fn toml(&self) -> miette::Result<String> {
-        let Self { queue, keys, .. } = self;
-        let count = self.workers.count;
-        let command = self.workers.command(&self.tally)?;
+    /// With every key at its default.
+    pub(crate) fn of(workers: Workers) -> Self {
+        Self {
+            workers,
+            prefetch: None,
+            keys: String::new(),
+        }
+    }
+
+    /// As a user would write it, but that the workers tell what they have received.
+    pub(crate) fn toml(&self, queue: &str, tally: &Path) -> miette::Result<String> {
+        let Self { workers, keys, .. } = self;
+        let count = workers.count;
+        let command = workers.command(tally)?;
         let mut toml = format!(
             "[[pools]]\nname = \"bench\"\nqueue = \"{queue}\"\nworkers = {count}\n{command}{keys}"
         );
         if let Some(prefetch) = self.prefetch {
+            let prefetch = usize::from(prefetch);
             let share = prefetch / count;
             ensure!(share * count == prefetch, "an uneven prefetch");
             let window = window(share);

@@ -110,7 +110,8 @@ impl Daemon {
         Ok(Pid::from_raw(pid))
     }
 
-    fn log(&self) -> miette::Result<String> {
+    /// What it has said.
+    pub(crate) fn log(&self) -> miette::Result<String> {
         fs::read_to_string(&self.log).into_diagnostic()
     }
 }

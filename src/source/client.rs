@@ -55,7 +55,7 @@ pub struct Halted {
     /// How many it did, each of them confirmed. None where it does all or nothing.
     pub done: usize,
     /// Why not all.
-    pub error: SourceError,
+    pub error: Box<SourceError>,
 }
 
 /// How many messages a queue holds.
@@ -98,6 +98,23 @@ pub struct DeadFilter {
     pub pool: Option<String>,
     /// Only of these queues.
     pub queues: Option<Vec<String>>,
+}
+
+impl DeadFilter {
+    /// Whether a letter is meant.
+    pub(super) fn fits(&self, letter: &DeadLetter) -> bool {
+        let pool = self.pool.as_ref();
+        let queues = self.queues.as_ref();
+        self.names(&letter.id)
+            && pool.is_none_or(|pool| *pool == letter.pool)
+            && queues.is_none_or(|queues| queues.contains(&letter.queue))
+    }
+
+    /// Whether a letter of this id may be meant.
+    pub(super) fn names(&self, id: &str) -> bool {
+        let ids = self.ids.as_ref();
+        ids.is_none_or(|ids| ids.iter().any(|other| other == id))
+    }
 }
 
 /// A message that was given up, and why.
@@ -189,7 +206,7 @@ impl Client {
     ) -> Result<T, Halted> {
         order(&mut *self.desk).map_err(|Partial { done, fault }| Halted {
             done,
-            error: fault.of(&self.name),
+            error: Box::new(fault.of(&self.name)),
         })
     }
 

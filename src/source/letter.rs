@@ -13,6 +13,7 @@
 )]
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -362,6 +363,15 @@ pub(in crate::source) fn read_apart(
 /// id.
 pub(in crate::source) fn reply_key(id: &str) -> String {
     format!("{id}/reply")
+}
+
+/// Puts replies that are messages of their own to their letters.
+pub(in crate::source) fn join(letters: &mut [DeadLetter], mut replies: HashMap<String, DeadReply>) {
+    for letter in letters {
+        if let Some(reply) = replies.remove(&letter.id) {
+            letter.reply = Some(reply);
+        }
+    }
 }
 
 /// Whether a letter's reply is a message of its own.

@@ -250,10 +250,16 @@ impl Node {
     }
 
     fn permit(&self, user: &str, vhost: &str) {
-        let (user, vhost) = (binary(user), binary(vhost));
-        let all = r#"<<".*">>, <<".*">>, <<".*">>"#;
+        self.permit_to_declare(user, vhost, ".*");
+    }
+
+    /// Lets a user declare those queues only whose names match, and read and write all.
+    pub(crate) fn permit_to_declare(&self, user: &str, vhost: &str, pattern: &str) {
+        let [user, vhost, pattern, all] = [user, vhost, pattern, ".*"].map(binary);
         let set = "rabbit_auth_backend_internal:set_permissions";
-        self.order(&format!("{set}({user}, {vhost}, {all}, {ACTOR})"));
+        self.order(&format!(
+            "{set}({user}, {vhost}, {pattern}, {all}, {all}, {ACTOR})"
+        ));
     }
 
     /// How many messages each queue of a virtual host has, those in somebody's hands included.

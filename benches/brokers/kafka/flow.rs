@@ -2,11 +2,12 @@
 
 use serde::Serialize;
 
+use super::raw;
 use super::topic::Topic;
-use super::{daemon, raw};
 use crate::common::show::{note, percent};
 use crate::plan::Plan;
-use crate::pool::Workers;
+use crate::pool::{Pool, Workers};
+use crate::running;
 use crate::servers::kafka::Broker;
 use crate::watch::Rounds;
 
@@ -25,6 +26,13 @@ impl Order {
             Self::None => "none",
             Self::Key => "key",
             Self::Partition => "partition",
+        }
+    }
+
+    fn pool(self, workers: Workers) -> Pool {
+        Pool {
+            keys: format!("order = \"{}\"\n", self.describe()),
+            ..Pool::of(workers)
         }
     }
 }
@@ -82,8 +90,8 @@ impl Flow {
         } = self.cell;
         self.raw
             .push(raw::measure(&Topic::make(broker)?, messages)?);
-        let topic = Topic::make(broker)?;
-        let daemon = daemon::measure(&topic, order, workers, messages)?;
+        let pool = order.pool(workers);
+        let daemon = running::measure(&Topic::make(broker)?, &pool, messages)?;
         self.daemon.push(daemon);
         Ok(())
     }

@@ -1,6 +1,5 @@
 //! All that is measured on Kafka.
 
-mod daemon;
 mod flow;
 mod raw;
 mod topic;
@@ -13,6 +12,8 @@ use serde::Serialize;
 use crate::common::show::note;
 use crate::latency::{self, Latency};
 use crate::plan::Plan;
+use crate::pool::{Pool, Workers};
+use crate::running;
 use crate::servers::kafka::Broker;
 use crate::start::{self, Starts};
 use topic::Topic;
@@ -51,5 +52,6 @@ fn latencies(broker: &Broker, plan: &Plan) -> miette::Result<Vec<Latency>> {
 fn starts(broker: &Broker, plan: &Plan) -> miette::Result<Starts> {
     note(format_args!("Kafka, start, {} times", plan.starts));
     let topic = Topic::make(broker)?;
-    start::measure(plan.starts, || daemon::start_seconds(&topic))
+    let pool = Pool::of(Workers::rust(1));
+    start::measure(plan.starts, || running::start_seconds(&topic, &pool))
 }

@@ -10,10 +10,8 @@ use tokio::time::Instant;
 
 use super::topic::Topic;
 use crate::common::machine::{cpu_seconds, monotonic_nanos};
+use crate::running::Queue;
 use crate::watch::{Watch, Watched};
-
-/// The group of every raw consumer; each has a topic of its own.
-const GROUP: &str = "raw";
 
 const COMMIT_EVERY: Duration = Duration::from_millis(200);
 
@@ -24,31 +22,24 @@ const LOOK_EVERY: usize = 100;
 const POLL: Duration = Duration::from_secs(1);
 const POLLS_MAX: usize = 60;
 
-/// Enough for every partition to be fetched from.
-const WARM_UP: usize = 1_000;
-
-/// Measures how fast so many messages are consumed.
+/// Measures how fast so many messages are consumed. The interval begins with the first of them:
+/// before, the consumer joins its group.
 pub(crate) fn measure(topic: &Topic<'_>, messages: usize) -> miette::Result<Watched> {
-    let consumer = join(topic)?;
-    topic.fill(WARM_UP)?;
-    work_off(&consumer, WARM_UP)?;
-    // Else it would fetch while the topic is filled.
-    let partitions = consumer.assignment().into_diagnostic()?;
-    consumer.pause(&partitions).into_diagnostic()?;
     topic.fill(messages)?;
+    let consumer = join(topic)?;
+    receive(&consumer)?;
     let watch = Watch::begin(|| cpu_seconds("self"), || topic.broker_seconds())?;
-    consumer.resume(&partitions).into_diagnostic()?;
-    let last_nanos = work_off(&consumer, messages)?;
+    let last_nanos = work_off(&consumer, messages - 1)?;
     commit(&consumer, CommitMode::Sync)?;
-    let watched = watch.end(messages, last_nanos)?;
-    topic.ensure_committed(GROUP)?;
+    let watched = watch.end(messages - 1, last_nanos)?;
+    topic.ensure_settled()?;
     Ok(watched)
 }
 
 /// A consumer of the topic.
 pub(super) fn join(topic: &Topic<'_>) -> miette::Result<BaseConsumer> {
     let consumer: BaseConsumer = topic.client(&[
-        ("group.id", GROUP),
+        ("group.id", &topic.group),
         ("enable.auto.commit", "false"),
         ("auto.offset.reset", "earliest"),
     ])?;

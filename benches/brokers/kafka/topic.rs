@@ -15,7 +15,9 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use crate::common::{machine, one_thread};
+use crate::running::Queue;
 use crate::servers::kafka::Broker;
+use crate::servers::look;
 
 pub(crate) const PARTITIONS: i32 = 6;
 
@@ -32,13 +34,20 @@ pub(crate) const REQUEST: Duration = Duration::from_secs(30);
 pub(crate) struct Topic<'a> {
     broker: &'a Broker,
     pub(crate) name: String,
+    /// The group of whoever consumes it.
+    pub(crate) group: String,
 }
 
 impl<'a> Topic<'a> {
     pub(crate) fn make(broker: &'a Broker) -> miette::Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let name = format!("bench{}-", NEXT.fetch_add(1, Ordering::Relaxed));
-        let topic = Self { broker, name };
+        let group = format!("{name}group");
+        let topic = Self {
+            broker,
+            name,
+            group,
+        };
         let new = NewTopic::new(&topic.name, PARTITIONS, TopicReplication::Fixed(1));
         let admin: AdminClient<DefaultClientContext> = topic.client(&[])?;
         let options = AdminOptions::new().operation_timeout(Some(REQUEST));
@@ -46,17 +55,18 @@ impl<'a> Topic<'a> {
         for made in made.into_diagnostic()? {
             ensure!(made.is_ok(), "no topic: {made:?}");
         }
+        let ready = look(|| topic.is_ready(&admin).then_some(()));
+        ensure!(ready.is_some(), "the topic is never ready");
         Ok(topic)
     }
 
-    /// Where clients connect.
-    pub(crate) fn address(&self) -> String {
-        self.broker.plain()
-    }
-
-    /// The broker's processor time so far.
-    pub(crate) fn broker_seconds(&self) -> miette::Result<f64> {
-        machine::cpu_seconds(&self.broker.pid().to_string())
+    fn is_ready(&self, admin: &AdminClient<DefaultClientContext>) -> bool {
+        let told = admin.inner().fetch_metadata(Some(&self.name), REQUEST);
+        told.is_ok_and(|told| {
+            let partitions = told.topics().iter().flat_map(|topic| topic.partitions());
+            let ready = partitions.filter(|partition| partition.error().is_none());
+            i32::try_from(ready.count()) == Ok(PARTITIONS)
+        })
     }
 
     pub(crate) fn client<T: FromClientConfig>(
@@ -64,47 +74,11 @@ impl<'a> Topic<'a> {
         properties: &[(&str, &str)],
     ) -> miette::Result<T> {
         let mut config = ClientConfig::new();
-        config.set("bootstrap.servers", self.address());
+        config.set("bootstrap.servers", self.broker.plain());
         for (name, value) in properties {
             config.set(*name, *value);
         }
         config.create().into_diagnostic()
-    }
-
-    /// Puts messages into the topic, of all keys in turns. All are stored when this returns.
-    pub(crate) fn fill(&self, messages: usize) -> miette::Result<()> {
-        let producer: BaseProducer = self.client(&[("linger.ms", "5")])?;
-        let value = [b'x'; VALUE_BYTES];
-        for number in 0..messages {
-            let key = (number % KEYS).to_string();
-            let mut record = BaseRecord::to(&self.name).key(&key).payload(&value);
-            while let Err((error, back)) = producer.send(record) {
-                ensure!(error == QUEUE_FULL, "filling {}: {error}", self.name);
-                producer.poll(REQUEST);
-                record = back;
-            }
-        }
-        producer.flush(REQUEST).into_diagnostic()
-    }
-
-    /// Sees that a group has committed all that is there.
-    pub(crate) fn ensure_committed(&self, group: &str) -> miette::Result<()> {
-        let consumer: BaseConsumer = self.client(&[("group.id", group)])?;
-        let mut asked = TopicPartitionList::new();
-        asked.add_partition_range(&self.name, 0, PARTITIONS - 1);
-        let committed = consumer
-            .committed_offsets(asked, REQUEST)
-            .into_diagnostic()?;
-        for partition in committed.elements() {
-            let number = partition.partition();
-            let ends = consumer.fetch_watermarks(&self.name, number, REQUEST);
-            let (_, end) = ends.into_diagnostic()?;
-            let offset = partition.offset();
-            if end > 0 && offset != Offset::Offset(end) {
-                bail!("partition {number} is committed to {offset:?}, not to {end}");
-            }
-        }
-        Ok(())
     }
 
     /// Deletes the topic and those whose names begin like its own.
@@ -123,6 +97,61 @@ impl<'a> Topic<'a> {
 }
 
 const QUEUE_FULL: KafkaError = KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull);
+
+impl Queue for Topic<'_> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn source(&self) -> String {
+        format!(
+            "kind = \"kafka\"\nbrokers = \"{}\"\ngroup = \"{}\"\n\
+             consumer = {{ \"auto.offset.reset\" = \"earliest\" }}\n",
+            self.broker.plain(),
+            self.group
+        )
+    }
+
+    fn broker_seconds(&self) -> miette::Result<f64> {
+        machine::cpu_seconds(&self.broker.pid().to_string())
+    }
+
+    /// Of all keys in turns.
+    fn fill(&self, messages: usize) -> miette::Result<()> {
+        let producer: BaseProducer = self.client(&[("linger.ms", "5")])?;
+        let value = [b'x'; VALUE_BYTES];
+        for number in 0..messages {
+            let key = (number % KEYS).to_string();
+            let mut record = BaseRecord::to(&self.name).key(&key).payload(&value);
+            while let Err((error, back)) = producer.send(record) {
+                ensure!(error == QUEUE_FULL, "filling {}: {error}", self.name);
+                producer.poll(REQUEST);
+                record = back;
+            }
+        }
+        producer.flush(REQUEST).into_diagnostic()
+    }
+
+    /// Its group has committed all that is there.
+    fn ensure_settled(&self) -> miette::Result<()> {
+        let consumer: BaseConsumer = self.client(&[("group.id", &self.group)])?;
+        let mut asked = TopicPartitionList::new();
+        asked.add_partition_range(&self.name, 0, PARTITIONS - 1);
+        let committed = consumer
+            .committed_offsets(asked, REQUEST)
+            .into_diagnostic()?;
+        for partition in committed.elements() {
+            let number = partition.partition();
+            let ends = consumer.fetch_watermarks(&self.name, number, REQUEST);
+            let (_, end) = ends.into_diagnostic()?;
+            let offset = partition.offset();
+            if end > 0 && offset != Offset::Offset(end) {
+                bail!("partition {number} is committed to {offset:?}, not to {end}");
+            }
+        }
+        Ok(())
+    }
+}
 
 impl Drop for Topic<'_> {
     fn drop(&mut self) {

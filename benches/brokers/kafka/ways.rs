@@ -5,24 +5,23 @@ use miette::IntoDiagnostic;
 use rdkafka::consumer::CommitMode;
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, ThreadedProducer};
 
-use super::daemon::Running;
-use super::flow::Order;
 use super::raw;
 use super::topic::{Topic, VALUE_BYTES};
 use crate::common::machine::monotonic_nanos;
 use crate::latency::Way;
-use crate::pool::Workers;
+use crate::pool::{Pool, Workers};
+use crate::running::Running;
 
 const WORKERS: Workers = Workers::rust(4);
 
 /// Through a daemon, which ends with what is returned.
 pub(super) fn daemon(topic: &Topic<'_>) -> miette::Result<Way> {
-    let running = Running::start(topic, Order::Key, WORKERS)?;
+    let running = Running::start(topic, &Pool::of(WORKERS))?;
     Ok(Way {
         name: "daemon".into(),
         is_ours: true,
         send: sender(topic)?,
-        receive: Box::new(move || running.tally.wait_for(1)),
+        receive: Box::new(move || running.wait_for(1)),
     })
 }
 

@@ -2,14 +2,14 @@
 
 use serde::Serialize;
 
-use super::daemon;
 use super::place::{Kind, Place};
 use super::raw::{self, Acks};
 use crate::common::show::{note, percent};
 use crate::plan::Plan;
-use crate::pool::Workers;
+use crate::pool::{Pool, Workers};
+use crate::running;
 use crate::servers::rabbit::Node;
-use crate::watch::Rounds;
+use crate::watch::{Rounds, Watched};
 
 /// One combination.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -65,16 +65,13 @@ impl Flow {
     fn round(&mut self, node: &Node) -> miette::Result<()> {
         let Cell {
             kind,
-            workers,
             prefetch,
             messages,
+            ..
         } = self.cell;
         let raw = |acks| raw::measure(&Place::new(node), kind, prefetch, acks, messages);
         self.raw_each.push(raw(Acks::Each)?);
-        let place = Place::new(node);
-        let daemon = daemon::measure(&place, kind, workers, prefetch, messages)?;
-        self.daemon.push(daemon);
-        drop(place);
+        self.daemon.push(daemon(node, &self.cell)?);
         self.raw_coalesced.push(raw(Acks::Coalesced)?);
         Ok(())
     }
@@ -120,4 +117,15 @@ impl Flow {
         row.push(percent(self.daemon_to_raw_each));
         row
     }
+}
+
+/// Measures the product on a queue of its own.
+pub(crate) fn daemon(node: &Node, cell: &Cell) -> miette::Result<Watched> {
+    let place = Place::new(node);
+    place.declare(cell.kind)?;
+    let pool = Pool {
+        prefetch: Some(cell.prefetch),
+        ..Pool::of(cell.workers)
+    };
+    running::measure(&place, &pool, cell.messages)
 }

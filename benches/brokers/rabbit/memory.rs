@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-use super::daemon::Running;
 use super::place::{Kind, Place};
 use crate::common::show::{megabytes, note};
 use crate::plan::Plan;
-use crate::pool::Workers;
+use crate::pool::{Pool, Workers};
+use crate::running::Running;
 use crate::servers::rabbit::Node;
 
 /// How much memory a daemon with so many workers takes.
@@ -25,9 +25,10 @@ pub(crate) fn measure(node: &Node, plan: &Plan) -> miette::Result<Vec<Memory>> {
 
 fn look(node: &Node, workers: usize) -> miette::Result<Memory> {
     let place = Place::new(node);
-    let running = Running::start(&place, Kind::Quorum, Workers::rust(workers), None)?;
-    let resident_kib = running.daemon.resident_kib()?;
-    running.daemon.stop()?;
+    place.declare(Kind::Quorum)?;
+    let running = Running::start(&place, &Pool::of(Workers::rust(workers)))?;
+    let resident_kib = running.resident_kib()?;
+    running.stop()?;
     Ok(Memory {
         workers,
         resident_kib,

@@ -1,13 +1,12 @@
 //! All that is measured on RabbitMQ.
 
-pub(crate) mod daemon;
 mod flow;
 mod memory;
 mod place;
 mod raw;
 mod ways;
 
-pub(crate) use flow::{Cell, Flow};
+pub(crate) use flow::{Cell, Flow, daemon};
 pub(crate) use memory::Memory;
 pub(crate) use place::{Kind, Letter, Place};
 
@@ -17,6 +16,8 @@ use crate::common::show::note;
 use crate::latency::{self, Latency};
 use crate::peers::{self, Peer};
 use crate::plan::Plan;
+use crate::pool::{Pool, Workers};
+use crate::running;
 use crate::servers::rabbit::Node;
 use crate::start::{self, Starts};
 
@@ -65,5 +66,6 @@ fn starts(node: &Node, plan: &Plan) -> miette::Result<Starts> {
     note(format_args!("RabbitMQ, start, {} times", plan.starts));
     let place = Place::new(node);
     place.declare(Kind::Quorum)?;
-    start::measure(plan.starts, || daemon::start_seconds(&place))
+    let pool = Pool::of(Workers::rust(1));
+    start::measure(plan.starts, || running::start_seconds(&place, &pool))
 }

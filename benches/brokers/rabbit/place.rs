@@ -14,11 +14,12 @@ use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
 use crate::common::{machine, one_thread};
+use crate::running::Queue;
 use crate::servers::look;
 use crate::servers::rabbit::Node;
 
 /// The queue that everything here is about.
-pub(crate) const QUEUE: &str = "bench";
+pub(super) const QUEUE: &str = "bench";
 
 /// The bytes of each message.
 pub(crate) const BODY_BYTES: usize = 200;
@@ -78,11 +79,6 @@ impl<'a> Place<'a> {
         self.node.url(&self.vhost)
     }
 
-    /// The broker's processor time so far.
-    pub(crate) fn broker_seconds(&self) -> miette::Result<f64> {
-        machine::cpu_seconds(&self.node.pid().to_string())
-    }
-
     /// Declares the queue.
     pub(crate) fn declare(&self, kind: Kind) -> miette::Result<()> {
         let kind = AMQPValue::LongString(kind.describe().into());
@@ -95,18 +91,8 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// Puts messages of the usual kind into the queue. All are stored when this returns.
-    pub(crate) fn fill(&self, messages: usize) -> miette::Result<()> {
-        self.publish(QUEUE, &Letter::default(), messages)
-    }
-
     /// Publishes a message so many times. All are stored when this returns.
-    pub(crate) fn publish(
-        &self,
-        queue: &str,
-        letter: &Letter,
-        messages: usize,
-    ) -> miette::Result<()> {
+    pub(crate) fn publish(&self, letter: &Letter, messages: usize) -> miette::Result<()> {
         let options = BasicPublishOptions {
             mandatory: true,
             ..BasicPublishOptions::default()
@@ -118,7 +104,7 @@ impl<'a> Place<'a> {
                 let properties = letter.properties.clone();
                 let publish = channel.basic_publish(
                     "".into(),
-                    queue.into(),
+                    QUEUE.into(),
                     options,
                     &letter.body,
                     properties,
@@ -128,15 +114,15 @@ impl<'a> Place<'a> {
             }
             channel.wait_for_confirms().await
         })?;
-        ensure!(returned.is_empty(), "no queue {queue}");
+        ensure!(returned.is_empty(), "no queue {QUEUE}");
         Ok(())
     }
 
-    /// Takes the first message out of a queue.
-    pub(crate) fn take(&self, queue: &str) -> miette::Result<Letter> {
+    /// Takes the first message out of the queue.
+    pub(crate) fn take(&self) -> miette::Result<Letter> {
         let options = BasicGetOptions { no_ack: true };
-        let got = self.visit(async |channel| channel.basic_get(queue.into(), options).await)?;
-        let delivery = got.ok_or_else(|| miette!("nothing in {queue}"))?.delivery;
+        let got = self.visit(async |channel| channel.basic_get(QUEUE.into(), options).await)?;
+        let delivery = got.ok_or_else(|| miette!("nothing in {QUEUE}"))?.delivery;
         Ok(Letter {
             body: delivery.data,
             properties: delivery.properties,
@@ -159,14 +145,6 @@ impl<'a> Place<'a> {
             };
             timeout(at_most, wait).await.unwrap_or(Ok(()))
         })
-    }
-
-    /// Waits until the queue has nothing left, in nobody's hands either. Acknowledgements of the
-    /// last messages may not count if a consumer leaves before.
-    pub(crate) fn wait_until_empty(&self) -> miette::Result<()> {
-        let left = || self.node.totals(&self.vhost).get(QUEUE).copied();
-        look(|| (left()? == 0).then_some(()))
-            .ok_or_else(|| miette!("the queue has {:?} messages left", left()))
     }
 
     /// Does something on a connection of its own.
@@ -200,6 +178,32 @@ pub(crate) async fn ready(channel: Channel) -> lapin::Result<u32> {
     };
     let queue = channel.queue_declare(QUEUE.into(), options, FieldTable::default());
     Ok(queue.await?.message_count())
+}
+
+impl Queue for Place<'_> {
+    fn name(&self) -> &str {
+        QUEUE
+    }
+
+    fn source(&self) -> String {
+        format!("kind = \"rabbitmq\"\nurl = \"{}\"\n", self.url())
+    }
+
+    fn fill(&self, messages: usize) -> miette::Result<()> {
+        self.publish(&Letter::default(), messages)
+    }
+
+    fn broker_seconds(&self) -> miette::Result<f64> {
+        machine::cpu_seconds(&self.node.pid().to_string())
+    }
+
+    /// Waits for it: acknowledgements of the last messages may not count if a consumer leaves
+    /// before.
+    fn ensure_settled(&self) -> miette::Result<()> {
+        let left = || self.node.totals(&self.vhost).get(QUEUE).copied();
+        look(|| (left()? == 0).then_some(()))
+            .ok_or_else(|| miette!("the queue has {:?} messages left", left()))
+    }
 }
 
 impl Drop for Place<'_> {

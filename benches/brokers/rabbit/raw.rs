@@ -10,6 +10,7 @@ use miette::{IntoDiagnostic, ensure, miette};
 use super::place::{Kind, Place, QUEUE, ready};
 use crate::common::machine::{cpu_seconds, monotonic_nanos};
 use crate::common::one_thread;
+use crate::running::Queue;
 use crate::watch::{Watch, Watched};
 
 /// How messages are acknowledged.
@@ -45,7 +46,7 @@ pub(crate) fn measure(
         let left = ready(channel).await.into_diagnostic()?;
         ensure!(left == 0, "{left} messages too many");
         let watched = watch.end(messages, last_nanos)?;
-        place.wait_until_empty()?;
+        place.ensure_settled()?;
         let closed = connection.close(200, "done".into()).await;
         closed.into_diagnostic()?;
         Ok(watched)

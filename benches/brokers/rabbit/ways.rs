@@ -10,19 +10,20 @@ use lapin::{Channel, Connection, Consumer};
 use miette::{IntoDiagnostic, miette};
 use tokio::runtime::Runtime;
 
-use super::daemon::Running;
 use super::place::{Kind, Letter, Place, QUEUE};
 use super::raw;
 use crate::common::machine::monotonic_nanos;
 use crate::common::one_thread;
 use crate::latency::Way;
-use crate::pool::Workers;
+use crate::pool::{Pool, Workers};
+use crate::running::Running;
 
 const WORKERS: Workers = Workers::rust(4);
 
 /// Through a daemon, which ends with what is returned.
 pub(super) fn daemon(place: &Place<'_>, kind: Kind) -> miette::Result<Way> {
-    let running = Arc::new(Running::start(place, kind, WORKERS, None)?);
+    place.declare(kind)?;
+    let running = Arc::new(Running::start(place, &Pool::of(WORKERS))?);
     let client = Rc::new(Client::connect(place)?);
     let sender = Rc::clone(&client);
     Ok(Way {
@@ -31,7 +32,7 @@ pub(super) fn daemon(place: &Place<'_>, kind: Kind) -> miette::Result<Way> {
         send: Box::new(move || sender.send()),
         receive: Box::new(move || {
             let running = Arc::clone(&running);
-            client.drive_while(move || running.tally.wait_for(1))
+            client.drive_while(move || running.wait_for(1))
         }),
     })
 }

@@ -88,7 +88,7 @@ impl Sources {
                 Ok(count) => changed += count,
                 Err(halted) => {
                     changed += halted.done;
-                    self.trouble.push(halted.error);
+                    self.trouble.push(*halted.error);
                 }
             }
         }

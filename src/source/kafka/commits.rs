@@ -56,7 +56,7 @@ impl Commits {
 pub(super) enum Urgency {
     /// Someone waits for it.
     Urgent,
-    /// It shows whether the broker is back.
+    /// It shows whether the broker is back, or we are members still.
     Probe,
     Usual,
 }
@@ -70,6 +70,7 @@ impl Task {
             .filter(|p| !p.progress.is_committed());
         match () {
             () if self.partitions.is_empty() => None,
+            () if self.standstill.in_doubt() => Some(Urgency::Probe),
             () if self.is_closing() || self.group.waits_for_commits() => {
                 open.next().map(|_| Urgency::Urgent)
             }
@@ -108,6 +109,10 @@ impl Task {
         self.commits.is_sent = false;
         for partition in self.partitions.values_mut() {
             partition.progress.committed(result.is_ok());
+        }
+        // Only a member is told so.
+        if matches!(result, Ok(()) | Err(Code::RebalanceInProgress)) {
+            self.standstill.is_over();
         }
         match result {
             Err(code) => self.commit_failed(code),

@@ -22,7 +22,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
 use tokio::sync::Notify;
 
-use super::error::KafkaError;
+use super::error::{KafkaError, without_times};
 use super::headers::Raw;
 use super::lag::{self, Lag};
 
@@ -47,6 +47,8 @@ pub(super) struct Notes {
     /// What is wrong, with librdkafka's detail.
     pub(super) errors: Vec<(Code, String)>,
     pub(super) lag: Option<Vec<Lag>>,
+    /// Why a connection failed last.
+    pub(super) failure: Option<String>,
     /// A broker was seen connected.
     pub(super) connected: bool,
 }
@@ -70,7 +72,8 @@ impl Context {
 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        self.note(|_| ());
+        let failure = (facility == FAILURE).then(|| connection_failure(message));
+        self.note(|notes| notes.failure = failure.or(notes.failure.take()));
         log(&self.pool, level, facility, message);
     }
 
@@ -91,9 +94,25 @@ impl ClientContext for Context {
     }
 }
 
+/// What librdkafka calls it when a connection fails. Its error callback does not tell of each.
+const FAILURE: &str = "FAIL";
+
+/// What such a line says, without the thread's name.
+fn connection_failure(line: &str) -> String {
+    let text = line.split_once("]: ").map_or(line, |(_, text)| text);
+    let closed_at_once = text.contains("in state APIVERSION_QUERY");
+    let text = without_times(text);
+    if closed_at_once {
+        return format!("{text}; does the broker want another `security.protocol`?");
+    }
+    text.to_owned()
+}
+
 /// A line of librdkafka's own log.
 pub(super) fn log(pool: &str, level: RDKafkaLogLevel, facility: &str, text: &str) {
     match level {
+        // Told where it matters.
+        _ if facility == FAILURE => tracing::debug!(pool, text, "a connection failed"),
         RDKafkaLogLevel::Emerg
         | RDKafkaLogLevel::Alert
         | RDKafkaLogLevel::Critical
@@ -143,6 +162,13 @@ fn partitions(list: &TopicPartitionList) -> Vec<TopicPartition> {
         .iter()
         .map(|each| (each.topic().to_owned(), each.partition()))
         .collect()
+}
+
+fn assign(consumer: &BaseConsumer<Context>, list: &TopicPartitionList) -> KafkaResult<()> {
+    match consumer.rebalance_protocol() {
+        RebalanceProtocol::Cooperative => consumer.incremental_assign(list),
+        RebalanceProtocol::Eager | RebalanceProtocol::None => consumer.assign(list),
+    }
 }
 
 fn unassign(consumer: &BaseConsumer<Context>, list: &TopicPartitionList) -> KafkaResult<()> {
@@ -281,10 +307,7 @@ impl Consumer {
             let offset = element.set_offset(Offset::Offset(start.offset));
             offset.map_err(|error| KafkaError::of_request("assigning", &error))?;
         }
-        let assigned = match self.native.rebalance_protocol() {
-            RebalanceProtocol::Cooperative => self.native.incremental_assign(&list),
-            RebalanceProtocol::Eager | RebalanceProtocol::None => self.native.assign(&list),
-        };
+        let assigned = assign(&self.native, &list);
         assigned.map_err(|error| KafkaError::of_request("taking partitions", &error))
     }
 
@@ -298,18 +321,33 @@ impl Consumer {
         unassigned.map_err(|error| KafkaError::of_request("giving partitions back", &error))
     }
 
-    /// Goes to another offset of a partition that is ours.
-    pub(super) fn seek(&self, start: &Start) -> Result<(), KafkaError> {
-        let to = Offset::Offset(start.offset);
-        let sought = self
-            .native
-            .seek(&start.topic, start.partition, to, Duration::ZERO);
-        sought.map_err(|error| KafkaError::of_request("seeking", &error))
+    /// Goes to another offset of a partition that is ours. Seeking would not do: librdkafka reads a
+    /// partition no more whose position is gone. `others` is where all others go on.
+    pub(super) fn restart(&self, start: Start, mut others: Vec<Start>) -> Result<(), KafkaError> {
+        match self.native.rebalance_protocol() {
+            RebalanceProtocol::Cooperative => {
+                self.unassign(&[(start.topic.clone(), start.partition)])?;
+                self.assign(&[start])
+            }
+            RebalanceProtocol::Eager | RebalanceProtocol::None => {
+                others.push(start);
+                self.assign(&others)
+            }
+        }
     }
 
-    /// Leaves the group. May take as long as a broker takes to answer.
-    pub(super) fn close(self) {
+    /// From now on whatever the group decides is done at once, for nobody will any more.
+    pub(super) fn begin_to_leave(&self) {
         self.native.context().leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// Leaves the group, and closes. May take as long as a broker takes to answer.
+    pub(super) fn leave(self, is_static: bool) {
+        if !is_static {
+            // Closing does not tell the group if we have no partition, and then all others would
+            // wait for us until our session ends. A static member is to be waited for.
+            self.native.unsubscribe();
+        }
         drop(self);
     }
 }

@@ -53,7 +53,6 @@ pub(super) struct Group {
     astray: Vec<(Instant, Part)>,
     /// Tiers that are being made.
     wanted: Option<(Wanted, Option<Instant>)>,
-    pub(super) last_connection_error: Option<String>,
 }
 
 impl Group {
@@ -66,7 +65,6 @@ impl Group {
             commit_within: max_poll_interval / 4,
             astray: Vec::new(),
             wanted: None,
-            last_connection_error: None,
         }
     }
 
@@ -179,6 +177,8 @@ impl Task {
                     "partitions lost: what is in hand of them may run twice"
                 );
                 self.let_go(&partitions);
+                let problem = "the group has put us out".to_owned();
+                self.health.trouble(&self.end, Trouble::Group, problem);
             }
         }
     }
@@ -300,6 +300,7 @@ impl Task {
             progress: Progress::new(offset, committed, carried),
             parked: None,
             leaving: false,
+            is_full: false,
             topic,
         };
         let start = begun.at(offset);
@@ -388,6 +389,25 @@ impl Task {
         }
     }
 
+    /// Answers what the group has decided and we were about to do: it waits for us, and could not
+    /// let us go.
+    pub(super) fn leave_nothing_unanswered(&mut self) {
+        let pending = match std::mem::replace(&mut self.group.step, Step::Idle) {
+            Step::Idle => None,
+            Step::Asking(partitions, _) => Some(Rebalanced::Assigned(partitions)),
+            Step::Draining { leaving, .. } => Some(Rebalanced::Revoked(leaving)),
+        };
+        let decisions = std::mem::take(&mut self.group.decisions);
+        for decision in pending.into_iter().chain(decisions) {
+            match decision {
+                Rebalanced::Assigned(_) => self.begin(Vec::new()),
+                Rebalanced::Revoked(partitions) | Rebalanced::Lost(partitions) => {
+                    self.let_go(&partitions);
+                }
+            }
+        }
+    }
+
     // -- partitions that can't be read --
 
     /// Takes in what is wrong with a partition.
@@ -453,10 +473,13 @@ impl Task {
             );
         }
         let start = partition.at(to);
+        let others = self.partitions.iter().filter(|(other, _)| **other != part);
+        let others = others.map(|(_, partition)| partition.at(partition.progress.mark.position()));
+        let restarted = self.consumer.restart(start, others.collect());
         if to < position {
             self.begin_anew(part, to);
         }
-        if let Err(error) = self.consumer.seek(&start) {
+        if let Err(error) = restarted {
             self.health
                 .trouble(&self.end, Trouble::Partitions, error.to_string());
         }

@@ -55,10 +55,8 @@ impl Health {
         let pool = self.pool.as_str();
         match self.troubles.insert(trouble, problem.clone()) {
             None => tracing::error!(pool, problem, "{}", trouble.as_str()),
-            Some(last) if last != problem => {
-                tracing::warn!(pool, problem, "{}", trouble.as_str());
-            }
-            Some(_) => return,
+            Some(last) if last == problem => return,
+            Some(_) => tracing::debug!(pool, problem, "still: {}", trouble.as_str()),
         }
         self.tell(end);
     }

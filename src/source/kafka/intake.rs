@@ -295,10 +295,20 @@ impl Task {
 
     fn hand_out_one(&mut self) -> bool {
         let partitions = &self.partitions;
+        let mut full = None;
         let next = self.lanes.next(|part, offset| {
-            let partition = partitions.get(&part);
-            partition.is_some_and(|each| !each.leaving && each.progress.has_room(offset))
+            let Some(partition) = partitions.get(&part).filter(|each| !each.leaving) else {
+                return false;
+            };
+            let has_room = partition.progress.has_room(offset);
+            if has_room == partition.is_full {
+                full = Some((part, !has_room));
+            }
+            has_room
         });
+        if let Some((part, is_full)) = full {
+            self.tell_of_metadata(part, is_full);
+        }
         let Some(place) = next else {
             return false;
         };
@@ -311,6 +321,28 @@ impl Task {
             tracing::debug!("the pool is gone; the message is on its way back");
         }
         true
+    }
+
+    /// Says once that a partition waits because of what its commit can hold, and once that it does
+    /// not any more.
+    fn tell_of_metadata(&mut self, part: Part, is_full: bool) {
+        let Some(partition) = self.partitions.get_mut(&part) else {
+            return;
+        };
+        partition.is_full = is_full;
+        let (pool, topic) = (self.plan.pool.as_str(), partition.topic.as_str());
+        let (partition, undone) = (partition.number, partition.progress.mark.undone());
+        if is_full {
+            tracing::warn!(
+                pool,
+                topic,
+                partition,
+                undone,
+                "no commit could hold more: nothing is taken in until older messages are done"
+            );
+        } else {
+            tracing::info!(pool, topic, partition, "commits can hold more again");
+        }
     }
 
     /// A message came by the way that only events should come.

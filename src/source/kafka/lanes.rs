@@ -165,7 +165,7 @@ impl<T> Lanes<T> {
 
     /// The next message to go out, of the partition whose turn it is, passing over those whose next
     /// may not.
-    pub(super) fn next(&mut self, may: impl Fn(Part, i64) -> bool) -> Option<Place> {
+    pub(super) fn next(&mut self, mut may: impl FnMut(Part, i64) -> bool) -> Option<Place> {
         for _ in 0..self.ring.len() {
             let part = self.ring.pop_front()?;
             let stock = self.stocks.get_mut(&part)?;

@@ -24,6 +24,7 @@ mod record;
 mod settings;
 mod settle;
 mod setup;
+mod standstill;
 mod task;
 mod topics;
 mod watermark;
@@ -47,7 +48,7 @@ pub(super) fn open(config: &KafkaSource, link: Link) -> Result<impl FnOnce() + u
         .build()
         .map_err(|error| KafkaError::Client(format!("no event loop: {error}")))?;
     let pool = Arc::clone(&link.policy.borrow());
-    let setup = Setup::new(config, &pool)?;
+    let mut setup = Setup::new(config, &pool)?;
     let found = match runtime.block_on(setup.look(setup::PATIENCE)) {
         Ok(found) => Some(found),
         Err(error) if error.may_pass() => {

@@ -131,6 +131,8 @@ pub(super) struct Partition {
     pub(super) parked: Option<Parked>,
     /// It goes to someone else: nothing is read or handed out any more.
     pub(super) leaving: bool,
+    /// Its commit could not hold more, and that was said.
+    pub(super) is_full: bool,
 }
 
 /// A message that is not due.

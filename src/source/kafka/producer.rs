@@ -28,6 +28,9 @@ const AGAIN: Backoff = Backoff {
     jitter: 0.2,
 };
 
+/// With nothing confirmed for so long, something is wrong, though nobody says what.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
 /// What the callbacks took down.
 #[derive(Debug, Default)]
 struct Notes {
@@ -105,6 +108,8 @@ pub(super) struct Producer<P> {
     /// Those that failed, and when they are sent again.
     paused: BTreeSet<(Instant, usize)>,
     last_id: usize,
+    /// Since when something is waiting and nothing has been confirmed.
+    silent_since: Option<Instant>,
 }
 
 impl<P> fmt::Debug for Producer<P> {
@@ -136,6 +141,7 @@ impl<P> Producer<P> {
             paused: BTreeSet::new(),
             // Zero would be a null pointer to librdkafka.
             last_id: 0,
+            silent_since: None,
         })
     }
 
@@ -151,7 +157,17 @@ impl<P> Producer<P> {
 
     /// When something is to be sent again.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.paused.first().map(|(due, _)| *due)
+        let paused = self.paused.first().map(|(due, _)| *due);
+        // Once it is over, nothing more falls due.
+        let silence = self.silent_since.map(|since| since + SILENCE_MAX);
+        let silence = silence.filter(|silence| *silence > Instant::now());
+        paused.into_iter().chain(silence).min()
+    }
+
+    /// Whether the broker has confirmed nothing of what is waiting for suspiciously long.
+    pub(super) fn is_unheard(&self, now: Instant) -> bool {
+        self.silent_since
+            .is_some_and(|since| now >= since + SILENCE_MAX)
     }
 
     /// Publishes.
@@ -164,6 +180,7 @@ impl<P> Producer<P> {
             failures: 0,
         };
         self.jobs.insert(id, job);
+        self.silent_since.get_or_insert_with(Instant::now);
         self.waiting.push_back(id);
         self.push();
     }
@@ -212,6 +229,11 @@ impl<P> Producer<P> {
                     result,
                 })),
             }
+        }
+        if self.jobs.is_empty() {
+            self.silent_since = None;
+        } else if !reports.is_empty() {
+            self.silent_since = Some(now);
         }
         broken |= notes.errors.iter().any(|(code, _)| *code == Code::Fatal);
         if broken {

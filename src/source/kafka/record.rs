@@ -134,7 +134,8 @@ impl Record {
         message_id: Option<String>,
         content_type: Option<String>,
     ) -> Vec<(&'static str, Property)> {
-        let mut properties = Vec::with_capacity(4);
+        let mut properties = Vec::with_capacity(5);
+        properties.push(("topic", Property::Text(self.topic.to_string())));
         properties.push(("partition", Property::Integer(self.partition.into())));
         properties.push(("offset", Property::Integer(self.offset)));
         let key = self.key.as_ref().map(|key| match std::str::from_utf8(key) {
@@ -162,8 +163,11 @@ impl Record {
     /// the tier's retention would take an old message at once.
     pub(super) fn in_tier(&self, topic: String, due_ms: i64) -> Outbound {
         let mut headers = self.headers.clone();
+        headers.extend(headers::own(vec![
+            (header::QUEUE, self.topic.to_string()),
+            (headers::DUE, due_ms.to_string()),
+        ]));
         headers.extend(headers::own(self.origin()));
-        headers.extend(headers::own(vec![(headers::DUE, due_ms.to_string())]));
         headers.extend(headers::own(self.counters.write()));
         Outbound {
             topic,
@@ -196,7 +200,6 @@ impl Record {
 
     fn origin(&self) -> Own {
         let mut own = vec![
-            (header::QUEUE, self.topic.to_string()),
             (headers::PARTITION, self.partition.to_string()),
             (headers::OFFSET, self.offset.to_string()),
         ];
@@ -244,6 +247,7 @@ mod tests {
         assert_eq!(message.reply_to.as_deref(), Some("answers"));
         assert_eq!(message.headers[2], ("blob".to_owned(), "/w==".to_owned()));
         let expected = [
+            ("topic", Property::Text("orders".to_owned())),
             ("partition", Property::Integer(3)),
             ("offset", Property::Integer(42)),
             ("timestamp", Property::Integer(1000)),

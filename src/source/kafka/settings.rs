@@ -17,6 +17,11 @@ const CONSUMER_DEFAULTS: &[(&str, &str)] = &[
     // So soon topics that appear and partitions that are added are noticed.
     ("topic.metadata.refresh.interval.ms", "30000"),
 ];
+const OLD_PROTOCOL_DEFAULTS: &[(&str, &str)] = &[
+    ("partition.assignment.strategy", "cooperative-sticky"),
+    // By this the members of a group learn that it is deciding anew.
+    ("heartbeat.interval.ms", "1000"),
+];
 const CONSUMER_MUSTS: &[(&str, &str)] = &[
     ("enable.auto.commit", "false"),
     ("enable.auto.offset.store", "false"),
@@ -39,6 +44,12 @@ const PRODUCER_MUSTS: &[(&str, &str)] = &[("acks", "all"), ("enable.idempotence"
 
 /// `max.poll.interval.ms` where nobody sets it.
 const MAX_POLL_INTERVAL_MS: u64 = 300_000;
+/// `session.timeout.ms` where nobody sets it. While a member is gone and its session is not over,
+/// all others wait when the group decides anew, and can't commit; but the restart of a broker should
+/// end no session.
+const SESSION_TIMEOUT_MS: u64 = 20_000;
+/// A static member is meant to be waited for.
+const STATIC_SESSION_TIMEOUT_MS: u64 = 45_000;
 
 /// Where a partition begins of which the group has committed nothing, or something that is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,10 +66,15 @@ pub(super) enum Reset {
 /// partition.
 pub(super) fn consumer(config: &KafkaSource, pool: &str, local_bytes: usize) -> ClientConfig {
     let mut properties = base(config, pool, CONSUMER_DEFAULTS, &config.consumer);
-    let eager_or_cooperative = "partition.assignment.strategy";
-    let new_protocol = properties.get("group.protocol") == Some("consumer");
-    if properties.get(eager_or_cooperative).is_none() && !new_protocol {
-        properties.set(eager_or_cooperative, "cooperative-sticky");
+    // In the newer protocol the broker decides these.
+    if properties.get("group.protocol") != Some("consumer") {
+        for (property, value) in OLD_PROTOCOL_DEFAULTS {
+            if properties.get(property).is_none() {
+                properties.set(*property, *value);
+            }
+        }
+        let session = session_timeout(config).as_millis();
+        properties.set("session.timeout.ms", session.to_string());
     }
     if properties.get("queued.max.messages.kbytes").is_none() {
         let kib = (local_bytes / 1024).clamp(1, 2_097_151);
@@ -110,7 +126,13 @@ fn base(
         properties.set(property, value);
     }
     properties.set("bootstrap.servers", &config.brokers);
-    properties.set_log_level(RDKafkaLogLevel::Info);
+    // What a user asks for is in our own log at its level of debugging.
+    let asked = properties.get("debug").is_some();
+    properties.set_log_level(if asked {
+        RDKafkaLogLevel::Debug
+    } else {
+        RDKafkaLogLevel::Info
+    });
     properties
 }
 
@@ -138,10 +160,29 @@ pub(super) fn reset(config: &KafkaSource) -> Reset {
     }
 }
 
+/// Whether the group is to keep our partitions for us while we are away.
+pub(super) fn is_static_member(config: &KafkaSource) -> bool {
+    of_consumer(config, "group.instance.id").is_some()
+}
+
 /// How long a consumer may go without a poll before its group takes its partitions.
 pub(super) fn max_poll_interval(config: &KafkaSource) -> Duration {
-    let set = of_consumer(config, "max.poll.interval.ms").and_then(|ms| ms.parse().ok());
-    Duration::from_millis(set.unwrap_or(MAX_POLL_INTERVAL_MS))
+    milliseconds(config, "max.poll.interval.ms", MAX_POLL_INTERVAL_MS)
+}
+
+/// How long a consumer may be silent before its group takes its partitions.
+pub(super) fn session_timeout(config: &KafkaSource) -> Duration {
+    let default = if is_static_member(config) {
+        STATIC_SESSION_TIMEOUT_MS
+    } else {
+        SESSION_TIMEOUT_MS
+    };
+    milliseconds(config, "session.timeout.ms", default)
+}
+
+fn milliseconds(config: &KafkaSource, property: &str, default: u64) -> Duration {
+    let set = of_consumer(config, property).and_then(|ms| ms.parse().ok());
+    Duration::from_millis(set.unwrap_or(default))
 }
 
 #[cfg(test)]

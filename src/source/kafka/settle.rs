@@ -267,7 +267,7 @@ impl Task {
     }
 
     pub(super) fn has_room_for_publishes(&self) -> bool {
-        self.producer.pending() < PUBLISHES_KEPT_MAX
+        !self.standstill.in_doubt() && self.producer.pending() < PUBLISHES_KEPT_MAX
     }
 
     /// Takes in what has been confirmed and refused.
@@ -282,6 +282,10 @@ impl Task {
                 Ok(()) => self.confirmed(purpose),
                 Err(code) => self.refused(purpose, code),
             }
+        }
+        if self.producer.is_unheard(now) {
+            let problem = "the broker confirms nothing".to_owned();
+            self.health.trouble(&self.end, Trouble::Publishing, problem);
         }
         for (code, detail) in errors {
             let problem = error::reason(code, &detail);

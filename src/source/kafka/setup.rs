@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::consumer::Consumer as _;
-use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::consumer::Consumer;
-use super::error::{KafkaError, is_refusal, reason};
+use super::error::{KafkaError, is_refusal, of, reason};
 use super::names::{self, Tier};
 use super::producer::Producer;
 use super::settings::{self, Reset};
@@ -44,6 +43,8 @@ pub(super) struct Setup {
     pub(super) plan: Plan,
     /// Asks whether a broker is there. It joins no group.
     probe: Consumer,
+    /// Why it has not reached one: it is not told each time.
+    last_failure: Option<String>,
 }
 
 impl Setup {
@@ -74,13 +75,39 @@ impl Setup {
             reset: settings::reset(config),
         };
         let probe = Consumer::new(&properties, &pool.name, Arc::default())?;
-        Ok(Self { plan, probe })
+        Ok(Self {
+            plan,
+            probe,
+            last_failure: None,
+        })
     }
 
     /// Looks for a broker for so long, then checks and makes the topics.
-    pub(super) async fn look(&self, patience: Duration) -> Result<Found, KafkaError> {
-        reach(&self.probe, patience)?;
+    pub(super) async fn look(&mut self, patience: Duration) -> Result<Found, KafkaError> {
+        self.reach(patience)?;
         topics::prepare(&self.plan.config, &self.plan.wanted, self.probe.native()).await
+    }
+
+    fn reach(&mut self, patience: Duration) -> Result<(), KafkaError> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let answer = self.probe.native().fetch_metadata(None, LOOK);
+            // Also where it has answered: another broker may have told us off.
+            let notes = self.probe.poll(|_| ());
+            let Err(error) = answer else {
+                return Ok(());
+            };
+            self.last_failure = notes.failure.or(self.last_failure.take());
+            for (code, detail) in &notes.errors {
+                if is_refusal(*code) {
+                    return Err(KafkaError::Refused(reason(*code, detail)));
+                }
+            }
+            if Instant::now() >= deadline {
+                let why = self.last_failure.clone();
+                return Err(unreachable(why.unwrap_or_else(|| of(&error))));
+            }
+        }
     }
 }
 
@@ -107,34 +134,6 @@ impl Plan {
         let bytes = Some(found.copy_bytes_max);
         let properties = settings::producer(&self.config, &self.pool, bytes);
         Producer::new(properties, &self.pool, Arc::clone(bell))
-    }
-}
-
-fn reach(probe: &Consumer, patience: Duration) -> Result<(), KafkaError> {
-    let deadline = Instant::now() + patience;
-    let mut last = String::new();
-    loop {
-        let answer = probe.native().fetch_metadata(None, LOOK);
-        // Also where it has answered: another broker may have told us off.
-        let notes = probe.poll(|_| ());
-        let Err(error) = answer else {
-            return Ok(());
-        };
-        for (code, detail) in &notes.errors {
-            let reason = reason(*code, detail);
-            if is_refusal(*code) {
-                return Err(KafkaError::Refused(reason));
-            }
-            if *code != Code::AllBrokersDown {
-                last = reason;
-            }
-        }
-        if last.is_empty() {
-            last = super::error::of(&error);
-        }
-        if Instant::now() >= deadline {
-            return Err(unreachable(last));
-        }
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::asking::{Asking, aside};
 use super::commits::Commits;
 use super::consumer::Consumer;
-use super::error::{KafkaError, is_refusal, reason};
+use super::error::{KafkaError, is_refusal, reason, words};
 use super::group::Group;
 use super::health::{Health, Trouble};
 use super::lanes::{Lanes, Part};
@@ -22,10 +22,11 @@ use super::record::Record;
 use super::settings;
 use super::settle::Purpose;
 use super::setup::{Plan, Setup};
+use super::standstill::Standstill;
 use super::topics::Found;
 use crate::backoff::Backoff;
 use crate::config::model::Pool;
-use crate::delivery::{Intake, SourceEnd};
+use crate::delivery::{Intake, Publish, Settlement, SourceEnd};
 use crate::source::Link;
 use crate::source::solo::Permits;
 use rdkafka::error::RDKafkaErrorCode as Code;
@@ -67,6 +68,13 @@ pub(super) struct Task {
     pub(super) out: usize,
     /// There is more at hand than a turn takes.
     pub(super) more: bool,
+    pub(super) standstill: Standstill,
+    /// Settlements that were not looked at yet.
+    arrived: Vec<Settlement>,
+    /// Likewise emits.
+    asked: Vec<Publish>,
+    /// Why a connection failed last.
+    last_failure: Option<String>,
     /// It was said that long waits leave the order.
     pub(super) told_of_order: bool,
     poll_every: Duration,
@@ -74,11 +82,11 @@ pub(super) struct Task {
 }
 
 /// Runs a source to its end.
-pub(super) async fn run(setup: Setup, found: Option<Found>, mut link: Link) {
+pub(super) async fn run(mut setup: Setup, found: Option<Found>, mut link: Link) {
     let mut health = Health::new(&setup.plan.pool);
     let found = match found {
         Some(found) => found,
-        None => match wait_for_kafka(&setup, &mut link.end, &mut health).await {
+        None => match wait_for_kafka(&mut setup, &mut link.end, &mut health).await {
             Some(found) => found,
             None => return,
         },
@@ -90,7 +98,11 @@ pub(super) async fn run(setup: Setup, found: Option<Found>, mut link: Link) {
     }
 }
 
-async fn wait_for_kafka(setup: &Setup, end: &mut SourceEnd, health: &mut Health) -> Option<Found> {
+async fn wait_for_kafka(
+    setup: &mut Setup,
+    end: &mut SourceEnd,
+    health: &mut Health,
+) -> Option<Found> {
     let mut failures = 0;
     loop {
         match setup.look(LOOK).await {
@@ -126,6 +138,8 @@ impl Task {
         let plan = setup.plan;
         let bell = Arc::new(Notify::new());
         let max_poll_interval = settings::max_poll_interval(&plan.config);
+        let session_timeout = settings::session_timeout(&plan.config);
+        let poll_every = POLL_EVERY.min(max_poll_interval / 4);
         health.tell(&link.end);
         Ok(Self {
             consumer: plan.consumer(&found, &bell)?,
@@ -144,8 +158,12 @@ impl Task {
             last_part: 0,
             out: 0,
             more: false,
+            last_failure: None,
             told_of_order: false,
-            poll_every: POLL_EVERY.min(max_poll_interval / 4),
+            standstill: Standstill::new(session_timeout),
+            arrived: Vec::new(),
+            asked: Vec::new(),
+            poll_every: poll_every.min(Standstill::turn_every_max(session_timeout)),
             next_poll: Instant::now(),
             plan,
         })
@@ -163,7 +181,7 @@ impl Task {
     fn is_finished(&self) -> bool {
         self.is_closing()
             && self.out == 0
-            && self.end.settlements.is_empty()
+            && self.asked.is_empty()
             && self.end.publishes.is_empty()
             && self.producer.is_idle()
             && self
@@ -196,8 +214,8 @@ impl Task {
             Ok(()) = self.policy.changed() => self.policy_changed(),
             () = self.permits.granted() => {}
             () = self.asking.answered() => {}
-            Some(publish) = end.publishes.recv(), if room_for_publishes => self.emit(publish),
-            Some(settlement) = end.settlements.recv() => self.settle(settlement),
+            Some(publish) = end.publishes.recv(), if room_for_publishes => self.asked.push(publish),
+            Some(settlement) = end.settlements.recv() => self.arrived.push(settlement),
             () = self.bell.notified() => {}
             () = sleep_until(timer) => {}
         }
@@ -228,21 +246,43 @@ impl Task {
     fn turn(&mut self) {
         let now = Instant::now();
         self.next_poll = now + self.poll_every;
+        if self.standstill.awake(now) {
+            tracing::warn!(
+                pool = self.plan.pool,
+                "the daemon stood still for about as long as its session: what is in hand waits \
+                 until the group has answered"
+            );
+        }
+        self.poll();
+        self.follow_group(now);
         self.collect();
         self.published(now);
-        self.poll();
         self.lanes.release(now);
-        self.follow_group(now);
         self.take_in(now);
         self.hand_out();
         self.commit(now);
         self.permits.keep(self.out);
     }
 
-    /// Takes along what else is at hand.
+    /// Carries out what has been settled and what is to be published.
     fn collect(&mut self) {
         while let Ok(settlement) = self.end.settlements.try_recv() {
+            self.arrived.push(settlement);
+        }
+        if self.partitions.is_empty() {
+            self.standstill.is_over();
+        }
+        if self.standstill.in_doubt() {
+            return;
+        }
+        let mut arrived = std::mem::take(&mut self.arrived);
+        for settlement in arrived.drain(..) {
             self.settle(settlement);
+        }
+        // Its room is used again.
+        self.arrived = arrived;
+        for publish in std::mem::take(&mut self.asked) {
+            self.emit(publish);
         }
         while self.has_room_for_publishes() {
             match self.end.publishes.try_recv() {
@@ -261,6 +301,9 @@ impl Task {
         for stray in strays {
             self.stray(stray);
         }
+        if notes.failure.is_some() {
+            self.last_failure = notes.failure;
+        }
         for (code, detail) in notes.errors {
             self.consumer_error(code, &detail);
         }
@@ -277,14 +320,12 @@ impl Task {
         let reason = reason(code, detail);
         match code {
             Code::AllBrokersDown => {
-                let last = self.group.last_connection_error.take();
-                self.health
-                    .trouble(&self.end, Trouble::Brokers, last.unwrap_or(reason));
+                let why = self.last_failure.clone().unwrap_or_else(|| words(code));
+                self.health.trouble(&self.end, Trouble::Brokers, why);
             }
             // One of several may be away.
             Code::BrokerTransportFailure | Code::Resolve | Code::OperationTimedOut => {
                 tracing::debug!(pool = self.plan.pool, reason, "a connection failed");
-                self.group.last_connection_error = Some(reason);
             }
             code if is_refusal(code) || code == Code::Fenced || code == Code::FencedInstanceId => {
                 self.health.trouble(&self.end, Trouble::Group, reason);
@@ -300,7 +341,9 @@ impl Task {
 
     /// Leaves the group and lets the clients go, on a thread of its own: it may take as long as a
     /// broker takes to answer.
-    async fn close(self) {
+    async fn close(mut self) {
+        self.consumer.begin_to_leave();
+        self.leave_nothing_unanswered();
         let Self {
             consumer,
             producer,
@@ -310,8 +353,11 @@ impl Task {
             ..
         } = self;
         drop(partitions);
+        // All is settled: the pool need not wait for the rest.
+        drop(end);
+        let is_static = settings::is_static_member(&plan.config);
         let left = aside("kafka-close", move || {
-            consumer.close();
+            consumer.leave(is_static);
             drop(producer);
         });
         if let Some(left) = left
@@ -322,6 +368,5 @@ impl Task {
                 "leaving the group takes too long; its other members will notice in time"
             );
         }
-        drop(end);
     }
 }

@@ -112,6 +112,16 @@ pub(super) fn unwrap(received: Received) -> (Original, Arrival) {
     (original, arrival)
 }
 
+/// Without what the broker has written on it since.
+pub(super) fn as_published(properties: &BasicProperties) -> BasicProperties {
+    let Some(headers) = properties.headers() else {
+        return properties.clone();
+    };
+    let theirs = headers.into_iter();
+    let without = table_of(theirs.filter(|(name, _)| !is_the_brokers(name.as_str())));
+    properties.clone().with_headers(without)
+}
+
 fn is_the_brokers(name: &str) -> bool {
     name == DELIVERY_COUNT || name == ACQUIRED_COUNT
 }

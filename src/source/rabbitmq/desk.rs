@@ -1,66 +1,187 @@
-//! What the command line does with RabbitMq from outside.
+//! What the command line does with RabbitMQ from outside. The commands block; the connection lives
+//! on a thread of its own, where a [`Clerk`] does what it is asked to, so that heartbeats go on
+//! while a command waits for its input. Nothing here speaks to the broker.
 
+mod clerk;
+mod dead;
+mod error;
+mod found;
+mod pass;
+mod replies;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::runtime::Builder;
+use tokio::sync::mpsc;
 
 use super::RabbitMqError;
 use crate::config::model::{Pool, RabbitMqSource};
 use crate::delivery::Outgoing;
 use crate::source::Fault;
 use crate::source::client::{self, DeadFilter, DeadLetter, Depth, Partial, Reply};
+use clerk::Clerk;
+pub(super) use error::DeskError;
 
-/// A connection of an operator or a producer.
-#[derive(Debug)]
-pub(in crate::source) struct Desk;
+/// Something for the clerk to do.
+type Order = Box<dyn FnOnce(&mut Clerk) -> Doing<'_> + Send>;
+type Doing<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// A connection of an operator or a producer. Dropped, it is closed in order.
+pub(in crate::source) struct Desk {
+    orders: Option<mpsc::Sender<Order>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk").finish_non_exhaustive()
+    }
+}
 
 impl Desk {
     /// Connects.
     pub(in crate::source) fn open(
-        _config: &RabbitMqSource,
-        _pools: &[Arc<Pool>],
+        config: &RabbitMqSource,
+        pools: &[Arc<Pool>],
     ) -> Result<Self, RabbitMqError> {
-        Err(super::desk_missing())
+        let (orders, coming) = mpsc::channel(1);
+        let (tell, told) = sync_channel(1);
+        let (config, pools) = (config.clone(), pools.to_vec());
+        let thread = thread::Builder::new()
+            .name("rabbitmq-desk".to_owned())
+            .spawn(move || work(config, pools, &tell, coming))
+            .map_err(|error| RabbitMqError::System {
+                why: error.to_string(),
+            })?;
+        let desk = Self {
+            orders: Some(orders),
+            thread: Some(thread),
+        };
+        told.recv().unwrap_or_else(|_| Err(gone()))?;
+        Ok(desk)
     }
+
+    /// Has the clerk do something, and waits until it is done.
+    fn ask<T: Send + 'static>(
+        &mut self,
+        work: impl for<'a> AsyncFnOnce(&'a mut Clerk) -> T + Send + 'static,
+    ) -> Result<T, RabbitMqError> {
+        let (tell, told) = sync_channel(1);
+        let order: Order = Box::new(move |clerk| {
+            Box::pin(async move {
+                // Whoever asked is waiting.
+                drop(tell.send(work(clerk).await));
+            })
+        });
+        let orders = self.orders.as_ref().ok_or_else(gone)?;
+        orders.blocking_send(order).map_err(|_| gone())?;
+        told.recv().map_err(|_| gone())
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            // If it panicked, the connection is gone all the same.
+            drop(thread.join());
+        }
+    }
+}
+
+/// It can only have panicked.
+fn gone() -> RabbitMqError {
+    RabbitMqError::System {
+        why: "the thread of the connection is gone".to_owned(),
+    }
+}
+
+/// The clerk's thread, from its connection to the last order.
+fn work(
+    config: RabbitMqSource,
+    pools: Vec<Arc<Pool>>,
+    tell: &SyncSender<Result<(), RabbitMqError>>,
+    mut orders: mpsc::Receiver<Order>,
+) {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let why = error.to_string();
+            drop(tell.send(Err(RabbitMqError::System { why })));
+            return;
+        }
+    };
+    runtime.block_on(async {
+        let (mut clerk, opened) = match Clerk::open(config, pools).await {
+            Ok(clerk) => (Some(clerk), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        drop(tell.send(opened));
+        while let Some(clerk) = &mut clerk
+            && let Some(order) = orders.recv().await
+        {
+            order(clerk).await;
+        }
+        if let Some(clerk) = clerk {
+            clerk.close().await;
+        }
+    });
 }
 
 impl client::Desk for Desk {
     fn check(&mut self) -> Result<Vec<String>, Fault> {
-        Err(super::desk_missing().into())
+        let problems = self.ask(async |clerk| clerk.check().await)??;
+        Ok(problems)
     }
 
-    fn send(&mut self, _messages: &[Outgoing]) -> Result<(), Partial> {
-        Err(super::desk_missing().into())
+    fn send(&mut self, messages: &[Outgoing]) -> Result<(), Partial> {
+        let messages = messages.to_vec();
+        self.ask(async move |clerk| clerk.send(&messages).await)?
     }
 
-    fn depth(&mut self, _queue: &str) -> Result<Depth, Fault> {
-        Err(super::desk_missing().into())
+    fn depth(&mut self, queue: &str) -> Result<Depth, Fault> {
+        let queue = queue.to_owned();
+        let depth = self.ask(async move |clerk| clerk.depth(&queue).await)??;
+        Ok(depth)
     }
 
     fn reply_to(&mut self, _unique: &str) -> Result<String, Fault> {
-        Err(super::desk_missing().into())
+        let name = self.ask(async |clerk| clerk.reply_to().await)??;
+        Ok(name)
     }
 
-    fn take_reply(&mut self, _queue: &str, _correlation_id: &str) -> Result<Option<Reply>, Fault> {
-        Err(super::desk_missing().into())
+    fn take_reply(&mut self, _queue: &str, correlation_id: &str) -> Result<Option<Reply>, Fault> {
+        let id = correlation_id.to_owned();
+        let reply = self.ask(async move |clerk| clerk.take_reply(&id))??;
+        Ok(reply)
     }
 
-    fn wait_for_change(&mut self, _timeout: Duration) {}
-
-    fn dead_list(&mut self, _filter: &DeadFilter, _limit: usize) -> Result<Vec<DeadLetter>, Fault> {
-        Err(super::desk_missing().into())
+    fn wait_for_change(&mut self, timeout: Duration) {
+        // What is wrong is told when the reply is asked for.
+        drop(self.ask(async move |clerk| clerk.wait_for_reply(timeout).await));
     }
 
-    fn dead_retry(
-        &mut self,
-        _filter: &DeadFilter,
-        _edit: Option<&Bytes>,
-    ) -> Result<usize, Partial> {
-        Err(super::desk_missing().into())
+    fn dead_list(&mut self, filter: &DeadFilter, limit: usize) -> Result<Vec<DeadLetter>, Fault> {
+        let filter = filter.clone();
+        let letters = self.ask(async move |clerk| clerk.dead_list(&filter, limit).await)??;
+        Ok(letters)
     }
 
-    fn dead_drop(&mut self, _filter: &DeadFilter) -> Result<usize, Partial> {
-        Err(super::desk_missing().into())
+    fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Partial> {
+        let (filter, edit) = (filter.clone(), edit.cloned());
+        self.ask(async move |clerk| clerk.dead_retry(&filter, edit.as_ref()).await)?
+    }
+
+    fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
+        let filter = filter.clone();
+        self.ask(async move |clerk| clerk.dead_drop(&filter).await)?
     }
 }

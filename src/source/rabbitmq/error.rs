@@ -176,6 +176,9 @@ pub enum RabbitMqError {
         /// Its word.
         why: String,
     },
+    /// A command can't be carried out.
+    #[error(transparent)]
+    Desk(#[from] super::desk::DeskError),
     /// None of several hosts will do.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Hosts(

@@ -252,9 +252,3 @@ fn confirm(
     });
     drop(confirmed.send(result));
 }
-
-fn desk_missing() -> RabbitMqError {
-    RabbitMqError::System {
-        why: "this version has no commands for it".to_owned(),
-    }
-}

@@ -130,6 +130,14 @@ impl Publisher {
         id
     }
 
+    /// The channel; none while it is being replaced.
+    pub(super) fn channel(&self) -> Option<Channel> {
+        match &self.channel {
+            Door::Open(channel) => Some(Channel::clone(channel)),
+            Door::Opening(_) => None,
+        }
+    }
+
     /// How many were sent once more, since this was last asked, although the broker may have had
     /// them.
     pub(super) fn take_sent_again(&mut self) -> u64 {

@@ -15,7 +15,7 @@ const RETURNS_ALONE: u64 = 2;
 
 /// RabbitMQ 4 drops a message of a quorum queue after 20 returns unless the queue says otherwise.
 /// One that has so many goes on as a copy, whose count begins anew.
-const RETURNS_MAX: u64 = 15;
+pub(super) const RETURNS_MAX: u64 = 15;
 
 /// The shortest delay that has a tier of its own.
 const TIER_MIN: Duration = Duration::from_millis(250);

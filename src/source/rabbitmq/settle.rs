@@ -42,8 +42,9 @@ impl Session {
         if self.alone == Alone::Out(tag) {
             self.alone = Alone::No;
         }
-        let out = |held: &&Box<Held>| held.place == Place::Out;
-        let Some(held) = self.ledger.get(tag).filter(out) else {
+        let held = self.ledger.get(tag).map(AsRef::as_ref);
+        let out = |held: &&Held| held.place == Place::Out;
+        let Some(held) = held.filter(out) else {
             tracing::error!(tag, "settled, but never handed out");
             return Ok(());
         };

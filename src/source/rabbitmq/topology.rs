@@ -3,6 +3,7 @@
 //! is of no other use.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use lapin::Channel;
 use lapin::options::{BasicConsumeOptions, QueueDeclareOptions};
@@ -53,11 +54,7 @@ impl Topology {
             Options::Table | Options::Kafka(_) => &default,
         };
         let queue = &*pool.queue;
-        let tier = |tier| Wanted {
-            name: rules::tier_queue(queue, tier),
-            arguments: tier_arguments(queue),
-            ours: true,
-        };
+        let tier = |tier| Wanted::tier(queue, tier);
         let plain = QueueDeclaration {
             queue_type: options.queue.queue_type,
             ..QueueDeclaration::default()
@@ -68,11 +65,7 @@ impl Topology {
             ours: options.dead_letter == DeadLetters::Default,
         });
         Self {
-            work: Wanted {
-                name: queue.to_owned(),
-                arguments: declared(&options.queue),
-                ours: false,
-            },
+            work: Wanted::plain(queue, &options.queue),
             tiers: rules::tiers(pool.retry.backoff.max)
                 .into_iter()
                 .map(tier)
@@ -94,30 +87,47 @@ impl Topology {
     /// What is missing and may not be declared, all of it; which queue of ours is not as it should
     /// be; or that the connection is lost.
     pub(super) async fn check(&self, broker: &Broker, declare: bool) -> Result<(), RabbitMqError> {
-        let mut asking = Asking {
-            broker,
-            channel: None,
-        };
-        let mut missing = Vec::new();
+        see_to(broker, self.all(), declare).await
+    }
+
+    /// Looks at every queue, and makes none. Returns what is missing and may not be declared, and
+    /// what is not as it should be.
+    ///
+    /// # Errors
+    /// If the connection is lost.
+    pub(super) async fn look(
+        &self,
+        broker: &Broker,
+        declare: bool,
+    ) -> Result<Vec<RabbitMqError>, RabbitMqError> {
+        let mut asking = Asking::new(broker);
+        let (mut problems, mut missing) = (Vec::new(), Vec::new());
         for wanted in self.all() {
-            if declare && wanted.ours {
-                asking.declare(wanted).await?;
-            } else if !asking.exists(&wanted.name).await? {
-                missing.push(wanted);
+            let looked = match asking.exists(&wanted.name).await {
+                Ok(true) if declare && wanted.ours => asking.declare(wanted).await,
+                Ok(true) => Ok(()),
+                Ok(false) => {
+                    missing.push(wanted.name.clone());
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            };
+            match looked {
+                Err(error @ RabbitMqError::Lost { .. }) => return Err(error),
+                Err(error) => problems.push(error),
+                Ok(()) => {}
             }
-        }
-        if declare {
-            for wanted in missing {
-                asking.declare(wanted).await?;
-            }
-        } else if !missing.is_empty() {
-            let names: BTreeSet<&String> = missing.iter().map(|wanted| &wanted.name).collect();
-            return Err(RabbitMqError::MissingQueues {
-                queues: names.into_iter().cloned().collect(),
-            });
         }
         asking.end().await;
-        Ok(())
+        if !missing.contains(&self.work.name)
+            && let Err(error) = self.refuse_stream(broker).await
+        {
+            problems.push(error);
+        }
+        if !declare && !missing.is_empty() {
+            problems.push(RabbitMqError::MissingQueues { queues: missing });
+        }
+        Ok(problems)
     }
 
     /// Refuses a stream, whose messages can't be taken from it.
@@ -148,6 +158,55 @@ impl Topology {
     }
 }
 
+/// Sees to it that these queues are there, as [`Topology::check`] does.
+pub(super) async fn see_to(
+    broker: &Broker,
+    queues: impl IntoIterator<Item = &Wanted>,
+    declare: bool,
+) -> Result<(), RabbitMqError> {
+    let mut asking = Asking::new(broker);
+    let mut missing = Vec::new();
+    for wanted in queues {
+        if declare && wanted.ours {
+            asking.declare(wanted).await?;
+        } else if !asking.exists(&wanted.name).await? {
+            missing.push(wanted);
+        }
+    }
+    if declare {
+        for wanted in missing {
+            asking.declare(wanted).await?;
+        }
+    } else if !missing.is_empty() {
+        let names: BTreeSet<&String> = missing.iter().map(|wanted| &wanted.name).collect();
+        return Err(RabbitMqError::MissingQueues {
+            queues: names.into_iter().cloned().collect(),
+        });
+    }
+    asking.end().await;
+    Ok(())
+}
+
+/// How many messages of a queue are in no one's hands. None if there is no such queue.
+pub(super) async fn count(broker: &Broker, queue: &str) -> Result<Option<u64>, RabbitMqError> {
+    let mut asking = Asking::new(broker);
+    let count = asking.count(queue).await?;
+    asking.end().await;
+    Ok(count)
+}
+
+/// Whether a queue that is there has the arguments that we would declare it with.
+pub(super) async fn is_as_wanted(broker: &Broker, wanted: &Wanted) -> Result<bool, RabbitMqError> {
+    let mut asking = Asking::new(broker);
+    let same = match asking.declare(wanted).await {
+        Ok(()) => true,
+        Err(RabbitMqError::OtherArguments { .. } | RabbitMqError::Queue { .. }) => false,
+        Err(error) => return Err(error),
+    };
+    asking.end().await;
+    Ok(same)
+}
+
 /// Whether what the broker says of the argument tells a stream: to other queues it names their
 /// type. (RabbitMQ 3 misses a prefetch before it looks at the value, but only with a stream.)
 fn is_stream(words: &str) -> bool {
@@ -166,6 +225,24 @@ pub(super) fn dead_queue(queue: &str, dead_letter: &DeadLetters) -> Option<Strin
 }
 
 impl Wanted {
+    /// A queue that no pool says more of.
+    pub(super) fn plain(queue: &str, declaration: &QueueDeclaration) -> Self {
+        Self {
+            name: queue.to_owned(),
+            arguments: declared(declaration),
+            ours: false,
+        }
+    }
+
+    /// A tier of a queue.
+    pub(super) fn tier(queue: &str, tier: Duration) -> Self {
+        Self {
+            name: rules::tier_queue(queue, tier),
+            arguments: tier_arguments(queue),
+            ours: true,
+        }
+    }
+
     fn short_name(&self) -> Result<ShortString, RabbitMqError> {
         short(&self.name)
     }
@@ -208,8 +285,19 @@ struct Asking<'a> {
     channel: Option<Channel>,
 }
 
-impl Asking<'_> {
+impl<'a> Asking<'a> {
+    fn new(broker: &'a Broker) -> Self {
+        Self {
+            broker,
+            channel: None,
+        }
+    }
+
     async fn exists(&mut self, queue: &str) -> Result<bool, RabbitMqError> {
+        Ok(self.count(queue).await?.is_some())
+    }
+
+    async fn count(&mut self, queue: &str) -> Result<Option<u64>, RabbitMqError> {
         let options = QueueDeclareOptions {
             passive: true,
             durable: true,
@@ -217,8 +305,8 @@ impl Asking<'_> {
         };
         let asked = self.ask(short(queue)?, options, FieldTable::default());
         match asked.await? {
-            Ok(()) => Ok(true),
-            Err(error) if soft(&error) == Some(&AMQPSoftError::NOTFOUND) => Ok(false),
+            Ok(count) => Ok(Some(count)),
+            Err(error) if soft(&error) == Some(&AMQPSoftError::NOTFOUND) => Ok(None),
             Err(error) => Err(refusal(queue, &error)),
         }
     }
@@ -230,7 +318,9 @@ impl Asking<'_> {
         };
         let asked = self.ask(wanted.short_name()?, options, wanted.arguments.clone());
         let answered = asked.await?;
-        answered.map_err(|error| refusal(&wanted.name, &error))
+        answered
+            .map(drop)
+            .map_err(|error| refusal(&wanted.name, &error))
     }
 
     async fn ask(
@@ -238,7 +328,7 @@ impl Asking<'_> {
         queue: ShortString,
         options: QueueDeclareOptions,
         arguments: FieldTable,
-    ) -> Result<lapin::Result<()>, RabbitMqError> {
+    ) -> Result<lapin::Result<u64>, RabbitMqError> {
         let open = |channel: &Channel| channel.status().connected();
         let channel = match self.channel.take().filter(open) {
             Some(channel) => channel,
@@ -247,7 +337,7 @@ impl Asking<'_> {
         let declared = channel.queue_declare(queue, options, arguments);
         let answer = self.broker.ask(declared).await?;
         self.channel = Some(channel);
-        Ok(answer.map(|_| ()))
+        Ok(answer.map(|queue| u64::from(queue.message_count())))
     }
 
     async fn end(self) {

@@ -18,26 +18,24 @@ impl Ran {
     /// Runs the program under test in that directory, with these bytes as its stdin, and waits for
     /// its end.
     pub(super) fn of(dir: &Path, args: &[&str], input: &[u8]) -> Self {
-        let streams = tempfile::tempdir_in(dir).unwrap();
-        let path = |name: &str| streams.path().join(name);
-        std::fs::write(path("in"), input).unwrap();
-        let child = Command::new(super::PROGRAM)
-            .args(args)
-            .current_dir(dir)
-            .env_clear()
-            .envs(std::env::vars_os().filter(|(name, _)| name == "PATH" || name == "HOME"))
-            .stdin(File::open(path("in")).unwrap())
-            .stdout(File::create(path("out")).unwrap())
-            .stderr(File::create(path("err")).unwrap())
-            .spawn()
-            .unwrap();
-        let code = Running(child).end();
-        let read = |name| String::from_utf8(std::fs::read(path(name)).unwrap()).unwrap();
+        let mut running = Running::start(dir, args, input);
+        let code = super::look(|| running.child.try_wait().unwrap());
+        let err = running.read("err");
         Self {
-            code,
-            out: read("out"),
-            err: read("err"),
+            code: code
+                .unwrap_or_else(|| panic!("{args:?} goes on and on: {err}"))
+                .code(),
+            out: running.read("out"),
+            err,
         }
+    }
+
+    /// Runs it until it complains of that, whether it ends or not; all that it complained of.
+    pub(super) fn complaint(dir: &Path, args: &[&str], part: &str) -> String {
+        let running = Running::start(dir, args, b"");
+        let complaint = || Some(unwrapped(&running.read("err"))).filter(|err| err.contains(part));
+        super::look(complaint)
+            .unwrap_or_else(|| panic!("{args:?} without {part:?}: {}", running.read("err")))
     }
 
     /// It ended well; what it printed.
@@ -55,26 +53,51 @@ impl Ran {
     /// It ended with that code; what it complained of, on one line.
     pub(crate) fn bad(self, code: i32) -> String {
         assert_eq!(self.code, Some(code), "{self:#?}");
-        // Long lines are wrapped, with a bar before each part.
-        let words = self.err.split_whitespace().filter(|word| *word != "│");
-        words.collect::<Vec<_>>().join(" ")
+        unwrapped(&self.err)
     }
 }
 
+/// Long lines are wrapped, with a bar before each part.
+fn unwrapped(text: &str) -> String {
+    let words = text.split_whitespace().filter(|word| *word != "│");
+    words.collect::<Vec<_>>().join(" ")
+}
+
 /// A command that is killed if it does not end in time.
-struct Running(Child);
+struct Running {
+    child: Child,
+    /// The files that are its stdin, stdout and stderr.
+    streams: tempfile::TempDir,
+}
 
 impl Running {
-    fn end(mut self) -> Option<i32> {
-        let ended = super::look(|| self.0.try_wait().unwrap());
-        ended.expect("the command did not end in time").code()
+    fn start(dir: &Path, args: &[&str], input: &[u8]) -> Self {
+        let streams = tempfile::tempdir_in(dir).unwrap();
+        let path = |name: &str| streams.path().join(name);
+        std::fs::write(path("in"), input).unwrap();
+        let child = Command::new(super::PROGRAM)
+            .args(args)
+            .current_dir(dir)
+            .env_clear()
+            .envs(std::env::vars_os().filter(|(name, _)| name == "PATH" || name == "HOME"))
+            .stdin(File::open(path("in")).unwrap())
+            .stdout(File::create(path("out")).unwrap())
+            .stderr(File::create(path("err")).unwrap())
+            .spawn()
+            .unwrap();
+        Self { child, streams }
+    }
+
+    fn read(&self, name: &str) -> String {
+        let bytes = std::fs::read(self.streams.path().join(name)).unwrap();
+        String::from_utf8(bytes).unwrap()
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         // One that has ended already is no news.
-        drop(self.0.kill());
-        drop(self.0.wait());
+        drop(self.child.kill());
+        drop(self.child.wait());
     }
 }

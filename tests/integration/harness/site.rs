@@ -128,6 +128,11 @@ impl Site {
         Ran::of(self.dir.path(), args, input)
     }
 
+    /// Runs a command until it complains of that, whether it ends or not; all its complaints.
+    pub(crate) fn complaint(&self, args: &[&str], part: &str) -> String {
+        Ran::complaint(self.dir.path(), args, part)
+    }
+
     /// Writes a configuration for commands, under the name that they look for.
     pub(crate) fn configure_commands(&self, pools: &[Pool]) {
         self.configure(&self.path("ganger.toml"), "none", pools);

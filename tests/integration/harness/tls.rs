@@ -11,6 +11,9 @@ use rcgen::{
 /// The name that servers prove to have, beside their address.
 pub(crate) const SERVER_NAME: &str = "broker.test";
 
+/// What the authority is called that all servers of the tests are signed by.
+pub(crate) const KNOWN: &str = "tests' authority";
+
 /// Who signs, with the files that the signed ones need.
 pub(crate) struct Authority {
     dir: tempfile::TempDir,
@@ -20,16 +23,16 @@ pub(crate) struct Authority {
 impl Authority {
     /// The one that all servers of the tests are signed by.
     pub(crate) fn shared() -> &'static Self {
-        static SHARED: LazyLock<Authority> = LazyLock::new(Authority::new);
+        static SHARED: LazyLock<Authority> = LazyLock::new(|| Authority::called(KNOWN));
         &SHARED
     }
 
-    /// One that no server knows, with `ca.pem`, and `server` and `client` with their keys.
-    pub(crate) fn new() -> Self {
+    /// One that no server is signed by, whatever it is called.
+    pub(crate) fn called(who: &str) -> Self {
         let dir = tempfile::Builder::new().prefix("ganger-tls-").tempdir();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        name(&mut params, "tests' authority");
+        name(&mut params, who);
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
         let authority = Self {

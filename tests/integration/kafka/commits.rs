@@ -134,7 +134,7 @@ fn what_is_in_hand_is_finished_on_the_way_out() {
     site.begun(&daemon, &slow);
     site.send(&["not begun"]);
     daemon.signal(nix::sys::signal::Signal::SIGTERM);
-    daemon.logged("draining");
+    daemon.logged("stopping: what is in hand finishes first");
     site.site.touch("go");
     assert!(daemon.exit().success());
     site.record().assert_done_once(&slow);
@@ -169,7 +169,7 @@ fn what_can_not_be_finished_on_the_way_out_is_not_committed() {
 }
 
 /// What is read after a commit with that metadata at offset 3 of ten messages.
-fn after_commit_with(metadata: &str) {
+fn after_commit_with(metadata: &str, why: &str) {
     let site = KafkaSite::new(1);
     let bodies: Vec<String> = (0..10).map(|n| format!("message {n}")).collect();
     site.send(&bodies);
@@ -183,16 +183,15 @@ fn after_commit_with(metadata: &str) {
         7,
         "what was committed is done"
     );
-    let warning = daemon.logs(IGNORED, |record| field(record, "topic") == site.topic);
+    let ignored = format!("the commit's metadata is ignored: {why}; more may run twice");
+    let warning = daemon.logs(&ignored, |record| field(record, "topic") == site.topic);
     assert_eq!(field(&warning, "partition"), "0", "{warning}");
     assert_eq!(field(&warning, "level"), "WARN", "{warning}");
     daemon.stop();
 }
 
-const IGNORED: &str = "the commit's metadata is not ours or damaged; it is ignored";
-
 fn a_strangers_metadata_is_ignored() {
-    after_commit_with("committed by hand, grüße");
+    after_commit_with("committed by hand, grüße", "it is not ours");
 }
 
 fn damaged_metadata_is_ignored() {
@@ -210,7 +209,7 @@ fn damaged_metadata_is_ignored() {
     site.all_done(&daemon);
     daemon.stop();
     let shorter = &good[..good.len() - 1];
-    after_commit_with(shorter);
+    after_commit_with(shorter, "it is damaged, or belongs to another offset");
 }
 
 fn a_group_that_has_committed_nothing_begins_at_the_start() {

@@ -55,7 +55,7 @@ fn a_hundred_thousand_messages_outlive_workers_daemons_and_the_broker() {
     site.all_done(&daemon);
     let twice = in_order_and_none_lost(&site.record(), count);
     // What two daemons had in hand or had not committed yet, and what was in killed workers' hands.
-    assert!(twice <= count / 5, "{twice} of {count} done twice");
+    assert!(twice <= count / 10, "{twice} of {count} done twice");
     assert!(run.killed.len() >= 20, "only {} kills", run.killed.len());
     daemon.stop();
 }
@@ -92,7 +92,7 @@ fn messages_outlive_daemons_that_join_and_leave() {
     site.all_done(&daemons[0]);
     let twice = in_order_and_none_lost(&site.record(), count);
     assert!(changes >= 3, "only {changes} changes: the test is too fast");
-    assert!(twice <= count / 5, "{twice} of {count} done twice");
+    assert!(twice <= count / 10, "{twice} of {count} done twice");
     for daemon in daemons {
         daemon.stop();
     }
@@ -173,15 +173,16 @@ fn in_order_and_none_lost(record: &Record, count: usize) -> usize {
     let mut keys: BTreeMap<&str, Key> = BTreeMap::new();
     let mut done = 0;
     for Entry { event, text, .. } in &record.0 {
+        if !matches!(event, Event::Began | Event::Done) {
+            continue;
+        }
         let (key, place) = text.split_once(' ').unwrap();
         let (key, place) = (keys.entry(key).or_default(), place.parse().unwrap());
-        match event {
-            Event::Began => key.begins(place, text),
-            Event::Done => {
-                key.ends(place);
-                done += 1;
-            }
-            Event::Told | Event::Noted => {}
+        if *event == Event::Began {
+            key.begins(place, text);
+        } else {
+            key.ends(place);
+            done += 1;
         }
     }
     let first_runs: usize = keys.values().map(|key| key.done).sum();

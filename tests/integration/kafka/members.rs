@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::harness::kafka::{KafkaSite, Member, NewRecord, Plan};
-use crate::harness::{DEADLINE, Daemon, Event, field, trials};
+use crate::harness::{DEADLINE, Daemon, Event, Pool, field, trials};
 
 trials![
     a_message_of_a_minute_outlives_a_poll_interval_of_ten_seconds,
@@ -17,15 +17,16 @@ trials![
     a_static_member_comes_back_without_a_rebalance,
     a_group_that_shares_partitions_eagerly,
     several_pools_of_one_source,
+    daemons_of_one_group_with_topics_of_their_own,
     a_reload_keeps_the_membership,
 ];
 
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn a_message_of_a_minute_outlives_a_poll_interval_of_ten_seconds() {
-    let plan = Plan::new(1).consumer(r#""max.poll.interval.ms" = "10000""#);
+    let plan = Plan::new(1).consumer("max.poll.interval.ms", "10000");
     let site = plan.make();
-    let daemon = site.start(&site.pool(&["--v2=1"]).set("workers", "2"));
+    let daemon = site.start(&two_workers(&site));
     let slow = "mode:sleep:60000 slow";
     site.kafka.send(&[site.message(slow).key("slow")]);
     site.begun(&daemon, &[slow]);
@@ -42,10 +43,16 @@ fn a_message_of_a_minute_outlives_a_poll_interval_of_ten_seconds() {
     daemon.stop();
 }
 
+/// Nothing beyond what they work on is handed to them.
+fn two_workers(site: &KafkaSite) -> Pool {
+    let pool = site.pool(&["--v2=1"]).set("workers", "2");
+    pool.set("prefetch", "1")
+}
+
 /// One message in hand in each of two partitions, each waiting for a file.
 fn two_in_hand(plan: Plan) -> (KafkaSite, Daemon, [&'static str; 2]) {
     let site = plan.make();
-    let daemon = site.start(&site.pool(&["--v2=1"]).set("workers", "2"));
+    let daemon = site.start(&two_workers(&site));
     let slow = ["mode:wait:go slow 0", "mode:wait:go slow 1"];
     let record = |partition: i32, text| site.message(text).partition(partition);
     site.kafka.send(&[record(0, slow[0]), record(1, slow[1])]);
@@ -60,9 +67,9 @@ fn two_in_hand(plan: Plan) -> (KafkaSite, Daemon, [&'static str; 2]) {
 
 fn what_is_in_hand_is_finished_before_its_partition_goes() {
     let (site, daemon, slow) = two_in_hand(Plan::new(2));
-    let other = site.start(&site.pool(&["--v2=1"]).set("workers", "2"));
+    let other = site.start(&two_workers(&site));
     other.eventually("both to be members", || site.group.members().len() == 2);
-    daemon.logged("partitions are to be given back: what is in hand is finished first");
+    daemon.logged("partitions revoked");
     site.site.touch("go");
     site.all_done(&other);
     let record = site.record();
@@ -94,9 +101,9 @@ fn both_work(site: &KafkaSite, one: &Daemon, other: &Daemon) {
 
 /// Half of the poll interval is what a rebalance waits for work in hand.
 fn what_takes_too_long_goes_with_its_partition() {
-    let plan = Plan::new(2).consumer(r#""max.poll.interval.ms" = "6000""#);
+    let plan = Plan::new(2).consumer("max.poll.interval.ms", "6000");
     let (site, daemon, slow) = two_in_hand(plan);
-    let other = site.start(&site.pool(&["--v2=1"]).set("workers", "2"));
+    let other = site.start(&two_workers(&site));
     let twice = |body: &&str| site.record().of(Event::Began, body).len() == 2;
     other.eventually("one of the two to be begun again", || {
         slow.iter().any(twice)
@@ -114,7 +121,7 @@ fn what_takes_too_long_goes_with_its_partition() {
 
 fn a_daemon_that_stood_still_keeps_quiet_about_what_it_lost() {
     let site = KafkaSite::new(1);
-    let pool = site.pool(&["--v2=1"]).set("workers", "2");
+    let pool = two_workers(&site);
     let daemon = site.start(&pool);
     site.kafka.make_topic(&site.named("answers"), 1);
     let slow = ["mode:wait:go,reply a", "mode:wait:go,reply b"];
@@ -158,7 +165,7 @@ fn a_daemon_that_stood_still_keeps_quiet_about_what_it_lost() {
 
 fn another_daemon_takes_over_from_a_dead_one() {
     let (site, daemon, slow) = two_in_hand(Plan::new(2));
-    let other = site.start(&site.pool(&["--v2=1"]).set("workers", "2"));
+    let other = site.start(&two_workers(&site));
     daemon.crash();
     site.site.touch("go");
     site.all_done(&other);
@@ -177,18 +184,19 @@ fn takes_part_until(
 }
 
 fn a_static_member_comes_back_without_a_rebalance() {
-    let plan = Plan::new(2).consumer(
-        r#"
-        "group.instance.id" = "the-first"
-        "session.timeout.ms" = "20000"
-        "#,
-    );
+    let plan = Plan::new(2)
+        .consumer("group.instance.id", "the-first")
+        .consumer("session.timeout.ms", "20000");
     let site = plan.make();
     let pool = site.pool(&["--v2=1"]);
     let daemon = site.start(&pool);
+    // Whoever comes first does not get its first partitions from a rebalance with another.
+    daemon.logs("partitions assigned", |record| {
+        field(record, "partitions").contains(&site.topic)
+    });
     let member = site.group.join(&site.topic, &[]);
     takes_part_until(&member, &daemon, "the stranger to have one", |partitions| {
-        partitions.len() == 1
+        partitions.len() == 1 && site.group.is_settled()
     });
     let before = member.rebalances();
     daemon.stop();
@@ -205,9 +213,9 @@ fn a_static_member_comes_back_without_a_rebalance() {
 }
 
 fn a_group_that_shares_partitions_eagerly() {
-    let plan = Plan::new(2).consumer(r#""partition.assignment.strategy" = "range""#);
+    let plan = Plan::new(2).consumer("partition.assignment.strategy", "range");
     let (site, daemon, slow) = two_in_hand(plan);
-    let other = site.start(&site.pool(&["--v2=1"]).set("workers", "2"));
+    let other = site.start(&two_workers(&site));
     other.eventually("both to be members", || site.group.members().len() == 2);
     site.site.touch("go");
     site.all_done(&other);
@@ -222,7 +230,7 @@ fn a_group_that_shares_partitions_eagerly() {
 /// Members of one group that read different topics, each by a name of its own.
 fn several_pools_of_one_source() {
     let site = Plan::new(1)
-        .consumer(r#""group.instance.id" = "the-first""#)
+        .consumer("group.instance.id", "the-first")
         .make();
     let another = site.named("another");
     site.kafka.make_topic(&another, 1);
@@ -241,6 +249,37 @@ fn several_pools_of_one_source() {
     });
     assert_eq!(site.group.members().len(), 2);
     daemon.stop();
+}
+
+/// Each coming and going is a rebalance for both.
+fn daemons_of_one_group_with_topics_of_their_own() {
+    let first = KafkaSite::new(2);
+    let second = Plan::new(2).group(first.group.name()).make();
+    let stays = first.start(&first.pool(&["--v2=1"]));
+    let record = |site: &KafkaSite, round: i32| {
+        let message = site.message(&format!("message {round}"));
+        message.partition(round % 2)
+    };
+    let rounds = 6;
+    for round in 0..rounds {
+        let comes = second.start(&second.pool(&["--v2=1"]));
+        first
+            .kafka
+            .send(&[record(&first, round), record(&second, round)]);
+        let done = usize::try_from(round).unwrap() + 1;
+        first.done(&stays, done);
+        second.done(&comes, done);
+        second.all_done(&comes);
+        comes.stop();
+    }
+    first.all_done(&stays);
+    stays.stop();
+    for site in [first, second] {
+        let bodies: Vec<String> = (0..rounds)
+            .map(|round| format!("message {round}"))
+            .collect();
+        site.record().assert_done_once(&bodies);
+    }
 }
 
 fn a_reload_keeps_the_membership() {

@@ -13,7 +13,13 @@ trials![
 
 /// Two in hand whose answers are wanted, and one that is to die.
 fn in_hand() -> (KafkaSite, Daemon, String) {
-    let site = Plan::on(Kafka::own(), 1).make();
+    let plan = Plan::on(Kafka::own(), 1).tables(
+        r#"
+        [sources.main.client]
+        "socket.timeout.ms" = "3000"
+        "#,
+    );
+    let site = plan.make();
     let answers = site.named("answers");
     site.kafka.make_topic(&answers, 1);
     let daemon = site.start(&site.pool(&["--v2=1"]).set("workers", "3"));

@@ -1,6 +1,8 @@
 //! How a connection to Kafka is configured: what is passed through, what is refused, and how it says
 //! that a broker does not let it in or is not there.
 
+use nix::sys::signal::Signal;
+
 use crate::harness::kafka::{Kafka, KafkaSite, MECHANISM, PASSWORD, Plan, USER};
 use crate::harness::{Site, field, trials};
 
@@ -92,11 +94,20 @@ fn a_wrong_certificate_is_told() {
     says(&wrong, &["source `main`", "certificate verify failed"]);
 }
 
+/// It can't be told from a broker that is about to die, so it is waited for.
 fn a_plain_connection_to_a_port_with_tls_is_told() {
     let kafka = Kafka::shared();
     let brokers = format!("brokers = \"{}\"", kafka.secure_address());
-    let wrong = complaint(&Plan::on(kafka, 1).source(&brokers).make());
-    says(&wrong, &["source `main`", "security.protocol"]);
+    let site = Plan::on(kafka, 1).source(&brokers).make();
+    let daemon = site.start(&site.pool(&["--v2=1"]));
+    daemon.eventually("it to say what is wrong", || {
+        daemon.signal(Signal::SIGUSR1);
+        let status = daemon.records(|record| !record["source_problem"].is_null());
+        status
+            .iter()
+            .any(|record| field(record, "source_problem").contains("closed by peer"))
+    });
+    daemon.stop();
 }
 
 fn properties_that_would_break_the_promise_are_refused() {
@@ -138,7 +149,7 @@ fn properties_that_would_break_the_promise_are_refused() {
 }
 
 fn a_property_that_librdkafka_does_not_know_is_told() {
-    let wrong = complaint(&Plan::new(1).consumer(r#""fetch.wait.max.sm" = "5""#).make());
+    let wrong = complaint(&Plan::new(1).consumer("fetch.wait.max.sm", "5").make());
     says(&wrong, &["source `main`", "fetch.wait.max.sm"]);
 }
 
@@ -169,7 +180,7 @@ fn a_broker_that_is_not_there_yet_is_waited_for() {
     site.kafka.kill();
     let daemon = site.start(&site.pool(&["--v2=1"]));
     daemon.eventually("it to say so", || {
-        daemon.signal(nix::sys::signal::Signal::SIGUSR1);
+        daemon.signal(Signal::SIGUSR1);
         let status = daemon.records(|record| !record["source_problem"].is_null());
         status
             .iter()

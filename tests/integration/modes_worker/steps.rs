@@ -9,7 +9,7 @@
 //! | `hang` | never goes on, whatever signal asks |
 //! | `answer:STATUS`, `answer:STATUS:MS` | answers; with a retry's delay |
 //! | `unless:FILE:STATUS` | answers so and stops here while the file is not there |
-//! | `until-attempt:N:STATUS` | answers so and stops here before that attempt (version 2) |
+//! | `until-attempt:N:STATUS`, `…:STATUS:MS` | answers so and stops here before that attempt (version 2) |
 //! | `reply`, `reply:QUEUE` | answers 201 with a header and `re: ` before the body |
 //! | `reply-bytes:N` | answers 201 with so many bytes |
 //! | `switch:N` | replies to its own queue N times, then to the reply-to: a long task in parts |
@@ -114,7 +114,8 @@ impl Job<'_> {
             "answer" => self.answer_with(first, rest),
             "unless" if !self.is_there(first) => self.answer_with(rest, ""),
             "until-attempt" if self.task.attempt < Some(number(first)) => {
-                self.answer_with(rest, "")
+                let (status, retry_after_ms) = rest.split_once(':').unwrap_or((rest, ""));
+                self.answer_with(status, retry_after_ms);
             }
             "unless" | "until-attempt" => {}
             "reply" => self.reply(argument, format!("re: {}", self.body)),

@@ -4,8 +4,8 @@
 use std::fs;
 use std::sync::Arc;
 
-use crate::harness::rabbit::{RabbitScene, Vhost, rabbit_site, refused, rough, shared};
-use crate::harness::tls::{Authority, SERVER_NAME, quoted};
+use crate::harness::rabbit::{RabbitScene, Vhost, complaint, rabbit_site, refused, rough, shared};
+use crate::harness::tls::{Authority, KNOWN, SERVER_NAME, quoted};
 use crate::harness::{Daemon, Flow, Pool, Proxy, field, trials};
 use crate::servers::process::free_port;
 use crate::servers::rabbit::Node;
@@ -63,9 +63,14 @@ fn by_tls() {
 fn by_tls_with_a_wrong_authority() {
     let vhost = Vhost::shared();
     let url = tls_url(&vhost, &shared());
-    let why = refused(&url, &ca_file(&Authority::new()), &[pool()]);
-    assert!(why.contains("certificate"), "{why}");
-    assert!(why.contains("ca_file"), "what would be right: {why}");
+    // The second may have been made anew, without the server's knowing.
+    for authority in ["other authority", KNOWN] {
+        let authority = Authority::called(authority);
+        let why = refused(&url, &ca_file(&authority), &[pool()]);
+        for part in ["certificate", "`ca_file`"] {
+            assert!(why.contains(part), "{part}: {why}");
+        }
+    }
 }
 
 /// By another name than the host's, which the certificate holds or not.
@@ -89,14 +94,15 @@ fn by_tls_with_a_certificate_of_our_own() {
     let vhost = Vhost::at(Arc::clone(&node));
     let url = tls_url(&vhost, &node);
     let ca_file = ca_file(authority);
-    let why = refused(&url, &ca_file, &[pool()]);
-    assert!(why.contains("certificate"), "{why}");
+    let wants = "wants a client certificate";
+    // The server may hang up before its word arrives: then it is told at another attempt.
+    complaint(&url, &ca_file, wants);
     let of = |authority: &Authority| {
         let [cert, key] = ["client.pem", "client.key"].map(|file| quoted(&authority.path(file)));
         format!("{ca_file}\ncert_file = {cert}\nkey_file = {key}")
     };
-    let why = refused(&url, &of(&Authority::new()), &[pool()]);
-    assert!(why.contains("certificate"), "{why}");
+    let unknown = Authority::called("other authority");
+    complaint(&url, &of(&unknown), wants);
     let scene = RabbitScene::by(&url, vhost, &of(authority), &[pool()]);
     works(&scene);
     scene.finish();
@@ -105,9 +111,8 @@ fn by_tls_with_a_certificate_of_our_own() {
 fn without_tls_to_a_port_that_wants_it() {
     let vhost = Vhost::shared();
     let url = vhost.url_by(shared().tls_port());
-    let settings = "connect_timeout = \"1s\"";
-    let why = refused(&url, settings, &[pool()]);
-    assert!(why.contains(&shared().tls_port().to_string()), "{why}");
+    let port = shared().tls_port().to_string();
+    complaint(&url, "connect_timeout = \"1s\"", &port);
 }
 
 // -- who we are --
@@ -238,9 +243,7 @@ fn a_broker_that_is_not_there_is_waited_for() {
     let told = problem(&scene.daemon);
     assert!(told.contains(&proxy.port().to_string()), "{told}");
     proxy.flow(Flow::default());
-    scene.daemon.eventually("the queue to be declared", || {
-        scene.client.ready("work").is_some()
-    });
+    scene.is_consumed();
     works(&scene);
     scene.has_no_problem();
     scene.finish();
@@ -260,11 +263,9 @@ fn a_host_that_never_answers_is_left_in_time() {
     );
     let url = vhost.url_by(silent.port());
     let scene = RabbitScene::by(&url, vhost, &settings, &[pool()]);
-    scene.daemon.eventually("the queue to be declared", || {
-        scene.client.ready("work").is_some()
-    });
+    scene.is_consumed();
     works(&scene);
-    assert_eq!(silent.accepted(), 1);
+    assert!(silent.accepted() >= 1);
     scene.finish();
 }
 
@@ -288,9 +289,7 @@ fn a_frozen_broker_is_noticed_by_its_silence() {
     works(&scene);
     let before = scene.vhost.connections();
     node.freeze();
-    scene.daemon.eventually("a word about it", || {
-        field(&scene.status(), "state") == "source down"
-    });
+    scene.daemon.logged("not connected to the broker");
     node.thaw();
     scene.send(&["b"]);
     scene.all_done();

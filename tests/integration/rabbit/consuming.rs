@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use lapin::types::AMQPValue;
 
 use crate::harness::rabbit::{Letter, RabbitScene, Vhost, kind};
-use crate::harness::{Event, Pool, field, trials};
+use crate::harness::{Event, Pool, field, look, trials};
 
 trials![
     no_more_is_fetched_than_asked_for,
@@ -35,10 +35,9 @@ fn waiting_pool(workers: u32, prefetch: u32) -> Pool {
 }
 
 fn has_in_hand(scene: &RabbitScene, count: u64) {
-    let what = format!("{count} to be in hand");
-    scene.daemon.eventually(&what, || {
-        scene.vhost.in_hand(&scene.client, "work") == count
-    });
+    let in_hand = || scene.vhost.in_hand(&scene.client, "work");
+    let found = look(|| (in_hand() == count).then_some(()));
+    assert!(found.is_some(), "{} in hand, not {count}", in_hand());
 }
 
 fn no_more_is_fetched_than_asked_for() {
@@ -125,7 +124,11 @@ fn a_single_active_consumer_is_followed_by_the_other() {
     let vhost = Vhost::shared();
     let single = ("x-single-active-consumer", AMQPValue::Boolean(true));
     vhost.client().declare("work", &[kind("quorum"), single]);
-    let pool = |who: &str| Pool::new(&["--mode=note:env:WHO"]).env("WHO", who);
+    // With `auto`, the prefetch would change, and with it the consumer.
+    let pool = |who: &str| {
+        let pool = Pool::new(&["--mode=note:env:WHO"]).env("WHO", who);
+        pool.set("prefetch", "5")
+    };
     let scene = RabbitScene::at(vhost, "", &[pool("first")]);
     let other = scene.site.start(&[pool("second")]);
     other.eventually("both to consume", || scene.vhost.consumers().len() == 2);
@@ -145,14 +148,14 @@ fn a_single_active_consumer_is_followed_by_the_other() {
 
 fn a_queue_that_is_deleted_is_made_again_under_load() {
     let pool = Pool::new(&["--mode=sleep:1"]).set("workers", "2");
-    let scene = RabbitScene::of(pool);
+    let mut scene = RabbitScene::of(pool);
     scene.send(&bodies("lost with the queue", 500));
     scene.done(50);
     scene.client.delete("work");
-    scene.daemon.eventually("the queue to be there again", || {
-        scene.client.ready("work").is_some()
-    });
+    scene.is_consumed();
     let after = bodies("after", 200);
+    // A channel that has published to the old queue may be told of its end by a refusal.
+    scene.client = scene.vhost.client();
     scene.send(&after);
     scene.daemon.eventually("what came after to be done", || {
         let record = scene.record();

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::harness::rabbit::{DEAD, Letter, RabbitScene, Vhost, rough};
-use crate::harness::{Entry, Event, Pool, Progress, Record, field, look_for, trials};
+use crate::harness::{Entry, Event, Pool, Progress, Record, look_for, trials};
 
 trials![
     fifty_thousand_messages_outlive_workers_daemons_and_brokers,
@@ -191,8 +191,14 @@ fn a_thousand_poisoned_messages_among_twenty_thousand() {
     let record = scene.record();
     let good: Vec<&String> = all.iter().filter(|body| body.starts_with("good")).collect();
     record.assert_none_lost(&good);
-    for body in &expected {
-        assert_eq!(record.of(Event::Began, body).len(), 2, "{body}");
+    let mut begun: BTreeMap<&str, usize> = BTreeMap::new();
+    for text in record.texts(Event::Began) {
+        *begun.entry(text).or_default() += 1;
+    }
+    // Two attempts are charged. One that died among others, not known to be the culprit, is not.
+    for letter in &dead {
+        let times = begun[letter.text()];
+        assert!((2..=4).contains(&times), "begun {times} times: {letter:?}");
     }
     scene.finish();
 }
@@ -255,9 +261,7 @@ fn a_blocked_connection_publishes_nothing_and_loses_nothing() {
     scene.send(&all);
     scene.done(10);
     node.set_memory_alarm(true);
-    scene.daemon.eventually("a word about it", || {
-        field(&scene.status(), "source_problem").contains("blocked")
-    });
+    scene.has_problem("low on memory");
     node.set_memory_alarm(false);
     scene.all_done();
     scene.has_no_problem();

@@ -257,7 +257,8 @@ fn a_worker_sees_every_kind_of_header_as_text() {
         ("text", "grüße"),
         ("empty", ""),
         ("list", r#"[true,"two"]"#),
-        ("time", "1700000000"),
+        ("time", "2023-11-14T22:13:20Z"),
+        ("bytes", "AP8B"),
         ("table", r#"{"deep":-5}"#),
         ("nothing", ""),
     ] {

@@ -17,6 +17,8 @@ trials![
     a_tier_with_other_arguments_is_refused,
     a_dead_letter_queue_with_other_arguments_is_refused,
     a_second_start_finds_what_the_first_has_declared,
+    a_user_that_may_not_declare_needs_queues_that_exist,
+    a_name_without_room_for_ours_is_refused,
 ];
 
 /// A pool whose longest delay is a second: but REQUEUE may wait for half a minute.
@@ -163,4 +165,30 @@ fn a_second_start_finds_what_the_first_has_declared() {
     let again = site.start(&[pool()]);
     assert_eq!(scene.vhost.queues(), declared);
     again.stop();
+}
+
+fn a_user_that_may_not_declare_needs_queues_that_exist() {
+    let vhost = Vhost::shared();
+    vhost.add_user("reader", "secret", vhost.name());
+    vhost.permit_to_declare("reader", vhost.name(), "^work\\.retry");
+    let url = vhost.url().replace("guest:guest", "reader:secret");
+    let why = refused(&url, "", &[pool()]);
+    assert!(why.contains("`work`") && why.contains("refused"), "{why}");
+    let scene = RabbitScene::at(vhost, "", &[pool()]);
+    scene.daemon.stop();
+    let scene = RabbitScene::by(&url, scene.vhost, "declare = false", &[pool()]);
+    scene.send(&["a", "mode:answer:400"]);
+    assert_eq!(scene.one_dead().text(), "mode:answer:400");
+    scene.record().assert_done_once(&["a"]);
+    scene.finish();
+}
+
+fn a_name_without_room_for_ours_is_refused() {
+    let vhost = Vhost::shared();
+    let long = "q".repeat(250);
+    let why = refused(&vhost.url(), "", &[pool().text("queue", &long)]);
+    assert!(
+        why.contains("255 bytes") && why.contains(".retry."),
+        "{why}"
+    );
 }

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rdkafka::client::ClientContext;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance};
-use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::error::KafkaResult;
+use rdkafka::groups::GroupInfo;
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList, TopicPartitionListElem};
 
 use super::{Kafka, REQUEST};
 
@@ -23,6 +25,28 @@ pub(crate) struct Commit {
     /// The next offset to be read; none where nothing is committed.
     pub(crate) offset: Option<i64>,
     pub(crate) metadata: String,
+}
+
+impl Commit {
+    fn of(partition: &TopicPartitionListElem<'_>) -> Self {
+        Self {
+            offset: partition.offset().to_raw().filter(|offset| *offset >= 0),
+            metadata: partition.metadata().to_owned(),
+        }
+    }
+}
+
+/// What a broker answers that may have to find a coordinator or a leader first.
+fn at_last<T>(ask: impl Fn() -> KafkaResult<T>) -> T {
+    let mut last = None;
+    let answer = crate::harness::look(|| match ask() {
+        Ok(answer) => Some(answer),
+        Err(error) => {
+            last = Some(error);
+            None
+        }
+    });
+    answer.unwrap_or_else(|| panic!("asking the broker: {last:?}"))
 }
 
 impl Group {
@@ -45,16 +69,8 @@ impl Group {
         for partition in 0..self.kafka.partitions(topic) {
             asked.add_partition(topic, partition.try_into().unwrap());
         }
-        let told = self.consumer.committed_offsets(asked, REQUEST).unwrap();
-        let commit =
-            |partition: &rdkafka::topic_partition_list::TopicPartitionListElem<'_>| Commit {
-                offset: match partition.offset() {
-                    Offset::Offset(offset) => Some(offset),
-                    _ => None,
-                },
-                metadata: partition.metadata().to_owned(),
-            };
-        told.elements().iter().map(commit).collect()
+        let told = at_last(|| self.consumer.committed_offsets(asked.clone(), REQUEST));
+        told.elements().iter().map(Commit::of).collect()
     }
 
     /// Commits as another program would, while the group has no member.
@@ -68,10 +84,12 @@ impl Group {
 
     /// How many offsets of each partition are not committed yet.
     pub(crate) fn lags(&self, topic: &str) -> Vec<i64> {
+        // Or it would not know of partitions that are new.
+        at_last(|| self.consumer.fetch_metadata(Some(topic), REQUEST));
         let lag = |(partition, commit): (usize, Commit)| {
             let partition = partition.try_into().unwrap();
-            let ends = self.consumer.fetch_watermarks(topic, partition, REQUEST);
-            let (first, end) = ends.unwrap();
+            let (first, end) =
+                at_last(|| self.consumer.fetch_watermarks(topic, partition, REQUEST));
             end - commit.offset.unwrap_or(first)
         };
         self.committed(topic)
@@ -88,10 +106,15 @@ impl Group {
 
     /// The ids of its members, as the broker gave them.
     pub(crate) fn members(&self) -> Vec<String> {
-        let list = self.consumer.fetch_group_list(Some(&self.name), REQUEST);
-        let list = list.unwrap();
-        let members = list.groups().iter().flat_map(|group| group.members());
+        let list = at_last(|| self.consumer.fetch_group_list(Some(&self.name), REQUEST));
+        let members = list.groups().iter().flat_map(GroupInfo::members);
         members.map(|member| member.id().to_owned()).collect()
+    }
+
+    /// Whether every member knows its partitions.
+    pub(crate) fn is_settled(&self) -> bool {
+        let list = at_last(|| self.consumer.fetch_group_list(Some(&self.name), REQUEST));
+        list.groups().iter().all(|group| group.state() == "Stable")
     }
 
     /// Joins it with a consumer of the tests' own, as a stranger that knows the same protocol.

@@ -1,5 +1,6 @@
 //! A directory whose daemons read Kafka, with a topic and a group of its own.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,11 +12,11 @@ static NEXT: AtomicU32 = AtomicU32::new(1);
 
 /// What the daemons' connections are told unless a test says otherwise: a dead daemon is soon found
 /// missing, and a topic is soon seen to be there.
-const CONSUMER: &str = r#"
-    "session.timeout.ms" = "6000"
-    "heartbeat.interval.ms" = "500"
-    "topic.metadata.refresh.interval.ms" = "1000"
-"#;
+const CONSUMER: [(&str, &str); 3] = [
+    ("session.timeout.ms", "6000"),
+    ("heartbeat.interval.ms", "500"),
+    ("topic.metadata.refresh.interval.ms", "1000"),
+];
 
 /// The directory, the broker, and the names that no other test uses.
 pub(crate) struct KafkaSite {
@@ -31,7 +32,7 @@ pub(crate) struct Plan {
     partitions: usize,
     topic_settings: Vec<(&'static str, &'static str)>,
     source: String,
-    consumer: String,
+    consumer: BTreeMap<&'static str, &'static str>,
     tables: String,
     daemon: String,
     group: Option<String>,
@@ -159,9 +160,9 @@ impl Plan {
         self
     }
 
-    /// With librdkafka's properties of the consumer.
-    pub(crate) fn consumer(mut self, properties: &str) -> Self {
-        self.consumer += &format!("{properties}\n");
+    /// With a property of librdkafka for the consumer.
+    pub(crate) fn consumer(mut self, property: &'static str, value: &'static str) -> Self {
+        self.consumer.insert(property, value);
         self
     }
 
@@ -207,10 +208,12 @@ impl Plan {
         } else {
             format!("brokers = \"{}\"", self.kafka.address())
         };
+        let property = |(name, value)| format!("\"{name}\" = \"{value}\"\n");
+        let consumer: String = self.consumer.iter().map(property).collect();
         format!(
             "[sources.main]\nkind = \"kafka\"\n{brokers}\ngroup = \"{group}\"\n{}\n\
-             [sources.main.consumer]\n{}\n{}",
-            self.source, self.consumer, self.tables
+             [sources.main.consumer]\n{consumer}\n{}",
+            self.source, self.tables
         )
     }
 }

@@ -74,6 +74,15 @@ impl Letter {
         self.value(name) == Some(text(value))
     }
 
+    /// A header that must be a text; empty where there is none.
+    pub(crate) fn word(&self, name: &str) -> String {
+        match self.value(name) {
+            None => String::new(),
+            Some(AMQPValue::LongString(text)) => text.to_string(),
+            Some(other) => panic!("{name} is no text: {other:?}"),
+        }
+    }
+
     /// Its correlation id; empty where it has none.
     pub(crate) fn id(&self) -> &str {
         let id = self.properties.correlation_id();

@@ -8,7 +8,7 @@ mod vhost;
 
 pub(crate) use client::{kind, text};
 pub(crate) use letter::Letter;
-pub(crate) use scene::{DEAD, RabbitScene, rabbit_site, refused};
+pub(crate) use scene::{DEAD, RabbitScene, complaint, rabbit_site, refused};
 pub(crate) use vhost::Vhost;
 
 use std::ops::Deref;

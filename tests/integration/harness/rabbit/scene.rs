@@ -64,6 +64,15 @@ impl RabbitScene {
         self.site.record()
     }
 
+    /// Waits until the daemon consumes the queue: one that is seen earlier may not be ready yet.
+    pub(crate) fn is_consumed(&self) {
+        let of_the_queue = format!("{QUEUE} ");
+        self.daemon.eventually("a consumer", || {
+            let consumers = self.vhost.consumers();
+            consumers.iter().any(|one| one.starts_with(&of_the_queue))
+        });
+    }
+
     /// How many messages the queue and its retry tiers have, those in hand included.
     pub(crate) fn left(&self) -> u64 {
         let totals = self.vhost.totals();
@@ -121,13 +130,17 @@ impl RabbitScene {
         })
     }
 
-    /// Waits until the pool says that its source has that problem.
+    /// Waits until the source has logged that problem and the pool says that it has it.
     pub(crate) fn has_problem(&self, problem: &str) {
-        let what = format!("a status with the problem {problem:?}");
+        let what = format!("the problem {problem:?}");
+        let has = |record: &Value, name| field(record, name).contains(problem);
+        self.daemon.eventually(&what, || {
+            let told = |record: &Value| has(record, "problem");
+            !self.daemon.records(told).is_empty()
+        });
         self.daemon.eventually(&what, || {
             let status = self.status();
-            field(&status, "source_problem").contains(problem)
-                && field(&status, "state") == "source down"
+            has(&status, "source_problem") && field(&status, "state") == "source down"
         });
     }
 
@@ -166,4 +179,12 @@ pub(crate) fn refused(url: &str, settings: &str, pools: &[Pool]) -> String {
     let site = rabbit_site(url, settings);
     site.configure_commands(pools);
     site.ganger(&["run"]).bad(1)
+}
+
+/// The daemon refuses to start with such a source, or waits for it to mend; either way it complains
+/// of that.
+pub(crate) fn complaint(url: &str, settings: &str, part: &str) -> String {
+    let site = rabbit_site(url, settings);
+    site.configure_commands(&[Pool::new(&[])]);
+    site.complaint(&["run"], part)
 }

@@ -1,0 +1,497 @@
+//! What lies in a queue of dead letters: letters of ours, the replies that belong to them, and what
+//! others, or the broker itself, have put there. How to read it, and how it goes back. Pure.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use bytes::Bytes;
+use lapin::BasicProperties;
+use lapin::message::Delivery;
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+
+use super::super::copy::{
+    Marks, Original, Received, as_published, check_size, fitting, own_headers, unwrap,
+};
+use super::super::publisher::Parcel;
+use super::super::rules::RETURNS_MAX;
+use super::super::value::text;
+use crate::delivery::Headers;
+use crate::source::client::{DeadLetter, DeadReply};
+use crate::source::letter::{self, Counters, header};
+
+/// The persistent delivery mode.
+const PERSISTENT: u8 = 2;
+
+/// One message of the queue, as it was read.
+#[derive(Debug)]
+pub(super) struct Read {
+    /// What it is.
+    pub(super) item: Item,
+    /// It came back so often that a broker with a limit may drop it soon: what to put in its place.
+    pub(super) fresh: Option<Parcel>,
+}
+
+/// What a message of the queue is.
+#[derive(Debug)]
+pub(super) enum Item {
+    /// A dead letter.
+    Letter(Box<Found>),
+    /// The reply that belongs to the letter with this id, which comes after it.
+    Reply(String, DeadReply),
+}
+
+/// A dead letter, and the message in it.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// What it says.
+    pub(super) letter: DeadLetter,
+    original: Original,
+}
+
+/// What is known of a queue of dead letters, for those that say nothing themselves.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Home {
+    /// Its name.
+    pub(super) queue: String,
+    /// The pool whose dead letters these are, and the queue that it reads; none if there are
+    /// several.
+    pub(super) pool: Option<(String, String)>,
+}
+
+impl Home {
+    /// A message on its way to the end of this queue.
+    fn moved(&self, properties: BasicProperties, body: &Bytes) -> Option<Parcel> {
+        Some(Parcel {
+            to: ShortString::try_new(self.queue.as_str()).ok()?,
+            mandatory: true,
+            properties,
+            body: body.clone(),
+        })
+    }
+}
+
+/// Reads the queue's messages one after the other.
+#[derive(Debug)]
+pub(super) struct Reader {
+    home: Home,
+    /// How many messages without an id have been alike so far.
+    alike: HashMap<u64, u32>,
+}
+
+impl Reader {
+    /// Begins at the head of the queue.
+    pub(super) fn new(home: Home) -> Self {
+        Self {
+            home,
+            alike: HashMap::new(),
+        }
+    }
+
+    /// Makes sense of a message.
+    pub(super) fn read(&mut self, delivery: Delivery) -> Read {
+        let table = delivery.properties.headers().clone().unwrap_or_default();
+        let own = own_headers(&table);
+        let body = Bytes::from(delivery.data);
+        let raw = as_published(&delivery.properties);
+        let (original, arrival) = unwrap(Received {
+            properties: delivery.properties,
+            exchange: delivery.exchange,
+            routing_key: delivery.routing_key,
+            redelivered: delivery.redelivered,
+        });
+        let worn = arrival.returns >= RETURNS_MAX;
+        let fresh = |properties| worn.then(|| self.home.moved(properties, &body)).flatten();
+        if let Some((id, reply)) = letter::read_apart(&own, &body) {
+            let (item, fresh) = (Item::Reply(id, reply), fresh(raw));
+            return Read { item, fresh };
+        }
+        let (found, fresh) = match letter::read(&own) {
+            Some(letter) => (Found { letter, original }, fresh(raw)),
+            None => {
+                let found = self.foreign(&own, &table, original, &body);
+                let origin = vec![(header::QUEUE, found.letter.queue.clone())];
+                let properties = found.original.with_own(&origin);
+                let fresh = worn.then(|| self.home.moved(properties, &body)).flatten();
+                (found, fresh)
+            }
+        };
+        let item = Item::Letter(Box::new(found.with_message(body)));
+        Read { item, fresh }
+    }
+
+    /// A message without a letter: one that the broker moved here, or that was too large for more.
+    fn foreign(
+        &mut self,
+        own: &Headers,
+        table: &FieldTable,
+        original: Original,
+        body: &Bytes,
+    ) -> Found {
+        let death = Death::of(table);
+        let (pool, pools_queue) = self.home.pool.clone().unwrap_or_default();
+        let first_of_ours = own
+            .iter()
+            .find(|(name, queue)| name == header::QUEUE && !queue.is_empty());
+        let queue = first_of_ours.map(|(_, queue)| queue.clone());
+        let queue = queue.or_else(|| death.queue.clone()).unwrap_or(pools_queue);
+        let letter = DeadLetter {
+            id: self.name(&original, body),
+            pool,
+            error: match &death.reason {
+                Some(reason) => format!("the broker moved it here: {reason}"),
+                None => "it does not say how it came here".to_owned(),
+            },
+            reason: death.reason.unwrap_or_else(|| "unknown".to_owned()),
+            first_failed_at: death.time.clone().unwrap_or_default(),
+            last_failed_at: death.time.unwrap_or_default(),
+            queue: queue.clone(),
+            ..DeadLetter::default()
+        };
+        let original = match first_of_ours {
+            Some(_) => original,
+            // Where it was published to before it died.
+            None => Original {
+                exchange: death.exchange.unwrap_or_default(),
+                routing_key: death.routing_key.unwrap_or(queue),
+                ..original
+            },
+        };
+        Found { letter, original }
+    }
+
+    /// By what it is, and by how many of its like are before it.
+    fn name(&mut self, original: &Original, body: &Bytes) -> String {
+        let mut hasher = DefaultHasher::new();
+        self.home.queue.hash(&mut hasher);
+        format!("{:?}", original.bare()).hash(&mut hasher);
+        original.text_headers().hash(&mut hasher);
+        body.hash(&mut hasher);
+        let sum = hasher.finish();
+        let alike = self.alike.entry(sum).or_default();
+        *alike += 1;
+        format!("sum-{sum:016x}-{alike}")
+    }
+}
+
+/// What the broker says of how a message came here.
+#[derive(Debug, Default)]
+struct Death {
+    queue: Option<String>,
+    reason: Option<String>,
+    time: Option<String>,
+    exchange: Option<String>,
+    routing_key: Option<String>,
+}
+
+impl Death {
+    /// The last one, which the broker puts first.
+    fn of(headers: &FieldTable) -> Self {
+        let Some(AMQPValue::FieldArray(deaths)) = headers.inner().get("x-death") else {
+            return Self::default();
+        };
+        let Some(AMQPValue::FieldTable(last)) = deaths.as_slice().first() else {
+            return Self::default();
+        };
+        let get = |name: &str| last.inner().get(name).map(text);
+        let routing_key = match last.inner().get("routing-keys") {
+            Some(AMQPValue::FieldArray(keys)) => keys.as_slice().first().map(text),
+            _ => None,
+        };
+        Self {
+            queue: get("queue"),
+            reason: get("reason"),
+            time: get("time"),
+            exchange: get("exchange"),
+            routing_key,
+        }
+    }
+}
+
+impl Found {
+    fn with_message(mut self, body: Bytes) -> Self {
+        let properties = &self.original.properties;
+        let text = |text: &Option<ShortString>| text.as_ref().map(ToString::to_string);
+        self.letter = DeadLetter {
+            correlation_id: text(properties.correlation_id()).unwrap_or_default(),
+            reply_to: text(properties.reply_to()),
+            message_id: text(properties.message_id()),
+            content_type: text(properties.content_type()),
+            priority: properties.priority().map_or(0, i64::from),
+            headers: self.original.text_headers(),
+            body,
+            ..self.letter
+        };
+        self
+    }
+
+    /// The message on its way back to its queue, with a clean count: as its producer sent it, or,
+    /// if something of that would act again, as a copy that keeps it.
+    pub(super) fn back(&self, edit: Option<&Bytes>, frame_max: u32) -> Result<Parcel, String> {
+        let queue = &self.letter.queue;
+        if queue.is_empty() {
+            return Err("it does not say which queue it is from".to_owned());
+        }
+        let properties = self.properties(queue);
+        check_size(&properties, frame_max)?;
+        Ok(Parcel {
+            to: fitting("queue's name", queue)?,
+            mandatory: true,
+            properties,
+            body: edit.unwrap_or(&self.letter.body).clone(),
+        })
+    }
+
+    fn properties(&self, queue: &str) -> BasicProperties {
+        let original = &self.original;
+        let direct = original.exchange.is_empty() && original.routing_key == *queue;
+        let bare = original.bare();
+        let all = original.properties.clone().with_delivery_mode(PERSISTENT);
+        if direct && bare == all {
+            return bare;
+        }
+        original.copied(&Marks {
+            queue,
+            counters: Counters::default(),
+            suspect: false,
+            charged: false,
+            number: None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::{Failure, Outgoing};
+    use crate::source::letter::{Letter, Own};
+
+    fn home() -> Home {
+        Home {
+            queue: "work.dead".to_owned(),
+            pool: Some(("email".to_owned(), "work".to_owned())),
+        }
+    }
+
+    /// As the broker hands it out.
+    fn delivery(properties: BasicProperties, body: &str) -> Delivery {
+        let mut delivery = Delivery::mock(
+            1,
+            "".into(),
+            "work.dead".into(),
+            true,
+            body.as_bytes().to_vec(),
+        );
+        delivery.properties = properties;
+        delivery
+    }
+
+    fn letter_in(read: Read) -> Found {
+        match read.item {
+            Item::Letter(found) => *found,
+            Item::Reply(..) => panic!("a letter"),
+        }
+    }
+
+    fn headers(pairs: &[(&str, AMQPValue)]) -> FieldTable {
+        let mut table = FieldTable::default();
+        for (name, value) in pairs {
+            table.insert((*name).into(), value.clone());
+        }
+        table
+    }
+
+    fn long(text: &str) -> AMQPValue {
+        AMQPValue::LongString(text.into())
+    }
+
+    /// As a source writes it.
+    fn written(original: &Original, failure: &Failure) -> (BasicProperties, Option<Own>) {
+        let written = Letter {
+            id: "id-1",
+            pool: "email",
+            queue: "work",
+            attempts: 5,
+            crashes: 2,
+            first_failed_ms: 0,
+            last_failed_ms: 1,
+            failure,
+        }
+        .write();
+        let reply = written.reply.map(|apart| apart.headers);
+        (original.with_own(&written.headers), reply)
+    }
+
+    fn sent(properties: BasicProperties) -> Original {
+        Original {
+            properties,
+            exchange: String::new(),
+            routing_key: "work".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_letter_is_read_and_goes_back_as_it_was_sent() {
+        let properties = BasicProperties::default()
+            .with_headers(headers(&[("n", AMQPValue::LongInt(7))]))
+            .with_correlation_id("c-1".into())
+            .with_reply_to("answers".into())
+            .with_message_id("m-1".into())
+            .with_content_type("text/plain".into())
+            .with_priority(3)
+            .with_delivery_mode(PERSISTENT);
+        let (copy, _) = written(&sent(properties.clone()), &Failure::default());
+        let found = letter_in(Reader::new(home()).read(delivery(copy, "body")));
+        let letter = &found.letter;
+        assert_eq!(
+            (letter.id.as_str(), letter.attempts, letter.crashes),
+            ("id-1", 5, 2)
+        );
+        assert_eq!(letter.headers, [("n".to_owned(), "7".to_owned())]);
+        assert_eq!(
+            (letter.correlation_id.as_str(), letter.priority),
+            ("c-1", 3)
+        );
+        let parcel = found.back(None, 4096).unwrap();
+        assert_eq!(
+            (parcel.to.as_str(), &parcel.body[..]),
+            ("work", &b"body"[..])
+        );
+        assert_eq!(parcel.properties, properties);
+        let edited = found.back(Some(&"edited".into()), 4096).unwrap();
+        assert_eq!(edited.body, "edited");
+        found.back(None, 32).unwrap_err();
+    }
+
+    #[test]
+    fn what_would_act_again_is_kept_and_does_not() {
+        let properties = BasicProperties::default()
+            .with_headers(headers(&[(
+                "CC",
+                AMQPValue::FieldArray(vec![long("other")].into()),
+            )]))
+            .with_user_id("someone".into())
+            .with_expiration("1000".into())
+            .with_delivery_mode(PERSISTENT);
+        let (copy, _) = written(&sent(properties.clone()), &Failure::default());
+        let found = letter_in(Reader::new(home()).read(delivery(copy, "body")));
+        let back = found.back(None, 4096).unwrap().properties;
+        assert_eq!((back.expiration(), back.user_id()), (&None, &None));
+        let table = back.headers().clone().unwrap();
+        assert!(!table.contains_key("CC") && !table.contains_key(header::LETTER_ID));
+        let (again, arrival) = unwrap(Received {
+            properties: back,
+            exchange: "".into(),
+            routing_key: "work".into(),
+            redelivered: false,
+        });
+        assert_eq!(again.properties, properties);
+        assert_eq!(arrival.counters, Counters::default());
+    }
+
+    #[test]
+    fn a_reply_apart_names_its_letter() {
+        let reply = Outgoing {
+            queue: "gone".into(),
+            body: vec![7; 10_000].into(),
+            ..Outgoing::default()
+        };
+        let failure = Failure {
+            reply: Some(Box::new(reply)),
+            ..Failure::default()
+        };
+        let (_, apart) = written(&sent(BasicProperties::default()), &failure);
+        let pairs: Vec<_> = apart
+            .unwrap()
+            .into_iter()
+            .map(|(n, v)| (n, long(&v)))
+            .collect();
+        let properties = BasicProperties::default().with_headers(headers(&pairs));
+        match Reader::new(home())
+            .read(delivery(properties, "result"))
+            .item
+        {
+            Item::Reply(id, reply) => {
+                assert_eq!((id.as_str(), reply.queue.as_str()), ("id-1", "gone"));
+                assert_eq!(reply.body, "result");
+            }
+            Item::Letter(found) => panic!("{found:?}"),
+        }
+    }
+
+    #[test]
+    fn what_the_broker_moved_here_has_a_name_and_a_way_back() {
+        let death = headers(&[
+            ("queue", long("work")),
+            ("reason", long("rejected")),
+            ("time", AMQPValue::Timestamp(1_700_000_000)),
+            ("exchange", long("orders")),
+            (
+                "routing-keys",
+                AMQPValue::FieldArray(vec![long("new")].into()),
+            ),
+        ]);
+        let deaths = AMQPValue::FieldArray(vec![AMQPValue::FieldTable(death)].into());
+        let with_count = |count| {
+            let count = ("x-delivery-count", AMQPValue::LongLongInt(count));
+            BasicProperties::default().with_headers(headers(&[("x-death", deaths.clone()), count]))
+        };
+        let mut reader = Reader::new(home());
+        let [first, second] = [1, 2].map(|n| letter_in(reader.read(delivery(with_count(n), "a"))));
+        let third = letter_in(reader.read(delivery(with_count(1), "b")));
+        assert_eq!(first.letter.reason, "rejected");
+        assert_eq!(first.letter.queue, "work");
+        assert_eq!(first.letter.last_failed_at, "2023-11-14T22:13:20Z");
+        assert!(first.letter.id.ends_with("-1") && second.letter.id.ends_with("-2"));
+        assert_eq!(first.letter.id[..21], second.letter.id[..21]);
+        assert_ne!(first.letter.id[..21], third.letter.id[..21]);
+        first.letter.id.parse::<f64>().unwrap_err();
+        let (again, _) = unwrap(Received {
+            properties: first.back(None, 4096).unwrap().properties,
+            exchange: "".into(),
+            routing_key: "work".into(),
+            redelivered: false,
+        });
+        assert_eq!(
+            (again.exchange.as_str(), again.routing_key.as_str()),
+            ("orders", "new")
+        );
+    }
+
+    #[test]
+    fn what_came_back_often_is_put_in_its_own_place_anew() {
+        let read = |count, properties: &BasicProperties| {
+            let mut table = properties.headers().clone().unwrap_or_default();
+            table.insert("x-delivery-count".into(), AMQPValue::LongLongInt(count));
+            let properties = properties.clone().with_headers(table);
+            Reader::new(home()).read(delivery(properties, "body")).fresh
+        };
+        let (copy, _) = written(&sent(BasicProperties::default()), &Failure::default());
+        assert_eq!(read(14, &copy), None);
+        let fresh = read(15, &copy).unwrap();
+        assert_eq!((fresh.to.as_str(), &fresh.properties), ("work.dead", &copy));
+        let foreign = BasicProperties::default().with_user_id("someone".into());
+        let fresh = read(15, &foreign).unwrap().properties;
+        assert_eq!(fresh.user_id(), &None);
+        let found = letter_in(Reader::new(home()).read(delivery(fresh, "body")));
+        let before = letter_in(Reader::new(home()).read(delivery(foreign, "body")));
+        assert_eq!(found.letter, before.letter);
+    }
+
+    #[test]
+    fn a_message_that_says_nothing_goes_to_the_pools_queue_if_there_is_one() {
+        let plain = || delivery(BasicProperties::default(), "a");
+        let found = letter_in(Reader::new(home()).read(plain()));
+        assert_eq!(
+            (found.letter.pool.as_str(), found.letter.reason.as_str()),
+            ("email", "unknown")
+        );
+        let parcel = found.back(None, 4096).unwrap();
+        assert_eq!(parcel.to.as_str(), "work");
+        let anyones = Home {
+            pool: None,
+            ..home()
+        };
+        let found = letter_in(Reader::new(anyones).read(plain()));
+        assert!(found.back(None, 4096).unwrap_err().contains("which queue"));
+    }
+}
