@@ -193,6 +193,11 @@ impl Session {
         if !self.consumers.is_dry() {
             return Ok(());
         }
+        if self.closing && !self.given_back {
+            // The cancellation has waited for the queue's log.
+            self.acks_since_cancel = 0;
+            self.given_back = true;
+        }
         // At the end of all it stays so: nothing more is consumed.
         self.cancelled = self.closing;
         let kept = if self.closing {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::Stream;
 use lapin::message::Delivery;
-use lapin::options::{BasicAckOptions, QueueDeclareOptions};
+use lapin::options::{BasicAckOptions, BasicGetOptions, BasicNackOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
 use lapin::{Channel, Event};
 use tokio::sync::oneshot;
@@ -41,6 +41,10 @@ const BATCH: usize = 256;
 const EMITS_MAX: usize = 64;
 /// How long settled deliveries wait for the one before them, so that one word does for all.
 const ACK_WITHIN: Duration = Duration::from_millis(2);
+/// So many acknowledgements the channel of a quorum queue passes on at once; others it keeps back.
+const ACKS_APPLIED_LATER: usize = 24;
+/// How often the log is waited for: what was kept back goes out when what went before is applied.
+const GETS: usize = 3;
 /// How long the broker may take to say that it has read our last words.
 const SETTLE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -77,6 +81,8 @@ pub(super) struct Session {
     /// A message was charged for what has brought all of them back.
     pub(super) charged: bool,
     pub(super) ack_at: Option<Instant>,
+    /// How many acknowledgements were written since the consumers were cancelled at the end.
+    pub(super) acks_since_cancel: usize,
     /// When the queues are looked at, if something was wrong with them.
     pub(super) check_at: Option<Instant>,
     checks: u32,
@@ -85,6 +91,8 @@ pub(super) struct Session {
     pub(super) consumable: bool,
     /// All consumers are cancelled; what they have been sent is on its way.
     pub(super) cancelled: bool,
+    /// At the end: what was not handed out has gone back.
+    pub(super) given_back: bool,
     /// The broker has sent all that it may, since the consumers last changed.
     pub(super) full: bool,
     pub(super) age_at: Instant,
@@ -239,11 +247,13 @@ impl Session {
             change_at: None,
             charged: false,
             ack_at: None,
+            acks_since_cancel: 0,
             check_at: None,
             checks: 0,
             checking: None,
             consumable: true,
             cancelled: false,
+            given_back: false,
             full: false,
             age_at: now,
             closing: false,
@@ -478,6 +488,7 @@ impl Session {
             Others::Wait
         };
         self.ledger.acks(others, &mut self.acks);
+        self.acks_since_cancel += self.acks.len();
         for Ack { tag, multiple } in self.acks.drain(..) {
             written(self.channel.basic_ack(tag, BasicAckOptions { multiple }))?;
         }
@@ -497,6 +508,13 @@ impl Session {
             ..QueueDeclareOptions::default()
         };
         let queue = self.consumers.queue();
+        if self.acks_since_cancel > ACKS_APPLIED_LATER {
+            self.await_the_log().await?;
+        }
+        if !self.channel.status().connected() {
+            // The queue is gone, and with it what there was to acknowledge.
+            return Ok(());
+        }
         let asked = self
             .channel
             .queue_declare(queue, options, FieldTable::default());
@@ -510,6 +528,31 @@ impl Session {
                 "the broker did not confirm within {SETTLE_WITHIN:?} that it has read the last \
                  acknowledgements; some messages may run twice"
             ),
+        }
+        Ok(())
+    }
+
+    /// The channel of a quorum queue keeps back what its log has not taken in yet, beyond so many
+    /// acknowledgements, and forgets it when it is closed. A `get` waits for the log; what it brings
+    /// goes back.
+    async fn await_the_log(&mut self) -> Result<(), RabbitMqError> {
+        for _ in 0..GETS {
+            let got = self
+                .channel
+                .basic_get(self.consumers.queue(), BasicGetOptions::default());
+            match timeout(SETTLE_WITHIN, got).await {
+                Ok(Ok(Some(message))) => {
+                    let requeue = BasicNackOptions {
+                        multiple: false,
+                        requeue: true,
+                    };
+                    let tag = message.delivery.delivery_tag;
+                    written(self.channel.basic_nack(tag, requeue))?;
+                }
+                Ok(Ok(None)) | Err(_) => {}
+                Ok(Err(error)) if error.is_amqp_soft_error() => return Ok(()),
+                Ok(Err(error)) => return Err(RabbitMqError::lost(&error)),
+            }
         }
         Ok(())
     }
