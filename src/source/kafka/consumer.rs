@@ -313,27 +313,41 @@ impl Consumer {
 
     /// Says yes to a revocation.
     pub(super) fn unassign(&self, partitions: &[TopicPartition]) -> Result<(), KafkaError> {
+        const WHAT: &str = "giving partitions back";
+        let ours = self.native.assignment();
+        let ours = ours.map_err(|error| KafkaError::of_request(WHAT, &error))?;
         let mut list = TopicPartitionList::with_capacity(partitions.len());
         for (topic, partition) in partitions {
-            list.add_partition(topic, *partition);
+            // One that we never began would make it fail for all.
+            if ours.find_partition(topic, *partition).is_some() {
+                list.add_partition(topic, *partition);
+            }
         }
         let unassigned = unassign(&self.native, &list);
-        unassigned.map_err(|error| KafkaError::of_request("giving partitions back", &error))
+        unassigned.map_err(|error| KafkaError::of_request(WHAT, &error))
     }
 
-    /// Goes to another offset of a partition that is ours. Seeking would not do: librdkafka reads a
-    /// partition no more whose position is gone. `others` is where all others go on.
-    pub(super) fn restart(&self, start: Start, mut others: Vec<Start>) -> Result<(), KafkaError> {
+    /// Begins a partition of an assignment that we said yes to. `others` is where all others go on.
+    pub(super) fn add(&self, start: Start, mut others: Vec<Start>) -> Result<(), KafkaError> {
         match self.native.rebalance_protocol() {
-            RebalanceProtocol::Cooperative => {
-                self.unassign(&[(start.topic.clone(), start.partition)])?;
-                self.assign(&[start])
-            }
+            RebalanceProtocol::Cooperative => self.assign(&[start]),
             RebalanceProtocol::Eager | RebalanceProtocol::None => {
                 others.push(start);
                 self.assign(&others)
             }
         }
+    }
+
+    /// Goes to another offset of a partition that is ours. Seeking would not do: librdkafka reads a
+    /// partition no more whose position is gone. `others` is where all others go on.
+    pub(super) fn restart(&self, start: Start, others: Vec<Start>) -> Result<(), KafkaError> {
+        if matches!(
+            self.native.rebalance_protocol(),
+            RebalanceProtocol::Cooperative
+        ) {
+            self.unassign(&[(start.topic.clone(), start.partition)])?;
+        }
+        self.add(start, others)
     }
 
     /// From now on whatever the group decides is done at once, for nobody will any more.

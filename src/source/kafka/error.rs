@@ -70,6 +70,14 @@ impl KafkaError {
         matches!(self, Self::Unreachable(_) | Self::Failed { .. })
     }
 
+    /// A question that nobody lived to answer.
+    pub(super) fn panicked() -> Self {
+        Self::Failed {
+            what: "a request",
+            why: "it panicked".to_owned(),
+        }
+    }
+
     /// A client that could not be made.
     pub(in crate::source) fn of_client(error: Native) -> Self {
         match error {

@@ -29,7 +29,8 @@ const AGAIN: Backoff = Backoff {
 };
 
 /// With nothing confirmed for so long, something is wrong, though nobody says what.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// Longer than a topic that is just being made may be unknown.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 /// What the callbacks took down.
 #[derive(Debug, Default)]
@@ -108,6 +109,11 @@ pub(super) struct Producer<P> {
     /// Those that failed, and when they are sent again.
     paused: BTreeSet<(Instant, usize)>,
     last_id: usize,
+    /// What all jobs take.
+    bytes: usize,
+    /// How often it was made anew since something was confirmed, and when it may be again.
+    renewals: u32,
+    renew_at: Option<Instant>,
     /// Since when something is waiting and nothing has been confirmed.
     silent_since: Option<Instant>,
 }
@@ -141,6 +147,9 @@ impl<P> Producer<P> {
             paused: BTreeSet::new(),
             // Zero would be a null pointer to librdkafka.
             last_id: 0,
+            bytes: 0,
+            renewals: 0,
+            renew_at: None,
             silent_since: None,
         })
     }
@@ -155,9 +164,16 @@ impl<P> Producer<P> {
         self.jobs.len()
     }
 
+    /// How many bytes those take.
+    pub(super) fn pending_bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// When something is to be sent again.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let paused = self.paused.first().map(|(due, _)| *due);
+        let renewal = self.renew_at.filter(|_| !self.jobs.is_empty());
+        let paused = paused.into_iter().chain(renewal).min();
         // Once it is over, nothing more falls due.
         let silence = self.silent_since.map(|since| since + SILENCE_MAX);
         let silence = silence.filter(|silence| *silence > Instant::now());
@@ -179,6 +195,7 @@ impl<P> Producer<P> {
             purpose,
             failures: 0,
         };
+        self.bytes += job.record.bytes();
         self.jobs.insert(id, job);
         self.silent_since.get_or_insert_with(Instant::now);
         self.waiting.push_back(id);
@@ -216,18 +233,13 @@ impl<P> Producer<P> {
         let mut notes =
             std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner));
         let mut reports = Vec::with_capacity(notes.reports.len());
-        let mut broken = false;
         for (id, result) in notes.reports.drain(..) {
             match result {
                 Err(code) if !is_for_good(code) => {
-                    broken |= code == Code::Fatal;
                     notes.errors.push((code, String::new()));
                     self.pause(id, now);
                 }
-                result => reports.extend(self.jobs.remove(&id).map(|job| Report {
-                    purpose: job.purpose,
-                    result,
-                })),
+                result => reports.extend(self.end(id, result)),
             }
         }
         if self.jobs.is_empty() {
@@ -235,13 +247,30 @@ impl<P> Producer<P> {
         } else if !reports.is_empty() {
             self.silent_since = Some(now);
         }
-        broken |= notes.errors.iter().any(|(code, _)| *code == Code::Fatal);
-        if broken {
+        let is_broken = notes.errors.iter().any(|(code, _)| *code == Code::Fatal);
+        if is_broken && self.renew_at.is_none() {
+            self.renewals = self.renewals.saturating_add(1);
+            self.renew_at = Some(now + AGAIN.wait(self.renewals, fastrand::f64()));
+        }
+        // Without jobs it need not be sound.
+        if self.renew_at.is_some_and(|when| when <= now) && !self.jobs.is_empty() {
             self.renew(now);
         }
         self.wake(now);
         self.push();
         (reports, notes.errors)
+    }
+
+    fn end(&mut self, id: usize, result: Result<(), Code>) -> Option<Report<P>> {
+        let job = self.jobs.remove(&id)?;
+        self.bytes -= job.record.bytes();
+        if result.is_ok() {
+            self.renewals = 0;
+        }
+        Some(Report {
+            purpose: job.purpose,
+            result,
+        })
     }
 
     fn pause(&mut self, id: usize, now: Instant) {
@@ -267,6 +296,7 @@ impl<P> Producer<P> {
             unconfirmed = self.jobs.len(),
             "the producer broke down and is made anew"
         );
+        self.renew_at = None;
         let notes = Arc::default();
         match native(&self.properties, &self.pool, &notes, &self.bell) {
             Ok(native) => {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::consumer::Consumer as _;
+use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -21,8 +22,16 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// How long one look may take.
 const LOOK: Duration = Duration::from_millis(500);
 /// The least and the most of a partition's messages that librdkafka keeps at hand.
-const LOCAL_BYTES_MIN: usize = 256 << 10;
+const LOCAL_BYTES_MIN: usize = 64 << 10;
 const LOCAL_BYTES_MAX: usize = 16 << 20;
+
+/// An event loop for this thread.
+pub(super) fn event_loop() -> Result<Runtime, KafkaError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| KafkaError::Client(format!("no event loop: {error}")))
+}
 
 /// What a source is to do.
 #[derive(Debug)]
@@ -86,6 +95,11 @@ impl Setup {
     pub(super) async fn look(&mut self, patience: Duration) -> Result<Found, KafkaError> {
         self.reach(patience)?;
         topics::prepare(&self.plan.config, &self.plan.wanted, self.probe.native()).await
+    }
+
+    /// The same, for a thread that may block.
+    pub(super) fn look_blocking(&mut self, patience: Duration) -> Result<Found, KafkaError> {
+        event_loop()?.block_on(self.look(patience))
     }
 
     fn reach(&mut self, patience: Duration) -> Result<(), KafkaError> {

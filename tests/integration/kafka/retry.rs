@@ -27,6 +27,10 @@ trials![
     a_dead_letter_topic_that_forgets_is_refused,
 ];
 
+/// A wait in place that is long enough for others to be done meanwhile, however busy the machine.
+const LONG_IN_PLACE: &str =
+    r#"{ attempts = 3, initial = "3s", factor = 1.0, jitter = 0.0, in_place_max = "5s" }"#;
+
 /// Attempts that follow each other after such a wait; up to half a second they stay in place.
 fn waits(pool: Pool, attempts: u32, wait: &str) -> Pool {
     let retry = format!(
@@ -54,11 +58,11 @@ fn of<'a>(began: &'a [(String, u32)], texts: &[&str]) -> Vec<(&'a str, u32)> {
 
 fn a_short_wait_holds_the_key_and_nothing_else() {
     let site = KafkaSite::new(1);
-    let pool = waits(site.pool(&["--v2=1"]).set("workers", "2"), 3, "300ms");
-    let daemon = site.start(&pool);
+    let pool = site.pool(&["--v2=1"]).set("workers", "2");
+    let daemon = site.start(&pool.set("retry", LONG_IN_PLACE));
     let failing = "mode:until-attempt:3:500 first";
     let record = |key: &str, text: &str| site.message(text).key(key).partition(0);
-    let others: Vec<String> = (0..100).map(|n| format!("other {n}")).collect();
+    let others: Vec<String> = (0..20).map(|n| format!("other {n}")).collect();
     let mut records = vec![
         record("a", failing),
         record("a", "second"),
@@ -91,7 +95,7 @@ fn a_short_wait_holds_the_key_and_nothing_else() {
             .iter()
             .all(|tier| site.kafka.read(tier).is_empty())
     );
-    not_early(&site, failing, 300);
+    not_early(&site, failing, 3_000);
     daemon.stop();
 }
 
@@ -107,8 +111,9 @@ fn not_early(site: &KafkaSite, text: &str, millis: u64) {
 
 fn a_short_wait_holds_the_partition_and_nothing_else() {
     let site = KafkaSite::new(2);
-    let pool = waits(site.pool(&["--v2=1"]).set("workers", "2"), 2, "300ms");
-    let daemon = site.start(&pool.text("order", "partition"));
+    let pool = site.pool(&["--v2=1"]).set("workers", "2");
+    let pool = pool.set("retry", LONG_IN_PLACE).text("order", "partition");
+    let daemon = site.start(&pool);
     let failing = "mode:until-attempt:2:500 first";
     let record = |partition: i32, text: &str| site.message(text).key(text).partition(partition);
     site.kafka.send(&[

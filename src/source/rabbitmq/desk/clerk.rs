@@ -137,20 +137,23 @@ impl Clerk {
         if failed { Err(sent) } else { Ok(()) }
     }
 
-    /// Sees to it that the queue for a message is there.
+    /// Sees to it that the queue for a message is there: one that a pool reads may be declared as
+    /// the pool would.
     async fn find(&mut self, message: &Outgoing) -> Result<(), RabbitMqError> {
         if message.queue.starts_with(replies::DIRECT) {
             return Ok(());
         }
         let declare = self.config.declare;
         if !self.seen.contains(&message.queue) {
-            let reading = self.pools.iter().find(|pool| *pool.queue == *message.queue);
-            match reading {
+            let queue = &message.queue;
+            match self.pools.iter().find(|pool| *pool.queue == **queue) {
                 Some(pool) if declare => Topology::of(pool).check(&self.broker, true).await?,
-                _ => {
-                    let wanted = Wanted::plain(&message.queue, &self.config.queue);
-                    topology::see_to(&self.broker, [&wanted], declare).await?;
+                // What no pool reads may be a slip of the pen, so it is not made.
+                _ if topology::count(&self.broker, queue).await?.is_none() => {
+                    let queue = queue.clone();
+                    return Err(DeskError::NoQueue { queue }.into());
                 }
+                _ => {}
             }
             self.seen.insert(message.queue.clone());
         }

@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rdkafka::client::ClientContext;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance};
-use rdkafka::error::KafkaResult;
 use rdkafka::groups::GroupInfo;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList, TopicPartitionListElem};
 
-use super::{Kafka, REQUEST};
+use super::{Kafka, REQUEST, at_last};
 
 /// A group as an operator sees it from outside.
 pub(crate) struct Group {
@@ -34,19 +33,6 @@ impl Commit {
             metadata: partition.metadata().to_owned(),
         }
     }
-}
-
-/// What a broker answers that may have to find a coordinator or a leader first.
-fn at_last<T>(ask: impl Fn() -> KafkaResult<T>) -> T {
-    let mut last = None;
-    let answer = crate::harness::look(|| match ask() {
-        Ok(answer) => Some(answer),
-        Err(error) => {
-            last = Some(error);
-            None
-        }
-    });
-    answer.unwrap_or_else(|| panic!("asking the broker: {last:?}"))
 }
 
 impl Group {
