@@ -95,6 +95,10 @@ fn a_queue_that_is_not_there_is_declared_if_it_may_be() {
     assert!(why.contains("`new`"), "{why}");
     let client = vhost.client();
     assert_eq!(client.ready("new"), None);
+    // What no pool reads may be a slip of the pen.
+    let why = site.ganger(&args).bad(1);
+    assert!(why.contains("there is no queue `new`"), "{why}");
+    site.configure_commands(&[pool().text("queue", "new")]);
     assert_eq!(site.ganger(&args).good(), "sent 1\n");
     assert_eq!(client.take("new").unwrap().text(), "a");
 }

@@ -132,7 +132,7 @@ fn fifty_thousand_messages_outlive_workers_daemons_and_brokers() {
         twice <= most,
         "{twice} twice by {kills} kills and five more"
     );
-    assert!(kills >= 20, "only {kills} kills: the test is too fast");
+    assert!(kills >= 10, "only {kills} kills: the test is too fast");
     scene.finish();
 }
 
@@ -144,7 +144,7 @@ fn kill_workers_until(
     let reached = look_for(LONG, || {
         kill_a_worker(scene, deaths);
         // The rhythm of the kills; nothing waits for it.
-        std::thread::park_timeout(Duration::from_millis(80));
+        std::thread::park_timeout(Duration::from_millis(25));
         is_enough().then_some(())
     });
     assert!(reached.is_some(), "no progress");
