@@ -110,7 +110,8 @@ impl Plan {
     }
 }
 
-fn reach(probe: &Consumer, patience: Duration) -> Result<(), KafkaError> {
+/// Waits until a broker answers, for so long.
+pub(super) fn reach(probe: &Consumer, patience: Duration) -> Result<(), KafkaError> {
     let deadline = Instant::now() + patience;
     let mut last = String::new();
     loop {
