@@ -365,6 +365,11 @@ pub(in crate::source) fn reply_key(id: &str) -> String {
     format!("{id}/reply")
 }
 
+/// The id of the letter whose reply has this key.
+pub(in crate::source) fn id_of_reply_key(key: &str) -> Option<&str> {
+    key.strip_suffix("/reply")
+}
+
 /// Puts replies that are messages of their own to their letters.
 pub(in crate::source) fn join(letters: &mut [DeadLetter], mut replies: HashMap<String, DeadReply>) {
     for letter in letters {

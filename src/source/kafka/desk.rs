@@ -1,66 +1,286 @@
-//! What the command line does with Kafka from outside.
+//! What the command line does with Kafka from outside: it joins no group and touches no commit.
+//! Every call blocks until it is done.
 
+mod dead;
+mod error;
+mod letters;
+mod post;
+mod reader;
+mod replies;
+
+use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use jiff::Timestamp;
+use tokio::runtime::{Builder, Runtime};
 
 use super::KafkaError;
+use super::consumer::Consumer;
+use super::headers::{self, Raw};
+use super::names::Tier;
+use super::record::Outbound;
+use super::setup::{self, Setup};
+use super::topics;
 use crate::config::model::{KafkaSource, Pool};
 use crate::delivery::Outgoing;
 use crate::source::Fault;
 use crate::source::client::{self, DeadFilter, DeadLetter, Depth, Partial, Reply};
+use crate::source::letter::header;
+pub(super) use error::DeskError;
+use post::Post;
+use reader::{Reader, Span};
+use replies::Replies;
+
+/// How long a broker is looked for.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A connection of an operator or a producer.
-#[derive(Debug)]
-pub(in crate::source) struct Desk;
+pub(in crate::source) struct Desk {
+    config: KafkaSource,
+    /// Those that read from this source.
+    pools: Vec<Arc<Pool>>,
+    /// Waits for what the library does on threads of its own.
+    runtime: Runtime,
+    /// Asks about topics.
+    probe: Consumer,
+    post: Option<Post>,
+    replies: Option<Replies>,
+    /// The topics that are there, with their partitions, when they were last listed.
+    topics: BTreeMap<String, usize>,
+    /// How long topics keep their messages, as far as that was asked and is told.
+    retentions: BTreeMap<String, Option<i64>>,
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk").finish_non_exhaustive()
+    }
+}
 
 impl Desk {
     /// Connects.
     pub(in crate::source) fn open(
-        _config: &KafkaSource,
-        _pools: &[Arc<Pool>],
+        config: &KafkaSource,
+        pools: &[Arc<Pool>],
     ) -> Result<Self, KafkaError> {
-        Err(KafkaError::Missing)
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime =
+            runtime.map_err(|error| KafkaError::Client(format!("no event loop: {error}")))?;
+        let probe = Consumer::new(&reader::properties(config), "command", Arc::default())?;
+        setup::reach(&probe, &mut None, PATIENCE)?;
+        let topics = topics::list(probe.native())?;
+        Ok(Self {
+            config: config.clone(),
+            pools: pools.to_vec(),
+            runtime,
+            probe,
+            post: None,
+            replies: None,
+            topics,
+            retentions: BTreeMap::new(),
+        })
     }
+
+    /// What is sent, once it is known that the topic is there: one that a pool reads may be made as
+    /// the pool would.
+    fn outbound(&mut self, message: &Outgoing) -> Result<Outbound, KafkaError> {
+        let topic = &message.queue;
+        let reading = self.pools.iter().find(|pool| *pool.queue == **topic);
+        if !self.topics.contains_key(topic) {
+            match reading {
+                Some(pool) if self.config.declare => {
+                    let mut setup = Setup::new(&self.config, pool)?;
+                    self.runtime.block_on(setup.look(PATIENCE))?;
+                    self.topics = topics::list(self.probe.native())?;
+                }
+                // What no pool reads may be a slip of the pen, so it is not made.
+                _ => {
+                    let topic = topic.clone();
+                    return Err(DeskError::NoTopic { topic }.into());
+                }
+            }
+        }
+        let mut outbound = Outbound {
+            topic: topic.clone(),
+            key: message.key.clone().map(Bytes::from),
+            value: Some(message.body.clone()),
+            headers: headers::outgoing(message, &Raw::new()),
+            timestamp_ms: None,
+        };
+        if !message.delay.is_zero() {
+            let tiers = topics::tiers(&self.config, topic, &self.topics);
+            let now_ms = Timestamp::now().as_millisecond();
+            outbound = delayed(outbound, message.delay, &tiers, now_ms)?;
+        }
+        Ok(outbound)
+    }
+
+    /// Sends all, and waits until the brokers have said of each what has become of it.
+    fn post(&mut self, records: Vec<Outbound>) -> Result<post::Posted, KafkaError> {
+        let mut post = match self.post.take() {
+            Some(post) => post,
+            None => Post::open(&self.config)?,
+        };
+        let posted = post.send(&self.runtime, records);
+        if posted.stalled.is_none() {
+            self.post = Some(post);
+        }
+        Ok(posted)
+    }
+
+    /// The lag of the group in one topic.
+    fn lag(&self, reader: &Reader, topic: &str) -> Result<u64, KafkaError> {
+        let Some(partitions) = self.topics.get(topic) else {
+            return Ok(0);
+        };
+        let spans = reader.spans(topic, *partitions)?;
+        let committed = reader.committed(topic, &spans)?;
+        let lag = |(partition, span): (&i32, &Span)| {
+            let done = committed.get(partition).copied().unwrap_or(span.from);
+            span.end
+                .saturating_sub(done.max(span.from))
+                .max(0)
+                .unsigned_abs()
+        };
+        Ok(spans.iter().map(lag).sum())
+    }
+}
+
+/// The message as it waits in a tier of the group: the shortest that is no shorter than its delay.
+fn delayed(
+    message: Outbound,
+    delay: Duration,
+    tiers: &BTreeMap<Tier, String>,
+    now_ms: i64,
+) -> Result<Outbound, DeskError> {
+    let Some((_, tier)) = tiers.range(Tier::of(delay)..).next() else {
+        let topic = message.topic;
+        return Err(DeskError::NoTier { topic, delay });
+    };
+    let due_ms = now_ms.saturating_add(i64::try_from(delay.as_millis()).unwrap_or(i64::MAX));
+    let mut headers = message.headers;
+    headers.extend(headers::own(vec![
+        (header::QUEUE, message.topic),
+        (headers::TIMESTAMP, now_ms.to_string()),
+        (headers::DUE, due_ms.to_string()),
+    ]));
+    Ok(Outbound {
+        topic: tier.clone(),
+        headers,
+        ..message
+    })
 }
 
 impl client::Desk for Desk {
     fn check(&mut self) -> Result<Vec<String>, Fault> {
-        Err(KafkaError::Missing.into())
+        let mut problems = Vec::new();
+        for pool in &self.pools {
+            let wanted = Setup::new(&self.config, pool)?.plan.wanted;
+            let look = topics::look(&self.config, &wanted, self.probe.native());
+            problems.extend(self.runtime.block_on(look)?);
+        }
+        problems.sort();
+        problems.dedup();
+        Ok(problems)
     }
 
-    fn send(&mut self, _messages: &[Outgoing]) -> Result<(), Partial> {
-        Err(KafkaError::Missing.into())
+    fn send(&mut self, messages: &[Outgoing]) -> Result<(), Partial> {
+        let records = messages.iter().map(|message| self.outbound(message));
+        let records: Vec<Outbound> = records.collect::<Result<_, KafkaError>>()?;
+        let topics: Vec<String> = records.iter().map(|record| record.topic.clone()).collect();
+        let posted = self.post(records)?;
+        let done = posted.confirmed();
+        match posted.trouble(|index| topics[index].clone()) {
+            None => Ok(()),
+            Some(error) => Err(Partial {
+                done,
+                fault: error.into(),
+            }),
+        }
     }
 
-    fn depth(&mut self, _queue: &str) -> Result<Depth, Fault> {
-        Err(KafkaError::Missing.into())
+    fn depth(&mut self, queue: &str) -> Result<Depth, Fault> {
+        self.topics = topics::list(self.probe.native())?;
+        let reader = Reader::open(&self.config)?;
+        let tiers = topics::tiers(&self.config, queue, &self.topics);
+        let mut delayed = 0;
+        for tier in tiers.values() {
+            delayed += self.lag(&reader, tier)?;
+        }
+        Ok(Depth {
+            ready: self.lag(&reader, queue)?,
+            delayed,
+            claimed: 0,
+        })
     }
 
-    fn reply_to(&mut self, _unique: &str) -> Result<String, Fault> {
-        Err(KafkaError::Missing.into())
+    fn reply_to(&mut self, unique: &str) -> Result<String, Fault> {
+        let replies = match self.replies.take() {
+            Some(replies) => replies,
+            None => Replies::open(&self.config, &self.runtime, unique)?,
+        };
+        Ok(self.replies.insert(replies).topic().to_owned())
     }
 
-    fn take_reply(&mut self, _queue: &str, _correlation_id: &str) -> Result<Option<Reply>, Fault> {
-        Err(KafkaError::Missing.into())
+    fn take_reply(&mut self, _queue: &str, correlation_id: &str) -> Result<Option<Reply>, Fault> {
+        match &mut self.replies {
+            Some(replies) => Ok(replies.take(correlation_id)?),
+            None => Ok(None),
+        }
     }
 
-    fn wait_for_change(&mut self, _timeout: Duration) {}
-
-    fn dead_list(&mut self, _filter: &DeadFilter, _limit: usize) -> Result<Vec<DeadLetter>, Fault> {
-        Err(KafkaError::Missing.into())
+    fn wait_for_change(&mut self, timeout: Duration) {
+        if let Some(replies) = &mut self.replies {
+            replies.wait(timeout);
+        }
     }
 
-    fn dead_retry(
-        &mut self,
-        _filter: &DeadFilter,
-        _edit: Option<&Bytes>,
-    ) -> Result<usize, Partial> {
-        Err(KafkaError::Missing.into())
+    fn dead_list(&mut self, filter: &DeadFilter, limit: usize) -> Result<Vec<DeadLetter>, Fault> {
+        Ok(self.list(filter, limit)?)
     }
 
-    fn dead_drop(&mut self, _filter: &DeadFilter) -> Result<usize, Partial> {
-        Err(KafkaError::Missing.into())
+    fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Partial> {
+        self.retry(filter, edit)
+    }
+
+    fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
+        self.bury(filter)
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        if let Some(replies) = self.replies.take() {
+            replies.remove(&self.runtime);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::names;
+    use super::*;
+
+    #[test]
+    fn a_delayed_message_waits_in_the_shortest_tier_that_is_there() {
+        let topic = |seconds| {
+            let tier = Tier::of(Duration::from_secs(seconds));
+            (tier, names::tier_topic("orders", "billing", tier))
+        };
+        let tiers: BTreeMap<Tier, String> = [topic(32), topic(64)].into();
+        let message = Outbound {
+            topic: "orders".into(),
+            ..Outbound::default()
+        };
+        let sent = delayed(message.clone(), Duration::from_secs(5), &tiers, 1000).unwrap();
+        assert_eq!(sent.topic, "orders.billing.retry.32s");
+        assert_eq!(headers::number(&sent.headers, headers::DUE), Some(6000));
+        let sent = delayed(message.clone(), Duration::from_secs(33), &tiers, 0).unwrap();
+        assert_eq!(sent.topic, "orders.billing.retry.64s");
+        let error = delayed(message, Duration::from_secs(65), &tiers, 0).unwrap_err();
+        assert!(error.to_string().contains("delay of 65s"), "{error}");
     }
 }

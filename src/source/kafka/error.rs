@@ -5,9 +5,6 @@ use rdkafka::error::{KafkaError as Native, RDKafkaErrorCode as Code};
 /// Why Kafka can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KafkaError {
-    /// Not there yet.
-    #[error("this version does not do that")]
-    Missing,
     /// There is no property of this name.
     #[error("property `{property}` is not one of librdkafka's")]
     UnknownProperty {
@@ -54,6 +51,9 @@ pub enum KafkaError {
         /// Its word.
         why: String,
     },
+    /// A command can't be carried out.
+    #[error(transparent)]
+    Desk(#[from] super::desk::DeskError),
     /// A request failed.
     #[error("{what} failed: {why}")]
     Failed {

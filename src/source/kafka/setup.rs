@@ -93,35 +93,13 @@ impl Setup {
 
     /// Looks for a broker for so long, then checks and makes the topics.
     pub(super) async fn look(&mut self, patience: Duration) -> Result<Found, KafkaError> {
-        self.reach(patience)?;
+        reach(&self.probe, &mut self.last_failure, patience)?;
         topics::prepare(&self.plan.config, &self.plan.wanted, self.probe.native()).await
     }
 
     /// The same, for a thread that may block.
     pub(super) fn look_blocking(&mut self, patience: Duration) -> Result<Found, KafkaError> {
         event_loop()?.block_on(self.look(patience))
-    }
-
-    fn reach(&mut self, patience: Duration) -> Result<(), KafkaError> {
-        let deadline = Instant::now() + patience;
-        loop {
-            let answer = self.probe.native().fetch_metadata(None, LOOK);
-            // Also where it has answered: another broker may have told us off.
-            let notes = self.probe.poll(|_| ());
-            let Err(error) = answer else {
-                return Ok(());
-            };
-            self.last_failure = notes.failure.or(self.last_failure.take());
-            for (code, detail) in &notes.errors {
-                if is_refusal(*code) {
-                    return Err(KafkaError::Refused(reason(*code, detail)));
-                }
-            }
-            if Instant::now() >= deadline {
-                let why = self.last_failure.clone();
-                return Err(unreachable(why.unwrap_or_else(|| of(&error))));
-            }
-        }
     }
 }
 
@@ -148,6 +126,34 @@ impl Plan {
         let bytes = Some(found.copy_bytes_max);
         let properties = settings::producer(&self.config, &self.pool, bytes);
         Producer::new(properties, &self.pool, Arc::clone(bell))
+    }
+}
+
+/// Waits until a broker answers, for so long. Why it did not before is kept in `last_failure`,
+/// since it is not told each time.
+pub(super) fn reach(
+    probe: &Consumer,
+    last_failure: &mut Option<String>,
+    patience: Duration,
+) -> Result<(), KafkaError> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let answer = probe.native().fetch_metadata(None, LOOK);
+        // Also where it has answered: another broker may have told us off.
+        let notes = probe.poll(|_| ());
+        let Err(error) = answer else {
+            return Ok(());
+        };
+        *last_failure = notes.failure.or(last_failure.take());
+        for (code, detail) in &notes.errors {
+            if is_refusal(*code) {
+                return Err(KafkaError::Refused(reason(*code, detail)));
+            }
+        }
+        if Instant::now() >= deadline {
+            let why = last_failure.clone();
+            return Err(unreachable(why.unwrap_or_else(|| of(&error))));
+        }
     }
 }
 

@@ -25,6 +25,8 @@ const MESSAGE_BYTES_MAX: usize = 1_048_588;
 const REQUEST: Duration = Duration::from_secs(10);
 /// How long a new topic may take until it has a leader.
 const APPEARANCE: Duration = Duration::from_secs(10);
+/// How long answers to a command are kept, if it does not end in order.
+const REPLY_RETENTION: Duration = Duration::from_secs(3600);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// What a pool needs.
@@ -65,9 +67,7 @@ pub(super) async fn prepare(
     wanted: &Wanted,
     client: &Client,
 ) -> Result<Found, KafkaError> {
-    let admin: AdminClient<DefaultClientContext> = settings::admin(config, "admin")
-        .create()
-        .map_err(KafkaError::of_client)?;
+    let admin = admin(config)?;
     let roles = roles(config, wanted)?;
     let there = list(client)?;
     let missing: Vec<&(String, Role)> = roles
@@ -84,13 +84,7 @@ pub(super) async fn prepare(
         .partition(|(_, role)| *role == Role::Main);
     create(&admin, config, main, 0).await?;
     let known = describe(&admin, &[(wanted.topic.clone(), Role::Main)]).await?;
-    let message_bytes = known
-        .get(&wanted.topic)
-        .and_then(|settings| number(settings, MAX_BYTES));
-    let message_bytes = message_bytes.map_or(MESSAGE_BYTES_MAX, |bytes| {
-        usize::try_from(bytes).unwrap_or(MESSAGE_BYTES_MAX)
-    });
-    let copy_bytes_max = message_bytes + COPY_BYTES_MORE;
+    let copy_bytes_max = copy_bytes_max(known.get(&wanted.topic));
     let created: BTreeSet<String> = beside.iter().map(|(name, _)| name.clone()).collect();
     create(&admin, config, beside, copy_bytes_max).await?;
     let old: Vec<(String, Role)> = roles
@@ -107,6 +101,97 @@ pub(super) async fn prepare(
     })
 }
 
+/// Looks at the topics, and makes none. Returns what is missing and may not be made, and what is not
+/// as it must be, a sentence each.
+pub(super) async fn look(
+    config: &KafkaSource,
+    wanted: &Wanted,
+    client: &Client,
+) -> Result<Vec<String>, KafkaError> {
+    let roles = match roles(config, wanted) {
+        Ok(roles) => roles,
+        Err(error) => return Ok(vec![error.to_string()]),
+    };
+    let there = list(client)?;
+    let (old, missing): (Vec<_>, Vec<_>) = roles
+        .into_iter()
+        .partition(|(name, _)| there.contains_key(name));
+    let mut problems = Vec::new();
+    if !missing.is_empty() && !config.declare {
+        let names = missing.into_iter().map(|(name, _)| name).collect();
+        problems.push(KafkaError::MissingTopics(names).to_string());
+    }
+    let admin = admin(config)?;
+    let known = describe(&admin, &old).await?;
+    let copy_bytes_max = copy_bytes_max(known.get(&wanted.topic));
+    if let Err(error) = check(&known, &old, config, copy_bytes_max) {
+        problems.push(error.to_string());
+    }
+    Ok(problems)
+}
+
+/// Makes a topic for answers to one command, and waits until it can be used.
+pub(super) async fn create_for_replies(
+    config: &KafkaSource,
+    topic: &str,
+    client: &Client,
+) -> Result<(), KafkaError> {
+    let settings = [
+        (POLICY, "delete".to_owned()),
+        (RETENTION, REPLY_RETENTION.as_millis().to_string()),
+    ];
+    let one = KafkaSource {
+        partitions: Some(1),
+        ..config.clone()
+    };
+    create_all(&admin(config)?, &[new_topic(topic, &settings, &one)]).await?;
+    appeared(client, &[(topic.to_owned(), Role::Main)]).await?;
+    Ok(())
+}
+
+/// Deletes a topic.
+pub(super) async fn delete(config: &KafkaSource, topic: &str) -> Result<(), KafkaError> {
+    const WHAT: &str = "deleting a topic";
+    let options = AdminOptions::new().request_timeout(Some(REQUEST));
+    let results = admin(config)?.delete_topics(&[topic], &options).await;
+    let results = results.map_err(|error| KafkaError::of_request(WHAT, &error))?;
+    match results.into_iter().find_map(Result::err) {
+        None => Ok(()),
+        Some((_, code)) => Err(KafkaError::Failed {
+            what: WHAT,
+            why: words(code),
+        }),
+    }
+}
+
+/// How long a topic keeps its messages, below zero for as long as it is there. None if we may not
+/// know.
+pub(super) async fn retention_ms(config: &KafkaSource, topic: &str) -> Option<i64> {
+    let asked = [(topic.to_owned(), Role::Main)];
+    let described = describe(&admin(config).ok()?, &asked).await.ok()?;
+    let settings = described.get(topic)?;
+    if settings.get(POLICY)?.contains("delete") {
+        number(settings, RETENTION)
+    } else {
+        Some(-1)
+    }
+}
+
+fn admin(config: &KafkaSource) -> Result<AdminClient<DefaultClientContext>, KafkaError> {
+    settings::admin(config, "admin")
+        .create()
+        .map_err(KafkaError::of_client)
+}
+
+/// The most bytes that a copy of a message takes, by its topic's settings.
+fn copy_bytes_max(settings: Option<&Settings>) -> usize {
+    let message_bytes = settings.and_then(|settings| number(settings, MAX_BYTES));
+    let message_bytes = message_bytes.map_or(MESSAGE_BYTES_MAX, |bytes| {
+        usize::try_from(bytes).unwrap_or(MESSAGE_BYTES_MAX)
+    });
+    message_bytes + COPY_BYTES_MORE
+}
+
 fn roles(config: &KafkaSource, wanted: &Wanted) -> Result<Vec<(String, Role)>, KafkaError> {
     let tier = |tier: &Tier| names::tier_topic(&wanted.topic, &config.group, *tier);
     let mut roles = vec![(wanted.topic.clone(), Role::Main)];
@@ -121,7 +206,8 @@ fn roles(config: &KafkaSource, wanted: &Wanted) -> Result<Vec<(String, Role)>, K
     Ok(roles)
 }
 
-fn tiers(
+/// The tiers of a topic and the group that are there.
+pub(super) fn tiers(
     config: &KafkaSource,
     topic: &str,
     there: &BTreeMap<String, usize>,
@@ -134,7 +220,7 @@ fn tiers(
 }
 
 /// Every topic that we may see and that has a leader, with its partitions.
-fn list(client: &Client) -> Result<BTreeMap<String, usize>, KafkaError> {
+pub(super) fn list(client: &Client) -> Result<BTreeMap<String, usize>, KafkaError> {
     // Asked for by name, a missing topic might be made by the broker with settings of its own.
     let metadata = client
         .fetch_metadata(None, REQUEST)
@@ -194,10 +280,17 @@ async fn create(
         .zip(&settings)
         .map(|((name, _), settings)| new_topic(name, settings, config))
         .collect();
+    create_all(admin, &topics).await
+}
+
+async fn create_all(
+    admin: &AdminClient<DefaultClientContext>,
+    topics: &[NewTopic<'_>],
+) -> Result<(), KafkaError> {
     let options = AdminOptions::new()
         .request_timeout(Some(REQUEST))
         .operation_timeout(Some(REQUEST));
-    let results = admin.create_topics(&topics, &options).await;
+    let results = admin.create_topics(topics, &options).await;
     let results = results.map_err(|error| KafkaError::of_request("creating topics", &error))?;
     for result in results {
         match result {
