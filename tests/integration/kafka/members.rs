@@ -13,6 +13,7 @@ trials![
     what_is_in_hand_is_finished_before_its_partition_goes,
     what_takes_too_long_goes_with_its_partition,
     a_daemon_that_stood_still_keeps_quiet_about_what_it_lost,
+    a_daemon_that_stood_still_while_it_gave_back_comes_back,
     another_daemon_takes_over_from_a_dead_one,
     a_static_member_comes_back_without_a_rebalance,
     a_group_that_shares_partitions_eagerly,
@@ -161,6 +162,29 @@ fn a_daemon_that_stood_still_keeps_quiet_about_what_it_lost() {
     site.done(&daemon, 6);
     site.all_done(&daemon);
     daemon.stop();
+}
+
+/// It was about to give a partition back, and is put out of the group meanwhile.
+fn a_daemon_that_stood_still_while_it_gave_back_comes_back() {
+    let plan = Plan::new(2).consumer("max.poll.interval.ms", "300000");
+    let (site, daemon, slow) = two_in_hand(plan);
+    let other = site.start(&two_workers(&site));
+    daemon.logged("partitions revoked");
+    daemon.signal(Signal::SIGSTOP);
+    other.eventually("the other to take both over", || {
+        let record = site.record();
+        slow.iter()
+            .all(|body| record.of(Event::Began, body).len() == 2)
+    });
+    site.site.touch("go");
+    site.settled(&other);
+    daemon.signal(Signal::SIGCONT);
+    other.eventually("it to be a member again", || {
+        site.group.members().len() == 2 && site.group.is_settled()
+    });
+    both_work(&site, &daemon, &other);
+    daemon.stop();
+    other.stop();
 }
 
 fn another_daemon_takes_over_from_a_dead_one() {

@@ -11,6 +11,7 @@ trials![
     a_short_wait_holds_the_key_and_nothing_else,
     a_short_wait_holds_the_partition_and_nothing_else,
     a_message_put_back_holds_its_place,
+    many_that_wait_in_their_places_all_come_through,
     a_long_wait_leaves_the_order_and_comes_when_due,
     without_order_every_wait_is_a_tier,
     waits_of_a_kind_share_a_topic_and_none_holds_up_another,
@@ -146,6 +147,25 @@ fn a_message_put_back_holds_its_place() {
     let began = began(&site);
     assert_eq!(began.last().unwrap().0, "second", "{began:?}");
     assert!(began.iter().all(|(_, attempt)| *attempt == 1), "{began:?}");
+    daemon.stop();
+}
+
+/// As when what they all need is away for a while: each waits, and none can be done before.
+fn many_that_wait_in_their_places_all_come_through() {
+    let site = KafkaSite::new(1);
+    let retry = r#"{ attempts = 1000, initial = "200ms", factor = 1.0, jitter = 0.0 }"#;
+    let pool = site.pool(&["--v2=1", "--mode=unless:mended:500"]);
+    let daemon = site.start(&pool.set("workers", "2").set("retry", retry));
+    let bodies: Vec<String> = (0..300).map(|n| format!("message {n}")).collect();
+    let record = |body: &String| site.message(body).key(body).partition(0);
+    site.kafka
+        .send(&bodies.iter().map(record).collect::<Vec<NewRecord>>());
+    daemon.eventually("as many to fail as can wait in their places", || {
+        daemon.times_logged("attempt failed") > 2 * bodies.len()
+    });
+    site.site.touch("mended");
+    site.all_done(&daemon);
+    site.record().assert_done_once(&bodies);
     daemon.stop();
 }
 
