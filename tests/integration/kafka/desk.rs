@@ -67,13 +67,15 @@ fn bodies_and_a_file_are_sent() {
 
 fn a_delayed_message_waits() {
     let (site, daemon) = site(|site| site.pool(&["--v2=1"]).set("retry", "{ max = \"1m\" }"));
-    let lines = "{\"body\":\"later\",\"delay\":\"400ms\"}\n{\"body\":\"now\"}";
+    site.send(&["first"]);
+    site.done(&daemon, 1);
+    let lines = "{\"body\":\"later\",\"delay\":\"2s\"}\n{\"body\":\"now\"}";
     site.site.put("messages", lines, false);
     let args = ["send", &site.topic, "-f", "messages"];
     assert_eq!(site.site.ganger(&args).good(), "sent 2\n");
-    site.done(&daemon, 2);
+    site.done(&daemon, 3);
     let record = site.record();
-    assert_eq!(record.texts(Event::Began), ["now", "later"]);
+    assert_eq!(record.texts(Event::Began), ["first", "now", "later"]);
     site.settled(&daemon);
     daemon.stop();
 }
