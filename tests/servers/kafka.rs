@@ -4,14 +4,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 
+use super::look_for;
 use super::process::{Server, free_port};
-use super::{DEADLINE, look};
 
 /// Any 22 characters will do.
 const CLUSTER_ID: &str = "ganger-tests-kafka-001";
@@ -24,6 +25,11 @@ pub(crate) const USER: &str = "alice";
 pub(crate) const PASSWORD: &str = "in-wonderland";
 /// The mechanism that the second listener knows.
 pub(crate) const MECHANISM: &str = "SCRAM-SHA-256";
+
+/// How long a start may take where other work keeps the processors busy; alone it takes 2 s.
+const READY_WITHIN: Duration = Duration::from_secs(120);
+/// How long one question to a broker that starts may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// The broker. Dropped, its process is killed and its files are removed.
 pub(crate) struct Broker {
@@ -142,10 +148,10 @@ impl Broker {
         config.set("bootstrap.servers", self.plain());
         config.set("reconnect.backoff.max.ms", "200");
         let client: BaseConsumer = config.create().unwrap();
-        let ready = look(|| {
+        let ready = look_for(READY_WITHIN, || {
             let last_words = self.last_words();
             assert_eq!(last_words, None, "the broker has ended");
-            let told = client.fetch_metadata(None, DEADLINE).ok()?;
+            let told = client.fetch_metadata(None, ANSWER_WITHIN).ok()?;
             (!told.brokers().is_empty()).then_some(())
         });
         ready.expect("the broker to be ready");

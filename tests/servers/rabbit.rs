@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use lapin::{Connection, ConnectionProperties};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
+use super::look_for;
 use super::process::{Server, free_port};
-use super::{DEADLINE, look};
 
 /// The server itself, not the wrapper that changes the user.
 const PROGRAM: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
@@ -23,6 +24,13 @@ const PROGRAM: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
 const COOKIE: &str = "ganger-tests";
 /// Waiting in a busy loop is for machines of their own. The rest makes it exit with its stdin shut.
 const VM_FLAGS: &str = "-noinput +sbwt none +sbwtdcpu none +sbwtdio none";
+
+/// How long it may take to come up: it reads what it has stored, on a machine that is busy.
+const STARTS_WITHIN: Duration = Duration::from_mins(2);
+/// How long it may take to let one in once it listens; then it is tried again.
+const VISIT_WITHIN: Duration = Duration::from_secs(5);
+/// How many lines of its logs are shown if it does not.
+const LAST_WORDS: usize = 60;
 
 /// The server and its directory. Dropped, both are gone.
 pub(crate) struct Node {
@@ -90,26 +98,26 @@ impl Node {
     pub(crate) fn start_again(&self) {
         let log = File::create(self.path("out.log")).unwrap();
         let vm = Server::start(PROGRAM, |command| self.environment(command, log));
-        let up = look(|| {
+        let up = look_for(STARTS_WITHIN, || {
             assert!(vm.ended().is_none(), "it ended: {}", self.last_words());
             let address = (Ipv4Addr::LOCALHOST, self.port);
             TcpStream::connect(address).ok()?;
-            self.lets_us_in().ok()
+            self.lets_us_in().then_some(())
         });
         assert!(up.is_some(), "it does not come up: {}", self.last_words());
         *self.vm() = Some(vm);
     }
 
-    fn lets_us_in(&self) -> lapin::Result<()> {
+    fn lets_us_in(&self) -> bool {
         let visit = async {
             let options = ConnectionProperties::default();
             let connection = Connection::connect(&self.url("/"), options).await?;
             connection.close(200, "done".into()).await
         };
-        let in_time = async { tokio::time::timeout(DEADLINE, visit).await };
+        let in_time = async { tokio::time::timeout(VISIT_WITHIN, visit).await };
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let visited = runtime.enable_all().build().unwrap().block_on(in_time);
-        visited.expect("the broker neither lets us in nor refuses to")
+        matches!(visited, Ok(Ok(())))
     }
 
     fn environment(&self, command: &mut Command, log: File) {
@@ -132,8 +140,13 @@ impl Node {
             .stderr(log);
     }
 
+    /// The end of what it has said.
     fn last_words(&self) -> String {
-        fs::read_to_string(self.path("out.log")).unwrap_or_default()
+        let name = format!("log/{}.log", self.name);
+        let logs = ["out.log", &name].map(|name| fs::read_to_string(self.path(name)));
+        let logs: Vec<String> = logs.into_iter().flatten().collect();
+        let lines: Vec<&str> = logs.iter().flat_map(|log| log.lines()).collect();
+        lines[lines.len().saturating_sub(LAST_WORDS)..].join("\n")
     }
 
     fn vm(&self) -> MutexGuard<'_, Option<Server>> {

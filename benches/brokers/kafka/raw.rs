@@ -6,9 +6,10 @@ use std::time::Duration;
 use miette::{IntoDiagnostic, bail};
 use rdkafka::Message;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tokio::time::Instant;
 
-use super::topic::Topic;
+use super::topic::{PARTITIONS, REQUEST, Topic};
 use crate::common::machine::{cpu_seconds, monotonic_nanos};
 use crate::running::Queue;
 use crate::watch::{Watch, Watched};
@@ -22,29 +23,35 @@ const LOOK_EVERY: usize = 100;
 const POLL: Duration = Duration::from_secs(1);
 const POLLS_MAX: usize = 60;
 
-/// Measures how fast so many messages are consumed. The interval begins with the first of them:
-/// before, the consumer joins its group.
+/// Measures how fast so many messages are consumed. The interval begins before anything is fetched.
 pub(crate) fn measure(topic: &Topic<'_>, messages: usize) -> miette::Result<Watched> {
     topic.fill(messages)?;
-    let consumer = join(topic)?;
-    receive(&consumer)?;
+    let consumer = connect(topic)?;
     let watch = Watch::begin(|| cpu_seconds("self"), || topic.broker_seconds())?;
-    let last_nanos = work_off(&consumer, messages - 1)?;
+    begin(&consumer, topic)?;
+    let last_nanos = work_off(&consumer, messages)?;
     commit(&consumer, CommitMode::Sync)?;
-    let watched = watch.end(messages - 1, last_nanos)?;
+    let watched = watch.end(messages, last_nanos)?;
     topic.ensure_settled()?;
     Ok(watched)
 }
 
-/// A consumer of the topic.
-pub(super) fn join(topic: &Topic<'_>) -> miette::Result<BaseConsumer> {
-    let consumer: BaseConsumer = topic.client(&[
-        ("group.id", &topic.group),
-        ("enable.auto.commit", "false"),
-        ("auto.offset.reset", "earliest"),
-    ])?;
-    consumer.subscribe(&[&topic.name]).into_diagnostic()?;
+/// A consumer that knows where the topic is.
+pub(super) fn connect(topic: &Topic<'_>) -> miette::Result<BaseConsumer> {
+    let consumer: BaseConsumer =
+        topic.client(&[("group.id", &topic.group), ("enable.auto.commit", "false")])?;
+    let metadata = consumer.fetch_metadata(Some(&topic.name), REQUEST);
+    metadata.into_diagnostic()?;
     Ok(consumer)
+}
+
+/// Takes all partitions from their beginning, without asking the group.
+pub(super) fn begin(consumer: &BaseConsumer, topic: &Topic<'_>) -> miette::Result<()> {
+    let mut partitions = TopicPartitionList::new();
+    partitions.add_partition_range(&topic.name, 0, PARTITIONS - 1);
+    let first = partitions.set_all_offsets(Offset::Offset(0));
+    first.into_diagnostic()?;
+    consumer.assign(&partitions).into_diagnostic()
 }
 
 /// Returns when the last message came.
@@ -62,7 +69,7 @@ fn work_off(consumer: &BaseConsumer, messages: usize) -> miette::Result<i64> {
 
 /// Waits for a message.
 pub(super) fn receive(consumer: &BaseConsumer) -> miette::Result<()> {
-    // A poll ends without one when a rebalance or a commit has come about, too.
+    // A poll ends without one when a commit has come about, too.
     for _ in 0..POLLS_MAX {
         if let Some(polled) = consumer.poll(POLL) {
             std::hint::black_box(polled.into_diagnostic()?.payload());

@@ -27,7 +27,8 @@ pub(super) fn daemon(topic: &Topic<'_>) -> miette::Result<Way> {
 
 /// To a consumer here.
 pub(super) fn raw(topic: &Topic<'_>) -> miette::Result<Way> {
-    let consumer = raw::join(topic)?;
+    let consumer = raw::connect(topic)?;
+    raw::begin(&consumer, topic)?;
     Ok(Way {
         name: "raw".into(),
         is_ours: false,

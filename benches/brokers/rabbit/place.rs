@@ -9,7 +9,7 @@ use lapin::options::{
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
-use miette::{IntoDiagnostic, WrapErr, ensure, miette};
+use miette::{IntoDiagnostic, WrapErr, miette};
 use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
@@ -93,28 +93,11 @@ impl<'a> Place<'a> {
 
     /// Publishes a message so many times. All are stored when this returns.
     pub(crate) fn publish(&self, letter: &Letter, messages: usize) -> miette::Result<()> {
-        let options = BasicPublishOptions {
-            mandatory: true,
-            ..BasicPublishOptions::default()
-        };
-        let returned = self.visit(async |channel| {
-            let confirm = ConfirmSelectOptions::default();
-            channel.confirm_select(confirm).await?;
-            for _ in 0..messages {
-                let properties = letter.properties.clone();
-                let publish = channel.basic_publish(
-                    "".into(),
-                    QUEUE.into(),
-                    options,
-                    &letter.body,
-                    properties,
-                );
-                // All are waited for together.
-                drop(publish.await?);
-            }
-            channel.wait_for_confirms().await
-        })?;
-        ensure!(returned.is_empty(), "no queue {QUEUE}");
+        let mut left = messages;
+        while left > 0 {
+            // A quorum queue that has just been declared refuses some.
+            left = self.visit(async |channel| publish(&channel, letter, left).await)?;
+        }
         Ok(())
     }
 
@@ -129,8 +112,7 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// Waits until nothing is left that nobody has in hand, looking so often;
-    /// and no longer than so long.
+    /// Waits until somebody has all that is left in hand, looking so often, for so long at most.
     pub(crate) fn wait_until_handed_out(
         &self,
         look_every: Duration,
@@ -168,6 +150,25 @@ impl<'a> Place<'a> {
         let connection = Connection::connect(&self.url(), options).await;
         connection.into_diagnostic().wrap_err("connecting")
     }
+}
+
+/// Publishes a message so many times. Returns how many the broker has refused.
+async fn publish(channel: &Channel, letter: &Letter, messages: usize) -> lapin::Result<usize> {
+    let confirm = ConfirmSelectOptions::default();
+    channel.confirm_select(confirm).await?;
+    let mut confirms = Vec::with_capacity(messages);
+    for _ in 0..messages {
+        let Letter { body, properties } = letter;
+        let options = BasicPublishOptions::default();
+        let publish =
+            channel.basic_publish("".into(), QUEUE.into(), options, body, properties.clone());
+        confirms.push(publish.await?);
+    }
+    let mut refused = 0;
+    for confirm in confirms {
+        refused += usize::from(confirm.await?.is_nack());
+    }
+    Ok(refused)
 }
 
 /// How many messages nobody has in hand.

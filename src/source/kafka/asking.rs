@@ -14,6 +14,7 @@ use super::consumer::{Commit, Context, TopicPartition};
 use super::error::KafkaError;
 use super::lanes::Part;
 use super::settings::Reset;
+use super::setup::event_loop;
 use super::topics::{self, Found, Wanted};
 use crate::config::model::KafkaSource;
 
@@ -26,11 +27,13 @@ const ANSWERS_WAITING_MAX: usize = 64;
 #[derive(Debug)]
 pub(super) enum Answer {
     /// Where the partitions begin that the group gave us.
-    Begins(Result<Vec<Begin>, KafkaError>),
+    Begins(Result<Begins, KafkaError>),
+    /// Likewise, of those that were not known then.
+    Later(Result<Begins, KafkaError>),
     /// Where a partition begins and ends whose position is gone.
     Ends(Part, Result<(i64, i64), KafkaError>),
-    /// The topics, after the policy has changed.
-    Topics(Result<Found, KafkaError>),
+    /// The topics, after the policy has changed; with the number of the question.
+    Topics(u64, Result<Found, KafkaError>),
     /// How a commit ended.
     Committed(Result<(), Code>),
 }
@@ -43,6 +46,16 @@ pub(super) struct Begin {
     pub(super) offset: i64,
     /// The metadata of the group's commit; none where it has committed nothing.
     pub(super) committed: Option<String>,
+}
+
+/// Where partitions begin for us.
+#[derive(Debug, Default)]
+pub(super) struct Begins {
+    pub(super) begun: Vec<Begin>,
+    /// Of which it can't be told now, and why.
+    pub(super) unknown: Vec<(TopicPartition, String)>,
+    /// Of which nothing is committed, and which are not to be read then.
+    pub(super) unread: Vec<TopicPartition>,
 }
 
 /// The questions that are open.
@@ -63,16 +76,20 @@ impl Asking {
         }
     }
 
-    /// Asks. False if there is no thread to be had.
+    /// Asks. `failed` is the answer if the question panics. False if there is no thread to be had.
     pub(super) fn ask(
         &self,
         name: &str,
+        failed: Answer,
         question: impl FnOnce() -> Answer + Send + 'static,
     ) -> bool {
         let tell = self.tell.clone();
-        // Whoever asked may have ended.
-        let thread = aside(name, move || drop(tell.blocking_send(question())));
-        thread.is_some()
+        let body = move || {
+            let answer = catch_unwind(AssertUnwindSafe(question)).unwrap_or(failed);
+            // Whoever asked may have ended.
+            drop(tell.blocking_send(answer));
+        };
+        aside(name, body).is_some()
     }
 
     /// Resolves when there is an answer.
@@ -116,7 +133,7 @@ pub(super) fn begins(
     partitions: &[TopicPartition],
     main: &str,
     reset: Reset,
-) -> Result<Vec<Begin>, KafkaError> {
+) -> Result<Begins, KafkaError> {
     const WHAT: &str = "reading the group's commits";
     let mut list = TopicPartitionList::with_capacity(partitions.len());
     for (topic, partition) in partitions {
@@ -125,34 +142,48 @@ pub(super) fn begins(
     let committed = native
         .committed_offsets(list, ANSWER_WITHIN)
         .map_err(|error| KafkaError::of_request(WHAT, &error))?;
-    let mut begins = Vec::with_capacity(partitions.len());
+    let mut begins = Begins::default();
     for element in committed.elements() {
         let fault = element.error();
         fault.map_err(|error| KafkaError::of_request(WHAT, &error))?;
-        let (topic, partition) = (element.topic().to_owned(), element.partition());
-        let (offset, committed) = match element.offset() {
-            Offset::Offset(offset) => {
-                // The library panics over text that is not UTF-8.
-                let text = catch_unwind(AssertUnwindSafe(|| element.metadata().to_owned()));
-                (
-                    offset,
-                    Some(text.unwrap_or_else(|_| "not UTF-8".to_owned())),
-                )
-            }
-            _ => {
-                let (first, end) = ends(native, &topic, partition)?;
-                let from_end = reset == Reset::Latest && topic == main;
-                (if from_end { end } else { first }, None)
-            }
+        let partition = (element.topic().to_owned(), element.partition());
+        let Offset::Offset(offset) = element.offset() else {
+            // A tier is read from its first message, whatever is set for the topic.
+            let reset = if partition.0 == main {
+                reset
+            } else {
+                Reset::Earliest
+            };
+            begin_at_an_end(native, partition, reset, &mut begins);
+            continue;
         };
-        begins.push(Begin {
-            topic,
-            partition,
+        // The library panics over text that is not UTF-8.
+        let text = catch_unwind(AssertUnwindSafe(|| element.metadata().to_owned()));
+        begins.begun.push(Begin {
+            topic: partition.0,
+            partition: partition.1,
             offset,
-            committed,
+            committed: Some(text.unwrap_or_else(|_| "not UTF-8".to_owned())),
         });
     }
     Ok(begins)
+}
+
+fn begin_at_an_end(native: &Native, at: TopicPartition, reset: Reset, begins: &mut Begins) {
+    if reset == Reset::Refuse {
+        begins.unread.push(at);
+        return;
+    }
+    let (topic, partition) = at;
+    match ends(native, &topic, partition) {
+        Ok((first, end)) => begins.begun.push(Begin {
+            topic,
+            partition,
+            offset: if reset == Reset::Latest { end } else { first },
+            committed: None,
+        }),
+        Err(error) => begins.unknown.push(((topic, partition), error.to_string())),
+    }
 }
 
 /// The first offset of a partition, and one past the last.
@@ -167,11 +198,7 @@ pub(super) fn topics(
     wanted: &Wanted,
     native: &Native,
 ) -> Result<Found, KafkaError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| KafkaError::Client(format!("no event loop: {error}")))?;
-    runtime.block_on(topics::prepare(config, wanted, native))
+    event_loop()?.block_on(topics::prepare(config, wanted, native))
 }
 
 /// Commits, and waits until the broker has it.

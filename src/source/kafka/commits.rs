@@ -24,6 +24,8 @@ const PROBE: Duration = Duration::from_millis(500);
 pub(super) struct Commits {
     interval: Duration,
     is_sent: bool,
+    /// How many were sent.
+    number: u64,
     last: Instant,
     metadata_bytes_max: usize,
     failures: u32,
@@ -34,10 +36,21 @@ impl Commits {
         Self {
             interval,
             is_sent: false,
+            number: 0,
             last: Instant::now(),
             metadata_bytes_max: TEXT_BYTES_MAX,
             failures: 0,
         }
+    }
+
+    /// The number of the last commit that was sent.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The one that is on its way was sent by a consumer that is no more.
+    pub(super) fn forget_sent(&mut self) {
+        self.is_sent = false;
     }
 
     /// When to go on, if there is something to commit.
@@ -96,8 +109,10 @@ impl Task {
             return;
         }
         let native = Arc::clone(self.consumer.native());
+        let failed = Answer::Committed(Err(Code::Fail));
         let commit = move || Answer::Committed(asking::commit(&native, &commits));
-        if self.asking.ask("kafka-commit", commit) {
+        self.commits.number += 1;
+        if self.asking.ask("kafka-commit", failed, commit) {
             self.commits.is_sent = true;
         } else {
             self.committed(Err(Code::CriticalSystemResource));
@@ -112,7 +127,7 @@ impl Task {
         }
         // Only a member is told so.
         if matches!(result, Ok(()) | Err(Code::RebalanceInProgress)) {
-            self.standstill.is_over();
+            self.standstill.commit_answered(self.commits.number);
         }
         match result {
             Err(code) => self.commit_failed(code),
@@ -120,15 +135,13 @@ impl Task {
                 self.commits.failures = 0;
                 self.health.over(&self.end, Trouble::Commits);
                 self.health.over(&self.end, Trouble::Brokers);
+                self.health.over(&self.end, Trouble::Refused);
             }
         }
     }
 
     fn commit_failed(&mut self, code: Code) {
         self.commits.failures = self.commits.failures.saturating_add(1);
-        self.partitions
-            .values_mut()
-            .for_each(|p| p.progress.committed(false));
         let pool = self.plan.pool.as_str();
         match code {
             Code::OffsetMetadataTooLarge => {
@@ -141,8 +154,12 @@ impl Task {
                 );
             }
             // The group is deciding anew; what is ours then is committed then.
-            Code::RebalanceInProgress | Code::IllegalGeneration | Code::UnknownMemberId => {
+            Code::RebalanceInProgress => {
                 tracing::debug!(pool, problem = words(code), "a commit has to wait");
+            }
+            Code::IllegalGeneration | Code::UnknownMemberId | Code::FencedInstanceId => {
+                tracing::debug!(pool, problem = words(code), "a commit comes too late");
+                self.put_out_while_draining();
             }
             code => {
                 // A broker that restarts refuses for a moment.

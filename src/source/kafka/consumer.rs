@@ -22,7 +22,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
 use tokio::sync::Notify;
 
-use super::error::KafkaError;
+use super::error::{KafkaError, without_times};
 use super::headers::Raw;
 use super::lag::{self, Lag};
 
@@ -47,6 +47,8 @@ pub(super) struct Notes {
     /// What is wrong, with librdkafka's detail.
     pub(super) errors: Vec<(Code, String)>,
     pub(super) lag: Option<Vec<Lag>>,
+    /// Why a connection failed last.
+    pub(super) failure: Option<String>,
     /// A broker was seen connected.
     pub(super) connected: bool,
 }
@@ -70,7 +72,8 @@ impl Context {
 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        self.note(|_| ());
+        let failure = (facility == FAILURE).then(|| connection_failure(message));
+        self.note(|notes| notes.failure = failure.or(notes.failure.take()));
         log(&self.pool, level, facility, message);
     }
 
@@ -91,11 +94,25 @@ impl ClientContext for Context {
     }
 }
 
+/// What librdkafka calls it when a connection fails. Its error callback does not tell of each.
+const FAILURE: &str = "FAIL";
+
+/// What such a line says, without the thread's name.
+fn connection_failure(line: &str) -> String {
+    let text = line.split_once("]: ").map_or(line, |(_, text)| text);
+    let closed_at_once = text.contains("in state APIVERSION_QUERY");
+    let text = without_times(text);
+    if closed_at_once {
+        return format!("{text}; does the broker want another `security.protocol`?");
+    }
+    text.to_owned()
+}
+
 /// A line of librdkafka's own log.
 pub(super) fn log(pool: &str, level: RDKafkaLogLevel, facility: &str, text: &str) {
     match level {
-        // The error callback tells of these, too.
-        _ if facility == "FAIL" => tracing::debug!(pool, text, "a connection failed"),
+        // Told where it matters.
+        _ if facility == FAILURE => tracing::debug!(pool, text, "a connection failed"),
         RDKafkaLogLevel::Emerg
         | RDKafkaLogLevel::Alert
         | RDKafkaLogLevel::Critical
@@ -296,21 +313,41 @@ impl Consumer {
 
     /// Says yes to a revocation.
     pub(super) fn unassign(&self, partitions: &[TopicPartition]) -> Result<(), KafkaError> {
+        const WHAT: &str = "giving partitions back";
+        let ours = self.native.assignment();
+        let ours = ours.map_err(|error| KafkaError::of_request(WHAT, &error))?;
         let mut list = TopicPartitionList::with_capacity(partitions.len());
         for (topic, partition) in partitions {
-            list.add_partition(topic, *partition);
+            // One that we never began would make it fail for all.
+            if ours.find_partition(topic, *partition).is_some() {
+                list.add_partition(topic, *partition);
+            }
         }
         let unassigned = unassign(&self.native, &list);
-        unassigned.map_err(|error| KafkaError::of_request("giving partitions back", &error))
+        unassigned.map_err(|error| KafkaError::of_request(WHAT, &error))
     }
 
-    /// Goes to another offset of a partition that is ours.
-    pub(super) fn seek(&self, start: &Start) -> Result<(), KafkaError> {
-        let to = Offset::Offset(start.offset);
-        let sought = self
-            .native
-            .seek(&start.topic, start.partition, to, Duration::ZERO);
-        sought.map_err(|error| KafkaError::of_request("seeking", &error))
+    /// Begins a partition of an assignment that we said yes to. `others` is where all others go on.
+    pub(super) fn add(&self, start: Start, mut others: Vec<Start>) -> Result<(), KafkaError> {
+        match self.native.rebalance_protocol() {
+            RebalanceProtocol::Cooperative => self.assign(&[start]),
+            RebalanceProtocol::Eager | RebalanceProtocol::None => {
+                others.push(start);
+                self.assign(&others)
+            }
+        }
+    }
+
+    /// Goes to another offset of a partition that is ours. Seeking would not do: librdkafka reads a
+    /// partition no more whose position is gone. `others` is where all others go on.
+    pub(super) fn restart(&self, start: Start, others: Vec<Start>) -> Result<(), KafkaError> {
+        if matches!(
+            self.native.rebalance_protocol(),
+            RebalanceProtocol::Cooperative
+        ) {
+            self.unassign(&[(start.topic.clone(), start.partition)])?;
+        }
+        self.add(start, others)
     }
 
     /// From now on whatever the group decides is done at once, for nobody will any more.

@@ -70,7 +70,7 @@ impl Desk {
         let runtime =
             runtime.map_err(|error| KafkaError::Client(format!("no event loop: {error}")))?;
         let probe = Consumer::new(&reader::properties(config), "command", Arc::default())?;
-        setup::reach(&probe, PATIENCE)?;
+        setup::reach(&probe, &mut None, PATIENCE)?;
         let topics = topics::list(probe.native())?;
         Ok(Self {
             config: config.clone(),
@@ -92,7 +92,7 @@ impl Desk {
         if !self.topics.contains_key(topic) {
             match reading {
                 Some(pool) if self.config.declare => {
-                    let setup = Setup::new(&self.config, pool)?;
+                    let mut setup = Setup::new(&self.config, pool)?;
                     self.runtime.block_on(setup.look(PATIENCE))?;
                     self.topics = topics::list(self.probe.native())?;
                 }

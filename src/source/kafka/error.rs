@@ -70,6 +70,14 @@ impl KafkaError {
         matches!(self, Self::Unreachable(_) | Self::Failed { .. })
     }
 
+    /// A question that nobody lived to answer.
+    pub(super) fn panicked() -> Self {
+        Self::Failed {
+            what: "a request",
+            why: "it panicked".to_owned(),
+        }
+    }
+
     /// A client that could not be made.
     pub(in crate::source) fn of_client(error: Native) -> Self {
         match error {
@@ -183,12 +191,16 @@ pub(in crate::source) fn words(code: Code) -> String {
 
 /// A code with the detail that librdkafka gives, without what only its authors want to know.
 pub(super) fn reason(code: Code, detail: &str) -> String {
-    let end = detail.rfind(" (after ").unwrap_or(detail.len());
-    let detail = detail[..end].trim();
-    match detail {
+    match without_times(detail) {
         "" => words(code),
         detail => format!("{}: {detail}", words(code)),
     }
+}
+
+/// Without how long the connection had been in which state.
+pub(super) fn without_times(detail: &str) -> &str {
+    let end = detail.rfind(" (after ").unwrap_or(detail.len());
+    detail[..end].trim()
 }
 
 #[cfg(test)]

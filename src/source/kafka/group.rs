@@ -1,43 +1,52 @@
 //! Following the consumer group: what it decided is done one decision after the other. Partitions
-//! that come begin where their commits say; partitions that go finish what is in flight, are
+//! that come begin where `positions` finds out; partitions that go finish what is in flight, are
 //! committed, and are then let go; those that were lost are forgotten.
 //!
 //! Polling goes on meanwhile: a decision that we are slow to follow costs time, a poll that we owe
 //! would cost all partitions.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::time::Instant;
 
-use super::asking::{self, Answer, Begin};
-use super::consumer::{Rebalanced, Start, TopicPartition};
-use super::error::words;
+use super::asking::{Answer, Asking};
+use super::consumer::{Rebalanced, TopicPartition};
 use super::health::Trouble;
 use super::lanes::Part;
-use super::metadata;
-use super::names::Tier;
-use super::partition::{Partition, Progress};
-use super::settings::Reset;
+use super::partition::Partition;
 use super::task::Task;
-use super::topics::Wanted;
+use crate::backoff::Backoff;
 
-/// The pause before a question that failed is asked again.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// The pause before what failed is tried again.
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
+/// The pauses before a member that was put out for good joins as a new one: long, for two that are
+/// called the same would put each other out in turns.
+const REJOIN: Backoff = Backoff {
+    initial: Duration::from_secs(10),
+    factor: 2.0,
+    max: Duration::from_secs(300),
+    jitter: 0.2,
+};
+
 /// What of the group's decisions is being done.
 #[derive(Debug)]
-enum Step {
+pub(super) enum Step {
     Idle,
     /// Finding out where partitions begin: asked, or to be asked again from then on.
-    Asking(Vec<TopicPartition>, Option<Instant>),
+    Asking {
+        partitions: Vec<TopicPartition>,
+        again: Option<Instant>,
+    },
     /// Finishing what is in flight of these.
     Draining {
         leaving: Vec<TopicPartition>,
         parts: Vec<Part>,
         finish_by: Instant,
         commit_by: Instant,
+        /// The last commit that was sent before.
+        commit: u64,
     },
 }
 
@@ -45,28 +54,23 @@ enum Step {
 #[derive(Debug)]
 pub(super) struct Group {
     subscribed: BTreeSet<String>,
+    /// We don't join before.
+    not_before: Option<Instant>,
     decisions: VecDeque<Rebalanced>,
-    step: Step,
+    pub(super) step: Step,
     finish_within: Duration,
     commit_within: Duration,
-    /// Partitions whose position is gone, and when to ask where they begin.
-    astray: Vec<(Instant, Part)>,
-    /// Tiers that are being made.
-    wanted: Option<(Wanted, Option<Instant>)>,
-    pub(super) last_connection_error: Option<String>,
 }
 
 impl Group {
     pub(super) fn new(max_poll_interval: Duration) -> Self {
         Self {
             subscribed: BTreeSet::new(),
+            not_before: None,
             decisions: VecDeque::new(),
             step: Step::Idle,
             finish_within: max_poll_interval / 2,
             commit_within: max_poll_interval / 4,
-            astray: Vec::new(),
-            wanted: None,
-            last_connection_error: None,
         }
     }
 
@@ -76,31 +80,31 @@ impl Group {
     }
 
     /// When something falls due by itself.
-    pub(super) fn due(&self) -> Option<Instant> {
+    pub(super) fn due(&self, now: Instant) -> Option<Instant> {
         let step = match &self.step {
             Step::Idle => None,
-            Step::Asking(_, again) => *again,
+            Step::Asking { again, .. } => *again,
             Step::Draining {
                 finish_by,
                 commit_by,
                 ..
-            } => {
-                let next = if Instant::now() < *finish_by {
-                    finish_by
-                } else {
-                    commit_by
-                };
-                Some(*next)
-            }
+            } => Some(if now < *finish_by {
+                *finish_by
+            } else {
+                *commit_by
+            }),
         };
-        let astray = self.astray.iter().map(|(when, _)| *when).min();
-        let wanted = self.wanted.as_ref().and_then(|(_, again)| *again);
-        [step, astray, wanted].into_iter().flatten().min()
+        step.into_iter().chain(self.not_before).min()
     }
 
     /// Whether partitions are only kept until they are committed.
     pub(super) fn waits_for_commits(&self) -> bool {
         matches!(self.step, Step::Draining { .. })
+    }
+
+    /// Whether it waits for no answer of ours. One about single partitions would be taken for it.
+    pub(super) fn is_settled(&self) -> bool {
+        matches!(self.step, Step::Idle) && self.decisions.is_empty()
     }
 }
 
@@ -110,7 +114,7 @@ impl Task {
         while let Some(answer) = self.asking.answer() {
             self.take_answer(answer, now);
         }
-        self.subscribe();
+        self.subscribe(now);
         self.ask_again(now);
         loop {
             match &self.group.step {
@@ -120,7 +124,7 @@ impl Task {
                     };
                     self.decided(decision, now);
                 }
-                Step::Asking(..) => return,
+                Step::Asking { .. } => return,
                 Step::Draining { .. } => {
                     if !self.drained(now) {
                         return;
@@ -130,9 +134,27 @@ impl Task {
         }
     }
 
+    fn take_answer(&mut self, answer: Answer, now: Instant) {
+        match answer {
+            Answer::Begins(begins) => self.begin(begins, now),
+            Answer::Later(begins) => self.begin_later(begins, now),
+            Answer::Ends(part, ends) => self.find_back(part, ends, now),
+            Answer::Topics(number, found) => self.take_topics(number, found, now),
+            Answer::Committed(result) => self.committed(result),
+        }
+    }
+
     /// Joins the group as soon as there is a worker to work, and again when there are more tiers.
-    fn subscribe(&mut self) {
-        if self.is_closing() || (self.credit() == 0 && self.group.subscribed.is_empty()) {
+    fn subscribe(&mut self, now: Instant) {
+        let is_new = self.group.subscribed.is_empty();
+        if self.is_closing() || (is_new && self.credit() == 0) {
+            return;
+        }
+        if self
+            .group
+            .not_before
+            .is_some_and(|not_before| now < not_before)
+        {
             return;
         }
         let mut topics: BTreeSet<String> = self.found.tiers.values().cloned().collect();
@@ -142,184 +164,52 @@ impl Task {
         }
         let names: Vec<&str> = topics.iter().map(String::as_str).collect();
         match self.consumer.subscribe(&names) {
-            Ok(()) => self.health.over(&self.end, Trouble::Group),
-            Err(error) => self
-                .health
-                .trouble(&self.end, Trouble::Group, error.to_string()),
+            Ok(()) => {
+                self.group.not_before = None;
+                self.group.subscribed = topics;
+            }
+            Err(error) => {
+                self.group.not_before = Some(now + AGAIN);
+                self.health
+                    .trouble(&self.end, Trouble::Group, error.to_string());
+            }
         }
-        self.group.subscribed = topics;
     }
 
     fn decided(&mut self, decision: Rebalanced, now: Instant) {
+        let pool = self.plan.pool.as_str();
         match decision {
             Rebalanced::Assigned(partitions) => {
                 let names = names(&partitions);
-                tracing::info!(
-                    pool = self.plan.pool,
-                    partitions = names,
-                    "partitions assigned"
-                );
-                self.health.over(&self.end, Trouble::Group);
-                self.ask_where_they_begin(partitions);
+                tracing::info!(pool, partitions = names, "partitions assigned");
+                self.ask_where_they_begin(partitions, now);
             }
             Rebalanced::Revoked(partitions) => {
                 let names = names(&partitions);
-                tracing::info!(
-                    pool = self.plan.pool,
-                    partitions = names,
-                    "partitions revoked"
-                );
+                tracing::info!(pool, partitions = names, "partitions revoked");
                 self.begin_to_drain(partitions, now);
             }
-            Rebalanced::Lost(partitions) => {
-                let names = names(&partitions);
-                tracing::warn!(
-                    pool = self.plan.pool,
-                    partitions = names,
-                    "partitions lost: what is in hand of them may run twice"
-                );
-                self.let_go(&partitions);
-            }
+            Rebalanced::Lost(partitions) => self.lost(&partitions),
         }
     }
 
-    // -- partitions that come --
-
-    fn ask_where_they_begin(&mut self, partitions: Vec<TopicPartition>) {
-        let native = Arc::clone(self.consumer.native());
-        let (topic, reset) = (self.plan.topic.to_string(), self.plan.reset);
-        let these = partitions.clone();
-        let asked = self.asking.ask("kafka-begins", move || {
-            Answer::Begins(asking::begins(&native, &these, &topic, reset))
-        });
-        let again = (!asked).then(|| Instant::now() + ASK_AGAIN);
-        self.group.step = Step::Asking(partitions, again);
-    }
-
-    fn ask_again(&mut self, now: Instant) {
-        if let Step::Asking(partitions, Some(again)) = &mut self.group.step
-            && *again <= now
-        {
-            let partitions = std::mem::take(partitions);
-            self.ask_where_they_begin(partitions);
-        }
-        let astray = &mut self.group.astray;
-        let due: Vec<Part> = astray
-            .iter()
-            .filter(|(when, _)| *when <= now)
-            .map(|(_, part)| *part)
-            .collect();
-        astray.retain(|(when, _)| *when > now);
-        due.into_iter()
-            .for_each(|part| self.ask_where_it_ends(part));
-        if let Some((wanted, Some(again))) = &self.group.wanted
-            && *again <= now
-        {
-            let wanted = wanted.clone();
-            self.ask_for_topics(wanted);
-        }
-    }
-
-    fn take_answer(&mut self, answer: Answer, now: Instant) {
-        match answer {
-            Answer::Begins(Ok(begins)) => self.begin(begins),
-            Answer::Begins(Err(error)) => {
-                self.health
-                    .trouble(&self.end, Trouble::Group, error.to_string());
-                if let Step::Asking(_, again) = &mut self.group.step {
-                    *again = Some(now + ASK_AGAIN);
-                }
-            }
-            Answer::Ends(part, Ok(ends)) => self.find_back(part, ends),
-            Answer::Ends(part, Err(error)) => {
-                self.health
-                    .trouble(&self.end, Trouble::Partitions, error.to_string());
-                self.group.astray.push((now + ASK_AGAIN, part));
-            }
-            Answer::Committed(result) => self.committed(result),
-            Answer::Topics(Ok(found)) => {
-                self.group.wanted = None;
-                self.health.over(&self.end, Trouble::Setup);
-                self.found = found;
-            }
-            Answer::Topics(Err(error)) => {
-                self.health
-                    .trouble(&self.end, Trouble::Setup, error.to_string());
-                if let Some((_, again)) = &mut self.group.wanted {
-                    *again = Some(now + ASK_AGAIN);
-                }
-            }
-        }
-    }
-
-    fn begin(&mut self, begins: Vec<Begin>) {
-        self.group.step = Step::Idle;
-        let mut starts = Vec::with_capacity(begins.len());
-        for begin in begins {
-            starts.extend(self.begin_one(begin));
-        }
-        match self.consumer.assign(&starts) {
-            Ok(()) => self.health.over(&self.end, Trouble::Group),
-            Err(error) => self
-                .health
-                .trouble(&self.end, Trouble::Group, error.to_string()),
-        }
-    }
-
-    fn begin_one(&mut self, begin: Begin) -> Option<Start> {
-        let Begin {
-            topic,
-            partition,
-            offset,
-            committed,
-        } = begin;
-        let Some(inbox) = self.consumer.inbox(&topic, partition) else {
-            tracing::error!(
-                topic,
-                partition,
-                "the partition has no queue; it can't be read"
-            );
-            return None;
-        };
-        let text = committed.as_deref().unwrap_or_default();
-        let carried = metadata::decode(offset, text).unwrap_or_else(|why| {
-            tracing::warn!(
-                pool = self.plan.pool,
-                topic,
-                partition,
-                offset,
-                "the commit's metadata is ignored: {why}; more may run twice"
-            );
-            metadata::Carried::default()
-        });
-        let part = self.new_part();
-        let begun = Partition {
-            is_tier: *topic != *self.plan.topic,
-            number: partition,
-            inbox,
-            progress: Progress::new(offset, committed, carried),
-            parked: None,
-            leaving: false,
-            is_full: false,
-            topic,
-        };
-        let start = begun.at(offset);
-        self.partitions.insert(part, begun);
-        Some(start)
-    }
-
-    pub(super) fn new_part(&mut self) -> Part {
-        self.last_part = self.last_part.wrapping_add(1);
-        self.last_part
+    fn lost(&mut self, partitions: &[TopicPartition]) {
+        tracing::warn!(
+            pool = self.plan.pool,
+            partitions = names(partitions),
+            "partitions lost: what is in hand of them may run twice"
+        );
+        self.let_go(partitions);
+        let problem = "the group has put us out".to_owned();
+        self.health.trouble(&self.end, Trouble::Group, problem);
     }
 
     // -- partitions that go --
 
     fn parts(&self, partitions: &[TopicPartition]) -> Vec<Part> {
         let meant = |partition: &Partition| {
-            partitions
-                .iter()
-                .any(|(topic, number)| partition.is(topic, *number))
+            let mut all = partitions.iter();
+            all.any(|(topic, number)| partition.is(topic, *number))
         };
         let ours = self.partitions.iter();
         ours.filter(|(_, partition)| meant(partition))
@@ -340,6 +230,7 @@ impl Task {
             parts,
             finish_by,
             commit_by: finish_by + self.group.commit_within,
+            commit: self.commits.number(),
         };
     }
 
@@ -351,6 +242,7 @@ impl Task {
             parts,
             finish_by,
             commit_by,
+            ..
         } = &self.group.step
         else {
             return true;
@@ -376,13 +268,29 @@ impl Task {
         true
     }
 
+    /// A commit was refused because we are no member any more. While librdkafka waits for us to let
+    /// partitions go, it does not say so by itself.
+    pub(super) fn put_out_while_draining(&mut self) {
+        if let Step::Draining {
+            leaving, commit, ..
+        } = &self.group.step
+            && self.commits.number() > *commit
+        {
+            let leaving = leaving.clone();
+            self.group.step = Step::Idle;
+            self.lost(&leaving);
+        }
+    }
+
     /// Forgets partitions and tells the group so.
     fn let_go(&mut self, partitions: &[TopicPartition]) {
         for part in self.parts(partitions) {
             self.lanes.forget(part);
-            self.partitions.remove(&part);
+            if let Some(partition) = self.partitions.remove(&part) {
+                self.can_be_read(&partition.name());
+            }
         }
-        self.health.over(&self.end, Trouble::Partitions);
+        self.forget_positions(partitions);
         if let Err(error) = self.consumer.unassign(partitions) {
             self.health
                 .trouble(&self.end, Trouble::Group, error.to_string());
@@ -394,13 +302,17 @@ impl Task {
     pub(super) fn leave_nothing_unanswered(&mut self) {
         let pending = match std::mem::replace(&mut self.group.step, Step::Idle) {
             Step::Idle => None,
-            Step::Asking(partitions, _) => Some(Rebalanced::Assigned(partitions)),
+            Step::Asking { partitions, .. } => Some(Rebalanced::Assigned(partitions)),
             Step::Draining { leaving, .. } => Some(Rebalanced::Revoked(leaving)),
         };
         let decisions = std::mem::take(&mut self.group.decisions);
         for decision in pending.into_iter().chain(decisions) {
             match decision {
-                Rebalanced::Assigned(_) => self.begin(Vec::new()),
+                Rebalanced::Assigned(_) => {
+                    if let Err(error) = self.consumer.assign(&[]) {
+                        tracing::debug!(pool = self.plan.pool, %error, "no answer to the group");
+                    }
+                }
                 Rebalanced::Revoked(partitions) | Rebalanced::Lost(partitions) => {
                     self.let_go(&partitions);
                 }
@@ -408,107 +320,59 @@ impl Task {
         }
     }
 
-    // -- partitions that can't be read --
+    // -- an end of the membership --
 
-    /// Takes in what is wrong with a partition.
-    pub(super) fn partition_error(&mut self, part: Part, code: Code) {
-        let Some(partition) = self.partitions.get(&part) else {
-            return;
-        };
-        match code {
-            Code::AutoOffsetReset => self.ask_where_it_ends(part),
-            Code::PartitionEOF => {}
-            code => {
-                let problem = format!("partition {}: {}", partition.name(), words(code));
-                self.health.trouble(&self.end, Trouble::Partitions, problem);
+    /// The consumer is of no use any more, as when another member has our name: what was ours is
+    /// lost without a word, and after a pause a new consumer joins.
+    pub(super) fn begin_again(&mut self, problem: String, now: Instant) {
+        self.health.trouble(&self.end, Trouble::Group, problem);
+        self.rebirths = self.rebirths.saturating_add(1);
+        let pause = REJOIN.wait(self.rebirths, fastrand::f64());
+        match self.plan.consumer(&self.found, &self.bell) {
+            Ok(consumer) => self.replace_consumer(consumer),
+            // It worked before; the next error tries again.
+            Err(error) => {
+                tracing::error!(pool = self.plan.pool, %error, "no new consumer could be made");
             }
         }
+        let finish_within = self.group.finish_within;
+        self.group = Group::new(finish_within * 2);
+        self.group.not_before = Some(now + pause);
+        tracing::warn!(
+            pool = self.plan.pool,
+            ?pause,
+            "the group is joined anew after a pause"
+        );
     }
 
-    fn ask_where_it_ends(&mut self, part: Part) {
-        let Some(partition) = self.partitions.get(&part) else {
-            return;
-        };
-        let native = Arc::clone(self.consumer.native());
-        let (topic, number) = (partition.topic.clone(), partition.number);
-        let asked = self.asking.ask("kafka-ends", move || {
-            Answer::Ends(part, asking::ends(&native, &topic, number))
-        });
-        if !asked {
-            self.group.astray.push((Instant::now() + ASK_AGAIN, part));
+    fn replace_consumer(&mut self, consumer: super::consumer::Consumer) {
+        for (part, partition) in self.partitions.drain() {
+            self.lanes.forget(part);
+            drop(partition);
         }
+        self.unread.clear();
+        self.health.over(&self.end, Trouble::Partitions);
+        // Answers to the old one's questions reach nobody.
+        self.asking = Asking::new();
+        self.positions = super::positions::Positions::default();
+        self.commits.forget_sent();
+        let old = std::mem::replace(&mut self.consumer, consumer);
+        old.begin_to_leave();
+        // Nobody waits for its end.
+        drop(super::asking::aside("kafka-close", move || drop(old)));
     }
 
-    /// Goes on where there is something to read, and says what is skipped.
-    fn find_back(&mut self, part: Part, (first, end): (i64, i64)) {
-        let Some(partition) = self.partitions.get(&part) else {
-            return;
-        };
-        let position = partition.progress.mark.position();
-        let is_gone = position < first || position > end;
-        let to = match (is_gone, self.plan.reset) {
-            (false, _) => position,
-            (true, Reset::Latest) if !partition.is_tier => end,
-            (true, Reset::Refuse) if !partition.is_tier => {
-                let problem = format!(
-                    "partition {}: offset {position} is gone, it has {first} to {end}, and \
-                     auto.offset.reset is `error`",
-                    partition.name()
-                );
-                self.health.trouble(&self.end, Trouble::Partitions, problem);
-                return;
-            }
-            (true, _) => first,
-        };
-        if is_gone {
-            let skipped = to.saturating_sub(position).max(0);
-            tracing::warn!(
-                pool = self.plan.pool,
-                partition = partition.name(),
-                position,
-                first,
-                end,
-                skipped,
-                "the offset to go on from is gone; reading goes on at another"
-            );
+    /// What the group has against us.
+    pub(super) fn group_error(&mut self, code: Code, reason: String, now: Instant) {
+        if code == Code::Fatal {
+            self.begin_again(reason, now);
+        } else {
+            self.health.trouble(&self.end, Trouble::Group, reason);
         }
-        let start = partition.at(to);
-        if to < position {
-            self.begin_anew(part, to);
-        }
-        if let Err(error) = self.consumer.seek(&start) {
-            self.health
-                .trouble(&self.end, Trouble::Partitions, error.to_string());
-        }
-    }
-
-    // -- topics --
-
-    /// The policy may need tiers that are not there yet. Those that it needs no more stay: they may
-    /// hold messages.
-    pub(super) fn need_tiers(&mut self, tiers: Vec<Tier>) {
-        if tiers.iter().all(|tier| self.found.tiers.contains_key(tier)) {
-            return;
-        }
-        let wanted = Wanted {
-            tiers,
-            ..self.plan.wanted.clone()
-        };
-        self.ask_for_topics(wanted);
-    }
-
-    fn ask_for_topics(&mut self, wanted: Wanted) {
-        let native = Arc::clone(self.consumer.native());
-        let (config, these) = (self.plan.config.clone(), wanted.clone());
-        let asked = self.asking.ask("kafka-topics", move || {
-            Answer::Topics(asking::topics(&config, &these, &native))
-        });
-        let again = (!asked).then(|| Instant::now() + ASK_AGAIN);
-        self.group.wanted = Some((wanted, again));
     }
 }
 
-fn names(partitions: &[TopicPartition]) -> String {
+pub(super) fn names(partitions: &[TopicPartition]) -> String {
     let names: Vec<String> = partitions
         .iter()
         .map(|(topic, number)| format!("{topic}/{number}"))

@@ -11,6 +11,8 @@ pub(super) enum Trouble {
     Setup,
     /// No broker is connected.
     Brokers,
+    /// A broker does not let us in.
+    Refused,
     /// The group does not take us, or what it decided can't be done.
     Group,
     /// A partition can't be read.
@@ -26,6 +28,7 @@ impl Trouble {
         match self {
             Self::Setup => "Kafka can't be used yet",
             Self::Brokers => "Kafka can't be reached; intake pauses",
+            Self::Refused => "a broker does not let us in",
             Self::Group => "there is trouble with the consumer group",
             Self::Partitions => "a partition can't be read",
             Self::Commits => "what is done can't be committed",

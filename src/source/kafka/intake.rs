@@ -12,7 +12,7 @@ use super::headers;
 use super::health::Trouble;
 use super::lag::Lag;
 use super::lanes::{Count, Entry, Lane, Part};
-use super::partition::{Parked, Progress};
+use super::partition::{Parked, Partition};
 use super::record::Record;
 use super::settle::unix_ms;
 use super::task::Task;
@@ -34,13 +34,14 @@ const TURN_MAX: usize = 1000;
 /// With so many publications unconfirmed, nothing more is handed out.
 const UNCONFIRMED_MAX: usize = 10_000;
 
-/// A message that was just read.
-#[derive(Debug)]
-pub(super) struct Fresh {
-    offset: i64,
-    record: Record,
-    /// When it falls due, if it comes from a tier.
-    due_ms: Option<i64>,
+/// What one partition may have here.
+#[derive(Debug, Clone, Copy)]
+struct Share {
+    /// Messages that are ready.
+    ready: usize,
+    /// Bytes of those that are not out.
+    bytes: usize,
+    bytes_of_all: usize,
 }
 
 /// A message that came past its partition's inbox.
@@ -48,18 +49,29 @@ pub(super) struct Fresh {
 pub(super) struct Stray {
     topic: String,
     partition: i32,
-    offset: i64,
+    fresh: Fresh,
 }
 
-/// What there is to say of a stray message.
-pub(super) fn copied(message: &BorrowedMessage<'_>) -> Stray {
+/// Takes such a message out of librdkafka's hands.
+pub(super) fn stray(main: &Arc<str>, message: &BorrowedMessage<'_>) -> Stray {
+    let is_tier = message.topic() != &**main;
     Stray {
         topic: message.topic().to_owned(),
         partition: message.partition(),
-        offset: message.offset(),
+        fresh: fresh(main, is_tier, message),
     }
 }
 
+/// A message that was just read.
+#[derive(Debug)]
+struct Fresh {
+    offset: i64,
+    record: Record,
+    /// When it falls due, if it comes from a tier.
+    due_ms: Option<i64>,
+}
+
+/// Takes a message out of librdkafka's hands.
 fn fresh(topic: &Arc<str>, is_tier: bool, message: &BorrowedMessage<'_>) -> Fresh {
     let raw = consumer::headers(message);
     let place = (message.partition(), message.offset());
@@ -94,36 +106,62 @@ impl Task {
             return;
         }
         self.unpark(now);
+        let share = self.share();
         let mut taken = 0;
         let mut open: Vec<Part> = self.partitions.keys().copied().collect();
         open.sort_unstable();
         // Another is first each time.
         let turn = fastrand::usize(..open.len().max(1));
         open.rotate_left(turn);
-        while !open.is_empty() {
+        while !open.is_empty() && taken < TURN_MAX {
             open.retain(|part| {
                 let before = taken;
-                taken += self.take_from(*part, now);
+                taken += self.take_from(*part, share, now);
                 taken - before == CHUNK
             });
-            if taken >= TURN_MAX {
-                self.more = !open.is_empty();
-                return;
-            }
+        }
+        self.more = !open.is_empty();
+    }
+
+    /// Whether there is more at hand than was handed out: then another turn follows at once.
+    pub(super) fn look_for_more(&mut self) {
+        let has_credit = self.credit() > self.out && !self.is_held_up() && !self.is_closing();
+        if has_credit && !self.more {
+            let share = self.share();
+            self.more = self
+                .partitions
+                .keys()
+                .any(|part| self.has_room(*part, share));
+        }
+    }
+
+    /// What each partition may have, of those that have something.
+    fn share(&self) -> Share {
+        let has_something = |(part, partition): &(&Part, &Partition)| {
+            partition.inbox.has_news() || self.lanes.count(**part).messages > 0
+        };
+        let sharers = self.partitions.iter().filter(has_something).count().max(1);
+        let spare = self.credit().saturating_sub(self.out) + READY_SPARE;
+        // The other half is librdkafka's.
+        let bytes_max = self.plan.config.buffered_bytes_max / 2;
+        Share {
+            ready: (spare / sharers).max(READY_EACH_MIN),
+            bytes: bytes_max / sharers,
+            bytes_of_all: bytes_max,
         }
     }
 
     /// Takes in at most a chunk from one partition.
-    fn take_from(&mut self, part: Part, now: Instant) -> usize {
+    fn take_from(&mut self, part: Part, share: Share, now: Instant) -> usize {
         for taken in 0..CHUNK {
-            if !self.has_room(part) || !self.take_one(part, now) {
+            if !self.has_room(part, share) || !self.take_one(part, now) {
                 return taken;
             }
         }
         CHUNK
     }
 
-    fn has_room(&self, part: Part) -> bool {
+    fn has_room(&self, part: Part, share: Share) -> bool {
         let Some(partition) = self.partitions.get(&part) else {
             return false;
         };
@@ -136,18 +174,12 @@ impl Task {
             out,
             bytes,
         } = self.lanes.count(part);
-        let sharers = self.partitions.len().max(1);
-        let spare = self.credit().saturating_sub(self.out) + READY_SPARE;
         let look_ahead = match self.plan.order {
             Order::Partition => LOOK_AHEAD_IN_ORDER,
             Order::Key | Order::None => LOOK_AHEAD,
         };
-        // The other half is librdkafka's.
-        let bytes_max = self.plan.config.buffered_bytes_max / 2;
-        let has_bytes = self.lanes.bytes() < bytes_max && bytes < bytes_max / sharers;
-        ready < (spare / sharers).max(READY_EACH_MIN)
-            && messages - out < look_ahead
-            && (has_bytes || messages == 0)
+        let has_bytes = self.lanes.bytes() < share.bytes_of_all && bytes < share.bytes;
+        ready < share.ready && messages - out < look_ahead && (has_bytes || messages == 0)
     }
 
     /// Takes in one message. False if there is none at hand.
@@ -155,52 +187,48 @@ impl Task {
         let Some(partition) = self.partitions.get_mut(&part) else {
             return false;
         };
-        let message = match partition.inbox.next() {
+        let fresh = match partition.inbox.next() {
             None => return false,
-            Some(Ok(message)) => message,
+            Some(Ok(message)) => {
+                let is_new = partition.progress.mark.delivered(message.offset());
+                match is_new {
+                    Delivered::New => fresh(&self.plan.topic, partition.is_tier, &message),
+                    Delivered::DoneBefore => {
+                        partition.progress.passed();
+                        return true;
+                    }
+                    Delivered::Again => return true,
+                }
+            }
             Some(Err(code)) => {
-                self.partition_error(part, code);
+                self.partition_error(part, code, now);
                 return true;
             }
         };
-        match partition.progress.mark.delivered(message.offset()) {
-            Delivered::DoneBefore => partition.progress.passed(),
-            Delivered::New => {
-                let fresh = fresh(&self.plan.topic, partition.is_tier, &message);
-                drop(message);
-                self.admit(part, fresh, now);
-            }
-            Delivered::WentBack => {
-                let fresh = fresh(&self.plan.topic, partition.is_tier, &message);
-                drop(message);
-                let part = self.begin_anew(part, fresh.offset);
-                if let Some(partition) = self.partitions.get_mut(&part) {
-                    partition.progress.mark.delivered(fresh.offset);
-                }
-                self.admit(part, fresh, now);
-            }
-        }
+        self.admit(part, fresh, now);
         true
     }
 
-    /// A partition is not what it was: what is out of it is void, and it is read from `offset` on.
-    pub(super) fn begin_anew(&mut self, part: Part, offset: i64) -> Part {
-        let Some(mut partition) = self.partitions.remove(&part) else {
-            return part;
+    /// Takes in a message that came by the way that only events should come: in front of what its
+    /// inbox has, so it is the next of its partition, or one that was there before.
+    pub(super) fn take_stray(&mut self, stray: Stray, now: Instant) {
+        let Stray {
+            topic,
+            partition,
+            fresh,
+        } = stray;
+        let mut ours = self.partitions.iter_mut();
+        let Some((part, partition)) = ours.find(|(_, each)| each.is(&topic, partition)) else {
+            return;
         };
-        tracing::warn!(
-            pool = self.plan.pool,
-            partition = partition.name(),
-            offset,
-            was_at = partition.progress.mark.position(),
-            "the partition has gone back: its topic was made again, or it has lost messages"
-        );
-        self.lanes.forget(part);
-        partition.progress = Progress::new(offset, None, super::metadata::Carried::default());
-        partition.parked = None;
-        let part = self.new_part();
-        self.partitions.insert(part, partition);
-        part
+        match partition.progress.mark.delivered(fresh.offset) {
+            Delivered::New => {
+                let part = *part;
+                self.admit(part, fresh, now);
+            }
+            Delivered::DoneBefore => partition.progress.passed(),
+            Delivered::Again => {}
+        }
     }
 
     fn admit(&mut self, part: Part, fresh: Fresh, now: Instant) {
@@ -216,9 +244,13 @@ impl Task {
             record.counters.attempts = tried.attempts;
             record.counters.crashes = tried.crashes;
         }
-        if self.health.has(Trouble::Partitions) {
-            self.health.over(&self.end, Trouble::Partitions);
+        if !self.unread.is_empty() {
+            let name = partition.name();
+            self.can_be_read(&name);
         }
+        let Some(partition) = self.partitions.get_mut(&part) else {
+            return;
+        };
         match due_ms.filter(|due_ms| *due_ms > unix_ms()) {
             None => self.add(part, offset, record),
             Some(due_ms) => {
@@ -280,9 +312,7 @@ impl Task {
             .credit()
             .saturating_sub(self.out)
             .min(self.lanes.ready());
-        let held_up =
-            self.health.has(Trouble::Brokers) || self.producer.pending() > UNCONFIRMED_MAX;
-        if room == 0 || held_up {
+        if room == 0 || self.is_held_up() {
             self.permits.want_no_more();
             return;
         }
@@ -293,7 +323,18 @@ impl Task {
         }
     }
 
+    /// What is done could not be written down, or not be told: nothing more is begun.
+    fn is_held_up(&self) -> bool {
+        let troubles = [Trouble::Brokers, Trouble::Commits, Trouble::Publishing];
+        troubles.into_iter().any(|trouble| self.health.has(trouble))
+            || self.standstill.in_doubt()
+            || self.producer.pending() > UNCONFIRMED_MAX
+            || self.producer.pending_bytes() > self.plan.config.buffered_bytes_max
+    }
+
     fn hand_out_one(&mut self) -> bool {
+        // So that nothing can wait for itself.
+        let is_idle = self.out == 0;
         let partitions = &self.partitions;
         let mut full = None;
         let next = self.lanes.next(|part, offset| {
@@ -304,7 +345,7 @@ impl Task {
             if has_room == partition.is_full {
                 full = Some((part, !has_room));
             }
-            has_room
+            has_room || is_idle
         });
         if let Some((part, is_full)) = full {
             self.tell_of_metadata(part, is_full);
@@ -345,38 +386,30 @@ impl Task {
         }
     }
 
-    /// A message came by the way that only events should come.
-    pub(super) fn stray(&self, stray: Stray) {
-        let Stray {
-            topic,
-            partition,
-            offset,
-        } = stray;
-        tracing::error!(
-            pool = self.plan.pool,
-            topic,
-            partition,
-            offset,
-            "a message came past its inbox; it comes again after a restart"
-        );
-    }
-
-    /// Tells the pool how far behind it is.
-    pub(super) fn tell_lag(&self, ends: &[Lag]) {
+    /// Takes in how the partitions stand, and tells the pool how far behind it is.
+    pub(super) fn take_statistics(&mut self, statistics: &[Lag], now: Instant) {
         let mut lag = Vec::new();
-        for partition in self.partitions.values() {
-            let end = ends
-                .iter()
-                .find(|end| partition.is(&end.topic, end.partition));
-            if let Some(end) = end {
-                let mark = &partition.progress.mark;
-                let unread = end
-                    .end
-                    .saturating_sub(mark.position())
-                    .max(0)
-                    .unsigned_abs();
+        let mut idle = Vec::new();
+        for (part, partition) in &mut self.partitions {
+            let mut stats = statistics.iter();
+            let Some(stats) = stats.find(|stats| partition.is(&stats.topic, stats.partition))
+            else {
+                continue;
+            };
+            // Once it may just be between two fetches.
+            if stats.is_idle && std::mem::replace(&mut partition.is_idle, stats.is_idle) {
+                idle.push(*part);
+            }
+            partition.is_idle = stats.is_idle;
+            let mark = &partition.progress.mark;
+            if let Some(end) = stats.end {
+                let unread = end.saturating_sub(mark.position()).max(0).unsigned_abs();
+                let unread = if stats.is_read { 0 } else { unread };
                 lag.push((partition.name(), unread + mark.undone() as u64));
             }
+        }
+        for part in idle {
+            self.is_not_fetched(part, now);
         }
         lag.sort();
         self.end.state.send_if_modified(|state| {

@@ -12,13 +12,17 @@ pub(super) struct Stats {
     pub(super) lag: Vec<Lag>,
 }
 
-/// Where a partition ends.
+/// How a partition stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Lag {
     pub(super) topic: String,
     pub(super) partition: i32,
-    /// One past the last offset that may be read.
-    pub(super) end: i64,
+    /// One past the last offset that may be read; none if it is not known.
+    pub(super) end: Option<i64>,
+    /// All of it has been fetched, and taken from librdkafka.
+    pub(super) is_read: bool,
+    /// It is not being fetched, nor about to be.
+    pub(super) is_idle: bool,
 }
 
 #[derive(Deserialize)]
@@ -48,10 +52,31 @@ struct Partition {
     hi_offset: i64,
     #[serde(default = "unknown")]
     ls_offset: i64,
+    #[serde(default = "unknown")]
+    next_offset: i64,
+    #[serde(default)]
+    fetchq_cnt: i64,
+    #[serde(default)]
+    fetch_state: String,
 }
 
 fn unknown() -> i64 {
     -1001
+}
+
+impl Partition {
+    fn lag(&self, topic: &str) -> Lag {
+        // What lies between the two is of transactions that are not over.
+        let ends = [self.ls_offset, self.hi_offset];
+        let end = ends.into_iter().find(|end| *end >= 0);
+        Lag {
+            topic: topic.to_owned(),
+            partition: self.partition,
+            end,
+            is_read: self.fetchq_cnt == 0 && end.is_some_and(|end| self.next_offset >= end),
+            is_idle: self.fetch_state == "none",
+        }
+    }
 }
 
 /// Reads the statistics; none if they are not of the form that we know.
@@ -59,20 +84,9 @@ pub(super) fn read(json: &[u8]) -> Option<Stats> {
     let report: Report = serde_json::from_slice(json).ok()?;
     let mut lag = Vec::new();
     for (name, topic) in &report.topics {
-        for partition in topic.partitions.values() {
-            // What lies between the two is of transactions that are not over.
-            let end = match partition.ls_offset {
-                end if end >= 0 => end,
-                _ => partition.hi_offset,
-            };
-            if partition.partition >= 0 && end >= 0 {
-                lag.push(Lag {
-                    topic: name.clone(),
-                    partition: partition.partition,
-                    end,
-                });
-            }
-        }
+        let partitions = topic.partitions.values();
+        let real = partitions.filter(|partition| partition.partition >= 0);
+        lag.extend(real.map(|partition| partition.lag(name)));
     }
     let connected = report.brokers.values().any(|broker| broker.state == "UP");
     Some(Stats { connected, lag })
@@ -86,18 +100,22 @@ mod tests {
     fn ends_of_partitions() {
         let json = br#"{"brokers":{"a":{"state":"DOWN"},"b":{"state":"UP"}},"topics":{"t":{
             "partitions":{
-                "0":{"partition":0,"hi_offset":9,"ls_offset":7,"x":1},
-                "1":{"partition":1,"hi_offset":5,"ls_offset":-1001},
+                "0":{"partition":0,"hi_offset":9,"ls_offset":7,"next_offset":7,"fetchq_cnt":0,
+                     "fetch_state":"active","x":1},
+                "1":{"partition":1,"hi_offset":5,"ls_offset":-1001,"next_offset":5,
+                     "fetchq_cnt":2,"fetch_state":"none"},
                 "2":{"partition":2,"hi_offset":-1001,"ls_offset":-1001},
                 "-1":{"partition":-1,"hi_offset":5,"ls_offset":5}}}}}"#;
         let stats = read(json).unwrap();
         assert!(stats.connected);
-        let ends: Vec<(i32, i64)> = stats
-            .lag
-            .iter()
-            .map(|lag| (lag.partition, lag.end))
-            .collect();
-        assert_eq!(ends, [(0, 7), (1, 5)]);
+        let each = |lag: &Lag| (lag.partition, lag.end, lag.is_read, lag.is_idle);
+        let lag: Vec<_> = stats.lag.iter().map(each).collect();
+        let expected = [
+            (0, Some(7), true, false),
+            (1, Some(5), false, true),
+            (2, None, false, false),
+        ];
+        assert_eq!(lag, expected);
         assert_eq!(read(b"7"), None);
         assert_eq!(read(b"{}"), Some(Stats::default()));
     }

@@ -76,7 +76,7 @@ pub(super) struct Count {
     pub(super) ready: usize,
     /// Those that are.
     pub(super) out: usize,
-    /// What all of them take.
+    /// What those take that are not.
     pub(super) bytes: usize,
 }
 
@@ -86,8 +86,9 @@ struct Stock {
     /// It has its turn in the ring.
     in_turn: bool,
     messages: usize,
-    bytes: usize,
     out: usize,
+    /// What those take that are not out.
+    bytes: usize,
 }
 
 /// All messages that were read and are not done.
@@ -178,7 +179,9 @@ impl<T> Lanes<T> {
                 stock.ready.pop();
                 stock.out += 1;
                 self.ready -= 1;
-                self.set_state(place, State::Out);
+                let slot = self.slots.get_mut(place)?.as_mut()?;
+                slot.state = State::Out;
+                stock.bytes -= slot.entry.bytes;
                 return Some(place);
             }
         }
@@ -218,8 +221,10 @@ impl<T> Lanes<T> {
             return;
         }
         let (part, offset) = (slot.entry.part, slot.entry.offset);
+        let bytes = slot.entry.bytes;
         if let Some(stock) = self.stocks.get_mut(&part) {
             stock.out -= 1;
+            stock.bytes += bytes;
         }
         match from {
             Some(from) => {
@@ -235,11 +240,11 @@ impl<T> Lanes<T> {
 
     /// A message that is out is done with: its lane goes to the next in line.
     pub(super) fn remove(&mut self, place: Place) -> Option<Entry<T>> {
-        let slot = self.slot(place)?;
-        let (part, was_void) = (slot.entry.part, slot.state == State::Void);
+        let is_void = self.slot(place)?.state == State::Void;
         let entry = self.take(place)?;
-        if !was_void && let Some(stock) = self.stocks.get_mut(&part) {
+        if !is_void && let Some(stock) = self.stocks.get_mut(&entry.part) {
             stock.out -= 1;
+            stock.messages -= 1;
         }
         self.pass_on(&entry, place);
         Some(entry)
@@ -249,10 +254,6 @@ impl<T> Lanes<T> {
         let entry = self.slots.get_mut(place)?.take()?.entry;
         self.free.push(place);
         self.bytes -= entry.bytes;
-        if let Some(stock) = self.stocks.get_mut(&entry.part) {
-            stock.messages -= 1;
-            stock.bytes -= entry.bytes;
-        }
         Some(entry)
     }
 

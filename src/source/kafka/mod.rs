@@ -1,9 +1,9 @@
 //! The source of a pool that reads from Kafka: one consumer for the pool, however many workers it
 //! has. `task` waits, and does one thing after the other; what it does is in the files beside it:
 //! `intake` takes messages in and hands them out, `settle` carries out outcomes, `group` follows
-//! the group's decisions, `commits` writes down how far it is. What they decide is pure: `lanes`
-//! (what may go out next), `watermark` and `metadata` (how far a partition is done), `names`,
-//! `headers`, `record`.
+//! the group's decisions, `positions` knows where partitions are read from, `commits` writes down
+//! how far they are. What they decide is pure: `lanes` (what may go out next), `watermark` and
+//! `metadata` (how far a partition is done), `names`, `headers`, `record`.
 
 mod asking;
 mod commits;
@@ -19,6 +19,7 @@ mod lanes;
 mod metadata;
 mod names;
 mod partition;
+mod positions;
 mod producer;
 mod record;
 mod settings;
@@ -26,6 +27,7 @@ mod settle;
 mod setup;
 mod standstill;
 mod task;
+mod tiers;
 mod topics;
 mod watermark;
 
@@ -43,12 +45,9 @@ use setup::Setup;
 /// If the properties are no good, the broker refuses us, or a topic is missing or unfit. A broker
 /// that can't be reached is no error: it is waited for.
 pub(super) fn open(config: &KafkaSource, link: Link) -> Result<impl FnOnce() + use<>, KafkaError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| KafkaError::Client(format!("no event loop: {error}")))?;
+    let runtime = setup::event_loop()?;
     let pool = Arc::clone(&link.policy.borrow());
-    let setup = Setup::new(config, &pool)?;
+    let mut setup = Setup::new(config, &pool)?;
     let found = match runtime.block_on(setup.look(setup::PATIENCE)) {
         Ok(found) => Some(found),
         Err(error) if error.may_pass() => {

@@ -65,10 +65,20 @@ impl Progress {
         self.dirty = true;
     }
 
+    /// What lies below an offset and was not read never will be.
+    pub(super) fn skip_to(&mut self, offset: i64) {
+        self.mark.skip_to(offset);
+        self.dirty = true;
+    }
+
     /// Whether a message may be handed out: the commit's metadata has room for what completion that
-    /// runs ahead may add. What lies below the highest message done only makes it shorter.
+    /// runs ahead may add. What lies below the highest message done only makes it shorter, as does
+    /// the lowest that is not done, and what has been tried has its room already.
     pub(super) fn has_room(&self, offset: i64) -> bool {
-        if !self.mark.is_ahead_of_all(offset) {
+        let adds_nothing = !self.mark.is_ahead_of_all(offset)
+            || offset <= self.mark.committable()
+            || self.tried.contains_key(&offset);
+        if adds_nothing {
             return true;
         }
         let (span, runs) = self.mark.spread(offset);
@@ -133,6 +143,8 @@ pub(super) struct Partition {
     pub(super) leaving: bool,
     /// Its commit could not hold more, and that was said.
     pub(super) is_full: bool,
+    /// By the last statistics nothing is fetched of it.
+    pub(super) is_idle: bool,
 }
 
 /// A message that is not due.
@@ -238,6 +250,20 @@ mod tests {
     }
 
     #[test]
+    fn what_has_been_tried_is_tried_again() {
+        let mut progress = reading(1000);
+        let tried = Tried {
+            attempts: 1,
+            crashes: 0,
+        };
+        for offset in 0..=300 {
+            progress.retried(offset, tried);
+        }
+        assert!((0..=300).all(|offset| progress.has_room(offset)));
+        assert!(!progress.has_room(301), "it could be one more");
+    }
+
+    #[test]
     fn what_would_not_fit_is_not_handed_out() {
         let mut progress = reading(100_000);
         for offset in (1..99_000).step_by(2) {
@@ -255,5 +281,23 @@ mod tests {
         );
         let known = metadata::decode(0, &text).unwrap();
         assert_eq!(known.ahead, progress.mark.ahead());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_lowest_undone_message_always_has_room(
+            steps in proptest::collection::vec((0i64..3000, proptest::bool::ANY), 0..3000),
+        ) {
+            let mut progress = reading(3000);
+            for (offset, is_done) in steps {
+                if is_done {
+                    progress.done(offset);
+                } else if offset >= progress.mark.committable() {
+                    let tried = Tried { attempts: 1, crashes: 0 };
+                    progress.retried(offset, tried);
+                }
+                proptest::prop_assert!(progress.has_room(progress.mark.committable()));
+            }
+        }
     }
 }

@@ -28,6 +28,10 @@ const AGAIN: Backoff = Backoff {
     jitter: 0.2,
 };
 
+/// With nothing confirmed for so long, something is wrong, though nobody says what.
+/// Longer than a topic that is just being made may be unknown.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+
 /// What the callbacks took down.
 #[derive(Debug, Default)]
 struct Notes {
@@ -105,6 +109,13 @@ pub(super) struct Producer<P> {
     /// Those that failed, and when they are sent again.
     paused: BTreeSet<(Instant, usize)>,
     last_id: usize,
+    /// What all jobs take.
+    bytes: usize,
+    /// How often it was made anew since something was confirmed, and when it may be again.
+    renewals: u32,
+    renew_at: Option<Instant>,
+    /// Since when something is waiting and nothing has been confirmed.
+    silent_since: Option<Instant>,
 }
 
 impl<P> fmt::Debug for Producer<P> {
@@ -136,6 +147,10 @@ impl<P> Producer<P> {
             paused: BTreeSet::new(),
             // Zero would be a null pointer to librdkafka.
             last_id: 0,
+            bytes: 0,
+            renewals: 0,
+            renew_at: None,
+            silent_since: None,
         })
     }
 
@@ -149,9 +164,26 @@ impl<P> Producer<P> {
         self.jobs.len()
     }
 
+    /// How many bytes those take.
+    pub(super) fn pending_bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// When something is to be sent again.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.paused.first().map(|(due, _)| *due)
+        let paused = self.paused.first().map(|(due, _)| *due);
+        let renewal = self.renew_at.filter(|_| !self.jobs.is_empty());
+        let paused = paused.into_iter().chain(renewal).min();
+        // Once it is over, nothing more falls due.
+        let silence = self.silent_since.map(|since| since + SILENCE_MAX);
+        let silence = silence.filter(|silence| *silence > Instant::now());
+        paused.into_iter().chain(silence).min()
+    }
+
+    /// Whether the broker has confirmed nothing of what is waiting for suspiciously long.
+    pub(super) fn is_unheard(&self, now: Instant) -> bool {
+        self.silent_since
+            .is_some_and(|since| now >= since + SILENCE_MAX)
     }
 
     /// Publishes.
@@ -163,7 +195,9 @@ impl<P> Producer<P> {
             purpose,
             failures: 0,
         };
+        self.bytes += job.record.bytes();
         self.jobs.insert(id, job);
+        self.silent_since.get_or_insert_with(Instant::now);
         self.waiting.push_back(id);
         self.push();
     }
@@ -199,27 +233,44 @@ impl<P> Producer<P> {
         let mut notes =
             std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner));
         let mut reports = Vec::with_capacity(notes.reports.len());
-        let mut broken = false;
         for (id, result) in notes.reports.drain(..) {
             match result {
                 Err(code) if !is_for_good(code) => {
-                    broken |= code == Code::Fatal;
                     notes.errors.push((code, String::new()));
                     self.pause(id, now);
                 }
-                result => reports.extend(self.jobs.remove(&id).map(|job| Report {
-                    purpose: job.purpose,
-                    result,
-                })),
+                result => reports.extend(self.end(id, result)),
             }
         }
-        broken |= notes.errors.iter().any(|(code, _)| *code == Code::Fatal);
-        if broken {
+        if self.jobs.is_empty() {
+            self.silent_since = None;
+        } else if !reports.is_empty() {
+            self.silent_since = Some(now);
+        }
+        let is_broken = notes.errors.iter().any(|(code, _)| *code == Code::Fatal);
+        if is_broken && self.renew_at.is_none() {
+            self.renewals = self.renewals.saturating_add(1);
+            self.renew_at = Some(now + AGAIN.wait(self.renewals, fastrand::f64()));
+        }
+        // Without jobs it need not be sound.
+        if self.renew_at.is_some_and(|when| when <= now) && !self.jobs.is_empty() {
             self.renew(now);
         }
         self.wake(now);
         self.push();
         (reports, notes.errors)
+    }
+
+    fn end(&mut self, id: usize, result: Result<(), Code>) -> Option<Report<P>> {
+        let job = self.jobs.remove(&id)?;
+        self.bytes -= job.record.bytes();
+        if result.is_ok() {
+            self.renewals = 0;
+        }
+        Some(Report {
+            purpose: job.purpose,
+            result,
+        })
     }
 
     fn pause(&mut self, id: usize, now: Instant) {
@@ -245,6 +296,7 @@ impl<P> Producer<P> {
             unconfirmed = self.jobs.len(),
             "the producer broke down and is made anew"
         );
+        self.renew_at = None;
         let notes = Arc::default();
         match native(&self.properties, &self.pool, &notes, &self.bell) {
             Ok(native) => {

@@ -40,6 +40,23 @@ pub(super) struct Outbound {
     pub(super) timestamp_ms: Option<i64>,
 }
 
+impl Outbound {
+    /// How much it counts against the bounds of memory.
+    pub(super) fn bytes(&self) -> usize {
+        bytes(self.key.as_ref(), self.value.as_ref(), &self.headers)
+    }
+}
+
+fn bytes(key: Option<&Bytes>, value: Option<&Bytes>, headers: &Raw) -> usize {
+    /// What a record takes beside its contents.
+    const RECORD: usize = 256;
+    const HEADER: usize = 64;
+    let length = |bytes: Option<&Bytes>| bytes.map_or(0, Bytes::len);
+    let header =
+        |(name, value): &(String, Option<Bytes>)| HEADER + name.len() + length(value.as_ref());
+    RECORD + length(key) + length(value) + headers.iter().map(header).sum::<usize>()
+}
+
 impl Record {
     /// A record as it was read from the pool's own topic, or from one of its tiers: then what the
     /// copy carries tells the rest.
@@ -80,13 +97,7 @@ impl Record {
 
     /// How much it counts against the bounds of memory.
     pub(super) fn bytes(&self) -> usize {
-        /// What a record takes beside its contents.
-        const RECORD: usize = 256;
-        const HEADER: usize = 64;
-        let length = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
-        let header = |(name, value): &(String, Option<Bytes>)| HEADER + name.len() + length(value);
-        let headers: usize = self.headers.iter().map(header).sum();
-        RECORD + length(&self.key) + length(&self.value) + headers
+        bytes(self.key.as_ref(), self.value.as_ref(), &self.headers)
     }
 
     /// Its history, for the attempt that is about to begin.
@@ -163,8 +174,11 @@ impl Record {
     /// the tier's retention would take an old message at once.
     pub(super) fn in_tier(&self, topic: String, due_ms: i64) -> Outbound {
         let mut headers = self.headers.clone();
+        headers.extend(headers::own(vec![
+            (header::QUEUE, self.topic.to_string()),
+            (headers::DUE, due_ms.to_string()),
+        ]));
         headers.extend(headers::own(self.origin()));
-        headers.extend(headers::own(vec![(headers::DUE, due_ms.to_string())]));
         headers.extend(headers::own(self.counters.write()));
         Outbound {
             topic,
@@ -197,7 +211,6 @@ impl Record {
 
     fn origin(&self) -> Own {
         let mut own = vec![
-            (header::QUEUE, self.topic.to_string()),
             (headers::PARTITION, self.partition.to_string()),
             (headers::OFFSET, self.offset.to_string()),
         ];

@@ -42,6 +42,8 @@ const PRODUCER_DEFAULTS: &[(&str, &str)] = &[
 ];
 const PRODUCER_MUSTS: &[(&str, &str)] = &[("acks", "all"), ("enable.idempotence", "true")];
 
+/// What a small message takes in librdkafka's memory.
+const BYTES_PER_LOCAL_MESSAGE: usize = 512;
 /// `max.poll.interval.ms` where nobody sets it.
 const MAX_POLL_INTERVAL_MS: u64 = 300_000;
 /// `session.timeout.ms` where nobody sets it. While a member is gone and its session is not over,
@@ -73,12 +75,22 @@ pub(super) fn consumer(config: &KafkaSource, pool: &str, local_bytes: usize) -> 
                 properties.set(*property, *value);
             }
         }
-        let session = session_timeout(config).as_millis();
-        properties.set("session.timeout.ms", session.to_string());
+        if properties.get("session.timeout.ms").is_none() {
+            let session = session_timeout(config).as_millis();
+            properties.set("session.timeout.ms", session.to_string());
+        }
     }
-    if properties.get("queued.max.messages.kbytes").is_none() {
-        let kib = (local_bytes / 1024).clamp(1, 2_097_151);
-        properties.set("queued.max.messages.kbytes", kib.to_string());
+    let kib = (local_bytes / 1024).clamp(1, 2_097_151);
+    // It counts the bytes of values alone; what it keeps beside them is a few hundred.
+    let messages = (local_bytes / BYTES_PER_LOCAL_MESSAGE).clamp(100, 100_000);
+    let local = [
+        ("queued.max.messages.kbytes", kib),
+        ("queued.min.messages", messages),
+    ];
+    for (property, value) in local {
+        if properties.get(property).is_none() {
+            properties.set(property, value.to_string());
+        }
     }
     // Each pool is a member of its own.
     if let Some(instance) = properties.get("group.instance.id") {
@@ -167,7 +179,8 @@ pub(super) fn is_static_member(config: &KafkaSource) -> bool {
 
 /// How long a consumer may go without a poll before its group takes its partitions.
 pub(super) fn max_poll_interval(config: &KafkaSource) -> Duration {
-    milliseconds(config, "max.poll.interval.ms", MAX_POLL_INTERVAL_MS)
+    let default = Duration::from_millis(MAX_POLL_INTERVAL_MS);
+    milliseconds(config, "max.poll.interval.ms").unwrap_or(default)
 }
 
 /// How long a consumer may be silent before its group takes its partitions.
@@ -177,12 +190,14 @@ pub(super) fn session_timeout(config: &KafkaSource) -> Duration {
     } else {
         SESSION_TIMEOUT_MS
     };
-    milliseconds(config, "session.timeout.ms", default)
+    // librdkafka wants it no longer than that.
+    let default = Duration::from_millis(default).min(max_poll_interval(config));
+    milliseconds(config, "session.timeout.ms").unwrap_or(default)
 }
 
-fn milliseconds(config: &KafkaSource, property: &str, default: u64) -> Duration {
-    let set = of_consumer(config, property).and_then(|ms| ms.parse().ok());
-    Duration::from_millis(set.unwrap_or(default))
+fn milliseconds(config: &KafkaSource, property: &str) -> Option<Duration> {
+    let set = of_consumer(config, property)?;
+    Some(Duration::from_millis(set.parse().ok()?))
 }
 
 #[cfg(test)]

@@ -29,9 +29,13 @@ pub(super) enum Purpose {
     /// A copy that waits in a tier; the message is done with it.
     Tier { place: Place, due: Instant },
     /// What belongs to a letter and must be there before it.
-    LetterReply { place: Place, letter: Box<Outbound> },
+    LetterReply {
+        place: Place,
+        letter: Box<Outbound>,
+        stub: Stub,
+    },
     /// A dead letter; the message is done with it.
-    Letter { place: Place, is_bare: bool },
+    Letter { place: Place, stub: Option<Stub> },
     /// An emit: someone waits to be told.
     Emit {
         queue: String,
@@ -39,7 +43,21 @@ pub(super) enum Purpose {
     },
 }
 
+/// What a letter says at least, if no more of it is taken.
+#[derive(Debug)]
+pub(super) struct Stub {
+    id: String,
+    reason: Reason,
+}
+
 impl Purpose {
+    fn letter(place: Place, stub: Stub) -> Self {
+        Self::Letter {
+            place,
+            stub: Some(stub),
+        }
+    }
+
     /// The message that it settles.
     fn place(&self) -> Option<Place> {
         match self {
@@ -207,19 +225,22 @@ impl Task {
         };
         let written = self.letter(&id, record, failure).write();
         let letter = record.as_letter(&self.plan.dead, &id, written.headers);
-        match written.reply {
-            Some(apart) => {
-                let reply = reply_of_letter(&self.plan.dead, &id, apart);
+        let reply = written
+            .reply
+            .map(|apart| reply_of_letter(&self.plan.dead, &id, apart));
+        let reason = failure.reason;
+        let stub = Stub { id, reason };
+        match reply {
+            Some(reply) => {
                 let letter = Box::new(letter);
-                self.publish(reply, Purpose::LetterReply { place, letter });
-            }
-            None => self.publish(
-                letter,
-                Purpose::Letter {
+                let purpose = Purpose::LetterReply {
                     place,
-                    is_bare: false,
-                },
-            ),
+                    letter,
+                    stub,
+                };
+                self.publish(reply, purpose);
+            }
+            None => self.publish(letter, Purpose::letter(place, stub)),
         }
     }
 
@@ -273,15 +294,23 @@ impl Task {
     /// Takes in what has been confirmed and refused.
     pub(super) fn published(&mut self, now: Instant) {
         let (reports, errors) = self.producer.reports(now);
-        if reports.iter().any(|report| report.result.is_ok()) {
-            self.health.over(&self.end, Trouble::Publishing);
+        let is_taken = reports.iter().any(|report| report.result.is_ok());
+        if is_taken {
             self.health.over(&self.end, Trouble::Brokers);
+            self.health.over(&self.end, Trouble::Refused);
+        }
+        if is_taken || self.producer.is_idle() {
+            self.health.over(&self.end, Trouble::Publishing);
         }
         for Report { purpose, result } in reports {
             match result {
                 Ok(()) => self.confirmed(purpose),
                 Err(code) => self.refused(purpose, code),
             }
+        }
+        if self.producer.is_unheard(now) {
+            let problem = "the broker confirms nothing".to_owned();
+            self.health.trouble(&self.end, Trouble::Publishing, problem);
         }
         for (code, detail) in errors {
             let problem = error::reason(code, &detail);
@@ -306,15 +335,13 @@ impl Task {
             Purpose::Reply { place, .. }
             | Purpose::Tier { place, .. }
             | Purpose::Letter { place, .. } => self.done(place),
-            Purpose::LetterReply { place, letter } => {
-                self.publish(
-                    *letter,
-                    Purpose::Letter {
-                        place,
-                        is_bare: false,
-                    },
-                );
-            }
+            // Whoever has the partition now runs the message again, and may bury it.
+            Purpose::LetterReply { place, .. } if self.lanes.is_void(place) => self.done(place),
+            Purpose::LetterReply {
+                place,
+                letter,
+                stub,
+            } => self.publish(*letter, Purpose::letter(place, stub)),
             // Nobody waiting any more is no trouble: the emit is there, and may be there again.
             Purpose::Emit { confirmed, .. } => drop(confirmed.send(Ok(()))),
         }
@@ -342,60 +369,49 @@ impl Task {
                 );
                 self.hold(place, due);
             }
-            Purpose::LetterReply { place, letter } => {
+            Purpose::LetterReply {
+                place,
+                letter,
+                stub,
+            } => {
                 tracing::error!(
                     pool,
                     why,
                     "the reply of a dead letter is not taken; it is lost"
                 );
-                self.publish(
-                    *letter,
-                    Purpose::Letter {
-                        place,
-                        is_bare: false,
-                    },
-                );
+                self.publish(*letter, Purpose::letter(place, stub));
             }
             Purpose::Letter {
                 place,
-                is_bare: false,
+                stub: Some(stub),
             } => {
                 tracing::warn!(
                     pool,
                     why,
                     "a dead letter is not taken; its headers are left out"
                 );
-                self.bury_bare(place, &why);
+                self.bury_bare(place, &stub, &why);
             }
-            Purpose::Letter {
-                place,
-                is_bare: true,
-            } => self.set_aside(place, &why),
+            Purpose::Letter { place, stub: None } => self.set_aside(place, &why),
         }
     }
 
-    fn bury_bare(&mut self, place: Place, why: &str) {
+    fn bury_bare(&mut self, place: Place, stub: &Stub, why: &str) {
         let failure = Failure {
+            reason: stub.reason,
             error: format!("the letter with all its headers was not taken: {why}"),
             ..Failure::default()
         };
         let Some(record) = self.lanes.get(place).map(|entry| &entry.item) else {
             return;
         };
-        let id = letter::id(unix_ms(), fastrand::u128(..));
-        let headers = self.letter(&id, record, &failure).write().headers;
+        let headers = self.letter(&stub.id, record, &failure).write().headers;
         let bare = Record {
             headers: headers::Raw::new(),
             ..record.clone()
         };
-        let letter = bare.as_letter(&self.plan.dead, &id, headers);
-        self.publish(
-            letter,
-            Purpose::Letter {
-                place,
-                is_bare: true,
-            },
-        );
+        let letter = bare.as_letter(&self.plan.dead, &stub.id, headers);
+        self.publish(letter, Purpose::Letter { place, stub: None });
     }
 
     /// Nothing is left to try. The message is not done, so that it comes again with the next start,

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::consumer::Consumer as _;
-use rdkafka::error::RDKafkaErrorCode as Code;
+use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::consumer::Consumer;
-use super::error::{KafkaError, is_refusal, reason};
+use super::error::{KafkaError, is_refusal, of, reason};
 use super::names::{self, Tier};
 use super::producer::Producer;
 use super::settings::{self, Reset};
@@ -22,8 +22,16 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// How long one look may take.
 const LOOK: Duration = Duration::from_millis(500);
 /// The least and the most of a partition's messages that librdkafka keeps at hand.
-const LOCAL_BYTES_MIN: usize = 256 << 10;
+const LOCAL_BYTES_MIN: usize = 64 << 10;
 const LOCAL_BYTES_MAX: usize = 16 << 20;
+
+/// An event loop for this thread.
+pub(super) fn event_loop() -> Result<Runtime, KafkaError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| KafkaError::Client(format!("no event loop: {error}")))
+}
 
 /// What a source is to do.
 #[derive(Debug)]
@@ -44,6 +52,8 @@ pub(super) struct Setup {
     pub(super) plan: Plan,
     /// Asks whether a broker is there. It joins no group.
     probe: Consumer,
+    /// Why it has not reached one: it is not told each time.
+    last_failure: Option<String>,
 }
 
 impl Setup {
@@ -74,13 +84,22 @@ impl Setup {
             reset: settings::reset(config),
         };
         let probe = Consumer::new(&properties, &pool.name, Arc::default())?;
-        Ok(Self { plan, probe })
+        Ok(Self {
+            plan,
+            probe,
+            last_failure: None,
+        })
     }
 
     /// Looks for a broker for so long, then checks and makes the topics.
-    pub(super) async fn look(&self, patience: Duration) -> Result<Found, KafkaError> {
-        reach(&self.probe, patience)?;
+    pub(super) async fn look(&mut self, patience: Duration) -> Result<Found, KafkaError> {
+        reach(&self.probe, &mut self.last_failure, patience)?;
         topics::prepare(&self.plan.config, &self.plan.wanted, self.probe.native()).await
+    }
+
+    /// The same, for a thread that may block.
+    pub(super) fn look_blocking(&mut self, patience: Duration) -> Result<Found, KafkaError> {
+        event_loop()?.block_on(self.look(patience))
     }
 }
 
@@ -110,10 +129,14 @@ impl Plan {
     }
 }
 
-/// Waits until a broker answers, for so long.
-pub(super) fn reach(probe: &Consumer, patience: Duration) -> Result<(), KafkaError> {
+/// Waits until a broker answers, for so long. Why it did not before is kept in `last_failure`,
+/// since it is not told each time.
+pub(super) fn reach(
+    probe: &Consumer,
+    last_failure: &mut Option<String>,
+    patience: Duration,
+) -> Result<(), KafkaError> {
     let deadline = Instant::now() + patience;
-    let mut last = String::new();
     loop {
         let answer = probe.native().fetch_metadata(None, LOOK);
         // Also where it has answered: another broker may have told us off.
@@ -121,20 +144,15 @@ pub(super) fn reach(probe: &Consumer, patience: Duration) -> Result<(), KafkaErr
         let Err(error) = answer else {
             return Ok(());
         };
+        *last_failure = notes.failure.or(last_failure.take());
         for (code, detail) in &notes.errors {
-            let reason = reason(*code, detail);
             if is_refusal(*code) {
-                return Err(KafkaError::Refused(reason));
+                return Err(KafkaError::Refused(reason(*code, detail)));
             }
-            if *code != Code::AllBrokersDown {
-                last = reason;
-            }
-        }
-        if last.is_empty() {
-            last = super::error::of(&error);
         }
         if Instant::now() >= deadline {
-            return Err(unreachable(last));
+            let why = last_failure.clone();
+            return Err(unreachable(why.unwrap_or_else(|| of(&error))));
         }
     }
 }

@@ -1,27 +1,31 @@
 //! Whether we may still take our partitions for ours. A daemon that stood still for as long as a
 //! session lasts (stopped, swapped out, its machine asleep) may have lost them to someone who has
-//! answered their messages since, and have heard nothing of it. Pure, but for the moments it is
-//! given.
+//! answered their messages since, and have heard nothing of it.
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+/// A clock that also runs while the machine sleeps.
+pub(super) fn boot_time() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::try_from(now).unwrap_or_default()
+}
 
 /// How sure we are.
 #[derive(Debug)]
 pub(super) struct Standstill {
-    last_turn: Instant,
+    last_turn: Duration,
     /// Longer than our turns are apart, shorter than a session.
     longest: Duration,
-    in_doubt: bool,
+    /// In doubt; and the last commit that was sent before.
+    doubt: Option<u64>,
 }
 
 impl Standstill {
-    pub(super) fn new(session_timeout: Duration) -> Self {
+    pub(super) fn new(session_timeout: Duration, now: Duration) -> Self {
         Self {
-            last_turn: Instant::now(),
+            last_turn: now,
             longest: session_timeout * 2 / 3,
-            in_doubt: false,
+            doubt: None,
         }
     }
 
@@ -30,22 +34,31 @@ impl Standstill {
         session_timeout / 3
     }
 
-    /// Takes down that we are awake. True if we have not been for too long.
-    pub(super) fn awake(&mut self, now: Instant) -> bool {
-        let stood_still = now.duration_since(self.last_turn) > self.longest;
+    /// Takes down that we are awake, and which commit was sent last. True if we have not been for
+    /// too long.
+    pub(super) fn awake(&mut self, now: Duration, commit: u64) -> bool {
+        let stood_still = now.saturating_sub(self.last_turn) > self.longest;
         self.last_turn = now;
-        self.in_doubt |= stood_still;
+        if stood_still {
+            self.doubt = Some(commit);
+        }
         stood_still
     }
 
     /// Until the group has answered us, nothing is published or done for what was in hand.
     pub(super) fn in_doubt(&self) -> bool {
-        self.in_doubt
+        self.doubt.is_some()
     }
 
-    /// The group has answered: as a member, or we know what we lost.
+    /// The group has answered a commit as one of a member. One that was sent before we stood still
+    /// says nothing.
+    pub(super) fn commit_answered(&mut self, commit: u64) {
+        self.doubt = self.doubt.filter(|before| commit <= *before);
+    }
+
+    /// We have no partition that could be another's.
     pub(super) fn is_over(&mut self) {
-        self.in_doubt = false;
+        self.doubt = None;
     }
 }
 
@@ -54,15 +67,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_long_gap_raises_doubt_and_only_an_answer_ends_it() {
-        let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let mut standstill = Standstill::new(Duration::from_secs(30));
-        assert!(!standstill.awake(at(10)) && !standstill.awake(at(29)));
+    fn only_a_long_gap_raises_doubt_and_only_a_later_answer_ends_it() {
+        let at = Duration::from_secs;
+        let mut standstill = Standstill::new(at(30), at(0));
+        assert!(!standstill.awake(at(10), 1) && !standstill.awake(at(29), 2));
         assert!(!standstill.in_doubt());
-        assert!(standstill.awake(at(50)) && standstill.in_doubt());
-        assert!(!standstill.awake(at(51)) && standstill.in_doubt());
-        standstill.is_over();
+        assert!(standstill.awake(at(50), 3) && standstill.in_doubt());
+        assert!(!standstill.awake(at(51), 3));
+        standstill.commit_answered(3);
+        assert!(standstill.in_doubt());
+        standstill.commit_answered(4);
         assert!(!standstill.in_doubt());
+    }
+
+    #[test]
+    fn the_clock_runs() {
+        let before = boot_time();
+        assert!(before > Duration::ZERO && boot_time() >= before);
     }
 }

@@ -2,12 +2,12 @@
 //! Nothing it does waits: requests that block run on threads of their own, and their answers come
 //! like anything else.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::asking::{Asking, aside};
 use super::commits::Commits;
@@ -15,14 +15,17 @@ use super::consumer::Consumer;
 use super::error::{KafkaError, is_refusal, reason, words};
 use super::group::Group;
 use super::health::{Health, Trouble};
+use super::intake;
 use super::lanes::{Lanes, Part};
 use super::partition::Partition;
+use super::positions::Positions;
 use super::producer::Producer;
 use super::record::Record;
 use super::settings;
 use super::settle::Purpose;
-use super::setup::{Plan, Setup};
-use super::standstill::Standstill;
+use super::setup::{self, Plan, Setup};
+use super::standstill::{Standstill, boot_time};
+use super::tiers::Making;
 use super::topics::Found;
 use crate::backoff::Backoff;
 use crate::config::model::Pool;
@@ -38,10 +41,12 @@ const LOOK_AGAIN: Backoff = Backoff {
     max: Duration::from_secs(5),
     jitter: 0.2,
 };
-/// How long each of those looks may take: while it does, nobody can stop us.
+/// How long each of those looks waits for a connection.
 const LOOK: Duration = Duration::from_millis(500);
 /// The longest time between two polls, if `max.poll.interval.ms` is not shorter.
 const POLL_EVERY: Duration = Duration::from_secs(5);
+/// A connection that was refused tells so again within that, while it is.
+const REFUSAL_LASTS: Duration = Duration::from_secs(15);
 /// How long leaving the group may take before we go without.
 const LEAVE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -62,6 +67,13 @@ pub(super) struct Task {
     pub(super) partitions: HashMap<Part, Partition>,
     pub(super) last_part: Part,
     pub(super) group: Group,
+    /// How often the group was joined anew.
+    pub(super) rebirths: u32,
+    pub(super) positions: Positions,
+    /// The partitions of ours that can't be read, by name.
+    pub(super) unread: BTreeSet<String>,
+    /// Tiers that are being made.
+    pub(super) making: Making,
     pub(super) asking: Asking,
     pub(super) commits: Commits,
     /// Deliveries that are not settled.
@@ -73,6 +85,9 @@ pub(super) struct Task {
     arrived: Vec<Settlement>,
     /// Likewise emits.
     asked: Vec<Publish>,
+    /// Why a connection failed last.
+    last_failure: Option<String>,
+    last_refusal: Option<Instant>,
     /// It was said that long waits leave the order.
     pub(super) told_of_order: bool,
     poll_every: Duration,
@@ -83,11 +98,11 @@ pub(super) struct Task {
 pub(super) async fn run(setup: Setup, found: Option<Found>, mut link: Link) {
     let mut health = Health::new(&setup.plan.pool);
     let found = match found {
-        Some(found) => found,
-        None => match wait_for_kafka(&setup, &mut link.end, &mut health).await {
-            Some(found) => found,
-            None => return,
-        },
+        Some(found) => Some((setup, found)),
+        None => wait_for_kafka(setup, &mut link.end, &mut health).await,
+    };
+    let Some((setup, found)) = found else {
+        return;
     };
     match Task::new(setup, found, link, health) {
         Ok(task) => task.run().await,
@@ -96,26 +111,45 @@ pub(super) async fn run(setup: Setup, found: Option<Found>, mut link: Link) {
     }
 }
 
-async fn wait_for_kafka(setup: &Setup, end: &mut SourceEnd, health: &mut Health) -> Option<Found> {
+/// Looks for a broker, over and over; gives the setup back with what was found, or none if we are
+/// to end before.
+async fn wait_for_kafka(
+    mut setup: Setup,
+    end: &mut SourceEnd,
+    health: &mut Health,
+) -> Option<(Setup, Found)> {
     let mut failures = 0;
     loop {
-        match setup.look(LOOK).await {
+        // On a thread of its own: it may take as long as a broker takes to answer.
+        let look = aside("kafka-setup", move || {
+            let found = setup.look_blocking(LOOK);
+            (setup, found)
+        });
+        let found;
+        (setup, found) = unless_closed(end, look?).await?.ok()?;
+        match found {
             Ok(found) => {
                 health.over(end, Trouble::Setup);
-                return Some(found);
+                return Some((setup, found));
             }
             Err(error) => health.trouble(end, Trouble::Setup, error.to_string()),
         }
         failures += 1;
-        let pause = Instant::now() + LOOK_AGAIN.wait(failures, fastrand::f64());
-        loop {
-            if intake(end) == Intake::Closed {
-                return None;
-            }
-            tokio::select! {
-                _ = end.intake.changed() => {}
-                () = sleep_until(pause) => break,
-            }
+        let pause = LOOK_AGAIN.wait(failures, fastrand::f64());
+        unless_closed(end, sleep(pause)).await?;
+    }
+}
+
+/// Waits for something, unless the intake closes before.
+async fn unless_closed<T>(end: &mut SourceEnd, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = std::pin::pin!(future);
+    loop {
+        if intake(end) == Intake::Closed {
+            return None;
+        }
+        tokio::select! {
+            _ = end.intake.changed() => {}
+            value = &mut future => return Some(value),
         }
     }
 }
@@ -143,6 +177,10 @@ impl Task {
             policy: link.policy,
             commits: Commits::new(plan.config.commit_interval),
             group: Group::new(max_poll_interval),
+            rebirths: 0,
+            positions: Positions::default(),
+            unread: BTreeSet::new(),
+            making: Making::default(),
             asking: Asking::new(),
             health,
             bell,
@@ -152,8 +190,10 @@ impl Task {
             last_part: 0,
             out: 0,
             more: false,
+            last_failure: None,
+            last_refusal: None,
             told_of_order: false,
-            standstill: Standstill::new(session_timeout),
+            standstill: Standstill::new(session_timeout, boot_time()),
             arrived: Vec::new(),
             asked: Vec::new(),
             poll_every: poll_every.min(Standstill::turn_every_max(session_timeout)),
@@ -223,11 +263,15 @@ impl Task {
             .partitions
             .values()
             .filter_map(|partition| partition.parked.as_ref());
+        let parked = parked.map(|parked| parked.look_at).min();
         let dues = [
-            parked.map(|parked| parked.look_at).min(),
+            // On the way out nothing is taken in any more.
+            parked.filter(|_| !self.is_closing()),
             self.lanes.next_due(),
             self.producer.next_due(),
-            self.group.due(),
+            self.group.due(Instant::now()),
+            self.positions.due(),
+            self.making.due(),
             self.commits.due(self.has_something_to_commit()),
         ];
         dues.into_iter()
@@ -239,20 +283,22 @@ impl Task {
     fn turn(&mut self) {
         let now = Instant::now();
         self.next_poll = now + self.poll_every;
-        if self.standstill.awake(now) {
+        let commit = self.commits.number();
+        if self.standstill.awake(boot_time(), commit) {
             tracing::warn!(
                 pool = self.plan.pool,
                 "the daemon stood still for about as long as its session: what is in hand waits \
                  until the group has answered"
             );
         }
-        self.poll();
+        self.poll(now);
         self.follow_group(now);
         self.collect();
         self.published(now);
         self.lanes.release(now);
         self.take_in(now);
         self.hand_out();
+        self.look_for_more();
         self.commit(now);
         self.permits.keep(self.out);
     }
@@ -286,41 +332,52 @@ impl Task {
     }
 
     /// Serves the consumer's events.
-    fn poll(&mut self) {
+    fn poll(&mut self, now: Instant) {
         let mut strays = Vec::new();
+        let topic = &self.plan.topic;
         let notes = self
             .consumer
-            .poll(|message| strays.push(super::intake::copied(message)));
+            .poll(|message| strays.push(intake::stray(topic, message)));
         for stray in strays {
-            self.stray(stray);
+            self.take_stray(stray, now);
+        }
+        if notes.failure.is_some() {
+            self.last_failure = notes.failure;
         }
         for (code, detail) in notes.errors {
-            self.consumer_error(code, &detail);
+            self.consumer_error(code, &detail, now);
         }
         if notes.connected {
             self.health.over(&self.end, Trouble::Brokers);
+            let lately = |refused| now < refused + REFUSAL_LASTS;
+            if !self.last_refusal.is_some_and(lately) {
+                self.health.over(&self.end, Trouble::Refused);
+            }
         }
         self.group.note(notes.rebalances);
-        if let Some(lag) = notes.lag {
-            self.tell_lag(&lag);
+        if let Some(statistics) = notes.lag {
+            self.take_statistics(&statistics, now);
         }
     }
 
-    fn consumer_error(&mut self, code: Code, detail: &str) {
+    fn consumer_error(&mut self, code: Code, detail: &str, now: Instant) {
         let reason = reason(code, detail);
         match code {
             Code::AllBrokersDown => {
-                let why = self.group.last_connection_error.clone();
-                let why = why.unwrap_or_else(|| words(code));
+                let why = self.last_failure.clone().unwrap_or_else(|| words(code));
                 self.health.trouble(&self.end, Trouble::Brokers, why);
             }
             // One of several may be away.
             Code::BrokerTransportFailure | Code::Resolve | Code::OperationTimedOut => {
                 tracing::debug!(pool = self.plan.pool, reason, "a connection failed");
-                self.group.last_connection_error = Some(reason);
             }
-            code if is_refusal(code) || code == Code::Fenced || code == Code::FencedInstanceId => {
-                self.health.trouble(&self.end, Trouble::Group, reason);
+            Code::GroupAuthorizationFailed
+            | Code::Fatal
+            | Code::Fenced
+            | Code::FencedInstanceId => self.group_error(code, reason, now),
+            code if is_refusal(code) => {
+                self.last_refusal = Some(now);
+                self.health.trouble(&self.end, Trouble::Refused, reason);
             }
             _ => tracing::warn!(pool = self.plan.pool, reason, "Kafka reports an error"),
         }
@@ -328,7 +385,8 @@ impl Task {
 
     fn policy_changed(&mut self) {
         let policy = Arc::clone(&self.policy.borrow_and_update());
-        self.need_tiers(super::setup::tiers(self.plan.order, &policy));
+        let tiers = setup::tiers(self.plan.order, &policy);
+        self.need_tiers(tiers, Instant::now());
     }
 
     /// Leaves the group and lets the clients go, on a thread of its own: it may take as long as a

@@ -29,8 +29,8 @@ pub(super) enum Delivered {
     New,
     /// Done before a restart.
     DoneBefore,
-    /// Lower than what was delivered before: the partition is not what it was.
-    WentBack,
+    /// Delivered before: librdkafka may repeat the last message when it pauses.
+    Again,
 }
 
 impl Watermark {
@@ -48,7 +48,7 @@ impl Watermark {
     /// Takes down that a message was delivered.
     pub(super) fn delivered(&mut self, offset: i64) -> Delivered {
         if offset < self.next {
-            return Delivered::WentBack;
+            return Delivered::Again;
         }
         self.next = offset.saturating_add(1);
         while self
@@ -67,6 +67,21 @@ impl Watermark {
         self.runs += usize::from(!self.undone.contains(&(offset - 1)));
         self.undone.insert(offset);
         Delivered::New
+    }
+
+    /// What lies below an offset and was not delivered never will be.
+    pub(super) fn skip_to(&mut self, offset: i64) {
+        self.next = self.next.max(offset);
+        while self
+            .done_before
+            .front()
+            .is_some_and(|range| range.end <= offset)
+        {
+            self.done_before.pop_front();
+        }
+        if let Some(range) = self.done_before.front_mut() {
+            range.start = range.start.max(offset);
+        }
     }
 
     /// Takes down that a message is done. False if it was not to be done.
@@ -200,10 +215,27 @@ mod tests {
     }
 
     #[test]
-    fn a_step_back_is_noticed() {
-        let mut mark = marked(&[0, 1, 2], &[0]);
-        assert_eq!(mark.delivered(2), Delivered::WentBack);
+    fn what_comes_again_changes_nothing() {
+        let mut mark = marked(&[0, 1, 2, 3], &[0, 2]);
+        let before = mark.clone();
+        for offset in 0..4 {
+            assert_eq!(mark.delivered(offset), Delivered::Again);
+        }
+        assert_eq!(mark, before);
         assert!(!mark.done(7) && !mark.done(0));
+    }
+
+    #[test]
+    fn what_is_gone_is_skipped() {
+        let mut mark = Watermark::new(0, vec![20..30, 40..50]);
+        mark.delivered(0);
+        mark.skip_to(25);
+        assert_eq!((mark.committable(), mark.position()), (0, 25));
+        assert_eq!(pairs(&mark), [(1, 30), (40, 50)]);
+        assert!(mark.done(0));
+        assert_eq!(mark.committable(), 25);
+        mark.skip_to(5);
+        assert_eq!(mark.position(), 25);
     }
 
     /// A partition with gaps, and an order in which its messages are done.

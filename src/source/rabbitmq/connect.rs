@@ -178,19 +178,26 @@ async fn connect_to(
 
 /// Finds out why a server hung up without a word.
 async fn explained(error: RabbitMqError, host: &Host, tls: Option<&Encryption>) -> RabbitMqError {
-    let RabbitMqError::HungUp { host: shown } = error else {
+    let RabbitMqError::HungUp { host: shown, .. } = error else {
         return error;
     };
     match tls {
-        Some(tls) if tls.was_asked_for_a_certificate() => RabbitMqError::ClientCertificate {
+        Some(tls) if tls.was_asked_in_vain() => RabbitMqError::ClientCertificate {
             host: shown,
             why: "it asked for one and hung up".to_owned(),
+        },
+        Some(tls) if tls.was_asked() => RabbitMqError::HungUp {
+            host: shown,
+            hint: " It asked for a client certificate, and may not trust the one of `cert_file`",
         },
         None if tls::is_spoken(host).await => RabbitMqError::Tls {
             host: shown,
             why: "it speaks nothing else on this port: write amqps:// in the URL".to_owned(),
         },
-        Some(_) | None => RabbitMqError::HungUp { host: shown },
+        Some(_) | None => RabbitMqError::HungUp {
+            host: shown,
+            hint: "",
+        },
     }
 }
 

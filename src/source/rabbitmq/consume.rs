@@ -19,6 +19,9 @@ use super::rules::Flow;
 use super::value::long;
 use crate::config::model::{Argument, RabbitMqOptions};
 
+/// The argument of a queue by which one consumer gets all messages until it ends.
+const SINGLE_ACTIVE: &str = "x-single-active-consumer";
+
 /// How a queue is consumed.
 #[derive(Debug, Clone)]
 pub(super) struct Order {
@@ -28,6 +31,8 @@ pub(super) struct Order {
     pub(super) pool: String,
     /// Arguments of the consumers.
     pub(super) arguments: FieldTable,
+    /// The queue is known to feed one consumer only.
+    pub(super) single: bool,
 }
 
 impl Order {
@@ -47,6 +52,7 @@ impl Order {
             })?,
             pool: pool.to_owned(),
             arguments,
+            single: options.queue.arguments.get(SINGLE_ACTIVE) == Some(&Argument::Boolean(true)),
         })
     }
 }
@@ -69,8 +75,8 @@ pub(super) fn table(arguments: &BTreeMap<String, Argument>) -> FieldTable {
 
 type Change = Pin<Box<dyn Future<Output = lapin::Result<Option<Consumer>>>>>;
 
-/// The consumers of one channel. To have more sent ahead, one is added, which asks for what is
-/// missing; to have less, one takes the place of all.
+/// The consumers of one channel. To have more sent ahead one is added, which asks for what is
+/// missing; to have less all are cancelled, and one is made anew.
 pub(super) struct Consumers {
     channel: Channel,
     order: Order,
@@ -78,7 +84,9 @@ pub(super) struct Consumers {
     changing: Option<(Change, u16)>,
     /// Only one consumer of the queue gets messages, and which one must not change.
     single: bool,
-    made: u64,
+    /// The broker has cancelled one: the queue is gone.
+    cut_off: bool,
+    made: usize,
 }
 
 /// One consumer.
@@ -117,10 +125,11 @@ impl Consumers {
     pub(super) fn new(channel: Channel, order: Order) -> Self {
         Self {
             channel,
+            single: order.single,
             order,
             taps: Vec::new(),
             changing: None,
-            single: false,
+            cut_off: false,
             made: 0,
         }
     }
@@ -135,14 +144,13 @@ impl Consumers {
         each.fold(0, u16::saturating_add)
     }
 
-    /// What there is, with so many messages unacknowledged.
-    pub(super) fn flow(&self, unacknowledged: usize) -> Flow {
-        let prefetch = self.prefetch();
+    /// What there is; `full` is whether it was used up since the last change.
+    pub(super) fn flow(&self, full: bool) -> Flow {
         Flow {
-            prefetch,
+            prefetch: self.prefetch(),
             consumers: self.live().count(),
             single: self.single,
-            full: unacknowledged >= usize::from(prefetch),
+            full,
         }
     }
 
@@ -157,32 +165,28 @@ impl Consumers {
     }
 
     /// Whether messages may come yet.
-    pub(super) fn is_busy(&self) -> bool {
-        self.changing.is_some() || !self.taps.is_empty()
+    pub(super) fn is_dry(&self) -> bool {
+        self.changing.is_none() && self.taps.is_empty()
     }
 
     /// Begins to add a consumer. Not to be called while a change is under way.
     pub(super) fn add(&mut self, prefetch: u16) {
-        self.change(Vec::new(), prefetch);
+        self.made += 1;
+        let tag = format!("{}-{}", self.order.pool, self.made);
+        let added = add(self.channel.clone(), self.order.clone(), tag, prefetch);
+        self.changing = Some((Box::pin(added), prefetch));
     }
 
-    /// Begins to put one consumer in the place of all; none at all for zero. Not to be called
-    /// while a change is under way.
-    pub(super) fn replace(&mut self, prefetch: u16) {
+    /// Begins to cancel all consumers. What they have been sent comes yet. Not to be called while
+    /// a change is under way.
+    pub(super) fn cancel(&mut self) {
         let live = self.taps.iter_mut().filter(|tap| !tap.leaving);
-        let old = live.map(|tap| {
+        let tags = live.map(|tap| {
             tap.leaving = true;
             tap.consumer.tag()
         });
-        let old = old.collect();
-        self.change(old, prefetch);
-    }
-
-    fn change(&mut self, old: Vec<ShortString>, prefetch: u16) {
-        self.made += 1;
-        let tag = format!("{}-{}", self.order.pool, self.made);
-        let change = change(self.channel.clone(), self.order.clone(), tag, prefetch, old);
-        self.changing = Some((Box::pin(change), prefetch));
+        let cancelled = cancel(self.channel.clone(), tags.collect());
+        self.changing = Some((Box::pin(cancelled), 0));
     }
 
     /// Reads what has come, about `most` messages.
@@ -198,22 +202,27 @@ impl Consumers {
         if let Some(news) = self.poll_change(cx)? {
             return Poll::Ready(Ok(news));
         }
-        let (had, mut ended, mut cancelled) = (self.taps.len(), false, false);
-        let mut index = 0;
-        while let Some(tap) = self.taps.get_mut(index) {
+        let mut ended = false;
+        for tap in &mut self.taps {
             let before = read.len();
             let dry = drain(&mut tap.consumer, cx, most, read)?;
             tap.had += read.len() - before;
+            ended |= dry;
+            self.cut_off |= dry && !tap.leaving;
             if dry {
-                ended = true;
-                cancelled |= !self.taps.remove(index).leaving;
-            } else {
-                index += 1;
+                tap.prefetch = 0;
             }
         }
+        if ended {
+            self.taps.retain(|tap| tap.prefetch > 0);
+        }
         self.watch_for_single();
-        let none_left = had > 0 && self.live().next().is_none() && self.changing.is_none();
-        if cancelled && none_left {
+        // Who is read first has the lower tags; and one must not be read alone.
+        if self.taps.len() > 1 {
+            self.taps.rotate_left(1);
+        }
+        if self.cut_off && self.is_dry() {
+            self.cut_off = false;
             Poll::Ready(Ok(News::Cancelled))
         } else if !read.is_empty() {
             Poll::Ready(Ok(News::Read))
@@ -246,20 +255,30 @@ impl Consumers {
     }
 
     /// With the argument `x-single-active-consumer`, which the broker does not tell, those that were
-    /// added get nothing. To cancel the first would hand the queue to another daemon, in the middle
-    /// of its messages: from here on it is left as it is.
+    /// added get nothing. To cancel the one that does would hand the queue to another daemon, in the
+    /// middle of its messages: from here on it is left as it is.
     fn watch_for_single(&mut self) {
-        let mut live = self.taps.iter().filter(|tap| !tap.leaving);
-        let first = live.next().map_or(0, |tap| tap.had);
-        let others = live.map(|tap| tap.had).max();
-        if others == Some(0) && first >= SINGLE_AFTER {
-            self.single = true;
+        if self.single || self.live().count() < 2 {
+            return;
         }
+        // So many may have been on their way when the newest one was made.
+        let enough = |tap: &&Tap| tap.had > usize::from(tap.prefetch) + SINGLE_AFTER;
+        let fed = self.live().filter(|tap| tap.had > 0).count();
+        let Some(only) = self.live().find(enough).filter(|_| fed == 1) else {
+            return;
+        };
+        tracing::warn!(
+            pool = self.order.pool,
+            prefetch = only.prefetch,
+            "the queue has a single active consumer, whose prefetch can't be changed: name \
+             x-single-active-consumer in the pool's queue_arguments, and it is made when all \
+             workers are up"
+        );
+        self.single = true;
     }
 }
 
-/// So many messages go to the first consumer, and none to others, before we believe that it must be
-/// so.
+/// So many messages go to one consumer, and none to another, before we believe that it must be so.
 const SINGLE_AFTER: usize = 32;
 
 /// Reads what one consumer has. Returns whether it has ended.
@@ -282,32 +301,31 @@ fn drain(
     Ok(false)
 }
 
-/// Makes a consumer and cancels those before. A new prefetch reaches only consumers that are made
-/// after it was told.
-async fn change(
+/// Makes a consumer. A prefetch reaches only consumers that are made after it was told.
+async fn add(
     channel: Channel,
     order: Order,
     tag: String,
     prefetch: u16,
-    old: Vec<ShortString>,
 ) -> lapin::Result<Option<Consumer>> {
-    let mut new = None;
-    if prefetch > 0 {
-        let each = BasicQosOptions { global: false };
-        channel.basic_qos(prefetch, each).await?;
-        let consumer = channel.basic_consume(
-            order.queue,
-            ShortString::try_new(tag).unwrap_or_default(),
-            BasicConsumeOptions::default(),
-            order.arguments,
-        );
-        new = Some(consumer.await?);
-    }
-    for old in old {
-        let cancelled = channel.basic_cancel(old, BasicCancelOptions::default());
+    let each = BasicQosOptions { global: false };
+    channel.basic_qos(prefetch, each).await?;
+    let consumer = channel.basic_consume(
+        order.queue,
+        ShortString::try_new(tag).unwrap_or_default(),
+        BasicConsumeOptions::default(),
+        order.arguments,
+    );
+    Ok(Some(consumer.await?))
+}
+
+/// Cancels consumers.
+async fn cancel(channel: Channel, tags: Vec<ShortString>) -> lapin::Result<Option<Consumer>> {
+    for tag in tags {
+        let cancelled = channel.basic_cancel(tag, BasicCancelOptions::default());
         if let Err(error) = cancelled.await {
-            tracing::debug!(error = words(&error), "the old consumer was gone");
+            tracing::debug!(error = words(&error), "the consumer was gone");
         }
     }
-    Ok(new)
+    Ok(None)
 }

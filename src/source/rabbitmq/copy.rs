@@ -20,6 +20,8 @@ pub(super) mod kept {
     pub(in super::super) const EXPIRATION: &str = "x-ganger-expiration";
     /// Its user: the broker takes no other than the connection's.
     pub(in super::super) const USER_ID: &str = "x-ganger-user-id";
+    /// Its delivery mode, where the copy has another: it is persistent.
+    pub(in super::super) const DELIVERY_MODE: &str = "x-ganger-delivery-mode";
     /// A table of the headers by which the broker would route it, or tell where it died.
     pub(in super::super) const HEADERS: &str = "x-ganger-headers";
     /// It was in the hands of a worker that died with several: it runs alone.
@@ -65,15 +67,15 @@ pub(super) struct Original {
 
 /// What the broker hands out: a message, or a copy of it.
 #[derive(Debug)]
-pub(super) struct Received<'a> {
+pub(super) struct Received {
     pub(super) properties: BasicProperties,
-    pub(super) exchange: &'a ShortString,
-    pub(super) routing_key: &'a ShortString,
+    pub(super) exchange: ShortString,
+    pub(super) routing_key: ShortString,
     pub(super) redelivered: bool,
 }
 
 /// Tells the message from what we and the broker have written on it.
-pub(super) fn unwrap(received: Received<'_>) -> (Original, Arrival) {
+pub(super) fn unwrap(received: Received) -> (Original, Arrival) {
     let Received {
         properties,
         exchange,
@@ -82,8 +84,8 @@ pub(super) fn unwrap(received: Received<'_>) -> (Original, Arrival) {
     } = received;
     let mut original = Original {
         properties,
-        exchange: exchange.to_string(),
-        routing_key: routing_key.to_string(),
+        exchange: exchange.into(),
+        routing_key: routing_key.into(),
     };
     let mut arrival = Arrival {
         redelivered,
@@ -144,6 +146,9 @@ fn as_sent(copy: &Original, headers: &FieldTable, own: &Headers) -> Original {
     if !table.inner().is_empty() {
         properties = properties.with_headers(table);
     }
+    if let Some(mode) = find(own, kept::DELIVERY_MODE) {
+        properties = as_it_was(&properties, mode.parse().ok());
+    }
     if let Some(expiration) = short(own, kept::EXPIRATION) {
         properties = properties.with_expiration(expiration);
     }
@@ -154,6 +159,18 @@ fn as_sent(copy: &Original, headers: &FieldTable, own: &Headers) -> Original {
         properties,
         exchange: find(own, kept::EXCHANGE).unwrap_or_default().to_owned(),
         routing_key: find(own, kept::ROUTING_KEY).unwrap_or_default().to_owned(),
+    }
+}
+
+/// The properties with this delivery mode instead of a copy's.
+fn as_it_was(copied: &BasicProperties, mode: Option<u8>) -> BasicProperties {
+    let mut properties = without_mode(copied);
+    if let Some(headers) = copied.headers() {
+        properties = properties.with_headers(headers.clone());
+    }
+    match mode {
+        Some(mode) => properties.with_delivery_mode(mode),
+        None => properties,
     }
 }
 
@@ -209,6 +226,11 @@ impl Original {
             if let Some(value) = value {
                 table.insert(name.into(), long(value.as_str()));
             }
+        }
+        if self.properties.delivery_mode() != &Some(PERSISTENT) {
+            let mode = self.properties.delivery_mode();
+            let mode = mode.map_or_else(String::new, |mode| mode.to_string());
+            table.insert(kept::DELIVERY_MODE.into(), long(&mode));
         }
         let moved = original.iter().flatten();
         let moved = table_of(moved.filter(|(name, _)| is_moved(name.as_str())));
@@ -335,12 +357,18 @@ fn headers_of(headers: &Headers, typed: Option<&FieldTable>) -> Result<FieldTabl
 
 /// All properties but the headers and those that would act again.
 fn plain_properties(from: &BasicProperties) -> BasicProperties {
+    let to = without_mode(from);
+    match from.delivery_mode() {
+        Some(mode) => to.with_delivery_mode(*mode),
+        None => to,
+    }
+}
+
+/// Likewise, without the delivery mode.
+fn without_mode(from: &BasicProperties) -> BasicProperties {
     let mut to = lent(from);
     if let Some(kind) = from.content_type() {
         to = to.with_content_type(kind.clone());
-    }
-    if let Some(mode) = from.delivery_mode() {
-        to = to.with_delivery_mode(*mode);
     }
     if let Some(priority) = from.priority() {
         to = to.with_priority(*priority);

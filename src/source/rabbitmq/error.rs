@@ -29,10 +29,12 @@ pub enum RabbitMqError {
         why: String,
     },
     /// Someone is there and hung up on our first words.
-    #[error("`{host}` hung up during the handshake: is it RabbitMQ?")]
+    #[error("`{host}` hung up during the handshake: is it RabbitMQ?{hint}")]
     HungUp {
         /// Which host and port.
         host: String,
+        /// What else may be the matter.
+        hint: &'static str,
     },
     /// It takes too long.
     #[error("`{host}` did not answer within {within:?}")]
@@ -216,10 +218,10 @@ impl RabbitMqError {
     pub(super) fn tls(host: &str, error: &io::Error) -> Self {
         let host = host.to_owned();
         let Some(inner) = rustls_error(error) else {
-            let why = match error.kind() {
-                io::ErrorKind::UnexpectedEof => "it hung up".to_owned(),
-                _ => error.to_string(),
-            };
+            if is_an_end(error) {
+                return Self::HungUp { host, hint: "" };
+            }
+            let why = error.to_string();
             return Self::Tls { host, why };
         };
         match inner {
@@ -259,6 +261,10 @@ impl RabbitMqError {
                 AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => {
                     Self::Credentials { host, user, why }
                 }
+                // A limit on connections, which may be over when another has gone.
+                AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) if why.contains("limit") => {
+                    Self::Unreachable { host, why }
+                }
                 AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED | AMQPHardError::INVALIDPATH) => {
                     Self::Vhost {
                         host,
@@ -267,13 +273,16 @@ impl RabbitMqError {
                         why,
                     }
                 }
-                AMQPErrorKind::Hard(AMQPHardError::CONNECTIONFORCED) => {
-                    Self::Unreachable { host, why }
-                }
+                // A broker that goes down, or has not come up altogether.
+                AMQPErrorKind::Hard(
+                    AMQPHardError::CONNECTIONFORCED
+                    | AMQPHardError::INTERNALERROR
+                    | AMQPHardError::RESOURCEERROR,
+                ) => Self::Unreachable { host, why },
                 _ => Self::NotAmqp { host, why },
             },
             ErrorKind::IOError(error) if rustls_error(error).is_some() => Self::tls(&host, error),
-            ErrorKind::IOError(error) if is_an_end(error) => Self::HungUp { host },
+            ErrorKind::IOError(error) if is_an_end(error) => Self::HungUp { host, hint: "" },
             ErrorKind::IOError(error) => Self::unreachable(&host, error),
             ErrorKind::ParsingError(_) | ErrorKind::InvalidProtocolVersion(_) => {
                 Self::NotAmqp { host, why }

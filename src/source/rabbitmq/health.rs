@@ -14,13 +14,16 @@ pub(super) enum Trouble {
     Queues,
     /// A queue does not take what we publish.
     Publishing,
+    /// What there is to publish for some messages will never be taken.
+    Aside,
 }
 
-const TROUBLES: [Trouble; 4] = [
+pub(super) const TROUBLES: [Trouble; 5] = [
     Trouble::Connection,
     Trouble::Blocked,
     Trouble::Queues,
     Trouble::Publishing,
+    Trouble::Aside,
 ];
 
 /// The standing of one source.
@@ -99,6 +102,7 @@ impl Trouble {
             Self::Blocked => "the broker has blocked the connection; intake pauses",
             Self::Queues => "the queue can't be consumed",
             Self::Publishing => "a queue does not take what is published; intake pauses",
+            Self::Aside => "messages are set aside until the connection ends",
         }
     }
 
@@ -108,6 +112,7 @@ impl Trouble {
             Self::Blocked => "the broker takes what is published again",
             Self::Queues => "the queue is consumed again",
             Self::Publishing => "what is published is taken again",
+            Self::Aside => "no message is set aside any more",
         }
     }
 }

@@ -13,21 +13,8 @@ use super::health::Trouble;
 use super::job::{Aim, Form};
 use super::message::message;
 use super::rules::{self, Fate, Step};
-use super::session::{Alone, Held, Job, Place, Session, written};
+use super::session::{Alone, Held, Place, Session, written};
 use crate::source::Limits;
-
-/// How long the broker may send ahead more than is wanted. Shorter, and the consumers would change
-/// with every change of a worker's pace; longer, and messages would wait here that others could
-/// work on.
-const SURPLUS_FOR: Duration = Duration::from_secs(1);
-/// How long it may send ahead somewhat less: workers come up one after the other.
-const SCARCE_FOR: Duration = Duration::from_millis(100);
-
-/// The longest time between two looks at what is old.
-const LOOK_AT_AGE_EVERY: Duration = Duration::from_secs(5);
-
-/// How long the broker may take over what we publish before that is called a trouble.
-const CONFIRMED_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long a delivery may wait for a worker. The broker's patience is a setting of ours as well,
 /// since it does not tell.
@@ -41,16 +28,16 @@ impl Session {
         let tag = delivery.delivery_tag;
         let (original, mut arrival) = unwrap(Received {
             properties: delivery.properties,
-            exchange: &delivery.exchange,
-            routing_key: &delivery.routing_key,
+            exchange: delivery.exchange,
+            routing_key: delivery.routing_key,
             redelivered: delivery.redelivered,
         });
-        if original.properties.message_id().is_none() {
-            arrival.number.get_or_insert_with(|| fastrand::u64(..));
-        }
         if arrival.of_a_stream {
             let queue = self.pool.queue.to_string();
             return Err(RabbitMqError::Stream { queue });
+        }
+        if original.properties.message_id().is_none() {
+            arrival.number.get_or_insert_with(|| fastrand::u64(..));
         }
         let body = Bytes::from(delivery.data);
         self.body_bytes = average(self.body_bytes, body.len());
@@ -66,15 +53,30 @@ impl Session {
             let why = format!("the broker has used the delivery tag {tag} twice");
             return Err(RabbitMqError::Lost { why });
         }
-        if self.closing {
-            return self.give_back(tag);
-        }
-        match rules::fate(arrival, Limits::of(&self.pool), self.charged) {
-            Fate::HandOut => self.ready.push_back(tag),
-            Fate::Solo => self.solo.push_back(tag),
+        self.full |= self.ledger.unacknowledged() >= usize::from(self.consumers.prefetch());
+        self.line_up(tag)
+    }
+
+    /// Puts a message where it belongs, which may be the dead letters.
+    pub(super) fn line_up(&mut self, tag: u64) -> Result<(), RabbitMqError> {
+        let Some(held) = self.ledger.get_mut(tag) else {
+            return Ok(());
+        };
+        held.place = Place::Here;
+        match rules::fate(held.arrival, Limits::of(&self.pool), self.charged) {
+            // Those that come back from the pool were there before the others.
+            Fate::HandOut => {
+                let at = self.ready.partition_point(|other| *other < tag);
+                self.ready.insert(at, tag);
+                Ok(())
+            }
+            Fate::Solo => {
+                self.solo.push_back(tag);
+                Ok(())
+            }
             Fate::Charge(counters) => {
                 self.charged = true;
-                return self.publish_for(tag, Aim::Charge(counters));
+                self.publish_for(tag, Aim::Charge(counters))
             }
             Fate::Bury(counters, failure) => {
                 self.charged = true;
@@ -84,10 +86,9 @@ impl Session {
                     failure: Box::new(failure),
                     form: Form::Full,
                 };
-                return self.publish_for(tag, aim);
+                self.publish_for(tag, aim)
             }
         }
-        Ok(())
     }
 
     /// Hands to the pool what it has credit for.
@@ -152,61 +153,71 @@ impl Session {
 
     /// Asks the broker for as many messages as the pool can use.
     pub(super) fn plan_prefetch(&mut self, task: &Task, now: Instant) -> Result<(), RabbitMqError> {
-        if self.consumers.is_changing() || self.check_at.is_some() {
+        let change_at = self.change_at.take();
+        if self.consumers.is_changing() {
             return Ok(());
         }
-        let flow = self.consumers.flow(self.ledger.unacknowledged());
+        if self.cancelled {
+            return self.give_back_the_surplus(task);
+        }
         if self.closing {
-            if flow.consumers > 0 {
-                self.consumers.replace(0);
-            }
+            self.cancel();
+            return Ok(());
+        }
+        if !self.consumable {
             return Ok(());
         }
         let wanted = rules::prefetch(task.intake(), self.body_bytes);
-        let settled = self.change_at.is_some_and(|at| at <= now);
-        match rules::step(flow, wanted, settled) {
-            Step::Stay => self.change_at = None,
-            Step::Wait => {
-                let patience = if wanted > flow.prefetch {
-                    SCARCE_FOR
-                } else {
-                    SURPLUS_FOR
-                };
-                self.change_at.get_or_insert(now + patience);
-            }
+        let settled = change_at.is_some_and(|at| at <= now);
+        match rules::step(self.consumers.flow(self.full), wanted, settled) {
+            Step::Stay => {}
+            Step::Wait(patience) => self.change_at = change_at.or(Some(now + patience)),
             Step::Add(more) => {
-                self.change_at = None;
+                self.full = false;
                 self.consumers.add(more);
             }
-            Step::Replace(all) => {
-                self.change_at = None;
-                self.consumers.replace(all);
-                // What waits here is for others to have.
-                return self.give_back_all();
-            }
+            Step::Cancel => self.cancel(),
         }
         Ok(())
     }
 
-    /// The broker has cancelled our consumer.
-    pub(super) fn consumer_lost(&mut self, task: &mut Task) {
-        let problem = "the broker cancelled the consumer: its queue was deleted, or has moved";
-        task.health.begin(&task.end, Trouble::Queues, problem);
-        self.check_later();
+    fn cancel(&mut self) {
+        self.cancelled = true;
+        self.full = false;
+        self.consumers.cancel();
     }
 
-    /// Everything that was not handed out goes back.
-    pub(super) fn give_back_all(&mut self) -> Result<(), RabbitMqError> {
-        let ready = std::mem::take(&mut self.ready);
-        let solo = std::mem::take(&mut self.solo);
-        if self.alone == Alone::Next {
-            self.alone = Alone::No;
+    /// What the cancelled consumers had and the pool has no use for is for others to have. Before
+    /// they are cancelled it would only come back to us.
+    fn give_back_the_surplus(&mut self, task: &Task) -> Result<(), RabbitMqError> {
+        if !self.consumers.is_dry() {
+            return Ok(());
         }
-        // From the last on, so that the first of them is the first in its queue again.
-        for tag in ready.into_iter().chain(solo).rev() {
-            self.give_back(tag)?;
+        if self.closing && !self.given_back {
+            // The cancellation has waited for the queue's log.
+            self.acks_since_cancel = 0;
+            self.given_back = true;
         }
-        Ok(())
+        // At the end of all it stays so: nothing more is consumed.
+        self.cancelled = self.closing;
+        let kept = if self.closing {
+            0
+        } else {
+            rules::room(task.intake(), task.out)
+        };
+        let surplus = self.ready.split_off(kept.min(self.ready.len()));
+        let mut back: Vec<u64> = surplus.into();
+        if self.closing {
+            back.extend(self.solo.drain(..));
+            back.sort_unstable();
+        }
+        self.give_back_all(&back)
+    }
+
+    /// Messages go back to their queue, from the last on, so that the first of them is the first
+    /// there again.
+    pub(super) fn give_back_all(&mut self, tags: &[u64]) -> Result<(), RabbitMqError> {
+        tags.iter().rev().try_for_each(|tag| self.give_back(*tag))
     }
 
     /// One message goes back to its queue.
@@ -214,14 +225,15 @@ impl Session {
         let Some(held) = self.ledger.get(tag) else {
             return Ok(());
         };
-        if rules::returns_as_copy(held.arrival, Limits::of(&self.pool)) {
-            return self.publish_for(tag, Aim::Back { suspect: false });
+        if rules::returns_as_copy(held.arrival) {
+            return self.publish_for(tag, Aim::Back);
         }
-        self.ledger.give_back(tag);
         self.nack(tag)
     }
 
-    pub(super) fn nack(&self, tag: u64) -> Result<(), RabbitMqError> {
+    /// Likewise, whatever the broker makes of it.
+    pub(super) fn nack(&mut self, tag: u64) -> Result<(), RabbitMqError> {
+        self.ledger.give_back(tag);
         let options = BasicNackOptions {
             multiple: false,
             requeue: true,
@@ -229,85 +241,13 @@ impl Session {
         written(self.channel.basic_nack(tag, options))
     }
 
-    /// What falls due by itself.
-    pub(super) fn keep_time(&mut self, task: &mut Task, now: Instant) -> Result<(), RabbitMqError> {
-        if self.retry_at.is_some_and(|at| at <= now) {
-            self.try_again(task);
-        }
-        if now >= self.age_at {
-            self.age_at = now + (task.config.consumer_timeout / 32).min(LOOK_AT_AGE_EVERY);
-            self.look_at_silence(task, now);
-            self.look_at_age(task, now)?;
-        }
-        Ok(())
+    /// The broker has cancelled our consumers.
+    pub(super) fn consumer_lost(&mut self, task: &mut Task) {
+        let problem = "the broker cancelled the consumer: its queue was deleted, or has moved";
+        task.health.begin(&task.end, Trouble::Queues, problem);
+        self.consumable = false;
+        self.check_later();
     }
-
-    /// A queue without a leader, say, takes what is published and never confirms it.
-    fn look_at_silence(&mut self, task: &mut Task, now: Instant) {
-        let blocked = task.health.has(Trouble::Blocked);
-        let late = |job: &Job| now.duration_since(job.sent) >= CONFIRMED_WITHIN;
-        let Some(job) = self.jobs.values_mut().find(|job| !blocked && late(job)) else {
-            return;
-        };
-        job.waited = true;
-        self.waits = self.waits.max(1);
-        let problem = format!(
-            "the queue `{}` has not confirmed a message for {CONFIRMED_WITHIN:?}",
-            job.parcel.to
-        );
-        task.health.begin(&task.end, Trouble::Publishing, &problem);
-    }
-
-    /// The broker ends the channel, with everything on it, when one delivery is not acknowledged
-    /// for too long. What nobody has begun goes back in time; of the rest it is warned.
-    fn look_at_age(&mut self, task: &Task, now: Instant) -> Result<(), RabbitMqError> {
-        let patience = task.config.consumer_timeout;
-        let old = |held: &Held| now.duration_since(held.since) >= begin_within(task);
-        let aged: Vec<u64> = self
-            .ledger
-            .iter()
-            .filter(|(_, held)| old(held))
-            .map(|(tag, _)| tag)
-            .collect();
-        for tag in aged {
-            let Some(held) = self.ledger.get_mut(tag) else {
-                continue;
-            };
-            let age = now.duration_since(held.since);
-            let late = age >= patience / 4 * 3;
-            match held.place {
-                Place::Here => {
-                    self.ready.retain(|other| *other != tag);
-                    self.solo.retain(|other| *other != tag);
-                    self.give_back(tag)?;
-                }
-                Place::Aside if late => {
-                    self.ledger.give_back(tag);
-                    self.nack(tag)?;
-                }
-                Place::Out | Place::Leaving | Place::Aside => {
-                    let due = 1 + u8::from(late);
-                    if held.warnings < due {
-                        held.warnings = due;
-                        warn_of_age(&self.pool.name, held, age, patience);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-fn warn_of_age(pool: &str, held: &Held, age: Duration, patience: Duration) {
-    let correlation_id = held.original.properties.correlation_id().as_ref();
-    tracing::warn!(
-        pool,
-        correlation_id = correlation_id.map_or("", |id| id.as_str()),
-        ?age,
-        consumer_timeout = ?patience,
-        "a message is being worked on for so long that the broker is going to take it back, with \
-         all others of this connection: raise the broker's consumer_timeout"
-    );
 }
 
 /// A moving average that believes a growth at once.

@@ -36,8 +36,8 @@ pub(super) enum Aim {
     },
     /// Likewise, since the worker asked for it.
     Requeue { counters: Counters, after: Duration },
-    /// A copy that is there at once, since the broker has counted this one too often.
-    Back { suspect: bool },
+    /// A copy that is there at once, since the broker would count this one once too often.
+    Back,
     /// Likewise, with a crash charged that no one was there to report.
     Charge(Counters),
     /// A dead letter.
@@ -96,15 +96,14 @@ impl Press<'_> {
                 counters, delay, ..
             } => Ok(vec![self.later(subject, *counters, *delay)?]),
             Aim::Requeue { counters, after } => Ok(vec![self.later(subject, *counters, *after)?]),
-            Aim::Back { suspect } => {
-                let arrival = subject.arrival;
-                let suspect = *suspect || arrival.suspect || arrival.redelivered;
-                Ok(vec![self.copy(
-                    subject,
-                    arrival.counters,
+            Aim::Back => {
+                let Arrival {
+                    counters,
                     suspect,
-                    arrival.marked,
-                )?])
+                    marked,
+                    ..
+                } = subject.arrival;
+                Ok(vec![self.copy(subject, counters, suspect, marked)?])
             }
             Aim::Charge(counters) => Ok(vec![self.copy(subject, *counters, true, true)?]),
             Aim::Letter {
@@ -295,7 +294,19 @@ pub(super) fn plainer(aim: Aim, counters: Counters, now_ms: i64, why: &str) -> O
                 form,
             })
         }
-        Aim::Requeue { .. } | Aim::Back { .. } | Aim::Charge(_) => None,
+        // It would come again at once, as often as its worker says so.
+        Aim::Requeue { counters, .. } => {
+            let failure = Failure {
+                error: format!("the worker asked for it to come again, and it can't: {why}"),
+                ..Failure::default()
+            };
+            Some(Aim::Letter {
+                counters: rules::charged(counters, false, now_ms),
+                failure: Box::new(failure),
+                form: Form::Full,
+            })
+        }
+        Aim::Back | Aim::Charge(_) => None,
     }
 }
 

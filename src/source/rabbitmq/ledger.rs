@@ -4,19 +4,27 @@
 //! Tags count up from 1. An acknowledgement with `multiple` covers *everything* up to its tag, so
 //! it is only used for the run of settled tags that begins at the lowest one outstanding.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// The tags of one channel, each with what belongs to it.
 #[derive(Debug)]
 pub(super) struct Ledger<T> {
-    /// The tag of the first entry.
+    /// The tag of the first of `entries`.
     first: u64,
     entries: VecDeque<Entry<T>>,
+    /// Those before `first` that are still open: kept apart, so that one delivery which takes an
+    /// hour does not make us remember all that came after it.
+    stragglers: BTreeMap<u64, Entry<T>>,
     /// Settled, and not acknowledged yet, since the last call of [`Ledger::acks`].
     settled: Vec<u64>,
     /// How many entries are held.
     held: usize,
+    /// How many entries that are no longer open are borne behind one that is.
+    closed_max: usize,
 }
+
+/// What [`Ledger::closed_max`] is.
+const CLOSED_MAX: usize = 4096;
 
 #[derive(Debug)]
 enum Entry<T> {
@@ -27,6 +35,15 @@ enum Entry<T> {
     Settled,
     /// Acknowledged by itself, or given back.
     Gone,
+}
+
+impl<T> Entry<T> {
+    fn held(&self) -> Option<&T> {
+        match self {
+            Self::Held(value) => Some(value),
+            Self::Unseen | Self::Settled | Self::Gone => None,
+        }
+    }
 }
 
 /// An acknowledgement to be written.
@@ -43,8 +60,10 @@ impl<T> Ledger<T> {
         Self {
             first: 1,
             entries: VecDeque::new(),
+            stragglers: BTreeMap::new(),
             settled: Vec::new(),
             held: 0,
+            closed_max: CLOSED_MAX,
         }
     }
 
@@ -55,34 +74,32 @@ impl<T> Ledger<T> {
 
     /// Takes down a delivery. Returns it if its tag makes no sense.
     pub(super) fn receive(&mut self, tag: u64, value: T) -> Option<T> {
-        let Some(index) = self.index(tag) else {
-            return Some(value);
-        };
-        while self.entries.len() <= index {
-            self.entries.push_back(Entry::Unseen);
-        }
-        match self.entries.get_mut(index) {
-            Some(entry @ Entry::Unseen) => {
-                *entry = Entry::Held(value);
-                self.held += 1;
-                None
+        if let Some(index) = self.index(tag) {
+            while self.entries.len() <= index {
+                self.entries.push_back(Entry::Unseen);
             }
-            _ => Some(value),
         }
+        match self.entry(tag) {
+            Some(entry @ Entry::Unseen) => *entry = Entry::Held(value),
+            _ => return Some(value),
+        }
+        self.held += 1;
+        self.set_stragglers_apart();
+        None
     }
 
     /// What belongs to a tag that is held.
     pub(super) fn get(&self, tag: u64) -> Option<&T> {
-        match self.entries.get(self.index(tag)?)? {
-            Entry::Held(value) => Some(value),
-            Entry::Unseen | Entry::Settled | Entry::Gone => None,
-        }
+        let entry = match self.index(tag) {
+            Some(index) => self.entries.get(index),
+            None => self.stragglers.get(&tag),
+        };
+        entry?.held()
     }
 
     /// Likewise, to be changed.
     pub(super) fn get_mut(&mut self, tag: u64) -> Option<&mut T> {
-        let index = self.index(tag)?;
-        match self.entries.get_mut(index)? {
+        match self.entry(tag)? {
             Entry::Held(value) => Some(value),
             Entry::Unseen | Entry::Settled | Entry::Gone => None,
         }
@@ -90,12 +107,9 @@ impl<T> Ledger<T> {
 
     /// Every held delivery with its tag, the lowest first.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
-        let tags = self.first..;
-        tags.zip(&self.entries)
-            .filter_map(|(tag, entry)| match entry {
-                Entry::Held(value) => Some((tag, value)),
-                Entry::Unseen | Entry::Settled | Entry::Gone => None,
-            })
+        let stragglers = self.stragglers.iter().map(|(tag, entry)| (*tag, entry));
+        let all = stragglers.chain((self.first..).zip(&self.entries));
+        all.filter_map(|(tag, entry)| Some((tag, entry.held()?)))
     }
 
     /// The delivery is done with: it is to be acknowledged.
@@ -111,11 +125,8 @@ impl<T> Ledger<T> {
     }
 
     fn replace(&mut self, tag: u64, new: Entry<T>) -> Option<T> {
-        let index = self.index(tag)?;
-        let entry = self.entries.get_mut(index)?;
-        if !matches!(entry, Entry::Held(_)) {
-            return None;
-        }
+        let entry = self.entry(tag)?;
+        entry.held()?;
         let Entry::Held(value) = std::mem::replace(entry, new) else {
             return None;
         };
@@ -148,32 +159,34 @@ impl<T> Ledger<T> {
         if let Some(ack) = self.ack_run() {
             write.push(ack);
         }
-        let first = self.first;
-        self.settled.retain(|tag| *tag >= first);
-        if others == Others::Wait {
-            return;
-        }
-        for tag in std::mem::take(&mut self.settled) {
-            write.push(Ack {
-                tag,
-                multiple: false,
-            });
-            let index = self.index(tag);
-            if let Some(entry) = index.and_then(|index| self.entries.get_mut(index)) {
-                *entry = Entry::Gone;
+        let mut settled = std::mem::take(&mut self.settled);
+        settled.retain(|tag| matches!(self.entry(*tag), Some(Entry::Settled)));
+        if others == Others::Single {
+            for tag in settled.drain(..) {
+                write.push(Ack {
+                    tag,
+                    multiple: false,
+                });
+                if let Some(entry) = self.entry(tag) {
+                    *entry = Entry::Gone;
+                }
             }
         }
+        self.settled = settled;
     }
 
-    /// Takes off everything at the beginning that is no longer held.
+    /// Takes off everything at the beginning that is no longer open.
     fn ack_run(&mut self) -> Option<Ack> {
-        let mut ack: Option<Ack> = None;
-        while let Some(entry @ (Entry::Settled | Entry::Gone)) = self.entries.front() {
-            if matches!(entry, Entry::Settled) {
-                ack = Some(Ack {
-                    tag: self.first,
-                    multiple: ack.is_some(),
-                });
+        let mut ack = None;
+        while let Some(straggler) = self.stragglers.first_entry() {
+            if !extends(&mut ack, *straggler.key(), straggler.get()) {
+                return ack;
+            }
+            straggler.remove();
+        }
+        while let Some(entry) = self.entries.front() {
+            if !extends(&mut ack, self.first, entry) {
+                return ack;
             }
             self.entries.pop_front();
             self.first += 1;
@@ -181,9 +194,47 @@ impl<T> Ledger<T> {
         ack
     }
 
+    /// Where too much is closed behind what is open, the open ones are kept by themselves.
+    fn set_stragglers_apart(&mut self) {
+        if self.entries.len() <= self.closed_max + 2 * self.unacknowledged() {
+            return;
+        }
+        while self.entries.len() > self.closed_max / 2 {
+            match self.entries.pop_front() {
+                Some(Entry::Gone) | None => {}
+                Some(open) => {
+                    self.stragglers.insert(self.first, open);
+                }
+            }
+            self.first += 1;
+        }
+    }
+
+    fn entry(&mut self, tag: u64) -> Option<&mut Entry<T>> {
+        match self.index(tag) {
+            Some(index) => self.entries.get_mut(index),
+            None => self.stragglers.get_mut(&tag),
+        }
+    }
+
     fn index(&self, tag: u64) -> Option<usize> {
         usize::try_from(tag.checked_sub(self.first)?).ok()
     }
+}
+
+/// Whether a run goes on with this entry.
+fn extends<T>(ack: &mut Option<Ack>, tag: u64, entry: &Entry<T>) -> bool {
+    match entry {
+        Entry::Held(_) | Entry::Unseen => return false,
+        Entry::Gone => {}
+        Entry::Settled => {
+            *ack = Some(Ack {
+                tag,
+                multiple: ack.is_some(),
+            });
+        }
+    }
+    true
 }
 
 /// What becomes of settled tags that lie behind one that is still held.
@@ -254,6 +305,21 @@ mod tests {
         assert_eq!(ledger.receive(2, ()), Some(()), "twice the same tag");
     }
 
+    #[test]
+    fn one_that_takes_long_does_not_make_the_others_be_remembered() {
+        let mut ledger = holding(1..=1);
+        for tag in 2..=100_000 {
+            ledger.receive(tag, ());
+            ledger.settle(tag);
+            assert_eq!(acks(&mut ledger, Others::Single), [(tag, false)]);
+            assert!(ledger.entries.len() <= CLOSED_MAX + 5);
+        }
+        assert_eq!(ledger.stragglers.len(), 1);
+        ledger.settle(1);
+        assert_eq!(acks(&mut ledger, Others::Wait), [(1, false)]);
+        assert!(ledger.stragglers.is_empty() && ledger.entries.is_empty());
+    }
+
     /// What a broker makes of it, by the book.
     #[derive(Default)]
     struct Broker {
@@ -296,8 +362,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn exactly_what_is_settled_is_acknowledged(steps in steps()) {
+        fn exactly_what_is_settled_is_acknowledged(steps in steps(), closed_max in 1usize..40) {
             let (mut ledger, mut broker) = (Ledger::new(), Broker::default());
+            ledger.closed_max = closed_max;
             let (mut held, mut settled) = (Vec::new(), BTreeSet::new());
             for step in steps.into_iter().chain([Step::Write(true)]) {
                 match step {

@@ -1,6 +1,7 @@
 //! The source of a pool that reads from RabbitMQ: connecting, again and again, for as long as the
 //! pool wants messages. What happens while there is a connection is in `session.rs`.
 
+mod aging;
 mod connect;
 mod consume;
 mod copy;
@@ -9,6 +10,7 @@ mod error;
 mod health;
 mod intake;
 mod job;
+mod judge;
 mod ledger;
 mod message;
 mod publisher;
@@ -35,7 +37,7 @@ use crate::config::model::{Pool, RabbitMqSource};
 use crate::delivery::{Intake, Outcome, Publish, PublishError, Settlement, SourceEnd};
 pub(super) use desk::Desk;
 pub use error::RabbitMqError;
-use health::{Health, Trouble};
+use health::{Health, TROUBLES, Trouble};
 use session::Session;
 
 /// The pauses between tries to connect.
@@ -158,24 +160,24 @@ impl Task {
         self.health.over(&self.end, Trouble::Connection);
         let result = session.run(self).await;
         self.next_token = session.next_token();
-        for trouble in [Trouble::Blocked, Trouble::Queues, Trouble::Publishing] {
-            self.health.over(&self.end, trouble);
-        }
-        match result {
-            Ok(()) => {
-                session.close().await;
-                Ok(())
-            }
-            Err(error) => {
-                let unsure = session.abandon();
-                self.health.likely_duplicates(
-                    &self.end,
-                    unsure,
-                    "the connection was lost before their acknowledgements",
-                );
-                Err(error)
+        // Another source may be waiting for the same permits, for longer than a broker is away.
+        self.permits.want_no_more();
+        self.permits.keep(self.out);
+        let Err(error) = result else {
+            session.close().await;
+            return Ok(());
+        };
+        self.health
+            .begin(&self.end, Trouble::Connection, &error.to_string());
+        for trouble in TROUBLES {
+            if trouble != Trouble::Connection {
+                self.health.over(&self.end, trouble);
             }
         }
+        let why = "the connection was lost before their acknowledgements";
+        let unsure = session.abandon();
+        self.health.likely_duplicates(&self.end, unsure, why);
+        Err(error)
     }
 
     /// Waits and connects. None if there is nothing to connect for any more.
@@ -193,7 +195,7 @@ impl Task {
                 biased;
                 opened = &mut opening => return Some(opened),
                 _ = end.intake.changed(), if end.intake.has_changed().is_ok() => {}
-                Some(settlement) = end.settlements.recv() => self.void(&settlement),
+                Some(settlement) = end.settlements.recv() => self.settle_nothing(&settlement),
                 Some(publish) = end.publishes.recv() => disconnected(publish),
             }
             self.permits.keep(self.out);
@@ -206,14 +208,25 @@ impl Task {
         self.intake() == Intake::Closed && self.out == 0
     }
 
-    /// The settlement of a delivery whose connection is gone: the broker has taken the message
+    /// Counts settlements of deliveries whose connection is gone: the broker has taken the messages
     /// back.
-    fn void(&mut self, settlement: &Settlement) {
-        self.out = self.out.saturating_sub(1);
-        if !matches!(settlement.outcome, Outcome::Return { .. }) {
-            let why = "they were settled after their connection was lost";
-            self.health.likely_duplicates(&self.end, 1, why);
+    fn void(&self, count: u64) {
+        let why = "they were settled after their connection was lost";
+        self.health.likely_duplicates(&self.end, count, why);
+    }
+
+    /// Takes in what is settled while there is no connection.
+    fn settle_nothing(&mut self, first: &Settlement) {
+        let worked_on = |settlement: &Settlement| {
+            u64::from(!matches!(settlement.outcome, Outcome::Return { .. }))
+        };
+        let (mut settled, mut void) = (1, worked_on(first));
+        while let Ok(settlement) = self.end.settlements.try_recv() {
+            settled += 1;
+            void += worked_on(&settlement);
         }
+        self.out = self.out.saturating_sub(settled);
+        self.void(void);
     }
 }
 

@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::FuturesUnordered;
-use lapin::message::BasicReturnMessage;
+use lapin::message::{BasicReturnMessage, Delivery};
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::ShortString;
 use lapin::{BasicProperties, Channel, Confirmation};
@@ -26,6 +26,10 @@ use super::returns::{Report, Returns, Said};
 
 /// The most messages in flight at once.
 const IN_FLIGHT_MAX: usize = 1024;
+/// The most bytes of bodies in flight at once, but for a single message. What is more than the
+/// library's buffer, 4 MiB, would still go out when the broker has closed the channel, and then it
+/// ends the whole connection.
+const BYTES_IN_FLIGHT_MAX: usize = 2 << 20;
 
 /// A message to be published to a queue.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,7 +58,7 @@ pub(super) enum Verdict {
 }
 
 type Flight = Pin<Box<dyn Future<Output = (u64, lapin::Result<Confirmation>)>>>;
-type Opening = Pin<Box<dyn Future<Output = Result<Channel, RabbitMqError>>>>;
+type Opening = Pin<Box<dyn Future<Output = Result<Rc<Channel>, RabbitMqError>>>>;
 
 /// The channel that publishes, and what is on its way.
 pub(super) struct Publisher {
@@ -71,7 +75,8 @@ pub(super) struct Publisher {
     /// The suspect in flight.
     alone: Option<u64>,
     flights: FuturesUnordered<Flight>,
-    returns: Returns,
+    bytes_in_flight: usize,
+    returns: Returns<Parcel>,
     /// The channel has ended, for this reason; what was in flight is coming down.
     ended: Option<lapin::Error>,
     lost: Vec<u64>,
@@ -81,7 +86,7 @@ pub(super) struct Publisher {
 
 /// The way to a channel.
 enum Door {
-    Open(Channel),
+    Open(Rc<Channel>),
     Opening(Opening),
 }
 
@@ -107,6 +112,7 @@ impl Publisher {
             suspects: VecDeque::new(),
             alone: None,
             flights: FuturesUnordered::new(),
+            bytes_in_flight: 0,
             returns: Returns::default(),
             ended: None,
             lost: Vec::new(),
@@ -127,7 +133,7 @@ impl Publisher {
     /// The channel; none while it is being replaced.
     pub(super) fn channel(&self) -> Option<Channel> {
         match &self.channel {
-            Door::Open(channel) => Some(channel.clone()),
+            Door::Open(channel) => Some(Channel::clone(channel)),
             Door::Opening(_) => None,
         }
     }
@@ -199,10 +205,13 @@ impl Publisher {
             }
             return;
         }
-        while self.flights.len() < IN_FLIGHT_MAX {
-            let Some(id) = self.queue.pop_front() else {
+        while let Some(id) = self.queue.front().copied() {
+            let bytes = self.parcels.get(&id).map_or(0, |parcel| parcel.body.len());
+            let fits = self.bytes_in_flight + bytes <= BYTES_IN_FLIGHT_MAX;
+            if !self.flights.is_empty() && (!fits || self.flights.len() >= IN_FLIGHT_MAX) {
                 return;
-            };
+            }
+            self.queue.pop_front();
             self.launch(id);
         }
     }
@@ -213,7 +222,8 @@ impl Publisher {
             return;
         };
         if let Some(parcel) = self.parcels.get(&id) {
-            let flight = publish(channel.clone(), Rc::clone(parcel));
+            self.bytes_in_flight += parcel.body.len();
+            let flight = publish(Rc::clone(channel), Rc::clone(parcel));
             self.flights
                 .push(Box::pin(async move { (id, flight.await) }));
         }
@@ -221,6 +231,9 @@ impl Publisher {
 
     /// Everything that has come down by now, without exception: [`Returns`] needs that.
     fn poll_landed(&mut self, cx: &mut Context<'_>) -> Vec<(u64, lapin::Result<Confirmation>)> {
+        if self.flights.is_empty() {
+            return Vec::new();
+        }
         let flag = Arc::new(Flag {
             raised: AtomicBool::new(false),
             waker: cx.waker().clone(),
@@ -243,26 +256,31 @@ impl Publisher {
 
     /// Tells words of the broker from the end of the channel.
     fn sort(&mut self, landed: Vec<(u64, lapin::Result<Confirmation>)>) -> Vec<(u64, Verdict)> {
-        let mut reports = Vec::with_capacity(landed.len());
+        let mut words = Vec::with_capacity(landed.len());
         for (id, result) in landed {
+            let parcel = self.parcels.get(&id);
+            self.bytes_in_flight -= parcel.map_or(0, |parcel| parcel.body.len());
             match result {
-                Ok(confirmation) => {
-                    let taken = !confirmation.is_nack();
-                    let message = confirmation.take_message();
-                    let returned = message.and_then(|message| self.owner_of(&message));
-                    reports.push(Report {
-                        id,
-                        taken,
-                        returned,
-                    });
-                }
+                Ok(confirmation) => words.push((id, confirmation)),
                 Err(error) => {
                     self.lost.push(id);
                     self.ended.get_or_insert(error);
                 }
             }
         }
-        let clear = self.returns.digest(&reports, self.flights.len());
+        let mut reports = Vec::with_capacity(words.len());
+        for (id, word) in words {
+            let taken = !word.is_nack();
+            let returned = word.take_message();
+            let brings = returned.is_some();
+            reports.push(Report { id, taken, brings });
+            if let Some(message) = returned {
+                self.returns.came_back(parcel_of(message));
+            }
+        }
+        let parcels = &self.parcels;
+        let is = |id: u64, returned: &Parcel| is_it(parcels, id, returned);
+        let clear = self.returns.digest(&reports, self.flights.len(), is);
         clear
             .into_iter()
             .map(|(id, said)| (id, self.conclude(id, said)))
@@ -279,19 +297,6 @@ impl Publisher {
             Said::NotNow => Verdict::NotNow,
             Said::Returned => Verdict::Returned,
         }
-    }
-
-    /// Which parcel it is that came back: two that are equal in all parts are the same to anyone.
-    fn owner_of(&self, message: &BasicReturnMessage) -> Option<u64> {
-        let to = |parcel: &Parcel| parcel.to == message.routing_key;
-        let same = |parcel: &Parcel| to(parcel) && parcel.body == message.data;
-        let equal = |parcel: &Parcel| same(parcel) && parcel.properties == message.properties;
-        let find = |fits: &dyn Fn(&Parcel) -> bool| {
-            let fitting = self.parcels.iter().filter(|(_, parcel)| fits(parcel));
-            fitting.map(|(id, _)| *id).min()
-        };
-        // Equality of properties fails where a header is no number that equals itself.
-        find(&equal).or_else(|| find(&same)).or_else(|| find(&to))
     }
 
     /// All flights have come down after the channel's end: who is to blame?
@@ -318,6 +323,39 @@ impl Publisher {
     }
 }
 
+/// Whether a parcel may be the one that came back. If nothing that is open is like it, which can't
+/// be, each that went to the same queue may be.
+fn is_it(parcels: &HashMap<u64, Rc<Parcel>>, id: u64, returned: &Parcel) -> bool {
+    let Some(parcel) = parcels.get(&id) else {
+        return false;
+    };
+    let unknown = || !parcels.values().any(|parcel| alike(parcel, returned));
+    alike(parcel, returned) || (parcel.to == returned.to && unknown())
+}
+
+fn alike(one: &Parcel, other: &Parcel) -> bool {
+    // A header may be a number that does not equal itself.
+    let same =
+        |a: &BasicProperties, b: &BasicProperties| a == b || format!("{a:?}") == format!("{b:?}");
+    one.to == other.to && one.body == other.body && same(&one.properties, &other.properties)
+}
+
+/// A message that came back, in the form in which it was sent.
+fn parcel_of(message: BasicReturnMessage) -> Parcel {
+    let Delivery {
+        routing_key,
+        properties,
+        data,
+        ..
+    } = message.delivery;
+    Parcel {
+        to: routing_key,
+        mandatory: true,
+        properties,
+        body: data.into(),
+    }
+}
+
 /// Wakes another, and remembers that it did.
 struct Flag {
     raised: AtomicBool,
@@ -335,14 +373,14 @@ impl Wake for Flag {
     }
 }
 
-async fn open_channel(broker: Rc<Broker>) -> Result<Channel, RabbitMqError> {
+async fn open_channel(broker: Rc<Broker>) -> Result<Rc<Channel>, RabbitMqError> {
     let channel = broker.channel().await?;
     let confirms = channel.confirm_select(ConfirmSelectOptions::default());
     broker.answer(confirms).await?;
-    Ok(channel)
+    Ok(Rc::new(channel))
 }
 
-async fn publish(channel: Channel, parcel: Rc<Parcel>) -> lapin::Result<Confirmation> {
+async fn publish(channel: Rc<Channel>, parcel: Rc<Parcel>) -> lapin::Result<Confirmation> {
     let options = BasicPublishOptions {
         mandatory: parcel.mandatory,
         immediate: false,

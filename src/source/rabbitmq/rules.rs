@@ -14,7 +14,7 @@ use crate::source::Limits;
 const RETURNS_ALONE: u64 = 2;
 
 /// RabbitMQ 4 drops a message of a quorum queue after 20 returns unless the queue says otherwise.
-/// From here on it goes back as a copy, whose count begins anew.
+/// One that has so many goes on as a copy, whose count begins anew.
 pub(super) const RETURNS_MAX: u64 = 15;
 
 /// The shortest delay that has a tier of its own.
@@ -29,6 +29,17 @@ const BYTES_ASKED_MAX: usize = 64 << 20;
 /// The most consumers of one channel.
 const CONSUMERS_MAX: usize = 16;
 
+/// How long the broker may send ahead more than twice of what is wanted. Shorter, and the consumers
+/// would change with every change of a worker's pace; longer, and messages would wait here that
+/// others could work on.
+const SURPLUS_FOR: Duration = Duration::from_secs(1);
+/// How long it may send ahead somewhat more.
+const SLIGHT_SURPLUS_FOR: Duration = Duration::from_secs(10);
+/// How long it may send ahead somewhat less: workers come up one after the other.
+const SCARCE_FOR: Duration = Duration::from_millis(100);
+/// How long the credit must have been the same before a consumer is made that can't be changed.
+const FINAL_AFTER: Duration = Duration::from_secs(1);
+
 /// What the broker sends ahead at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Flow {
@@ -36,9 +47,9 @@ pub(super) struct Flow {
     pub(super) prefetch: u16,
     /// How many consumers there are.
     pub(super) consumers: usize,
-    /// They must stay as they are.
+    /// Only one consumer of the queue gets messages, and which one must not change.
     pub(super) single: bool,
-    /// All that they may have unacknowledged is.
+    /// All that they may have unacknowledged was so, since the last change.
     pub(super) full: bool,
 }
 
@@ -47,16 +58,16 @@ pub(super) struct Flow {
 pub(super) enum Step {
     /// Nothing.
     Stay,
-    /// Nothing yet: the pool may change its mind.
-    Wait,
+    /// Nothing until so much later: the pool may change its mind.
+    Wait(Duration),
     /// One more, for so many messages.
     Add(u16),
-    /// One for so many messages, in the place of all; zero for none.
-    Replace(u16),
+    /// Cancel all. Without any, the next step adds what is wanted.
+    Cancel,
 }
 
-/// How to come from what the broker sends ahead to what is wanted. `settled` is whether that has
-/// been wanted for a while.
+/// How to come from what the broker sends ahead to what is wanted. `settled` is whether the last
+/// [`Step::Wait`] is over.
 pub(super) fn step(flow: Flow, wanted: u16, settled: bool) -> Step {
     let Flow {
         prefetch,
@@ -67,15 +78,17 @@ pub(super) fn step(flow: Flow, wanted: u16, settled: bool) -> Step {
     let doubles = wanted / 2 >= prefetch;
     match wanted.cmp(&prefetch) {
         Ordering::Equal => Step::Stay,
+        Ordering::Greater if prefetch == 0 && single && !settled => Step::Wait(FINAL_AFTER),
+        Ordering::Greater if prefetch == 0 => Step::Add(wanted),
         Ordering::Less | Ordering::Greater if single && wanted > 0 => Step::Stay,
         // What there is does as long as the broker has no more to send.
         Ordering::Greater if !full => Step::Stay,
+        Ordering::Greater if !doubles && !settled => Step::Wait(SCARCE_FOR),
         // What the others have fetched counts, so only what is missing is asked for.
-        Ordering::Greater if (doubles || settled) && consumers < CONSUMERS_MAX => {
-            Step::Add(wanted - prefetch)
-        }
-        Ordering::Less | Ordering::Greater if settled => Step::Replace(wanted),
-        Ordering::Less | Ordering::Greater => Step::Wait,
+        Ordering::Greater if consumers < CONSUMERS_MAX => Step::Add(wanted - prefetch),
+        Ordering::Less | Ordering::Greater if settled => Step::Cancel,
+        Ordering::Less if wanted > prefetch / 2 => Step::Wait(SLIGHT_SURPLUS_FOR),
+        Ordering::Less | Ordering::Greater => Step::Wait(SURPLUS_FOR),
     }
 }
 
@@ -132,6 +145,9 @@ pub(super) fn fate(arrival: Arrival, limits: Limits, charged: bool) -> Fate {
     };
     if suspected && !charged {
         return charge(arrival, limits);
+    }
+    if returns >= RETURNS_MAX {
+        return Fate::Charge(counters);
     }
     if returns >= RETURNS_ALONE || arrival.marked {
         return Fate::Solo;
@@ -195,11 +211,10 @@ pub(super) fn history(arrival: Arrival) -> History {
     }
 }
 
-/// Whether a message that goes back must go as a copy, lest the broker counts what is no fault of
-/// the message.
-pub(super) fn returns_as_copy(arrival: Arrival, limits: Limits) -> bool {
-    let most = u64::from(limits.crashes_max.max(1)).min(RETURNS_MAX);
-    arrival.marked || arrival.returns >= most
+/// Whether a message that goes back in order must go as a copy: the broker would count it, and that
+/// proves nothing against the message. The first time is no matter.
+pub(super) fn returns_as_copy(arrival: Arrival) -> bool {
+    arrival.marked || arrival.returns + 1 >= RETURNS_ALONE
 }
 
 /// The counters after an attempt that failed.
@@ -293,6 +308,7 @@ mod tests {
             ((1, 1, 1), marked, true, "solo"),
             ((2, 2, 1), marked, false, "took the daemon down 3 times"),
             ((4, 1, 2), marked, false, "took the daemon down 2 times"),
+            ((0, 0, 15), new, true, "charged 0 0"),
         ];
         for ((attempts, crashes, returns), marked, charged, expected) in table {
             let counters = Counters {
@@ -317,25 +333,15 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_back_too_often_goes_as_a_copy() {
+    fn what_goes_back_in_order_is_never_suspected_for_it() {
         let back = |returns, marked| {
-            let arrival = Arrival {
+            returns_as_copy(Arrival {
                 returns,
                 marked,
                 ..Arrival::default()
-            };
-            returns_as_copy(arrival, LIMITS)
+            })
         };
-        assert!(!back(2, false) && back(3, false) && back(0, true));
-        let patient = Limits {
-            crashes_max: 100,
-            ..LIMITS
-        };
-        let arrival = Arrival {
-            returns: RETURNS_MAX,
-            ..Arrival::default()
-        };
-        assert!(returns_as_copy(arrival, patient));
+        assert!(!back(0, false) && back(1, false) && back(0, true));
     }
 
     #[test]
@@ -405,36 +411,45 @@ mod tests {
     }
 
     #[test]
-    fn consumers_are_added_and_replaced_seldom() {
-        let flow = |prefetch, consumers, single| Flow {
+    fn consumers_are_added_at_once_and_cancelled_seldom() {
+        let flow = |prefetch, consumers| Flow {
             prefetch,
             consumers,
-            single,
+            single: false,
             full: true,
         };
+        let idle = |prefetch| Flow {
+            full: false,
+            ..flow(prefetch, 1)
+        };
+        let single = |prefetch| Flow {
+            single: true,
+            ..flow(prefetch, usize::from(prefetch > 0))
+        };
+        let (scarce, surplus) = (Step::Wait(SCARCE_FOR), Step::Wait(SURPLUS_FOR));
         let table = [
-            (flow(0, 0, false), 2, false, Step::Add(2)),
-            (flow(2, 1, false), 4, false, Step::Add(2)),
-            (flow(4, 1, false), 6, false, Step::Wait),
-            (flow(4, 1, false), 6, true, Step::Add(2)),
-            (flow(6, 2, false), 6, true, Step::Stay),
-            (flow(6, 2, false), 4, false, Step::Wait),
-            (flow(6, 2, false), 4, true, Step::Replace(4)),
-            (flow(6, 2, false), 0, true, Step::Replace(0)),
-            (flow(6, 16, false), 60, true, Step::Replace(60)),
-            (flow(6, 2, true), 60, true, Step::Stay),
-            (flow(6, 2, true), 4, true, Step::Stay),
-            (flow(6, 2, true), 0, true, Step::Replace(0)),
+            (flow(0, 0), 2, false, Step::Add(2)),
+            (flow(2, 1), 4, false, Step::Add(2)),
+            (flow(4, 1), 6, false, scarce),
+            (flow(4, 1), 6, true, Step::Add(2)),
+            (flow(6, 2), 6, true, Step::Stay),
+            (flow(6, 2), 3, false, surplus),
+            (flow(6, 2), 4, false, Step::Wait(SLIGHT_SURPLUS_FOR)),
+            (flow(6, 2), 3, true, Step::Cancel),
+            (flow(6, 2), 0, true, Step::Cancel),
+            (flow(6, 16), 60, false, surplus),
+            (flow(6, 16), 60, true, Step::Cancel),
+            (idle(2), 100, true, Step::Stay),
+            (idle(2), 1, true, Step::Cancel),
+            (single(0), 6, false, Step::Wait(FINAL_AFTER)),
+            (single(0), 6, true, Step::Add(6)),
+            (single(6), 60, true, Step::Stay),
+            (single(6), 4, true, Step::Stay),
+            (single(6), 0, true, Step::Cancel),
         ];
         for (flow, wanted, settled, expected) in table {
             assert_eq!(step(flow, wanted, settled), expected, "{flow:?} {wanted}");
         }
-        let idle = Flow {
-            full: false,
-            ..flow(2, 1, false)
-        };
-        assert_eq!(step(idle, 100, true), Step::Stay);
-        assert_eq!(step(idle, 1, true), Step::Replace(1));
     }
 
     proptest! {

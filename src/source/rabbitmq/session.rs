@@ -1,10 +1,11 @@
 //! One connection's life: what arrives, what the pool says, what the broker says, until the pool
 //! wants no more or the connection is lost. The loop is here; what is done about a message that
-//! arrives is in `intake.rs`, about one that is settled in `settle.rs`.
+//! arrives is in `intake.rs`, about one that is settled in `settle.rs` and `judge.rs`, about one
+//! that stays too long in `aging.rs`.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::Stream;
 use lapin::message::Delivery;
-use lapin::options::{BasicAckOptions, QueueDeclareOptions};
+use lapin::options::{BasicAckOptions, BasicGetOptions, BasicNackOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
 use lapin::{Channel, Event};
 use tokio::sync::oneshot;
@@ -40,8 +41,14 @@ const BATCH: usize = 256;
 const EMITS_MAX: usize = 64;
 /// How long settled deliveries wait for the one before them, so that one word does for all.
 const ACK_WITHIN: Duration = Duration::from_millis(2);
+/// So many acknowledgements the channel of a quorum queue passes on at once; others it keeps back.
+const ACKS_APPLIED_LATER: usize = 24;
+/// How often the log is waited for: what was kept back goes out when what went before is applied.
+const GETS: usize = 3;
 /// How long the broker may take to say that it has read our last words.
 const SETTLE_WITHIN: Duration = Duration::from_secs(5);
+
+type Checking = Pin<Box<dyn Future<Output = Result<(), RabbitMqError>>>>;
 
 /// A connection at work.
 pub(super) struct Session {
@@ -74,9 +81,20 @@ pub(super) struct Session {
     /// A message was charged for what has brought all of them back.
     pub(super) charged: bool,
     pub(super) ack_at: Option<Instant>,
+    /// How many acknowledgements were written since the consumers were cancelled at the end.
+    pub(super) acks_since_cancel: usize,
     /// When the queues are looked at, if something was wrong with them.
     pub(super) check_at: Option<Instant>,
-    pub(super) checks: u32,
+    checks: u32,
+    checking: Option<Checking>,
+    /// The queue is there, as far as we know.
+    pub(super) consumable: bool,
+    /// All consumers are cancelled; what they have been sent is on its way.
+    pub(super) cancelled: bool,
+    /// At the end: what was not handed out has gone back.
+    pub(super) given_back: bool,
+    /// The broker has sent all that it may, since the consumers last changed.
+    pub(super) full: bool,
     pub(super) age_at: Instant,
     /// The intake is closed, and what was not handed out is on its way back.
     pub(super) closing: bool,
@@ -168,6 +186,7 @@ enum Woken {
     Verdicts(Result<Vec<(u64, Verdict)>, RabbitMqError>),
     Settled,
     Consumers(lapin::Result<News>),
+    Checked(Result<(), RabbitMqError>),
     Time,
 }
 
@@ -228,8 +247,14 @@ impl Session {
             change_at: None,
             charged: false,
             ack_at: None,
+            acks_since_cancel: 0,
             check_at: None,
             checks: 0,
+            checking: None,
+            consumable: true,
+            cancelled: false,
+            given_back: false,
+            full: false,
             age_at: now,
             closing: false,
             read: Vec::with_capacity(BATCH),
@@ -265,7 +290,7 @@ impl Session {
     /// If the connection is lost, with everything that was not acknowledged.
     pub(super) async fn run(&mut self, task: &mut Task) -> Result<(), RabbitMqError> {
         loop {
-            self.turn(task).await?;
+            self.turn(task)?;
             if self.is_finished(task) {
                 return self.last_words().await;
             }
@@ -275,16 +300,17 @@ impl Session {
     }
 
     /// What follows from how things stand, whatever it was that changed.
-    async fn turn(&mut self, task: &mut Task) -> Result<(), RabbitMqError> {
+    fn turn(&mut self, task: &mut Task) -> Result<(), RabbitMqError> {
         let now = Instant::now();
         self.keep_time(task, now)?;
-        if self.check_at.is_some_and(|at| at <= now) {
-            self.check_queues(task).await?;
+        if self.check_at.is_some_and(|at| at <= now) && self.checking.is_none() {
+            self.check_at = None;
+            let (broker, topology) = (Rc::clone(&self.broker), self.topology.clone());
+            let declare = task.config.declare;
+            let checking = async move { topology.check(&broker, declare).await };
+            self.checking = Some(Box::pin(checking));
         }
-        if !self.closing && task.intake() == Intake::Closed {
-            self.closing = true;
-            self.give_back_all()?;
-        }
+        self.closing |= task.intake() == Intake::Closed;
         self.plan_prefetch(task, now)?;
         self.hand_out(task);
         self.acknowledge(now)?;
@@ -303,7 +329,8 @@ impl Session {
     fn is_finished(&self, task: &Task) -> bool {
         self.closing
             && task.out == 0
-            && !self.consumers.is_busy()
+            && self.cancelled
+            && self.consumers.is_dry()
             && self.jobs.is_empty()
             && self.waiting.is_empty()
             && !self.ledger.has_settled()
@@ -328,13 +355,15 @@ impl Session {
             Ok(()) = policy.changed() => Woken::Policy,
             () = permits.granted() => Woken::Permits,
             event = poll_fn(|cx| self.events.as_mut().poll_next(cx)) => Woken::Broker(event),
-            () = self.alarm.as_mut(), if deadline.is_some() => Woken::Time,
+            checked = next(&mut self.checking) => Woken::Checked(checked),
             Some(publish) = end.publishes.recv(), if more_emits => Woken::Emit(publish),
             verdicts = poll_fn(|cx| self.publisher.poll_verdicts(cx)) => Woken::Verdicts(verdicts),
             _ = end.settlements.recv_many(settled, BATCH) => Woken::Settled,
             news = poll_fn(|cx| self.consumers.poll_read(cx, BATCH, read)) => {
                 Woken::Consumers(news)
             }
+            // Only to wake: what is due is seen in every turn.
+            () = self.alarm.as_mut(), if deadline.is_some() => Woken::Time,
         }
     }
 
@@ -351,13 +380,15 @@ impl Session {
                 Ok(())
             }
             Woken::Verdicts(verdicts) => self.judge_all(task, verdicts?),
+            Woken::Checked(checked) => {
+                self.checking = None;
+                self.checked(task, checked)
+            }
             Woken::Settled => {
                 let mut settled = std::mem::take(&mut self.settled);
-                for settlement in settled.drain(..) {
-                    self.settle(task, settlement)?;
-                }
+                let result = self.settle_all(task, settled.drain(..));
                 self.settled = settled;
-                Ok(())
+                result
             }
             Woken::Consumers(news) => {
                 let news = news.map_err(|error| RabbitMqError::lost(&error))?;
@@ -400,21 +431,24 @@ impl Session {
         Ok(())
     }
 
-    /// Asks for the queues again after something was wrong with them.
-    async fn check_queues(&mut self, task: &mut Task) -> Result<(), RabbitMqError> {
-        self.check_at = None;
-        let declare = task.config.declare;
-        match self.topology.check(&self.broker, declare).await {
+    /// The queues were looked at, after something was wrong with them.
+    fn checked(
+        &mut self,
+        task: &mut Task,
+        checked: Result<(), RabbitMqError>,
+    ) -> Result<(), RabbitMqError> {
+        match checked {
             Ok(()) => {
                 self.checks = 0;
+                self.consumable = true;
                 task.health.over(&task.end, Trouble::Queues);
                 Ok(())
             }
             Err(error) if error.is_passing() => Err(error),
             Err(error) => {
                 self.check_later();
-                task.health
-                    .begin(&task.end, Trouble::Queues, &error.to_string());
+                let problem = error.to_string();
+                task.health.begin(&task.end, Trouble::Queues, &problem);
                 Ok(())
             }
         }
@@ -454,6 +488,7 @@ impl Session {
             Others::Wait
         };
         self.ledger.acks(others, &mut self.acks);
+        self.acks_since_cancel += self.acks.len();
         for Ack { tag, multiple } in self.acks.drain(..) {
             written(self.channel.basic_ack(tag, BasicAckOptions { multiple }))?;
         }
@@ -473,6 +508,13 @@ impl Session {
             ..QueueDeclareOptions::default()
         };
         let queue = self.consumers.queue();
+        if self.acks_since_cancel > ACKS_APPLIED_LATER {
+            self.await_the_log().await?;
+        }
+        if !self.channel.status().connected() {
+            // The queue is gone, and with it what there was to acknowledge.
+            return Ok(());
+        }
         let asked = self
             .channel
             .queue_declare(queue, options, FieldTable::default());
@@ -486,6 +528,31 @@ impl Session {
                 "the broker did not confirm within {SETTLE_WITHIN:?} that it has read the last \
                  acknowledgements; some messages may run twice"
             ),
+        }
+        Ok(())
+    }
+
+    /// The channel of a quorum queue keeps back what its log has not taken in yet, beyond so many
+    /// acknowledgements, and forgets it when it is closed. A `get` waits for the log; what it brings
+    /// goes back.
+    async fn await_the_log(&mut self) -> Result<(), RabbitMqError> {
+        for _ in 0..GETS {
+            let got = self
+                .channel
+                .basic_get(self.consumers.queue(), BasicGetOptions::default());
+            match timeout(SETTLE_WITHIN, got).await {
+                Ok(Ok(Some(message))) => {
+                    let requeue = BasicNackOptions {
+                        multiple: false,
+                        requeue: true,
+                    };
+                    let tag = message.delivery.delivery_tag;
+                    written(self.channel.basic_nack(tag, requeue))?;
+                }
+                Ok(Ok(None)) | Err(_) => {}
+                Ok(Err(error)) if error.is_amqp_soft_error() => return Ok(()),
+                Ok(Err(error)) => return Err(RabbitMqError::lost(&error)),
+            }
         }
         Ok(())
     }
@@ -519,6 +586,14 @@ impl Session {
             }
         }
         u64::try_from(leaving + self.ledger.settled()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The end of a future, if there is one.
+async fn next<F: Future + Unpin>(future: &mut Option<F>) -> F::Output {
+    match future {
+        Some(future) => future.await,
+        None => pending().await,
     }
 }
 

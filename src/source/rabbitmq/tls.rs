@@ -83,8 +83,13 @@ impl Encryption {
 
     /// Whether the server wanted to know who we are, the last time. One that is not content with
     /// the answer hangs up after the handshake, and its reason can be lost on the way.
-    pub(super) fn was_asked_for_a_certificate(&self) -> bool {
+    pub(super) fn was_asked(&self) -> bool {
         self.passport.asked.load(Ordering::Relaxed)
+    }
+
+    /// Whether it wanted to know, and we had nothing to show.
+    pub(super) fn was_asked_in_vain(&self) -> bool {
+        self.was_asked() && self.passport.key.is_none()
     }
 }
 

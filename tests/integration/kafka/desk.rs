@@ -4,7 +4,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::kafka::{KafkaSite, NewRecord, Plan, Stored};
-use crate::harness::{Daemon, Event, Pool, field, trials};
+use crate::harness::{Daemon, Event, Pool, field, said, trials};
 
 trials![
     bodies_and_a_file_are_sent,
@@ -349,17 +349,29 @@ fn the_lag_of_each_partition_is_told() {
     site.begun(&daemon, &["mode:wait:go slow"]);
     site.kafka
         .send(&[record(0, "a"), record(1, "b"), record(1, "c")]);
-    let lag = |wanted: &str| {
-        daemon.eventually(&format!("a lag of {wanted}"), || {
+    let lag = |wanted: [&str; 3]| {
+        daemon.eventually(&format!("lags of {wanted:?}"), || {
             daemon.signal(Signal::SIGUSR1);
-            let told = daemon.records(|record| !record["lag"].is_null());
-            told.last()
-                .is_some_and(|record| field(record, "lag") == wanted)
+            let last = |message: &str, partition: Option<String>| {
+                let meant = |record: &Value| {
+                    let of_partition = partition.as_ref();
+                    said(record, message)
+                        && of_partition.is_none_or(|name| record["partition"] == **name)
+                };
+                let told = daemon.records(meant);
+                told.last().map(|record| field(record, "lag"))
+            };
+            let each = |number| {
+                let name = format!("{}/{number}", site.topic);
+                last("status of the partition", Some(name))
+            };
+            let told = [last("status of the pool", None), each(0), each(1)];
+            told == wanted.map(|lag| Some(lag.to_owned()))
         });
     };
-    lag(&format!("{}/0: 1, {}/1: 3", site.topic, site.topic));
+    lag(["4", "1", "3"]);
     site.site.touch("go");
     site.all_done(&daemon);
-    lag(&format!("{}/0: 0, {}/1: 0", site.topic, site.topic));
+    lag(["0", "0", "0"]);
     daemon.stop();
 }

@@ -13,10 +13,12 @@ trials![
     what_is_in_hand_is_finished_before_its_partition_goes,
     what_takes_too_long_goes_with_its_partition,
     a_daemon_that_stood_still_keeps_quiet_about_what_it_lost,
+    a_daemon_that_stood_still_while_it_gave_back_comes_back,
     another_daemon_takes_over_from_a_dead_one,
     a_static_member_comes_back_without_a_rebalance,
     a_group_that_shares_partitions_eagerly,
     several_pools_of_one_source,
+    daemons_of_one_group_with_topics_of_their_own,
     a_reload_keeps_the_membership,
 ];
 
@@ -162,6 +164,29 @@ fn a_daemon_that_stood_still_keeps_quiet_about_what_it_lost() {
     daemon.stop();
 }
 
+/// It was about to give a partition back, and is put out of the group meanwhile.
+fn a_daemon_that_stood_still_while_it_gave_back_comes_back() {
+    let plan = Plan::new(2).consumer("max.poll.interval.ms", "300000");
+    let (site, daemon, slow) = two_in_hand(plan);
+    let other = site.start(&two_workers(&site));
+    daemon.logged("partitions revoked");
+    daemon.signal(Signal::SIGSTOP);
+    other.eventually("the other to take both over", || {
+        let record = site.record();
+        slow.iter()
+            .all(|body| record.of(Event::Began, body).len() == 2)
+    });
+    site.site.touch("go");
+    site.settled(&other);
+    daemon.signal(Signal::SIGCONT);
+    other.eventually("it to be a member again", || {
+        site.group.members().len() == 2 && site.group.is_settled()
+    });
+    both_work(&site, &daemon, &other);
+    daemon.stop();
+    other.stop();
+}
+
 fn another_daemon_takes_over_from_a_dead_one() {
     let (site, daemon, slow) = two_in_hand(Plan::new(2));
     let other = site.start(&two_workers(&site));
@@ -189,9 +214,13 @@ fn a_static_member_comes_back_without_a_rebalance() {
     let site = plan.make();
     let pool = site.pool(&["--v2=1"]);
     let daemon = site.start(&pool);
+    // Whoever comes first does not get its first partitions from a rebalance with another.
+    daemon.logs("partitions assigned", |record| {
+        field(record, "partitions").contains(&site.topic)
+    });
     let member = site.group.join(&site.topic, &[]);
     takes_part_until(&member, &daemon, "the stranger to have one", |partitions| {
-        partitions.len() == 1
+        partitions.len() == 1 && site.group.is_settled()
     });
     let before = member.rebalances();
     daemon.stop();
@@ -244,6 +273,37 @@ fn several_pools_of_one_source() {
     });
     assert_eq!(site.group.members().len(), 2);
     daemon.stop();
+}
+
+/// Each coming and going is a rebalance for both.
+fn daemons_of_one_group_with_topics_of_their_own() {
+    let first = KafkaSite::new(2);
+    let second = Plan::new(2).group(first.group.name()).make();
+    let stays = first.start(&first.pool(&["--v2=1"]));
+    let record = |site: &KafkaSite, round: i32| {
+        let message = site.message(&format!("message {round}"));
+        message.partition(round % 2)
+    };
+    let rounds = 6;
+    for round in 0..rounds {
+        let comes = second.start(&second.pool(&["--v2=1"]));
+        first
+            .kafka
+            .send(&[record(&first, round), record(&second, round)]);
+        let done = usize::try_from(round).unwrap() + 1;
+        first.done(&stays, done);
+        second.done(&comes, done);
+        second.all_done(&comes);
+        comes.stop();
+    }
+    first.all_done(&stays);
+    stays.stop();
+    for site in [first, second] {
+        let bodies: Vec<String> = (0..rounds)
+            .map(|round| format!("message {round}"))
+            .collect();
+        site.record().assert_done_once(&bodies);
+    }
 }
 
 fn a_reload_keeps_the_membership() {

@@ -14,6 +14,7 @@ trials![
     one_slow_partition_starves_no_other,
     a_message_too_long_for_the_buffer_passes_all_the_same,
     a_long_backlog_is_not_held_in_memory,
+    one_busy_partition_of_many_keeps_all_workers_busy,
 ];
 
 const WORKERS: &str = "4";
@@ -234,5 +235,19 @@ fn a_long_backlog_is_not_held_in_memory() {
     // Of 200 MB.
     let most = daemon.resident_kib_max();
     assert!(most < 100 * 1024, "{most} KiB at its largest");
+    daemon.stop();
+}
+
+fn one_busy_partition_of_many_keeps_all_workers_busy() {
+    let site = KafkaSite::new(12);
+    let pool = site.pool(&["--v2=20"]).text("order", "none");
+    let daemon = site.start(&pool.set("workers", "4").set("prefetch", "20"));
+    let bodies: Vec<String> = (0..80).map(|n| format!("mode:wait:go {n}")).collect();
+    let record = |body: &String| site.message(body).partition(3);
+    site.kafka
+        .send(&bodies.iter().map(record).collect::<Vec<NewRecord>>());
+    site.begun(&daemon, &bodies);
+    site.site.touch("go");
+    site.all_done(&daemon);
     daemon.stop();
 }

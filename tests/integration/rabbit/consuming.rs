@@ -89,6 +89,7 @@ fn a_consumer_has_its_priority_and_arguments() {
         .set("consumer_priority", "7")
         .set("consumer_arguments", "{ x-note = \"ours\" }");
     let scene = RabbitScene::of(pool);
+    scene.is_consumed();
     let consumers = scene.vhost.consumers();
     assert_eq!(consumers.len(), 1, "{consumers:?}");
     for part in [

@@ -10,7 +10,7 @@ trials![
     bodies_are_sent_persistent_to_where_they_are_read,
     a_file_is_sent_with_all_that_its_messages_have,
     a_delayed_message_waits,
-    a_queue_that_is_not_there_is_an_error,
+    a_queue_that_is_not_there_is_declared_if_it_may_be,
     a_large_file_is_sent_whole,
     the_answer_is_waited_for,
     an_answer_that_does_not_come,
@@ -92,12 +92,21 @@ fn a_delayed_message_waits() {
     scene.finish();
 }
 
-fn a_queue_that_is_not_there_is_an_error() {
+fn a_queue_that_is_not_there_is_declared_if_it_may_be() {
     let (vhost, site) = desk();
-    let args = ["send", "nowhere", "a", "--source", "main"];
+    let args = ["send", "new", "a", "--source", "main"];
+    let may_not = rabbit_site(&vhost.url(), "declare = false");
+    may_not.configure_commands(&[pool()]);
+    let why = may_not.ganger(&args).bad(1);
+    assert!(why.contains("`new`"), "{why}");
+    let client = vhost.client();
+    assert_eq!(client.ready("new"), None);
+    // What no pool reads may be a slip of the pen.
     let why = site.ganger(&args).bad(1);
-    assert!(why.contains("`nowhere`"), "{why}");
-    assert_eq!(vhost.client().ready("nowhere"), None);
+    assert!(why.contains("there is no queue `new`"), "{why}");
+    site.configure_commands(&[pool().text("queue", "new")]);
+    assert_eq!(site.ganger(&args).good(), "sent 1\n");
+    assert_eq!(client.take("new").unwrap().text(), "a");
 }
 
 fn what_was_sent_before_a_queue_was_full_is_told() {

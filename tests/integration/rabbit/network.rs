@@ -166,5 +166,5 @@ fn a_stop_does_not_wait_for_a_broker_that_is_gone() {
     scene.daemon.logged("not connected to the broker");
     scene.site.touch("go");
     scene.daemon.stop();
-    assert_eq!(scene.client.ready("work"), Some(1), "it is not lost");
+    assert_eq!(scene.left(), 1, "it is not lost");
 }

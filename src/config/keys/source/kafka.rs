@@ -49,6 +49,10 @@ const OWN: &[(&str, &str)] = &[
         "is `read_committed`: messages of aborted transactions are none",
     ),
     (
+        "delivery.report.only.error",
+        "would keep from us that a reply is safe",
+    ),
+    (
         "transactional.id",
         "would fence off the other pools of the daemon",
     ),

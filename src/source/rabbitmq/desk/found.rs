@@ -100,8 +100,8 @@ impl Reader {
         let raw = as_published(&delivery.properties);
         let (original, arrival) = unwrap(Received {
             properties: delivery.properties,
-            exchange: &delivery.exchange,
-            routing_key: &delivery.routing_key,
+            exchange: delivery.exchange,
+            routing_key: delivery.routing_key,
             redelivered: delivery.redelivered,
         });
         self.moving |= arrival.returns >= RETURNS_MAX;
@@ -386,8 +386,8 @@ mod tests {
         assert!(!table.contains_key("CC") && !table.contains_key(header::LETTER_ID));
         let (again, arrival) = unwrap(Received {
             properties: back,
-            exchange: &"".into(),
-            routing_key: &"work".into(),
+            exchange: "".into(),
+            routing_key: "work".into(),
             redelivered: false,
         });
         assert_eq!(again.properties, properties);
@@ -453,8 +453,8 @@ mod tests {
         first.letter.id.parse::<f64>().unwrap_err();
         let (again, _) = unwrap(Received {
             properties: first.back(None, 4096).unwrap().properties,
-            exchange: &"".into(),
-            routing_key: &"work".into(),
+            exchange: "".into(),
+            routing_key: "work".into(),
             redelivered: false,
         });
         assert_eq!(

@@ -75,8 +75,8 @@ impl Replies {
 fn reply(delivery: Delivery) -> Reply {
     let (original, _) = unwrap(Received {
         properties: delivery.properties,
-        exchange: &delivery.exchange,
-        routing_key: &delivery.routing_key,
+        exchange: delivery.exchange,
+        routing_key: delivery.routing_key,
         redelivered: delivery.redelivered,
     });
     let text = |text: &Option<lapin::types::ShortString>| text.as_ref().map(ToString::to_string);

@@ -76,7 +76,7 @@ fn each_aim_has_its_queue() {
         (retry(second), "work.retry.1s", Some("1000")),
         (retry(second + second / 100), "work.retry.2s", Some("1010")),
         (requeue, "work.retry.250ms", Some("100")),
-        (Aim::Back { suspect: false }, "work", None),
+        (Aim::Back, "work", None),
         (Aim::Charge(COUNTERS), "work", None),
         (letter(Failure::default(), Form::Full), "work.dead", None),
         (letter(Failure::default(), Form::Bare), "work.dead", None),
@@ -102,7 +102,7 @@ fn a_copy_that_was_charged_unseen_runs_alone() {
     let parcel = only(&Aim::Charge(COUNTERS));
     assert_eq!(own(&parcel, header::ATTEMPTS).unwrap(), "1");
     assert_eq!(own(&parcel, "x-ganger-suspect").unwrap(), "true");
-    let back = only(&Aim::Back { suspect: false });
+    let back = only(&Aim::Back);
     assert_eq!(own(&back, "x-ganger-suspect"), None);
 }
 
@@ -167,7 +167,7 @@ fn what_is_refused_becomes_plainer_until_nothing_is_left() {
             ..
         })
     ));
-    for aim in [Aim::Back { suspect: true }, Aim::Charge(COUNTERS)] {
+    for aim in [Aim::Back, Aim::Charge(COUNTERS)] {
         assert_eq!(plainer(aim, COUNTERS, 9, ""), None);
     }
 }

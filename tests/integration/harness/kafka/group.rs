@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rdkafka::client::ClientContext;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance};
-use rdkafka::error::KafkaResult;
+use rdkafka::groups::GroupInfo;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList, TopicPartitionListElem};
 
-use super::{Kafka, REQUEST};
+use super::{Kafka, REQUEST, at_last};
 
 /// A group as an operator sees it from outside.
 pub(crate) struct Group {
@@ -33,19 +33,6 @@ impl Commit {
             metadata: partition.metadata().to_owned(),
         }
     }
-}
-
-/// What a broker answers that may have to find a coordinator or a leader first.
-fn at_last<T>(ask: impl Fn() -> KafkaResult<T>) -> T {
-    let mut last = None;
-    let answer = crate::harness::look(|| match ask() {
-        Ok(answer) => Some(answer),
-        Err(error) => {
-            last = Some(error);
-            None
-        }
-    });
-    answer.unwrap_or_else(|| panic!("asking the broker: {last:?}"))
 }
 
 impl Group {
@@ -105,10 +92,15 @@ impl Group {
 
     /// The ids of its members, as the broker gave them.
     pub(crate) fn members(&self) -> Vec<String> {
-        let list = self.consumer.fetch_group_list(Some(&self.name), REQUEST);
-        let list = list.unwrap();
-        let members = list.groups().iter().flat_map(|group| group.members());
+        let list = at_last(|| self.consumer.fetch_group_list(Some(&self.name), REQUEST));
+        let members = list.groups().iter().flat_map(GroupInfo::members);
         members.map(|member| member.id().to_owned()).collect()
+    }
+
+    /// Whether every member knows its partitions.
+    pub(crate) fn is_settled(&self) -> bool {
+        let list = at_last(|| self.consumer.fetch_group_list(Some(&self.name), REQUEST));
+        list.groups().iter().all(|group| group.state() == "Stable")
     }
 
     /// Joins it with a consumer of the tests' own, as a stranger that knows the same protocol.

@@ -19,11 +19,15 @@ use nix::sys::signal::Signal;
 use rdkafka::admin::AdminClient;
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::{ClientConfig, FromClientConfig};
+use rdkafka::error::KafkaResult;
 
 use crate::servers::kafka::Broker;
 
 /// How long one request to a broker that runs may take.
 const REQUEST: Duration = super::DEADLINE;
+
+/// How long a broker that comes back, or a daemon that follows it, may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The broker for tests that leave it in peace.
 static SHARED: Mutex<Option<Arc<Kafka>>> = Mutex::new(None);
@@ -114,4 +118,17 @@ fn config(address: &str) -> ClientConfig {
     // One that was down is looked for again at once.
     config.set("reconnect.backoff.max.ms", "200");
     config
+}
+
+/// What a broker answers that may be starting, or looking for a coordinator or a leader.
+fn at_last<T>(ask: impl Fn() -> KafkaResult<T>) -> T {
+    let mut last = None;
+    let answer = super::look_for(PATIENCE, || match ask() {
+        Ok(answer) => Some(answer),
+        Err(error) => {
+            last = Some(error);
+            None
+        }
+    });
+    answer.unwrap_or_else(|| panic!("asking the broker: {last:?}"))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{Group, Kafka, NewRecord};
+use super::{Group, Kafka, NewRecord, PATIENCE};
 use crate::harness::{Daemon, Event, Pool, Progress, Record, Site};
 
 /// A number for each site of this run.
@@ -105,7 +105,7 @@ impl KafkaSite {
 
     /// Waits until workers have done so many.
     pub(crate) fn done(&self, daemon: &Daemon, count: usize) {
-        daemon.eventually(&format!("{count} to be done"), || {
+        daemon.within(PATIENCE, &format!("{count} to be done"), || {
             self.record().all(Event::Done).len() >= count
         });
     }
@@ -114,9 +114,11 @@ impl KafkaSite {
     pub(crate) fn settled(&self, daemon: &Daemon) {
         let topics = [vec![self.topic.clone()], self.tier_topics()].concat();
         for topic in topics {
-            daemon.eventually(&format!("{topic} to be committed to its end"), || {
-                self.group.lag(&topic) == 0
-            });
+            daemon.within(
+                PATIENCE,
+                &format!("{topic} to be committed to its end"),
+                || self.group.lag(&topic) == 0,
+            );
         }
     }
 

@@ -8,7 +8,7 @@ use rdkafka::error::{KafkaResult, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
 
-use super::{Kafka, REQUEST};
+use super::{Kafka, REQUEST, at_last};
 
 impl Kafka {
     /// Makes a topic and waits until it can be used.
@@ -57,7 +57,7 @@ impl Kafka {
 
     /// All topics' names, Kafka's own left out.
     pub(crate) fn topics(&self) -> BTreeSet<String> {
-        let metadata = self.admin.inner().fetch_metadata(None, REQUEST).unwrap();
+        let metadata = at_last(|| self.admin.inner().fetch_metadata(None, REQUEST));
         let names = metadata
             .topics()
             .iter()
@@ -67,8 +67,7 @@ impl Kafka {
 
     /// How many partitions a topic has that can be used; none if it is not there.
     pub(crate) fn partitions(&self, name: &str) -> usize {
-        let metadata = self.admin.inner().fetch_metadata(Some(name), REQUEST);
-        let metadata = metadata.unwrap();
+        let metadata = at_last(|| self.admin.inner().fetch_metadata(Some(name), REQUEST));
         let partitions = metadata
             .topics()
             .iter()

@@ -1,0 +1,436 @@
+//! Where partitions are read from: when they come, by what the group has committed; and when their
+//! position is gone, by what is there yet. What can't be found out now is asked again, and keeps no
+//! other partition from being read.
+
+use std::sync::Arc;
+
+use rdkafka::error::RDKafkaErrorCode as Code;
+use tokio::time::Instant;
+
+use super::asking::{self, Answer, Begin, Begins};
+use super::consumer::{Start, TopicPartition};
+use super::error::{KafkaError, words};
+use super::group::{AGAIN, Step, names};
+use super::health::Trouble;
+use super::lanes::Part;
+use super::metadata;
+use super::partition::{Partition, Progress};
+use super::settings::Reset;
+use super::task::Task;
+
+/// What is to be asked again.
+#[derive(Debug, Default)]
+pub(super) struct Positions {
+    /// Ours, but nobody could tell yet where they begin.
+    unbegun: Vec<TopicPartition>,
+    ask_unbegun_at: Option<Instant>,
+    /// Partitions whose position is gone, and when to ask where they begin.
+    astray: Vec<(Instant, Part)>,
+}
+
+impl Positions {
+    /// When something falls due by itself.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let astray = self.astray.iter().map(|(when, _)| *when).min();
+        astray.into_iter().chain(self.ask_unbegun_at).min()
+    }
+}
+
+impl Task {
+    /// Asks again what could not be answered.
+    pub(super) fn ask_again(&mut self, now: Instant) {
+        if let Step::Asking {
+            partitions,
+            again: Some(again),
+        } = &mut self.group.step
+            && *again <= now
+        {
+            let partitions = std::mem::take(partitions);
+            self.ask_where_they_begin(partitions, now);
+        }
+        if self
+            .positions
+            .ask_unbegun_at
+            .is_some_and(|when| when <= now)
+        {
+            self.ask_for_unbegun(now);
+        }
+        let astray = &mut self.positions.astray;
+        let due: Vec<Part> = astray
+            .extract_if(.., |(when, _)| *when <= now)
+            .map(|(_, part)| part)
+            .collect();
+        for part in due {
+            self.ask_where_it_ends(part, now);
+        }
+        self.ask_again_for_topics(now);
+    }
+
+    /// Forgets what is to be asked about partitions.
+    pub(super) fn forget_positions(&mut self, partitions: &[TopicPartition]) {
+        let unbegun = &mut self.positions.unbegun;
+        for gone in unbegun.extract_if(.., |each| partitions.contains(each)) {
+            self.unread.remove(&names(&[gone]));
+        }
+        let left = &self.partitions;
+        let astray = &mut self.positions.astray;
+        astray.retain(|(_, part)| left.contains_key(part));
+    }
+
+    // -- partitions that come --
+
+    pub(super) fn ask_where_they_begin(&mut self, partitions: Vec<TopicPartition>, now: Instant) {
+        let question = self.begins_of(partitions.clone());
+        let failed = Answer::Begins(Err(KafkaError::panicked()));
+        let asked = self
+            .asking
+            .ask("kafka-begins", failed, move || Answer::Begins(question()));
+        let again = (!asked).then(|| now + AGAIN);
+        self.group.step = Step::Asking { partitions, again };
+    }
+
+    fn begins_of(
+        &self,
+        partitions: Vec<TopicPartition>,
+    ) -> impl FnOnce() -> Result<Begins, KafkaError> + use<> {
+        let native = Arc::clone(self.consumer.native());
+        let (topic, reset) = (self.plan.topic.to_string(), self.plan.reset);
+        move || asking::begins(&native, &partitions, &topic, reset)
+    }
+
+    /// The partitions that the group gave us begin.
+    pub(super) fn begin(&mut self, begins: Result<Begins, KafkaError>, now: Instant) {
+        let Step::Asking { partitions, .. } = &mut self.group.step else {
+            return;
+        };
+        let partitions = std::mem::take(partitions);
+        match begins.and_then(|begins| self.begin_all(begins, now)) {
+            Ok(()) => {
+                self.group.step = Step::Idle;
+                self.health.over(&self.end, Trouble::Group);
+            }
+            Err(error) => {
+                self.health
+                    .trouble(&self.end, Trouble::Group, error.to_string());
+                let again = Some(now + AGAIN);
+                self.group.step = Step::Asking { partitions, again };
+            }
+        }
+    }
+
+    fn begin_all(&mut self, begins: Begins, now: Instant) -> Result<(), KafkaError> {
+        let begun = begins.begun.into_iter();
+        let begun: Vec<(Part, Start)> = begun.filter_map(|begin| self.begin_one(begin)).collect();
+        let (parts, starts): (Vec<Part>, Vec<Start>) = begun.into_iter().unzip();
+        if let Err(error) = self.consumer.assign(&starts) {
+            parts
+                .iter()
+                .for_each(|part| drop(self.partitions.remove(part)));
+            return Err(error);
+        }
+        for (partition, why) in begins.unknown {
+            self.can_not_be_read(names(std::slice::from_ref(&partition)), &why);
+            self.positions.unbegun.push(partition);
+            self.positions.ask_unbegun_at = Some(now + AGAIN);
+        }
+        for partition in begins.unread {
+            let why = "nothing is committed for it, and auto.offset.reset is `error`";
+            self.can_not_be_read(names(&[partition]), why);
+        }
+        Ok(())
+    }
+
+    fn begin_one(&mut self, begin: Begin) -> Option<(Part, Start)> {
+        let Begin {
+            topic,
+            partition,
+            offset,
+            committed,
+        } = begin;
+        let Some(inbox) = self.consumer.inbox(&topic, partition) else {
+            tracing::error!(
+                topic,
+                partition,
+                "the partition has no queue; it can't be read"
+            );
+            return None;
+        };
+        let text = committed.as_deref().unwrap_or_default();
+        let carried = metadata::decode(offset, text).unwrap_or_else(|why| {
+            tracing::warn!(
+                pool = self.plan.pool,
+                topic,
+                partition,
+                offset,
+                "the commit's metadata is ignored: {why}; more may run twice"
+            );
+            metadata::Carried::default()
+        });
+        let part = self.new_part();
+        let begun = Partition {
+            is_tier: *topic != *self.plan.topic,
+            number: partition,
+            inbox,
+            progress: Progress::new(offset, committed, carried),
+            parked: None,
+            leaving: false,
+            is_full: false,
+            is_idle: false,
+            topic,
+        };
+        let start = begun.at(offset);
+        self.partitions.insert(part, begun);
+        Some((part, start))
+    }
+
+    fn new_part(&mut self) -> Part {
+        self.last_part = self.last_part.wrapping_add(1);
+        self.last_part
+    }
+
+    fn ask_for_unbegun(&mut self, now: Instant) {
+        self.positions.ask_unbegun_at = None;
+        if self.positions.unbegun.is_empty() {
+            return;
+        }
+        let question = self.begins_of(self.positions.unbegun.clone());
+        let failed = Answer::Later(Err(KafkaError::panicked()));
+        let asked = self
+            .asking
+            .ask("kafka-begins", failed, move || Answer::Later(question()));
+        if !asked {
+            self.positions.ask_unbegun_at = Some(now + AGAIN);
+        }
+    }
+
+    /// Partitions begin that could not when the group gave us them.
+    pub(super) fn begin_later(&mut self, begins: Result<Begins, KafkaError>, now: Instant) {
+        self.positions.ask_unbegun_at = Some(now + AGAIN);
+        let Ok(begins) = begins else {
+            return;
+        };
+        if !self.group.is_settled() {
+            return;
+        }
+        for begin in begins.begun {
+            let partition = (begin.topic.clone(), begin.partition);
+            if !self.positions.unbegun.contains(&partition) {
+                // It has gone to someone else meanwhile.
+                continue;
+            }
+            let others = self.starts(None);
+            let Some((part, start)) = self.begin_one(begin) else {
+                continue;
+            };
+            if let Err(error) = self.consumer.add(start, others) {
+                self.partitions.remove(&part);
+                self.can_not_be_read(names(&[partition]), &error.to_string());
+                continue;
+            }
+            self.positions.unbegun.retain(|each| *each != partition);
+            self.can_be_read(&names(&[partition]));
+        }
+    }
+
+    /// Where the partitions but one go on.
+    fn starts(&self, but: Option<Part>) -> Vec<Start> {
+        let others = self
+            .partitions
+            .iter()
+            .filter(|(part, _)| Some(**part) != but);
+        others
+            .map(|(_, partition)| partition.at(partition.progress.mark.position()))
+            .collect()
+    }
+
+    // -- partitions that can't be read --
+
+    fn can_not_be_read(&mut self, name: String, why: &str) {
+        let problem = format!("partition {name}: {why}");
+        self.unread.insert(name);
+        self.health.trouble(&self.end, Trouble::Partitions, problem);
+    }
+
+    /// Takes down that a partition is read after all, or is no longer ours.
+    pub(super) fn can_be_read(&mut self, name: &str) {
+        if self.unread.remove(name) && self.unread.is_empty() {
+            self.health.over(&self.end, Trouble::Partitions);
+        }
+    }
+
+    /// Takes in what is wrong with a partition.
+    pub(super) fn partition_error(&mut self, part: Part, code: Code, now: Instant) {
+        let Some(partition) = self.partitions.get(&part) else {
+            return;
+        };
+        match code {
+            Code::AutoOffsetReset => self.ask_where_it_ends(part, now),
+            Code::PartitionEOF => {}
+            code => {
+                let name = partition.name();
+                self.can_not_be_read(name, &words(code));
+            }
+        }
+    }
+
+    /// Nothing is fetched of a partition: it may have told so when nobody listened.
+    pub(super) fn is_not_fetched(&mut self, part: Part, now: Instant) {
+        if self.group.is_settled() && !self.is_astray(part) {
+            self.positions.astray.push((now, part));
+        }
+    }
+
+    fn is_astray(&self, part: Part) -> bool {
+        self.positions
+            .astray
+            .iter()
+            .any(|(_, other)| *other == part)
+    }
+
+    fn ask_where_it_ends(&mut self, part: Part, now: Instant) {
+        let Some(partition) = self.partitions.get(&part) else {
+            return;
+        };
+        let native = Arc::clone(self.consumer.native());
+        let (topic, number) = (partition.topic.clone(), partition.number);
+        let failed = Answer::Ends(part, Err(KafkaError::panicked()));
+        let asked = self.asking.ask("kafka-ends", failed, move || {
+            Answer::Ends(part, asking::ends(&native, &topic, number))
+        });
+        if !asked {
+            self.positions.astray.push((now + AGAIN, part));
+        }
+    }
+
+    /// Goes on where there is something to read, and says what is skipped.
+    pub(super) fn find_back(
+        &mut self,
+        part: Part,
+        ends: Result<(i64, i64), KafkaError>,
+        now: Instant,
+    ) {
+        let Some(partition) = self.partitions.get(&part) else {
+            return;
+        };
+        let name = partition.name();
+        let ends = match ends {
+            Ok(ends) if self.group.is_settled() => ends,
+            // The restart of one partition would be taken for our answer to the group.
+            Ok(_) => return self.positions.astray.push((now + AGAIN, part)),
+            Err(error) => {
+                self.can_not_be_read(name, &error.to_string());
+                return self.positions.astray.push((now + AGAIN, part));
+            }
+        };
+        let mark = &partition.progress.mark;
+        let (position, committable) = (mark.position(), mark.committable());
+        let reset = if partition.is_tier {
+            Reset::Earliest
+        } else {
+            self.plan.reset
+        };
+        let Some(to) = go_on_at(position, committable, ends, reset) else {
+            let (first, end) = ends;
+            let why = format!(
+                "offset {position} is gone, it has {first} to {end}, and auto.offset.reset is \
+                 `error`"
+            );
+            return self.can_not_be_read(name, &why);
+        };
+        let part = self.move_to(part, to, ends);
+        if let Err(error) = self.restart(part, to) {
+            self.can_not_be_read(name, &error.to_string());
+            self.positions.astray.push((now + AGAIN, part));
+        }
+    }
+
+    /// Has the books say where a partition goes on. It may be called otherwise from then on.
+    fn move_to(&mut self, part: Part, to: i64, (first, end): (i64, i64)) -> Part {
+        let Some(partition) = self.partitions.get_mut(&part) else {
+            return part;
+        };
+        let position = partition.progress.mark.position();
+        if to == position {
+            return part;
+        }
+        tracing::warn!(
+            pool = self.plan.pool,
+            partition = partition.name(),
+            position,
+            first,
+            end,
+            skipped = to.saturating_sub(position).max(0),
+            "the offset to go on from is gone; reading goes on at another"
+        );
+        if to > position {
+            partition.progress.skip_to(to);
+            return part;
+        }
+        // It is another log: what is out of the old one is void.
+        partition.progress = Progress::new(to, None, metadata::Carried::default());
+        partition.parked = None;
+        self.lanes.forget(part);
+        let anew = self.new_part();
+        if let Some(partition) = self.partitions.remove(&part) {
+            self.partitions.insert(anew, partition);
+        }
+        anew
+    }
+
+    fn restart(&mut self, part: Part, to: i64) -> Result<(), KafkaError> {
+        let others = self.starts(Some(part));
+        let Some(partition) = self.partitions.get(&part) else {
+            return Ok(());
+        };
+        self.consumer.restart(partition.at(to), others)
+    }
+}
+
+/// Where a partition goes on whose position is not to be had, by where it begins and ends; none if
+/// it is not to.
+fn go_on_at(
+    position: i64,
+    committable: i64,
+    (first, end): (i64, i64),
+    reset: Reset,
+) -> Option<i64> {
+    if (first..=end).contains(&position) {
+        return Some(position);
+    }
+    match reset {
+        Reset::Earliest => Some(first),
+        // A log that is shorter than it was may have what is not done yet.
+        Reset::Latest if position > end => Some(committable.clamp(first, end)),
+        Reset::Latest => Some(end),
+        Reset::Refuse => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_to_go_on() {
+        use Reset::{Earliest, Latest, Refuse};
+        let table = [
+            // Nothing is gone.
+            (50, 40, (0, 100), Earliest, Some(50)),
+            (100, 40, (0, 100), Refuse, Some(100)),
+            // Retention was faster.
+            (50, 40, (60, 100), Earliest, Some(60)),
+            (50, 40, (60, 100), Latest, Some(100)),
+            (50, 40, (60, 100), Refuse, None),
+            // The log was cut, or is another.
+            (50, 40, (0, 45), Earliest, Some(0)),
+            (50, 40, (0, 45), Latest, Some(40)),
+            (50, 40, (0, 30), Latest, Some(30)),
+            (50, 40, (42, 45), Latest, Some(42)),
+            (50, 40, (0, 0), Refuse, None),
+        ];
+        for (position, committable, ends, reset, expected) in table {
+            let got = go_on_at(position, committable, ends, reset);
+            assert_eq!(got, expected, "{position} {committable} {ends:?} {reset:?}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What falls due by itself: what has waited too long for a worker, for its worker, or for the
+//! broker's word.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Task;
+use super::error::RabbitMqError;
+use super::health::Trouble;
+use super::intake::begin_within;
+use super::session::{Held, Job, Place, Session, Subject};
+
+/// The longest time between two looks at what is old.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// How long the broker may take over what we publish before that is called a trouble.
+const CONFIRMED_WITHIN: Duration = Duration::from_secs(30);
+
+impl Session {
+    /// Does what is due.
+    pub(super) fn keep_time(&mut self, task: &mut Task, now: Instant) -> Result<(), RabbitMqError> {
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.try_again(task);
+        }
+        if now >= self.age_at {
+            self.age_at = now + (task.config.consumer_timeout / 32).min(LOOK_EVERY);
+            self.look_at_silence(task, now);
+            self.look_at_age(task, now)?;
+        }
+        Ok(())
+    }
+
+    /// A queue without a leader, say, takes what is published and never confirms it.
+    fn look_at_silence(&mut self, task: &mut Task, now: Instant) {
+        let blocked = task.health.has(Trouble::Blocked);
+        let late = |job: &&mut Job| now.duration_since(job.sent) >= CONFIRMED_WITHIN;
+        let mut named = None;
+        for job in self.jobs.values_mut().filter(late) {
+            if blocked {
+                // Its time begins when the broker listens again.
+                job.sent = now;
+                continue;
+            }
+            job.waited = true;
+            named = Some(job.parcel.to.to_string()).max(named);
+        }
+        if let Some(queue) = named {
+            self.waits = self.waits.max(1);
+            let problem =
+                format!("the queue `{queue}` has not confirmed a message for {CONFIRMED_WITHIN:?}");
+            task.health.begin(&task.end, Trouble::Publishing, &problem);
+        }
+    }
+
+    /// The broker ends the channel, with everything on it, when one delivery is not acknowledged
+    /// for too long. What nobody has begun goes back in time; of the rest it is warned; what can't
+    /// be settled goes back at last.
+    fn look_at_age(&mut self, task: &mut Task, now: Instant) -> Result<(), RabbitMqError> {
+        let patience = task.config.consumer_timeout;
+        let (mut unbegun, mut stuck) = (Vec::new(), Vec::new());
+        let aged: Vec<u64> = self.aged(begin_within(task), now);
+        for tag in aged {
+            let Some(held) = self.ledger.get_mut(tag) else {
+                continue;
+            };
+            let age = now.duration_since(held.since);
+            let late = age >= patience / 4 * 3;
+            match held.place {
+                Place::Here => unbegun.push(tag),
+                Place::Leaving | Place::Aside if late => stuck.push(tag),
+                Place::Leaving | Place::Aside => {}
+                Place::Out => warn_of_age(&self.pool.name, held, age, patience, late),
+            }
+        }
+        self.give_back_unbegun(&unbegun)?;
+        self.give_back_stuck(task, &stuck)
+    }
+
+    fn aged(&self, age: Duration, now: Instant) -> Vec<u64> {
+        let old = |held: &Held| now.duration_since(held.since) >= age;
+        let aged = self.ledger.iter().filter(|(_, held)| old(held));
+        aged.map(|(tag, _)| tag).collect()
+    }
+
+    fn give_back_unbegun(&mut self, tags: &[u64]) -> Result<(), RabbitMqError> {
+        if tags.is_empty() {
+            return Ok(());
+        }
+        tracing::warn!(
+            pool = self.pool.name,
+            count = tags.len(),
+            "messages have waited for a worker for half of the broker's consumer_timeout and go back"
+        );
+        // They are in order.
+        let stays = |tag: &u64| tags.binary_search(tag).is_err();
+        self.ready.retain(stays);
+        self.solo.retain(stays);
+        self.give_back_all(tags)
+    }
+
+    /// Their work is done and can't be written down: they run again rather than take all others
+    /// along.
+    fn give_back_stuck(&mut self, task: &mut Task, tags: &[u64]) -> Result<(), RabbitMqError> {
+        if tags.is_empty() {
+            return Ok(());
+        }
+        let why = "what there is to publish for them could not be published in time";
+        let count = u64::try_from(tags.len()).unwrap_or(u64::MAX);
+        task.health.likely_duplicates(&task.end, count, why);
+        let stays = |job: &Job| match &job.subject {
+            Subject::Delivery { tag, .. } => tags.binary_search(tag).is_err(),
+            Subject::Emit { .. } => true,
+        };
+        self.waiting.retain(stays);
+        for tag in tags {
+            self.nack(*tag)?;
+        }
+        self.watch_waiting(task);
+        self.watch_aside(task);
+        Ok(())
+    }
+}
+
+fn warn_of_age(pool: &str, held: &mut Held, age: Duration, patience: Duration, late: bool) {
+    let due = 1 + u8::from(late);
+    if held.warnings >= due {
+        return;
+    }
+    held.warnings = due;
+    let correlation_id = held.original.properties.correlation_id().as_ref();
+    tracing::warn!(
+        pool,
+        correlation_id = correlation_id.map_or("", |id| id.as_str()),
+        ?age,
+        consumer_timeout = ?patience,
+        "a message is being worked on for so long that the broker is going to take it back, with \
+         all others of this connection: raise the broker's consumer_timeout"
+    );
+}
