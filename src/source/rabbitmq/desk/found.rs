@@ -46,6 +46,8 @@ pub(super) enum Item {
 pub(super) struct Found {
     /// What it says.
     pub(super) letter: DeadLetter,
+    /// Its reply is a message of its own.
+    pub(super) has_reply_apart: bool,
     original: Original,
 }
 
@@ -112,7 +114,15 @@ impl Reader {
             return Read { item, fresh };
         }
         let (found, fresh) = match letter::read(&own) {
-            Some(letter) => (Found { letter, original }, fresh(raw)),
+            Some(letter) => {
+                let has_reply_apart = letter::has_reply_apart(&own);
+                let found = Found {
+                    letter,
+                    has_reply_apart,
+                    original,
+                };
+                (found, fresh(raw))
+            }
             None => {
                 let found = self.foreign(&own, &table, original, &body);
                 let origin = vec![(header::QUEUE, found.letter.queue.clone())];
@@ -162,7 +172,11 @@ impl Reader {
                 ..original
             },
         };
-        Found { letter, original }
+        Found {
+            letter,
+            has_reply_apart: false,
+            original,
+        }
     }
 
     /// By what it is, and by how many of its like are before it.
