@@ -26,6 +26,7 @@ trials![
     letters_in_a_queue_with_a_limit_outlive_any_number_of_readings,
     what_the_broker_moved_there_is_sent_back,
     a_large_reply_is_kept_beside_its_letter,
+    what_the_broker_keeps_for_itself_is_told,
 ];
 
 fn pool() -> Pool {
@@ -447,4 +448,13 @@ fn a_large_reply_is_kept_beside_its_letter() {
     assert_eq!(letters[0]["reply"]["body"], format!("re: {body}"));
     site.ganger(&["dead", "drop", &id(&letters[0])]).good();
     assert_eq!(vhost.client().ready(DEAD), Some(0), "both are gone");
+}
+
+fn what_the_broker_keeps_for_itself_is_told() {
+    let vhost = Vhost::shared();
+    let site = rabbit_site(&vhost.url(), "");
+    site.configure_commands(&[pool().text("dead_letter", "broker")]);
+    let ran = site.ganger(&["dead", "list"]);
+    assert!(ran.err.contains("pool `work`"), "{}", ran.err);
+    assert_eq!(ran.good(), "no dead letters\n");
 }
