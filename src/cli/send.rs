@@ -39,7 +39,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
     /// Messages from a file, or from stdin with `-`: a JSON object a line, with body or body_base64,
-    /// and if wanted headers, correlation_id, reply_to, message_id, content_type, key, priority, delay
+    /// and if wanted headers, correlation_id, reply_to, message_id, content_type, key (not RabbitMQ),
+    /// priority (not Kafka), delay
     #[arg(long, short = 'f', value_name = "FILE")]
     file: Option<PathBuf>,
     /// A header for every message that does not bring its own of that name

@@ -7,10 +7,6 @@
 //! delivered belongs to the letter. A small one is among its headers; a larger one is a message of
 //! its own, [`Apart`], in the same place as the letter and stored before it, so that whoever reads
 //! the letter has met its reply already.
-#![allow(
-    dead_code,
-    reason = "the sources that write letters are being built beside the commands that read them"
-)]
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -8,7 +8,8 @@ use crate::harness::{Daemon, Event, Pool, field, said, trials};
 
 trials![
     bodies_and_a_file_are_sent,
-    a_delay_is_refused,
+    a_delay_that_no_tier_has_room_for,
+    a_delayed_message_waits,
     a_topic_that_is_not_there,
     many_are_sent_and_none_is_lost,
     the_answer_is_waited_for,
@@ -16,6 +17,8 @@ trials![
     dead_letters_are_sent_back,
     dead_letters_are_dropped,
     a_dead_tombstone_keeps_its_nothing,
+    a_large_reply_is_kept_beside_its_letter,
+    what_is_wrong_is_told_by_check,
     what_a_dead_letter_can_not_hold_is_cut_off,
     the_lag_of_each_partition_is_told,
 ];
@@ -62,7 +65,23 @@ fn bodies_and_a_file_are_sent() {
     assert_eq!(sent[0].headers, []);
 }
 
-fn a_delay_is_refused() {
+fn a_delayed_message_waits() {
+    let (site, daemon) = site(|site| site.pool(&["--v2=1"]).set("retry", "{ max = \"1m\" }"));
+    site.send(&["first"]);
+    site.done(&daemon, 1);
+    let lines = "{\"body\":\"later\",\"delay\":\"2s\"}\n{\"body\":\"now\"}";
+    site.site.put("messages", lines, false);
+    let args = ["send", &site.topic, "-f", "messages"];
+    assert_eq!(site.site.ganger(&args).good(), "sent 2\n");
+    site.done(&daemon, 3);
+    let record = site.record();
+    assert_eq!(record.texts(Event::Began), ["first", "now", "later"]);
+    site.settled(&daemon);
+    daemon.stop();
+}
+
+/// Nothing has made a tier yet.
+fn a_delay_that_no_tier_has_room_for() {
     let site = without_daemon();
     site.site
         .put("late", "{\"body\":\"a\",\"delay\":\"5s\"}", false);
@@ -271,6 +290,40 @@ fn a_dead_tombstone_keeps_its_nothing() {
     assert_eq!((&all[1].value, &all[1].key), (&None, &all[0].key));
     assert_eq!(all[1].headers, all[0].headers);
     daemon.stop();
+}
+
+fn a_large_reply_is_kept_beside_its_letter() {
+    let (site, daemon) = site(|site| site.pool(&["--v2=1"]));
+    let body = format!("mode:reply {}", "x".repeat(20_000));
+    // The message has no reply-to and the worker names no topic.
+    site.send(&[&body]);
+    daemon.eventually("the letter and its reply", || {
+        site.kafka.read(&site.dead_topic()).len() == 2
+    });
+    site.settled(&daemon);
+    daemon.stop();
+    let letters = listed(&site);
+    assert_eq!(letters.len(), 1, "the reply is none of its own");
+    assert_eq!(letters[0]["reason"], "unroutable_reply");
+    assert_eq!(letters[0]["reply"]["body"], format!("re: {body}"));
+    site.site.ganger(&["dead", "drop", id(&letters[0])]).good();
+    let dead = site.kafka.read(&site.dead_topic());
+    let ended = dead.iter().filter(|record| record.value.is_none());
+    assert_eq!(ended.count(), 2, "both are gone");
+    assert!(listed(&site).is_empty());
+}
+
+fn what_is_wrong_is_told_by_check() {
+    let site = Plan::new(1).source("declare = false").make();
+    site.site.configure_commands(&[site.pool(&[])]);
+    let why = site.site.ganger(&["check", "--online"]).bad(1);
+    assert!(
+        why.contains("topics are missing") && why.contains(&site.dead_topic()),
+        "{why}"
+    );
+    let site = without_daemon();
+    site.site.ganger(&["check", "--online"]).good();
+    assert_eq!(site.kafka.read(&site.dead_topic()), [], "nothing is made");
 }
 
 /// Everything that is told beside the message, of a message as long as its topic takes.

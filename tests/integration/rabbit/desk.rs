@@ -20,6 +20,13 @@ trials![
     one_is_sent_back_edited,
     some_are_dropped,
     what_is_not_there_is_an_error,
+    what_was_sent_before_a_queue_was_full_is_told,
+    what_is_wrong_is_told_by_check,
+    many_keep_their_order_whatever_is_dropped,
+    letters_in_a_queue_with_a_limit_outlive_any_number_of_readings,
+    what_the_broker_moved_there_is_sent_back,
+    a_large_reply_is_kept_beside_its_letter,
+    what_the_broker_keeps_for_itself_is_told,
 ];
 
 fn pool() -> Pool {
@@ -101,6 +108,49 @@ fn a_queue_that_is_not_there_is_declared_if_it_may_be() {
     site.configure_commands(&[pool().text("queue", "new")]);
     assert_eq!(site.ganger(&args).good(), "sent 1\n");
     assert_eq!(client.take("new").unwrap().text(), "a");
+}
+
+fn what_was_sent_before_a_queue_was_full_is_told() {
+    let vhost = Vhost::shared();
+    let limits = [
+        kind("classic"),
+        ("x-max-length", AMQPValue::LongInt(5)),
+        ("x-overflow", text("reject-publish")),
+    ];
+    vhost.client().declare("work", &limits);
+    let site = rabbit_site(&vhost.url(), "");
+    site.configure_commands(&[pool()]);
+    let bodies = ["a", "b", "c", "d", "e", "f", "g"];
+    let ran = site.ganger(&[&["send", "work", "-o", "json"], &bodies[..]].concat());
+    assert_eq!(ran.out, "{\"sent\":5}\n");
+    let why = ran.bad(1);
+    for part in ["sent 5 before that", "`work` is full"] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+    assert_eq!(vhost.client().ready("work"), Some(5));
+}
+
+fn what_is_wrong_is_told_by_check() {
+    let (vhost, site) = desk();
+    site.ganger(&["check", "--online"]).good();
+    vhost.client().delete(DEAD);
+    // It would be made again at the start.
+    site.ganger(&["check", "--online"]).good();
+    assert_eq!(vhost.client().ready(DEAD), None, "nothing is made");
+    vhost.client().declare(DEAD, &[kind("classic")]);
+    let why = site.ganger(&["check", "--online"]).bad(1);
+    assert!(
+        why.contains("`work.dead` exists with other arguments"),
+        "{why}"
+    );
+    vhost.client().delete(DEAD);
+    let strict = rabbit_site(&vhost.url(), "declare = false");
+    strict.configure_commands(&[pool()]);
+    let why = strict.ganger(&["check", "--online"]).bad(1);
+    assert!(
+        why.contains("queues are missing") && why.contains("`work.dead`"),
+        "{why}"
+    );
 }
 
 fn a_large_file_is_sent_whole() {
@@ -283,4 +333,128 @@ fn what_is_not_there_is_an_error() {
         told, "no dead letters\n",
         "where there is no queue for them"
     );
+}
+
+/// So many letters, as the source writes them, in a queue of this kind.
+fn many_letters(vhost: &Vhost, queue: &str, count: usize) {
+    let letter = |n: usize| {
+        let id = format!("letter-{n:05}");
+        Letter::new(queue, format!("body {n}"))
+            .header("x-ganger-letter-id", text(&id))
+            .header("x-ganger-pool", text("work"))
+            .header("x-ganger-queue", text("work"))
+            .with(|properties| properties.with_delivery_mode(2))
+    };
+    let all: Vec<Letter> = (0..count).map(letter).collect();
+    vhost.client().publish(&all);
+}
+
+fn listed_ids(site: &Site) -> Vec<String> {
+    let args = ["dead", "list", "--limit", "100000", "-o", "json"];
+    let letters = site.ganger(&args).json();
+    letters.as_array().unwrap().iter().map(id).collect()
+}
+
+/// More than one consumer of a pass may hold, on both kinds of queues.
+fn many_keep_their_order_whatever_is_dropped() {
+    for queue_type in ["quorum", "classic"] {
+        let pool = pool().text("queue_type", queue_type);
+        let scene = RabbitScene::of(pool.clone());
+        scene.daemon.stop();
+        scene.site.configure_commands(&[pool]);
+        let (vhost, site) = (scene.vhost, scene.site);
+        many_letters(&vhost, DEAD, 2_500);
+        let every = |step: usize| -> Vec<String> {
+            let numbers = (0..2_500).filter(|n| n % 5 % step == 0);
+            numbers.map(|n| format!("letter-{n:05}")).collect()
+        };
+        assert_eq!(listed_ids(&site), every(1), "{queue_type}");
+        let gone: Vec<String> = every(1)
+            .into_iter()
+            .filter(|id| !every(5).contains(id))
+            .collect();
+        let ids = gone.iter().map(String::as_str);
+        let args: Vec<&str> = ["dead", "drop"].into_iter().chain(ids).collect();
+        assert_eq!(site.ganger(&args).good(), "dropped 2000\n");
+        for _ in 0..3 {
+            assert_eq!(listed_ids(&site), every(5), "{queue_type}");
+        }
+        let args = ["dead", "retry", "--all"];
+        assert_eq!(site.ganger(&args).good(), "retried 500\n");
+        assert_eq!(vhost.client().ready("work"), Some(500));
+        assert_eq!(vhost.client().ready(DEAD), Some(0));
+    }
+}
+
+/// The broker would drop them when they came back for the third time.
+fn letters_in_a_queue_with_a_limit_outlive_any_number_of_readings() {
+    let vhost = Vhost::shared();
+    let limit = ("x-delivery-limit", AMQPValue::LongInt(18));
+    vhost.client().declare("letters", &[kind("quorum"), limit]);
+    let site = rabbit_site(&vhost.url(), "");
+    site.configure_commands(&[pool().text("dead_letter", "letters")]);
+    many_letters(&vhost, "letters", 120);
+    let expected: Vec<String> = (0..120).map(|n| format!("letter-{n:05}")).collect();
+    for _ in 0..40 {
+        assert_eq!(listed_ids(&site), expected);
+    }
+    assert_eq!(vhost.client().ready("letters"), Some(120));
+}
+
+fn what_the_broker_moved_there_is_sent_back() {
+    let vhost = Vhost::shared();
+    let dead = [
+        kind("quorum"),
+        ("x-dead-letter-exchange", text("")),
+        ("x-dead-letter-routing-key", text(DEAD)),
+        ("x-max-length", AMQPValue::LongInt(1)),
+    ];
+    vhost.client().declare("work", &dead);
+    vhost.client().declare(DEAD, &[kind("quorum")]);
+    let site = rabbit_site(&vhost.url(), "declare = false");
+    site.configure_commands(&[pool()]);
+    let equal = || Letter::new("work", "a").header("tenant", text("blue"));
+    vhost.client().publish(&[equal(), equal(), equal()]);
+    let letters = list(&site);
+    assert_eq!(letters.len(), 2, "{letters:#?}");
+    for letter in &letters {
+        let told = ["reason", "queue", "body"].map(|name| letter[name].clone());
+        assert_eq!(json!(told), json!(["maxlen", "work", "a"]));
+    }
+    assert_ne!(id(&letters[0]), id(&letters[1]), "equal, and yet two");
+    vhost.client().take_all("work");
+    let args = ["dead", "retry", &id(&letters[1])];
+    assert_eq!(site.ganger(&args).good(), "retried 1\n");
+    let back = vhost.client().take("work").unwrap();
+    assert_eq!(back.text(), "a");
+    assert!(back.says("tenant", "blue"), "{back:#?}");
+    assert_eq!(list(&site).len(), 1);
+}
+
+fn a_large_reply_is_kept_beside_its_letter() {
+    let scene = RabbitScene::of(pool());
+    let body = format!("mode:reply {}", "x".repeat(20_000));
+    // The message has no reply-to and the worker names no queue.
+    scene.send(&[&body]);
+    scene.daemon.eventually("the letter and its reply", || {
+        scene.client.ready(DEAD) == Some(2) && scene.left() == 0
+    });
+    scene.daemon.stop();
+    scene.site.configure_commands(&[pool()]);
+    let (vhost, site) = (scene.vhost, scene.site);
+    let letters = list(&site);
+    assert_eq!(letters.len(), 1, "the reply is none of its own");
+    assert_eq!(letters[0]["reason"], "unroutable_reply");
+    assert_eq!(letters[0]["reply"]["body"], format!("re: {body}"));
+    site.ganger(&["dead", "drop", &id(&letters[0])]).good();
+    assert_eq!(vhost.client().ready(DEAD), Some(0), "both are gone");
+}
+
+fn what_the_broker_keeps_for_itself_is_told() {
+    let vhost = Vhost::shared();
+    let site = rabbit_site(&vhost.url(), "");
+    site.configure_commands(&[pool().text("dead_letter", "broker")]);
+    let ran = site.ganger(&["dead", "list"]);
+    assert!(ran.err.contains("pool `work`"), "{}", ran.err);
+    assert_eq!(ran.good(), "no dead letters\n");
 }

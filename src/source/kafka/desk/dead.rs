@@ -1,5 +1,5 @@
 //! What a command does with dead letters. A topic of them is read twice: once to learn which are
-//! alive, and then those that are meant, a few at a time. Nothing is kept but what is listed.
+//! alive, and then those that are meant, a few at a time where they are not to be listed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -18,8 +18,8 @@ use super::{Desk, DeskError};
 use crate::source::client::{DeadFilter, DeadLetter, Partial};
 use crate::source::letter;
 
-/// So many letters are in memory at once.
-const CHUNK: usize = 200;
+/// So many letters are sent back, or ended, at once.
+const CHUNK: usize = 500;
 
 /// How many were changed in all topics, and the first thing that went wrong with one of them. That
 /// does not keep the others from being changed.
@@ -153,9 +153,7 @@ impl Desk {
             let place = self.look_into(topic, filter)?;
             let mut entries = place.index.entries();
             entries.truncate(limit - letters.len());
-            for chunk in entries.chunks(CHUNK) {
-                letters.extend(place.letters(chunk)?);
-            }
+            letters.extend(place.letters(&entries)?);
         }
         Ok(letters)
     }

@@ -60,6 +60,8 @@ pub(super) fn properties(config: &KafkaSource) -> ClientConfig {
     properties.remove("group.instance.id");
     properties.set("enable.partition.eof", "true");
     properties.set("auto.offset.reset", "earliest");
+    // A request that waits at the end of a partition holds up one for another part.
+    properties.set("fetch.wait.max.ms", "20");
     properties
 }
 

@@ -252,8 +252,12 @@ impl Round<'_> {
                 }
                 Item::Letter(found) => {
                     let id = found.letter.id.clone();
+                    let awaited = found.has_reply_apart && !self.replies.contains_key(&id);
                     let fate = judge(item);
-                    self.seal(tag, id, fate, fresh).await?;
+                    if awaited && matches!(fate, Fate::Goes | Fate::GoesBack(_)) {
+                        self.gone.insert(id.clone());
+                    }
+                    self.seal(tag, &id, fate, fresh).await?;
                 }
             }
             if self.flights.len() >= IN_FLIGHT_MAX {
@@ -295,15 +299,12 @@ impl Round<'_> {
     async fn seal(
         &mut self,
         tag: u64,
-        id: String,
+        id: &str,
         fate: Fate,
         fresh: Option<Parcel>,
     ) -> Result<(), RabbitMqError> {
-        let reply = self.replies.remove(&id);
+        let reply = self.replies.remove(id);
         let tags: Vec<u64> = reply.iter().map(|reply| reply.tag).chain([tag]).collect();
-        if reply.is_none() && matches!(fate, Fate::Goes | Fate::GoesBack(_)) {
-            self.gone.insert(id);
-        }
         match fate {
             Fate::Goes => {
                 for tag in tags {

@@ -27,7 +27,8 @@ const PERSISTENT: u8 = 2;
 pub(super) struct Read {
     /// What it is.
     pub(super) item: Item,
-    /// It came back so often that a broker with a limit may drop it soon: what to put in its place.
+    /// It, or one before it, came back so often that a broker with a limit may drop it soon: what to
+    /// put in its place.
     pub(super) fresh: Option<Parcel>,
 }
 
@@ -45,6 +46,8 @@ pub(super) enum Item {
 pub(super) struct Found {
     /// What it says.
     pub(super) letter: DeadLetter,
+    /// Its reply is a message of its own.
+    pub(super) has_reply_apart: bool,
     original: Original,
 }
 
@@ -76,6 +79,9 @@ pub(super) struct Reader {
     home: Home,
     /// How many messages without an id have been alike so far.
     alike: HashMap<u64, u32>,
+    /// One has come back so often that it is better put in its place anew; so all behind it are,
+    /// or they would be before it.
+    moving: bool,
 }
 
 impl Reader {
@@ -84,6 +90,7 @@ impl Reader {
         Self {
             home,
             alike: HashMap::new(),
+            moving: false,
         }
     }
 
@@ -99,19 +106,28 @@ impl Reader {
             routing_key: delivery.routing_key,
             redelivered: delivery.redelivered,
         });
-        let worn = arrival.returns >= RETURNS_MAX;
-        let fresh = |properties| worn.then(|| self.home.moved(properties, &body)).flatten();
+        self.moving |= arrival.returns >= RETURNS_MAX;
+        let moving = self.moving;
+        let fresh = |properties| moving.then(|| self.home.moved(properties, &body)).flatten();
         if let Some((id, reply)) = letter::read_apart(&own, &body) {
             let (item, fresh) = (Item::Reply(id, reply), fresh(raw));
             return Read { item, fresh };
         }
         let (found, fresh) = match letter::read(&own) {
-            Some(letter) => (Found { letter, original }, fresh(raw)),
+            Some(letter) => {
+                let has_reply_apart = letter::has_reply_apart(&own);
+                let found = Found {
+                    letter,
+                    has_reply_apart,
+                    original,
+                };
+                (found, fresh(raw))
+            }
             None => {
                 let found = self.foreign(&own, &table, original, &body);
                 let origin = vec![(header::QUEUE, found.letter.queue.clone())];
                 let properties = found.original.with_own(&origin);
-                let fresh = worn.then(|| self.home.moved(properties, &body)).flatten();
+                let fresh = moving.then(|| self.home.moved(properties, &body)).flatten();
                 (found, fresh)
             }
         };
@@ -156,7 +172,11 @@ impl Reader {
                 ..original
             },
         };
-        Found { letter, original }
+        Found {
+            letter,
+            has_reply_apart: false,
+            original,
+        }
     }
 
     /// By what it is, and by how many of its like are before it.
