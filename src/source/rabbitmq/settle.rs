@@ -19,22 +19,25 @@ use crate::delivery::{Failure, Outcome, Publish, Settlement};
 use crate::metrics::dead_lettered;
 
 impl Session {
-    /// Takes in what the pool says.
+    /// Takes in what the pool says: all of it, even if the connection is lost in the middle. What
+    /// comes after that is void, as all that comes later is.
     pub(super) fn settle_all(
         &mut self,
         task: &mut Task,
         settlements: impl Iterator<Item = Settlement>,
     ) -> Result<(), RabbitMqError> {
+        let mut result = Ok(());
         let mut void = 0;
         for settlement in settlements {
             task.out = task.out.saturating_sub(1);
-            match self.tag(settlement.token) {
-                Some(tag) => self.settle(task, tag, settlement.outcome)?,
+            let tag = self.tag(settlement.token).filter(|_| result.is_ok());
+            match tag {
+                Some(tag) => result = self.settle(task, tag, settlement.outcome),
                 None => void += u64::from(!matches!(settlement.outcome, Outcome::Return { .. })),
             }
         }
         task.void(void);
-        Ok(())
+        result
     }
 
     fn settle(&mut self, task: &Task, tag: u64, outcome: Outcome) -> Result<(), RabbitMqError> {
