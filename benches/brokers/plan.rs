@@ -97,15 +97,20 @@ fn rabbit_cells(all: impl IntoIterator<Item = (Workers, u16)>, part: usize) -> V
     cells
 }
 
-/// In every order a `part` of what keeps a run busy for a second or more.
+/// In every order a `part` of what keeps a run busy for a second or more. In the order of partitions
+/// no more than one message of each is on its way.
 fn kafka_cells(all: impl IntoIterator<Item = Workers> + Clone, part: usize) -> Vec<kafka::Cell> {
     use kafka::Order;
     let orders = [Order::None, Order::Key, Order::Partition];
     let cells = orders.into_iter().flat_map(|order| {
+        let messages = match order {
+            Order::None | Order::Key => 400_000,
+            Order::Partition => 100_000,
+        };
         let cell = move |workers: Workers| kafka::Cell {
             order,
             workers,
-            messages: 400_000 / part,
+            messages: messages / part,
         };
         all.clone().into_iter().map(cell)
     });

@@ -27,6 +27,9 @@ const KEYS: usize = 1_000;
 /// The bytes of each value.
 pub(crate) const VALUE_BYTES: usize = 200;
 
+/// How long a full producer is left alone.
+const ROOM_WITHIN: Duration = Duration::from_millis(5);
+
 /// How long one request may take.
 pub(crate) const REQUEST: Duration = Duration::from_secs(30);
 
@@ -125,7 +128,7 @@ impl Queue for Topic<'_> {
             let mut record = BaseRecord::to(&self.name).key(&key).payload(&value);
             while let Err((error, back)) = producer.send(record) {
                 ensure!(error == QUEUE_FULL, "filling {}: {error}", self.name);
-                producer.poll(REQUEST);
+                producer.poll(ROOM_WITHIN);
                 record = back;
             }
         }
