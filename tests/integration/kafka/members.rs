@@ -16,6 +16,7 @@ trials![
     a_daemon_that_stood_still_while_it_gave_back_comes_back,
     another_daemon_takes_over_from_a_dead_one,
     a_static_member_comes_back_without_a_rebalance,
+    a_member_whose_name_is_taken_says_so_and_comes_back,
     a_group_that_shares_partitions_eagerly,
     several_pools_of_one_source,
     daemons_of_one_group_with_topics_of_their_own,
@@ -234,6 +235,39 @@ fn a_static_member_comes_back_without_a_rebalance() {
     assert_eq!(member.rebalances(), before);
     assert_eq!(member.take_part(), [1 - ours]);
     daemon.stop();
+}
+
+fn a_member_whose_name_is_taken_says_so_and_comes_back() {
+    let site = Plan::new(1)
+        .consumer("group.instance.id", "the-only")
+        .make();
+    let pool = site.pool(&["--v2=1"]);
+    let first = site.start(&pool);
+    let slow = "mode:wait:go slow";
+    site.send(&[slow]);
+    site.begun(&first, &[slow]);
+    let second = site.start(&pool);
+    first.logs("the group is joined anew after a pause", |_| true);
+    first.signal(Signal::SIGUSR1);
+    first.logs("status of the pool", |status| {
+        field(status, "state") == "source down" && !status["source_problem"].is_null()
+    });
+    second.eventually("the second to have what the first has lost", || {
+        site.record().of(Event::Began, slow).len() == 2
+    });
+    site.site.touch("go");
+    first.logs(
+        "settled too late: the partition was lost, so the message may run twice",
+        |_| true,
+    );
+    site.settled(&second);
+    second.stop();
+    site.send(&["after that"]);
+    first.eventually("the first to be back at work", || {
+        site.record().of(Event::Done, "after that").len() == 1
+    });
+    site.all_done(&first);
+    first.stop();
 }
 
 fn a_group_that_shares_partitions_eagerly() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 
 use rdkafka::admin::{AdminOptions, NewPartitions, NewTopic, ResourceSpecifier, TopicReplication};
-use rdkafka::error::{KafkaResult, RDKafkaErrorCode};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
 
@@ -65,17 +65,30 @@ impl Kafka {
         names.filter(|name| !name.starts_with("__")).collect()
     }
 
-    /// How many partitions a topic has that can be used; none if it is not there.
+    /// How many partitions a topic has, once all of them can be used; none if it is not there.
     pub(crate) fn partitions(&self, name: &str) -> usize {
-        let metadata = at_last(|| self.admin.inner().fetch_metadata(Some(name), REQUEST));
-        let partitions = metadata
-            .topics()
-            .iter()
-            .flat_map(|topic| topic.partitions());
-        let is_well = |error: Option<RDKafkaRespErr>| error.is_none();
-        partitions
-            .filter(|partition| is_well(partition.error()))
-            .count()
+        at_last(|| {
+            let metadata = self.admin.inner().fetch_metadata(Some(name), REQUEST)?;
+            let topics = metadata.topics().iter();
+            let Some(topic) = topics
+                .filter(|topic| {
+                    topic.error() != Some(RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART)
+                })
+                .find(|topic| topic.name() == name)
+            else {
+                return Ok(0);
+            };
+            // One without a leader must not be taken for one that is not there.
+            let partitions = topic.partitions().iter();
+            let mut errors = topic
+                .error()
+                .into_iter()
+                .chain(partitions.filter_map(|each| each.error()));
+            match errors.next() {
+                Some(error) => Err(KafkaError::MetadataFetch(error.into())),
+                None => Ok(topic.partitions().len()),
+            }
+        })
     }
 
     /// A topic's settings as the broker has them, by name.
