@@ -166,6 +166,17 @@ pub struct Failure {
     pub reply: Option<Box<Outgoing>>,
 }
 
+impl Failure {
+    /// A failure of which nothing more is known.
+    pub fn new(reason: Reason, error: impl Into<String>) -> Self {
+        Self {
+            reason,
+            error: error.into(),
+            ..Self::default()
+        }
+    }
+}
+
 /// The kinds of failure. A closed set: it labels metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Reason {

@@ -6,13 +6,14 @@ use serde::Serialize;
 
 use crate::common::goal::Goal;
 use crate::common::machine::Machine;
+use crate::common::memory::Memory;
 use crate::common::show::{self, line, table};
 use crate::goals;
 use crate::kafka::{self, Kafka};
 use crate::latency::Latency;
 use crate::peers::Peer;
 use crate::plan::Plan;
-use crate::rabbit::{self, Memory, Rabbit};
+use crate::rabbit::{self, Rabbit};
 use crate::start::Starts;
 
 /// Everything that was measured; what was not asked for is empty.

@@ -4,6 +4,7 @@
 pub(crate) mod figures;
 pub(crate) mod goal;
 pub(crate) mod machine;
+pub(crate) mod memory;
 pub(crate) mod noop_worker;
 pub(crate) mod process;
 pub(crate) mod show;

@@ -1,21 +1,13 @@
-//! The daemon's own resident memory, idle after some work. Its workers have theirs.
+//! How much memory the daemon takes with pools of several sizes.
 
-use serde::Serialize;
-
-use crate::common::show::{megabytes, note};
+use crate::common::memory::Memory;
+use crate::common::show::note;
 use crate::daemon::Daemon;
 use crate::plan::Plan;
 use crate::queue::QueueFile;
 use crate::setup::{Setup, Window};
 
 const BODY_BYTES: usize = 1024;
-
-/// How much memory a daemon with so many workers takes.
-#[derive(Debug, Serialize)]
-pub(crate) struct Memory {
-    pub(crate) workers: usize,
-    pub(crate) resident_kib: u64,
-}
 
 /// Looks at each size of a pool.
 pub(crate) fn measure(plan: &Plan) -> miette::Result<Vec<Memory>> {
@@ -34,12 +26,4 @@ fn look(workers: usize) -> miette::Result<Memory> {
         workers,
         resident_kib,
     })
-}
-
-impl Memory {
-    pub(crate) const HEADER: &[&str] = &["workers", "resident"];
-
-    pub(crate) fn row(&self) -> Vec<String> {
-        vec![self.workers.to_string(), megabytes(self.resident_kib)]
-    }
 }

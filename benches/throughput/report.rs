@@ -6,11 +6,11 @@ use serde::Serialize;
 
 use crate::common::goal::Goal;
 use crate::common::machine::Machine;
+use crate::common::memory::Memory;
 use crate::common::show::{self, line, table};
 use crate::flow::Flow;
 use crate::goals;
 use crate::latency::Latency;
-use crate::memory::Memory;
 use crate::plan::Plan;
 use crate::scaling::{Scaling, Size};
 use crate::start::Starts;

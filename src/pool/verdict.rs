@@ -62,11 +62,10 @@ fn answered(output: Output, case: Case<'_>) -> Outcome {
         Some(StatusMeaning::Requeue) => Outcome::Requeue {
             after: REQUEUE.wait(case.history.requeues.saturating_add(1), case.chance),
         },
-        Some(StatusMeaning::Reject) => Outcome::DeadLetter(Box::new(Failure {
-            reason: Reason::Rejected,
-            error: said(&output, "rejected by the worker"),
-            ..Failure::default()
-        })),
+        Some(StatusMeaning::Reject) => Outcome::DeadLetter(Box::new(Failure::new(
+            Reason::Rejected,
+            said(&output, "rejected by the worker"),
+        ))),
         Some(StatusMeaning::Retry) => {
             let asked = output.retry_after_ms.map(Duration::from_millis);
             let error = said(&output, "the worker asked for a retry");

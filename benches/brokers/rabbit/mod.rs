@@ -7,11 +7,11 @@ mod raw;
 mod ways;
 
 pub(crate) use flow::{Cell, Flow, daemon};
-pub(crate) use memory::Memory;
 pub(crate) use place::{Kind, Letter, Place};
 
 use serde::Serialize;
 
+use crate::common::memory::Memory;
 use crate::common::show::note;
 use crate::latency::{self, Latency};
 use crate::peers::{self, Peer};

@@ -112,11 +112,7 @@ impl Lane {
 
     /// The message can't be put into a frame for this worker. It is no fault of the worker's.
     fn refuse(&mut self, delivery: Delivery, error: &EncodeError) {
-        let failure = Failure {
-            reason: Reason::Undeliverable,
-            error: error.to_string(),
-            ..Failure::default()
-        };
+        let failure = Failure::new(Reason::Undeliverable, error.to_string());
         self.settle(delivery, Event::Failed(failure));
         self.shared.room.notify_one();
     }

@@ -397,11 +397,10 @@ impl Task {
     }
 
     fn bury_bare(&mut self, place: Place, stub: &Stub, why: &str) {
-        let failure = Failure {
-            reason: stub.reason,
-            error: format!("the letter with all its headers was not taken: {why}"),
-            ..Failure::default()
-        };
+        let failure = Failure::new(
+            stub.reason,
+            format!("the letter with all its headers was not taken: {why}"),
+        );
         let Some(record) = self.lanes.get(place).map(|entry| &entry.item) else {
             return;
         };

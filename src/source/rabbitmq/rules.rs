@@ -187,11 +187,7 @@ fn charge(arrival: Arrival, limits: Limits) -> Fate {
 }
 
 fn crashed(error: String) -> Failure {
-    Failure {
-        reason: Reason::Crashed,
-        error,
-        ..Failure::default()
-    }
+    Failure::new(Reason::Crashed, error)
 }
 
 /// What the pool is told of the message's past.

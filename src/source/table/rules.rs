@@ -65,11 +65,7 @@ fn crashed(counts: Counts) -> Failure {
         0 => format!("crashed the worker {} times", counts.crashes),
         lapses => format!("took the daemon down {lapses} times"),
     };
-    Failure {
-        reason: Reason::Crashed,
-        error,
-        ..Failure::default()
-    }
+    Failure::new(Reason::Crashed, error)
 }
 
 /// A failure's texts, cut to what a dead letter may hold: first the oldest lines of stderr go,
@@ -104,14 +100,13 @@ fn cut(text: &str, bytes_max: usize) -> &str {
 /// to try.
 pub(super) fn plainer(outcome: &Outcome, problem: &str) -> Option<Outcome> {
     match outcome {
-        Outcome::Reply(reply) => Some(Outcome::DeadLetter(Box::new(Failure {
-            reason: Reason::UnroutableReply,
-            error: format!(
+        Outcome::Reply(reply) => Some(Outcome::DeadLetter(Box::new(Failure::new(
+            Reason::UnroutableReply,
+            format!(
                 "the reply to `{}` could not be stored: {problem}",
                 reply.queue
             ),
-            ..Failure::default()
-        }))),
+        )))),
         Outcome::DeadLetter(failure) => bare(failure).map(Outcome::DeadLetter),
         Outcome::RetryAfter { delay, failure } => {
             bare(failure).map(|failure| Outcome::RetryAfter {

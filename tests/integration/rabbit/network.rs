@@ -145,12 +145,7 @@ fn replies_outlive_lost_connections() {
     }
     scene.all_done();
     scene.record().assert_none_lost(&all);
-    let answers = scene.client.take_all("answers");
-    for body in &all {
-        let expected = format!("re: {body}");
-        let found = answers.iter().any(|answer| answer.text() == expected);
-        assert!(found, "no answer to {body}");
-    }
+    scene.assert_answered("answers", &all);
     scene.finish();
 }
 

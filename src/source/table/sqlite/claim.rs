@@ -183,11 +183,7 @@ fn read(
 }
 
 fn undeliverable(error: String) -> Failure {
-    Failure {
-        reason: Reason::Undeliverable,
-        error,
-        ..Failure::default()
-    }
+    Failure::new(Reason::Undeliverable, error)
 }
 
 /// What version 2 workers are told beside the message.

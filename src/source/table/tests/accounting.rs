@@ -7,11 +7,7 @@ use crate::delivery::{Exit, Failure, History, Message, Outgoing, Property, Reaso
 use crate::source::client::{Client, DeadFilter, DeadReply};
 
 fn failure(reason: Reason) -> Box<Failure> {
-    Box::new(Failure {
-        reason,
-        error: "it broke".to_owned(),
-        ..Failure::default()
-    })
+    Box::new(Failure::new(reason, "it broke"))
 }
 
 fn retry(reason: Reason) -> Outcome {

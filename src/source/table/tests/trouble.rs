@@ -44,11 +44,7 @@ async fn a_full_disk_pauses_the_intake_until_there_is_room() {
     let (task, pool, limits) = rig.open(&Shared::new(), &rig.config());
     task.store.allow_no_more_pages();
     let mut source = Source::run(task, pool, limits, 1);
-    let failure = Failure {
-        reason: Reason::Failed,
-        error: "e".repeat(16_000),
-        ..Failure::default()
-    };
+    let failure = Failure::new(Reason::Failed, "e".repeat(16_000));
     let outcome = Outcome::DeadLetter(Box::new(failure));
     source.next().await.settle(outcome);
     let state = source.until(|state| !state.healthy).await;

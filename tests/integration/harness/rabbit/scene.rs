@@ -95,6 +95,16 @@ impl RabbitScene {
         assert_eq!(dead, 0, "{:#?}", self.client.take_all(DEAD));
     }
 
+    /// Takes out a queue's answers and sees that there is one at least to each of these messages.
+    pub(crate) fn assert_answered(&self, queue: &str, bodies: &[String]) {
+        let answers = self.client.take_all(queue);
+        for body in bodies {
+            let expected = format!("re: {body}");
+            let found = answers.iter().any(|answer| answer.text() == expected);
+            assert!(found, "no answer to {body}");
+        }
+    }
+
     /// Waits until everything is settled, and takes out the one message that is dead.
     pub(crate) fn one_dead(&self) -> Letter {
         self.settled();

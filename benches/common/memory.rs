@@ -1,0 +1,20 @@
+//! The daemon's own resident memory, idle after some work. Its workers have theirs.
+
+use serde::Serialize;
+
+use super::show::megabytes;
+
+/// How much memory a daemon with so many workers takes.
+#[derive(Debug, Serialize)]
+pub(crate) struct Memory {
+    pub(crate) workers: usize,
+    pub(crate) resident_kib: u64,
+}
+
+impl Memory {
+    pub(crate) const HEADER: &[&str] = &["workers", "resident"];
+
+    pub(crate) fn row(&self) -> Vec<String> {
+        vec![self.workers.to_string(), megabytes(self.resident_kib)]
+    }
+}
