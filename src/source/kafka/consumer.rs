@@ -22,7 +22,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
 use tokio::sync::Notify;
 
-use super::error::{KafkaError, without_times};
+use super::error::{KafkaError, reason, without_times};
 use super::headers::Raw;
 use super::lag::{self, Lag};
 
@@ -51,6 +51,8 @@ pub(super) struct Notes {
     pub(super) failure: Option<String>,
     /// A broker was seen connected.
     pub(super) connected: bool,
+    /// Why the consumer is of no use any more.
+    pub(super) fatal: Option<String>,
 }
 
 /// The callbacks.
@@ -279,7 +281,14 @@ impl Consumer {
                 None => {}
             }
         }
-        std::mem::take(&mut *context.notes.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut notes =
+            std::mem::take(&mut *context.notes.lock().unwrap_or_else(PoisonError::into_inner));
+        if !notes.errors.is_empty() {
+            // The code of such an error need not say that it is one.
+            let fatal = self.native.client().fatal_error();
+            notes.fatal = fatal.map(|(code, detail)| reason(code, &detail));
+        }
+        notes
     }
 
     pub(super) fn subscribe(&self, topics: &[&str]) -> Result<(), KafkaError> {

@@ -8,7 +8,6 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::time::Instant;
 
 use super::asking::{Answer, Asking};
@@ -360,15 +359,6 @@ impl Task {
         old.begin_to_leave();
         // Nobody waits for its end.
         drop(super::asking::aside("kafka-close", move || drop(old)));
-    }
-
-    /// What the group has against us.
-    pub(super) fn group_error(&mut self, code: Code, reason: String, now: Instant) {
-        if code == Code::Fatal {
-            self.begin_again(reason, now);
-        } else {
-            self.health.trouble(&self.end, Trouble::Group, reason);
-        }
     }
 }
 

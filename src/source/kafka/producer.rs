@@ -11,7 +11,9 @@ use rdkafka::client::ClientContext;
 use rdkafka::config::{ClientConfig, FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::error::{KafkaError as Native, RDKafkaErrorCode as Code};
 use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
-use rdkafka::producer::{BaseRecord, NoCustomPartitioner, ProducerContext, ThreadedProducer};
+use rdkafka::producer::{
+    BaseRecord, NoCustomPartitioner, Producer as _, ProducerContext, ThreadedProducer,
+};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -247,8 +249,9 @@ impl<P> Producer<P> {
         } else if !reports.is_empty() {
             self.silent_since = Some(now);
         }
-        let is_broken = notes.errors.iter().any(|(code, _)| *code == Code::Fatal);
-        if is_broken && self.renew_at.is_none() {
+        // The code of the error need not say that it is one of those.
+        let is_broken = || self.native.client().fatal_error().is_some();
+        if !notes.errors.is_empty() && self.renew_at.is_none() && is_broken() {
             self.renewals = self.renewals.saturating_add(1);
             self.renew_at = Some(now + AGAIN.wait(self.renewals, fastrand::f64()));
         }

@@ -338,6 +338,10 @@ impl Task {
         let notes = self
             .consumer
             .poll(|message| strays.push(intake::stray(topic, message)));
+        if let Some(problem) = notes.fatal {
+            // Whatever else it told was of what is no more.
+            return self.begin_again(problem, now);
+        }
         for stray in strays {
             self.take_stray(stray, now);
         }
@@ -371,10 +375,9 @@ impl Task {
             Code::BrokerTransportFailure | Code::Resolve | Code::OperationTimedOut => {
                 tracing::debug!(pool = self.plan.pool, reason, "a connection failed");
             }
-            Code::GroupAuthorizationFailed
-            | Code::Fatal
-            | Code::Fenced
-            | Code::FencedInstanceId => self.group_error(code, reason, now),
+            Code::GroupAuthorizationFailed | Code::Fenced | Code::FencedInstanceId => {
+                self.health.trouble(&self.end, Trouble::Group, reason);
+            }
             code if is_refusal(code) => {
                 self.last_refusal = Some(now);
                 self.health.trouble(&self.end, Trouble::Refused, reason);
