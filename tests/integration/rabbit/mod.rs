@@ -6,10 +6,12 @@ mod consuming;
 mod desk;
 mod disasters;
 mod ground;
+mod misfortunes;
 mod network;
 mod properties;
 mod queues;
 mod rpc;
+mod stops;
 
 use libtest_mimic::Trial;
 
@@ -23,9 +25,11 @@ pub(crate) fn trials() -> Vec<Trial> {
         consuming::trials(),
         desk::trials(),
         ground::trials(),
+        misfortunes::trials(),
         properties::trials(),
         queues::trials(),
         rpc::trials(),
+        stops::trials(),
     ];
     rooms.into_iter().flatten().collect()
 }

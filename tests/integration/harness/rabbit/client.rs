@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use lapin::options::{
     BasicConsumeOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions,
     ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
-    QueueDeleteOptions,
+    QueueDeleteOptions, QueuePurgeOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{
@@ -116,6 +116,18 @@ impl Client {
         wait(delete).unwrap();
     }
 
+    /// Throws away all that nobody has in hand.
+    pub(crate) fn purge(&self, queue: &str) {
+        let options = QueuePurgeOptions::default();
+        let purge = async {
+            self.channel()
+                .await?
+                .queue_purge(queue.into(), options)
+                .await
+        };
+        wait(purge).unwrap();
+    }
+
     /// Lets a durable exchange of that kind feed a queue.
     pub(crate) fn bind(&self, exchange: &str, kind: ExchangeKind, key: &str, queue: &str) {
         let durable = ExchangeDeclareOptions {
@@ -156,6 +168,18 @@ impl Client {
             };
             wait(publish).unwrap();
         }
+    }
+
+    /// Publishes until the queue is full. Returns how many it took.
+    pub(crate) fn fill(&self, queue: &str) -> u64 {
+        let letter = Letter::new(queue, "in the way");
+        let offer = || async { self.hand_over(&letter).await?.await };
+        let took = || wait(offer()).unwrap() == Confirmation::Ack(None);
+        let mut count = 0;
+        while took() {
+            count += 1;
+        }
+        count
     }
 
     async fn hand_over(&self, letter: &Letter) -> lapin::Result<PublisherConfirm> {

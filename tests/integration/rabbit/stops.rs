@@ -1,0 +1,145 @@
+//! Stops and reloads at bad moments: what was fetched goes back once and at once, and the stop comes
+//! to its end.
+
+use lapin::types::AMQPValue;
+use nix::sys::signal::Signal;
+
+use crate::harness::rabbit::{DEAD, Letter, RabbitScene, Vhost, kind, text};
+use crate::harness::{Event, Pool, trials};
+
+trials![
+    a_stop_right_after_the_pool_was_made_smaller,
+    a_stop_gives_back_what_was_fetched_once,
+    a_stop_while_the_dead_letter_queue_is_missing,
+    a_stop_while_the_own_queue_is_full,
+    a_stop_while_the_broker_goes_down_and_up,
+];
+
+fn bodies(what: &str, count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("{what} {n}")).collect()
+}
+
+fn letters(bodies: &[String]) -> Vec<Letter> {
+    let letter = |body: &String| Letter::new("work", body);
+    bodies.iter().map(letter).collect()
+}
+
+fn waiting_pool(workers: u32, prefetch: u32) -> Pool {
+    Pool::new(&["--mode=wait:go"])
+        .set("workers", &workers.to_string())
+        .set("prefetch", &prefetch.to_string())
+}
+
+fn has_in_hand(scene: &RabbitScene, count: u64) {
+    let what = format!("{count} messages in hand");
+    let in_hand = || scene.vhost.in_hand(&scene.client, "work");
+    scene.daemon.eventually(&what, || in_hand() == count);
+}
+
+/// How often each message of the queue has come back, by the broker's own count.
+fn returns(scene: &RabbitScene) -> Vec<i64> {
+    let count = |letter: &Letter| match letter.value("x-delivery-count") {
+        None => 0,
+        Some(AMQPValue::LongLongInt(count)) => count,
+        Some(other) => panic!("no count: {other:?}"),
+    };
+    scene.client.take_all("work").iter().map(count).collect()
+}
+
+fn a_stop_right_after_the_pool_was_made_smaller() {
+    let scene = RabbitScene::of(waiting_pool(4, 10));
+    let all = bodies("message", 60);
+    scene.send(&all);
+    has_in_hand(&scene, 40);
+    scene.reload(&[waiting_pool(1, 10)]);
+    scene.daemon.signal(Signal::SIGTERM);
+    // What no worker has begun is back before the others are done.
+    has_in_hand(&scene, 4);
+    scene.site.touch("go");
+    assert!(scene.daemon.exit().success());
+    assert_eq!(scene.record().all(Event::Done).len(), 4);
+    assert_eq!(scene.left(), 56);
+}
+
+fn a_stop_gives_back_what_was_fetched_once() {
+    let scene = RabbitScene::of(waiting_pool(1, 100));
+    scene.send(&bodies("message", 200));
+    has_in_hand(&scene, 100);
+    scene.begun(&["message 0"]);
+    scene.daemon.signal(Signal::SIGTERM);
+    has_in_hand(&scene, 1);
+    scene.site.touch("go");
+    assert!(scene.daemon.exit().success());
+    let returns = returns(&scene);
+    assert_eq!(returns.len(), 199);
+    // As many as were fetched, each once.
+    assert_eq!(returns.iter().sum::<i64>(), 99);
+    assert!(returns.iter().all(|times| *times <= 1), "{returns:?}");
+}
+
+/// Nobody may make it: the letter stays with its message, and the others go back once.
+fn a_stop_while_the_dead_letter_queue_is_missing() {
+    let pool = Pool::new(&[]).set("prefetch", "10");
+    let before = RabbitScene::of(pool.clone());
+    before.daemon.stop();
+    let scene = RabbitScene::at(before.vhost, "declare = false", &[pool]);
+    scene.client.delete(DEAD);
+    scene.send(&["mode:answer:400"]);
+    scene.has_problem(DEAD);
+    scene.send(&bodies("message", 50));
+    has_in_hand(&scene, 10);
+    scene.daemon.signal(Signal::SIGTERM);
+    has_in_hand(&scene, 1);
+    scene.daemon.exit();
+    let returns = returns(&scene);
+    assert_eq!(returns.len(), 51, "nothing is lost");
+    assert!(returns.iter().all(|times| *times <= 1), "{returns:?}");
+}
+
+/// A message that came back goes as a copy, since the broker would count it; there is no room for
+/// one.
+fn a_stop_while_the_own_queue_is_full() {
+    let vhost = Vhost::shared();
+    let client = vhost.client();
+    let most = ("x-max-length", AMQPValue::LongInt(2));
+    let refuse = ("x-overflow", text("reject-publish"));
+    client.declare("work", &[kind("quorum"), most, refuse]);
+    client.publish(&letters(&bodies("message", 2)));
+    client.give_back("work");
+    client.give_back("work");
+    let first = client.hold("work");
+    client.give_back("work");
+    client.give_back("work");
+    drop(first);
+    let scene = RabbitScene::at(vhost, "", &[waiting_pool(1, 2)]);
+    has_in_hand(&scene, 2);
+    scene.daemon.eventually("one to be begun", || {
+        scene.record().all(Event::Began).len() == 1
+    });
+    let more = scene.client.fill("work");
+    scene.daemon.signal(Signal::SIGTERM);
+    has_in_hand(&scene, 1);
+    scene.site.touch("go");
+    assert!(scene.daemon.exit().success());
+    assert_eq!(scene.left(), 1 + more);
+}
+
+fn a_stop_while_the_broker_goes_down_and_up() {
+    let node = crate::harness::rabbit::rough();
+    let vhost = node.vhost();
+    let url = vhost.url();
+    let mut scene = RabbitScene::by(&url, vhost, "", &[waiting_pool(2, 5)]);
+    let all = bodies("message", 20);
+    scene.send(&all);
+    scene.begun(&all[..2]);
+    scene.daemon.signal(Signal::SIGTERM);
+    has_in_hand(&scene, 2);
+    node.stop();
+    scene.daemon.logged("not connected to the broker");
+    node.start_again();
+    scene.site.touch("go");
+    assert!(scene.daemon.exit().success());
+    scene.client = scene.vhost.client();
+    assert_eq!(scene.left(), 20, "the two may run twice");
+    assert_eq!(scene.record().all(Event::Began).len(), 2);
+}
