@@ -1,6 +1,7 @@
 //! What falls due by itself: what has waited too long for a worker, for its worker, or for the
 //! broker's word.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -9,6 +10,7 @@ use super::Task;
 use super::error::RabbitMqError;
 use super::health::Trouble;
 use super::intake::begin_within;
+use super::job::Aim;
 use super::session::{Held, Job, Place, Session, Subject};
 
 /// The longest time between two looks at what is old.
@@ -113,8 +115,17 @@ impl Session {
             Subject::Emit { .. } => true,
         };
         self.waiting.retain(stays);
+        let has_copy = |job: &Job| match &job.subject {
+            Subject::Delivery { tag, aim } => (*aim == Aim::Back).then_some(*tag),
+            Subject::Emit { .. } => None,
+        };
+        let copied: BTreeSet<u64> = self.jobs.values().filter_map(has_copy).collect();
         for tag in tags {
-            self.nack(*tag)?;
+            if copied.contains(tag) {
+                self.nack(*tag)?;
+            } else {
+                self.give_back(*tag)?;
+            }
         }
         self.watch_waiting(task);
         self.watch_aside(task);

@@ -3,7 +3,7 @@
 use lapin::types::AMQPValue;
 use serde_json::Value;
 
-use crate::harness::rabbit::{DEAD, Letter, RabbitScene, Vhost, kind, rabbit_site, rough};
+use crate::harness::rabbit::{DEAD, Letter, RabbitScene, Vhost, kind, rabbit_site, rough, text};
 use crate::harness::{Event, Flow, NewMessage, Pool, Proxy, Site, field, trials};
 use crate::servers::rabbit::binary;
 
@@ -12,6 +12,7 @@ trials![
     equal_copies_for_a_tier_that_is_gone_all_come_again,
     one_that_waits_to_run_alone_does_not_outwait_its_connection,
     a_single_active_consumer_feeds_all_workers,
+    a_full_reply_queue_outlasts_the_brokers_patience,
     messages_that_wait_long_do_not_run_alone,
     a_limit_on_connections_is_waited_for,
     work_goes_on_while_the_queues_are_looked_at,
@@ -171,6 +172,41 @@ fn a_single_active_consumer_feeds_all_workers() {
 }
 
 // -- a broker without patience --
+
+/// A queue that is full.
+fn full(scene: &RabbitScene, queue: &str) {
+    let most = ("x-max-length", AMQPValue::LongInt(1));
+    let refuse = ("x-overflow", text("reject-publish"));
+    scene.client.declare(queue, &[most, refuse]);
+    scene.client.fill(queue);
+}
+
+/// The broker ends a channel on which a message is not settled in time. Ours goes back before that,
+/// again and again, and nobody takes it for one that kills.
+fn a_full_reply_queue_outlasts_the_brokers_patience() {
+    let node = rough();
+    set(&node, "consumer_timeout", "3000");
+    set(&node, "channel_tick_interval", "500");
+    let vhost = node.vhost();
+    let url = vhost.url();
+    let pool = Pool::new(&["--mode=reply:answers"]).set("crashes_max", "1");
+    let mut scene = RabbitScene::by(&url, vhost, "consumer_timeout = \"3s\"", &[pool]);
+    full(&scene, "answers");
+    let connections = scene.vhost.connections();
+    scene.send(&["slow to answer"]);
+    scene.done(4);
+    assert_eq!(scene.vhost.connections(), connections, "it is kept");
+    close_all_connections(&scene.vhost);
+    scene.done(6);
+    scene.client = scene.vhost.client();
+    scene.client.take_all("answers");
+    scene.all_done();
+    let answers = scene.client.take_all("answers");
+    assert!(answers.iter().any(|one| one.text() == "re: slow to answer"));
+    scene.finish();
+    set(&node, "consumer_timeout", "1800000");
+    set(&node, "channel_tick_interval", "60000");
+}
 
 fn set(node: &crate::servers::rabbit::Node, name: &str, value: &str) {
     node.order(&format!("application:set_env(rabbit, {name}, {value})"));
