@@ -102,6 +102,11 @@ impl Session {
         if room == 0 {
             task.permits.want_no_more();
         } else if self.solo.is_empty() {
+            if self.alone == Alone::Next {
+                // It has gone back: others must not wait for it.
+                self.alone = Alone::No;
+                task.permits.want_no_more();
+            }
             self.hand_out_ready(task, room);
         } else {
             self.hand_out_solo(task);

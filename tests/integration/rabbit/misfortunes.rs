@@ -11,6 +11,7 @@ trials![
     equal_replies_to_a_queue_that_is_not_there_are_all_kept,
     equal_copies_for_a_tier_that_is_gone_all_come_again,
     one_that_waits_to_run_alone_does_not_outwait_its_connection,
+    one_that_waits_to_run_alone_goes_back_in_time,
     a_single_active_consumer_feeds_all_workers,
     a_full_reply_queue_outlasts_the_brokers_patience,
     messages_that_wait_long_do_not_run_alone,
@@ -138,6 +139,20 @@ fn one_that_waits_to_run_alone_does_not_outwait_its_connection() {
     let record = scene.record();
     record.assert_done_once(&rows);
     record.assert_done_once(&[HELD, CAME_BACK]);
+    scene.finish();
+}
+
+/// It goes back for its age, as a copy that any worker may have; nobody waits for it any more.
+fn one_that_waits_to_run_alone_goes_back_in_time() {
+    let (_proxy, scene) = one_waits_to_run_alone("consumer_timeout = \"2s\"");
+    let rows = bodies("row", 10);
+    insert_rows(&scene, &rows);
+    scene.begun(&[CAME_BACK]);
+    scene.begun(&rows);
+    assert!(scene.record().of(Event::Done, HELD).is_empty());
+    scene.site.touch("go");
+    scene.all_done();
+    scene.record().assert_done_once(&[HELD, CAME_BACK]);
     scene.finish();
 }
 
