@@ -467,7 +467,8 @@ impl Session {
     fn deadline(&self) -> Option<Instant> {
         let moments = [
             self.ack_at,
-            self.check_at,
+            // One look after the other.
+            self.check_at.filter(|_| self.checking.is_none()),
             self.retry_at,
             self.change_at,
             Some(self.age_at),
@@ -565,9 +566,10 @@ impl Session {
             consumers,
             publisher,
             events,
+            checking,
             ..
         } = self;
-        drop((consumers, events));
+        drop((consumers, events, checking));
         close(&channel).await;
         drop(channel);
         publisher.close().await;
