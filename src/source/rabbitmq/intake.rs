@@ -173,6 +173,10 @@ impl Session {
             return Ok(());
         }
         let wanted = rules::prefetch(task.intake(), self.body_bytes);
+        // A consumer that can't be changed is made when the credit has been the same for a while.
+        let anew = self.consumers.prefetch() == 0 && wanted != self.wanted;
+        self.wanted = wanted;
+        let change_at = change_at.filter(|_| !anew);
         let settled = change_at.is_some_and(|at| at <= now);
         match rules::step(self.consumers.flow(self.full), wanted, settled) {
             Step::Stay => {}

@@ -78,6 +78,8 @@ pub(super) struct Session {
     pub(super) body_bytes: usize,
     /// When the consumers change, if the pool has not changed its mind.
     pub(super) change_at: Option<Instant>,
+    /// How many messages the pool could use when that was last looked at.
+    pub(super) wanted: u16,
     /// A message was charged for what has brought all of them back.
     pub(super) charged: bool,
     pub(super) ack_at: Option<Instant>,
@@ -245,6 +247,7 @@ impl Session {
             emits: 0,
             body_bytes: 0,
             change_at: None,
+            wanted: 0,
             charged: false,
             ack_at: None,
             acks_since_cancel: 0,

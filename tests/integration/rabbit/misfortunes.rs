@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::harness::rabbit::{DEAD, Letter, RabbitScene, Vhost, kind, rabbit_site, rough, text};
 use crate::harness::{Event, Flow, NewMessage, Pool, Proxy, Site, field, trials};
+use crate::modes_worker;
 use crate::servers::rabbit::binary;
 
 trials![
@@ -13,6 +14,7 @@ trials![
     one_that_waits_to_run_alone_does_not_outwait_its_connection,
     one_that_waits_to_run_alone_goes_back_in_time,
     a_single_active_consumer_feeds_all_workers,
+    a_single_active_consumer_waits_for_workers_that_start_slowly,
     a_full_reply_queue_outlasts_the_brokers_patience,
     messages_that_wait_long_do_not_run_alone,
     a_limit_on_connections_is_waited_for,
@@ -167,17 +169,37 @@ const SINGLE: (&str, AMQPValue) = ("x-single-active-consumer", AMQPValue::Boolea
 
 /// Its prefetch can't be changed, so it is made when all workers are up.
 fn a_single_active_consumer_feeds_all_workers() {
+    a_single_active_consumer_feeds(&Pool::new(&["--mode=wait:go"]), 4);
+}
+
+/// Each comes up four tenths of a second after the one before.
+fn a_single_active_consumer_waits_for_workers_that_start_slowly() {
+    let program = std::env::current_exe().unwrap();
+    let script = "n=0; until mkdir \"$RECORD.$n\"; do sleep 0.4; n=$((n+1)); done; exec \"$@\"";
+    let words = [
+        "-c",
+        script,
+        "slow",
+        program.to_str().unwrap(),
+        modes_worker::NAME,
+        "--mode=wait:go",
+    ];
+    a_single_active_consumer_feeds(&Pool::of_program("sh", &words), 6);
+}
+
+fn a_single_active_consumer_feeds(pool: &Pool, workers: usize) {
     let vhost = Vhost::shared();
     vhost.client().declare("work", &[kind("quorum"), SINGLE]);
-    let pool = Pool::new(&["--mode=wait:go"])
-        .set("workers", "4")
+    let pool = pool
+        .clone()
+        .set("workers", &workers.to_string())
         .set("prefetch", "1")
         .set("queue_arguments", "{ x-single-active-consumer = true }");
     let scene = RabbitScene::at(vhost, "", &[pool]);
-    let all = bodies("message", 8);
+    let all = bodies("message", 2 * workers);
     scene.send(&all);
     scene.daemon.eventually("all workers to have one", || {
-        scene.record().all(Event::Began).len() == 4
+        scene.record().all(Event::Began).len() == workers
     });
     scene.site.touch("go");
     scene.all_done();
