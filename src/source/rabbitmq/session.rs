@@ -350,6 +350,8 @@ impl Session {
             self.alarm.as_mut().reset(deadline);
         }
         let more_emits = self.emits < EMITS_MAX;
+        // A pool that has given up settles nothing more.
+        let can_settle = !task.end.settlements.is_closed() || !task.end.settlements.is_empty();
         let (end, policy, permits) = (&mut task.end, &mut task.policy, &mut task.permits);
         let (settled, read) = (&mut self.settled, &mut self.read);
         tokio::select! {
@@ -361,7 +363,7 @@ impl Session {
             checked = next(&mut self.checking) => Woken::Checked(checked),
             Some(publish) = end.publishes.recv(), if more_emits => Woken::Emit(publish),
             verdicts = poll_fn(|cx| self.publisher.poll_verdicts(cx)) => Woken::Verdicts(verdicts),
-            _ = end.settlements.recv_many(settled, BATCH) => Woken::Settled,
+            _ = end.settlements.recv_many(settled, BATCH), if can_settle => Woken::Settled,
             news = poll_fn(|cx| self.consumers.poll_read(cx, BATCH, read)) => {
                 Woken::Consumers(news)
             }
