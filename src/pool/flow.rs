@@ -44,8 +44,12 @@ impl Pool {
         }
     }
 
-    /// Hands out what is held, as far as there is room.
+    /// Hands out what is held, as far as there is room. With no worker at all it goes back: others
+    /// may have one, and nobody knows when we do.
     pub(super) fn dispatch(&mut self) {
+        if !self.slots.values().any(|handle| handle.gauge.open.get()) {
+            return self.give_back();
+        }
         while let Some(delivery) = self.held.pop_front() {
             if let Some(delivery) = self.place(delivery) {
                 self.held.push_front(delivery);

@@ -14,6 +14,7 @@ use super::job::{Aim, Form};
 use super::message::message;
 use super::rules::{self, Fate, Step};
 use super::session::{Alone, Held, Place, Session, written};
+use crate::delivery::Intake;
 use crate::source::Limits;
 
 /// How long a delivery may wait for a worker. The broker's patience is a setting of ours as well,
@@ -216,7 +217,7 @@ impl Session {
         };
         let surplus = self.ready.split_off(kept.min(self.ready.len()));
         let mut back: Vec<u64> = surplus.into();
-        if self.closing {
+        if self.closing || task.intake() == Intake::Credit(0) {
             back.extend(self.solo.drain(..));
             back.sort_unstable();
         }

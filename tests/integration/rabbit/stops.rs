@@ -2,14 +2,16 @@
 //! to its end.
 
 use lapin::types::AMQPValue;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
-use crate::harness::rabbit::{DEAD, Letter, RabbitScene, Vhost, kind, text};
+use crate::harness::rabbit::{Client, DEAD, Letter, RabbitScene, Vhost, kind, text};
 use crate::harness::{Event, Pool, trials};
 
 trials![
     a_stop_right_after_the_pool_was_made_smaller,
     a_stop_gives_back_what_was_fetched_once,
+    without_workers_nothing_is_kept,
     a_stop_while_the_dead_letter_queue_is_missing,
     a_stop_while_the_own_queue_is_full,
     a_stop_while_the_broker_goes_down_and_up,
@@ -34,6 +36,17 @@ fn has_in_hand(scene: &RabbitScene, count: u64) {
     let what = format!("{count} messages in hand");
     let in_hand = || scene.vhost.in_hand(&scene.client, "work");
     scene.daemon.eventually(&what, || in_hand() == count);
+}
+
+/// Two messages, each of which must run with nothing else in hand.
+fn two_that_came_back(client: &Client) {
+    client.publish(&letters(&bodies("came back", 2)));
+    client.give_back("work");
+    client.give_back("work");
+    let first = client.hold("work");
+    client.give_back("work");
+    client.give_back("work");
+    drop(first);
 }
 
 /// How often each message of the queue has come back, by the broker's own count.
@@ -77,6 +90,27 @@ fn a_stop_gives_back_what_was_fetched_once() {
     assert!(returns.iter().all(|times| *times <= 1), "{returns:?}");
 }
 
+/// Not even what must wait until nothing else is in hand.
+fn without_workers_nothing_is_kept() {
+    let vhost = Vhost::shared();
+    let client = vhost.client();
+    client.declare("work", &[kind("quorum")]);
+    two_that_came_back(&client);
+    let pool = waiting_pool(1, 10).set("restart", r#"{ initial = "1h", max = "1h" }"#);
+    let scene = RabbitScene::at(vhost, "", &[pool]);
+    scene.daemon.eventually("one to be begun", || {
+        scene.record().all(Event::Began).len() == 1
+    });
+    scene.send(&bodies("message", 5));
+    has_in_hand(&scene, 7);
+    let worker = scene.daemon.has_workers(1)[0];
+    kill(Pid::from_raw(worker), Signal::SIGKILL).unwrap();
+    has_in_hand(&scene, 0);
+    assert_eq!(scene.left(), 7, "they are there for others");
+    assert!(scene.vhost.consumers().is_empty());
+    scene.finish();
+}
+
 /// Nobody may make it: the letter stays with its message, and the others go back once.
 fn a_stop_while_the_dead_letter_queue_is_missing() {
     let pool = Pool::new(&[]).set("prefetch", "10");
@@ -104,13 +138,7 @@ fn a_stop_while_the_own_queue_is_full() {
     let most = ("x-max-length", AMQPValue::LongInt(2));
     let refuse = ("x-overflow", text("reject-publish"));
     client.declare("work", &[kind("quorum"), most, refuse]);
-    client.publish(&letters(&bodies("message", 2)));
-    client.give_back("work");
-    client.give_back("work");
-    let first = client.hold("work");
-    client.give_back("work");
-    client.give_back("work");
-    drop(first);
+    two_that_came_back(&client);
     let scene = RabbitScene::at(vhost, "", &[waiting_pool(1, 2)]);
     has_in_hand(&scene, 2);
     scene.daemon.eventually("one to be begun", || {
