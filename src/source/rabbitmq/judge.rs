@@ -107,6 +107,8 @@ impl Session {
             self.waits > 0 && self.waiting.is_empty() && !self.jobs.values().any(|job| job.waited);
         if over {
             self.waits = 0;
+            // A try may be left for one that has gone back; the next to wait counts anew.
+            self.retry_at = None;
             task.health.over(&task.end, Trouble::Publishing);
         }
     }
