@@ -6,6 +6,7 @@ mod connect;
 mod consume;
 mod copy;
 mod desk;
+mod ending;
 mod error;
 mod health;
 mod intake;

@@ -1,7 +1,7 @@
 //! One connection's life: what arrives, what the pool says, what the broker says, until the pool
 //! wants no more or the connection is lost. The loop is here; what is done about a message that
 //! arrives is in `intake.rs`, about one that is settled in `settle.rs` and `judge.rs`, about one
-//! that stays too long in `aging.rs`.
+//! that stays too long in `aging.rs`, at the end in `ending.rs`.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -15,13 +15,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::Stream;
 use lapin::message::Delivery;
-use lapin::options::{BasicAckOptions, BasicGetOptions, BasicNackOptions, QueueDeclareOptions};
-use lapin::types::FieldTable;
+use lapin::options::BasicAckOptions;
 use lapin::{Channel, Event};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio::time::{Instant, Sleep, sleep};
 
-use super::connect::{Broker, close, connect};
+use super::connect::{Broker, connect};
 use super::consume::{Consumers, News, Order};
 use super::copy::Original;
 use super::error::RabbitMqError;
@@ -41,14 +40,8 @@ const BATCH: usize = 256;
 const EMITS_MAX: usize = 64;
 /// How long settled deliveries wait for the one before them, so that one word does for all.
 const ACK_WITHIN: Duration = Duration::from_millis(2);
-/// So many acknowledgements the channel of a quorum queue passes on at once; others it keeps back.
-const ACKS_APPLIED_LATER: usize = 24;
-/// How often the log is waited for: what was kept back goes out when what went before is applied.
-const GETS: usize = 3;
-/// How long the broker may take to say that it has read our last words.
-const SETTLE_WITHIN: Duration = Duration::from_secs(5);
 
-type Checking = Pin<Box<dyn Future<Output = Result<(), RabbitMqError>>>>;
+pub(super) type Checking = Pin<Box<dyn Future<Output = Result<(), RabbitMqError>>>>;
 
 /// A connection at work.
 pub(super) struct Session {
@@ -56,7 +49,7 @@ pub(super) struct Session {
     pub(super) channel: Channel,
     pub(super) consumers: Consumers,
     pub(super) publisher: Publisher,
-    events: Pin<Box<dyn Stream<Item = Event> + Send>>,
+    pub(super) events: Pin<Box<dyn Stream<Item = Event> + Send>>,
     pub(super) pool: Arc<Pool>,
     pub(super) topology: Topology,
     /// The token of the delivery with tag 0.
@@ -88,7 +81,7 @@ pub(super) struct Session {
     /// When the queues are looked at, if something was wrong with them.
     pub(super) check_at: Option<Instant>,
     checks: u32,
-    checking: Option<Checking>,
+    pub(super) checking: Option<Checking>,
     /// The queue is there, as far as we know.
     pub(super) consumable: bool,
     /// All consumers are cancelled; what they have been sent is on its way.
@@ -504,95 +497,6 @@ impl Session {
             _ => Some(now + ACK_WITHIN),
         };
         Ok(())
-    }
-
-    /// Waits until the broker has read all that we have written: it may forget what was written
-    /// just before a channel is closed.
-    async fn last_words(&mut self) -> Result<(), RabbitMqError> {
-        let options = QueueDeclareOptions {
-            passive: true,
-            ..QueueDeclareOptions::default()
-        };
-        let queue = self.consumers.queue();
-        if self.acks_since_cancel > ACKS_APPLIED_LATER {
-            self.await_the_log().await?;
-        }
-        if !self.channel.status().connected() {
-            // The queue is gone, and with it what there was to acknowledge.
-            return Ok(());
-        }
-        let asked = self
-            .channel
-            .queue_declare(queue, options, FieldTable::default());
-        match timeout(SETTLE_WITHIN, asked).await {
-            Ok(Ok(_)) => {}
-            // The queue may be gone, and the broker has read everything all the same.
-            Ok(Err(error)) if error.is_amqp_soft_error() => {}
-            Ok(Err(error)) => return Err(RabbitMqError::lost(&error)),
-            Err(_) => tracing::warn!(
-                pool = self.pool.name,
-                "the broker did not confirm within {SETTLE_WITHIN:?} that it has read the last \
-                 acknowledgements; some messages may run twice"
-            ),
-        }
-        Ok(())
-    }
-
-    /// The channel of a quorum queue keeps back what its log has not taken in yet, beyond so many
-    /// acknowledgements, and forgets it when it is closed. A `get` waits for the log; what it brings
-    /// goes back.
-    async fn await_the_log(&mut self) -> Result<(), RabbitMqError> {
-        for _ in 0..GETS {
-            let got = self
-                .channel
-                .basic_get(self.consumers.queue(), BasicGetOptions::default());
-            match timeout(SETTLE_WITHIN, got).await {
-                Ok(Ok(Some(message))) => {
-                    let requeue = BasicNackOptions {
-                        multiple: false,
-                        requeue: true,
-                    };
-                    let tag = message.delivery.delivery_tag;
-                    written(self.channel.basic_nack(tag, requeue))?;
-                }
-                Ok(Ok(None)) | Err(_) => {}
-                Ok(Err(error)) if error.is_amqp_soft_error() => return Ok(()),
-                Ok(Err(error)) => return Err(RabbitMqError::lost(&error)),
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends the connection in order.
-    pub(super) async fn close(self) {
-        let Self {
-            broker,
-            channel,
-            consumers,
-            publisher,
-            events,
-            checking,
-            ..
-        } = self;
-        drop((consumers, events, checking));
-        close(&channel).await;
-        drop(channel);
-        publisher.close().await;
-        if let Some(broker) = Rc::into_inner(broker) {
-            broker.close().await;
-        }
-    }
-
-    /// The connection is lost. Returns how many messages were settled without the broker knowing.
-    pub(super) fn abandon(self) -> u64 {
-        let left = |held: &Held| matches!(held.place, Place::Leaving | Place::Aside);
-        let leaving = self.ledger.iter().filter(|(_, held)| left(held)).count();
-        for job in self.jobs.into_values().chain(self.waiting) {
-            if let Subject::Emit { confirmed, queue } = job.subject {
-                super::confirm(confirmed, &queue, Err("the connection is lost".into()));
-            }
-        }
-        u64::try_from(leaving + self.ledger.settled()).unwrap_or(u64::MAX)
     }
 }
 
