@@ -162,6 +162,7 @@ const REFUSES: Flow = Flow {
     up_is_stalled: false,
     down_is_stalled: false,
     drips: false,
+    up_becomes: None,
     refuses: true,
 };
 
