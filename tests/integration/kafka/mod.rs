@@ -1,5 +1,6 @@
 //! The daemon on Kafka: real brokers, as `harness::kafka` starts them.
 
+mod cluster;
 mod commits;
 mod desk;
 mod kills;
@@ -8,6 +9,7 @@ mod members;
 mod order;
 mod outage;
 mod records;
+mod refusals;
 mod retry;
 mod settings;
 mod topics;
@@ -17,6 +19,7 @@ use libtest_mimic::Trial;
 /// All tests on Kafka.
 pub(crate) fn trials() -> Vec<Trial> {
     let rooms = [
+        cluster::trials(),
         commits::trials(),
         desk::trials(),
         kills::trials(),
@@ -25,6 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         order::trials(),
         outage::trials(),
         records::trials(),
+        refusals::trials(),
         retry::trials(),
         settings::trials(),
         topics::trials(),
