@@ -312,6 +312,10 @@ impl Task {
             }
         }
         self.forget_positions(partitions);
+        if self.partitions.is_empty() {
+            // There is nothing to commit any more, and so no commit that would show it.
+            self.health.over(&self.end, Trouble::Commits);
+        }
         if let Err(error) = self.consumer.unassign(partitions) {
             self.health
                 .trouble(&self.end, Trouble::Group, error.to_string());
@@ -372,6 +376,7 @@ impl Task {
             drop(partition);
         }
         self.unread.clear();
+        self.health.over(&self.end, Trouble::Commits);
         self.health.over(&self.end, Trouble::Partitions);
         // Answers to the old one's questions reach nobody.
         self.asking = Asking::new();

@@ -14,6 +14,7 @@ trials![
     a_password_that_is_changed_and_changed_back,
     a_topic_that_may_not_be_read_for_a_while,
     commits_that_are_refused_pause_the_intake,
+    commits_that_are_refused_are_no_trouble_of_a_member_without_partitions,
     a_producer_that_is_refused_is_made_anew_in_good_time,
 ];
 
@@ -77,6 +78,30 @@ fn commits_that_are_refused_pause_the_intake() {
     let over = daemon.logged(&format!("over: {trouble}"));
     let begun = record.of(Event::Began, "later")[0].micros;
     assert!(begun >= micros(&over), "{begun} µs, {over}");
+}
+
+/// What it could not commit is another's meanwhile.
+fn commits_that_are_refused_are_no_trouble_of_a_member_without_partitions() {
+    let (site, daemon) = as_user(Kafka::own_with(WITH_ACLS));
+    let group = ["--operation", "Read", "--group", site.group.name()];
+    site.kafka.deny(&group, true);
+    site.send(&["not committed"]);
+    daemon.logged("what is done can't be committed");
+    let other = Plan::on(Arc::clone(&site.kafka), 0)
+        .group(site.group.name())
+        .make();
+    let other = other.start(&site.pool(&["--v2=1"]));
+    other.logs("partitions assigned", |record| {
+        field(record, "partitions").contains(&site.topic)
+    });
+    site.kafka.deny(&group, false);
+    daemon.eventually("both to be members", || {
+        site.group.members().len() == 2 && site.group.is_settled()
+    });
+    is_well(&daemon);
+    site.settled(&other);
+    other.stop();
+    daemon.stop();
 }
 
 /// When it was logged, in microseconds of Unix time.
