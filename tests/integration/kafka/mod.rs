@@ -6,6 +6,7 @@ mod desk;
 mod kills;
 mod ledger;
 mod members;
+mod mishaps;
 mod order;
 mod outage;
 mod records;
@@ -25,6 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         kills::trials(),
         ledger::trials(),
         members::trials(),
+        mishaps::trials(),
         order::trials(),
         outage::trials(),
         records::trials(),
