@@ -81,6 +81,49 @@ struct Opened {
     end: delivery::PoolEnd,
 }
 
+/// A pool whose source is being opened.
+#[derive(Debug)]
+struct Opening {
+    policy: Arc<Pool>,
+    rules: watch::Sender<Arc<Pool>>,
+    source: source::Opening,
+    end: delivery::PoolEnd,
+}
+
+impl Opening {
+    fn wait(self) -> Result<Opened, DaemonError> {
+        let source = self.source.wait();
+        Ok(Opened {
+            source: source.map_err(|error| not_started(&self.policy, error))?,
+            policy: self.policy,
+            rules: self.rules,
+            end: self.end,
+        })
+    }
+}
+
+fn not_started(pool: &Pool, source: source::SourceError) -> DaemonError {
+    DaemonError::Start {
+        pool: pool.name.clone(),
+        source: Box::new(source),
+    }
+}
+
+/// The pools that start or move.
+fn needed(changes: &[Change]) -> impl Iterator<Item = &Arc<Pool>> {
+    changes.iter().filter_map(|change| match change {
+        Change::Start(pool) | Change::Replace(pool) => Some(pool),
+        _ => None,
+    })
+}
+
+fn by_name(opened: Vec<Opened>) -> HashMap<String, Opened> {
+    let named = opened.into_iter();
+    named
+        .map(|opened| (opened.policy.name.clone(), opened))
+        .collect()
+}
+
 /// A pool on its thread.
 #[derive(Debug)]
 struct Running {
@@ -122,12 +165,7 @@ impl Daemon {
         };
         // Everything is opened before anything is started, so that a refused start has moved
         // nothing. A source without a pool ends by itself.
-        let pools = daemon.config.pools.clone();
-        let opened: Vec<Opened> = pools
-            .iter()
-            .map(|pool| daemon.open(&daemon.config, pool))
-            .collect::<Result<_, _>>()?;
-        for opened in opened {
+        for opened in daemon.open_all(&daemon.config, &daemon.config.pools)? {
             daemon.launch(opened)?;
         }
         tracing::info!(
@@ -247,8 +285,8 @@ impl Daemon {
             return;
         }
         let changes = difference(&self.config, &new);
-        let mut opened = match self.open_all(&new, &changes) {
-            Ok(opened) => opened,
+        let mut opened = match self.open_all(&new, needed(&changes)) {
+            Ok(opened) => by_name(opened),
             Err(error) => {
                 let error = chain(&error);
                 tracing::error!(error, "reload refused: a pool can't be started");
@@ -260,21 +298,6 @@ impl Daemon {
         for change in changes {
             self.apply(change, &mut opened).await;
         }
-    }
-
-    /// The sources of the pools that start or move, by the pool's name.
-    fn open_all(
-        &self,
-        config: &Config,
-        changes: &[Change],
-    ) -> Result<HashMap<String, Opened>, DaemonError> {
-        let mut opened = HashMap::new();
-        for change in changes {
-            if let Change::Start(pool) | Change::Replace(pool) = change {
-                opened.insert(pool.name.clone(), self.open(config, pool)?);
-            }
-        }
-        Ok(opened)
     }
 
     async fn apply(&mut self, change: Change, opened: &mut HashMap<String, Opened>) {
@@ -323,19 +346,27 @@ impl Daemon {
 
     // -- threads --
 
-    fn open(&self, config: &Config, pool: &Arc<Pool>) -> Result<Opened, DaemonError> {
+    /// Opens the sources of these pools, all at once: brokers that don't answer are waited for
+    /// together.
+    fn open_all<'a>(
+        &self,
+        config: &Config,
+        pools: impl IntoIterator<Item = &'a Arc<Pool>>,
+    ) -> Result<Vec<Opened>, DaemonError> {
+        let begin = |pool| self.begin_to_open(config, pool);
+        let opening: Vec<Opening> = pools.into_iter().map(begin).collect::<Result<_, _>>()?;
+        opening.into_iter().map(Opening::wait).collect()
+    }
+
+    fn begin_to_open(&self, config: &Config, pool: &Arc<Pool>) -> Result<Opening, DaemonError> {
         let (source_end, end) = delivery::link();
         let (rules, rules_rx) = watch::channel(Arc::clone(pool));
         let settings = &config.sources[&pool.source];
-        let source = source::start(&pool.source, settings, rules_rx, source_end, &self.shared);
-        let source = source.map_err(|source| DaemonError::Start {
-            pool: pool.name.clone(),
-            source: Box::new(source),
-        })?;
-        Ok(Opened {
+        let source = source::open(&pool.source, settings, rules_rx, source_end, &self.shared);
+        Ok(Opening {
+            source: source.map_err(|error| not_started(pool, error))?,
             policy: pool.clone(),
             rules,
-            source,
             end,
         })
     }

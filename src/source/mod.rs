@@ -125,44 +125,66 @@ struct Link {
     solo: solo::Solo,
 }
 
-/// Starts the source of a pool, which reads its queue through the connection `source` called
-/// `name`.
-///
-/// The connection is opened, and what the source needs there is checked or made, before this
-/// returns, so that what is wrong refuses the start. A broker that can't be reached is waited for
-/// instead. From then on the source mends itself: whatever fails is reported in its state and tried
-/// again. It ends when its intake is closed and all it handed out is settled.
+/// Begins to open the source of a pool, which reads its queue through the connection `source` called
+/// `name`. Several can be on their way at once.
 ///
 /// # Errors
-/// If the connection can't be opened or used, or there is no thread to be had.
-pub fn start(
+/// If a table can't be opened or used, or there is no thread to be had.
+pub fn open(
     name: &str,
     source: &Source,
     policy: watch::Receiver<Arc<Pool>>,
     end: SourceEnd,
     shared: &Shared,
-) -> Result<Running, SourceError> {
+) -> Result<Opening, SourceError> {
     let pool = policy.borrow().name.clone();
     let link = Link {
         end,
         policy,
         solo: shared.solo.clone(),
     };
-    let opened = match source {
-        Source::Table(config) => match table::Task::open(config, link, &shared.owners) {
-            Ok(task) => on_a_thread(&pool, move || table::run(task)).map(Ok),
-            Err(error) => Ok(Err(error.into())),
-        },
+    match source {
+        Source::Table(config) => {
+            let task = table::Task::open(config, link, &shared.owners);
+            let task = task.map_err(|error| Fault::from(error).of(name))?;
+            opened_on_a_thread(name, &pool, move || Ok(move || table::run(task)))
+        }
         Source::RabbitMq(config) => {
             let config = config.clone();
-            opened_on_a_thread(&pool, move || Ok(rabbitmq::open(&config, link)?))
+            opened_on_a_thread(name, &pool, move || Ok(rabbitmq::open(&config, link)?))
         }
         Source::Kafka(config) => {
             let config = config.clone();
-            opened_on_a_thread(&pool, move || Ok(kafka::open(&config, link)?))
+            opened_on_a_thread(name, &pool, move || Ok(kafka::open(&config, link)?))
         }
-    };
-    opened?.map_err(|fault: Fault| fault.of(name))
+    }
+}
+
+/// A source that is being opened.
+#[derive(Debug)]
+pub struct Opening {
+    /// The connection's name.
+    name: String,
+    running: Running,
+    opened: std::sync::mpsc::Receiver<Result<(), Fault>>,
+}
+
+impl Opening {
+    /// Waits until the connection is opened, and what the source needs there is checked or made, so
+    /// that what is wrong refuses the start. A broker that can't be reached is waited for later
+    /// instead. From then on the source mends itself: whatever fails is reported in its state and
+    /// tried again. It ends when its intake is closed and all it handed out is settled.
+    ///
+    /// # Errors
+    /// If the connection can't be opened or used.
+    pub fn wait(mut self) -> Result<Running, SourceError> {
+        match self.opened.recv() {
+            Ok(Ok(())) => Ok(self.running),
+            Ok(Err(fault)) => Err(fault.of(&self.name)),
+            // It can only have panicked.
+            Err(_) => Err(self.running.panicked()),
+        }
+    }
 }
 
 fn on_a_thread(pool: &str, work: impl FnOnce() + Send + 'static) -> Result<Running, SourceError> {
@@ -186,14 +208,14 @@ fn on_a_thread(pool: &str, work: impl FnOnce() + Send + 'static) -> Result<Runni
     })
 }
 
-/// Opens and works on the same thread, which a connection may be bound to, and returns once it has
-/// been opened.
+/// Opens and works on the same thread, which a connection may be bound to.
 fn opened_on_a_thread<W: FnOnce()>(
+    name: &str,
     pool: &str,
     open: impl FnOnce() -> Result<W, Fault> + Send + 'static,
-) -> Result<Result<Running, Fault>, SourceError> {
-    let (tell, told) = std::sync::mpsc::sync_channel(1);
-    let mut running = on_a_thread(pool, move || {
+) -> Result<Opening, SourceError> {
+    let (tell, opened) = std::sync::mpsc::sync_channel(1);
+    let running = on_a_thread(pool, move || {
         let (opened, work) = match open() {
             Ok(work) => (Ok(()), Some(work)),
             Err(error) => (Err(error), None),
@@ -204,11 +226,11 @@ fn opened_on_a_thread<W: FnOnce()>(
             work();
         }
     })?;
-    match told.recv() {
-        Ok(opened) => Ok(opened.map(|()| running)),
-        // It can only have panicked.
-        Err(_) => Err(running.panicked()),
-    }
+    Ok(Opening {
+        name: name.to_owned(),
+        running,
+        opened,
+    })
 }
 
 fn panic_text(payload: Box<dyn Any + Send>) -> String {

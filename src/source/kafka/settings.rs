@@ -15,7 +15,7 @@ const CONSUMER_DEFAULTS: &[(&str, &str)] = &[
     // A broker is asked once at a time for all partitions whose local queues have room. Where only
     // empty ones are left to ask for, such as tiers, no other is fetched until the broker has waited
     // for so long (500 by default), however fast it is worked off meanwhile.
-    ("fetch.wait.max.ms", "50"),
+    ("fetch.wait.max.ms", "100"),
     // For the lag.
     ("statistics.interval.ms", "5000"),
     // So soon topics that appear and partitions that are added are noticed.
@@ -240,7 +240,7 @@ pub(super) mod tests {
         let properties = consumer(&config, "p", 1 << 20);
         let get = |name| properties.get(name);
         assert_eq!(get("fetch.queue.backoff.ms"), Some("5"));
-        assert_eq!(get("fetch.wait.max.ms"), Some("50"));
+        assert_eq!(get("fetch.wait.max.ms"), Some("100"));
         assert_eq!(get("client.id"), Some("mine"));
         assert_eq!(get("group.id"), Some("billing"));
         assert_eq!(get("queued.max.messages.kbytes"), Some("1024"));

@@ -316,10 +316,7 @@ pub(super) fn words(error: &lapin::Error) -> String {
             "the broker hung up".to_owned()
         }
         ErrorKind::IOError(error) => error.to_string(),
-        ErrorKind::ParsingError(_) => {
-            "the broker sent what can't be read: a message with a property that is not UTF-8, say"
-                .to_owned()
-        }
+        ErrorKind::ParsingError(_) => "the broker sent what can't be read".to_owned(),
         ErrorKind::InvalidChannelState(..) => "the channel is closed".to_owned(),
         ErrorKind::InvalidConnectionState(_) => "the connection is closed".to_owned(),
         _ => error.to_string(),

@@ -12,6 +12,7 @@ use super::error::RabbitMqError;
 use super::health::Trouble;
 use super::job::{Aim, Form};
 use super::message::message;
+use super::readable;
 use super::rules::{self, Fate, Step};
 use super::session::{Alone, Held, Place, Session, written};
 use crate::source::Limits;
@@ -26,12 +27,16 @@ impl Session {
     /// Takes in a message.
     pub(super) fn receive(&mut self, delivery: Delivery) -> Result<(), RabbitMqError> {
         let tag = delivery.delivery_tag;
-        let (original, mut arrival) = unwrap(Received {
+        let received = Received {
             properties: delivery.properties,
             exchange: delivery.exchange,
             routing_key: delivery.routing_key,
             redelivered: delivery.redelivered,
-        });
+        };
+        let shown = readable::shown(&received);
+        let is_unreadable = shown.is_some();
+        let (original, mut arrival) = unwrap(shown.unwrap_or(received));
+        arrival.is_unreadable = is_unreadable;
         if arrival.of_a_stream {
             let queue = self.pool.queue.to_string();
             return Err(RabbitMqError::Stream { queue });
@@ -79,7 +84,7 @@ impl Session {
                 self.publish_for(tag, Aim::Charge(counters))
             }
             Fate::Bury(counters, failure) => {
-                self.charged = true;
+                self.charged |= failure.reason.is_crash();
                 self.log_dead(tag, &failure);
                 let aim = Aim::Letter {
                     counters,

@@ -92,6 +92,9 @@ pub(super) fn step(flow: Flow, wanted: u16, settled: bool) -> Step {
     }
 }
 
+const UNREADABLE: &str = "a property, the name of a header or the routing key is not UTF-8: a byte \
+                          that could not be read is a question mark here";
+
 /// What a message says of itself when it arrives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Arrival {
@@ -109,6 +112,8 @@ pub(super) struct Arrival {
     pub(super) returns: u64,
     /// Its queue is no queue: nothing can be taken from it.
     pub(super) of_a_stream: bool,
+    /// Some of its texts are not UTF-8, so that we could not hand them on.
+    pub(super) is_unreadable: bool,
 }
 
 /// What becomes of a message that arrives.
@@ -133,6 +138,9 @@ pub(super) fn fate(arrival: Arrival, limits: Limits, charged: bool) -> Fate {
     let Arrival {
         counters, returns, ..
     } = arrival;
+    if arrival.is_unreadable {
+        return Fate::Bury(counters, Failure::new(Reason::Undeliverable, UNREADABLE));
+    }
     if counters.crashes >= crashes_max {
         let error = format!("crashed the worker {} times", counters.crashes);
         return Fate::Bury(counters, crashed(error));
@@ -285,6 +293,21 @@ mod tests {
         crashes_max: 3,
         attempts_max: 5,
     };
+
+    #[test]
+    fn what_could_not_be_read_is_dead_at_once() {
+        let arrival = Arrival {
+            is_unreadable: true,
+            ..Arrival::default()
+        };
+        let Fate::Bury(counters, failure) = fate(arrival, LIMITS, false) else {
+            panic!("it is handed out");
+        };
+        assert_eq!(
+            (counters, failure.reason),
+            (Counters::default(), Reason::Undeliverable)
+        );
+    }
 
     #[test]
     fn fate_by_crashes_and_returns() {

@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 use async_rs::traits::Reactor;
 use async_rs::util::RuntimeParts;
 use async_rs::{Runtime, Tokio};
-use futures_util::{Stream, stream};
+use futures_util::stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
+
+use super::mend::Mender;
 
 /// What the library runs on.
 pub(super) type Kit = RuntimeParts<Tokio, Wire>;
@@ -29,20 +31,44 @@ pub(super) fn runtime() -> Runtime<Kit> {
 
 /// A connected socket.
 #[derive(Debug)]
-pub(super) enum Socket {
+pub(super) struct Socket {
+    stream: Stream,
+    mender: Mender,
+}
+
+#[derive(Debug)]
+enum Stream {
     Plain(TcpStream),
     Encrypted(Box<TlsStream<TcpStream>>),
 }
 
+impl Socket {
+    fn of(stream: Stream) -> Self {
+        let mender = Mender::default();
+        Self { stream, mender }
+    }
+}
+
 impl From<TcpStream> for Socket {
     fn from(stream: TcpStream) -> Self {
-        Self::Plain(stream)
+        Self::of(Stream::Plain(stream))
     }
 }
 
 impl From<TlsStream<TcpStream>> for Socket {
     fn from(stream: TlsStream<TcpStream>) -> Self {
-        Self::Encrypted(Box::new(stream))
+        Self::of(Stream::Encrypted(Box::new(stream)))
+    }
+}
+
+impl Stream {
+    fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut buffer = ReadBuf::new(buffer);
+        ready!(match self {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
+            Self::Encrypted(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
+        })?;
+        Poll::Ready(Ok(buffer.filled().len()))
     }
 }
 
@@ -52,12 +78,16 @@ impl futures_io::AsyncRead for Socket {
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        let mut buffer = ReadBuf::new(buffer);
-        ready!(match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
-            Self::Encrypted(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
-        })?;
-        Poll::Ready(Ok(buffer.filled().len()))
+        let Self { stream, mender } = self.get_mut();
+        let mut passed = mender.rest(buffer);
+        while passed == 0 {
+            match ready!(stream.poll_read(cx, buffer))? {
+                // The end.
+                0 => break,
+                count => passed = mender.pass(buffer, count),
+            }
+        }
+        Poll::Ready(Ok(passed))
     }
 }
 
@@ -67,9 +97,9 @@ impl futures_io::AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Encrypted(stream) => Pin::new(stream).poll_write(cx, bytes),
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Encrypted(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
@@ -78,23 +108,23 @@ impl futures_io::AsyncWrite for Socket {
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
-            Self::Encrypted(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
+            Stream::Encrypted(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Encrypted(stream) => Pin::new(stream).poll_flush(cx),
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Encrypted(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Encrypted(stream) => Pin::new(stream).poll_shutdown(cx),
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Encrypted(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }
@@ -127,7 +157,7 @@ impl Reactor for Wire {
         tokio::time::sleep(duration)
     }
 
-    fn interval(&self, duration: Duration) -> impl Stream<Item = Instant> + Send + 'static {
+    fn interval(&self, duration: Duration) -> impl stream::Stream<Item = Instant> + Send + 'static {
         stream::unfold(tokio::time::interval(duration), |mut timer| async {
             let at = timer.tick().await.into_std();
             Some((at, timer))

@@ -27,6 +27,8 @@ pub(crate) struct Flow {
     pub(crate) drips: bool,
     /// New connections are closed at once.
     pub(crate) refuses: bool,
+    /// What some of the bytes to the server become, if they come together; of the same length.
+    pub(crate) up_becomes: Option<(&'static [u8], &'static [u8])>,
 }
 
 /// The proxy. Dropped, it closes everything.
@@ -162,6 +164,7 @@ impl Shared {
         let (mut from, _) = pair.ends(direction);
         loop {
             let count = from.read(&mut bytes).unwrap_or_default();
+            self.replace(&mut bytes[..count], direction);
             if count == 0 || self.pass(&bytes[..count], pair, direction).is_err() {
                 break;
             }
@@ -171,6 +174,20 @@ impl Shared {
             .retain(|other| !std::ptr::eq(&raw const **other, pair));
         pair.end(Shutdown::Both, |_| {});
         self.changed.notify_all();
+    }
+
+    fn replace(&self, bytes: &mut [u8], direction: Direction) {
+        let (Direction::Up, Some((from, to))) = (direction, self.lock().flow.up_becomes) else {
+            return;
+        };
+        let mut at = 0;
+        while let Some(found) = bytes[at..]
+            .windows(from.len())
+            .position(|part| part == from)
+        {
+            at += found;
+            bytes[at..][..to.len()].copy_from_slice(to);
+        }
     }
 
     fn pass(&self, mut bytes: &[u8], pair: &Pair, direction: Direction) -> std::io::Result<()> {

@@ -4,6 +4,8 @@
 use std::fs;
 use std::sync::Arc;
 
+use nix::sys::signal::Signal;
+
 use crate::harness::rabbit::{RabbitScene, Vhost, complaint, rabbit_site, refused, rough, shared};
 use crate::harness::tls::{Authority, KNOWN, SERVER_NAME, quoted};
 use crate::harness::{Daemon, Flow, Pool, Proxy, field, trials};
@@ -25,6 +27,7 @@ trials![
     the_hosts_are_tried_in_turn,
     a_broker_that_is_not_there_is_waited_for,
     a_host_that_never_answers_is_left_in_time,
+    pools_wait_for_a_silent_host_side_by_side,
     the_connection_has_a_name,
     a_frozen_broker_is_noticed_by_its_silence,
 ];
@@ -266,6 +269,33 @@ fn a_host_that_never_answers_is_left_in_time() {
     scene.is_consumed();
     works(&scene);
     assert!(silent.accepted() >= 1);
+    scene.finish();
+}
+
+/// A reload opens pools on a host that says nothing: all of them ask before one gives up.
+fn pools_wait_for_a_silent_host_side_by_side() {
+    let vhost = Vhost::shared();
+    let proxy = Proxy::to(vhost.port());
+    let url = vhost.url_by(proxy.port());
+    let scene = RabbitScene::by(&url, vhost, "connect_timeout = \"60s\"", &[pool()]);
+    works(&scene);
+    let before = proxy.accepted();
+    proxy.flow(Flow {
+        up_is_stalled: true,
+        ..Flow::default()
+    });
+    let named = |name| pool().text("name", name).text("queue", name);
+    let pools = [pool(), named("second"), named("third"), named("fourth")];
+    scene.site.reconfigure(&scene.daemon, &pools);
+    scene.daemon.signal(Signal::SIGHUP);
+    scene
+        .daemon
+        .eventually("all three to have asked", || proxy.accepted() == before + 3);
+    proxy.flow(Flow::default());
+    scene.daemon.logged("configuration reloaded");
+    scene.send(&["b"]);
+    scene.all_done();
+    scene.record().assert_done_once(&["b"]);
     scene.finish();
 }
 

@@ -23,12 +23,14 @@ const DRIPS: Flow = Flow {
     down_is_stalled: false,
     drips: true,
     refuses: false,
+    up_becomes: None,
 };
 const STALLS: Flow = Flow {
     up_is_stalled: true,
     down_is_stalled: true,
     drips: false,
     refuses: false,
+    up_becomes: None,
 };
 
 fn behind_a_proxy(pool: Pool) -> (Proxy, RabbitScene) {

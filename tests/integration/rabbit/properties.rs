@@ -5,8 +5,8 @@ use lapin::BasicProperties;
 use lapin::types::{AMQPValue, DecimalValue, FieldArray, FieldTable};
 use serde_json::json;
 
-use crate::harness::rabbit::{DEAD, Letter, RabbitScene, text};
-use crate::harness::{Event, Pool, trials};
+use crate::harness::rabbit::{Client, DEAD, Letter, RabbitScene, text};
+use crate::harness::{Event, Flow, Pool, Proxy, trials};
 
 trials![
     everything_outlives_a_retry_and_the_dead_letters,
@@ -20,6 +20,7 @@ trials![
     a_large_body_is_kept_byte_for_byte,
     headers_that_fill_a_frame_are_kept,
     headers_that_fill_a_frame_outlive_a_retry,
+    texts_that_are_not_utf8_make_a_dead_letter,
 ];
 
 /// Every kind of header that RabbitMQ knows.
@@ -331,5 +332,42 @@ fn headers_that_fill_a_frame_outlive_a_retry() {
     scene.send(&["another"]);
     is_as_it_was(&scene.one_dead(), &original);
     scene.record().assert_done_once(&["another"]);
+    scene.finish();
+}
+
+/// The library can't read them; their producer's could write them.
+fn texts_that_are_not_utf8_make_a_dead_letter() {
+    let scene = RabbitScene::of(Pool::new(&[]));
+    scene.is_consumed();
+    let before = scene.vhost.connections();
+    let proxy = Proxy::to(scene.vhost.port());
+    proxy.flow(Flow {
+        up_becomes: Some((b"UNREADABLE", b"\xff\xfeREADABLE")),
+        ..Flow::default()
+    });
+    let producer = Client::connect(&scene.vhost.url_by(proxy.port()));
+    let letter = |body: &str| Letter::new("work", body);
+    producer.publish(&[
+        letter("id").with(|of| of.with_message_id("an UNREADABLE id".into())),
+        letter("correlation").correlation_id("UNREADABLE"),
+        letter("header").header("UNREADABLE", text("value")),
+    ]);
+    scene.send(&["a sound one"]);
+    scene.settled();
+    scene.record().assert_done_once(&["a sound one"]);
+    let dead = scene.client.take_all(DEAD);
+    let bodies: Vec<&str> = dead.iter().map(Letter::text).collect();
+    assert_eq!(bodies, ["id", "correlation", "header"]);
+    for letter in &dead {
+        assert!(
+            letter.says("x-ganger-reason", "undeliverable"),
+            "{letter:?}"
+        );
+    }
+    let id = dead[0].properties.message_id().clone();
+    assert_eq!(id, Some("an ??READABLE id".into()));
+    assert_eq!(dead[1].id(), "??READABLE");
+    assert!(dead[2].says("??READABLE", "value"), "{dead:#?}");
+    assert_eq!(scene.vhost.connections(), before, "never lost");
     scene.finish();
 }

@@ -6,7 +6,7 @@ mod letter;
 mod scene;
 mod vhost;
 
-pub(crate) use client::{kind, text};
+pub(crate) use client::{Client, kind, text};
 pub(crate) use letter::Letter;
 pub(crate) use scene::{DEAD, RabbitScene, complaint, rabbit_site, refused};
 pub(crate) use vhost::Vhost;

@@ -1,0 +1,271 @@
+//! Making the broker's frames readable for the library, which gives the connection up over a single
+//! text that is not UTF-8, again and again, while RabbitMQ takes any bytes for properties, names of
+//! headers and routing keys. Such bytes are replaced on their way in, one for one, so that nothing
+//! but the texts changes; what becomes of the message is decided elsewhere. Pure.
+
+/// What a byte that is not UTF-8 is replaced by: U+001A, which ASCII has for just that, and which
+/// no sane text has.
+pub(super) const SUBSTITUTE: char = '\u{1a}';
+
+/// A frame's type, channel and size come before its payload, and a byte that ends it behind.
+const HEAD_BYTES: usize = 7;
+const END_BYTES: usize = 1;
+/// Longer frames are not looked into: no broker sends methods or properties that long.
+const FRAME_BYTES_MAX: usize = 1 << 20;
+/// Nor are tables that are nested deeper.
+const DEPTH_MAX: usize = 32;
+
+const METHOD: u8 = 1;
+const HEADER: u8 = 2;
+/// The types of frames that there are.
+const TYPES: std::ops::RangeInclusive<u8> = 1..=8;
+
+/// The class and method of `basic.return`, `basic.deliver` and `basic.get-ok`.
+const RETURN: (u16, u16) = (60, 50);
+const DELIVER: (u16, u16) = (60, 60);
+const GET_OK: (u16, u16) = (60, 71);
+
+/// A stream of frames on its way in.
+#[derive(Debug, Default)]
+pub(super) struct Mender {
+    /// What has come and not gone on.
+    held: Vec<u8>,
+    /// So much of it may. What is behind that is the beginning of a frame.
+    ready: usize,
+    /// So many bytes are still to come of a frame that nobody looks into.
+    passing: usize,
+}
+
+impl Mender {
+    /// Takes in what was read into the first `count` bytes of `buffer`, and puts there what may go
+    /// on. Returns how many bytes that is; none if more has to come first.
+    pub(super) fn pass(&mut self, buffer: &mut [u8], count: usize) -> usize {
+        let read = &mut buffer[..count];
+        if self.held.is_empty() {
+            let ready = mend(read, &mut self.passing);
+            self.held.extend_from_slice(&read[ready..]);
+            return ready;
+        }
+        self.held.extend_from_slice(read);
+        self.ready += mend(&mut self.held[self.ready..], &mut self.passing);
+        self.rest(buffer)
+    }
+
+    /// Puts into `buffer` what may go on and has not found room before.
+    pub(super) fn rest(&mut self, buffer: &mut [u8]) -> usize {
+        let count = self.ready.min(buffer.len());
+        buffer[..count].copy_from_slice(&self.held[..count]);
+        self.held.drain(..count);
+        self.ready -= count;
+        count
+    }
+}
+
+/// What a stream begins with.
+enum Next {
+    /// A frame whose rest has to come first.
+    Part,
+    /// A frame that may go on as it is, of so many bytes.
+    Plain(usize),
+    /// A whole frame with texts, likewise.
+    Texts(usize),
+}
+
+/// Mends all whole frames, and returns how many bytes may go on.
+fn mend(bytes: &mut [u8], passing: &mut usize) -> usize {
+    let mut at = 0;
+    loop {
+        let passed = (*passing).min(bytes.len() - at);
+        *passing -= passed;
+        at += passed;
+        match next(&bytes[at..]) {
+            Next::Part => return at,
+            Next::Plain(size) => *passing = size,
+            Next::Texts(size) => {
+                mend_frame(&mut bytes[at..at + size]);
+                at += size;
+            }
+        }
+    }
+}
+
+fn next(bytes: &[u8]) -> Next {
+    match bytes.first() {
+        None => return Next::Part,
+        // What speaks no AMQP is the library's to complain of.
+        Some(kind) if !TYPES.contains(kind) => return Next::Plain(usize::MAX),
+        Some(_) => {}
+    }
+    let Some(([kind, _, _, size @ ..], _)) = bytes.split_first_chunk::<HEAD_BYTES>() else {
+        return Next::Part;
+    };
+    let payload = usize::try_from(u32::from_be_bytes(*size)).unwrap_or(usize::MAX);
+    let size = payload.saturating_add(HEAD_BYTES + END_BYTES);
+    match *kind {
+        METHOD | HEADER if size <= FRAME_BYTES_MAX && size > bytes.len() => Next::Part,
+        METHOD | HEADER if size <= FRAME_BYTES_MAX => Next::Texts(size),
+        _ => Next::Plain(size),
+    }
+}
+
+fn mend_frame(frame: &mut [u8]) {
+    let kind = frame[0];
+    let payload = HEAD_BYTES..frame.len() - END_BYTES;
+    let mut cursor = Cursor {
+        rest: &mut frame[payload],
+    };
+    // One that ends too early is the library's to complain of.
+    let _ = match kind {
+        METHOD => cursor.method(),
+        _ => cursor.properties(),
+    };
+}
+
+/// What is left of a payload. Everything here is none if that is too short.
+struct Cursor<'a> {
+    rest: &'a mut [u8],
+}
+
+impl<'a> Cursor<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a mut [u8]> {
+        let rest = std::mem::take(&mut self.rest);
+        let (taken, rest) = rest.split_at_mut_checked(count)?;
+        self.rest = rest;
+        Some(taken)
+    }
+
+    fn chunk<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    fn short(&mut self) -> Option<u16> {
+        self.chunk().map(u16::from_be_bytes)
+    }
+
+    fn long(&mut self) -> Option<usize> {
+        let long = u32::from_be_bytes(self.chunk()?);
+        usize::try_from(long).ok()
+    }
+
+    /// A text with its length before it.
+    fn text(&mut self) -> Option<()> {
+        let [bytes] = self.chunk()?;
+        mend_text(self.take(bytes.into())?);
+        Some(())
+    }
+
+    fn method(&mut self) -> Option<()> {
+        match (self.short()?, self.short()?) {
+            RETURN => {
+                self.take(2)?;
+                self.text()?;
+            }
+            DELIVER => {
+                self.text()?;
+                self.take(9)?;
+            }
+            GET_OK => drop(self.take(9)?),
+            _ => return Some(()),
+        }
+        // The exchange and the routing key.
+        self.text()?;
+        self.text()
+    }
+
+    /// In the order of AMQP 0-9-1, section 1.8.4 of its definition of classes.
+    fn properties(&mut self) -> Option<()> {
+        const SIZE_AND_BEFORE: usize = 12;
+        self.take(SIZE_AND_BEFORE)?;
+        let present = self.short()?;
+        for (index, kind) in PROPERTIES.iter().enumerate() {
+            if present & (0x8000 >> index) == 0 {
+                continue;
+            }
+            match kind {
+                Kind::Text => self.text()?,
+                Kind::Table => self.table(DEPTH_MAX)?,
+                Kind::Bytes(count) => drop(self.take(*count)?),
+            }
+        }
+        Some(())
+    }
+
+    fn table(&mut self, depth: usize) -> Option<()> {
+        let bytes = self.long()?;
+        let mut table = Cursor {
+            rest: self.take(bytes)?,
+        };
+        while !table.rest.is_empty() {
+            table.text()?;
+            table.value(depth)?;
+        }
+        Some(())
+    }
+
+    fn array(&mut self, depth: usize) -> Option<()> {
+        let bytes = self.long()?;
+        let mut array = Cursor {
+            rest: self.take(bytes)?,
+        };
+        while !array.rest.is_empty() {
+            array.value(depth)?;
+        }
+        Some(())
+    }
+
+    /// A value, by the letters that RabbitMQ gives to types. Values are never texts that must be
+    /// UTF-8, but tables have names.
+    fn value(&mut self, depth: usize) -> Option<()> {
+        let depth = depth.checked_sub(1)?;
+        let bytes = match self.chunk()? {
+            [b'F'] => return self.table(depth),
+            [b'A'] => return self.array(depth),
+            [b'S' | b'x'] => self.long()?,
+            [b'V'] => 0,
+            [b't' | b'b' | b'B'] => 1,
+            [b's' | b'U' | b'u'] => 2,
+            [b'I' | b'i' | b'f'] => 4,
+            [b'D'] => 5,
+            [b'l' | b'L' | b'd' | b'T'] => 8,
+            _ => return None,
+        };
+        self.take(bytes).map(drop)
+    }
+}
+
+/// How a property is written.
+enum Kind {
+    Text,
+    Table,
+    Bytes(usize),
+}
+
+const PROPERTIES: [Kind; 14] = [
+    Kind::Text,     // content-type
+    Kind::Text,     // content-encoding
+    Kind::Table,    // headers
+    Kind::Bytes(1), // delivery-mode
+    Kind::Bytes(1), // priority
+    Kind::Text,     // correlation-id
+    Kind::Text,     // reply-to
+    Kind::Text,     // expiration
+    Kind::Text,     // message-id
+    Kind::Bytes(8), // timestamp
+    Kind::Text,     // type
+    Kind::Text,     // user-id
+    Kind::Text,     // app-id
+    Kind::Text,     // cluster-id
+];
+
+fn mend_text(text: &mut [u8]) {
+    let mut from = 0;
+    while let Err(error) = std::str::from_utf8(&text[from..]) {
+        let at = from + error.valid_up_to();
+        let end = error.error_len().map_or(text.len(), |bytes| at + bytes);
+        text[at..end].fill(SUBSTITUTE as u8);
+        from = end;
+    }
+}
+
+#[cfg(test)]
+mod tests;
