@@ -1,4 +1,5 @@
-//! A private Kafka broker: one node in KRaft mode, its files, its process, its end.
+//! A private Kafka broker in KRaft mode: its files, its process, its end. Most are a cluster of one
+//! node; others may join it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,9 @@ const CLUSTER_ID: &str = "ganger-tests-kafka-001";
 /// The password of the file that holds the key of the broker's certificate.
 const STORE_PASSWORD: &str = "the-key-of-a-test";
 
+/// The number of a cluster's first node.
+const FIRST: i32 = 1;
+
 /// Who may connect to the second listener.
 pub(crate) const USER: &str = "alice";
 /// The user's password.
@@ -36,12 +40,29 @@ pub(crate) struct Broker {
     dir: tempfile::TempDir,
     plain_port: u16,
     secure_port: u16,
+    /// The first node's, which keeps the cluster's metadata.
+    controller_port: u16,
+    node: i32,
     process: Mutex<Option<Server>>,
 }
 
 impl Broker {
     /// Prepares a broker's files; it does not run yet.
     pub(crate) fn prepare() -> Self {
+        Self::prepare_with("")
+    }
+
+    /// The same with properties of the test's choosing, a line each.
+    pub(crate) fn prepare_with(properties: &str) -> Self {
+        Self::make(FIRST, free_port(), properties)
+    }
+
+    /// One more of a cluster, by its number.
+    pub(crate) fn prepare_beside(first: &Self, node: i32) -> Self {
+        Self::make(node, first.controller_port, "")
+    }
+
+    fn make(node: i32, controller_port: u16, properties: &str) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("ganger-kafka-")
             .tempdir()
@@ -50,10 +71,13 @@ impl Broker {
             dir,
             plain_port: free_port(),
             secure_port: free_port(),
+            controller_port,
+            node,
             process: Mutex::new(None),
         };
         broker.make_certificate();
-        fs::write(broker.path("server.properties"), broker.properties()).unwrap();
+        let properties = broker.properties() + properties;
+        fs::write(broker.path("server.properties"), properties).unwrap();
         broker.format();
         broker
     }
@@ -94,17 +118,22 @@ impl Broker {
     }
 
     fn properties(&self) -> String {
-        let controller = format!("127.0.0.1:{}", free_port());
+        let controller = format!("127.0.0.1:{}", self.controller_port);
+        let (roles, listener) = match self.node {
+            FIRST => ("broker,controller", format!(",CONTROLLER://{controller}")),
+            _ => ("broker", String::new()),
+        };
+        let node = self.node;
         let brokers = format!("PLAINTEXT://{},SASL_SSL://{}", self.plain(), self.secure());
         let (data, store) = (self.path("data"), self.path("broker.p12"));
         let (data, store) = (data.display(), store.display());
         let scram = MECHANISM.to_lowercase();
         format!(
-            "process.roles=broker,controller\n\
-             node.id=1\n\
-             controller.quorum.voters=1@{controller}\n\
+            "process.roles={roles}\n\
+             node.id={node}\n\
+             controller.quorum.voters={FIRST}@{controller}\n\
              controller.listener.names=CONTROLLER\n\
-             listeners={brokers},CONTROLLER://{controller}\n\
+             listeners={brokers}{listener}\n\
              advertised.listeners={brokers}\n\
              inter.broker.listener.name=PLAINTEXT\n\
              listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT\n\
@@ -126,6 +155,13 @@ impl Broker {
         java.arg("format").args(["-t", CLUSTER_ID, "-c"]);
         java.arg(self.path("server.properties"));
         output(java.args(["--add-scram", &user]));
+    }
+
+    /// Runs one of Kafka's own tools on it, as an operator would.
+    pub(crate) fn tool(&self, class: &str, args: &[&str]) {
+        let mut java = Command::new("java");
+        arrange(&mut java, class);
+        output(java.args(["--bootstrap-server", &self.plain()]).args(args));
     }
 
     // -- its process --
@@ -152,7 +188,8 @@ impl Broker {
             let last_words = self.last_words();
             assert_eq!(last_words, None, "the broker has ended");
             let told = client.fetch_metadata(None, ANSWER_WITHIN).ok()?;
-            (!told.brokers().is_empty()).then_some(())
+            let mut brokers = told.brokers().iter();
+            brokers.any(|broker| broker.id() == self.node).then_some(())
         });
         ready.expect("the broker to be ready");
     }

@@ -47,6 +47,8 @@ pub(super) struct Notes {
     /// What is wrong, with librdkafka's detail.
     pub(super) errors: Vec<(Code, String)>,
     pub(super) lag: Option<Vec<Lag>>,
+    /// Whether we were seen to belong to the group.
+    pub(super) is_in_group: Option<bool>,
     /// Why a connection failed last.
     pub(super) failure: Option<String>,
     /// A broker was seen connected.
@@ -84,6 +86,7 @@ impl ClientContext for Context {
         self.note(|notes| {
             if let Some(stats) = stats {
                 notes.connected |= stats.connected;
+                notes.is_in_group = Some(stats.is_in_group);
                 notes.lag = Some(stats.lag);
             }
         });

@@ -20,6 +20,8 @@ use crate::backoff::Backoff;
 
 /// The pause before what failed is tried again.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
+/// So long a group may take to find its coordinator without a word.
+const OUTSIDE_MAX: Duration = Duration::from_secs(10);
 /// The pauses before a member that was put out for good joins as a new one: long, for two that are
 /// called the same would put each other out in turns.
 const REJOIN: Backoff = Backoff {
@@ -56,6 +58,8 @@ pub(super) struct Group {
     /// We don't join before.
     not_before: Option<Instant>,
     decisions: VecDeque<Rebalanced>,
+    /// Since when we have asked to be let in without an answer.
+    outside_since: Option<Instant>,
     pub(super) step: Step,
     finish_within: Duration,
     commit_within: Duration,
@@ -67,6 +71,7 @@ impl Group {
             subscribed: BTreeSet::new(),
             not_before: None,
             decisions: VecDeque::new(),
+            outside_since: None,
             step: Step::Idle,
             finish_within: max_poll_interval / 2,
             commit_within: max_poll_interval / 4,
@@ -172,6 +177,23 @@ impl Task {
                 self.health
                     .trouble(&self.end, Trouble::Group, error.to_string());
             }
+        }
+    }
+
+    /// Takes in whether the group knows us. librdkafka keeps silent about a coordinator that is away,
+    /// or that does not speak our `group.protocol`.
+    pub(super) fn membership(&mut self, is_in_group: bool, now: Instant) {
+        let has_asked = !self.group.subscribed.is_empty();
+        if is_in_group || !has_asked || self.health.has(Trouble::Brokers) {
+            self.group.outside_since = None;
+            self.health.over(&self.end, Trouble::Coordinator);
+            return;
+        }
+        let since = *self.group.outside_since.get_or_insert(now);
+        if now >= since + OUTSIDE_MAX {
+            let problem = "the group's coordinator is away, or does not know our group.protocol";
+            self.health
+                .trouble(&self.end, Trouble::Coordinator, problem.to_owned());
         }
     }
 
@@ -290,6 +312,10 @@ impl Task {
             }
         }
         self.forget_positions(partitions);
+        if self.partitions.is_empty() {
+            // There is nothing to commit any more, and so no commit that would show it.
+            self.health.over(&self.end, Trouble::Commits);
+        }
         if let Err(error) = self.consumer.unassign(partitions) {
             self.health
                 .trouble(&self.end, Trouble::Group, error.to_string());
@@ -350,6 +376,7 @@ impl Task {
             drop(partition);
         }
         self.unread.clear();
+        self.health.over(&self.end, Trouble::Commits);
         self.health.over(&self.end, Trouble::Partitions);
         // Answers to the old one's questions reach nobody.
         self.asking = Asking::new();

@@ -15,6 +15,8 @@ pub(super) enum Trouble {
     Refused,
     /// The group does not take us, or what it decided can't be done.
     Group,
+    /// The group does not answer.
+    Coordinator,
     /// A partition can't be read.
     Partitions,
     /// What is done can't be committed.
@@ -30,6 +32,7 @@ impl Trouble {
             Self::Brokers => "Kafka can't be reached; intake pauses",
             Self::Refused => "a broker does not let us in",
             Self::Group => "there is trouble with the consumer group",
+            Self::Coordinator => "the consumer group does not answer",
             Self::Partitions => "a partition can't be read",
             Self::Commits => "what is done can't be committed",
             Self::Publishing => "replies and copies can't be published",

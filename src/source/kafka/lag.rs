@@ -9,6 +9,8 @@ use serde::Deserialize;
 pub(super) struct Stats {
     /// At least one broker is connected.
     pub(super) connected: bool,
+    /// The group knows us, or is letting us in.
+    pub(super) is_in_group: bool,
     pub(super) lag: Vec<Lag>,
 }
 
@@ -31,6 +33,16 @@ struct Report {
     brokers: BTreeMap<String, Broker>,
     #[serde(default)]
     topics: BTreeMap<String, Topic>,
+    #[serde(default)]
+    cgrp: Group,
+}
+
+#[derive(Deserialize, Default)]
+struct Group {
+    #[serde(default)]
+    state: String,
+    #[serde(default)]
+    join_state: String,
 }
 
 #[derive(Deserialize)]
@@ -89,7 +101,12 @@ pub(super) fn read(json: &[u8]) -> Option<Stats> {
         lag.extend(real.map(|partition| partition.lag(name)));
     }
     let connected = report.brokers.values().any(|broker| broker.state == "UP");
-    Some(Stats { connected, lag })
+    let group = report.cgrp;
+    Some(Stats {
+        connected,
+        is_in_group: group.state == "up" && group.join_state != "init",
+        lag,
+    })
 }
 
 #[cfg(test)]
@@ -105,9 +122,10 @@ mod tests {
                 "1":{"partition":1,"hi_offset":5,"ls_offset":-1001,"next_offset":5,
                      "fetchq_cnt":2,"fetch_state":"none"},
                 "2":{"partition":2,"hi_offset":-1001,"ls_offset":-1001},
-                "-1":{"partition":-1,"hi_offset":5,"ls_offset":5}}}}}"#;
+                "-1":{"partition":-1,"hi_offset":5,"ls_offset":5}}}},
+            "cgrp":{"state":"up","join_state":"steady"}}"#;
         let stats = read(json).unwrap();
-        assert!(stats.connected);
+        assert!(stats.connected && stats.is_in_group);
         let each = |lag: &Lag| (lag.partition, lag.end, lag.is_read, lag.is_idle);
         let lag: Vec<_> = stats.lag.iter().map(each).collect();
         let expected = [
@@ -118,5 +136,7 @@ mod tests {
         assert_eq!(lag, expected);
         assert_eq!(read(b"7"), None);
         assert_eq!(read(b"{}"), Some(Stats::default()));
+        let outside = br#"{"cgrp":{"state":"up","join_state":"init"}}"#;
+        assert!(!read(outside).unwrap().is_in_group);
     }
 }

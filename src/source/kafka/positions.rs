@@ -129,7 +129,9 @@ impl Task {
             return Err(error);
         }
         for (partition, why) in begins.unknown {
-            self.can_not_be_read(names(std::slice::from_ref(&partition)), &why);
+            // Of a topic that is just being made it is told soon, and no trouble.
+            let name = names(std::slice::from_ref(&partition));
+            tracing::debug!(pool = self.plan.pool, partition = name, why, "asked again");
             self.positions.unbegun.push(partition);
             self.positions.ask_unbegun_at = Some(now + AGAIN);
         }
@@ -209,6 +211,11 @@ impl Task {
         let Ok(begins) = begins else {
             return;
         };
+        for (partition, why) in begins.unknown {
+            if self.positions.unbegun.contains(&partition) {
+                self.can_not_be_read(names(&[partition]), &why);
+            }
+        }
         if !self.group.is_settled() {
             return;
         }

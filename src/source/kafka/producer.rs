@@ -250,10 +250,11 @@ impl<P> Producer<P> {
             self.silent_since = Some(now);
         }
         // The code of the error need not say that it is one of those.
-        let is_broken = || self.native.client().fatal_error().is_some();
-        if !notes.errors.is_empty() && self.renew_at.is_none() && is_broken() {
-            self.renewals = self.renewals.saturating_add(1);
-            self.renew_at = Some(now + AGAIN.wait(self.renewals, fastrand::f64()));
+        let asked = (!notes.errors.is_empty()).then(|| self.native.client().fatal_error());
+        if let Some(fatal) = asked.flatten() {
+            // All else fails because of it.
+            notes.errors = vec![fatal];
+            self.plan_renewal(now);
         }
         // Without jobs it need not be sound.
         if self.renew_at.is_some_and(|when| when <= now) && !self.jobs.is_empty() {
@@ -262,6 +263,13 @@ impl<P> Producer<P> {
         self.wake(now);
         self.push();
         (reports, notes.errors)
+    }
+
+    fn plan_renewal(&mut self, now: Instant) {
+        if self.renew_at.is_none() {
+            self.renewals = self.renewals.saturating_add(1);
+            self.renew_at = Some(now + AGAIN.wait(self.renewals, fastrand::f64()));
+        }
     }
 
     fn end(&mut self, id: usize, result: Result<(), Code>) -> Option<Report<P>> {

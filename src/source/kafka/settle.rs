@@ -308,7 +308,8 @@ impl Task {
                 Err(code) => self.refused(purpose, code),
             }
         }
-        if self.producer.is_unheard(now) {
+        // A reason that was told is worth more.
+        if self.producer.is_unheard(now) && !self.health.has(Trouble::Publishing) {
             let problem = "the broker confirms nothing".to_owned();
             self.health.trouble(&self.end, Trouble::Publishing, problem);
         }

@@ -359,6 +359,9 @@ impl Task {
             }
         }
         self.group.note(notes.rebalances);
+        if let Some(is_in_group) = notes.is_in_group {
+            self.membership(is_in_group, now);
+        }
         if let Some(statistics) = notes.lag {
             self.take_statistics(&statistics, now);
         }

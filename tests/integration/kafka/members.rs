@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::harness::kafka::{KafkaSite, Member, NewRecord, Plan};
+use crate::harness::kafka::{KafkaSite, Member, NewRecord, Plan, is_well};
 use crate::harness::{DEADLINE, Daemon, Event, Pool, field, trials};
 
 trials![
@@ -17,6 +17,7 @@ trials![
     another_daemon_takes_over_from_a_dead_one,
     a_static_member_comes_back_without_a_rebalance,
     a_member_whose_name_is_taken_says_so_and_comes_back,
+    a_member_without_a_partition_is_well,
     a_group_that_shares_partitions_eagerly,
     several_pools_of_one_source,
     daemons_of_one_group_with_topics_of_their_own,
@@ -268,6 +269,36 @@ fn a_member_whose_name_is_taken_says_so_and_comes_back() {
     });
     site.all_done(&first);
     first.stop();
+}
+
+/// Also one that had some before.
+fn a_member_without_a_partition_is_well() {
+    let site = KafkaSite::new(1);
+    let first = site.start(&two_workers(&site));
+    site.send(&["before"]);
+    site.all_done(&first);
+    let second = site.start(&two_workers(&site));
+    second.eventually("both to be members", || site.group.members().len() == 2);
+    is_well(&second);
+    first.signal(Signal::SIGSTOP);
+    second.logs("partitions assigned", |record| {
+        field(record, "partitions").contains(&site.topic)
+    });
+    site.send(&["meanwhile"]);
+    site.done(&second, 2);
+    first.signal(Signal::SIGCONT);
+    first.logs(
+        "partitions lost: what is in hand of them may run twice",
+        |_| true,
+    );
+    second.eventually("both to be members", || {
+        site.group.members().len() == 2 && site.group.is_settled()
+    });
+    is_well(&first);
+    is_well(&second);
+    site.all_done(&second);
+    first.stop();
+    second.stop();
 }
 
 fn a_group_that_shares_partitions_eagerly() {

@@ -1,13 +1,16 @@
 //! The daemon on Kafka: real brokers, as `harness::kafka` starts them.
 
+mod cluster;
 mod commits;
 mod desk;
 mod kills;
 mod ledger;
 mod members;
+mod mishaps;
 mod order;
 mod outage;
 mod records;
+mod refusals;
 mod retry;
 mod settings;
 mod topics;
@@ -17,14 +20,17 @@ use libtest_mimic::Trial;
 /// All tests on Kafka.
 pub(crate) fn trials() -> Vec<Trial> {
     let rooms = [
+        cluster::trials(),
         commits::trials(),
         desk::trials(),
         kills::trials(),
         ledger::trials(),
         members::trials(),
+        mishaps::trials(),
         order::trials(),
         outage::trials(),
         records::trials(),
+        refusals::trials(),
         retry::trials(),
         settings::trials(),
         topics::trials(),

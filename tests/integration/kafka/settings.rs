@@ -1,9 +1,11 @@
 //! How a connection to Kafka is configured: what is passed through, what is refused, and how it says
 //! that a broker does not let it in or is not there.
 
+use std::path::{Path, PathBuf};
+
 use nix::sys::signal::Signal;
 
-use crate::harness::kafka::{Kafka, KafkaSite, MECHANISM, PASSWORD, Plan, USER};
+use crate::harness::kafka::{Kafka, KafkaSite, MECHANISM, PASSWORD, Plan, in_trouble};
 use crate::harness::{Site, field, trials};
 
 trials![
@@ -17,30 +19,18 @@ trials![
     a_value_that_librdkafka_does_not_take_is_told,
     no_secret_is_printed_or_logged,
     a_broker_that_is_not_there_yet_is_waited_for,
+    a_broker_that_does_not_know_the_groups_protocol_is_told,
     two_pools_of_a_group_on_one_topic_are_refused,
     the_order_is_for_kafka_only,
 ];
 
 /// A source on the port that wants TLS and a password, with these in place of what is right.
-fn secure(password: &str, mechanism: &str, certificate: &str) -> Plan {
-    let kafka = Kafka::shared();
-    let address = kafka.secure_address();
-    let client = format!(
-        r#"
-        [sources.main.client]
-        "security.protocol" = "sasl_ssl"
-        "sasl.mechanisms" = "{mechanism}"
-        "sasl.username" = "{USER}"
-        "sasl.password" = "{password}"
-        "ssl.ca.location" = "{certificate}"
-        "#
-    );
-    let plan = Plan::on(kafka, 1).source(&format!("brokers = \"{address}\""));
-    plan.tables(&client)
+fn secure(password: &str, mechanism: &str, certificate: &Path) -> Plan {
+    Plan::new(1).secure(password, mechanism, certificate)
 }
 
-fn certificate() -> String {
-    Kafka::shared().certificate().to_str().unwrap().to_owned()
+fn certificate() -> PathBuf {
+    Kafka::shared().certificate()
 }
 
 fn tls_and_a_password_are_passed_through() {
@@ -90,7 +80,7 @@ fn a_wrong_mechanism_is_told() {
 fn a_wrong_certificate_is_told() {
     let stranger = Kafka::own();
     let certificate = stranger.certificate();
-    let wrong = complaint(&secure(PASSWORD, MECHANISM, certificate.to_str().unwrap()).make());
+    let wrong = complaint(&secure(PASSWORD, MECHANISM, &certificate).make());
     says(&wrong, &["source `main`", "certificate verify failed"]);
 }
 
@@ -189,6 +179,14 @@ fn a_broker_that_is_not_there_yet_is_waited_for() {
     site.kafka.start_again();
     site.done(&daemon, 1);
     site.all_done(&daemon);
+    daemon.stop();
+}
+
+/// librdkafka wants a later version of the newer protocol than this broker has, and says nothing.
+fn a_broker_that_does_not_know_the_groups_protocol_is_told() {
+    let site = Plan::new(1).newer_protocol().make();
+    let daemon = site.start(&site.pool(&["--v2=1"]));
+    in_trouble(&daemon, "does not know our group.protocol");
     daemon.stop();
 }
 

@@ -9,7 +9,7 @@ mod topics;
 pub(crate) use crate::servers::kafka::{MECHANISM, PASSWORD, USER};
 pub(crate) use group::{Commit, Group, Member};
 pub(crate) use records::{NewRecord, Stored};
-pub(crate) use site::{KafkaSite, Plan};
+pub(crate) use site::{KafkaSite, Plan, in_trouble, is_well};
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -49,7 +49,20 @@ impl Kafka {
 
     /// A broker of the test's own, for any mischief.
     pub(crate) fn own() -> Arc<Self> {
-        let broker = Broker::prepare();
+        Self::own_with("")
+    }
+
+    /// The same with properties of the broker, a line each.
+    pub(crate) fn own_with(properties: &str) -> Arc<Self> {
+        Self::up(Broker::prepare_with(properties))
+    }
+
+    /// One more of this one's cluster.
+    pub(crate) fn beside(&self, node: i32) -> Arc<Self> {
+        Self::up(Broker::prepare_beside(&self.broker, node))
+    }
+
+    fn up(broker: Broker) -> Arc<Self> {
         broker.start();
         broker.is_ready();
         let admin = AdminClient::from_config(&config(&broker.plain())).unwrap();
@@ -85,6 +98,42 @@ impl Kafka {
         config
     }
 
+    // -- what an operator does to it --
+
+    /// Gives the user of the second listener another password.
+    pub(crate) fn change_password(&self, password: &str) {
+        let user = format!("{MECHANISM}=[password={password}]");
+        let entity = ["--entity-type", "users", "--entity-name", USER];
+        let change = ["--alter", "--add-config", &user];
+        self.broker.tool(
+            "kafka.admin.ConfigCommand",
+            &[entity.as_slice(), &change].concat(),
+        );
+    }
+
+    /// Denies that user an operation, as `--operation Read --topic t` says it, or no longer. Nor may
+    /// anyone do anything else with it meanwhile.
+    pub(crate) fn deny(&self, what: &[&str], is_denied: bool) {
+        self.rule("--deny-principal", what, is_denied);
+    }
+
+    /// Allows that user nothing but that, or everything again.
+    pub(crate) fn allow_only(&self, what: &[&str], is_bounded: bool) {
+        self.rule("--allow-principal", what, is_bounded);
+    }
+
+    fn rule(&self, kind: &str, what: &[&str], is_set: bool) {
+        let principal = format!("User:{USER}");
+        let who: &[&str] = &[kind, &principal];
+        let how = if is_set {
+            &["--add"][..]
+        } else {
+            &["--remove", "--force"]
+        };
+        self.broker
+            .tool("kafka.admin.AclCommand", &[how, who, what].concat());
+    }
+
     // -- its life --
 
     /// SIGKILL.
@@ -111,6 +160,13 @@ pub(crate) fn stop_shared() {
         .take();
     drop(shared);
 }
+
+/// Properties of a broker that knows what each user may do: anyone all that nobody has denied.
+pub(crate) const WITH_ACLS: &str = "\
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
+allow.everyone.if.no.acl.found=true
+";
 
 fn config(address: &str) -> ClientConfig {
     let mut config = ClientConfig::new();

@@ -1,11 +1,14 @@
 //! A directory whose daemons read Kafka, with a topic and a group of its own.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{Group, Kafka, NewRecord, PATIENCE};
-use crate::harness::{Daemon, Event, Pool, Progress, Record, Site};
+use nix::sys::signal::Signal;
+
+use super::{Group, Kafka, NewRecord, PATIENCE, USER};
+use crate::harness::{Daemon, Event, Pool, Progress, Record, Site, field, said};
 
 /// A number for each site of this run.
 static NEXT: AtomicU32 = AtomicU32::new(1);
@@ -130,6 +133,28 @@ impl KafkaSite {
     }
 }
 
+/// What the daemon's status says of its pool, asked for until it is as wanted.
+fn status(daemon: &Daemon, what: &str, wanted: impl Fn(&str, &str) -> bool) {
+    daemon.within(PATIENCE, what, || {
+        daemon.signal(Signal::SIGUSR1);
+        let all = daemon.records(|record| said(record, "status of the pool"));
+        let last = all.last();
+        last.is_some_and(|last| wanted(&field(last, "state"), &field(last, "source_problem")))
+    });
+}
+
+/// Waits until the daemon says that its source has this problem, whose words are in lower case.
+pub(crate) fn in_trouble(daemon: &Daemon, words: &str) {
+    status(daemon, &format!("a problem: {words}"), |state, problem| {
+        state == "source down" && problem.to_lowercase().contains(words)
+    });
+}
+
+/// Waits until it says that its source has none.
+pub(crate) fn is_well(daemon: &Daemon) {
+    status(daemon, "no problem", |state, _| state == "running");
+}
+
 impl Plan {
     /// For a topic of so many partitions on the shared broker.
     pub(crate) fn new(partitions: usize) -> Self {
@@ -178,6 +203,31 @@ impl Plan {
     pub(crate) fn daemon(mut self, settings: &str) -> Self {
         self.daemon = settings.into();
         self
+    }
+
+    /// Through the listener that wants TLS and a password, with these.
+    pub(crate) fn secure(self, password: &str, mechanism: &str, certificate: &Path) -> Self {
+        let address = self.kafka.secure_address();
+        let certificate = certificate.display();
+        let client = format!(
+            r#"
+            [sources.main.client]
+            "security.protocol" = "sasl_ssl"
+            "sasl.mechanisms" = "{mechanism}"
+            "sasl.username" = "{USER}"
+            "sasl.password" = "{password}"
+            "ssl.ca.location" = "{certificate}"
+            "#
+        );
+        self.source(&format!("brokers = \"{address}\""))
+            .tables(&client)
+    }
+
+    /// By the newer protocol of groups, in which the broker sets the times.
+    pub(crate) fn newer_protocol(mut self) -> Self {
+        self.consumer.remove("session.timeout.ms");
+        self.consumer.remove("heartbeat.interval.ms");
+        self.consumer("group.protocol", "consumer")
     }
 
     /// For a group that another site has, too.

@@ -41,6 +41,27 @@ impl Kafka {
         self.has_partitions(name, partitions);
     }
 
+    /// Gives a topic of one partition a second one, on that node alone.
+    pub(crate) fn widen_topic_onto(&self, name: &str, node: i32) {
+        let replicas: [&[i32]; 1] = [&[node]];
+        let wider = NewPartitions::new(name, 2).assign(&replicas);
+        all_well(self.admin.create_partitions([&wider], &options()));
+        self.has_partitions(name, 2);
+    }
+
+    /// Waits until a topic has a partition that nobody leads.
+    pub(crate) fn lacks_a_leader(&self, name: &str) {
+        let lacks = super::super::look(|| {
+            let metadata = at_last(|| self.admin.inner().fetch_metadata(Some(name), REQUEST));
+            let mut partitions = metadata
+                .topics()
+                .iter()
+                .flat_map(|topic| topic.partitions());
+            partitions.any(|each| each.leader() < 0).then_some(())
+        });
+        lacks.expect("a partition without a leader");
+    }
+
     /// Deletes the records of a partition before that offset.
     pub(crate) fn delete_records(&self, topic: &str, partition: i32, offset: i64) {
         let mut before = TopicPartitionList::new();

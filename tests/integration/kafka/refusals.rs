@@ -1,0 +1,146 @@
+//! A broker that refuses for a while what it has let us do before: it is told while it lasts, nothing
+//! is lost, and it is over by itself once it has passed.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::harness::kafka::{
+    Kafka, KafkaSite, MECHANISM, PASSWORD, Plan, WITH_ACLS, in_trouble, is_well,
+};
+use crate::harness::{Daemon, Event, field, said, trials};
+
+trials![
+    a_password_that_is_changed_and_changed_back,
+    a_topic_that_may_not_be_read_for_a_while,
+    commits_that_are_refused_pause_the_intake,
+    commits_that_are_refused_are_no_trouble_of_a_member_without_partitions,
+    a_producer_that_is_refused_is_made_anew_in_good_time,
+];
+
+/// A daemon at work on that broker as the user of its second listener.
+fn as_user(kafka: Arc<Kafka>) -> (KafkaSite, Daemon) {
+    let certificate = kafka.certificate();
+    let plan = Plan::on(kafka, 1).secure(PASSWORD, MECHANISM, &certificate);
+    let site = plan.make();
+    let daemon = site.start(&site.pool(&["--v2=1"]));
+    site.send(&["before"]);
+    site.all_done(&daemon);
+    (site, daemon)
+}
+
+/// All is as it was, and nothing ran twice.
+fn goes_on(site: &KafkaSite, daemon: &Daemon) {
+    site.send(&["after"]);
+    daemon.eventually("the work to go on", || {
+        !site.record().of(Event::Done, "after").is_empty()
+    });
+    is_well(daemon);
+    site.all_done(daemon);
+    daemon.stop();
+    site.record().assert_done_once(&["before", "after"]);
+}
+
+fn a_password_that_is_changed_and_changed_back() {
+    // Connections that are there are not asked again otherwise.
+    let (site, daemon) = as_user(Kafka::own_with("connections.max.reauth.ms=2000\n"));
+    site.kafka.change_password("off-with-her-head");
+    in_trouble(&daemon, "authentication failed");
+    site.kafka.change_password(PASSWORD);
+    goes_on(&site, &daemon);
+}
+
+fn a_topic_that_may_not_be_read_for_a_while() {
+    let (site, daemon) = as_user(Kafka::own_with(WITH_ACLS));
+    let topic = ["--operation", "Read", "--topic", &site.topic];
+    site.kafka.deny(&topic, true);
+    in_trouble(&daemon, "we are not allowed to use the topic");
+    site.kafka.deny(&topic, false);
+    goes_on(&site, &daemon);
+}
+
+/// What is begun while nothing can be committed would run again after a crash.
+fn commits_that_are_refused_pause_the_intake() {
+    let (site, daemon) = as_user(Kafka::own_with(WITH_ACLS));
+    let group = ["--operation", "Read", "--group", site.group.name()];
+    site.kafka.deny(&group, true);
+    let trouble = "what is done can't be committed";
+    site.send(&["not committed"]);
+    daemon.logged(trouble);
+    in_trouble(&daemon, "we are not allowed to use the group");
+    site.send(&["later"]);
+    site.kafka.deny(&group, false);
+    daemon.logged(&format!("over: {trouble}"));
+    goes_on(&site, &daemon);
+    let record = site.record();
+    record.assert_none_lost(&["not committed"]);
+    record.assert_done_once(&["later"]);
+    let over = daemon.logged(&format!("over: {trouble}"));
+    let begun = record.of(Event::Began, "later")[0].micros;
+    assert!(begun >= micros(&over), "{begun} µs, {over}");
+}
+
+/// What it could not commit is another's meanwhile.
+fn commits_that_are_refused_are_no_trouble_of_a_member_without_partitions() {
+    let (site, daemon) = as_user(Kafka::own_with(WITH_ACLS));
+    let group = ["--operation", "Read", "--group", site.group.name()];
+    site.kafka.deny(&group, true);
+    site.send(&["not committed"]);
+    daemon.logged("what is done can't be committed");
+    let other = Plan::on(Arc::clone(&site.kafka), 0)
+        .group(site.group.name())
+        .make();
+    let other = other.start(&site.pool(&["--v2=1"]));
+    other.logs("partitions assigned", |record| {
+        field(record, "partitions").contains(&site.topic)
+    });
+    site.kafka.deny(&group, false);
+    daemon.eventually("both to be members", || {
+        site.group.members().len() == 2 && site.group.is_settled()
+    });
+    is_well(&daemon);
+    site.settled(&other);
+    other.stop();
+    daemon.stop();
+}
+
+/// When it was logged, in microseconds of Unix time.
+fn micros(record: &Value) -> u64 {
+    let at: jiff::Timestamp = field(record, "timestamp").parse().unwrap();
+    at.as_microsecond().try_into().unwrap()
+}
+
+/// It may write nowhere, so the broker gives it no number, and librdkafka calls that fatal.
+fn a_producer_that_is_refused_is_made_anew_in_good_time() {
+    let (site, daemon) = as_user(Kafka::own_with(WITH_ACLS));
+    daemon.stop();
+    let answers = site.named("answers");
+    site.kafka.make_topic(&answers, 1);
+    let cluster = ["--operation", "IdempotentWrite", "--cluster"];
+    let topics = [
+        ["--operation", "Read"],
+        ["--operation", "DescribeConfigs"],
+        ["--topic", "*"],
+    ]
+    .concat();
+    site.kafka.deny(&cluster, true);
+    site.kafka.allow_only(&topics, true);
+    let daemon = site.start(&site.pool(&["--v2=1"]));
+    let question = site.message("mode:reply a").header("ReplyTo", &answers);
+    site.kafka.send(&[question]);
+    in_trouble(&daemon, "we are not allowed to do that in this cluster");
+    let anew = "the producer broke down and is made anew";
+    daemon.eventually("some more tries", || daemon.times_logged(anew) > 4);
+    let tries = daemon.records(|record| said(record, anew));
+    let gaps: Vec<u64> = tries
+        .windows(2)
+        .map(|pair| micros(&pair[1]) - micros(&pair[0]))
+        .collect();
+    assert!(gaps[3] > gaps[0], "ever longer pauses: {gaps:?} µs");
+    site.kafka.deny(&cluster, false);
+    site.kafka.allow_only(&topics, false);
+    daemon.eventually("the answer", || {
+        site.kafka.texts(&answers) == ["re: mode:reply a"]
+    });
+    goes_on(&site, &daemon);
+}
