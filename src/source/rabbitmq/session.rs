@@ -479,7 +479,8 @@ impl Session {
         if !self.ledger.has_settled() {
             return Ok(());
         }
-        let many = self.ledger.settled() * 4 > usize::from(self.consumers.prefetch());
+        // The other half keeps the workers busy meanwhile.
+        let many = self.ledger.settled() * 2 >= usize::from(self.consumers.prefetch());
         let due = self.ack_at.is_some_and(|at| at <= now);
         let others = if many || due || self.closing {
             Others::Single
