@@ -286,11 +286,9 @@ impl Consumer {
         }
         let mut notes =
             std::mem::take(&mut *context.notes.lock().unwrap_or_else(PoisonError::into_inner));
-        if !notes.errors.is_empty() {
-            // The code of such an error need not say that it is one.
-            let fatal = self.native.client().fatal_error();
-            notes.fatal = fatal.map(|(code, detail)| reason(code, &detail));
-        }
+        // Asked each time: the code of such an error need not say that it is one.
+        let fatal = self.native.client().fatal_error();
+        notes.fatal = fatal.map(|(code, detail)| reason(code, &detail));
         notes
     }
 

@@ -98,7 +98,14 @@ impl Group {
                 *commit_by
             }),
         };
-        step.into_iter().chain(self.not_before).min()
+        // Once it is over, whatever else keeps us from joining is told when it ends.
+        let join = self.not_before.filter(|not_before| *not_before > now);
+        step.into_iter().chain(join).min()
+    }
+
+    /// Whether the pause before we join, if there is one, is over.
+    pub(super) fn may_join(&self, now: Instant) -> bool {
+        self.not_before.is_none_or(|not_before| not_before <= now)
     }
 
     /// Whether partitions are only kept until they are committed.
@@ -154,11 +161,7 @@ impl Task {
         if self.is_closing() || (is_new && self.credit() == 0) {
             return;
         }
-        if self
-            .group
-            .not_before
-            .is_some_and(|not_before| now < not_before)
-        {
+        if !self.group.may_join(now) {
             return;
         }
         let mut topics: BTreeSet<String> = self.found.tiers.values().cloned().collect();
@@ -355,7 +358,7 @@ impl Task {
         let pause = REJOIN.wait(self.rebirths, fastrand::f64());
         match self.plan.consumer(&self.found, &self.bell) {
             Ok(consumer) => self.replace_consumer(consumer),
-            // It worked before; the next error tries again.
+            // It worked before, and is tried again after the pause.
             Err(error) => {
                 tracing::error!(pool = self.plan.pool, %error, "no new consumer could be made");
             }
@@ -395,4 +398,26 @@ pub(super) fn names(partitions: &[TopicPartition]) -> String {
         .map(|(topic, number)| format!("{topic}/{number}"))
         .collect();
     names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_before_joining_ends_once() {
+        let now = Instant::now();
+        let mut group = Group::new(Duration::from_secs(300));
+        assert!(group.may_join(now) && group.due(now).is_none());
+        let over = now + AGAIN;
+        group.not_before = Some(over);
+        assert!(!group.may_join(now));
+        assert_eq!(group.due(now), Some(over));
+        assert!(group.may_join(over));
+        assert_eq!(
+            group.due(over),
+            None,
+            "or the source would turn at full speed"
+        );
+    }
 }

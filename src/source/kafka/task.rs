@@ -340,7 +340,10 @@ impl Task {
             .poll(|message| strays.push(intake::stray(topic, message)));
         if let Some(problem) = notes.fatal {
             // Whatever else it told was of what is no more.
-            return self.begin_again(problem, now);
+            if self.group.may_join(now) {
+                self.begin_again(problem, now);
+            }
+            return;
         }
         for stray in strays {
             self.take_stray(stray, now);
