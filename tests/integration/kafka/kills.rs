@@ -1,5 +1,6 @@
 //! Workers, daemons and the broker are killed while a hundred thousand messages pass through: none
-//! is lost, and each key's messages run first in the order in which they were written.
+//! is lost, each key's messages run first in the order in which they were written, and none runs
+//! twice that was not in the hands of something killed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 
 use crate::harness::kafka::{Kafka, KafkaSite, NewRecord, Plan};
 use crate::harness::{Daemon, Entry, Event, Pool, Progress, Record, trials};
@@ -21,8 +23,10 @@ const PARTITIONS: usize = 6;
 const KEYS: usize = 1_000;
 /// A worker is killed whenever so many more are done, however long that takes.
 const KILL_EVERY: usize = 200;
-/// A daemon leaves and another comes whenever so many more are done: every few seconds.
-const CHANGE_EVERY: usize = 2_000;
+/// How often a daemon leaves and another comes.
+const CHANGES: usize = 9;
+/// So many messages come for each change, a few seconds of work, half of which are done before it.
+const A_CHANGE: usize = 4_000;
 /// How long all of it may take, far more than it needs.
 const IN_TIME: Duration = Duration::from_secs(600);
 
@@ -31,7 +35,7 @@ fn a_hundred_thousand_messages_outlive_workers_daemons_and_the_broker() {
     let site = Plan::on(Arc::clone(&kafka), PARTITIONS).make();
     let count = 100_000;
     site.kafka.send(&messages(&site, count));
-    let pool = tireless(&site, 8);
+    let pool = tireless(&site, 8, "sleep:1");
     let mut run = Run::of(&site, &pool);
     for (part, death) in [Death::Daemon, Death::Broker, Death::Daemon, Death::Broker]
         .into_iter()
@@ -47,16 +51,15 @@ fn a_hundred_thousand_messages_outlive_workers_daemons_and_the_broker() {
         }
     }
     run.kills_workers_until_done(count);
-    let daemon = run.daemon;
-    daemon.within(IN_TIME, "everything to be committed", || {
-        site.group.lag(&site.topic) == 0
-    });
-    site.all_done(&daemon);
-    let twice = in_order_and_none_lost(&site.record(), count);
-    // What two daemons had in hand or had not committed yet, and what was in killed workers' hands.
-    assert!(twice <= count / 10, "{twice} of {count} done twice");
+    run.daemon
+        .within(IN_TIME, "everything to be committed", || {
+            site.group.lag(&site.topic) == 0
+        });
+    site.all_done(&run.daemon);
     assert!(run.killed.len() >= 100, "only {} kills", run.killed.len());
-    daemon.stop();
+    run.daemon.stop();
+    run.repeaters.extend(workers_that_lost(&run.daemon));
+    in_order_and_none_lost(&site.record(), count, &run.repeaters);
 }
 
 enum Death {
@@ -66,35 +69,35 @@ enum Death {
 
 fn messages_outlive_daemons_that_join_and_leave() {
     let site = KafkaSite::new(PARTITIONS);
-    let count = 30_000;
-    site.kafka.send(&messages(&site, count));
-    let pool = tireless(&site, 3).text("queue", &site.topic);
+    let count = CHANGES * A_CHANGE;
+    let pool = tireless(&site, 3, "sleep:4").text("queue", &site.topic);
     let mut progress = Progress::of(&site.site);
+    let mut repeaters = BTreeSet::new();
     let mut daemons: Vec<Daemon> = (0..3).map(|_| site.start(&pool)).collect();
-    let mut changes = 0;
-    while progress.done() < count {
-        let next = count.min(progress.done() + CHANGE_EVERY);
-        daemons[1].within(IN_TIME, "more to be done", || progress.done() >= next);
+    for (change, messages) in messages(&site, count).chunks(A_CHANGE).enumerate() {
+        site.kafka.send(messages);
+        let enough = change * A_CHANGE + A_CHANGE / 2;
+        daemons[1].within(IN_TIME, "more to be done", || progress.done() >= enough);
         let leaving = daemons.remove(0);
         // Most of them leave in good order, one in three does not.
-        if changes % 3 == 2 {
+        if change % 3 == 2 {
             leaving.crash();
+            repeaters.extend(workers_ever(&leaving));
         } else {
             leaving.stop();
+            repeaters.extend(workers_that_lost(&leaving));
         }
         daemons.push(site.start(&pool));
-        changes += 1;
     }
-    daemons[0].within(IN_TIME, "everything to be committed", || {
-        site.group.lag(&site.topic) == 0
+    daemons[0].within(IN_TIME, "everything to be done", || {
+        progress.done() == count && site.group.lag(&site.topic) == 0
     });
     site.all_done(&daemons[0]);
-    let twice = in_order_and_none_lost(&site.record(), count);
-    assert!(changes >= 3, "only {changes} changes: the test is too fast");
-    assert!(twice <= count / 10, "{twice} of {count} done twice");
     for daemon in daemons {
         daemon.stop();
+        repeaters.extend(workers_that_lost(&daemon));
     }
+    in_order_and_none_lost(&site.record(), count, &repeaters);
 }
 
 /// Messages whose texts say their key and their place in its order.
@@ -107,8 +110,8 @@ fn messages(site: &KafkaSite, count: usize) -> Vec<NewRecord> {
 }
 
 /// A pool in which no message dies of its workers' deaths.
-fn tireless(site: &KafkaSite, workers: usize) -> Pool {
-    site.pool(&["--mode=sleep:1"])
+fn tireless(site: &KafkaSite, workers: usize, mode: &str) -> Pool {
+    site.pool(&[&format!("--mode={mode}")])
         .set("workers", &workers.to_string())
         .set("pipeline", "4")
         .set("restart", "{}")
@@ -123,6 +126,8 @@ struct Run<'a> {
     daemon: Daemon,
     progress: Progress,
     killed: BTreeSet<i32>,
+    /// The workers whose messages may run twice.
+    repeaters: BTreeSet<i32>,
 }
 
 impl<'a> Run<'a> {
@@ -133,6 +138,7 @@ impl<'a> Run<'a> {
             daemon: site.start(pool),
             progress: Progress::of(&site.site),
             killed: BTreeSet::new(),
+            repeaters: BTreeSet::new(),
         }
     }
 
@@ -156,20 +162,46 @@ impl<'a> Run<'a> {
         let killed = kill(Pid::from_raw(victim.pid), Signal::SIGKILL);
         assert!(matches!(killed, Ok(()) | Err(Errno::ESRCH)), "{killed:?}");
         self.killed.insert(victim.pid);
+        self.repeaters.insert(victim.pid);
     }
 
     fn replaces_the_daemon(&mut self) {
         self.daemon.crash();
+        self.repeaters.extend(workers_ever(&self.daemon));
         self.daemon = self.site.start(self.pool);
     }
 }
 
+/// All workers that a daemon has had.
+fn workers_ever(daemon: &Daemon) -> Vec<i32> {
+    let up = daemon.records(|record| record["message"] == "worker up");
+    let pid = |record: &Value| record["pid"].as_i64()?.try_into().ok();
+    up.iter().map(|record| pid(record).unwrap()).collect()
+}
+
+/// The same of a daemon that the group has put out, as a busy machine can make it; none of another.
+fn workers_that_lost(daemon: &Daemon) -> Vec<i32> {
+    let lost = |record: &Value| {
+        let message = record["message"].as_str();
+        message.is_some_and(|message| message.starts_with("partitions lost"))
+    };
+    if daemon.records(lost).is_empty() {
+        return Vec::new();
+    }
+    workers_ever(daemon)
+}
+
 /// Sees that each message was done, that none was begun for the first time before the one before it
-/// of the same key was done, and returns how many were done how often too often.
-fn in_order_and_none_lost(record: &Record, count: usize) -> usize {
+/// of the same key was done, and that only those were done again that one of `repeaters` did first.
+#[expect(clippy::print_stderr, reason = "a count that belongs to the result")]
+fn in_order_and_none_lost(record: &Record, count: usize, repeaters: &BTreeSet<i32>) {
     let mut keys: BTreeMap<&str, Key> = BTreeMap::new();
-    let mut done = 0;
-    for Entry { event, text, .. } in &record.0 {
+    let mut twice = 0;
+    let mut done_first_by: BTreeMap<&str, i32> = BTreeMap::new();
+    for Entry {
+        event, text, pid, ..
+    } in &record.0
+    {
         if !matches!(event, Event::Began | Event::Done) {
             continue;
         }
@@ -179,12 +211,21 @@ fn in_order_and_none_lost(record: &Record, count: usize) -> usize {
             key.begins(place, text);
         } else {
             key.ends(place);
-            done += 1;
+            if let Some(first) = done_first_by.get(text.as_str()) {
+                assert!(
+                    repeaters.contains(first),
+                    "{text:?} done again, although {first}, which did it first, was not killed"
+                );
+                twice += 1;
+            } else {
+                done_first_by.insert(text, *pid);
+            }
         }
     }
     let first_runs: usize = keys.values().map(|key| key.done).sum();
     assert_eq!(first_runs, count, "messages done at least once");
-    done - count
+    // How many depends on how far the commits were behind, and so on the machine.
+    eprintln!("{twice} of {count} messages done again after a kill");
 }
 
 /// How far the first runs of a key's messages have come.
