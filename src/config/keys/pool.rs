@@ -98,7 +98,7 @@ fn read(t: &mut Reader<'_>, sources: &BTreeMap<String, Source>, around: Surround
         retry: t.table(
             "retry",
             "What becomes of a message whose attempt failed.",
-            |t| retry(t, is_kafka(source)),
+            |t| retry(t, source),
         ),
         recycle: t.table(
             "recycle",
@@ -297,7 +297,7 @@ fn crashes_max(t: &mut Reader<'_>) -> u32 {
     )
 }
 
-fn retry(t: &mut Reader<'_>, kafka: bool) -> Retry {
+fn retry(t: &mut Reader<'_>, source: Option<&Source>) -> Retry {
     let retry = Retry {
         attempts: t.or(
             "attempts",
@@ -322,7 +322,8 @@ fn retry(t: &mut Reader<'_>, kafka: bool) -> Retry {
                 "max",
                 duration(MILLISECOND..=MONTH),
                 "10m",
-                "The longest wait, also of those that a worker asks for.",
+                "The longest wait, also of those that a worker asks for; on Kafka shorter than the \
+                 source's `retry_retention`.",
             ),
             jitter: t.or(
                 "jitter",
@@ -331,9 +332,18 @@ fn retry(t: &mut Reader<'_>, kafka: bool) -> Retry {
                 "The share of a wait that chance may take off or add.",
             ),
         },
-        in_place_max: in_place_max(t, kafka),
+        in_place_max: in_place_max(t, is_kafka(source)),
     };
     check_backoff(t, &retry.backoff);
+    if let Some(Source::Kafka(kafka)) = source
+        && retry.backoff.max >= kafka.retry_retention
+    {
+        // The broker deletes what is older, whether it was read or not.
+        let rule =
+            "must be shorter than the source's `retry_retention`, which keeps messages that wait";
+        let help = "lower it, or raise `retry_retention`";
+        t.wrong("max", &Wrong::new(rule, help));
+    }
     retry
 }
 
@@ -343,7 +353,7 @@ fn in_place_max(t: &mut Reader<'_>, kafka: bool) -> Duration {
             "in_place_max",
             duration(Duration::ZERO..=HOUR),
             "30s",
-            "Kafka: a wait up to this holds the key or the partition; after a longer one the \
+            "A wait up to this holds the key or the partition; after a longer one the \
              message comes out of its order.",
         )
     };

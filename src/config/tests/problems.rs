@@ -374,3 +374,22 @@ fn sources_keep_their_rules() {
         assert_eq!(messages(read(&text, &[])), expected);
     }
 }
+
+#[test]
+fn a_tier_keeps_a_message_for_longer_than_it_waits() {
+    let with = |retention: &str, longest: &str| {
+        let kafka = format!(
+            "kind = \"kafka\"\nbrokers = \"a\"\ngroup = \"g\"\nretry_retention = \"{retention}\""
+        );
+        let text = LEAST.replace("kind = \"table\"\nurl = \"sqlite:ganger.db\"", &kafka);
+        read(&format!("{text}{longest}\n"), &[])
+    };
+    let rule = "pools.email.retry.max must be shorter than the source's `retry_retention`, which \
+                keeps messages that wait";
+    assert!(with("7d", "retry.max = \"6d\"").is_ok());
+    assert_eq!(
+        messages(with("7d", "retry.max = \"7d\"")),
+        [format!("{rule}: `\"7d\"`")]
+    );
+    assert_eq!(messages(with("10m", "")), [rule]);
+}

@@ -15,7 +15,7 @@ use super::consumer::{Rebalanced, TopicPartition};
 use super::health::Trouble;
 use super::lanes::Part;
 use super::partition::Partition;
-use super::task::Task;
+use super::task::{REFUSAL_LASTS, Task};
 use crate::backoff::Backoff;
 
 /// The pause before what failed is tried again.
@@ -60,6 +60,8 @@ pub(super) struct Group {
     decisions: VecDeque<Rebalanced>,
     /// Since when we have asked to be let in without an answer.
     outside_since: Option<Instant>,
+    /// When we were told last that we may not use it.
+    refused_at: Option<Instant>,
     pub(super) step: Step,
     finish_within: Duration,
     commit_within: Duration,
@@ -72,6 +74,7 @@ impl Group {
             not_before: None,
             decisions: VecDeque::new(),
             outside_since: None,
+            refused_at: None,
             step: Step::Idle,
             finish_within: max_poll_interval / 2,
             commit_within: max_poll_interval / 4,
@@ -183,9 +186,21 @@ impl Task {
         }
     }
 
+    /// The broker says that we may not use the group.
+    pub(super) fn not_admitted(&mut self, problem: String, now: Instant) {
+        self.group.refused_at = Some(now);
+        self.health
+            .trouble(&self.end, Trouble::NotAdmitted, problem);
+    }
+
     /// Takes in whether the group knows us. librdkafka keeps silent about a coordinator that is away,
     /// or that does not speak our `group.protocol`.
     pub(super) fn membership(&mut self, is_in_group: bool, now: Instant) {
+        // What shows that it knows us may have been on its way when we were refused.
+        let lately = |refused: Instant| now < refused + REFUSAL_LASTS;
+        if is_in_group && !self.group.refused_at.is_some_and(lately) {
+            self.health.over(&self.end, Trouble::NotAdmitted);
+        }
         let has_asked = !self.group.subscribed.is_empty();
         if is_in_group || !has_asked || self.health.has(Trouble::Brokers) {
             self.group.outside_since = None;

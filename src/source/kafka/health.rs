@@ -13,6 +13,8 @@ pub(super) enum Trouble {
     Brokers,
     /// A broker does not let us in.
     Refused,
+    /// We may not use the group.
+    NotAdmitted,
     /// The group does not take us, or what it decided can't be done.
     Group,
     /// The group does not answer.
@@ -31,6 +33,7 @@ impl Trouble {
             Self::Setup => "Kafka can't be used yet",
             Self::Brokers => "Kafka can't be reached; intake pauses",
             Self::Refused => "a broker does not let us in",
+            Self::NotAdmitted => "the consumer group does not let us in",
             Self::Group => "there is trouble with the consumer group",
             Self::Coordinator => "the consumer group does not answer",
             Self::Partitions => "a partition can't be read",

@@ -46,7 +46,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// The longest time between two polls, if `max.poll.interval.ms` is not shorter.
 const POLL_EVERY: Duration = Duration::from_secs(5);
 /// A connection that was refused tells so again within that, while it is.
-const REFUSAL_LASTS: Duration = Duration::from_secs(15);
+pub(super) const REFUSAL_LASTS: Duration = Duration::from_secs(15);
 /// How long leaving the group may take before we go without.
 const LEAVE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -381,7 +381,8 @@ impl Task {
             Code::BrokerTransportFailure | Code::Resolve | Code::OperationTimedOut => {
                 tracing::debug!(pool = self.plan.pool, reason, "a connection failed");
             }
-            Code::GroupAuthorizationFailed | Code::Fenced | Code::FencedInstanceId => {
+            Code::GroupAuthorizationFailed => self.not_admitted(reason, now),
+            Code::Fenced | Code::FencedInstanceId => {
                 self.health.trouble(&self.end, Trouble::Group, reason);
             }
             code if is_refusal(code) => {

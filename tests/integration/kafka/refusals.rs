@@ -1,6 +1,7 @@
 //! A broker that refuses for a while what it has let us do before: it is told while it lasts, nothing
 //! is lost, and it is over by itself once it has passed.
 
+use std::fs;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -8,7 +9,7 @@ use serde_json::Value;
 use crate::harness::kafka::{
     Kafka, KafkaSite, MECHANISM, PASSWORD, Plan, WITH_ACLS, in_trouble, is_well,
 };
-use crate::harness::{Daemon, Event, field, said, trials};
+use crate::harness::{DEADLINE, Daemon, Event, field, said, trials};
 
 trials![
     a_password_that_is_changed_and_changed_back,
@@ -16,13 +17,20 @@ trials![
     commits_that_are_refused_pause_the_intake,
     commits_that_are_refused_are_no_trouble_of_a_member_without_partitions,
     a_producer_that_is_refused_is_made_anew_in_good_time,
+    a_member_that_can_not_come_back_tries_again,
 ];
 
 /// A daemon at work on that broker as the user of its second listener.
 fn as_user(kafka: Arc<Kafka>) -> (KafkaSite, Daemon) {
+    // Whoever is refused is not put out by the group as well, however slow the machine.
+    with_session(kafka, "60000")
+}
+
+/// The same with so many milliseconds until the group puts out a member that it does not hear.
+fn with_session(kafka: Arc<Kafka>, session: &'static str) -> (KafkaSite, Daemon) {
     let certificate = kafka.certificate();
     let plan = Plan::on(kafka, 1).secure(PASSWORD, MECHANISM, &certificate);
-    let site = plan.make();
+    let site = plan.consumer("session.timeout.ms", session).make();
     let daemon = site.start(&site.pool(&["--v2=1"]));
     site.send(&["before"]);
     site.all_done(&daemon);
@@ -82,7 +90,7 @@ fn commits_that_are_refused_pause_the_intake() {
 
 /// What it could not commit is another's meanwhile.
 fn commits_that_are_refused_are_no_trouble_of_a_member_without_partitions() {
-    let (site, daemon) = as_user(Kafka::own_with(WITH_ACLS));
+    let (site, daemon) = with_session(Kafka::own_with(WITH_ACLS), "6000");
     let group = ["--operation", "Read", "--group", site.group.name()];
     site.kafka.deny(&group, true);
     site.send(&["not committed"]);
@@ -143,4 +151,32 @@ fn a_producer_that_is_refused_is_made_anew_in_good_time() {
         site.kafka.texts(&answers) == ["re: mode:reply a"]
     });
     goes_on(&site, &daemon);
+}
+
+/// Another takes its name, and what a new connection needs is not there then.
+fn a_member_that_can_not_come_back_tries_again() {
+    let kafka = Kafka::own();
+    let certificate = kafka.certificate();
+    let named = |plan: Plan| plan.consumer("group.instance.id", "the-only");
+    let plan = Plan::on(Arc::clone(&kafka), 1).secure(PASSWORD, MECHANISM, &certificate);
+    let site = named(plan).make();
+    let daemon = site.start(&site.pool(&["--v2=1"]));
+    site.send(&["before"]);
+    site.all_done(&daemon);
+    let away = certificate.with_extension("away");
+    fs::rename(&certificate, &away).unwrap();
+    let other = named(Plan::on(kafka, 1).group(site.group.name())).make();
+    let usurper = other.start(&other.pool(&["--v2=1"]));
+    daemon.logged("no new consumer could be made");
+    usurper.stop();
+    fs::rename(&away, &certificate).unwrap();
+    site.send(&["after"]);
+    // Two pauses, the second of which is the longer one.
+    daemon.within(3 * DEADLINE, "the work to go on", || {
+        !site.record().of(Event::Done, "after").is_empty()
+    });
+    is_well(&daemon);
+    site.all_done(&daemon);
+    daemon.stop();
+    site.record().assert_done_once(&["before", "after"]);
 }
