@@ -211,15 +211,12 @@ impl Client {
     /// Takes all messages out of a queue.
     pub(crate) fn take_all(&self, queue: &str) -> Vec<Letter> {
         let options = BasicGetOptions { no_ack: true };
-        let take_all = async {
-            let channel = self.channel().await?;
-            let mut letters = Vec::new();
-            while let Some(got) = channel.basic_get(queue.into(), options).await? {
-                letters.push(Letter::from(got.delivery));
-            }
-            Ok::<_, lapin::Error>(letters)
-        };
-        wait(take_all).unwrap()
+        let channel = wait(self.channel()).unwrap();
+        let mut letters = Vec::new();
+        while let Some(got) = wait(channel.basic_get(queue.into(), options)).unwrap() {
+            letters.push(Letter::from(got.delivery));
+        }
+        letters
     }
 
     /// Takes the first message of a queue and gives it back.
