@@ -118,20 +118,28 @@ pub(super) fn is_refusal(code: Code) -> bool {
     )
 }
 
-/// Whether a message that failed so will fail again, however often it is sent.
+/// Whether a message that failed so will fail again, unless someone changes the broker.
 pub(super) fn is_for_good(code: Code) -> bool {
+    is_its_fault(code)
+        || matches!(
+            code,
+            Code::InvalidTopic
+                | Code::UnknownTopic
+                | Code::UnknownTopicOrPartition
+                | Code::UnknownPartition
+                | Code::TopicAuthorizationFailed
+                | Code::ClusterAuthorizationFailed
+        )
+}
+
+/// Whether a message failed for what it is, so that another may be taken in its stead.
+pub(super) fn is_its_fault(code: Code) -> bool {
     matches!(
         code,
         Code::MessageSizeTooLarge
             | Code::MessageBatchTooLarge
             | Code::InvalidMessageSize
             | Code::InvalidMessage
-            | Code::InvalidTopic
-            | Code::UnknownTopic
-            | Code::UnknownTopicOrPartition
-            | Code::UnknownPartition
-            | Code::TopicAuthorizationFailed
-            | Code::ClusterAuthorizationFailed
             | Code::InvalidTimestamp
             | Code::InvalidRecord
             | Code::PolicyViolation

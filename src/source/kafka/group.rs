@@ -325,11 +325,13 @@ impl Task {
     fn let_go(&mut self, partitions: &[TopicPartition]) {
         for part in self.parts(partitions) {
             self.lanes.forget(part);
-            if let Some(partition) = self.partitions.remove(&part) {
-                self.can_be_read(&partition.name());
-            }
+            self.partitions.remove(&part);
         }
         self.forget_positions(partitions);
+        // Also those that had not even begun are another's to read now.
+        for partition in partitions {
+            self.can_be_read(&names(std::slice::from_ref(partition)));
+        }
         if self.partitions.is_empty() {
             // There is nothing to commit any more, and so no commit that would show it.
             self.health.over(&self.end, Trouble::Commits);

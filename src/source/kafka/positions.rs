@@ -69,9 +69,7 @@ impl Task {
     /// Forgets what is to be asked about partitions.
     pub(super) fn forget_positions(&mut self, partitions: &[TopicPartition]) {
         let unbegun = &mut self.positions.unbegun;
-        for gone in unbegun.extract_if(.., |each| partitions.contains(each)) {
-            self.unread.remove(&names(&[gone]));
-        }
+        unbegun.retain(|each| !partitions.contains(each));
         let left = &self.partitions;
         let astray = &mut self.positions.astray;
         astray.retain(|(_, part)| left.contains_key(part));

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::consumer::log;
-use super::error::{KafkaError, is_for_good};
+use super::error::KafkaError;
 use super::record::Outbound;
 use crate::backoff::Backoff;
 
@@ -86,7 +86,7 @@ impl ProducerContext<NoCustomPartitioner> for Context {
 pub(super) struct Report<P> {
     /// What it was for.
     pub(super) purpose: P,
-    /// Why the broker will never take it.
+    /// Why it was given up.
     pub(super) result: Result<(), Code>,
 }
 
@@ -113,6 +113,8 @@ pub(super) struct Producer<P> {
     last_id: usize,
     /// What all jobs take.
     bytes: usize,
+    /// How many of them have failed.
+    failing: usize,
     /// How often it was made anew since something was confirmed, and when it may be again.
     renewals: u32,
     renew_at: Option<Instant>,
@@ -150,6 +152,7 @@ impl<P> Producer<P> {
             // Zero would be a null pointer to librdkafka.
             last_id: 0,
             bytes: 0,
+            failing: 0,
             renewals: 0,
             renew_at: None,
             silent_since: None,
@@ -169,6 +172,11 @@ impl<P> Producer<P> {
     /// How many bytes those take.
     pub(super) fn pending_bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Something failed and is sent again.
+    pub(super) fn is_failing(&self) -> bool {
+        self.failing > 0
     }
 
     /// When something is to be sent again.
@@ -229,16 +237,23 @@ impl<P> Producer<P> {
         }
     }
 
-    /// What has been confirmed or refused for good since the last call, and what is wrong. What
-    /// failed otherwise is sent again by itself.
-    pub(super) fn reports(&mut self, now: Instant) -> (Vec<Report<P>>, Vec<(Code, String)>) {
+    /// What has been confirmed or given up since the last call, and what is wrong. What failed and
+    /// is not given up is sent again by itself.
+    pub(super) fn reports(
+        &mut self,
+        now: Instant,
+        gives_up: impl Fn(&P, Code) -> bool,
+    ) -> (Vec<Report<P>>, Vec<(Code, String)>) {
         let mut notes =
             std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner));
         let mut reports = Vec::with_capacity(notes.reports.len());
         for (id, result) in notes.reports.drain(..) {
+            let Some(job) = self.jobs.get(&id) else {
+                continue;
+            };
             match result {
-                Err(code) if !is_for_good(code) => {
-                    notes.errors.push((code, String::new()));
+                Err(code) if !gives_up(&job.purpose, code) => {
+                    notes.errors.push((code, job.record.topic.clone()));
                     self.pause(id, now);
                 }
                 result => reports.extend(self.end(id, result)),
@@ -275,6 +290,7 @@ impl<P> Producer<P> {
     fn end(&mut self, id: usize, result: Result<(), Code>) -> Option<Report<P>> {
         let job = self.jobs.remove(&id)?;
         self.bytes -= job.record.bytes();
+        self.failing -= usize::from(job.failures > 0);
         if result.is_ok() {
             self.renewals = 0;
         }
@@ -286,6 +302,7 @@ impl<P> Producer<P> {
 
     fn pause(&mut self, id: usize, now: Instant) {
         if let Some(job) = self.jobs.get_mut(&id) {
+            self.failing += usize::from(job.failures == 0);
             job.failures = job.failures.saturating_add(1);
             let wait = AGAIN.wait(job.failures, fastrand::f64());
             self.paused.insert((now + wait, id));

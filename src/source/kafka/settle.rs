@@ -58,6 +58,16 @@ impl Purpose {
         }
     }
 
+    /// Whether it is given up when it fails so. All that is left of a message is its dead letter: that
+    /// is sent until it is taken, in a smaller form if need be.
+    fn gives_up(&self, code: Code) -> bool {
+        match self {
+            Self::Letter { stub: None, .. } => false,
+            Self::Letter { .. } | Self::LetterReply { .. } => error::is_its_fault(code),
+            Self::Reply { .. } | Self::Tier { .. } | Self::Emit { .. } => error::is_for_good(code),
+        }
+    }
+
     /// The message that it settles.
     fn place(&self) -> Option<Place> {
         match self {
@@ -195,7 +205,7 @@ impl Task {
         };
         let outbound = record.in_tier(topic, due_ms);
         let due = now + delay;
-        self.publish(outbound, Purpose::Tier { place, due });
+        self.producer.send(outbound, Purpose::Tier { place, due });
     }
 
     /// The topic of the tier for a delay; none if it is not there yet.
@@ -238,9 +248,9 @@ impl Task {
                     letter,
                     stub,
                 };
-                self.publish(reply, purpose);
+                self.producer.send(reply, purpose);
             }
-            None => self.publish(letter, Purpose::letter(place, stub)),
+            None => self.producer.send(letter, Purpose::letter(place, stub)),
         }
     }
 
@@ -260,7 +270,8 @@ impl Task {
 
     // -- publications --
 
-    /// Publishes something. What no broker would take is refused like what one did not take.
+    /// Publishes something where a worker wants it. What no broker would take is refused like what
+    /// one did not take.
     fn publish(&mut self, outbound: Outbound, purpose: Purpose) {
         if names::fault_in(&outbound.topic).is_some() {
             self.refused(purpose, Code::InvalidTopic);
@@ -293,13 +304,18 @@ impl Task {
 
     /// Takes in what has been confirmed and refused.
     pub(super) fn published(&mut self, now: Instant) {
-        let (reports, errors) = self.producer.reports(now);
+        let lanes = &self.lanes;
+        // What was another's meanwhile runs again there.
+        let is_void = |purpose: &Purpose| purpose.place().is_some_and(|place| lanes.is_void(place));
+        let (reports, errors) = self.producer.reports(now, |purpose, code| {
+            purpose.gives_up(code) || is_void(purpose)
+        });
         let is_taken = reports.iter().any(|report| report.result.is_ok());
         if is_taken {
             self.health.over(&self.end, Trouble::Brokers);
             self.health.over(&self.end, Trouble::Refused);
         }
-        if is_taken || self.producer.is_idle() {
+        if self.producer.is_idle() || is_taken && !self.producer.is_failing() {
             self.health.over(&self.end, Trouble::Publishing);
         }
         for Report { purpose, result } in reports {
@@ -342,13 +358,13 @@ impl Task {
                 place,
                 letter,
                 stub,
-            } => self.publish(*letter, Purpose::letter(place, stub)),
+            } => self.producer.send(*letter, Purpose::letter(place, stub)),
             // Nobody waiting any more is no trouble: the emit is there, and may be there again.
             Purpose::Emit { confirmed, .. } => drop(confirmed.send(Ok(()))),
         }
     }
 
-    /// What to do instead of a publication that the broker refuses for good.
+    /// What to do instead of a publication that is given up.
     fn refused(&mut self, purpose: Purpose, code: Code) {
         let why = words(code);
         let pool = self.plan.pool.clone();
@@ -380,7 +396,7 @@ impl Task {
                     why,
                     "the reply of a dead letter is not taken; it is lost"
                 );
-                self.publish(*letter, Purpose::letter(place, stub));
+                self.producer.send(*letter, Purpose::letter(place, stub));
             }
             Purpose::Letter {
                 place,
@@ -393,7 +409,8 @@ impl Task {
                 );
                 self.bury_bare(place, &stub, &why);
             }
-            Purpose::Letter { place, stub: None } => self.set_aside(place, &why),
+            // Never, says `gives_up`. Were it so, the message would run again.
+            Purpose::Letter { place, stub: None } => self.lanes.again(place, None),
         }
     }
 
@@ -411,22 +428,8 @@ impl Task {
             ..record.clone()
         };
         let letter = bare.as_letter(&self.plan.dead, &stub.id, headers);
-        self.publish(letter, Purpose::Letter { place, stub: None });
-    }
-
-    /// Nothing is left to try. The message is not done, so that it comes again with the next start,
-    /// and others need not wait for it.
-    fn set_aside(&mut self, place: Place, why: &str) {
-        let Some(entry) = self.lanes.remove(place) else {
-            return;
-        };
-        tracing::error!(
-            pool = self.plan.pool,
-            partition = entry.item.partition,
-            offset = entry.item.offset,
-            why,
-            "a dead letter is refused for good; the message is set aside until the daemon ends"
-        );
+        let purpose = Purpose::Letter { place, stub: None };
+        self.producer.send(letter, purpose);
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::harness::kafka::{KafkaSite, Member, NewRecord, Plan, is_well};
+use crate::harness::kafka::{KafkaSite, Member, NewRecord, Plan, in_trouble, is_well};
 use crate::harness::{DEADLINE, Daemon, Event, Pool, field, trials};
 
 trials![
@@ -18,6 +18,7 @@ trials![
     a_static_member_comes_back_without_a_rebalance,
     a_member_whose_name_is_taken_says_so_and_comes_back,
     a_member_without_a_partition_is_well,
+    a_member_is_not_blamed_for_what_it_has_lost,
     a_group_that_shares_partitions_eagerly,
     several_pools_of_one_source,
     daemons_of_one_group_with_topics_of_their_own,
@@ -269,6 +270,22 @@ fn a_member_whose_name_is_taken_says_so_and_comes_back() {
     });
     site.all_done(&first);
     first.stop();
+}
+
+/// It could not be read, and is another's to read now.
+fn a_member_is_not_blamed_for_what_it_has_lost() {
+    let plan = Plan::new(1).consumer("auto.offset.reset", "error");
+    let site = plan.make();
+    let first = site.start(&two_workers(&site));
+    in_trouble(&first, "nothing is committed");
+    first.signal(Signal::SIGSTOP);
+    let second = site.start(&two_workers(&site));
+    in_trouble(&second, "nothing is committed");
+    first.signal(Signal::SIGCONT);
+    first.eventually("both to be members", || site.group.members().len() == 2);
+    is_well(&first);
+    first.stop();
+    second.stop();
 }
 
 /// Also one that had some before.

@@ -1,7 +1,7 @@
 //! What an operator with bad luck meets: topics deleted that are in use, offsets set back, records as
 //! large as they may be.
 
-use crate::harness::kafka::{KafkaSite, NewRecord, Plan, is_well};
+use crate::harness::kafka::{KafkaSite, NewRecord, Plan, in_trouble, is_well};
 use crate::harness::{Daemon, Event, trials};
 
 trials![
@@ -164,16 +164,24 @@ fn a_deleted_dead_letter_topic_loses_no_letter() {
     site.send(&["before"]);
     site.all_done(&daemon);
     site.kafka.delete_topic(&site.dead_topic());
-    let dead = "mode:answer:400 dead";
-    site.send(&[dead, "after"]);
-    daemon.logged(
-        "a dead letter is refused for good; the message is set aside until the daemon ends",
-    );
+    let (one, other) = ("mode:answer:400 one", "mode:answer:400 other");
+    site.send(&[one, "after"]);
+    in_trouble(&daemon, &site.dead_topic());
     site.done(&daemon, 2);
-    daemon.stop();
+    site.kafka.make_topic(&site.dead_topic(), 1);
+    daemon.eventually("the letter", || {
+        site.kafka.read(&site.dead_topic()).len() == 1
+    });
+    is_well(&daemon);
+    site.settled(&daemon);
+    // And where nobody makes it again, the next start does.
+    site.kafka.delete_topic(&site.dead_topic());
+    site.send(&[other]);
+    in_trouble(&daemon, &site.dead_topic());
+    daemon.crash();
     let daemon = site.start(&pool);
     site.settled(&daemon);
-    assert_eq!(site.kafka.texts(&site.dead_topic()), [dead]);
+    assert_eq!(site.kafka.texts(&site.dead_topic()), [other]);
     daemon.stop();
     site.record().assert_none_lost(&["before", "after"]);
 }

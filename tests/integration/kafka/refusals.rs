@@ -18,6 +18,7 @@ trials![
     commits_that_are_refused_are_no_trouble_of_a_member_without_partitions,
     a_producer_that_is_refused_is_made_anew_in_good_time,
     a_member_that_can_not_come_back_tries_again,
+    a_dead_letter_that_may_not_be_written_is_kept_until_it_may,
 ];
 
 /// A daemon at work on that broker as the user of its second listener.
@@ -145,8 +146,9 @@ fn a_producer_that_is_refused_is_made_anew_in_good_time() {
         .map(|pair| micros(&pair[1]) - micros(&pair[0]))
         .collect();
     assert!(gaps[3] > gaps[0], "ever longer pauses: {gaps:?} µs");
-    site.kafka.deny(&cluster, false);
+    // First what it may write, or it would find itself let in and every topic refused.
     site.kafka.allow_only(&topics, false);
+    site.kafka.deny(&cluster, false);
     daemon.eventually("the answer", || {
         site.kafka.texts(&answers) == ["re: mode:reply a"]
     });
@@ -179,4 +181,31 @@ fn a_member_that_can_not_come_back_tries_again() {
     site.all_done(&daemon);
     daemon.stop();
     site.record().assert_done_once(&["before", "after"]);
+}
+
+/// Nothing of it is left out because of that, and what is not of its key goes on.
+fn a_dead_letter_that_may_not_be_written_is_kept_until_it_may() {
+    let (site, daemon) = as_user(Kafka::own_with(WITH_ACLS));
+    let dead_topic = site.dead_topic();
+    let write = ["--operation", "Write", "--topic", &dead_topic];
+    site.kafka.deny(&write, true);
+    let dead = site.message("mode:answer:400 a").key("k");
+    let (of_key, other) = (site.message("of its key").key("k"), site.message("other"));
+    site.kafka
+        .send(&[dead.header("colour", "red"), of_key, other]);
+    in_trouble(&daemon, "we are not allowed to use the topic");
+    in_trouble(&daemon, &dead_topic);
+    site.done(&daemon, 2);
+    site.record().assert_done_once(&["before", "other"]);
+    site.kafka.deny(&write, false);
+    daemon.eventually("the letter", || !site.kafka.read(&dead_topic).is_empty());
+    let letter = site.kafka.read(&dead_topic).remove(0);
+    assert_eq!(letter.header("colour"), Some("red".into()), "{letter:?}");
+    is_well(&daemon);
+    site.settled(&daemon);
+    assert_eq!(site.kafka.read(&dead_topic).len(), 1);
+    daemon.stop();
+    let record = site.record();
+    record.assert_done_once(&["before", "other", "of its key"]);
+    assert_eq!(record.of(Event::Began, "mode:answer:400 a").len(), 1);
 }

@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use super::super::error::{KafkaError, reason, words};
+use super::super::error::{KafkaError, is_for_good, reason, words};
 use super::super::producer::Producer;
 use super::super::record::Outbound;
 use super::super::settings;
@@ -84,7 +84,8 @@ impl Post {
         let mut last = "nothing was heard of them".to_owned();
         let mut stalled = None;
         while !self.producer.is_idle() && stalled.is_none() {
-            let (reports, errors) = self.producer.reports(Instant::now());
+            let gives_up = |_: &usize, code| is_for_good(code);
+            let (reports, errors) = self.producer.reports(Instant::now(), gives_up);
             if !reports.is_empty() {
                 heard = Instant::now();
             }
