@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long anything may take that should come about: far more than it needs on a busy machine.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// How often a condition is looked at that nothing announces.
 const LOOK_EVERY: Duration = Duration::from_millis(3);

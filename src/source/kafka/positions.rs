@@ -106,6 +106,7 @@ impl Task {
             Ok(()) => {
                 self.group.step = Step::Idle;
                 self.health.over(&self.end, Trouble::Group);
+                self.health.over(&self.end, Trouble::NotAdmitted);
             }
             Err(error) => {
                 self.health
