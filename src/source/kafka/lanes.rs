@@ -2,8 +2,8 @@
 //! Pure, but for the moments it is given.
 //!
 //! Messages that must not overlap share a *lane*: a key, or a partition, as the pool's `order` says.
-//! A lane is held by one message at a time, from when it becomes ready until it is done, however
-//! often it goes out in between. Of those that are ready each partition's lowest offset goes first,
+//! A lane is held by one message at a time, from when it becomes ready until it is done or dead,
+//! however often it goes out in between. Of those that are ready each partition's lowest offset goes first,
 //! so that none starves and completion runs ahead as little as it can; partitions take turns.
 
 use std::cmp::Reverse;
@@ -246,8 +246,14 @@ impl<T> Lanes<T> {
             stock.out -= 1;
             stock.messages -= 1;
         }
-        self.pass_on(&entry, place);
+        self.pass_on(entry.lane.as_ref(), place);
         Some(entry)
+    }
+
+    /// A message that is out, and will not go out again, lets the next of its lane go.
+    pub(super) fn let_pass(&mut self, place: Place) {
+        let lane = self.slot(place).and_then(|slot| slot.entry.lane.clone());
+        self.pass_on(lane.as_ref(), place);
     }
 
     fn take(&mut self, place: Place) -> Option<Entry<T>> {
@@ -257,8 +263,9 @@ impl<T> Lanes<T> {
         Some(entry)
     }
 
-    fn pass_on(&mut self, entry: &Entry<T>, place: Place) {
-        let Some(lane) = &entry.lane else {
+    /// Hands a lane on, if it is this one's.
+    fn pass_on(&mut self, lane: Option<&Lane>, place: Place) {
+        let Some(lane) = lane else {
             return;
         };
         let Some(queue) = self.queues.get_mut(lane) else {
@@ -340,7 +347,7 @@ impl<T> Lanes<T> {
             State::Waiting | State::Ready => {}
         }
         if let Some(entry) = self.take(place) {
-            self.pass_on(&entry, place);
+            self.pass_on(entry.lane.as_ref(), place);
         }
         false
     }

@@ -229,6 +229,8 @@ impl Task {
             return;
         };
         charge(record, failure);
+        // No worker has it again, however long its letter takes.
+        self.lanes.let_pass(place);
         let id = letter::id(unix_ms(), fastrand::u128(..));
         let Some(record) = self.lanes.get(place).map(|entry| &entry.item) else {
             return;

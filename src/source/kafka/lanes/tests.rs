@@ -79,6 +79,27 @@ fn what_comes_back_keeps_its_lane_and_goes_first() {
 }
 
 #[test]
+fn the_dead_hold_nobody_up() {
+    let mut lanes = lanes(&[(0, 0, Some(1)), (0, 1, Some(1)), (0, 2, Some(1))]);
+    let (_, dead) = next(&mut lanes).unwrap();
+    lanes.let_pass(dead);
+    assert_eq!(next(&mut lanes).unwrap().0, 1);
+    lanes.let_pass(dead);
+    lanes.remove(dead).unwrap();
+    assert_eq!(next(&mut lanes), None, "the lane is another's now");
+    assert_eq!(lanes.count(0).messages, 2);
+    // Where nobody waits for the lane it is free.
+    let mut lanes = self::lanes(&[(0, 0, Some(1))]);
+    let (_, dead) = next(&mut lanes).unwrap();
+    lanes.let_pass(dead);
+    lanes.add(entry(0, 1, Some(1)));
+    assert_eq!(next(&mut lanes).unwrap().0, 1);
+    lanes.remove(dead).unwrap();
+    lanes.add(entry(0, 2, Some(1)));
+    assert_eq!(next(&mut lanes), None);
+}
+
+#[test]
 fn partitions_take_turns() {
     let mut lanes = lanes(&[
         (0, 0, None),
