@@ -25,6 +25,8 @@ pub(super) enum Trouble {
     Commits,
     /// Replies and copies are not taken.
     Publishing,
+    /// Dead letters are refused.
+    Letters,
 }
 
 impl Trouble {
@@ -39,6 +41,7 @@ impl Trouble {
             Self::Partitions => "a partition can't be read",
             Self::Commits => "what is done can't be committed",
             Self::Publishing => "replies and copies can't be published",
+            Self::Letters => "dead letters are refused; they are kept and sent again",
         }
     }
 }

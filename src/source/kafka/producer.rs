@@ -90,12 +90,36 @@ pub(super) struct Report<P> {
     pub(super) result: Result<(), Code>,
 }
 
+/// What becomes of a publication that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Then {
+    /// It is sent again: that may soon pass.
+    Again,
+    /// It is sent again although the broker refuses it, until someone changes the broker.
+    Insist,
+    /// It ends.
+    GiveUp,
+}
+
+/// What has happened to what was published.
+#[derive(Debug)]
+pub(super) struct Reports<P> {
+    /// What has been confirmed or given up.
+    pub(super) ended: Vec<Report<P>>,
+    /// Why what is insisted on was refused, and by which topic.
+    pub(super) refused: Vec<(Code, String)>,
+    /// What else is wrong.
+    pub(super) errors: Vec<(Code, String)>,
+}
+
 /// What is published and not confirmed.
 #[derive(Debug)]
 struct Job<P> {
     record: Outbound,
     purpose: P,
     failures: u32,
+    /// It was refused, and is insisted on.
+    is_refused: bool,
 }
 
 /// A producer, with what it has not had confirmed yet.
@@ -113,8 +137,8 @@ pub(super) struct Producer<P> {
     last_id: usize,
     /// What all jobs take.
     bytes: usize,
-    /// How many of them have failed.
-    failing: usize,
+    /// How many of them were refused, and are insisted on.
+    refused: usize,
     /// How often it was made anew since something was confirmed, and when it may be again.
     renewals: u32,
     renew_at: Option<Instant>,
@@ -152,7 +176,7 @@ impl<P> Producer<P> {
             // Zero would be a null pointer to librdkafka.
             last_id: 0,
             bytes: 0,
-            failing: 0,
+            refused: 0,
             renewals: 0,
             renew_at: None,
             silent_since: None,
@@ -174,9 +198,9 @@ impl<P> Producer<P> {
         self.bytes
     }
 
-    /// Something failed and is sent again.
-    pub(super) fn is_failing(&self) -> bool {
-        self.failing > 0
+    /// How many of those were refused, and are insisted on.
+    pub(super) fn refused(&self) -> usize {
+        self.refused
     }
 
     /// When something is to be sent again.
@@ -204,6 +228,7 @@ impl<P> Producer<P> {
             record,
             purpose,
             failures: 0,
+            is_refused: false,
         };
         self.bytes += job.record.bytes();
         self.jobs.insert(id, job);
@@ -237,37 +262,44 @@ impl<P> Producer<P> {
         }
     }
 
-    /// What has been confirmed or given up since the last call, and what is wrong. What failed and
-    /// is not given up is sent again by itself.
-    pub(super) fn reports(
-        &mut self,
-        now: Instant,
-        gives_up: impl Fn(&P, Code) -> bool,
-    ) -> (Vec<Report<P>>, Vec<(Code, String)>) {
+    /// What has happened since the last call; `then` says what becomes of what failed.
+    pub(super) fn reports(&mut self, now: Instant, then: impl Fn(&P, Code) -> Then) -> Reports<P> {
         let mut notes =
             std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut reports = Vec::with_capacity(notes.reports.len());
+        let mut ended = Vec::with_capacity(notes.reports.len());
+        let mut refused = Vec::new();
         for (id, result) in notes.reports.drain(..) {
-            let Some(job) = self.jobs.get(&id) else {
+            let Some(job) = self.jobs.get_mut(&id) else {
                 continue;
             };
-            match result {
-                Err(code) if !gives_up(&job.purpose, code) => {
-                    notes.errors.push((code, job.record.topic.clone()));
-                    self.pause(id, now);
+            if let Err(code) = result {
+                match then(&job.purpose, code) {
+                    Then::GiveUp => ended.extend(self.end(id, result)),
+                    Then::Again => {
+                        notes.errors.push((code, job.record.topic.clone()));
+                        self.pause(id, now);
+                    }
+                    Then::Insist => {
+                        self.refused += usize::from(!job.is_refused);
+                        job.is_refused = true;
+                        refused.push((code, job.record.topic.clone()));
+                        self.pause(id, now);
+                    }
                 }
-                result => reports.extend(self.end(id, result)),
+            } else {
+                ended.extend(self.end(id, result));
             }
         }
         if self.jobs.is_empty() {
             self.silent_since = None;
-        } else if !reports.is_empty() {
+        } else if !ended.is_empty() || !refused.is_empty() {
             self.silent_since = Some(now);
         }
         // The code of the error need not say that it is one of those.
         let asked = (!notes.errors.is_empty()).then(|| self.native.client().fatal_error());
         if let Some(fatal) = asked.flatten() {
             // All else fails because of it.
+            refused.clear();
             notes.errors = vec![fatal];
             self.plan_renewal(now);
         }
@@ -277,7 +309,11 @@ impl<P> Producer<P> {
         }
         self.wake(now);
         self.push();
-        (reports, notes.errors)
+        Reports {
+            ended,
+            refused,
+            errors: notes.errors,
+        }
     }
 
     fn plan_renewal(&mut self, now: Instant) {
@@ -290,7 +326,7 @@ impl<P> Producer<P> {
     fn end(&mut self, id: usize, result: Result<(), Code>) -> Option<Report<P>> {
         let job = self.jobs.remove(&id)?;
         self.bytes -= job.record.bytes();
-        self.failing -= usize::from(job.failures > 0);
+        self.refused -= usize::from(job.is_refused);
         if result.is_ok() {
             self.renewals = 0;
         }
@@ -302,7 +338,6 @@ impl<P> Producer<P> {
 
     fn pause(&mut self, id: usize, now: Instant) {
         if let Some(job) = self.jobs.get_mut(&id) {
-            self.failing += usize::from(job.failures == 0);
             job.failures = job.failures.saturating_add(1);
             let wait = AGAIN.wait(job.failures, fastrand::f64());
             self.paused.insert((now + wait, id));

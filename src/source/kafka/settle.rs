@@ -10,7 +10,7 @@ use super::error::words;
 use super::health::Trouble;
 use super::lanes::Place;
 use super::names::{self, Tier};
-use super::producer::Report;
+use super::producer::{Report, Then};
 use super::record::{Outbound, Record, reply_of_letter};
 use super::task::Task;
 use super::{error, headers};
@@ -58,13 +58,20 @@ impl Purpose {
         }
     }
 
-    /// Whether it is given up when it fails so. All that is left of a message is its dead letter: that
-    /// is sent until it is taken, in a smaller form if need be.
-    fn gives_up(&self, code: Code) -> bool {
-        match self {
+    /// What becomes of it when it fails so. A dead letter is all that is left of its message: it is
+    /// sent until it is taken, in a smaller form if need be.
+    fn then(&self, code: Code) -> Then {
+        let gives_up = match self {
             Self::Letter { stub: None, .. } => false,
             Self::Letter { .. } | Self::LetterReply { .. } => error::is_its_fault(code),
             Self::Reply { .. } | Self::Tier { .. } | Self::Emit { .. } => error::is_for_good(code),
+        };
+        if gives_up {
+            Then::GiveUp
+        } else if error::is_for_good(code) {
+            Then::Insist
+        } else {
+            Then::Again
         }
     }
 
@@ -301,7 +308,8 @@ impl Task {
     }
 
     pub(super) fn has_room_for_publishes(&self) -> bool {
-        !self.standstill.in_doubt() && self.producer.pending() < PUBLISHES_KEPT_MAX
+        let unanswered = self.producer.pending() - self.producer.refused();
+        !self.standstill.in_doubt() && unanswered < PUBLISHES_KEPT_MAX
     }
 
     /// Takes in what has been confirmed and refused.
@@ -309,18 +317,30 @@ impl Task {
         let lanes = &self.lanes;
         // What was another's meanwhile runs again there.
         let is_void = |purpose: &Purpose| purpose.place().is_some_and(|place| lanes.is_void(place));
-        let (reports, errors) = self.producer.reports(now, |purpose, code| {
-            purpose.gives_up(code) || is_void(purpose)
+        let reports = self.producer.reports(now, |purpose, code| {
+            if is_void(purpose) {
+                Then::GiveUp
+            } else {
+                purpose.then(code)
+            }
         });
-        let is_taken = reports.iter().any(|report| report.result.is_ok());
+        let is_taken = reports.ended.iter().any(|report| report.result.is_ok());
         if is_taken {
             self.health.over(&self.end, Trouble::Brokers);
             self.health.over(&self.end, Trouble::Refused);
         }
-        if self.producer.is_idle() || is_taken && !self.producer.is_failing() {
+        // A refusal is an answer, too.
+        if is_taken || !reports.refused.is_empty() || self.producer.is_idle() {
             self.health.over(&self.end, Trouble::Publishing);
         }
-        for Report { purpose, result } in reports {
+        for (code, topic) in reports.refused {
+            let problem = error::reason(code, &topic);
+            self.health.trouble(&self.end, Trouble::Letters, problem);
+        }
+        if self.producer.refused() == 0 {
+            self.health.over(&self.end, Trouble::Letters);
+        }
+        for Report { purpose, result } in reports.ended {
             match result {
                 Ok(()) => self.confirmed(purpose),
                 Err(code) => self.refused(purpose, code),
@@ -331,7 +351,7 @@ impl Task {
             let problem = "the broker confirms nothing".to_owned();
             self.health.trouble(&self.end, Trouble::Publishing, problem);
         }
-        for (code, detail) in errors {
+        for (code, detail) in reports.errors {
             let problem = error::reason(code, &detail);
             // A broker that is away is the consumer's to tell.
             if matches!(
@@ -411,7 +431,7 @@ impl Task {
                 );
                 self.bury_bare(place, &stub, &why);
             }
-            // Never, says `gives_up`. Were it so, the message would run again.
+            // Never, says `then`. Were it so, the message would run again.
             Purpose::Letter { place, stub: None } => self.lanes.again(place, None),
         }
     }

@@ -1,6 +1,8 @@
 //! What an operator with bad luck meets: topics deleted that are in use, offsets set back, records as
 //! large as they may be.
 
+use nix::sys::signal::Signal;
+
 use crate::harness::kafka::{KafkaSite, NewRecord, Plan, in_trouble, is_well};
 use crate::harness::{Daemon, Event, trials};
 
@@ -168,6 +170,8 @@ fn a_deleted_dead_letter_topic_loses_no_letter() {
     site.send(&[one, "after"]);
     in_trouble(&daemon, &site.dead_topic());
     site.done(&daemon, 2);
+    site.send(&["even later"]);
+    site.done(&daemon, 3);
     site.kafka.make_topic(&site.dead_topic(), 1);
     daemon.eventually("the letter", || {
         site.kafka.read(&site.dead_topic()).len() == 1
@@ -178,10 +182,13 @@ fn a_deleted_dead_letter_topic_loses_no_letter() {
     site.kafka.delete_topic(&site.dead_topic());
     site.send(&[other]);
     in_trouble(&daemon, &site.dead_topic());
-    daemon.crash();
+    daemon.signal(Signal::SIGTERM);
+    assert!(!daemon.exit().success(), "it was not written");
+    daemon.leaves_nothing();
     let daemon = site.start(&pool);
     site.settled(&daemon);
     assert_eq!(site.kafka.texts(&site.dead_topic()), [other]);
     daemon.stop();
-    site.record().assert_none_lost(&["before", "after"]);
+    site.record()
+        .assert_none_lost(&["before", "after", "even later"]);
 }

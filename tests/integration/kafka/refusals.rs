@@ -1,13 +1,16 @@
 //! A broker that refuses for a while what it has let us do before: it is told while it lasts, nothing
 //! is lost, and it is over by itself once it has passed.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::harness::kafka::{
-    Kafka, KafkaSite, MECHANISM, PASSWORD, Plan, WITH_ACLS, in_trouble, is_well,
+    Kafka, KafkaSite, MECHANISM, PASSWORD, Plan, Stored, WITH_ACLS, in_trouble, is_well,
 };
 use crate::harness::{DEADLINE, Daemon, Event, field, said, trials};
 
@@ -183,28 +186,51 @@ fn a_member_that_can_not_come_back_tries_again() {
     site.record().assert_done_once(&["before", "after"]);
 }
 
-/// Nothing of it is left out because of that, and the others go on, of its key or not.
+/// Nothing of it is left out because of that, and the others go on, of its key or not: for longer
+/// than a broker may be silent, beside more letters than would be kept of what is not answered, and
+/// after the broker was away.
 fn a_dead_letter_that_may_not_be_written_is_kept_until_it_may() {
     let (site, daemon) = as_user(Kafka::own_with(WITH_ACLS));
     let dead_topic = site.dead_topic();
     let write = ["--operation", "Write", "--topic", &dead_topic];
     site.kafka.deny(&write, true);
-    let dead = site.message("mode:answer:400 a").key("k");
-    let (of_key, other) = (site.message("of its key").key("k"), site.message("other"));
-    site.kafka
-        .send(&[dead.header("colour", "red"), of_key, other]);
+    let dead = "mode:answer:400 a";
+    let letter = site.message(dead).key("k").header("colour", "red");
+    site.kafka.send(&[letter]);
     in_trouble(&daemon, "we are not allowed to use the topic");
     in_trouble(&daemon, &dead_topic);
-    site.done(&daemon, 3);
+    let since = Instant::now();
+    let mut progress = site.progress();
+    let mut others = 1;
+    while since.elapsed() < LONGER_THAN_SILENCE {
+        let other = site.message(&format!("other {others}")).key("k");
+        site.kafka.send(&[other]);
+        others += 1;
+        daemon.eventually("another to be done", || progress.done() == others);
+    }
+    let more: Vec<String> = (0..1_500).map(|n| format!("{dead} {n}")).collect();
+    site.send(&more);
+    site.kafka.kill();
+    site.kafka.start_again();
+    site.send(&["after"]);
+    daemon.eventually("what comes after", || progress.done() == others + 1);
+    in_trouble(&daemon, &dead_topic);
     site.kafka.deny(&write, false);
-    daemon.eventually("the letter", || !site.kafka.read(&dead_topic).is_empty());
-    let letter = site.kafka.read(&dead_topic).remove(0);
-    assert_eq!(letter.header("colour"), Some("red".into()), "{letter:?}");
+    daemon.eventually("all letters", || {
+        site.kafka.read(&dead_topic).len() > more.len()
+    });
     is_well(&daemon);
     site.settled(&daemon);
-    assert_eq!(site.kafka.read(&dead_topic).len(), 1);
+    let letters = site.kafka.read(&dead_topic);
+    let first = letters.iter().find(|letter| letter.text() == dead).unwrap();
+    assert_eq!(first.header("colour"), Some("red".into()), "{first:?}");
+    let texts: BTreeSet<String> = letters.iter().map(Stored::text).collect();
+    assert_eq!(texts.len(), 1 + more.len());
     daemon.stop();
     let record = site.record();
-    record.assert_done_once(&["before", "other", "of its key"]);
-    assert_eq!(record.of(Event::Began, "mode:answer:400 a").len(), 1);
+    record.assert_done_once(&["before", "after"]);
+    assert_eq!(record.of(Event::Began, dead).len(), 1);
 }
+
+/// What the producer takes for silence is less.
+const LONGER_THAN_SILENCE: Duration = Duration::from_secs(20);

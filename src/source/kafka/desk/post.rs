@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::super::error::{KafkaError, is_for_good, reason, words};
-use super::super::producer::Producer;
+use super::super::producer::{Producer, Then};
 use super::super::record::Outbound;
 use super::super::settings;
 use super::DeskError;
@@ -84,15 +84,20 @@ impl Post {
         let mut last = "nothing was heard of them".to_owned();
         let mut stalled = None;
         while !self.producer.is_idle() && stalled.is_none() {
-            let gives_up = |_: &usize, code| is_for_good(code);
-            let (reports, errors) = self.producer.reports(Instant::now(), gives_up);
-            if !reports.is_empty() {
+            let reports = self.producer.reports(Instant::now(), |_, code| {
+                if is_for_good(code) {
+                    Then::GiveUp
+                } else {
+                    Then::Again
+                }
+            });
+            if !reports.ended.is_empty() {
                 heard = Instant::now();
             }
-            for report in reports {
+            for report in reports.ended {
                 results[report.purpose] = Some(report.result);
             }
-            if let Some((code, detail)) = errors.last() {
+            if let Some((code, detail)) = reports.errors.last() {
                 last = reason(*code, detail);
             }
             if heard.elapsed() >= CONFIRM_WITHIN {
