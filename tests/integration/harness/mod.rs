@@ -15,6 +15,8 @@ mod site;
 mod table;
 pub(crate) mod tls;
 
+use libtest_mimic::Trial;
+
 pub(crate) use daemon::{Daemon, Launch, SECRET};
 pub(crate) use log::{field, said};
 pub(crate) use pool::Pool;
@@ -28,20 +30,37 @@ pub(crate) use crate::servers::{DEADLINE, look, look_for};
 /// The program under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ganger");
 
-/// Makes the list of a module's tests: a test that is left out of it is dead code, which is refused.
+/// What adds the tests that take minutes; `tests/run --long` sets it.
+const LONG: &str = "GANGER_TEST_LONG";
+
+/// Makes the list of a module's tests, with those that only `tests/run --long` runs after `; long:`.
+/// A test that is left out of it is dead code, which is refused.
 macro_rules! trials {
-    ($($test:ident),* $(,)?) => {
+    ($($test:ident),* $(,)? $(; long: $($long:ident),+ $(,)?)?) => {
         /// The tests of this module.
         pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
             let (_, module) = module_path!().split_once("::").unwrap();
-            vec![$(libtest_mimic::Trial::test(format!("{module}::{}", stringify!($test)), || {
-                $test();
-                Ok(())
-            })),*]
+            let trial = |name: &str, test: fn()| {
+                libtest_mimic::Trial::test(format!("{module}::{name}"), move || {
+                    test();
+                    Ok(())
+                })
+            };
+            let always = vec![$(trial(stringify!($test), $test)),*];
+            let long = vec![$($(trial(stringify!($long), $long)),+)?];
+            $crate::harness::with_long(always, long)
         }
     };
 }
 pub(crate) use trials;
+
+/// Both, if the long ones are wanted.
+pub(crate) fn with_long(mut always: Vec<Trial>, long: Vec<Trial>) -> Vec<Trial> {
+    if std::env::var_os(LONG).is_some() {
+        always.extend(long);
+    }
+    always
+}
 
 /// One daemon in a directory of its own, with the table that it reads: what most tests need.
 pub(crate) struct Scene {
