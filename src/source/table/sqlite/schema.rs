@@ -5,7 +5,8 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use rusqlite::{Connection, Error, TransactionBehavior};
+use rusqlite::{Connection, Error, ErrorCode, TransactionBehavior};
+use tokio::time::Instant;
 
 use super::error::SqliteError;
 
@@ -14,7 +15,7 @@ use super::error::SqliteError;
 const MIGRATIONS: &[&str] = &[include_str!("v1.sql")];
 
 /// How long opening waits for another process that has the database locked, as one does that
-/// migrates it or recovers it after a crash.
+/// makes it, migrates it or recovers it after a crash.
 const OPEN_BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How often a statement asks for the write lock, about a millisecond apart. What it does not get
@@ -30,9 +31,7 @@ const STATEMENTS_CACHED: usize = 64;
 /// Opens the file, makes it if it is missing, and brings its tables up to date.
 pub(super) fn open(path: &Path) -> Result<Connection, SqliteError> {
     let mut conn = prepared(path).map_err(|error| failed(path, error))?;
-    let mode: String = conn
-        .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))
-        .map_err(|error| failed(path, error))?;
+    let mode = switch_to_wal(&conn).map_err(|error| failed(path, error))?;
     if mode != "wal" {
         let path = path.to_owned();
         return Err(SqliteError::NoWal { path, mode });
@@ -43,17 +42,40 @@ pub(super) fn open(path: &Path) -> Result<Connection, SqliteError> {
     Ok(conn)
 }
 
+/// Returns the journal's mode then. For this switch SQLite does not wait, whatever timeout it has:
+/// who opens a file that another is just making would be told that it is busy.
+fn switch_to_wal(conn: &Connection) -> Result<String, Error> {
+    let give_up = Instant::now() + OPEN_BUSY_TIMEOUT;
+    loop {
+        let switched = conn.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0));
+        let busy = switched.as_ref().is_err_and(is_busy);
+        if !busy || Instant::now() > give_up {
+            return switched;
+        }
+        pause();
+    }
+}
+
+fn is_busy(error: &Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+}
+
 /// SQLite's own timeout sleeps ever longer, and who sleeps long is passed again and again by a
 /// daemon that commits a thousand times a second.
 fn wait_for_the_lock(tries: i32) -> bool {
-    thread::park_timeout(Duration::from_micros(fastrand::u64(500..1500)));
+    pause();
     tries < BUSY_TRIES
+}
+
+fn pause() {
+    thread::park_timeout(Duration::from_micros(fastrand::u64(500..1500)));
 }
 
 /// Lets a connection wait much longer for the write lock, as an operator's command may.
 pub(super) fn be_patient(conn: &mut Connection) -> Result<(), Error> {
     conn.busy_handler(Some(|tries| {
-        wait_for_the_lock(0) && tries < BUSY_TRIES_OF_COMMANDS
+        pause();
+        tries < BUSY_TRIES_OF_COMMANDS
     }))
 }
 
@@ -130,6 +152,8 @@ fn recognised(conn: &Connection, path: &Path, found: i64) -> Result<(), SqliteEr
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::sync_channel;
+
     use super::*;
 
     fn file() -> (tempfile::TempDir, std::path::PathBuf) {
@@ -148,6 +172,22 @@ mod tests {
             .unwrap();
         assert_eq!(synchronous, 2);
         open(&path).unwrap();
+    }
+
+    #[test]
+    fn who_opens_a_file_that_another_is_making_waits_for_it() {
+        let (_dir, path) = file();
+        let mut maker = Connection::open(&path).unwrap();
+        let making = maker.transaction_with_behavior(TransactionBehavior::Immediate);
+        let making = making.unwrap();
+        making.execute_batch("CREATE TABLE orders (id)").unwrap();
+        let (tell, told) = sync_channel(1);
+        let opener = thread::spawn(move || tell.send(open(&path).map(drop)).unwrap());
+        let so_far = told.recv_timeout(Duration::from_millis(100));
+        assert!(so_far.is_err(), "did not wait: {so_far:?}");
+        making.commit().unwrap();
+        told.recv().unwrap().unwrap();
+        opener.join().unwrap();
     }
 
     #[test]
