@@ -140,6 +140,12 @@ pub enum Outcome {
         /// next time.
         suspect: bool,
     },
+    /// Stopped by us, and its worker asked for a rest: back as if it had never been handed out, but
+    /// not at once.
+    ReturnAfter {
+        /// How long it stays away.
+        delay: Duration,
+    },
     /// The attempt failed and is charged; it comes again.
     RetryAfter {
         /// How long it stays away.

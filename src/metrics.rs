@@ -101,6 +101,15 @@ impl Counters {
                     "message given back"
                 );
             }
+            Outcome::ReturnAfter { delay } => {
+                add(&self.returned);
+                tracing::debug!(
+                    pool = self.pool,
+                    correlation_id,
+                    ?delay,
+                    "message given back for later"
+                );
+            }
             Outcome::RetryAfter { delay, failure } => self.retried(correlation_id, *delay, failure),
             Outcome::DeadLetter(failure) => self.dead(correlation_id, failure),
         }

@@ -23,6 +23,8 @@ const REQUEUE: Backoff = Backoff {
 pub enum Event {
     /// The worker answered.
     Answered(Output),
+    /// The worker answered after we had asked it to give the message up.
+    Yielded(Output),
     /// The attempt failed without an answer: a crash, a timeout, a protocol error.
     Failed(Failure),
     /// Not begun, or stopped by us.
@@ -49,6 +51,7 @@ pub struct Case<'a> {
 pub fn decide(event: Event, case: Case<'_>) -> Outcome {
     match event {
         Event::Answered(output) => answered(output, case),
+        Event::Yielded(output) => yielded(output, case),
         Event::Failed(failure) => failed(failure, None, case),
         Event::Stopped { suspect } => Outcome::Return { suspect },
     }
@@ -89,6 +92,23 @@ fn answered(output: Output, case: Case<'_>) -> Outcome {
                 case,
             )
         }
+    }
+}
+
+/// What is done counts, and so does a reject. All else may be nothing but obedience: it is charged
+/// to nobody, or the message would be dead after as many deploys as it has attempts.
+fn yielded(output: Output, case: Case<'_>) -> Outcome {
+    match meaning(output.status, case.policy) {
+        Some(StatusMeaning::Done | StatusMeaning::Reply | StatusMeaning::Reject) => {
+            answered(output, case)
+        }
+        Some(StatusMeaning::Retry) => match output.retry_after_ms.map(Duration::from_millis) {
+            Some(asked) => Outcome::ReturnAfter {
+                delay: asked.min(case.policy.retry.backoff.max),
+            },
+            None => Outcome::Return { suspect: false },
+        },
+        Some(StatusMeaning::Requeue) | None => Outcome::Return { suspect: false },
     }
 }
 

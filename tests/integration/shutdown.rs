@@ -21,6 +21,8 @@ trials![
     a_worker_that_dies_while_it_drains_is_charged_and_not_replaced,
     a_long_task_gives_up_its_worker_and_goes_on_after_the_restart,
     a_version_2_worker_is_asked_to_cancel_what_it_has,
+    what_fails_because_it_was_asked_to_stop_is_never_charged,
+    what_was_late_before_the_stop_is_charged,
 ];
 
 /// More than the daemon needs on a busy machine for what has no deadline of its own.
@@ -284,7 +286,7 @@ fn a_long_task_gives_up_its_worker_and_goes_on_after_the_restart() {
     successor.stop();
 }
 
-/// It hands one back and finishes the other; both count.
+/// It hands one back, which counts for nothing, and finishes the other.
 fn a_version_2_worker_is_asked_to_cancel_what_it_has() {
     let site = Site::with_daemon(r#"drain_timeout = "100ms""#);
     let scene = Scene::at(site, &[Pool::new(&["--v2=2"])]);
@@ -299,7 +301,51 @@ fn a_version_2_worker_is_asked_to_cancel_what_it_has() {
     assert_eq!(left.len(), 1, "{left:#?}");
     assert_eq!(
         (left[0].body.as_str(), left[0].attempts, left[0].requeues),
-        (held[0], 0, 1)
+        (held[0], 0, 0)
     );
     scene.record().assert_done_once(&held[1..]);
+}
+
+/// More deploys than a message has attempts.
+fn what_fails_because_it_was_asked_to_stop_is_never_charged() {
+    let site = Site::with_daemon(r#"drain_timeout = "100ms""#);
+    let pool = Pool::new(&["--v2=2"]).attempts(2);
+    let mut scene = Scene::at(site, std::slice::from_ref(&pool));
+    let held = [
+        "mode:until-cancelled,answer:500",
+        "mode:until-cancelled,answer:429:50",
+    ];
+    scene.send(&held);
+    for deploy in 1..=3 {
+        scene.daemon.eventually("both to be begun", || {
+            scene.record().all(Event::Began).len() == 2 * deploy
+        });
+        stop_by(Signal::SIGTERM, &scene.daemon);
+        untouched(&scene, &held);
+        scene.daemon = scene.site.start(std::slice::from_ref(&pool));
+    }
+    scene.daemon.stop();
+    assert!(scene.table.dead().is_empty());
+}
+
+/// Its time was up while it still had our leave to work, so it fails for that.
+fn what_was_late_before_the_stop_is_charged() {
+    let site = Site::with_daemon(r#"drain_timeout = "100ms""#);
+    let pool = Pool::new(&["--v2=1"])
+        .text("timeout", "100ms")
+        .text("timeout_grace", "1h");
+    let scene = Scene::at(site, &[pool.text("stop_timeout", "1h")]);
+    let late = "mode:until-cancelled,wait:go,answer:500";
+    scene.send(&[late]);
+    scene.daemon.eventually("its soft timeout", || {
+        !scene.record().all(Event::Told).is_empty()
+    });
+    scene.daemon.signal(Signal::SIGTERM);
+    scene.daemon.eventually("it to be asked again", || {
+        scene.record().all(Event::Told).len() == 2
+    });
+    scene.site.touch("go");
+    assert!(scene.daemon.exit().success());
+    let left = scene.table.messages("work");
+    assert_eq!((left.len(), left[0].attempts), (1, 1), "{left:#?}");
 }

@@ -102,6 +102,7 @@ impl Lane {
             begun: at_once.then_some(now),
             soft,
             cancelled: false,
+            yielding: false,
             emitted: 0,
             unconfirmed: 0,
             emit_failure: None,
@@ -232,6 +233,7 @@ impl Lane {
         }
         let Some(Entry {
             delivery,
+            yielding,
             emit_failure,
             answer: Some(answer),
             ..
@@ -240,7 +242,9 @@ impl Lane {
             return;
         };
         let event = match emit_failure {
+            None if yielding => Event::Yielded(answer),
             None => Event::Answered(answer),
+            Some(_) if yielding => Event::Stopped { suspect: false },
             Some(error) => Event::Failed(Failure {
                 error,
                 ..Failure::default()

@@ -40,8 +40,10 @@ pub struct Entry {
     pub begun: Option<Instant>,
     /// How long the worker may take before it is asked to stop.
     pub soft: Option<Duration>,
-    /// It has been asked to stop.
+    /// Its time is up, and it has been asked to stop for that.
     pub cancelled: bool,
+    /// It has been asked to stop for our sake, while it still had time.
+    pub yielding: bool,
     /// Emits so far.
     pub emitted: u32,
     /// Emits that the broker has not confirmed yet.
@@ -227,10 +229,17 @@ impl InFlight {
         begun.for_each(|begun| *begun += by);
     }
 
-    /// The numbers of the messages without an answer.
-    pub fn unanswered(&self) -> impl Iterator<Item = u64> {
-        let open = self.entries.iter().filter(|entry| entry.answer.is_none());
-        open.map(|entry| entry.id)
+    /// The worker is asked to give up all messages without an answer: their numbers. One whose time
+    /// was up before fails for that, whatever we ask now.
+    pub fn yield_all(&mut self) -> Vec<u64> {
+        let open = self.entries.iter_mut();
+        let open = open.filter(|entry| entry.answer.is_none());
+        let mut ids = Vec::new();
+        for entry in open {
+            entry.yielding = !entry.cancelled;
+            ids.push(entry.id);
+        }
+        ids
     }
 
     /// The earliest moment at which [`InFlight::due`] has something to say.

@@ -232,7 +232,7 @@ impl Lane {
     }
 
     fn ask_to_yield(&mut self) {
-        let ids: Vec<u64> = self.in_flight.unanswered().collect();
+        let ids = self.in_flight.yield_all();
         if ids.is_empty() {
             return;
         }

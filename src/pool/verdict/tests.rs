@@ -138,6 +138,39 @@ fn every_status_has_its_verdict() {
 }
 
 #[test]
+fn an_answer_after_a_yield_counts_if_it_settles_the_matter() {
+    let yielded = |output| on_attempt(5, Event::Yielded(output));
+    let back = Outcome::Return { suspect: false };
+    assert_eq!(yielded(output(200)), Outcome::Done);
+    assert_eq!(yielded(output(299)), Outcome::Done, "by [pools.statuses]");
+    assert!(matches!(yielded(output(201)), Outcome::Reply(_)));
+    for status in [400, 404] {
+        let outcome = yielded(output(status));
+        assert_eq!(dead(&outcome).unwrap().0, Reason::Rejected, "{status}");
+    }
+    for status in [500, 300, 429, 503, 0, 777, -2] {
+        assert_eq!(
+            yielded(output(status)),
+            back,
+            "{status} on the last attempt"
+        );
+    }
+    let asking = |status, ms| Output {
+        retry_after_ms: Some(ms),
+        ..output(status)
+    };
+    for (status, ms, seconds) in [(429, 7_000, 7), (503, u64::MAX, 60)] {
+        let delay = Duration::from_secs(seconds);
+        assert_eq!(
+            yielded(asking(status, ms)),
+            Outcome::ReturnAfter { delay },
+            "{status} keeps the delay that it asked for, uncharged"
+        );
+    }
+    assert_eq!(yielded(asking(500, 7_000)), back, "500 asks for nothing");
+}
+
+#[test]
 fn an_unknown_status_is_named_in_the_error() {
     let outcome = on_attempt(5, Event::Answered(output(777)));
     let (reason, error) = dead(&outcome).unwrap();

@@ -119,7 +119,13 @@ impl Task {
                 }
                 self.lanes.again(place, None);
             }
-            Outcome::RetryAfter { delay, failure } => self.retry(place, delay, &failure, now),
+            Outcome::ReturnAfter { delay } => self.later(place, delay, now),
+            Outcome::RetryAfter { delay, failure } => {
+                if let Some(record) = self.lanes.get_mut(place) {
+                    charge(record, &failure);
+                }
+                self.later(place, delay, now);
+            }
             Outcome::DeadLetter(failure) => self.bury(place, &failure),
         }
     }
@@ -181,11 +187,7 @@ impl Task {
     }
 
     /// Again later: from memory, where its place in the order is kept, or out of a tier.
-    fn retry(&mut self, place: Place, delay: Duration, failure: &Failure, now: Instant) {
-        let Some(record) = self.lanes.get_mut(place) else {
-            return;
-        };
-        charge(record, failure);
+    fn later(&mut self, place: Place, delay: Duration, now: Instant) {
         let in_place_max = self.policy.borrow().retry.in_place_max;
         if self.plan.order != Order::None && delay <= in_place_max {
             self.hold(place, now + delay);

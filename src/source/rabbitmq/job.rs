@@ -34,7 +34,7 @@ pub(super) enum Aim {
         delay: Duration,
         failure: Box<Failure>,
     },
-    /// Likewise, since the worker asked for it.
+    /// Likewise, since the worker asked for it; no attempt is charged.
     Requeue { counters: Counters, after: Duration },
     /// A copy that is there at once, since the broker would count this one once too often.
     Back,

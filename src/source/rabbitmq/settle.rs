@@ -61,6 +61,10 @@ impl Session {
                 counters: rules::requeued(counters),
                 after,
             },
+            Outcome::ReturnAfter { delay } => Aim::Requeue {
+                counters,
+                after: delay,
+            },
             Outcome::RetryAfter { delay, failure } => Aim::Retry {
                 counters: rules::charged(counters, failure.reason.is_crash(), now_ms()),
                 delay,

@@ -114,7 +114,10 @@ pub(super) fn plainer(outcome: &Outcome, problem: &str) -> Option<Outcome> {
                 failure,
             })
         }
-        Outcome::Done | Outcome::Requeue { .. } | Outcome::Return { .. } => None,
+        Outcome::Done
+        | Outcome::Requeue { .. }
+        | Outcome::Return { .. }
+        | Outcome::ReturnAfter { .. } => None,
     }
 }
 

@@ -17,6 +17,7 @@ trials![
     waits_of_a_kind_share_a_topic_and_none_holds_up_another,
     the_worker_says_how_long_to_wait,
     a_daemons_end_forgets_no_attempt,
+    what_its_worker_puts_off_at_a_stop_waits_in_a_tier_uncharged,
     a_tier_is_waited_out_by_whoever_is_there,
     copies_keep_key_headers_and_time,
     a_crash_is_charged_and_its_neighbours_are_not,
@@ -253,6 +254,23 @@ fn the_worker_says_how_long_to_wait() {
 }
 
 /// One waits in its place, one in a tier; both have two attempts behind them when it is killed.
+fn what_its_worker_puts_off_at_a_stop_waits_in_a_tier_uncharged() {
+    let site = KafkaSite::new(1);
+    let pool = waits(site.pool(&["--v2=1"]), 2, "1s");
+    let daemon = site.start(&pool);
+    let held = "mode:until-cancelled,answer:429:1000";
+    site.send(&[held]);
+    site.begun(&daemon, &[held]);
+    daemon.signal(Signal::SIGTERM);
+    daemon.logged("stopping: what is in hand finishes first");
+    daemon.signal(Signal::SIGTERM);
+    assert!(daemon.exit().success());
+    let daemon = site.start(&pool);
+    daemon.eventually("it to come again", || began(&site).len() == 2);
+    not_early(&site, held, 1000);
+    assert_eq!(began(&site)[1].1, 1, "uncharged");
+}
+
 fn a_daemons_end_forgets_no_attempt() {
     let site = KafkaSite::new(1);
     let retry = r#"{ attempts = 4, initial = "20ms", factor = 1.0, max = "1m", jitter = 0.0, in_place_max = "10s" }"#;

@@ -15,6 +15,7 @@ trials![
     a_stop_while_the_dead_letter_queue_is_missing,
     a_stop_while_the_own_queue_is_full,
     a_stop_while_the_broker_goes_down_and_up,
+    what_its_worker_puts_off_at_a_stop_is_put_off_uncharged,
 ];
 
 fn bodies(what: &str, count: usize) -> Vec<String> {
@@ -170,4 +171,26 @@ fn a_stop_while_the_broker_goes_down_and_up() {
     scene.client = scene.vhost.client();
     assert_eq!(scene.left(), 20, "the two may run twice");
     assert_eq!(scene.record().all(Event::Began).len(), 2);
+}
+
+fn what_its_worker_puts_off_at_a_stop_is_put_off_uncharged() {
+    let pool = Pool::new(&["--v2=1"]).attempts(2);
+    let mut scene = RabbitScene::of(pool.clone());
+    scene.send(&["mode:until-cancelled,answer:429:700"]);
+    for deploy in 1..=3 {
+        scene.daemon.eventually("it to be begun", || {
+            scene.record().all(Event::Began).len() == deploy
+        });
+        scene.daemon.signal(Signal::SIGTERM);
+        scene
+            .daemon
+            .logged("stopping: what is in hand finishes first");
+        scene.daemon.signal(Signal::SIGTERM);
+        assert!(scene.daemon.exit().success());
+        assert_eq!(scene.left(), 1);
+        scene.daemon = scene.site.start(std::slice::from_ref(&pool));
+    }
+    let record = scene.record();
+    let attempts: Vec<_> = record.all(Event::Began).iter().map(|e| e.attempt).collect();
+    assert_eq!(attempts[..3], [Some(1); 3]);
 }

@@ -112,6 +112,7 @@ fn entry(id: u64, ends_at: u64) -> Entry {
         begun: None,
         soft: None,
         cancelled: false,
+        yielding: false,
         emitted: 0,
         unconfirmed: 0,
         emit_failure: None,
@@ -191,6 +192,15 @@ fn a_message_that_may_have_been_left_unread_runs_alone_first() {
     assert_eq!(closed[0].1, Blame::Suspect);
     let stalled = three().judge(&Cause::Stalled, Version::One, read);
     assert_eq!(stalled[0].1, Blame::Charged, "it was read, if not answered");
+}
+
+#[test]
+fn what_was_cancelled_for_its_time_does_not_yield_to_us() {
+    let mut in_flight = three();
+    in_flight.get_mut(2).unwrap().cancelled = true;
+    assert_eq!(in_flight.yield_all(), [1, 2, 3]);
+    let yielding: Vec<bool> = in_flight.iter_mut().map(|entry| entry.yielding).collect();
+    assert_eq!(yielding, [true, false, true]);
 }
 
 #[test]

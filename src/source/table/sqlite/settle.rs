@@ -27,13 +27,8 @@ pub(super) fn settle(
             }
             Ok(ours)
         }
-        Outcome::Requeue { after } => {
-            let statement = tx.prepare_cached(REQUEUE)?;
-            hit(
-                statement,
-                params![claim.row, claim.token, clock.available_after(*after)],
-            )
-        }
+        Outcome::Requeue { after } => later(tx, claim, clock.available_after(*after), true),
+        Outcome::ReturnAfter { delay } => later(tx, claim, clock.available_after(*delay), false),
         Outcome::Return { suspect } => {
             let statement = tx.prepare_cached(RETURN)?;
             hit(statement, params![claim.row, claim.token, suspect])
@@ -99,10 +94,10 @@ INSERT INTO consumer_messages (queue, body, headers, correlation_id, reply_to, m
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
 /// The worker has answered, so the row is no suspect any more.
-const REQUEUE: &str = "
+const LATER: &str = "
 UPDATE consumer_messages SET
   owner = NULL, claim = NULL, claim_alone = 0, lapses = 0, suspect = 0,
-  attempts = max(attempts - 1, 0), requeues = requeues + 1, available_after = ?3
+  attempts = max(attempts - 1, 0), requeues = requeues + ?4, available_after = ?3
 WHERE id = ?1 AND claim = ?2";
 
 const RETURN: &str = "
@@ -137,6 +132,17 @@ fn hit(
 fn delete(tx: &Connection, claim: Claim) -> rusqlite::Result<bool> {
     let delete = "DELETE FROM consumer_messages WHERE id = ?1 AND claim = ?2";
     hit(tx.prepare_cached(delete)?, params![claim.row, claim.token])
+}
+
+/// Uncharged, but not at once.
+fn later(
+    tx: &Connection,
+    claim: Claim,
+    available_after: i64,
+    requeued: bool,
+) -> rusqlite::Result<bool> {
+    let values = params![claim.row, claim.token, available_after, requeued];
+    hit(tx.prepare_cached(LATER)?, values)
 }
 
 fn retry(

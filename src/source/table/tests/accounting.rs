@@ -51,6 +51,12 @@ async fn every_outcome_counts_as_it_should() {
             "attempts 3 crashes 1 lapses 0 requeues 2 suspect 1 after 0".to_owned(),
         ),
         (
+            Outcome::ReturnAfter {
+                delay: Duration::from_secs(2),
+            },
+            format!("attempts 3 crashes 1 lapses 0 requeues 2 suspect 0 after {in_two_seconds}"),
+        ),
+        (
             requeue(0),
             "attempts 3 crashes 1 lapses 0 requeues 3 suspect 0 after 0".to_owned(),
         ),
