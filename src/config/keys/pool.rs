@@ -302,7 +302,7 @@ fn retry(t: &mut Reader<'_>, source: Option<&Source>) -> Retry {
         attempts: t.or(
             "attempts",
             integer(1..=1_000_000),
-            "5",
+            "20",
             "How many attempts a message has, the first included.",
         ),
         backoff: Backoff {
@@ -321,7 +321,7 @@ fn retry(t: &mut Reader<'_>, source: Option<&Source>) -> Retry {
             max: t.or(
                 "max",
                 duration(MILLISECOND..=MONTH),
-                "10m",
+                "1h",
                 "The longest wait, also of those that a worker asks for; on Kafka shorter than the \
                  source's `retry_retention`.",
             ),

@@ -28,7 +28,7 @@ command = "worker"
 arg = ["--fast"]
 args = ["--retries", 5]
 env = { GANGER_POOL = "x", API_TOKEN = "t0ps3cret", LOG = 1, TZ = "${ZONE}" }
-retry = { attempts = 0, initial = "20m" }
+retry = { attempts = 0, initial = "2h" }
 timeout = "-5s"
 order = "key"
 

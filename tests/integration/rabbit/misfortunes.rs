@@ -337,7 +337,7 @@ fn work_goes_on_while_the_queues_are_looked_at() {
     let longer = r#"{ attempts = 2, initial = "10ms", max = "2m", jitter = 0.0 }"#;
     scene.reload(&[pool.set("retry", longer)]);
     scene.daemon.eventually("the new tiers", || {
-        scene.vhost.queues().contains_key("work.retry.128s")
+        scene.vhost.queues().contains_key("work.retry.256s")
     });
     let all = bodies("message", 100);
     scene.send(&all);

@@ -1,9 +1,10 @@
 //! The queues: those that exist are used as they are, those that are missing are declared or named,
 //! and what can't be used is refused in words that say why.
 
+use lapin::BasicProperties;
 use lapin::types::AMQPValue;
 
-use crate::harness::rabbit::{DEAD, Letter, RabbitScene, Vhost, kind, rabbit_site, refused};
+use crate::harness::rabbit::{DEAD, Letter, RabbitScene, Vhost, kind, rabbit_site, refused, text};
 use crate::harness::{Pool, Site, trials};
 
 trials![
@@ -15,6 +16,7 @@ trials![
     a_queue_that_exists_is_used_as_it_is,
     a_stream_is_refused,
     a_tier_with_other_arguments_is_refused,
+    what_waits_in_a_tier_of_former_times_comes_back,
     a_dead_letter_queue_with_other_arguments_is_refused,
     a_second_start_finds_what_the_first_has_declared,
     a_user_that_may_not_declare_needs_queues_that_exist,
@@ -143,6 +145,34 @@ fn a_tier_with_other_arguments_is_refused() {
     for part in [tier.as_str(), "x-"] {
         assert!(why.contains(part), "{part}: {why}");
     }
+}
+
+/// Its queue is one that we do not ask for any more.
+fn what_waits_in_a_tier_of_former_times_comes_back() {
+    let vhost = Vhost::shared();
+    let client = vhost.client();
+    let former = tier("128s");
+    client.declare("work", &[kind("quorum")]);
+    client.declare(
+        &former,
+        &[
+            kind("quorum"),
+            ("x-dead-letter-exchange", text("")),
+            ("x-dead-letter-routing-key", text("work")),
+            ("x-dead-letter-strategy", text("at-least-once")),
+            ("x-overflow", text("reject-publish")),
+        ],
+    );
+    let soon = |properties: BasicProperties| properties.with_expiration("300".into());
+    client.publish(&[Letter::new(&former, "from long ago").with(soon)]);
+    let pool = Pool::new(&[]).set("retry", r#"{ max = "1h" }"#);
+    let scene = RabbitScene::at(vhost, "", &[pool]);
+    scene.done(1);
+    scene.record().assert_done_once(&["from long ago"]);
+    assert_eq!(scene.client.ready(&former), Some(0));
+    let queues = scene.vhost.queues();
+    assert!(queues.contains_key(&tier("4096s")) && !queues.contains_key(&tier("512s")));
+    scene.finish();
 }
 
 fn a_dead_letter_queue_with_other_arguments_is_refused() {

@@ -81,10 +81,14 @@ impl Clerk {
     /// tell by AMQP.
     pub(super) async fn depth(&mut self, queue: &str) -> Result<Depth, RabbitMqError> {
         let reading = self.pools.iter().find(|pool| *pool.queue == *queue);
-        let tiers = reading.map_or_else(Vec::new, |pool| Topology::of(pool).tiers);
+        let longest = reading.map(|pool| pool.retry.backoff.max);
+        let tiers = longest.into_iter().flat_map(|longest| {
+            let tiers = rules::tiers(longest).into_iter();
+            tiers.chain(rules::former_tiers(longest))
+        });
         let mut delayed = 0;
-        for tier in &tiers {
-            delayed += topology::count(&self.broker, &tier.name)
+        for tier in tiers {
+            delayed += topology::count(&self.broker, &rules::tier_queue(queue, tier))
                 .await?
                 .unwrap_or(0);
         }
