@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::error::{RabbitMqError, words};
+use super::returns::Returns;
 use super::tls::{self, Encryption};
 use super::wire::{self, Kit, Socket};
 use crate::config::model::{Host, RabbitMqSource};
@@ -28,6 +29,7 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 pub(super) struct Broker {
     connection: Connection,
     _hangup: Hangup,
+    returns: Returns,
     host: String,
     /// How long an answer may take.
     patience: Duration,
@@ -43,6 +45,11 @@ impl Broker {
     /// The host and the port that answered.
     pub(super) fn host(&self) -> &str {
         &self.host
+    }
+
+    /// What has come back over this connection of what was published.
+    pub(super) fn returns(&self) -> &Returns {
+        &self.returns
     }
 
     /// The connection itself.
@@ -147,10 +154,12 @@ async fn connect_to(
 ) -> Result<Broker, RabbitMqError> {
     let shown = host.to_string();
     let (stream, hangup) = reach(host).await?;
+    let returns = Returns::default();
     let socket = match tls {
         Some(tls) => tls.encrypt(host, stream).await?,
         None => Socket::from(stream),
     };
+    let socket = socket.telling(returns.clone());
     // The library asks for a socket by a function that it may call again; we never let it.
     let ready = Mutex::new(Some(AsyncTcpStream::Plain(socket)));
     let hand_over = async move |_: AMQPUri, _: Runtime<Kit>| {
@@ -171,6 +180,7 @@ async fn connect_to(
     Ok(Broker {
         connection,
         _hangup: hangup,
+        returns,
         host: shown,
         patience: config.connect_timeout,
     })

@@ -5,6 +5,8 @@ use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
 use super::super::letter::{Counters, Own, header};
+use super::mend::FRAME_BYTES_MAX;
+use super::returns::NUMBER_BYTES;
 use super::rules::Arrival;
 use super::value::{header_frame_bytes, long, text};
 use crate::delivery::{Headers, Outgoing};
@@ -308,10 +310,12 @@ pub(super) fn fitting(what: &str, text: &str) -> Result<ShortString, String> {
         .map_err(|_| format!("its {what} must be at most 255 bytes: {} bytes", text.len()))
 }
 
-/// The size of a frame that no frame of ours may exceed.
+/// The size of a frame that no frame of ours may exceed; nor may it be so large that it would not
+/// be looked into if it came back.
 pub(super) fn check_size(properties: &BasicProperties, frame_max: u32) -> Result<(), String> {
-    let bytes = header_frame_bytes(properties);
+    let bytes = header_frame_bytes(properties) + NUMBER_BYTES;
     let most = usize::try_from(frame_max).unwrap_or(usize::MAX);
+    let most = most.min(FRAME_BYTES_MAX);
     if bytes > most {
         return Err(format!(
             "its headers must fit into a frame of {most} bytes: {bytes} bytes"

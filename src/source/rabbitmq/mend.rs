@@ -1,7 +1,12 @@
 //! Making the broker's frames readable for the library, which gives the connection up over a single
 //! text that is not UTF-8, again and again, while RabbitMQ takes any bytes for properties, names of
 //! headers and routing keys. Such bytes are replaced on their way in, one for one, so that nothing
-//! but the texts changes; what becomes of the message is decided elsewhere. Pure.
+//! but the texts changes; what becomes of the message is decided elsewhere. What comes back on the
+//! way is told to [`Returns`].
+
+use std::collections::BTreeSet;
+
+use super::returns::{self, Returns};
 
 /// What a byte that is not UTF-8 is replaced by: U+001A, which ASCII has for just that, and which
 /// no sane text has.
@@ -11,7 +16,7 @@ pub(super) const SUBSTITUTE: char = '\u{1a}';
 const HEAD_BYTES: usize = 7;
 const END_BYTES: usize = 1;
 /// Longer frames are not looked into: no broker sends methods or properties that long.
-const FRAME_BYTES_MAX: usize = 1 << 20;
+pub(super) const FRAME_BYTES_MAX: usize = 1 << 20;
 /// Nor are tables that are nested deeper.
 const DEPTH_MAX: usize = 32;
 
@@ -19,6 +24,9 @@ const METHOD: u8 = 1;
 const HEADER: u8 = 2;
 /// The types of frames that there are.
 const TYPES: std::ops::RangeInclusive<u8> = 1..=8;
+
+/// What comes before the properties: the class, a weight, the size of the body.
+const SIZE_AND_BEFORE: usize = 12;
 
 /// The class and method of `basic.return`, `basic.deliver` and `basic.get-ok`.
 const RETURN: (u16, u16) = (60, 50);
@@ -34,20 +42,42 @@ pub(super) struct Mender {
     ready: usize,
     /// So many bytes are still to come of a frame that nobody looks into.
     passing: usize,
+    watch: Watch,
+}
+
+/// Sees what comes back.
+#[derive(Debug, Default)]
+struct Watch {
+    returns: Returns,
+    /// The channels on which the properties of a message that comes back are next.
+    returning: BTreeSet<[u8; 2]>,
 }
 
 impl Mender {
+    /// One that tells what comes back.
+    pub(super) fn new(returns: Returns) -> Self {
+        let watch = Watch {
+            returns,
+            ..Watch::default()
+        };
+        Self {
+            watch,
+            ..Self::default()
+        }
+    }
+
     /// Takes in what was read into the first `count` bytes of `buffer`, and puts there what may go
     /// on. Returns how many bytes that is; none if more has to come first.
     pub(super) fn pass(&mut self, buffer: &mut [u8], count: usize) -> usize {
         let read = &mut buffer[..count];
         if self.held.is_empty() {
-            let ready = mend(read, &mut self.passing);
+            let ready = mend(read, &mut self.passing, &mut self.watch);
             self.held.extend_from_slice(&read[ready..]);
             return ready;
         }
         self.held.extend_from_slice(read);
-        self.ready += mend(&mut self.held[self.ready..], &mut self.passing);
+        let behind = &mut self.held[self.ready..];
+        self.ready += mend(behind, &mut self.passing, &mut self.watch);
         self.rest(buffer)
     }
 
@@ -72,7 +102,7 @@ enum Next {
 }
 
 /// Mends all whole frames, and returns how many bytes may go on.
-fn mend(bytes: &mut [u8], passing: &mut usize) -> usize {
+fn mend(bytes: &mut [u8], passing: &mut usize, watch: &mut Watch) -> usize {
     let mut at = 0;
     loop {
         let passed = (*passing).min(bytes.len() - at);
@@ -82,7 +112,7 @@ fn mend(bytes: &mut [u8], passing: &mut usize) -> usize {
             Next::Part => return at,
             Next::Plain(size) => *passing = size,
             Next::Texts(size) => {
-                mend_frame(&mut bytes[at..at + size]);
+                mend_frame(&mut bytes[at..at + size], watch);
                 at += size;
             }
         }
@@ -108,17 +138,30 @@ fn next(bytes: &[u8]) -> Next {
     }
 }
 
-fn mend_frame(frame: &mut [u8]) {
-    let kind = frame[0];
+fn mend_frame(frame: &mut [u8], watch: &mut Watch) {
+    let (kind, channel) = (frame[0], [frame[1], frame[2]]);
     let payload = HEAD_BYTES..frame.len() - END_BYTES;
-    let mut cursor = Cursor {
-        rest: &mut frame[payload],
-    };
+    let payload = &mut frame[payload];
+    watch.see(kind, channel, payload);
+    let mut cursor = Cursor { rest: payload };
     // One that ends too early is the library's to complain of.
     let _ = match kind {
         METHOD => cursor.method(),
         _ => cursor.properties(),
     };
+}
+
+impl Watch {
+    fn see(&mut self, kind: u8, channel: [u8; 2], payload: &mut [u8]) {
+        let mut cursor = Cursor { rest: payload };
+        if kind == METHOD {
+            if (cursor.short(), cursor.short()) == (Some(RETURN.0), Some(RETURN.1)) {
+                self.returning.insert(channel);
+            }
+        } else if self.returning.remove(&channel) {
+            self.returns.came_back(cursor.number());
+        }
+    }
 }
 
 /// What is left of a payload. Everything here is none if that is too short.
@@ -174,7 +217,6 @@ impl<'a> Cursor<'a> {
 
     /// In the order of AMQP 0-9-1, section 1.8.4 of its definition of classes.
     fn properties(&mut self) -> Option<()> {
-        const SIZE_AND_BEFORE: usize = 12;
         self.take(SIZE_AND_BEFORE)?;
         let present = self.short()?;
         for (index, kind) in PROPERTIES.iter().enumerate() {
@@ -188,6 +230,37 @@ impl<'a> Cursor<'a> {
             }
         }
         Some(())
+    }
+
+    /// The number that a message was sent with.
+    fn number(&mut self) -> Option<u64> {
+        self.take(SIZE_AND_BEFORE)?;
+        let present = self.short()?;
+        for (index, kind) in PROPERTIES.iter().enumerate() {
+            match kind {
+                _ if present & (0x8000 >> index) == 0 => {}
+                Kind::Text => self.text()?,
+                Kind::Bytes(count) => drop(self.take(*count)?),
+                Kind::Table => return self.number_in_table(),
+            }
+        }
+        None
+    }
+
+    fn number_in_table(&mut self) -> Option<u64> {
+        let bytes = self.long()?;
+        let mut table = Cursor {
+            rest: self.take(bytes)?,
+        };
+        loop {
+            let [length] = table.chunk()?;
+            let is_it = table.take(length.into())? == returns::HEADER.as_bytes();
+            if is_it && table.rest.first() == Some(&b'l') {
+                let [_, number @ ..] = table.chunk::<9>()?;
+                return Some(u64::from_be_bytes(number));
+            }
+            table.value(DEPTH_MAX)?;
+        }
     }
 
     fn table(&mut self, depth: usize) -> Option<()> {

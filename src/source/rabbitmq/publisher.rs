@@ -8,21 +8,18 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::FuturesUnordered;
-use lapin::message::{BasicReturnMessage, Delivery};
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::ShortString;
 use lapin::{BasicProperties, Channel, Confirmation};
 
 use super::connect::{Broker, close};
 use super::error::{RabbitMqError, is_of_the_channel, words};
-use super::returns::{Report, Returns, Said};
+use super::returns;
 
 /// The most messages in flight at once.
 const IN_FLIGHT_MAX: usize = 1024;
@@ -57,8 +54,17 @@ pub(super) enum Verdict {
     Refused(String),
 }
 
-type Flight = Pin<Box<dyn Future<Output = (u64, lapin::Result<Confirmation>)>>>;
+type Flight = Pin<Box<dyn Future<Output = Landed>>>;
 type Opening = Pin<Box<dyn Future<Output = Result<Rc<Channel>, RabbitMqError>>>>;
+
+/// The end of one flight.
+struct Landed {
+    /// The parcel's.
+    id: u64,
+    /// The flight's own number; a parcel that is sent again has another.
+    number: u64,
+    word: lapin::Result<Confirmation>,
+}
 
 /// The channel that publishes, and what is on its way.
 pub(super) struct Publisher {
@@ -76,7 +82,6 @@ pub(super) struct Publisher {
     alone: Option<u64>,
     flights: FuturesUnordered<Flight>,
     bytes_in_flight: usize,
-    returns: Returns<Parcel>,
     /// The channel has ended, for this reason; what was in flight is coming down.
     ended: Option<lapin::Error>,
     lost: Vec<u64>,
@@ -113,7 +118,6 @@ impl Publisher {
             alone: None,
             flights: FuturesUnordered::new(),
             bytes_in_flight: 0,
-            returns: Returns::default(),
             ended: None,
             lost: Vec::new(),
             sent_again: 0,
@@ -168,7 +172,10 @@ impl Publisher {
             if landed.is_empty() && self.ended.is_none() {
                 return Poll::Pending;
             }
-            let mut verdicts = self.sort(landed);
+            let mut verdicts = match self.sort(landed) {
+                Ok(verdicts) => verdicts,
+                Err(error) => return Poll::Ready(Err(error)),
+            };
             if self.ended.is_some() && self.flights.is_empty() {
                 verdicts.extend(self.settle_the_end());
             }
@@ -223,87 +230,59 @@ impl Publisher {
         };
         if let Some(parcel) = self.parcels.get(&id) {
             self.bytes_in_flight += parcel.body.len();
-            let flight = publish(Rc::clone(channel), Rc::clone(parcel));
-            self.flights
-                .push(Box::pin(async move { (id, flight.await) }));
+            let number = self.broker.returns().number();
+            let flight = publish(Rc::clone(channel), Rc::clone(parcel), number);
+            self.flights.push(Box::pin(async move {
+                let word = flight.await;
+                Landed { id, number, word }
+            }));
         }
     }
 
-    /// Everything that has come down by now, without exception: [`Returns`] needs that.
-    fn poll_landed(&mut self, cx: &mut Context<'_>) -> Vec<(u64, lapin::Result<Confirmation>)> {
-        if self.flights.is_empty() {
-            return Vec::new();
-        }
-        let flag = Arc::new(Flag {
-            raised: AtomicBool::new(false),
-            waker: cx.waker().clone(),
-        });
-        let waker = Waker::from(Arc::clone(&flag));
-        let mut flagging = Context::from_waker(&waker);
+    /// What has come down by now.
+    fn poll_landed(&mut self, cx: &mut Context<'_>) -> Vec<Landed> {
         let mut landed = Vec::new();
-        loop {
-            flag.raised.store(false, Ordering::SeqCst);
-            match Pin::new(&mut self.flights).poll_next(&mut flagging) {
-                Poll::Ready(Some(one)) => landed.push(one),
-                Poll::Ready(None) => return landed,
-                // The set gives way now and then although more of its futures are ready, and
-                // raises the flag itself.
-                Poll::Pending if flag.raised.load(Ordering::SeqCst) => {}
-                Poll::Pending => return landed,
-            }
+        while let Poll::Ready(Some(one)) = Pin::new(&mut self.flights).poll_next(cx) {
+            landed.push(one);
         }
+        landed
     }
 
     /// Tells words of the broker from the end of the channel.
-    fn sort(&mut self, landed: Vec<(u64, lapin::Result<Confirmation>)>) -> Vec<(u64, Verdict)> {
-        let mut words = Vec::with_capacity(landed.len());
-        for (id, result) in landed {
-            let parcel = self.parcels.get(&id);
-            self.bytes_in_flight -= parcel.map_or(0, |parcel| parcel.body.len());
-            match result {
-                Ok(confirmation) => words.push((id, confirmation)),
+    fn sort(&mut self, landed: Vec<Landed>) -> Result<Vec<(u64, Verdict)>, RabbitMqError> {
+        let returns = self.broker.returns();
+        let mut verdicts = Vec::with_capacity(landed.len());
+        for Landed { id, number, word } in landed {
+            // Asked in any case: nobody else takes it out.
+            let came_back = returns.take(number);
+            let verdict = match word {
+                Ok(_) if came_back => Verdict::Returned,
+                Ok(Confirmation::Ack(_)) => Verdict::Confirmed,
+                Ok(Confirmation::Nack(_) | Confirmation::NotRequested) => Verdict::NotNow,
                 Err(error) => {
+                    self.bytes_in_flight -= self.parcels.get(&id).map_or(0, |one| one.body.len());
                     self.lost.push(id);
                     self.ended.get_or_insert(error);
+                    continue;
                 }
-            }
+            };
+            let parcel = self.parcels.remove(&id);
+            self.bytes_in_flight -= parcel.map_or(0, |parcel| parcel.body.len());
+            self.alone = self.alone.filter(|alone| *alone != id);
+            verdicts.push((id, verdict));
         }
-        let mut reports = Vec::with_capacity(words.len());
-        for (id, word) in words {
-            let taken = !word.is_nack();
-            let returned = word.take_message();
-            let brings = returned.is_some();
-            reports.push(Report { id, taken, brings });
-            if let Some(message) = returned {
-                self.returns.came_back(parcel_of(message));
-            }
+        if returns.has_unnumbered() {
+            // It may be any of these.
+            let why = "a message came back without the number that it was sent with".to_owned();
+            return Err(RabbitMqError::Lost { why });
         }
-        let parcels = &self.parcels;
-        let is = |id: u64, returned: &Parcel| is_it(parcels, id, returned);
-        let clear = self.returns.digest(&reports, self.flights.len(), is);
-        clear
-            .into_iter()
-            .map(|(id, said)| (id, self.conclude(id, said)))
-            .collect()
-    }
-
-    fn conclude(&mut self, id: u64, said: Said) -> Verdict {
-        self.parcels.remove(&id);
-        if self.alone == Some(id) {
-            self.alone = None;
-        }
-        match said {
-            Said::Taken => Verdict::Confirmed,
-            Said::NotNow => Verdict::NotNow,
-            Said::Returned => Verdict::Returned,
-        }
+        Ok(verdicts)
     }
 
     /// All flights have come down after the channel's end: who is to blame?
     fn settle_the_end(&mut self) -> Option<(u64, Verdict)> {
         let error = self.ended.take()?;
         let mut lost = std::mem::take(&mut self.lost);
-        lost.extend(self.returns.reset());
         lost.sort_unstable();
         self.channel = Door::Opening(Box::pin(open_channel(Rc::clone(&self.broker))));
         let alone = self.alone.take();
@@ -323,56 +302,6 @@ impl Publisher {
     }
 }
 
-/// Whether a parcel may be the one that came back. If nothing that is open is like it, which can't
-/// be, each that went to the same queue may be.
-fn is_it(parcels: &HashMap<u64, Rc<Parcel>>, id: u64, returned: &Parcel) -> bool {
-    let Some(parcel) = parcels.get(&id) else {
-        return false;
-    };
-    let unknown = || !parcels.values().any(|parcel| alike(parcel, returned));
-    alike(parcel, returned) || (parcel.to == returned.to && unknown())
-}
-
-fn alike(one: &Parcel, other: &Parcel) -> bool {
-    // A header may be a number that does not equal itself.
-    let same =
-        |a: &BasicProperties, b: &BasicProperties| a == b || format!("{a:?}") == format!("{b:?}");
-    one.to == other.to && one.body == other.body && same(&one.properties, &other.properties)
-}
-
-/// A message that came back, in the form in which it was sent.
-fn parcel_of(message: BasicReturnMessage) -> Parcel {
-    let Delivery {
-        routing_key,
-        properties,
-        data,
-        ..
-    } = message.delivery;
-    Parcel {
-        to: routing_key,
-        mandatory: true,
-        properties,
-        body: data.into(),
-    }
-}
-
-/// Wakes another, and remembers that it did.
-struct Flag {
-    raised: AtomicBool,
-    waker: Waker,
-}
-
-impl Wake for Flag {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.raised.store(true, Ordering::SeqCst);
-        self.waker.wake_by_ref();
-    }
-}
-
 async fn open_channel(broker: Rc<Broker>) -> Result<Rc<Channel>, RabbitMqError> {
     let channel = broker.channel().await?;
     let confirms = channel.confirm_select(ConfirmSelectOptions::default());
@@ -380,12 +309,25 @@ async fn open_channel(broker: Rc<Broker>) -> Result<Rc<Channel>, RabbitMqError> 
     Ok(Rc::new(channel))
 }
 
-async fn publish(channel: Rc<Channel>, parcel: Rc<Parcel>) -> lapin::Result<Confirmation> {
+async fn publish(
+    channel: Rc<Channel>,
+    parcel: Rc<Parcel>,
+    number: u64,
+) -> lapin::Result<Confirmation> {
     let options = BasicPublishOptions {
         mandatory: parcel.mandatory,
         immediate: false,
     };
-    let (to, properties) = (parcel.to.clone(), parcel.properties.clone());
-    let sent = channel.basic_publish("".into(), to, options, &parcel.body, properties);
+    let mut properties = parcel.properties.clone();
+    if parcel.mandatory {
+        properties = returns::numbered(properties, number);
+    }
+    let sent = channel.basic_publish(
+        "".into(),
+        parcel.to.clone(),
+        options,
+        &parcel.body,
+        properties,
+    );
     sent.await?.await
 }

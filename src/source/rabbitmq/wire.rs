@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::mend::Mender;
+use super::returns::Returns;
 
 /// What the library runs on.
 pub(super) type Kit = RuntimeParts<Tokio, Wire>;
@@ -46,6 +47,12 @@ impl Socket {
     fn of(stream: Stream) -> Self {
         let mender = Mender::default();
         Self { stream, mender }
+    }
+
+    /// The same socket, which writes down there what comes back.
+    pub(super) fn telling(self, returns: Returns) -> Self {
+        let mender = Mender::new(returns);
+        Self { mender, ..self }
     }
 }
 

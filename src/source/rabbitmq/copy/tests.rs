@@ -181,7 +181,7 @@ fn what_amqp_has_no_room_for_is_told() {
     assert!(
         check_size(&large, 256)
             .unwrap_err()
-            .contains("256 bytes: 2")
+            .contains("256 bytes: 3")
     );
 }
 
