@@ -19,7 +19,10 @@ use super::look_for;
 use super::process::{Server, free_port};
 
 /// The server itself, not the wrapper that changes the user.
-const PROGRAM: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
+const PROGRAM: &str = "usr/lib/rabbitmq/bin/rabbitmq-server";
+/// A directory with another release of the system, to run the programs in: so a newer broker is
+/// tested beside the one that this system has. Its /tmp must be ours.
+const ROOT: &str = "GANGER_TEST_RABBITMQ_ROOT";
 /// How its control programs prove that they may.
 const COOKIE: &str = "ganger-tests";
 /// Waiting in a busy loop is for machines of their own. The rest makes it exit with its stdin shut.
@@ -50,9 +53,11 @@ impl Node {
     /// takes connections.
     pub(crate) fn start(tls: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
+        let program = root().unwrap_or_else(|| "/".into()).join(PROGRAM);
         assert!(
-            Path::new(PROGRAM).exists(),
-            "no {PROGRAM}: run tests/run, which installs it"
+            program.exists(),
+            "no {}: run tests/run, which installs it",
+            program.display()
         );
         let dir = tempfile::Builder::new().prefix("ganger-rabbit-").tempdir();
         let dir = dir.unwrap();
@@ -97,7 +102,9 @@ impl Node {
     /// Starts it in the same place with what it has stored, and waits until it takes connections.
     pub(crate) fn start_again(&self) {
         let log = File::create(self.path("out.log")).unwrap();
-        let vm = Server::start(PROGRAM, |command| self.environment(command, log));
+        let vm = start(&format!("/{PROGRAM}"), |command| {
+            self.environment(command, log)
+        });
         let up = look_for(STARTS_WITHIN, || {
             assert!(vm.ended().is_none(), "it ended: {}", self.last_words());
             let address = (Ipv4Addr::LOCALHOST, self.port);
@@ -208,7 +215,8 @@ impl Node {
         // Two that call at the same time must not have the same name.
         static CALLS: AtomicU32 = AtomicU32::new(0);
         let caller = format!("caller{}", CALLS.fetch_add(1, Ordering::Relaxed));
-        let mut call = Command::new("erl_call")
+        let mut call = command("erl_call");
+        let mut call = call
             .args(["-n", &self.name, "-c", COOKIE, "-h", &caller, "-e"])
             .env("HOME", self.dir.path())
             .env("ERL_EPMD_PORT", self.epmd_port.to_string())
@@ -311,6 +319,32 @@ impl Node {
 /// Who the broker's own records say it was.
 const ACTOR: &str = r#"<<"tests">>"#;
 
+/// Where the broker's programs are, if not in this system.
+fn root() -> Option<PathBuf> {
+    std::env::var_os(ROOT).map(PathBuf::from)
+}
+
+/// Starts one of the broker's programs, which stays.
+fn start(program: &str, setup: impl FnOnce(&mut Command)) -> Server {
+    let Some(root) = root() else {
+        return Server::start(program, setup);
+    };
+    Server::start("chroot", |command| {
+        command.arg(root).arg(program);
+        setup(command);
+    })
+}
+
+/// One of the broker's programs that answers and ends.
+fn command(program: &str) -> Command {
+    let Some(root) = root() else {
+        return Command::new(program);
+    };
+    let mut command = Command::new("chroot");
+    command.arg(root).arg(program);
+    command
+}
+
 /// A text as an Erlang binary, whatever is in it.
 pub(crate) fn binary(text: &str) -> String {
     let bytes: Vec<String> = text.bytes().map(|byte| byte.to_string()).collect();
@@ -331,7 +365,7 @@ pub(crate) fn of_each_queue(vhost: &str, format: &str, what: &str) -> String {
 
 fn epmd(port: u16, log: &Path) -> Server {
     let log = File::create(log).unwrap();
-    Server::start("epmd", |command| {
+    start("epmd", |command| {
         command
             .env("ERL_EPMD_PORT", port.to_string())
             .env("ERL_EPMD_ADDRESS", "127.0.0.1")
