@@ -14,6 +14,7 @@ use crate::config::model::{Config, Pool};
 use crate::delivery;
 use crate::pool::{self, Command, status::PoolStatus};
 use crate::source::{self, SourceError};
+use crate::telemetry;
 
 /// Commands that may wait for a pool; it looks at them before anything else.
 const COMMANDS_WAITING_MAX: usize = 64;
@@ -207,7 +208,7 @@ impl Daemon {
         match request {
             Request::Stop => self.stop().await,
             Request::Reload(config) => self.reload(*config).await,
-            Request::LogStatus => self.status().await.iter().for_each(PoolStatus::log),
+            Request::LogStatus => self.log_status().await,
             Request::Roll => self.tell_all(|| Command::Roll).await,
             // Whoever asked may have gone.
             Request::Status(reply) => drop(reply.send(self.status().await)),
@@ -239,6 +240,16 @@ impl Daemon {
         {
             tracing::debug!(pool = name, "the pool has ended already");
         }
+    }
+
+    async fn log_status(&self) {
+        let log_records_dropped = telemetry::records_dropped();
+        tracing::info!(
+            pools = self.pools.len(),
+            log_records_dropped,
+            "status of the daemon"
+        );
+        self.status().await.iter().for_each(PoolStatus::log);
     }
 
     async fn status(&self) -> Vec<PoolStatus> {

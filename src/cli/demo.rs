@@ -97,7 +97,7 @@ pub(super) fn run(args: Args) -> CommandResult {
     let record = directory.path().join("record");
     File::create(&record).into_diagnostic()?;
     let config = configure(&args, directory.path(), &record)?;
-    telemetry::start_log(&config.daemon).into_diagnostic()?;
+    let _log = telemetry::start_log(&config.daemon).into_diagnostic()?;
     let (requests, daemon) = start_daemon(config.clone())?;
     let demo = Demo {
         show: Show::new(&args),

@@ -1,11 +1,7 @@
 //! How the commands print: one place for JSON, tables and complaints.
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "printing is what this file is for"
-)]
+#![expect(clippy::print_stdout, reason = "printing is what this file is for")]
 
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
@@ -15,21 +11,21 @@ pub(super) fn line(text: impl std::fmt::Display) {
     println!("{text}");
 }
 
-/// Prints a line of text to stderr.
+/// Prints a line of text to stderr, as far as that can be written: it is not what was asked for.
 pub(super) fn note(text: impl std::fmt::Display) {
-    eprintln!("{text}");
+    drop(writeln!(io::stderr(), "{text}"));
 }
 
 /// Prints a value as JSON, indented on a terminal.
 pub(super) fn json(value: &impl Serialize) -> miette::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = io::stdout().lock();
     let written = if out.is_terminal() {
         serde_json::to_writer_pretty(&mut out, value)
     } else {
         serde_json::to_writer(&mut out, value)
     };
     let ended = written
-        .map_err(std::io::Error::from)
+        .map_err(io::Error::from)
         .and_then(|()| writeln!(out));
     ended.map_err(|error| miette::miette!("stdout can't be written: {error}"))
 }
@@ -49,7 +45,12 @@ pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
 
 /// Prints what went wrong, with all that caused it.
 pub(super) fn complain(report: &miette::Report) {
-    eprintln!("{report:?}");
+    note(complaint(report));
+}
+
+/// What went wrong, with all that caused it.
+pub(super) fn complaint(report: &miette::Report) -> String {
+    format!("{report:?}")
 }
 
 /// A body as JSON has it: text where it is text, base64 else, with the field's name.

@@ -9,8 +9,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use tokio::sync::mpsc;
 
-use super::{CommandResult, ConfigFile, environment};
-use crate::config;
+use super::{CommandResult, ConfigFile, environment, output};
+use crate::config::{self, model::Config};
 use crate::daemon::{Daemon, Request};
 use crate::telemetry;
 
@@ -32,7 +32,18 @@ pub(super) fn run(args: &Args) -> CommandResult {
     // Taken before it is read, so that no change falls in between.
     let seen = stamp(&args.config.path);
     let config = args.config.load()?;
-    telemetry::start_log(&config.daemon).into_diagnostic()?;
+    let log = telemetry::start_log(&config.daemon).into_diagnostic()?;
+    Ok(match serve(args, config, seen) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Printed as other commands do it, it would wait for a reader that sleeps.
+        Err(report) => {
+            log.print(&output::complaint(&report));
+            ExitCode::FAILURE
+        }
+    })
+}
+
+fn serve(args: &Args, config: Config, seen: Stamp) -> miette::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -45,8 +56,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
             tokio::spawn(watch(args.config.path.clone(), seen, requests_tx));
         }
         daemon.run(requests).await.into_diagnostic()
-    })?;
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// Turns signals into requests, on a thread of its own for as long as the process lives.

@@ -12,6 +12,7 @@ mod kafka;
 mod kills;
 mod letters;
 mod life;
+mod logging;
 mod modes_worker;
 mod output;
 mod python;
@@ -61,6 +62,7 @@ fn trials() -> Vec<Trial> {
         kills::trials(),
         letters::trials(),
         life::trials(),
+        logging::trials(),
         output::trials(),
         python::trials(),
         rabbit::trials(),

@@ -1,5 +1,6 @@
 //! A daemon under test: the real program, its log, its signals, its end.
 
+use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -38,31 +39,42 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Starts it and waits until it says that it runs.
     pub(super) fn start(config: &Path, mark: &str, launch: Launch) -> Self {
+        let mut daemon = Self::spawn(config, mark, launch, Stdio::piped());
+        let stderr = daemon.child.get_mut().unwrap().stderr.take().unwrap();
+        daemon.listen(stderr);
+        daemon.logged("ganger is running");
+        daemon
+    }
+
+    /// Starts it with something else as its stderr, which nobody reads.
+    pub(super) fn spawn(config: &Path, mark: &str, launch: Launch, stderr: Stdio) -> Self {
         let config_text = config.to_str().unwrap();
         let own = [super::PROGRAM, "run", "--config", config_text];
         let words = [launch.through, &own, launch.args].concat();
-        let mut child = Command::new(words[0])
+        let child = Command::new(words[0])
             .args(&words[1..])
             .env_clear()
             .envs(std::env::vars_os().filter(|(name, _)| name == "PATH" || name == "HOME"))
             .env(SECRET.0, SECRET.1)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::piped())
+            .stderr(stderr)
             .process_group(0)
             .spawn()
             .unwrap();
-        let log = Log::read(child.stderr.take().unwrap());
         let pid = Pid::from_raw(child.id().try_into().unwrap());
-        let daemon = Self {
+        Self {
             child: Mutex::new(child),
             pid,
-            log,
+            log: Log::read(std::io::empty()),
             config: config.into(),
             mark: mark.into(),
-        };
-        daemon.logged("ganger is running");
-        daemon
+        }
+    }
+
+    /// Reads its log from now on.
+    pub(crate) fn listen(&mut self, stderr: impl Read + Send + 'static) {
+        self.log = Log::read(stderr);
     }
 
     /// Its configuration file.

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::command::Ran;
@@ -95,11 +96,22 @@ impl Site {
 
     /// Starts one in another way than usual.
     pub(crate) fn launch(&self, pools: &[Pool], launch: Launch) -> Daemon {
+        let (config, mark) = self.configure_next(pools);
+        Daemon::start(&config, &mark, launch)
+    }
+
+    /// Starts one whose stderr is something else than usual, which nobody reads.
+    pub(crate) fn start_unheard(&self, pools: &[Pool], stderr: impl Into<Stdio>) -> Daemon {
+        let (config, mark) = self.configure_next(pools);
+        Daemon::spawn(&config, &mark, Launch::default(), stderr.into())
+    }
+
+    fn configure_next(&self, pools: &[Pool]) -> (PathBuf, String) {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let mark = format!("{}-{number}", std::process::id());
         let config = self.path(&format!("ganger-{number}.toml"));
         self.configure(&config, &mark, pools);
-        Daemon::start(&config, &mark, launch)
+        (config, mark)
     }
 
     /// Writes a configuration; for a reload, that of a running daemon.

@@ -1,0 +1,338 @@
+//! A log record's way to stderr: a bounded buffer, and a thread that empties it. Who logs never
+//! waits, whatever becomes of stderr: what it does not take is dropped, counted, and told once it
+//! takes something again.
+
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tracing_subscriber::fmt::MakeWriter;
+
+/// The most bytes of records that wait while others are being written, and so half of what the log
+/// may have in memory.
+const BYTES_WAITING_MAX: usize = 4 << 20;
+
+/// The most records that wait.
+const RECORDS_WAITING_MAX: usize = 32 << 10;
+
+/// What an empty buffer keeps of its memory.
+const BYTES_KEPT_MAX: usize = 64 << 10;
+
+/// Takes records and never waits. Clones fill the same buffer.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Writer(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// There is something to do for the thread.
+    work: Condvar,
+    /// All that there was has been written or dropped.
+    idle: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: Records,
+    /// The thread has taken some records and is not done with them.
+    writing: bool,
+    /// What was written last was taken whole.
+    works: bool,
+    /// Records dropped since the start.
+    dropped: u64,
+    /// How many of them the log has told of.
+    told: u64,
+    closing: bool,
+}
+
+/// Some records, one after the other.
+#[derive(Debug, Default)]
+struct Records {
+    bytes: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
+}
+
+impl Records {
+    fn take_in(&mut self, record: &[u8]) -> bool {
+        let fits = self.ends.len() < RECORDS_WAITING_MAX
+            && self.bytes.len() + record.len() <= BYTES_WAITING_MAX;
+        if fits {
+            self.bytes.extend_from_slice(record);
+            self.ends.push(self.bytes.len());
+        }
+        fits
+    }
+
+    /// How many are not among the first `written` bytes, or not whole.
+    fn missing(&self, written: usize) -> usize {
+        self.ends.len() - self.ends.partition_point(|end| *end <= written)
+    }
+
+    /// Whether the first `written` bytes end within a record.
+    fn torn(&self, written: usize) -> bool {
+        written > 0 && self.ends.binary_search(&written).is_err()
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(BYTES_KEPT_MAX);
+        self.ends.clear();
+        self.ends.shrink_to(BYTES_KEPT_MAX / size_of::<usize>());
+    }
+}
+
+impl Writer {
+    /// Empties the buffer into `out` until [`Self::finish`] and the last record.
+    pub(super) fn run(&self, out: impl AsFd) {
+        let mut records = Records::default();
+        let mut torn = false;
+        while let Some(news) = self.next(&mut records) {
+            if let Some(dropped) = news {
+                tracing::warn!(
+                    dropped,
+                    "log records were dropped, stderr did not take them; so many since the start"
+                );
+            }
+            if torn && write_all(&out, b"\n") == 0 {
+                self.written(&records, 0);
+                continue;
+            }
+            let written = write_all(&out, &records.bytes);
+            torn = records.torn(written);
+            self.written(&records, written);
+        }
+    }
+
+    /// Waits for something to do and takes all records that wait. Returns the number of those that
+    /// were dropped, if that is news and can be told; none at the end.
+    ///
+    /// It can be told right after the buffer was emptied, so that it has its place there.
+    fn next(&self, records: &mut Records) -> Option<Option<u64>> {
+        let mut state = self.state();
+        records.clear();
+        state.writing = false;
+        if state.waiting.ends.is_empty() {
+            self.0.idle.notify_all();
+        }
+        let nothing_to_do = |state: &mut State| {
+            state.waiting.ends.is_empty() && !state.has_news() && !state.closing
+        };
+        state = unpoisoned(self.0.work.wait_while(state, nothing_to_do));
+        if state.waiting.ends.is_empty() && !state.has_news() {
+            return None;
+        }
+        state.writing = true;
+        std::mem::swap(&mut state.waiting, records);
+        let news = state.has_news().then_some(state.dropped);
+        if news.is_some() {
+            state.told = state.dropped;
+        }
+        Some(news)
+    }
+
+    fn written(&self, records: &Records, written: usize) {
+        let mut state = self.state();
+        let missing = records.missing(written);
+        state.dropped += missing as u64;
+        // Nothing at all is no proof.
+        state.works = missing == 0 && (state.works || written > 0);
+    }
+
+    /// Waits for at most so long until all records so far are written or dropped.
+    pub(super) fn finish(&self, at_most: Duration) {
+        let mut state = self.state();
+        state.closing = true;
+        self.0.work.notify_one();
+        let busy = |state: &mut State| state.writing || !state.waiting.ends.is_empty();
+        // What is not written by then never is.
+        drop(self.0.idle.wait_timeout_while(state, at_most, busy));
+    }
+
+    /// How many records were dropped since the start.
+    pub(super) fn dropped(&self) -> u64 {
+        self.state().dropped
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        unpoisoned(self.0.state.lock())
+    }
+}
+
+impl State {
+    fn has_news(&self) -> bool {
+        self.works && self.told < self.dropped
+    }
+}
+
+/// What the lock guards is never left half changed.
+fn unpoisoned<T>(result: Result<T, PoisonError<T>>) -> T {
+    result.unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Each call brings one record, whole.
+impl Write for &Writer {
+    fn write(&mut self, record: &[u8]) -> io::Result<usize> {
+        let mut state = self.state();
+        if !state.waiting.take_in(record) {
+            state.dropped += 1;
+        }
+        self.0.work.notify_one();
+        Ok(record.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Writer {
+    type Writer = &'a Self;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        self
+    }
+}
+
+/// Writes as much as is taken, waiting for as long as it needs; returns how much that was.
+///
+/// Not through the standard library's handle: a thread that is stuck here would hold its lock, and
+/// with it everyone that prints.
+fn write_all(out: &impl AsFd, bytes: &[u8]) -> usize {
+    let mut written = 0;
+    while written < bytes.len() {
+        match nix::unistd::write(out, &bytes[written..]) {
+            Ok(0) => break,
+            Ok(more) => written += more,
+            Err(Errno::EINTR) => {}
+            // Whoever shares it may have made it so.
+            Err(Errno::EAGAIN) => {
+                let mut writable = [PollFd::new(out.as_fd(), PollFlags::POLLOUT)];
+                if !matches!(
+                    poll(&mut writable, PollTimeout::NONE),
+                    Ok(_) | Err(Errno::EINTR)
+                ) {
+                    break;
+                }
+            }
+            Err(_) => break,
+        }
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{PipeReader, Read, pipe};
+    use std::thread::{self, JoinHandle};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn run(writer: &Writer, out: impl AsFd + Send + 'static) -> JoinHandle<()> {
+        let writer = writer.clone();
+        thread::spawn(move || writer.run(out))
+    }
+
+    fn log(writer: &Writer, record: &str) {
+        (&*writer).write_all(record.as_bytes()).unwrap();
+    }
+
+    fn read(mut reader: PipeReader) -> String {
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    #[test]
+    fn what_is_logged_before_the_end_is_written() {
+        let (reader, out) = pipe().unwrap();
+        let writer = Writer::default();
+        log(&writer, "one\n");
+        let thread = run(&writer, out);
+        log(&writer, "two\n");
+        writer.finish(LONG);
+        thread.join().unwrap();
+        assert_eq!(read(reader), "one\ntwo\n");
+        assert_eq!(writer.dropped(), 0);
+    }
+
+    #[test]
+    fn a_reader_that_sleeps_costs_records_and_no_time() {
+        let (_reader, out) = pipe().unwrap();
+        let writer = Writer::default();
+        drop(run(&writer, out));
+        let record = "x".repeat(64 << 10);
+        for _ in 0..1000 {
+            log(&writer, &record);
+        }
+        // What waits, what is being written, and no more.
+        let most = 2 * (BYTES_WAITING_MAX >> 16) as u64;
+        assert!(writer.dropped() >= 1000 - most, "{}", writer.dropped());
+        assert!(writer.state().waiting.bytes.len() <= BYTES_WAITING_MAX);
+        writer.finish(Duration::from_millis(1));
+    }
+
+    #[test]
+    fn a_reader_that_is_gone_costs_every_record() {
+        let (reader, out) = pipe().unwrap();
+        drop(reader);
+        let writer = Writer::default();
+        let thread = run(&writer, out);
+        for _ in 0..10 {
+            log(&writer, "record\n");
+        }
+        writer.finish(LONG);
+        thread.join().unwrap();
+        assert_eq!(writer.dropped(), 10);
+    }
+
+    #[test]
+    fn more_small_records_than_may_wait_are_dropped() {
+        let mut records = Records::default();
+        let taken = (0..2 * RECORDS_WAITING_MAX).filter(|_| records.take_in(b"x"));
+        assert_eq!(taken.count(), RECORDS_WAITING_MAX);
+    }
+
+    #[test]
+    fn what_was_cut_off_is_known_by_where_it_ended() {
+        let mut records = Records::default();
+        for record in ["one\n", "two\n", "three\n"] {
+            assert!(records.take_in(record.as_bytes()));
+        }
+        let cases = [
+            (0, 3, false),
+            (3, 3, true),
+            (4, 2, false),
+            (8, 1, false),
+            (13, 1, true),
+            (14, 0, false),
+        ];
+        for (written, missing, torn) in cases {
+            let found = (records.missing(written), records.torn(written));
+            assert_eq!(found, (missing, torn), "{written}");
+        }
+    }
+
+    #[test]
+    fn losses_are_told_once_and_only_when_something_is_taken() {
+        let writer = Writer::default();
+        let mut records = Records::default();
+        writer.state().dropped = 7;
+        let mut told = |taken: bool| {
+            log(&writer, "record\n");
+            let news = writer.next(&mut records).unwrap();
+            let written = if taken { records.bytes.len() } else { 0 };
+            writer.written(&records, written);
+            news
+        };
+        assert_eq!(told(false), None, "it is not known that stderr works");
+        assert_eq!(told(true), None);
+        assert_eq!(told(true), Some(8));
+        assert_eq!(told(true), None, "that is known already");
+    }
+}

@@ -1,0 +1,140 @@
+//! A log that can't be written: nothing happens to messages, deadlines, signals or the exit code;
+//! what is lost is counted, and told as soon as that can be done.
+
+use std::fs::OpenOptions;
+use std::io::{Read, Write, pipe};
+use std::process::Stdio;
+
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::sys::signal::Signal;
+
+use crate::harness::{NewMessage, Pool, Scene, Site, trials};
+
+trials![
+    a_full_disk_under_the_log_changes_nothing,
+    a_reader_of_the_log_that_is_gone_changes_nothing,
+    a_reader_of_the_log_that_sleeps_is_told_what_it_missed,
+    a_stop_does_not_wait_for_a_reader_of_the_log_that_sleeps,
+    a_start_that_fails_says_so_by_its_exit_code_alone,
+];
+
+fn full() -> Stdio {
+    let full = OpenOptions::new().write(true).open("/dev/full");
+    full.unwrap().into()
+}
+
+/// A daemon whose log nobody reads, once it has made its database.
+fn unheard(pool: Pool, stderr: impl Into<Stdio>) -> Scene {
+    let site = Site::new();
+    let daemon = site.start_unheard(&[pool], stderr);
+    daemon.eventually("the database", || site.path("queue.db").exists());
+    let table = site.table();
+    daemon.eventually("its tables", || {
+        let count = "SELECT count(*) FROM poisoned_messages";
+        table.0.query_row(count, (), |_| Ok(())).is_ok()
+    });
+    Scene {
+        daemon,
+        table,
+        site,
+    }
+}
+
+/// Messages that are done, crash their worker, fail, and overrun their deadline.
+fn all_kinds(scene: &Scene) {
+    let good = ["one", "two", "mode:print:text"];
+    scene.send(&good);
+    scene.send(&["mode:die:kill", "mode:answer:500", "mode:hang"]);
+    scene.settled();
+    scene.record().assert_done_once(&good);
+    let dead = scene.table.dead();
+    assert_eq!(dead.len(), 3, "dead letters: {dead:#?}");
+    scene.daemon.signal(Signal::SIGUSR1);
+}
+
+fn hasty() -> Pool {
+    Pool::new(&["--v2=1"])
+        .attempts(1)
+        .set("crashes_max", "1")
+        .text("timeout", "100ms")
+        .text("timeout_grace", "100ms")
+}
+
+fn a_full_disk_under_the_log_changes_nothing() {
+    let scene = unheard(hasty(), full());
+    all_kinds(&scene);
+    scene.finish();
+}
+
+fn a_reader_of_the_log_that_is_gone_changes_nothing() {
+    let (mut reader, writer) = pipe().unwrap();
+    let scene = unheard(hasty(), writer);
+    scene.send(&["first"]);
+    scene.settled();
+    // It has written something, and goes on to when nobody reads any more.
+    reader.read_exact(&mut [0; 100]).unwrap();
+    drop(reader);
+    all_kinds(&scene);
+    scene.finish();
+}
+
+const DROPPED: &str = "log records were dropped, stderr did not take them; so many since the start";
+
+/// A log of some twelve million bytes, of which the pipe and the daemon hold the first few.
+fn overfill(scene: &Scene) {
+    let wordy = |n: u32| {
+        let id = format!("{n}-{}", "x".repeat(40_000));
+        NewMessage::new("mode:answer:400").correlation_id(&id)
+    };
+    scene.table.insert(&(0..300).map(wordy).collect::<Vec<_>>());
+    scene.settled();
+    scene
+        .table
+        .0
+        .execute("DELETE FROM poisoned_messages", ())
+        .unwrap();
+}
+
+fn a_reader_of_the_log_that_sleeps_is_told_what_it_missed() {
+    let (reader, writer) = pipe().unwrap();
+    let mut scene = unheard(hasty(), writer);
+    overfill(&scene);
+    all_kinds(&scene);
+    scene.daemon.listen(reader);
+    let told = scene
+        .daemon
+        .logs(DROPPED, |told| told["dropped"].as_u64() > Some(10));
+    scene.daemon.signal(Signal::SIGUSR1);
+    scene.daemon.logs("status of the daemon", |status| {
+        status["log_records_dropped"].as_u64() >= told["dropped"].as_u64()
+    });
+    scene.finish();
+}
+
+fn a_stop_does_not_wait_for_a_reader_of_the_log_that_sleeps() {
+    let (_reader, writer) = pipe().unwrap();
+    let scene = unheard(hasty().text("timeout", "1h"), writer);
+    overfill(&scene);
+    scene.send(&["mode:wait:go"]);
+    scene.begun(&["mode:wait:go"]);
+    scene.daemon.signal(Signal::SIGTERM);
+    scene.site.touch("go");
+    assert!(scene.daemon.exit().success());
+    scene.record().assert_done_once(&["mode:wait:go"]);
+}
+
+/// What it would say on stderr is lost; the code is not, and it does not hang.
+fn a_start_that_fails_says_so_by_its_exit_code_alone() {
+    let (_reader, mut asleep) = pipe().unwrap();
+    fcntl(&asleep, FcntlArg::F_SETPIPE_SZ(4096)).unwrap();
+    asleep.write_all(&[b'x'; 4096]).unwrap();
+    for stderr in [full(), asleep.into()] {
+        let site = Site::new();
+        std::fs::create_dir(site.path("queue.db")).unwrap();
+        let daemon = site.start_unheard(&[hasty()], stderr);
+        assert_eq!(daemon.exit().code(), Some(1));
+    }
+    let site = Site::with_daemon("nonsense = 1");
+    let daemon = site.start_unheard(&[hasty()], full());
+    assert_eq!(daemon.exit().code(), Some(2));
+}
