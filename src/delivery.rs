@@ -297,6 +297,8 @@ pub struct SourceState {
     pub healthy: bool,
     /// What is wrong, in a sentence, while it is not.
     pub problem: Option<String>,
+    /// What a message that must wait waits for, in words that follow "waits for".
+    pub waits_for: Option<String>,
     /// Settlements that came too late: someone else has the message, so it may run twice.
     pub likely_duplicates: u64,
     /// How many messages of each part of the queue are not done, where the source knows: Kafka's

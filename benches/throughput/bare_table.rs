@@ -21,7 +21,7 @@ const NEXT: &str = "
 SELECT id, attempts, crashes, lapses, requeues, suspect, priority, created_at,
        correlation_id, reply_to, message_id, content_type, key, headers, body
 FROM consumer_messages INDEXED BY consumer_messages_ready
-WHERE queue = ?1 AND owner IS NULL AND available_after = 0
+WHERE suspicion = 0 AND queue = ?1 AND owner IS NULL AND available_after = 0
 ORDER BY priority DESC, id LIMIT ?2";
 
 const MARK: &str = "

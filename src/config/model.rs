@@ -283,6 +283,8 @@ pub struct Pool {
     pub stop_timeout: Duration,
     /// A message that killed so many workers is dead, attempts left or not.
     pub crashes_max: u32,
+    /// A message over which so many daemons vanished in a row is dead.
+    pub lapses_max: u32,
     /// What becomes of a message whose attempt failed.
     pub retry: Retry,
     /// When a healthy worker is replaced by a fresh one.

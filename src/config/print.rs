@@ -144,6 +144,7 @@ impl Page {
         self.pair("start_timeout", duration(pool.start_timeout));
         self.pair("stop_timeout", duration(pool.stop_timeout));
         self.pair("crashes_max", pool.crashes_max);
+        self.pair("lapses_max", pool.lapses_max);
         self.policies(pool);
         match &pool.options {
             Options::Table => {}

@@ -21,6 +21,7 @@ impl Pool {
             state: self.state(source.healthy),
             workers_wanted: self.shared.policy.borrow().workers,
             source_problem: source.problem,
+            waits_for: source.waits_for,
             out: self.held.len()
                 + self
                     .slots

@@ -18,6 +18,8 @@ pub struct PoolStatus {
     pub workers_wanted: usize,
     /// What is wrong with its source, if anything.
     pub source_problem: Option<String>,
+    /// What a message of its source that must wait waits for.
+    pub waits_for: Option<String>,
     /// Messages fetched and not settled.
     pub out: usize,
     /// What it has done since it started.
@@ -105,6 +107,7 @@ impl PoolStatus {
             p50_ms = counts.p50_ms,
             p99_ms = counts.p99_ms,
             source_problem = self.source_problem,
+            waits_for = self.waits_for,
             "status of the pool"
         );
         for (partition, lag) in &self.lag {

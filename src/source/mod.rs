@@ -3,6 +3,7 @@
 //! are; what a kind does is its own room's business, and no kind sees another.
 
 pub mod client;
+mod exclusive;
 mod kafka;
 mod letter;
 mod rabbitmq;
@@ -76,6 +77,7 @@ impl Fault {
 /// What all sources of one daemon share.
 #[derive(Debug, Clone)]
 pub struct Shared {
+    exclusive: exclusive::Exclusive,
     solo: solo::Solo,
     owners: table::Owners,
 }
@@ -84,6 +86,7 @@ impl Shared {
     /// For a daemon that has no source yet.
     pub fn new() -> Self {
         Self {
+            exclusive: exclusive::Exclusive::default(),
             solo: solo::Solo::new(),
             owners: table::Owners::default(),
         }
@@ -104,6 +107,8 @@ struct Limits {
     crashes_max: u32,
     /// How many attempts a message has, the first included.
     attempts_max: u32,
+    /// A message over which so many daemons vanished in a row is dead.
+    lapses_max: u32,
 }
 
 impl Limits {
@@ -111,6 +116,7 @@ impl Limits {
         Self {
             crashes_max: pool.crashes_max,
             attempts_max: pool.retry.attempts,
+            lapses_max: pool.lapses_max,
         }
     }
 }
@@ -122,6 +128,7 @@ struct Link {
     end: SourceEnd,
     /// The pool's rules; a reload replaces them, but never its name, its queue or its options.
     policy: watch::Receiver<Arc<Pool>>,
+    exclusive: exclusive::Exclusive,
     solo: solo::Solo,
 }
 
@@ -141,6 +148,7 @@ pub fn open(
     let link = Link {
         end,
         policy,
+        exclusive: shared.exclusive.clone(),
         solo: shared.solo.clone(),
     };
     match source {

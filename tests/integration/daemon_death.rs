@@ -2,6 +2,7 @@
 //! daemon takes over, and a message that takes the daemon down is found out.
 
 use nix::sys::signal::Signal;
+use serde_json::Value;
 
 use crate::harness::{
     Daemon, Entry, Event, NewMessage, Pool, Scene, Site, Waiting, field, said, trials,
@@ -12,6 +13,8 @@ trials![
     killed_while_its_workers_start,
     another_daemon_has_the_dead_ones_messages_at_once,
     a_message_that_takes_the_daemon_down_is_found_and_its_neighbours_are_not_charged,
+    a_thousand_suspects_at_the_head_starve_nobody,
+    a_suspect_holds_up_only_the_suspects_of_other_pools,
     a_stopped_daemons_messages_are_taken_over_and_its_late_settlements_are_void,
 ];
 
@@ -89,8 +92,10 @@ fn another_daemon_has_the_dead_ones_messages_at_once() {
 /// The daemon is killed whenever a worker has begun the one message, until it is given up.
 fn a_message_that_takes_the_daemon_down_is_found_and_its_neighbours_are_not_charged() {
     let pool = Pool::new(&["--v2=1"])
-        .set("workers", "4")
-        .set("crashes_max", "2");
+        .set("workers", "6")
+        .set("crashes_max", "1")
+        .set("lapses_max", "5")
+        .attempts(2);
     let mut scene = Scene::of(pool.clone());
     let culprit = "mode:hang the culprit";
     let neighbours = bodies("mode:wait:go neighbour", 3);
@@ -104,13 +109,19 @@ fn a_message_that_takes_the_daemon_down_is_found_and_its_neighbours_are_not_char
             scene.site.touch("go");
         }
         scene.daemon = scene.site.start(std::slice::from_ref(&pool));
+        let fresh = format!("after death {deaths}");
+        scene.send(&[&fresh]);
+        // Whatever suspects there are, it waits for none of them.
+        scene.daemon.eventually("the fresh one to be done", || {
+            scene.record().of(Event::Done, &fresh).len() == 1
+        });
     }
     let dead = scene.one_dead();
     assert_eq!(dead.body, culprit.to_owned().into());
-    assert_eq!((dead.reason.as_str(), dead.crashes), ("crashed", 2));
-    assert_eq!(dead.error, format!("took the daemon down {deaths} times"));
-    // Two deaths are forgiven to all that were in hand; then each of them runs alone.
-    assert_eq!(deaths, 4);
+    assert_eq!((dead.reason.as_str(), dead.crashes), ("crashed", 0));
+    assert_eq!(dead.error, "took the daemon down 5 times in a row");
+    // Neither its crashes nor its attempts were what gave it up.
+    assert_eq!((deaths, dead.attempts), (5, 3));
     let record = scene.record();
     assert_eq!(record.of(Event::Began, culprit).len(), deaths);
     assert_eq!(record.assert_none_lost(&neighbours), 0);
@@ -143,6 +154,76 @@ fn no_neighbour_is_charged(scene: &Scene, culprit: &str) {
     // A claim that is still in the table counts as an attempt until it is taken back.
     let charged = |row: &Waiting| row.crashes > 0 || row.attempts > u32::from(row.claimed);
     assert!(!rows.iter().any(charged), "{rows:#?}");
+}
+
+/// All are suspects of what some of them did; one runs at a time, and what is fresh behind them
+/// flows on.
+fn a_thousand_suspects_at_the_head_starve_nobody() {
+    let pool = Pool::new(&["--v2=1"]).set("workers", "3");
+    let site = Site::new();
+    let scene = Scene::at(site, std::slice::from_ref(&pool));
+    let suspects = bodies("suspect", 1_000);
+    let insert =
+        "INSERT INTO consumer_messages (queue, body, priority, lapses) VALUES ('work', ?1, 9, 2)";
+    let rows = scene.table.0.unchecked_transaction().unwrap();
+    rows.execute(insert, ["mode:wait:go the first suspect"])
+        .unwrap();
+    for body in &suspects {
+        rows.execute(insert, [body]).unwrap();
+    }
+    rows.commit().unwrap();
+    scene.begun(&["mode:wait:go the first suspect"]);
+    let fresh = bodies("fresh", 500);
+    scene.send(&fresh);
+    scene.daemon.eventually("the fresh ones to be done", || {
+        scene.table.count("work") == 1_001
+    });
+    assert_eq!(scene.record().all(Event::Began).len(), 501);
+    scene.site.touch("go");
+    scene.all_done();
+    let record = scene.record();
+    record.assert_done_once(&fresh);
+    record.assert_done_once(&suspects);
+    scene.finish();
+}
+
+/// Two pools of one daemon on two queues: the suspect of one waits for that of the other, and is
+/// named; all else in both goes on.
+fn a_suspect_holds_up_only_the_suspects_of_other_pools() {
+    let pool = |name: &str| {
+        let pool = Pool::new(&["--v2=1"]).set("workers", "2");
+        pool.text("name", name).text("queue", name)
+    };
+    let scene = Scene::with(&[pool("slow"), pool("fast")]);
+    let suspect = |queue: &str, body: &str| {
+        let insert = "INSERT INTO consumer_messages (queue, body, lapses) VALUES (?1, ?2, 2)";
+        scene.table.0.execute(insert, [queue, body]).unwrap();
+    };
+    suspect("slow", "mode:wait:go");
+    scene.begun(&["mode:wait:go"]);
+    suspect("fast", "a suspect");
+    let waits = scene.daemon.logged("a suspect waits; all else flows on");
+    assert_eq!(field(&waits, "pool"), "fast", "{waits}");
+    let message = |n: usize| NewMessage::new(&format!("message {n}"));
+    for queue in ["slow", "fast"] {
+        let messages: Vec<NewMessage> = (0..100).map(|n| message(n).to(queue)).collect();
+        scene.table.insert(&messages);
+    }
+    scene.daemon.eventually("all but the suspects", || {
+        scene.table.count("slow") + scene.table.count("fast") == 2
+    });
+    scene.daemon.signal(Signal::SIGUSR1);
+    let of_fast = |record: &Value| field(record, "pool") == "fast";
+    let status = scene.daemon.logs("status of the pool", of_fast);
+    let waits_for = "the suspect of pool `slow` to end";
+    assert_eq!(field(&status, "waits_for"), waits_for, "{status}");
+    assert!(scene.record().of(Event::Began, "a suspect").is_empty());
+    scene.site.touch("go");
+    scene.begun(&["a suspect"]);
+    scene.daemon.eventually("the suspects, too", || {
+        scene.table.count("slow") + scene.table.count("fast") == 0
+    });
+    scene.finish();
 }
 
 fn a_stopped_daemons_messages_are_taken_over_and_its_late_settlements_are_void() {

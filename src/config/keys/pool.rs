@@ -95,6 +95,7 @@ fn read(t: &mut Reader<'_>, sources: &BTreeMap<String, Source>, around: Surround
             "The wait from `__quit__` to SIGTERM, and again from SIGTERM to SIGKILL.",
         ),
         crashes_max: crashes_max(t),
+        lapses_max: lapses_max(t),
         retry: t.table(
             "retry",
             "What becomes of a message whose attempt failed.",
@@ -295,6 +296,12 @@ fn crashes_max(t: &mut Reader<'_>) -> u32 {
         "3",
         "A message that killed so many workers is dead, attempts left or not.",
     )
+}
+
+fn lapses_max(t: &mut Reader<'_>) -> u32 {
+    let help = "A message over which so many daemons vanished in a row is dead.";
+    // One more than make it a suspect: none is dead before it has run as one.
+    t.or("lapses_max", integer(3..=1_000_000), "10", help)
 }
 
 fn retry(t: &mut Reader<'_>, source: Option<&Source>) -> Retry {

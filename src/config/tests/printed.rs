@@ -21,6 +21,7 @@ stall_timeout = "10m"
 start_timeout = "1h"
 stop_timeout = "1ms"
 crashes_max = 1
+lapses_max = 3
 retry = { attempts = 1, initial = "2s", factor = 1, max = "3s", jitter = 0.0 }
 recycle = { tasks = 10000, age = "6h", memory = "512MiB", jitter = 0.1 }
 restart = { initial = "1s", max = "1m 1s" }

@@ -155,6 +155,10 @@ const WRONG_VALUES: &[(&str, &str)] = &[
         "crashes_max must be within 1..=1000000: `0`",
     ),
     (
+        "lapses_max = 2",
+        "lapses_max must be within 3..=1000000: `2`",
+    ),
+    (
         "retry.factor = 0.5",
         "retry.factor must be within 1.0..=100.0: `0.5`",
     ),

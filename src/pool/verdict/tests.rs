@@ -38,6 +38,7 @@ pub(crate) fn policy() -> Pool {
         start_timeout: Duration::from_secs(30),
         stop_timeout: Duration::from_secs(5),
         crashes_max: 3,
+        lapses_max: 10,
         retry: Retry {
             attempts: 5,
             backoff,

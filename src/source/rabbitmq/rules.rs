@@ -313,6 +313,7 @@ mod tests {
     const LIMITS: Limits = Limits {
         crashes_max: 3,
         attempts_max: 5,
+        lapses_max: 10,
     };
 
     #[test]

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::solo::Permits;
+use super::exclusive::Turn;
 use super::{Limits, Link};
 use crate::config::model::{Database, Pool, TableSource};
 use crate::delivery::{Intake, Publish, PublishError, Settlement, SourceEnd};
@@ -44,7 +44,10 @@ pub(super) struct Task {
     end: SourceEnd,
     store: Store,
     policy: watch::Receiver<Arc<Pool>>,
-    permits: Permits,
+    /// Our part in the daemon's turn for suspects.
+    turn: Turn,
+    /// The suspect that is out.
+    suspect: Option<u64>,
     health: Health,
     poll_interval: Duration,
     /// The most bytes of bodies and headers out at once.
@@ -55,7 +58,6 @@ pub(super) struct Task {
     settled: Vec<Settled>,
     /// Publishes that are not confirmed yet.
     publishes: Vec<Publish>,
-    alone: Alone,
     next_look: Instant,
     last_look: Instant,
     next_poll: Instant,
@@ -68,16 +70,6 @@ pub(super) struct Task {
 struct Out {
     claim: Claim,
     bytes: usize,
-}
-
-/// Whether a message that must run alone is in the way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Alone {
-    No,
-    /// It's next, and gets nothing beside it as soon as we hold every permit.
-    Next,
-    /// It is out.
-    Out,
 }
 
 /// Drives a task to its end on this thread, where its blocking calls hinder nobody else.
@@ -117,14 +109,14 @@ impl Task {
             end: link.end,
             store,
             policy: link.policy,
-            permits: Permits::new(link.solo),
+            turn: Turn::new(&link.exclusive, &pool.name),
+            suspect: None,
             poll_interval: config.poll_interval,
             bytes_out_max: rules::BYTES_OUT_MAX,
             out: HashMap::new(),
             out_bytes: 0,
             settled: Vec::new(),
             publishes: Vec::new(),
-            alone: Alone::No,
             next_look: now,
             last_look: now,
             next_poll: now,
@@ -143,9 +135,8 @@ impl Task {
             self.collect();
             self.tend_owners();
             if !self.health.is_waiting(Instant::now()) {
-                self.turn();
+                self.write_and_claim();
             }
-            self.permits.keep(self.permits_needed());
         }
         self.store.close();
     }
@@ -182,7 +173,7 @@ impl Task {
                 Woken::Data => self.next_look = self.next_look.min(self.last_look + LOOK_GAP),
                 Woken::Owners => self.next_poll = Instant::now(),
             },
-            () = self.permits.granted() => self.next_look = Instant::now(),
+            () = self.turn.called() => self.next_look = Instant::now(),
             Some(publish) = end.publishes.recv(), if room_for_publishes => {
                 self.publishes.push(publish);
             }
@@ -242,7 +233,7 @@ impl Task {
     }
 
     /// Writes what there is to write and claims what there is room for.
-    fn turn(&mut self) {
+    fn write_and_claim(&mut self) {
         let must_write = self.has_work() || self.health.is_troubled();
         let look = Instant::now() >= self.next_look;
         let may_claim = must_write || (look && self.anything_to_claim());
@@ -250,15 +241,10 @@ impl Task {
             return;
         }
         let ask = self.ask();
-        if !must_write && ask.is_none() {
-            // The permits that it waits for wake it.
-            self.next_look = Instant::now() + self.poll_interval;
-            return;
-        }
         match self.write(ask, self.health.is_troubled()) {
             Ok(written) => {
                 self.health.recovered(&self.end);
-                self.written(ask, written);
+                self.written(written);
             }
             Err(fault) => self.rescue(&fault, ask.is_some()),
         }
@@ -268,29 +254,23 @@ impl Task {
         !self.settled.is_empty() || !self.publishes.is_empty()
     }
 
-    fn permits_needed(&self) -> usize {
-        match self.alone {
-            Alone::Out => super::solo::ALL as usize,
-            Alone::No | Alone::Next => self.out.len(),
-        }
-    }
-
     /// A look that takes no lock, so that an idle queue disturbs nobody.
     fn anything_to_claim(&mut self) -> bool {
         let now = Instant::now();
         self.last_look = now;
         self.next_look = now + self.poll_interval;
         if self.room() == 0 {
-            self.permits.want_no_more();
+            self.step_aside();
             return false;
         }
-        match self.store.peek() {
+        match self.store.peek(self.limits()) {
             Ok(outlook) => {
                 self.next_look = now + rules::next_look(self.poll_interval, outlook.due_in);
-                if outlook.ready {
+                let suspect = self.line_up(outlook.suspects_wait);
+                if outlook.ready || suspect {
                     self.store.was_fruitful();
                 }
-                outlook.ready
+                outlook.ready || suspect
             }
             Err(fault) => {
                 self.trouble(&fault);
@@ -299,11 +279,28 @@ impl Task {
         }
     }
 
+    /// Gets in line for the daemon's turn while a suspect waits, and out of it when none does.
+    /// Returns whether one may be claimed now.
+    fn line_up(&mut self, suspects_wait: bool) -> bool {
+        if self.suspect.is_none() && !suspects_wait {
+            self.turn.leave();
+        }
+        let ours = self.suspect.is_none() && suspects_wait && self.turn.ask();
+        if !ours {
+            self.turn.tell(&self.end, suspects_wait);
+        }
+        ours
+    }
+
+    /// Lets other sources have the turn while we could not use it.
+    fn step_aside(&mut self) {
+        if self.suspect.is_none() {
+            self.turn.pause();
+        }
+    }
+
     /// How many rows there is room for, once what is settled is written.
     fn room(&self) -> usize {
-        if self.alone == Alone::Out && self.settled.is_empty() {
-            return 0;
-        }
         let (out, bytes) = self.staying();
         let bytes_left = self.bytes_out_max.saturating_sub(bytes);
         rules::room(self.intake(), out, bytes_left)
@@ -322,29 +319,21 @@ impl Task {
         )
     }
 
-    /// How much to claim now, within the credit and the permits.
-    fn ask(&mut self) -> Option<Ask> {
-        let room = self.room();
-        if room == 0 {
-            self.permits.want_no_more();
-            return None;
-        }
+    /// How much to claim now, within the credit.
+    fn ask(&self) -> Option<Ask> {
+        let rows = self.room();
         let (out, bytes) = self.staying();
-        let alone = self.alone == Alone::Next;
-        let rows = if alone {
-            // Everything that is out comes back first, ours included.
-            usize::from(self.permits.all())
-        } else {
-            let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-            self.permits.spare(count(out), count(room)) as usize
-        };
         (rows > 0).then(|| Ask {
             rows,
             bytes: self.bytes_out_max.saturating_sub(bytes),
             one_anyhow: out == 0,
-            alone,
-            limits: Limits::of(&self.policy.borrow()),
+            suspect: self.suspect.is_none() && self.turn.is_held(),
+            limits: self.limits(),
         })
+    }
+
+    fn limits(&self) -> Limits {
+        Limits::of(&self.policy.borrow())
     }
 
     fn write(&mut self, ask: Option<Ask>, probe: bool) -> Result<Written, Fault> {
@@ -357,7 +346,7 @@ impl Task {
     }
 
     /// The transaction is durable: only now is anything forgotten, confirmed or handed out.
-    fn written(&mut self, ask: Option<Ask>, written: Written) {
+    fn written(&mut self, written: Written) {
         for publish in self.publishes.drain(..) {
             confirm(publish, Ok(()));
         }
@@ -365,16 +354,15 @@ impl Task {
             self.forget(settled.claim);
         }
         self.health.lost(&self.end, &written.lost);
-        if let (Some(ask), Some(stop)) = (ask, written.stop) {
-            self.alone = match stop {
-                Stop::Alone => Alone::Next,
-                _ if ask.alone && !written.claimed.is_empty() => Alone::Out,
-                Stop::Empty | Stop::Full | Stop::Long => Alone::No,
-            };
-            self.plan_look(stop, !written.claimed.is_empty(), written.due_in);
-        }
+        let claimed_any = !written.claimed.is_empty();
         for claimed in written.claimed {
             self.hand_out(claimed);
+        }
+        if let Some(stop) = written.stop {
+            self.plan_look(stop, claimed_any, written.due_in);
+            if self.line_up(written.suspects_wait) {
+                self.next_look = Instant::now();
+            }
         }
     }
 
@@ -383,8 +371,7 @@ impl Task {
         let now = Instant::now();
         self.last_look = now;
         self.next_look = match stop {
-            Stop::Long | Stop::Alone => now,
-            // There may be room for more than there were permits for.
+            Stop::Long => now,
             Stop::Full if claimed => now,
             // Not even one row fitted: settlements have to make room first, and claim by themselves.
             Stop::Full => now + self.poll_interval,
@@ -394,6 +381,9 @@ impl Task {
 
     fn hand_out(&mut self, claimed: Claimed) {
         let token = claimed.claim.number();
+        if claimed.suspect {
+            self.suspect = Some(token);
+        }
         let out = Out {
             claim: claimed.claim,
             bytes: claimed.bytes,
@@ -409,13 +399,15 @@ impl Task {
         if let Some(out) = self.out.remove(&claim.number()) {
             self.out_bytes -= out.bytes;
         }
-        if self.alone == Alone::Out {
-            self.alone = Alone::No;
+        if self.suspect == Some(claim.number()) {
+            self.suspect = None;
+            self.turn.leave();
             self.next_look = Instant::now();
         }
     }
 
     fn trouble(&mut self, fault: &Fault) {
+        self.step_aside();
         self.health.trouble(&self.end, fault, Instant::now());
     }
 }

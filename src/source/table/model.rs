@@ -31,6 +31,8 @@ pub(super) struct Settled {
 #[derive(Debug)]
 pub(super) struct Claimed {
     pub(super) claim: Claim,
+    /// It is suspected of taking the daemon down.
+    pub(super) suspect: bool,
     pub(super) bytes: usize,
     pub(super) message: Message,
     pub(super) history: History,
@@ -55,8 +57,8 @@ pub(super) struct Ask {
     /// At most so many bytes of bodies and headers, but at least one row if `one_anyhow`.
     pub(super) bytes: usize,
     pub(super) one_anyhow: bool,
-    /// Claim one row, and that only if it must run alone.
-    pub(super) alone: bool,
+    /// One of them may be a suspect; it is beside the bytes.
+    pub(super) suspect: bool,
     pub(super) limits: Limits,
 }
 
@@ -68,6 +70,8 @@ pub(super) struct Written {
     pub(super) claimed: Vec<Claimed>,
     /// Why the claim ended; none if there was none.
     pub(super) stop: Option<Stop>,
+    /// Suspects are left that are ready.
+    pub(super) suspects_wait: bool,
     /// Until the next delayed row of the queue falls due, if one waits.
     pub(super) due_in: Option<Duration>,
 }
@@ -81,15 +85,15 @@ pub(super) enum Stop {
     Full,
     /// A transaction should not get longer; there may be more.
     Long,
-    /// The next row must run alone.
-    Alone,
 }
 
 /// What a look at the queue found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Outlook {
-    /// A row is ready or due.
+    /// A row is ready or due that need not wait for its turn.
     pub(super) ready: bool,
+    /// Suspects are ready.
+    pub(super) suspects_wait: bool,
     /// Until the next delayed row falls due, if one waits.
     pub(super) due_in: Option<Duration>,
 }

@@ -21,7 +21,7 @@ impl Task {
         };
         match without_claim {
             Ok(written) => {
-                self.written(None, written);
+                self.written(written);
                 self.trouble(fault);
             }
             Err(fault) if fault.for_good => self.one_by_one(),

@@ -15,9 +15,10 @@ pub(super) const BYTES_OUT_MAX: usize = 32 << 20;
 /// The most bytes of a dead letter beside the message itself.
 const METADATA_BYTES_MAX: usize = 16 << 10;
 
-/// So often a row's owner vanished before the row runs alone. One time is forgiven, for a power
-/// cut would otherwise make every row that was out run alone.
-const LAPSES_ALONE: u32 = 2;
+/// So often in a row a row's owner vanished before the row is a suspect. One time is forgiven, for a
+/// power cut would otherwise make suspects of all that was out. The tables know it too, as the
+/// column `suspicion`.
+pub(super) const LAPSES_SUSPECT: u32 = 2;
 
 /// How many rows may be claimed now, with so many out and room for so many more bytes.
 pub(super) fn room(intake: Intake, out: usize, bytes_left: usize) -> usize {
@@ -39,33 +40,18 @@ pub(super) struct Counts {
     pub(super) lapses: u32,
 }
 
-/// What becomes of a row that is next in the queue.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Fate {
-    /// It's handed out like any other.
-    Share,
-    /// It's handed out with nothing else of this daemon in hand.
-    Alone,
-    /// It goes to the dead letters.
-    Bury(Failure),
-}
-
-/// Decides it by the row's counters.
-pub(super) fn fate(counts: Counts, limits: Limits) -> Fate {
-    let suspected = counts.lapses >= LAPSES_ALONE;
-    let spent = suspected && counts.attempts >= limits.attempts_max.max(1);
-    if counts.crashes >= limits.crashes_max.max(1) || spent {
-        return Fate::Bury(crashed(counts));
-    }
-    if suspected { Fate::Alone } else { Fate::Share }
-}
-
-fn crashed(counts: Counts) -> Failure {
-    let error = match counts.lapses {
-        0 => format!("crashed the worker {} times", counts.crashes),
-        lapses => format!("took the daemon down {lapses} times"),
+/// Why a row that is next in the queue goes to the dead letters instead of being handed out, if it
+/// does. Attempts that ended with the daemon's end are not among the reasons: a suspect has more of
+/// them than the policy allows, since others may have been the cause.
+pub(super) fn dead(counts: Counts, limits: Limits) -> Option<Failure> {
+    let error = if counts.lapses >= limits.lapses_max {
+        format!("took the daemon down {} times in a row", counts.lapses)
+    } else if counts.crashes >= limits.crashes_max.max(1) {
+        format!("crashed the worker {} times", counts.crashes)
+    } else {
+        return None;
     };
-    Failure::new(Reason::Crashed, error)
+    Some(Failure::new(Reason::Crashed, error))
 }
 
 /// A failure's texts, cut to what a dead letter may hold: first the oldest lines of stderr go,
@@ -144,6 +130,7 @@ mod tests {
     const LIMITS: Limits = Limits {
         crashes_max: 3,
         attempts_max: 5,
+        lapses_max: 10,
     };
 
     #[test]
@@ -167,17 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn fate_by_crashes_and_lapses() {
+    fn dead_by_crashes_and_lapses_but_not_by_attempts() {
         let table = [
-            ((0, 0, 0), "share"),
-            ((4, 2, 1), "share"),
-            ((0, 0, 2), "alone"),
-            ((4, 2, 9), "alone"),
-            ((9, 0, 0), "share"),
-            ((9, 0, 1), "share"),
-            ((3, 3, 0), "crashed the worker 3 times"),
-            ((3, 3, 5), "took the daemon down 5 times"),
-            ((5, 1, 3), "took the daemon down 3 times"),
+            ((0, 0, 0), None),
+            ((4, 2, 9), None),
+            ((99, 0, 9), None),
+            ((3, 3, 0), Some("crashed the worker 3 times")),
+            ((3, 3, 5), Some("crashed the worker 3 times")),
+            ((5, 1, 10), Some("took the daemon down 10 times in a row")),
         ];
         for ((attempts, crashes, lapses), expected) in table {
             let counts = Counts {
@@ -185,12 +169,8 @@ mod tests {
                 crashes,
                 lapses,
             };
-            let got = match fate(counts, LIMITS) {
-                Fate::Share => "share".to_owned(),
-                Fate::Alone => "alone".to_owned(),
-                Fate::Bury(failure) => failure.error,
-            };
-            assert_eq!(got, expected, "{counts:?}");
+            let got = dead(counts, LIMITS).map(|failure| failure.error);
+            assert_eq!(got.as_deref(), expected, "{counts:?}");
         }
     }
 

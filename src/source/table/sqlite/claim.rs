@@ -9,8 +9,9 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::clock::WallClock;
 use super::{row, settle};
 use crate::delivery::{Failure, History, Message, Property, Reason};
-use crate::source::table::model::{Ask, Claim, Claimed, Outlook, Stop};
-use crate::source::table::rules::{Counts, Fate, ROWS_PER_TURN_MAX, fate};
+use crate::source::Limits;
+use crate::source::table::model::{Ask, Claim, Claimed, Outlook, Stop, Written};
+use crate::source::table::rules::{Counts, LAPSES_SUSPECT, ROWS_PER_TURN_MAX, dead};
 
 /// For whom rows are claimed.
 #[derive(Debug, Clone, Copy)]
@@ -22,16 +23,37 @@ pub(super) struct Claimer<'a> {
 }
 
 /// Whether the queue has a row that is ready or due, without any lock that others would notice.
-pub(super) fn peek(conn: &Connection, queue: &str, clock: &WallClock) -> rusqlite::Result<Outlook> {
+pub(super) fn peek(
+    conn: &Connection,
+    queue: &str,
+    limits: Limits,
+    clock: &WallClock,
+) -> rusqlite::Result<Outlook> {
     let due_in = due_in(conn, queue, clock)?;
-    let ready = due_in == Some(Duration::ZERO) || any_ready(conn, queue)?;
-    Ok(Outlook { ready, due_in })
+    let worst = worst_suspect(conn, queue)?;
+    let spent = worst.is_some_and(|lapses| lapses >= limits.lapses_max);
+    Ok(Outlook {
+        ready: spent || due_in == Some(Duration::ZERO) || any_ready(conn, queue)?,
+        suspects_wait: worst.is_some(),
+        due_in,
+    })
 }
 
 fn any_ready(conn: &Connection, queue: &str) -> rusqlite::Result<bool> {
     let ready = "SELECT 1 FROM consumer_messages INDEXED BY consumer_messages_ready \
-                 WHERE queue = ?1 AND owner IS NULL AND available_after = 0 LIMIT 1";
+                 WHERE queue = ?1 AND suspicion = 0 \
+                   AND owner IS NULL AND available_after = 0 LIMIT 1";
     conn.prepare_cached(ready)?.exists([queue])
+}
+
+/// The most lapses that a suspect of the queue has, if there is one that is ready.
+fn worst_suspect(conn: &Connection, queue: &str) -> rusqlite::Result<Option<u32>> {
+    let worst = "SELECT lapses FROM consumer_messages INDEXED BY consumer_messages_ready \
+                 WHERE queue = ?1 AND suspicion > 0 AND owner IS NULL AND available_after = 0 \
+                 ORDER BY suspicion DESC LIMIT 1";
+    let mut statement = conn.prepare_cached(worst)?;
+    let lapses = statement.query_row([queue], |row| row.get(0)).optional()?;
+    Ok(lapses.map(row::count))
 }
 
 /// How long until the next delayed row falls due.
@@ -49,19 +71,26 @@ pub(super) fn due_in(
 }
 
 /// Claims what is asked for, in the caller's transaction.
-pub(super) fn claim(
-    tx: &Connection,
-    who: Claimer<'_>,
-    ask: &Ask,
-) -> rusqlite::Result<(Vec<Claimed>, Stop)> {
+pub(super) fn claim(tx: &Connection, who: Claimer<'_>, ask: &Ask) -> rusqlite::Result<Written> {
     make_due_ready(tx, who)?;
-    let picked = pick(tx, who, ask)?;
-    mark(tx, who.owner, ask.alone, &picked.claimed)?;
+    let mut picked = Picked::default();
+    pick_the_spent(tx, who, ask, &mut picked)?;
+    if ask.suspect {
+        pick_suspect(tx, who, ask, &mut picked)?;
+    }
+    let stop = pick(tx, who, ask, &mut picked)?;
+    mark(tx, who.owner, &picked.claimed)?;
     for (id, failure) in &picked.buried {
         tracing::warn!(queue = %who.queue, row = id, error = failure.error, "a message goes to the dead letters without being handed out");
         settle::bury_unclaimed(tx, who.pool, *id, failure, who.clock.now_ms())?;
     }
-    Ok((picked.claimed, picked.stop))
+    Ok(Written {
+        claimed: picked.claimed,
+        stop: Some(stop),
+        suspects_wait: worst_suspect(tx, who.queue)?.is_some(),
+        due_in: due_in(tx, who.queue, who.clock)?,
+        ..Written::default()
+    })
 }
 
 /// Moves what has fallen due among the ready, where priority counts. Thereby a hundred thousand
@@ -77,62 +106,115 @@ fn make_due_ready(tx: &Connection, who: Claimer<'_>) -> rusqlite::Result<()> {
     Ok(())
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Picked {
     claimed: Vec<Claimed>,
     buried: Vec<(i64, Failure)>,
-    stop: Stop,
+    bytes: usize,
+    tokens: Tokens,
 }
 
-const NEXT: &str = "
+impl Picked {
+    /// Takes a row along: to be handed out, or to be buried.
+    fn take(&mut self, row: &Row<'_>, who: Claimer<'_>, ask: &Ask) -> rusqlite::Result<()> {
+        let counts = counts(row)?;
+        let readable = match dead(counts, ask.limits) {
+            Some(failure) => Err(failure),
+            None => read(row, who, counts, &mut self.tokens)?,
+        };
+        match readable {
+            Ok(claimed) => {
+                self.bytes += claimed.bytes;
+                self.claimed.push(claimed);
+            }
+            Err(failure) => self.buried.push((row.get(0)?, failure)),
+        }
+        Ok(())
+    }
+}
+
+/// The columns of a row that is next, and the queue's rows that are ready.
+const READY: &str = "
 SELECT id, attempts, crashes, lapses, requeues, suspect, priority, created_at,
        correlation_id, reply_to, message_id, content_type, key, headers, body
 FROM consumer_messages INDEXED BY consumer_messages_ready
-WHERE queue = ?1 AND owner IS NULL AND available_after = 0
-ORDER BY priority DESC, id LIMIT ?2";
+WHERE queue = ?1 AND owner IS NULL AND available_after = 0";
 
-/// Reads the rows that are next, up to what is asked for.
-fn pick(tx: &Connection, who: Claimer<'_>, ask: &Ask) -> rusqlite::Result<Picked> {
-    let mut statement = tx.prepare_cached(NEXT)?;
+fn spent() -> String {
+    format!("{READY} AND suspicion >= ?2 LIMIT ?3")
+}
+
+fn suspects() -> String {
+    format!(
+        "{READY} AND suspicion > 0 AND suspicion < ?2 \
+         ORDER BY suspicion, priority DESC, id LIMIT ?3"
+    )
+}
+
+fn next() -> String {
+    format!("{READY} AND suspicion = 0 ORDER BY priority DESC, id LIMIT ?2")
+}
+
+/// Those that daemons vanished over too often need not wait for their turn.
+fn pick_the_spent(
+    tx: &Connection,
+    who: Claimer<'_>,
+    ask: &Ask,
+    picked: &mut Picked,
+) -> rusqlite::Result<()> {
+    let mut statement = tx.prepare_cached(&spent())?;
+    let suspicion = ask.limits.lapses_max.saturating_sub(1).max(1);
+    let mut rows = statement.query(params![who.queue, suspicion, ROWS_PER_TURN_MAX])?;
+    while let Some(row) = rows.next()? {
+        picked.take(row, who, ask)?;
+    }
+    Ok(())
+}
+
+/// The suspect whose turn it is: of those with the fewest lapses the next, so that the innocent are
+/// done before the culprit comes again.
+fn pick_suspect(
+    tx: &Connection,
+    who: Claimer<'_>,
+    ask: &Ask,
+    picked: &mut Picked,
+) -> rusqlite::Result<()> {
+    let mut statement = tx.prepare_cached(&suspects())?;
+    let suspicion = ask.limits.lapses_max.saturating_sub(1).max(1);
+    let mut rows = statement.query(params![who.queue, suspicion, ROWS_PER_TURN_MAX])?;
+    while picked.claimed.is_empty()
+        && let Some(row) = rows.next()?
+    {
+        picked.take(row, who, ask)?;
+    }
+    Ok(())
+}
+
+/// The rows that are next and no suspects, up to what is asked for.
+fn pick(
+    tx: &Connection,
+    who: Claimer<'_>,
+    ask: &Ask,
+    picked: &mut Picked,
+) -> rusqlite::Result<Stop> {
+    let mut statement = tx.prepare_cached(&next())?;
     let mut rows = statement.query(params![who.queue, ROWS_PER_TURN_MAX])?;
-    let mut picked = Picked {
-        claimed: Vec::new(),
-        buried: Vec::new(),
-        stop: Stop::Empty,
-    };
-    let mut tokens = Tokens::default();
-    let (mut bytes, mut seen) = (0, 0_u32);
+    let mut seen = 0_u32;
+    let bytes_left = ask.bytes.saturating_add(picked.bytes);
     while let Some(row) = rows.next()? {
         seen += 1;
         let size = row::size(row.get_ref(13)?) + row::size(row.get_ref(14)?);
         let first_anyhow = ask.one_anyhow && picked.claimed.is_empty();
-        if picked.claimed.len() >= ask.rows || (bytes + size > ask.bytes && !first_anyhow) {
-            picked.stop = Stop::Full;
-            return Ok(picked);
+        if picked.claimed.len() >= ask.rows || (picked.bytes + size > bytes_left && !first_anyhow) {
+            return Ok(Stop::Full);
         }
-        match (fate(counts(row)?, ask.limits), ask.alone) {
-            (Fate::Bury(failure), _) => picked.buried.push((row.get(0)?, failure)),
-            (Fate::Alone, false) => {
-                picked.stop = Stop::Alone;
-                return Ok(picked);
-            }
-            (Fate::Share, true) => {
-                picked.stop = Stop::Long;
-                return Ok(picked);
-            }
-            (Fate::Share, false) | (Fate::Alone, true) => match read(row, who, ask, &mut tokens)? {
-                Ok(claimed) => {
-                    bytes += size;
-                    picked.claimed.push(claimed);
-                }
-                Err(failure) => picked.buried.push((row.get(0)?, failure)),
-            },
-        }
+        picked.take(row, who, ask)?;
     }
-    if seen >= ROWS_PER_TURN_MAX {
-        picked.stop = Stop::Long;
-    }
-    Ok(picked)
+    Ok(if seen >= ROWS_PER_TURN_MAX {
+        Stop::Long
+    } else {
+        Stop::Empty
+    })
 }
 
 fn counts(row: &Row<'_>) -> rusqlite::Result<Counts> {
@@ -147,7 +229,7 @@ fn counts(row: &Row<'_>) -> rusqlite::Result<Counts> {
 fn read(
     row: &Row<'_>,
     who: Claimer<'_>,
-    ask: &Ask,
+    counts: Counts,
     tokens: &mut Tokens,
 ) -> rusqlite::Result<Result<Claimed, Failure>> {
     let headers = match row::headers(row.get_ref(13)?) {
@@ -155,7 +237,7 @@ fn read(
         Err(error) => return Ok(Err(undeliverable(error))),
     };
     let id = row.get(0)?;
-    let counts = counts(row)?;
+    let suspect = counts.lapses >= LAPSES_SUSPECT;
     let attempt = counts.attempts.saturating_add(1);
     let body = row::body_bytes(row.get_ref(14)?);
     let claimed = Claimed {
@@ -163,6 +245,7 @@ fn read(
             row: id,
             token: tokens.next(),
         },
+        suspect,
         bytes: row::size(row.get_ref(13)?) + body.len(),
         message: Message {
             queue: Arc::clone(who.queue),
@@ -176,7 +259,7 @@ fn read(
             attempt,
             crashes: counts.crashes,
             requeues: row::count(row.get(4)?),
-            alone: ask.alone || counts.crashes > 0 || row.get::<_, i64>(5)? != 0,
+            alone: suspect || counts.crashes > 0 || row.get::<_, i64>(5)? != 0,
         },
     };
     Ok(Ok(claimed))
@@ -206,19 +289,21 @@ fn properties(
     Ok(properties)
 }
 
-/// Marks the rows as ours and charges the attempt.
-fn mark(tx: &Connection, owner: i64, alone: bool, claimed: &[Claimed]) -> rusqlite::Result<()> {
+/// Marks the rows as ours and charges the attempt. `claim_alone` would say that this daemon has
+/// nothing else in hand, which is never so.
+fn mark(tx: &Connection, owner: i64, claimed: &[Claimed]) -> rusqlite::Result<()> {
     let mut statement = tx.prepare_cached(
         "UPDATE consumer_messages \
-         SET owner = ?2, claim = ?3, claim_alone = ?4, attempts = max(attempts, 0) + 1 WHERE id = ?1",
+         SET owner = ?2, claim = ?3, claim_alone = 0, attempts = max(attempts, 0) + 1 WHERE id = ?1",
     )?;
     for Claimed { claim, .. } in claimed {
-        statement.execute(params![claim.row, owner, claim.token, alone])?;
+        statement.execute(params![claim.row, owner, claim.token])?;
     }
     Ok(())
 }
 
 /// Claim tokens: random, so that no two claims of a row have the same, whoever made them.
+#[derive(Debug)]
 struct Tokens(fastrand::Rng);
 
 impl Default for Tokens {
@@ -230,5 +315,32 @@ impl Default for Tokens {
 impl Tokens {
     fn next(&mut self) -> i64 {
         self.0.i64(1..)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However many rows a queue has, each look at it is one seek, and nothing is sorted.
+    #[test]
+    fn the_rows_that_are_next_are_found_by_the_index_in_their_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let conn = super::super::open_for_tests(&dir.path().join("q.db"));
+        for (sql, sought) in [
+            (spent(), "queue=? AND suspicion>?"),
+            (suspects(), "queue=? AND suspicion>? AND suspicion<?"),
+            (next(), "queue=? AND suspicion=?"),
+        ] {
+            let mut plan = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            plan.raw_bind_parameter(1, "q").unwrap();
+            let mut rows = plan.raw_query();
+            let mut details = Vec::new();
+            while let Some(row) = rows.next().unwrap() {
+                details.push(row.get::<_, String>(3).unwrap());
+            }
+            let by = "SEARCH consumer_messages USING INDEX consumer_messages_ready";
+            assert_eq!(details, [format!("{by} ({sought})")], "{sql}");
+        }
     }
 }

@@ -22,6 +22,8 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
+use crate::source::Limits;
+
 use super::model::{Fault, Outlook, Woken, Work, Written};
 use claim::Claimer;
 pub(super) use clock::WallClock;
@@ -94,8 +96,8 @@ impl Store {
     }
 
     /// Looks whether the queue has anything to claim, taking no lock.
-    pub(super) fn peek(&self) -> Result<Outlook, Fault> {
-        Ok(claim::peek(&self.conn, &self.queue, &self.clock)?)
+    pub(super) fn peek(&self, limits: Limits) -> Result<Outlook, Fault> {
+        Ok(claim::peek(&self.conn, &self.queue, limits, &self.clock)?)
     }
 
     /// Does all of the work in one transaction, or none of it.
@@ -137,9 +139,10 @@ impl Store {
                 queue: &self.queue,
                 clock: &self.clock,
             };
-            let (claimed, stop) = claim::claim(&tx, claimer, ask)?;
-            (written.claimed, written.stop) = (claimed, Some(stop));
-            written.due_in = claim::due_in(&tx, &self.queue, &self.clock)?;
+            written = Written {
+                lost: written.lost,
+                ..claim::claim(&tx, claimer, ask)?
+            };
         }
         tx.commit()?;
         Ok(Some(written))

@@ -374,13 +374,15 @@ fn take_back_from(tx: &Transaction<'_>, lost: Lost) -> rusqlite::Result<Option<S
     Ok(file)
 }
 
-/// A row that ran alone is charged: nothing else can have taken the daemon down.
+/// The one suspect that ran is charged with the attempt. A row that had the whole daemon to itself,
+/// as those of the first version gave it, is charged with a crash, too.
 const FREE: &str = "
 UPDATE consumer_messages SET
-  attempts = CASE WHEN claim_alone THEN attempts ELSE max(attempts - 1, 0) END,
+  attempts = CASE WHEN claim_alone OR suspicion > 0 THEN attempts ELSE max(attempts - 1, 0) END,
   crashes = crashes + claim_alone,
   lapses = lapses + 1,
-  last_error = CASE WHEN claim_alone THEN 'took the daemon down' ELSE last_error END,
+  last_error = CASE WHEN claim_alone OR suspicion > 0
+    THEN 'the daemon vanished with it in hand' ELSE last_error END,
   owner = NULL, claim = NULL, claim_alone = 0
 WHERE owner = ?1";
 

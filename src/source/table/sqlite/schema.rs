@@ -12,7 +12,7 @@ use super::error::SqliteError;
 
 /// The steps from one version of the tables to the next, the first from an empty file. A step
 /// that was released is never changed.
-const MIGRATIONS: &[&str] = &[include_str!("v1.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("v1.sql"), include_str!("v2.sql")];
 
 /// How long opening waits for another process that has the database locked, as one does that
 /// makes it, migrates it or recovers it after a crash.
@@ -166,7 +166,7 @@ mod tests {
     fn a_new_file_has_the_latest_tables_and_is_durable() {
         let (_dir, path) = file();
         let conn = open(&path).unwrap();
-        assert_eq!(version(&conn).unwrap(), 1);
+        assert_eq!(version(&conn).unwrap(), 2);
         let synchronous: i64 = conn
             .pragma_query_value(None, "synchronous", |row| row.get(0))
             .unwrap();
@@ -197,10 +197,41 @@ mod tests {
         let insert = "INSERT INTO consumer_messages (queue, body) VALUES ('q', 'b')";
         conn.execute(insert, []).unwrap();
         let next = "ALTER TABLE consumer_messages ADD COLUMN colour TEXT DEFAULT 'red'";
-        migrate(&mut conn, &path, &[MIGRATIONS[0], next]).unwrap();
+        migrate(&mut conn, &path, &[MIGRATIONS, &[next]].concat()).unwrap();
         let row = "SELECT body || colour FROM consumer_messages";
         let row: String = conn.query_row(row, [], |row| row.get(0)).unwrap();
-        assert_eq!((row.as_str(), version(&conn).unwrap()), ("bred", 2));
+        assert_eq!((row.as_str(), version(&conn).unwrap()), ("bred", 3));
+    }
+
+    /// What a daemon of version 1 runs to find rows. It looks at the version only when it opens the
+    /// file, and is not hindered when another brings it up to date meanwhile.
+    const NEXT_OF_VERSION_1: &str = "
+        SELECT body FROM consumer_messages INDEXED BY consumer_messages_ready
+        WHERE queue = ?1 AND owner IS NULL AND available_after = 0
+        ORDER BY priority DESC, id LIMIT 1";
+
+    #[test]
+    fn version_1_is_brought_up_to_date_beside_a_daemon_that_knows_no_other() {
+        let (_dir, path) = file();
+        let mut old = prepared(&path).unwrap();
+        old.pragma_update(None, "journal_mode", "wal").unwrap();
+        migrate(&mut old, &path, &MIGRATIONS[..1]).unwrap();
+        let rows = "INSERT INTO consumer_messages (queue, body, lapses) VALUES \
+                    ('q', 'a', 1), ('q', 'b', 5), ('q', 'c', -9223372036854775808)";
+        old.execute(rows, []).unwrap();
+        let mut next = old.prepare(NEXT_OF_VERSION_1).unwrap();
+        let mut next = || {
+            next.query_row(["q"], |row| row.get::<_, String>(0))
+                .unwrap()
+        };
+        assert_eq!(next(), "a");
+
+        let new = open(&path).unwrap();
+        assert_eq!(version(&new).unwrap(), 2);
+        let suspicions = "SELECT group_concat(suspicion) FROM consumer_messages";
+        let suspicions: String = new.query_row(suspicions, [], |row| row.get(0)).unwrap();
+        assert_eq!(suspicions, "0,4,0");
+        assert_eq!(next(), "a");
     }
 
     #[test]
@@ -208,8 +239,8 @@ mod tests {
         let (_dir, path) = file();
         let mut conn = open(&path).unwrap();
         let next = "DROP TABLE poisoned_messages; SELECT nonsense";
-        migrate(&mut conn, &path, &[MIGRATIONS[0], next]).unwrap_err();
-        assert_eq!(version(&conn).unwrap(), 1);
+        migrate(&mut conn, &path, &[MIGRATIONS, &[next]].concat()).unwrap_err();
+        assert_eq!(version(&conn).unwrap(), 2);
         assert!(conn.table_exists(None, "poisoned_messages").unwrap());
     }
 
@@ -220,7 +251,7 @@ mod tests {
         conn.pragma_update(None, "user_version", 7).unwrap();
         let error = open(&path).unwrap_err().to_string();
         assert!(error.contains("of a later version of ganger"), "{error}");
-        assert!(error.ends_with("up to 1: `7`"), "{error}");
+        assert!(error.ends_with("up to 2: `7`"), "{error}");
     }
 
     #[test]

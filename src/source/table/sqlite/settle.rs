@@ -100,9 +100,10 @@ UPDATE consumer_messages SET
   attempts = max(attempts - 1, 0), requeues = requeues + ?4, available_after = ?3
 WHERE id = ?1 AND claim = ?2";
 
+/// Nobody has answered, so what it is suspected of stays.
 const RETURN: &str = "
 UPDATE consumer_messages SET
-  owner = NULL, claim = NULL, claim_alone = 0, lapses = 0,
+  owner = NULL, claim = NULL, claim_alone = 0,
   attempts = max(attempts - 1, 0), suspect = max(suspect, ?3)
 WHERE id = ?1 AND claim = ?2";
 

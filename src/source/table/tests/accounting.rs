@@ -44,11 +44,11 @@ async fn every_outcome_counts_as_it_should() {
     let table = [
         (
             back(false),
-            "attempts 3 crashes 1 lapses 0 requeues 2 suspect 0 after 0".to_owned(),
+            "attempts 3 crashes 1 lapses 1 requeues 2 suspect 0 after 0".to_owned(),
         ),
         (
             back(true),
-            "attempts 3 crashes 1 lapses 0 requeues 2 suspect 1 after 0".to_owned(),
+            "attempts 3 crashes 1 lapses 1 requeues 2 suspect 1 after 0".to_owned(),
         ),
         (
             Outcome::ReturnAfter {

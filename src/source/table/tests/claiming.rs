@@ -121,56 +121,141 @@ async fn headers_that_are_no_json_do_not_wedge_the_queue() {
     );
 }
 
-#[tokio::test]
-async fn a_suspect_of_taking_the_daemon_down_runs_with_nothing_beside_it() {
+fn with_suspects(rows: &str) -> Rig {
     let rig = Rig::new();
-    rig.execute(
-        "INSERT INTO consumer_messages (queue, body, lapses) VALUES \
-         ('q', 'a', 1), ('q', 'b', 2), ('q', 'c', 0)",
+    rig.execute(&format!(
+        "INSERT INTO consumer_messages (queue, body, attempts, crashes, lapses, priority) VALUES {rows}"
+    ));
+    rig
+}
+
+#[tokio::test]
+async fn suspects_run_one_at_a_time_and_all_else_flows_on() {
+    let rig = with_suspects(
+        "('q', 'one', 0, 0, 2, 0), ('q', 'two', 0, 0, 3, 9), ('q', 'lapsed once', 0, 0, 1, 0), \
+         ('q', 'fresh', 0, 0, 0, 0)",
     );
     let daemon = Shared::new();
     let mut source = rig.source(&daemon, 10);
     let first = source.next().await;
-    assert_eq!((body(&first).as_str(), first.history.alone), ("a", false));
+    // The one with the fewest lapses, whatever its priority.
+    assert_eq!((body(&first).as_str(), first.history.alone), ("one", true));
+    for other in ["lapsed once", "fresh"] {
+        let delivery = source.next().await;
+        assert_eq!(
+            (body(&delivery).as_str(), delivery.history.alone),
+            (other, false)
+        );
+        delivery.settle(Outcome::Done);
+    }
+    let state = source.until(|state| state.waits_for.is_some()).await;
+    assert_eq!(
+        state.waits_for.as_deref(),
+        Some("the suspect of pool `p` to end")
+    );
+    let claimed =
+        "SELECT group_concat(body || claim_alone) FROM consumer_messages WHERE owner IS NOT NULL";
+    rig.until("SELECT count(*) = 2 FROM consumer_messages")
+        .await;
+    assert_eq!(
+        rig.get::<String>(claimed),
+        "one0",
+        "others are in hand, too"
+    );
     first.settle(Outcome::Done);
+    assert_eq!(source.finish_next().await, "two");
+    assert_eq!(source.end().await.waits_for, None);
+}
 
-    let suspect = source.next().await;
-    assert_eq!(
-        (body(&suspect).as_str(), suspect.history.alone),
-        ("b", true)
+#[tokio::test]
+async fn a_suspect_of_one_pool_waits_for_that_of_another_and_nothing_else_does() {
+    let rig = with_suspects("('q', 'hers', 0, 0, 2, 0)");
+    let daemon = Shared::new();
+    let mut one = rig.source(&daemon, 1);
+    let hers = one.next().await;
+    let mut other = rig.source(&daemon, 10);
+    rig.execute(
+        "INSERT INTO consumer_messages (queue, body, lapses) VALUES ('q', 'ours', 2), ('q', 'fresh', 0)",
     );
-    // Another source of the daemon gets nothing meanwhile, though the queue has more.
-    let other = rig.source(&daemon, 10);
-    let claimed = "SELECT group_concat(body) FROM consumer_messages WHERE owner IS NOT NULL";
-    assert_eq!(rig.get::<String>(claimed), "b");
-    assert_eq!(
-        rig.get::<i64>("SELECT claim_alone FROM consumer_messages WHERE body = 'b'"),
-        1
-    );
+    assert_eq!(other.finish_next().await, "fresh");
+    other.until(|state| state.waits_for.is_some()).await;
+    rig.until("SELECT count(*) = 2 FROM consumer_messages")
+        .await;
+    let waits = "SELECT body FROM consumer_messages WHERE owner IS NULL";
+    assert_eq!(rig.get::<String>(waits), "ours");
+    one.credit(0);
+    hers.settle(Outcome::Done);
+    assert_eq!(other.finish_next().await, "ours");
+    one.end().await;
+    assert_eq!(other.end().await.waits_for, None);
+}
+
+#[tokio::test]
+async fn a_pool_without_room_lets_the_suspects_of_others_pass() {
+    let rig = with_suspects("('q', 'suspect', 0, 0, 2, 0)");
+    rig.insert("long");
+    let daemon = Shared::new();
+    let mut full = rig.source(&daemon, 1);
+    let suspect = full.next().await;
+    // It has room for one, and this gets it: its next suspect has to wait for that.
+    full.credit(2);
+    let long = full.next().await;
+    rig.execute("UPDATE consumer_messages SET lapses = 2");
+    suspect.settle(Outcome::Return { suspect: false });
+    full.credit(1);
+    let mut other = rig.source(&daemon, 1);
+    assert_eq!(other.finish_next().await, "suspect");
+    long.settle(Outcome::Done);
     other.end().await;
-    suspect.settle(Outcome::Done);
+    full.end().await;
+}
 
-    assert_eq!(source.finish_next().await, "c");
+#[tokio::test]
+async fn a_thousand_suspects_starve_nobody() {
+    let rig = Rig::new();
+    rig.execute(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500) \
+         INSERT INTO consumer_messages (queue, body, lapses, priority) SELECT 'q', i, 2, 9 FROM n",
+    );
+    rig.insert("fresh");
+    let mut source = rig.source(&Shared::new(), 2);
+    assert_eq!(source.finish_next().await, "1");
+    let mut seen = vec![source.finish_next().await, source.finish_next().await];
+    seen.sort();
+    assert_eq!(seen, ["2", "fresh"]);
     source.end().await;
 }
 
 #[tokio::test]
 async fn who_took_the_daemon_down_too_often_is_not_handed_out_again() {
-    let rig = Rig::new();
-    rig.execute(
-        "INSERT INTO consumer_messages (queue, body, attempts, crashes, lapses) VALUES \
-         ('q', 'killer', 3, 3, 5), ('q', 'spent', 5, 1, 3), ('q', 'good', 0, 0, 0)",
+    let rig = with_suspects(
+        "('q', 'killer', 10, 0, 10, 0), ('q', 'crasher', 3, 3, 0, 0), ('q', 'suspect', 9, 0, 9, 0), \
+         ('q', 'good', 0, 0, 0, 0)",
     );
-    let mut source = rig.source(&Shared::new(), 10);
-    assert_eq!(source.finish_next().await, "good");
+    let mut source = rig.source(&Shared::new(), 1);
+    let mut done = vec![source.finish_next().await, source.finish_next().await];
+    done.sort();
+    assert_eq!(done, ["good", "suspect"]);
     source.end().await;
     let rows: String = rig.get(
-        "SELECT group_concat(body || ' ' || reason || ' ' || crashes || ' ' || error, '; ') \
+        "SELECT group_concat(body || ' ' || reason || ' ' || lapses || ' ' || error, '; ') \
          FROM poisoned_messages",
     );
-    let expected = "killer crashed 3 took the daemon down 5 times; \
-                    spent crashed 1 took the daemon down 3 times";
+    let expected = "killer crashed 10 took the daemon down 10 times in a row; \
+                    crasher crashed 0 crashed the worker 3 times";
     assert_eq!(rows, expected);
+}
+
+#[tokio::test]
+async fn who_is_spent_is_buried_while_another_suspect_runs() {
+    let rig = with_suspects("('q', 'suspect', 0, 0, 2, 0)");
+    let mut source = rig.source(&Shared::new(), 5);
+    let suspect = source.next().await;
+    rig.execute("INSERT INTO consumer_messages (queue, body, lapses) VALUES ('q', 'killer', 12)");
+    rig.until("SELECT count(*) FROM poisoned_messages").await;
+    suspect.settle(Outcome::Done);
+    source.end().await;
+    assert_eq!(rig.get::<i64>("SELECT count(*) FROM consumer_messages"), 0);
 }
 
 #[tokio::test]

@@ -71,6 +71,7 @@ impl Rig {
         let link = Link {
             end,
             policy,
+            exclusive: daemon.exclusive.clone(),
             solo: daemon.solo.clone(),
         };
         let clock = WallClock::of(&self.now_ms);

@@ -64,13 +64,16 @@ async fn a_living_daemons_messages_stay_with_it() {
 }
 
 #[tokio::test]
-async fn a_lapse_is_charged_only_to_who_ran_alone() {
-    for (alone, expected) in [
-        (false, "attempts 0 crashes 0 lapses 1"),
-        (true, "attempts 1 crashes 1 lapses 1"),
+async fn a_lapse_is_charged_only_to_the_suspect_that_ran_and_to_who_ran_alone() {
+    for (lapses, alone, expected) in [
+        (0, false, "attempts 0 crashes 0 lapses 1"),
+        (1, false, "attempts 0 crashes 0 lapses 2"),
+        (2, false, "attempts 1 crashes 0 lapses 3"),
+        (2, true, "attempts 1 crashes 1 lapses 3"),
     ] {
         let rig = Rig::new();
         rig.insert("a");
+        rig.execute(&format!("UPDATE consumer_messages SET lapses = {lapses}"));
         let other = OtherOwner::new(&rig.path(), Duration::from_secs(30));
         other.claims_all(&rig.sql(), alone);
         other.dies();
