@@ -32,6 +32,10 @@ pub(super) mod kept {
     pub(in super::super) const CHARGED: &str = "x-ganger-charged";
     /// Our own number for a message that has no id of its producer's.
     pub(in super::super) const NUMBER: &str = "x-ganger-number";
+    /// Its priority, where the copy has none: it would pass others that wait with it.
+    pub(in super::super) const PRIORITY: &str = "x-ganger-priority";
+    /// Which reading of the dead letters has put it where it is.
+    pub(in super::super) const PASS: &str = "x-ganger-pass";
 }
 
 /// Headers that the broker acts by.
@@ -114,14 +118,18 @@ pub(super) fn unwrap(received: Received) -> (Original, Arrival) {
     (original, arrival)
 }
 
-/// Without what the broker has written on it since.
-pub(super) fn as_published(properties: &BasicProperties) -> BasicProperties {
-    let Some(headers) = properties.headers() else {
-        return properties.clone();
-    };
-    let theirs = headers.into_iter();
-    let without = table_of(theirs.filter(|(name, _)| !is_the_brokers(name.as_str())));
-    properties.clone().with_headers(without)
+/// The properties of a copy in the same queue, behind all that is there: without what the broker has
+/// written on it since, and without what would have it pass others.
+pub(super) fn moved(properties: &BasicProperties, pass: &str) -> BasicProperties {
+    let headers = properties.headers().iter().flatten();
+    let mut table = table_of(headers.filter(|(name, _)| !is_the_brokers(name.as_str())));
+    table.insert(kept::PASS.into(), long(pass));
+    if let Some(priority) = properties.priority() {
+        table.insert(kept::PRIORITY.into(), long(&priority.to_string()));
+    }
+    unranked(properties)
+        .with_headers(table)
+        .with_delivery_mode(PERSISTENT)
 }
 
 fn is_the_brokers(name: &str) -> bool {
@@ -150,6 +158,9 @@ fn as_sent(copy: &Original, headers: &FieldTable, own: &Headers) -> Original {
     }
     if let Some(mode) = find(own, kept::DELIVERY_MODE) {
         properties = as_it_was(&properties, mode.parse().ok());
+    }
+    if let Some(priority) = find(own, kept::PRIORITY).and_then(|text| text.parse().ok()) {
+        properties = properties.with_priority(priority);
     }
     if let Some(expiration) = short(own, kept::EXPIRATION) {
         properties = properties.with_expiration(expiration);
@@ -370,12 +381,18 @@ fn plain_properties(from: &BasicProperties) -> BasicProperties {
 
 /// Likewise, without the delivery mode.
 fn without_mode(from: &BasicProperties) -> BasicProperties {
+    let to = unranked(from);
+    match from.priority() {
+        Some(priority) => to.with_priority(*priority),
+        None => to,
+    }
+}
+
+/// Likewise, without the priority.
+fn unranked(from: &BasicProperties) -> BasicProperties {
     let mut to = lent(from);
     if let Some(kind) = from.content_type() {
         to = to.with_content_type(kind.clone());
-    }
-    if let Some(priority) = from.priority() {
-        to = to.with_priority(*priority);
     }
     if let Some(id) = from.correlation_id() {
         to = to.with_correlation_id(id.clone());

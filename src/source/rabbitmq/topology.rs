@@ -195,18 +195,6 @@ pub(super) async fn count(broker: &Broker, queue: &str) -> Result<Option<u64>, R
     Ok(count)
 }
 
-/// Whether a queue that is there has the arguments that we would declare it with.
-pub(super) async fn is_as_wanted(broker: &Broker, wanted: &Wanted) -> Result<bool, RabbitMqError> {
-    let mut asking = Asking::new(broker);
-    let same = match asking.declare(wanted).await {
-        Ok(()) => true,
-        Err(RabbitMqError::OtherArguments { .. } | RabbitMqError::Queue { .. }) => false,
-        Err(error) => return Err(error),
-    };
-    asking.end().await;
-    Ok(same)
-}
-
 /// Whether what the broker says of the argument tells a stream: to other queues it names their
 /// type. (RabbitMQ 3 misses a prefetch before it looks at the value, but only with a stream.)
 fn is_stream(words: &str) -> bool {

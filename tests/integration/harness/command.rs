@@ -63,15 +63,15 @@ fn unwrapped(text: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// A command that is killed if it does not end in time.
-struct Running {
+/// A command that is killed when this is dropped.
+pub(crate) struct Running {
     child: Child,
     /// The files that are its stdin, stdout and stderr.
     streams: tempfile::TempDir,
 }
 
 impl Running {
-    fn start(dir: &Path, args: &[&str], input: &[u8]) -> Self {
+    pub(super) fn start(dir: &Path, args: &[&str], input: &[u8]) -> Self {
         let streams = tempfile::tempdir_in(dir).unwrap();
         let path = |name: &str| streams.path().join(name);
         std::fs::write(path("in"), input).unwrap();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::command::Ran;
+use super::command::{Ran, Running};
 use super::daemon::{Daemon, Launch};
 use super::pool::Pool;
 use super::record::Record;
@@ -138,6 +138,11 @@ impl Site {
     /// The same, with something to read from stdin.
     pub(crate) fn ganger_reading(&self, args: &[&str], input: &[u8]) -> Ran {
         Ran::of(self.dir.path(), args, input)
+    }
+
+    /// Begins a command, which is killed when what is returned is dropped.
+    pub(crate) fn begin(&self, args: &[&str]) -> Running {
+        Running::start(self.dir.path(), args, b"")
     }
 
     /// Runs a command until it complains of that, whether it ends or not; all its complaints.

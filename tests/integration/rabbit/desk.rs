@@ -22,8 +22,6 @@ trials![
     what_is_not_there_is_an_error,
     what_was_sent_before_a_queue_was_full_is_told,
     what_is_wrong_is_told_by_check,
-    many_keep_their_order_whatever_is_dropped,
-    letters_in_a_queue_with_a_limit_outlive_any_number_of_readings,
     what_the_broker_moved_there_is_sent_back,
     a_large_reply_is_kept_beside_its_letter,
     what_the_broker_keeps_for_itself_is_told,
@@ -224,12 +222,12 @@ fn with_letters() -> (Vhost, Site) {
     (scene.vhost, scene.site)
 }
 
-fn list(site: &Site) -> Vec<Value> {
+pub(super) fn list(site: &Site) -> Vec<Value> {
     let letters = site.ganger(&["dead", "list", "--output", "json"]).json();
     letters.as_array().unwrap().clone()
 }
 
-fn id(letter: &Value) -> String {
+pub(super) fn id(letter: &Value) -> String {
     match &letter["id"] {
         Value::String(id) => id.clone(),
         id => id.to_string(),
@@ -335,72 +333,6 @@ fn what_is_not_there_is_an_error() {
     );
 }
 
-/// So many letters, as the source writes them, in a queue of this kind.
-fn many_letters(vhost: &Vhost, queue: &str, count: usize) {
-    let letter = |n: usize| {
-        let id = format!("letter-{n:05}");
-        Letter::new(queue, format!("body {n}"))
-            .header("x-ganger-letter-id", text(&id))
-            .header("x-ganger-pool", text("work"))
-            .header("x-ganger-queue", text("work"))
-            .with(|properties| properties.with_delivery_mode(2))
-    };
-    let all: Vec<Letter> = (0..count).map(letter).collect();
-    vhost.client().publish(&all);
-}
-
-fn listed_ids(site: &Site) -> Vec<String> {
-    let args = ["dead", "list", "--limit", "100000", "-o", "json"];
-    let letters = site.ganger(&args).json();
-    letters.as_array().unwrap().iter().map(id).collect()
-}
-
-/// More than one consumer of a pass may hold, on both kinds of queues.
-fn many_keep_their_order_whatever_is_dropped() {
-    for queue_type in ["quorum", "classic"] {
-        let pool = pool().text("queue_type", queue_type);
-        let scene = RabbitScene::of(pool.clone());
-        scene.daemon.stop();
-        scene.site.configure_commands(&[pool]);
-        let (vhost, site) = (scene.vhost, scene.site);
-        many_letters(&vhost, DEAD, 2_500);
-        let every = |step: usize| -> Vec<String> {
-            let numbers = (0..2_500).filter(|n| n % 5 % step == 0);
-            numbers.map(|n| format!("letter-{n:05}")).collect()
-        };
-        assert_eq!(listed_ids(&site), every(1), "{queue_type}");
-        let gone: Vec<String> = every(1)
-            .into_iter()
-            .filter(|id| !every(5).contains(id))
-            .collect();
-        let ids = gone.iter().map(String::as_str);
-        let args: Vec<&str> = ["dead", "drop"].into_iter().chain(ids).collect();
-        assert_eq!(site.ganger(&args).good(), "dropped 2000\n");
-        for _ in 0..3 {
-            assert_eq!(listed_ids(&site), every(5), "{queue_type}");
-        }
-        let args = ["dead", "retry", "--all"];
-        assert_eq!(site.ganger(&args).good(), "retried 500\n");
-        assert_eq!(vhost.client().ready("work"), Some(500));
-        assert_eq!(vhost.client().ready(DEAD), Some(0));
-    }
-}
-
-/// The broker would drop them when they came back for the third time.
-fn letters_in_a_queue_with_a_limit_outlive_any_number_of_readings() {
-    let vhost = Vhost::shared();
-    let limit = ("x-delivery-limit", AMQPValue::LongInt(18));
-    vhost.client().declare("letters", &[kind("quorum"), limit]);
-    let site = rabbit_site(&vhost.url(), "");
-    site.configure_commands(&[pool().text("dead_letter", "letters")]);
-    many_letters(&vhost, "letters", 120);
-    let expected: Vec<String> = (0..120).map(|n| format!("letter-{n:05}")).collect();
-    for _ in 0..40 {
-        assert_eq!(listed_ids(&site), expected);
-    }
-    assert_eq!(vhost.client().ready("letters"), Some(120));
-}
-
 fn what_the_broker_moved_there_is_sent_back() {
     let vhost = Vhost::shared();
     let dead = [
@@ -417,6 +349,9 @@ fn what_the_broker_moved_there_is_sent_back() {
     vhost.client().publish(&[equal(), equal(), equal()]);
     let letters = list(&site);
     assert_eq!(letters.len(), 2, "{letters:#?}");
+    for _ in 0..2 {
+        assert_eq!(list(&site), letters, "a look changes nothing");
+    }
     for letter in &letters {
         let told = ["reason", "queue", "body"].map(|name| letter[name].clone());
         assert_eq!(json!(told), json!(["maxlen", "work", "a"]));

@@ -6,6 +6,7 @@ mod consuming;
 mod desk;
 mod disasters;
 mod ground;
+mod looking;
 mod misfortunes;
 mod network;
 mod properties;
@@ -25,6 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         consuming::trials(),
         desk::trials(),
         ground::trials(),
+        looking::trials(),
         misfortunes::trials(),
         properties::trials(),
         queues::trials(),

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::super::error::RabbitMqError;
-use super::super::publisher::Parcel;
-use super::super::topology::{self, Topology, Wanted};
+use super::super::publisher::{Parcel, Verdict};
+use super::super::topology::Topology;
 use super::clerk::{Clerk, refusal};
 use super::error::DeskError;
 use super::found::{Found, Home, Item, Read, Reader};
@@ -18,36 +18,28 @@ use crate::config::model::Pool;
 use crate::source::client::{DeadFilter, DeadLetter, DeadReply, Partial};
 use crate::source::letter;
 
-/// So many letters are on their way back at once.
-const IN_FLIGHT_MAX: usize = 256;
-
-/// A queue of dead letters.
-#[derive(Debug)]
-struct Place {
-    wanted: Wanted,
-    home: Home,
-}
+/// The most copies that wait for room in their queue, and the most bytes of those and of replies that
+/// wait for their letters.
+const FULL_MAX: usize = 4096;
+const KEPT_BYTES_MAX: usize = 64 << 20;
 
 /// The queues of dead letters of all pools, each once.
-fn places(pools: &[Arc<Pool>]) -> Vec<Place> {
-    let mut places: BTreeMap<String, Place> = BTreeMap::new();
+fn homes(pools: &[Arc<Pool>]) -> Vec<Home> {
+    let mut homes: BTreeMap<String, Home> = BTreeMap::new();
     for pool in pools {
         let Some(wanted) = Topology::of(pool).dead else {
             continue;
         };
         let theirs = (pool.name.clone(), pool.queue.to_string());
-        let place = places.entry(wanted.name.clone()).or_insert_with(|| Place {
-            home: Home {
-                queue: wanted.name.clone(),
-                pool: Some(theirs.clone()),
-            },
-            wanted,
+        let home = homes.entry(wanted.name.clone()).or_insert_with(|| Home {
+            queue: wanted.name,
+            pool: Some(theirs.clone()),
         });
-        if place.home.pool.as_ref() != Some(&theirs) {
-            place.home.pool = None;
+        if home.pool.as_ref() != Some(&theirs) {
+            home.pool = None;
         }
     }
-    places.into_values().collect()
+    homes.into_values().collect()
 }
 
 impl Clerk {
@@ -64,9 +56,9 @@ impl Clerk {
             replies: HashMap::new(),
         };
         let mut tally = Tally::default();
-        for place in places(&self.pools) {
+        for home in homes(&self.pools) {
             let judge = &mut |item: Item| list.take(item);
-            self.pass(place, &mut tally, judge, false).await?;
+            self.pass(home, &mut tally, judge, false).await?;
         }
         letter::join(&mut list.letters, list.replies);
         Ok(list.letters)
@@ -104,9 +96,9 @@ impl Clerk {
     ) -> Result<usize, Partial> {
         let mut tally = Tally::default();
         let mut result = Ok(());
-        for place in places(&self.pools) {
+        for home in homes(&self.pools) {
             if result.is_ok() {
-                result = self.pass(place, &mut tally, judge, orphans_go).await;
+                result = self.pass(home, &mut tally, judge, orphans_go).await;
             }
         }
         let trouble = tally.trouble.map_or(Ok(()), |error| Err(error.into()));
@@ -122,27 +114,28 @@ impl Clerk {
     /// Passes through one queue.
     async fn pass(
         &mut self,
-        place: Place,
+        home: Home,
         tally: &mut Tally,
         judge: &mut impl FnMut(Item) -> Fate,
         orphans_go: bool,
     ) -> Result<(), RabbitMqError> {
         let broker = Rc::clone(&self.broker);
-        let Some(pass) = Pass::begin(&broker, &place.wanted.name).await? else {
+        let Some(pass) = Pass::begin(&broker, &home.queue).await? else {
             return Ok(());
         };
         let mut round = Round {
             clerk: self,
             pass,
-            wanted: place.wanted,
-            limited: None,
+            met: HashMap::new(),
             replies: HashMap::new(),
             gone: HashSet::new(),
-            flights: HashMap::new(),
+            flights: BTreeMap::new(),
+            full: Vec::new(),
+            done: (Vec::new(), 0),
             tally,
         };
-        let went = round.go(place.home, judge, orphans_go).await;
-        // What is not acknowledged goes back, whatever went wrong.
+        let went = round.go(home, judge, orphans_go).await;
+        // What is not acknowledged comes back, whatever went wrong.
         went.and(round.pass.end().await)
     }
 }
@@ -202,33 +195,36 @@ impl List<'_> {
     }
 }
 
-/// A reply that belongs to a letter yet to come.
-struct Companion {
-    tag: u64,
-    fresh: Option<Parcel>,
+/// Messages in hand that are one and the same, and the copy that takes their place.
+#[derive(Debug)]
+struct Kept {
+    tags: Vec<u64>,
+    copy: Parcel,
 }
 
 /// Something is published before messages are taken out.
 struct Flight {
     parcel: Rc<Parcel>,
     tags: Vec<u64>,
-    /// It's a letter that goes back, and not one that only moves.
-    counts: bool,
+    /// Of a letter that goes back to its queue: what stays if it can't.
+    instead: Vec<Kept>,
 }
 
 /// A pass, and what is done on it.
 struct Round<'a> {
     clerk: &'a mut Clerk,
     pass: Pass<'a>,
-    wanted: Wanted,
-    /// Whether the broker may drop a letter that was handed out too often; none if nobody has
-    /// asked yet.
-    limited: Option<bool>,
-    /// By the ids of their letters.
-    replies: HashMap<String, Companion>,
+    /// Each letter and each reply that was met, by its name, with its tag.
+    met: HashMap<String, u64>,
+    /// Replies whose letters are yet to come, by the ids of those.
+    replies: HashMap<String, Kept>,
     /// Letters that went before their replies have come.
     gone: HashSet<String>,
-    flights: HashMap<u64, Flight>,
+    flights: BTreeMap<u64, Flight>,
+    /// Copies that the queue had no room for.
+    full: Vec<Flight>,
+    /// What is to be taken out, and how many letters of that were meant to go.
+    done: (Vec<u64>, usize),
     tally: &'a mut Tally,
 }
 
@@ -239,131 +235,217 @@ impl Round<'_> {
         judge: &mut impl FnMut(Item) -> Fate,
         orphans_go: bool,
     ) -> Result<(), RabbitMqError> {
-        let mut reader = Reader::new(home);
-        while let Some(delivery) = self.pass.next().await? {
-            let tag = delivery.delivery_tag;
-            let Read { item, fresh } = reader.read(delivery);
-            let fresh = self.if_needed(fresh).await?;
-            match &item {
-                Item::Reply(id, _) => {
-                    let id = id.clone();
-                    judge(item);
-                    self.meet_reply(id, Companion { tag, fresh }).await?;
-                }
-                Item::Letter(found) => {
-                    let id = found.letter.id.clone();
-                    let awaited = found.has_reply_apart && !self.replies.contains_key(&id);
-                    let fate = judge(item);
-                    if awaited && matches!(fate, Fate::Goes | Fate::GoesBack(_)) {
-                        self.gone.insert(id.clone());
-                    }
-                    self.seal(tag, &id, fate, fresh).await?;
-                }
+        let (to, frame_max) = (self.pass.queue(), self.clerk.frame_max());
+        let mut reader = Reader::new(home, to, frame_max, fastrand::u64(..));
+        loop {
+            let batch = self.pass.take().await?;
+            let is_last = batch.is_empty();
+            self.try_again().await?;
+            for delivery in batch {
+                let tag = delivery.delivery_tag;
+                self.meet(tag, reader.read(delivery), judge).await?;
             }
-            if self.flights.len() >= IN_FLIGHT_MAX {
-                self.land().await?;
+            if is_last || self.bytes_kept() > KEPT_BYTES_MAX {
+                self.leave_orphans(is_last && orphans_go).await?;
+            }
+            self.land().await?;
+            if is_last || self.full.len() > FULL_MAX || self.bytes_kept() > KEPT_BYTES_MAX {
+                return self.is_there_room();
             }
         }
-        for (_, Companion { tag, fresh }) in std::mem::take(&mut self.replies) {
-            if orphans_go {
-                self.pass.ack(tag).await?;
-            } else if let Some(fresh) = fresh {
-                self.launch(fresh, vec![tag], false).await?;
-            }
-        }
-        self.land().await
     }
 
-    /// The copy that takes a message's place, if the broker might drop it else.
-    async fn if_needed(&mut self, fresh: Option<Parcel>) -> Result<Option<Parcel>, RabbitMqError> {
-        if fresh.is_none() {
-            return Ok(None);
-        }
-        let limited = match self.limited {
-            Some(limited) => limited,
-            None => !topology::is_as_wanted(&self.clerk.broker, &self.wanted).await?,
+    async fn meet(
+        &mut self,
+        tag: u64,
+        read: Read,
+        judge: &mut impl FnMut(Item) -> Fate,
+    ) -> Result<(), RabbitMqError> {
+        let Read {
+            item,
+            copy,
+            is_ours,
+        } = read;
+        let kept = Kept {
+            tags: vec![tag],
+            copy,
         };
-        self.limited = Some(limited);
-        Ok(fresh.filter(|_| limited))
+        if is_ours {
+            // Others have taken what was there: we have gone all the way round.
+            self.pass.stop();
+            return self.stay(kept).await;
+        }
+        match &item {
+            Item::Reply(id, _) => {
+                let id = id.clone();
+                if !self.is_twin(letter::reply_key(&id), tag).await? {
+                    judge(item);
+                    self.meet_reply(id, kept);
+                }
+                Ok(())
+            }
+            Item::Letter(found) => {
+                let (id, awaits) = (found.letter.id.clone(), found.has_reply_apart);
+                if self.is_twin(id.clone(), tag).await? {
+                    return Ok(());
+                }
+                let fate = judge(item);
+                let goes = matches!(fate, Fate::Goes | Fate::GoesBack(_));
+                if goes && awaits && !self.replies.contains_key(&id) {
+                    self.gone.insert(id.clone());
+                }
+                self.seal(&id, kept, fate).await
+            }
+        }
     }
 
-    async fn meet_reply(&mut self, id: String, reply: Companion) -> Result<(), RabbitMqError> {
-        if self.gone.remove(&id) {
-            return self.pass.ack(reply.tag).await;
+    /// Whether this is a message that was met before: a command was killed between the copy and the
+    /// acknowledgement. The second goes if the first is safe, or gone.
+    async fn is_twin(&mut self, name: String, tag: u64) -> Result<bool, RabbitMqError> {
+        let Some(first) = self.met.get(&name).copied() else {
+            self.met.insert(name, tag);
+            return Ok(false);
+        };
+        let is_first = |kept: &&mut Kept| kept.tags.contains(&first);
+        if let Some(waiting) = self.replies.values_mut().find(is_first) {
+            waiting.tags.push(tag);
+            return Ok(true);
         }
-        self.replies.insert(id, reply);
-        Ok(())
+        self.land().await?;
+        if !self.pass.holds(first) {
+            self.done.0.push(tag);
+        }
+        Ok(true)
+    }
+
+    fn meet_reply(&mut self, id: String, reply: Kept) {
+        if self.gone.remove(&id) {
+            self.done.0.extend(reply.tags);
+        } else {
+            self.replies.insert(id, reply);
+        }
     }
 
     /// Carries out what becomes of a letter, and of the reply that belongs to it.
-    async fn seal(
-        &mut self,
-        tag: u64,
-        id: &str,
-        fate: Fate,
-        fresh: Option<Parcel>,
-    ) -> Result<(), RabbitMqError> {
+    async fn seal(&mut self, id: &str, letter: Kept, fate: Fate) -> Result<(), RabbitMqError> {
         let reply = self.replies.remove(id);
-        let tags: Vec<u64> = reply.iter().map(|reply| reply.tag).chain([tag]).collect();
+        let all: Vec<Kept> = reply.into_iter().chain([letter]).collect();
+        let tags = all.iter().flat_map(|kept| kept.tags.iter().copied());
         match fate {
             Fate::Goes => {
-                for tag in tags {
-                    self.pass.ack(tag).await?;
-                }
-                self.tally.done += 1;
+                self.done.0.extend(tags);
+                self.done.1 += 1;
+                return Ok(());
             }
-            Fate::GoesBack(parcel) => self.launch(*parcel, tags, true).await?,
-            Fate::Stays | Fate::IsStuck(_) => {
-                if let Fate::IsStuck(error) = fate {
-                    self.tally.trouble.get_or_insert(error);
-                }
-                if let Some((reply, fresh)) =
-                    reply.and_then(|reply| Some((reply.tag, reply.fresh?)))
-                {
-                    self.launch(fresh, vec![reply], false).await?;
-                }
-                if let Some(fresh) = fresh {
-                    self.launch(fresh, vec![tag], false).await?;
-                }
+            Fate::GoesBack(parcel) => {
+                let tags = tags.collect();
+                return self.launch(Rc::new(*parcel), tags, all).await;
+            }
+            Fate::IsStuck(error) => drop(self.tally.trouble.get_or_insert(error)),
+            Fate::Stays => {}
+        }
+        for kept in all {
+            self.stay(kept).await?;
+        }
+        Ok(())
+    }
+
+    /// Replies whose letters do not come.
+    async fn leave_orphans(&mut self, they_go: bool) -> Result<(), RabbitMqError> {
+        for (_, orphan) in std::mem::take(&mut self.replies) {
+            if they_go {
+                self.done.0.extend(orphan.tags);
+            } else {
+                self.stay(orphan).await?;
             }
         }
         Ok(())
+    }
+
+    async fn stay(&mut self, kept: Kept) -> Result<(), RabbitMqError> {
+        self.launch(Rc::new(kept.copy), kept.tags, Vec::new()).await
     }
 
     async fn launch(
         &mut self,
-        parcel: Parcel,
+        parcel: Rc<Parcel>,
         tags: Vec<u64>,
-        counts: bool,
+        instead: Vec<Kept>,
     ) -> Result<(), RabbitMqError> {
-        let parcel = Rc::new(parcel);
         let id = self.clerk.publisher().await?.send(Rc::clone(&parcel));
         let flight = Flight {
             parcel,
             tags,
-            counts,
+            instead,
         };
         self.flights.insert(id, flight);
         Ok(())
     }
 
+    /// What the queue had no room for may fit now that more is in hand.
+    async fn try_again(&mut self) -> Result<(), RabbitMqError> {
+        for Flight { parcel, tags, .. } in std::mem::take(&mut self.full) {
+            self.launch(parcel, tags, Vec::new()).await?;
+        }
+        Ok(())
+    }
+
     /// Waits for all that is in flight. A message leaves this queue only once its copy is safe.
     async fn land(&mut self) -> Result<(), RabbitMqError> {
+        let landed = self.land_all().await;
+        let (tags, meant) = std::mem::take(&mut self.done);
+        self.pass.ack(&tags)?;
+        self.tally.done += meant;
+        landed
+    }
+
+    async fn land_all(&mut self) -> Result<(), RabbitMqError> {
         while !self.flights.is_empty() {
             for (id, verdict) in self.clerk.verdicts().await? {
-                let Some(flight) = self.flights.remove(&id) else {
-                    continue;
-                };
-                if let Some(error) = refusal(&flight.parcel, verdict) {
-                    self.tally.trouble.get_or_insert(error);
-                    continue;
+                if let Some(flight) = self.flights.remove(&id) {
+                    self.landed(flight, verdict).await?;
                 }
-                for tag in flight.tags {
-                    self.pass.ack(tag).await?;
-                }
-                self.tally.done += usize::from(flight.counts);
             }
         }
         Ok(())
+    }
+
+    async fn landed(&mut self, flight: Flight, verdict: Verdict) -> Result<(), RabbitMqError> {
+        let goes_back = !flight.instead.is_empty();
+        let is_full = verdict == Verdict::NotNow;
+        match refusal(&flight.parcel, verdict) {
+            None => {
+                self.done.0.extend(flight.tags);
+                self.done.1 += usize::from(goes_back);
+            }
+            Some(_) if is_full && !goes_back => self.full.push(flight),
+            // A copy that is refused for good stays in hand, and comes back.
+            Some(error) => {
+                self.tally.trouble.get_or_insert(error);
+                for kept in flight.instead {
+                    self.stay(kept).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn bytes_kept(&self) -> usize {
+        let full = self.full.iter().map(|flight| flight.parcel.body.len());
+        let replies = self.replies.values().map(|kept| kept.copy.body.len());
+        full.chain(replies).sum()
+    }
+
+    /// What there was no room for comes back by itself, and is counted: not even to look would be
+    /// safe for ever.
+    fn is_there_room(&self) -> Result<(), RabbitMqError> {
+        match self.full.first() {
+            None => Ok(()),
+            Some(flight) => Err(DeskError::NoRoom {
+                queue: flight.parcel.to.to_string(),
+                count: self.full.len(),
+            }
+            .into()),
+        }
     }
 }

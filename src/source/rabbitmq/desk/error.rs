@@ -17,6 +17,17 @@ pub enum DeskError {
         /// Which.
         queue: String,
     },
+    /// What was read could not be put back.
+    #[error(
+        "the queue `{queue}` has no room for {count} of the letters that were read; they come back by \
+         themselves, which the broker counts and may have a limit for: make room before you look again"
+    )]
+    NoRoom {
+        /// Which.
+        queue: String,
+        /// How many.
+        count: usize,
+    },
     /// The broker will never take a message.
     #[error("a message for `{queue}` is refused: {why}")]
     Refused {

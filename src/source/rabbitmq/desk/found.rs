@@ -7,13 +7,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use bytes::Bytes;
 use lapin::BasicProperties;
 use lapin::message::Delivery;
-use lapin::types::{AMQPValue, FieldTable, ShortString};
+use lapin::types::{AMQPValue, ShortString};
 
 use super::super::copy::{
-    Marks, Original, Received, as_published, check_size, fitting, own_headers, unwrap,
+    Marks, Original, Received, check_size, fitting, kept, moved, own_headers, unwrap,
 };
 use super::super::publisher::Parcel;
-use super::super::rules::RETURNS_MAX;
 use super::super::value::text;
 use crate::delivery::Headers;
 use crate::source::client::{DeadLetter, DeadReply};
@@ -27,9 +26,10 @@ const PERSISTENT: u8 = 2;
 pub(super) struct Read {
     /// What it is.
     pub(super) item: Item,
-    /// It, or one before it, came back so often that a broker with a limit may drop it soon: what to
-    /// put in its place.
-    pub(super) fresh: Option<Parcel>,
+    /// What keeps it in the queue when it is taken out.
+    pub(super) copy: Parcel,
+    /// It is such a copy itself, made on this very pass.
+    pub(super) is_ours: bool,
 }
 
 /// What a message of the queue is.
@@ -61,59 +61,52 @@ pub(super) struct Home {
     pub(super) pool: Option<(String, String)>,
 }
 
-impl Home {
-    /// A message on its way to the end of this queue.
-    fn moved(&self, properties: BasicProperties, body: &Bytes) -> Option<Parcel> {
-        Some(Parcel {
-            to: ShortString::try_new(self.queue.as_str()).ok()?,
-            mandatory: true,
-            properties,
-            body: body.clone(),
-        })
-    }
-}
-
 /// Reads the queue's messages one after the other.
 #[derive(Debug)]
 pub(super) struct Reader {
     home: Home,
+    /// The queue's name on the wire.
+    to: ShortString,
+    /// By which copies of this pass are known.
+    pass: String,
+    /// The most bytes of a frame.
+    frame_max: u32,
     /// How many messages without an id have been alike so far.
     alike: HashMap<u64, u32>,
-    /// One has come back so often that it is better put in its place anew; so all behind it are,
-    /// or they would be before it.
-    moving: bool,
 }
 
 impl Reader {
     /// Begins at the head of the queue.
-    pub(super) fn new(home: Home) -> Self {
+    pub(super) fn new(home: Home, to: ShortString, frame_max: u32, pass: u64) -> Self {
         Self {
             home,
+            to,
+            pass: format!("{pass:016x}"),
+            frame_max,
             alike: HashMap::new(),
-            moving: false,
         }
     }
 
     /// Makes sense of a message.
     pub(super) fn read(&mut self, delivery: Delivery) -> Read {
-        let table = delivery.properties.headers().clone().unwrap_or_default();
-        let own = own_headers(&table);
+        let own = own_headers(&delivery.properties.headers().clone().unwrap_or_default());
+        let is_ours = own.contains(&(kept::PASS.to_owned(), self.pass.clone()));
         let body = Bytes::from(delivery.data);
-        let raw = as_published(&delivery.properties);
-        let (original, arrival) = unwrap(Received {
+        let raw = moved(&delivery.properties, &self.pass);
+        let (original, _) = unwrap(Received {
             properties: delivery.properties,
             exchange: delivery.exchange,
             routing_key: delivery.routing_key,
             redelivered: delivery.redelivered,
         });
-        self.moving |= arrival.returns >= RETURNS_MAX;
-        let moving = self.moving;
-        let fresh = |properties| moving.then(|| self.home.moved(properties, &body)).flatten();
         if let Some((id, reply)) = letter::read_apart(&own, &body) {
-            let (item, fresh) = (Item::Reply(id, reply), fresh(raw));
-            return Read { item, fresh };
+            return Read {
+                item: Item::Reply(id, reply),
+                copy: self.copy(raw, body),
+                is_ours,
+            };
         }
-        let (found, fresh) = match letter::read(&own) {
+        let (found, copy) = match letter::read(&own) {
             Some(letter) => {
                 let has_reply_apart = letter::has_reply_apart(&own);
                 let found = Found {
@@ -121,29 +114,44 @@ impl Reader {
                     has_reply_apart,
                     original,
                 };
-                (found, fresh(raw))
+                (found, raw)
             }
             None => {
-                let found = self.foreign(&own, &table, original, &body);
-                let origin = vec![(header::QUEUE, found.letter.queue.clone())];
-                let properties = found.original.with_own(&origin);
-                let fresh = moving.then(|| self.home.moved(properties, &body)).flatten();
-                (found, fresh)
+                let found = self.foreign(&own, original, &body);
+                let copy = self.first_copy(&found);
+                (found, copy)
             }
         };
-        let item = Item::Letter(Box::new(found.with_message(body)));
-        Read { item, fresh }
+        Read {
+            copy: self.copy(copy, body.clone()),
+            item: Item::Letter(Box::new(found.with_message(body))),
+            is_ours,
+        }
+    }
+
+    fn copy(&self, properties: BasicProperties, body: Bytes) -> Parcel {
+        Parcel {
+            to: self.to.clone(),
+            mandatory: true,
+            properties,
+            body,
+        }
+    }
+
+    /// What keeps a message that is no letter of ours: all that would act again is put aside, if
+    /// there is room for that.
+    fn first_copy(&self, found: &Found) -> BasicProperties {
+        let origin = vec![(header::QUEUE, found.letter.queue.clone())];
+        let copy = moved(&found.original.with_own(&origin), &self.pass);
+        match check_size(&copy, self.frame_max) {
+            Ok(()) => copy,
+            Err(_) => found.original.bare(),
+        }
     }
 
     /// A message without a letter: one that the broker moved here, or that was too large for more.
-    fn foreign(
-        &mut self,
-        own: &Headers,
-        table: &FieldTable,
-        original: Original,
-        body: &Bytes,
-    ) -> Found {
-        let death = Death::of(table);
+    fn foreign(&mut self, own: &Headers, original: Original, body: &Bytes) -> Found {
+        let death = Death::of(&original);
         let (pool, pools_queue) = self.home.pool.clone().unwrap_or_default();
         let first_of_ours = own
             .iter()
@@ -205,8 +213,10 @@ struct Death {
 
 impl Death {
     /// The last one, which the broker puts first.
-    fn of(headers: &FieldTable) -> Self {
-        let Some(AMQPValue::FieldArray(deaths)) = headers.inner().get("x-death") else {
+    fn of(message: &Original) -> Self {
+        let headers = message.properties.headers().as_ref();
+        let deaths = headers.and_then(|headers| headers.inner().get("x-death"));
+        let Some(AMQPValue::FieldArray(deaths)) = deaths else {
             return Self::default();
         };
         let Some(AMQPValue::FieldTable(last)) = deaths.as_slice().first() else {
@@ -281,6 +291,8 @@ impl Found {
 
 #[cfg(test)]
 mod tests {
+    use lapin::types::FieldTable;
+
     use super::*;
     use crate::delivery::{Failure, Outgoing};
     use crate::source::letter::{Letter, Own};
@@ -290,6 +302,10 @@ mod tests {
             queue: "work.dead".to_owned(),
             pool: Some(("email".to_owned(), "work".to_owned())),
         }
+    }
+
+    fn reader() -> Reader {
+        Reader::new(home(), "work.dead".into(), 4096, 7)
     }
 
     /// As the broker hands it out.
@@ -360,7 +376,7 @@ mod tests {
             .with_priority(3)
             .with_delivery_mode(PERSISTENT);
         let (copy, _) = written(&sent(properties.clone()), &Failure::default());
-        let found = letter_in(Reader::new(home()).read(delivery(copy, "body")));
+        let found = letter_in(reader().read(delivery(copy, "body")));
         let letter = &found.letter;
         assert_eq!(
             (letter.id.as_str(), letter.attempts, letter.crashes),
@@ -393,7 +409,7 @@ mod tests {
             .with_expiration("1000".into())
             .with_delivery_mode(PERSISTENT);
         let (copy, _) = written(&sent(properties.clone()), &Failure::default());
-        let found = letter_in(Reader::new(home()).read(delivery(copy, "body")));
+        let found = letter_in(reader().read(delivery(copy, "body")));
         let back = found.back(None, 4096).unwrap().properties;
         assert_eq!((back.expiration(), back.user_id()), (&None, &None));
         let table = back.headers().clone().unwrap();
@@ -426,10 +442,7 @@ mod tests {
             .map(|(n, v)| (n, long(&v)))
             .collect();
         let properties = BasicProperties::default().with_headers(headers(&pairs));
-        match Reader::new(home())
-            .read(delivery(properties, "result"))
-            .item
-        {
+        match reader().read(delivery(properties, "result")).item {
             Item::Reply(id, reply) => {
                 assert_eq!((id.as_str(), reply.queue.as_str()), ("id-1", "gone"));
                 assert_eq!(reply.body, "result");
@@ -455,7 +468,7 @@ mod tests {
             let count = ("x-delivery-count", AMQPValue::LongLongInt(count));
             BasicProperties::default().with_headers(headers(&[("x-death", deaths.clone()), count]))
         };
-        let mut reader = Reader::new(home());
+        let mut reader = reader();
         let [first, second] = [1, 2].map(|n| letter_in(reader.read(delivery(with_count(n), "a"))));
         let third = letter_in(reader.read(delivery(with_count(1), "b")));
         assert_eq!(first.letter.reason, "rejected");
@@ -478,29 +491,69 @@ mod tests {
     }
 
     #[test]
-    fn what_came_back_often_is_put_in_its_own_place_anew() {
-        let read = |count, properties: &BasicProperties| {
-            let mut table = properties.headers().clone().unwrap_or_default();
-            table.insert("x-delivery-count".into(), AMQPValue::LongLongInt(count));
-            let properties = properties.clone().with_headers(table);
-            Reader::new(home()).read(delivery(properties, "body")).fresh
-        };
-        let (copy, _) = written(&sent(BasicProperties::default()), &Failure::default());
-        assert_eq!(read(14, &copy), None);
-        let fresh = read(15, &copy).unwrap();
-        assert_eq!((fresh.to.as_str(), &fresh.properties), ("work.dead", &copy));
-        let foreign = BasicProperties::default().with_user_id("someone".into());
-        let fresh = read(15, &foreign).unwrap().properties;
-        assert_eq!(fresh.user_id(), &None);
-        let found = letter_in(Reader::new(home()).read(delivery(fresh, "body")));
-        let before = letter_in(Reader::new(home()).read(delivery(foreign, "body")));
-        assert_eq!(found.letter, before.letter);
+    fn what_stays_is_the_same_in_its_copy_and_counts_anew() {
+        let (letter, _) = written(
+            &sent(BasicProperties::default().with_priority(7)),
+            &Failure::default(),
+        );
+        let death = headers(&[("queue", long("work")), ("reason", long("rejected"))]);
+        let deaths = AMQPValue::FieldArray(vec![AMQPValue::FieldTable(death)].into());
+        let foreign = BasicProperties::default()
+            .with_headers(headers(&[
+                ("x-death", deaths),
+                ("CC", AMQPValue::FieldArray(vec![long("other")].into())),
+            ]))
+            .with_priority(7)
+            .with_expiration("1000".into())
+            .with_user_id("someone".into());
+        for properties in [letter, foreign] {
+            let mut counted = properties.headers().clone().unwrap_or_default();
+            counted.insert("x-delivery-count".into(), AMQPValue::LongLongInt(3));
+            let read = reader().read(delivery(properties.with_headers(counted), "body"));
+            let copy = read.copy;
+            assert_eq!(
+                (copy.to.as_str(), &copy.body[..]),
+                ("work.dead", &b"body"[..])
+            );
+            let table = copy.properties.headers().clone().unwrap();
+            for name in ["x-delivery-count", "x-death", "CC"] {
+                assert!(!table.contains_key(name), "{name}");
+            }
+            assert_eq!(copy.properties.priority(), &None, "it would pass others");
+            assert_eq!(copy.properties.expiration(), &None);
+            assert_eq!(copy.properties.user_id(), &None);
+            let again = reader().read(delivery(copy.properties, "body"));
+            assert!(again.is_ours && !read.is_ours);
+            let [before, after] = [read.item, again.item].map(|item| match item {
+                Item::Letter(found) => found,
+                Item::Reply(..) => panic!("a letter"),
+            });
+            assert_eq!(after.letter, before.letter);
+            assert_eq!(after.letter.priority, 7);
+            let back = |found: &Found| found.back(None, 4096).unwrap().properties;
+            assert_eq!(back(&after), back(&before));
+        }
+    }
+
+    #[test]
+    fn a_copy_that_has_no_room_for_more_says_less() {
+        let full = headers(&[("n", long(&"x".repeat(4000)))]);
+        let read = reader().read(delivery(BasicProperties::default().with_headers(full), "a"));
+        check_size(&read.copy.properties, 4096).unwrap();
+    }
+
+    #[test]
+    fn a_copy_of_another_pass_is_none_of_ours() {
+        let (letter, _) = written(&sent(BasicProperties::default()), &Failure::default());
+        let copy = reader().read(delivery(letter, "a")).copy.properties;
+        let mut another = Reader::new(home(), "work.dead".into(), 4096, 8);
+        assert!(!another.read(delivery(copy, "a")).is_ours);
     }
 
     #[test]
     fn a_message_that_says_nothing_goes_to_the_pools_queue_if_there_is_one() {
         let plain = || delivery(BasicProperties::default(), "a");
-        let found = letter_in(Reader::new(home()).read(plain()));
+        let found = letter_in(reader().read(plain()));
         assert_eq!(
             (found.letter.pool.as_str(), found.letter.reason.as_str()),
             ("email", "unknown")
@@ -511,7 +564,7 @@ mod tests {
             pool: None,
             ..home()
         };
-        let found = letter_in(Reader::new(anyones).read(plain()));
+        let found = letter_in(Reader::new(anyones, "work.dead".into(), 4096, 7).read(plain()));
         assert!(found.back(None, 4096).unwrap_err().contains("which queue"));
     }
 }

@@ -1,29 +1,29 @@
-//! One pass through a queue of dead letters, which leaves the queue as it was but for what is
-//! acknowledged. AMQP can't look at a message without taking it, so a pass takes all that was there
-//! when it began and gives it back by closing its channel. By what RabbitMQ was seen to do, and its
-//! own code says:
+//! One pass through a queue of dead letters. AMQP can't look at a message without taking it, and a
+//! quorum queue counts each one that comes back: past its limit, or that of a policy, it drops it.
+//! So nothing comes back: what is to stay is put behind all others as a copy, and is acknowledged
+//! when that is safe; after a whole pass all are in their order again, with a clean count. By what
+//! RabbitMQ was seen to do, and its own code says:
 //!
-//! - Only a channel that closes gives back in order, on classic and on quorum queues; a `nack` of
-//!   many does not.
-//! - A quorum queue puts what comes back in front of what was never handed out, but behind what
-//!   came back before. So a pass that ended half-way would turn the queue round.
+//! - What is in our hands does not count as long as a queue's length is limited, so a copy fits where
+//!   the message was.
+//! - A quorum queue sends on whenever a consumer has room, and takes back at once, and to its front,
+//!   what is on its way to one that is cancelled. So there is a consumer for each batch, which is sent
+//!   no more than we want, and is cancelled when it has all of it.
+//! - A channel keeps back acknowledgements for a quorum queue while 32 of them are under way, and
+//!   forgets those when it closes. So a batch is acknowledged in as few words as there can be.
 //! - A quorum queue knows no exclusive consumers, so a queue of our own serves as a lock: two
 //!   passes at once would each see a part.
-//! - A quorum queue sends on whenever a consumer has room, and takes back at once, and to its front,
-//!   what is on its way to one that is cancelled. So each consumer is sent no more than we want, is
-//!   cancelled when it has all of it, and only then are its messages acknowledged.
-//! - A channel keeps back acknowledgements for a quorum queue while 32 of them are under way, and
-//!   forgets those when it closes. `get` waits for the queue: after a few nothing is kept back.
 //!
-//! What a letter says is known elsewhere.
+//! A pass that is killed leaves one batch in hand, which comes back, and letters of that batch
+//! twice; and the queue turned round. What a letter says is known elsewhere.
 
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use lapin::message::Delivery;
 use lapin::options::{
-    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicGetOptions, BasicQosOptions,
-    QueueDeclareOptions, QueueDeleteOptions,
+    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions,
+    QueueDeleteOptions,
 };
 use lapin::protocol::AMQPSoftError;
 use lapin::types::{FieldTable, ShortString};
@@ -32,16 +32,17 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::super::connect::Broker;
 use super::super::error::{RabbitMqError, soft, words};
+use super::super::ledger::{Ledger, Others};
+use super::super::session::written;
 use super::super::topology;
 use super::error::DeskError;
 
-/// What more consumers than these hold is given back in no order (32 is where Erlang's maps stop
-/// being sorted).
-const CONSUMERS_MAX: u64 = 30;
-/// So many messages the first consumer is sent ahead, with nothing known of their size.
-const AHEAD_FIRST: u64 = 1000;
-/// The library keeps what is sent ahead, however much that is: about so many bytes.
-const AHEAD_BYTES: u64 = 16 << 20;
+/// The most messages in hand, but for those that can't be put back yet.
+const BATCH_MAX: u64 = 128;
+/// The most in the first batch, with nothing known of their size.
+const BATCH_FIRST: u64 = 16;
+/// About so many bytes of them, by the size that they have had so far.
+const BATCH_BYTES: u64 = 16 << 20;
 /// What a message takes in memory beside its body.
 const MESSAGE_BYTES: u64 = 2048;
 /// How long another command's pass is waited for.
@@ -50,9 +51,6 @@ const LOCK_AGAIN: Duration = Duration::from_millis(50);
 /// After such a silence we ask whether there is anything left, and so often before we give up.
 const SILENCE: Duration = Duration::from_secs(1);
 const SILENCES_MAX: u32 = 30;
-/// After so many questions the queue has all acknowledgements: they show that those under way have
-/// arrived, send those that were kept back, and show that these have arrived, with one to spare.
-const FLUSH_ROUNDS: usize = 3;
 /// How long what is given back may take to be there again.
 const BACK_WITHIN: Duration = Duration::from_secs(5);
 const BACK_AGAIN: Duration = Duration::from_millis(10);
@@ -64,31 +62,16 @@ pub(super) struct Pass<'a> {
     /// Held for as long as the pass lasts; none where we may not make it.
     lock: Option<Channel>,
     channel: Channel,
-    /// The one that is sent messages; none before the first.
-    current: Option<Current>,
-    /// How many have been made.
-    consumers: u64,
-    /// How many there were at the start.
-    total: u64,
-    /// How many of those have not come yet.
+    /// What is in hand.
+    ledger: Ledger<()>,
+    /// How many batches there were.
+    batches: u64,
+    /// How many of those that were there at the start have not come yet.
     left: u64,
-    /// How many bytes the bodies of the others had.
+    /// How many have.
+    taken: u64,
+    /// How many bytes their bodies had.
     bytes: u64,
-    /// How many have come and were not acknowledged.
-    held: u64,
-    /// Some were.
-    acked: bool,
-}
-
-/// A consumer that is sent messages.
-struct Current {
-    consumer: Consumer,
-    /// How many more will come.
-    room: u64,
-    /// The tag of its first message; none before that.
-    first: Option<u64>,
-    /// What is to be acknowledged when it has been cancelled.
-    done: Vec<u64>,
 }
 
 impl<'a> Pass<'a> {
@@ -111,128 +94,116 @@ impl<'a> Pass<'a> {
             queue: name,
             lock,
             channel: broker.channel().await?,
-            current: None,
-            consumers: 0,
-            total: left,
+            ledger: Ledger::new(),
+            batches: 0,
             left,
+            taken: 0,
             bytes: 0,
-            held: 0,
-            acked: false,
         }))
     }
 
-    /// The next of those that were there at the start.
-    pub(super) async fn next(&mut self) -> Result<Option<Delivery>, RabbitMqError> {
-        let mut silences = 0;
-        while self.left > 0 {
-            let consumer = &mut self.current().await?.consumer;
+    /// The queue.
+    pub(super) fn queue(&self) -> ShortString {
+        self.queue.clone()
+    }
+
+    /// Takes the next of those that were there at the start; nothing when there are no more.
+    pub(super) async fn take(&mut self) -> Result<Vec<Delivery>, RabbitMqError> {
+        if self.left == 0 {
+            return Ok(Vec::new());
+        }
+        let most = batch(self.left, self.taken, self.bytes);
+        let mut consumer = self.consume(most).await?;
+        let mut taken = Vec::with_capacity(usize::from(most));
+        while taken.len() < usize::from(most)
+            && let Some(delivery) = self.next(&mut consumer).await?
+        {
+            self.take_in(&delivery);
+            taken.push(delivery);
+        }
+        let cancelled = self
+            .channel
+            .basic_cancel(consumer.tag(), BasicCancelOptions::default());
+        self.broker.answer(cancelled).await?;
+        Ok(taken)
+    }
+
+    async fn consume(&mut self, most: u16) -> Result<Consumer, RabbitMqError> {
+        let each = BasicQosOptions { global: false };
+        let asked = self.channel.basic_qos(most, each);
+        self.broker.answer(asked).await?;
+        self.batches += 1;
+        let asked = self.channel.basic_consume(
+            self.queue.clone(),
+            format!("ganger-dead-{}", self.batches).into(),
+            BasicConsumeOptions::default(),
+            FieldTable::default(),
+        );
+        self.broker.answer(asked).await
+    }
+
+    /// The next that a consumer is sent; none if others have taken what there was.
+    async fn next(&mut self, consumer: &mut Consumer) -> Result<Option<Delivery>, RabbitMqError> {
+        for _ in 0..SILENCES_MAX {
             match timeout(SILENCE, consumer.next()).await {
-                Ok(Some(Ok(delivery))) => {
-                    self.take_in(&delivery);
-                    return Ok(Some(delivery));
-                }
+                Ok(Some(Ok(delivery))) => return Ok(Some(delivery)),
                 Ok(Some(Err(error))) => return Err(RabbitMqError::lost(&error)),
                 Ok(None) => return Err(self.deleted()),
-                // Someone else may have taken the rest.
-                Err(_) if self.count().await? == 0 => self.left = 0,
-                Err(_) if silences == SILENCES_MAX => return Err(self.stuck()),
-                Err(_) => silences += 1,
+                Err(_) if self.count().await? == 0 => {
+                    self.stop();
+                    return Ok(None);
+                }
+                Err(_) => {}
             }
         }
-        Ok(None)
+        let (queue, left) = (self.queue.to_string(), self.left);
+        Err(DeskError::Stuck { queue, left }.into())
     }
 
     fn take_in(&mut self, delivery: &Delivery) {
         self.left -= 1;
-        self.held += 1;
+        self.taken += 1;
         self.bytes += u64::try_from(delivery.data.len()).unwrap_or_default();
-        if let Some(current) = &mut self.current {
-            current.room = current.room.saturating_sub(1);
-            current.first.get_or_insert(delivery.delivery_tag);
-        }
+        // A channel gives each tag once.
+        self.ledger.receive(delivery.delivery_tag, ());
     }
 
-    /// The consumer that is sent the next message.
-    async fn current(&mut self) -> Result<&mut Current, RabbitMqError> {
-        if self
-            .current
-            .as_ref()
-            .is_none_or(|current| current.room == 0)
-        {
-            self.finish_current().await?;
-        }
-        let current = match self.current.take() {
-            Some(current) => current,
-            None => self.consume().await?,
-        };
-        Ok(self.current.insert(current))
+    /// Takes no more.
+    pub(super) fn stop(&mut self) {
+        self.left = 0;
     }
 
-    async fn consume(&mut self) -> Result<Current, RabbitMqError> {
-        let prefetch = prefetch(self.total, self.left, self.bytes);
-        let asked = self.channel.basic_qos(prefetch, BasicQosOptions::default());
-        asked.await.map_err(|error| RabbitMqError::lost(&error))?;
-        // What consumers hold comes back in the order of their tags, and what was got by digits.
-        let tag = format!("!ganger-dead-{:06}", self.consumers);
-        self.consumers += 1;
-        let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
-        let queue = self.queue.clone();
-        let asked = self
-            .channel
-            .basic_consume(queue, tag.into(), options, arguments);
-        Ok(Current {
-            consumer: asked.await.map_err(|error| RabbitMqError::lost(&error))?,
-            room: u64::from(prefetch),
-            first: None,
-            done: Vec::new(),
-        })
+    /// Whether a message is in hand yet.
+    pub(super) fn holds(&self, tag: u64) -> bool {
+        self.ledger.get(tag).is_some()
     }
 
-    /// Cancels the consumer, if nothing is on its way to it any more, and acknowledges what is to
-    /// be.
-    async fn finish_current(&mut self) -> Result<(), RabbitMqError> {
-        let Some(current) = self.current.take() else {
-            return Ok(());
-        };
-        if current.room == 0 {
-            let (tag, options) = (current.consumer.tag(), BasicCancelOptions::default());
-            let cancelled = self.channel.basic_cancel(tag, options).await;
-            cancelled.map_err(|error| RabbitMqError::lost(&error))?;
+    /// Takes messages out of the queue.
+    pub(super) fn ack(&mut self, tags: &[u64]) -> Result<(), RabbitMqError> {
+        for tag in tags {
+            self.ledger.settle(*tag);
         }
-        for tag in current.done {
-            self.ack(tag).await?;
+        let mut acks = Vec::new();
+        self.ledger.acks(Others::Single, &mut acks);
+        for ack in acks {
+            let options = BasicAckOptions {
+                multiple: ack.multiple,
+            };
+            written(self.channel.basic_ack(ack.tag, options))?;
         }
         Ok(())
     }
 
-    /// Takes a message out of the queue, at the end of the pass at the latest.
-    pub(super) async fn ack(&mut self, tag: u64) -> Result<(), RabbitMqError> {
-        if let Some(current) = &mut self.current
-            && current.first.is_some_and(|first| first <= tag)
-        {
-            current.done.push(tag);
-            return Ok(());
-        }
-        let acked = self
-            .channel
-            .basic_ack(tag, BasicAckOptions::default())
-            .await;
-        acked.map_err(|error| RabbitMqError::lost(&error))?;
-        self.held = self.held.saturating_sub(1);
-        self.acked = true;
-        Ok(())
-    }
-
-    /// Gives back what was not acknowledged, and waits until it is there again.
-    pub(super) async fn end(mut self) -> Result<(), RabbitMqError> {
-        let flushed = self.flush().await;
+    /// Ends it. What is in hand yet, since it could not be put back, comes back in order; that is
+    /// waited for.
+    pub(super) async fn end(self) -> Result<(), RabbitMqError> {
         close(&self.channel).await;
-        flushed?;
+        let held = u64::try_from(self.ledger.held()).unwrap_or_default();
         let deadline = Instant::now() + BACK_WITHIN;
         let queue = self.queue.as_str();
         while topology::count(self.broker, queue)
             .await?
-            .is_some_and(|count| count < self.held)
+            .is_some_and(|count| count < held)
         {
             if Instant::now() >= deadline {
                 // Someone else takes them as they come.
@@ -241,21 +212,6 @@ impl<'a> Pass<'a> {
             sleep(BACK_AGAIN).await;
         }
         unlock(self.lock, queue).await;
-        Ok(())
-    }
-
-    /// Sees to it that the queue has all acknowledgements.
-    async fn flush(&mut self) -> Result<(), RabbitMqError> {
-        self.finish_current().await?;
-        let rounds = if self.acked { FLUSH_ROUNDS } else { 0 };
-        for _ in 0..rounds {
-            let asked = self
-                .channel
-                .basic_get(self.queue.clone(), BasicGetOptions::default());
-            let got = asked.await.map_err(|error| RabbitMqError::lost(&error))?;
-            // One that has come since the start: it goes back behind the others.
-            self.held += u64::from(got.is_some());
-        }
         Ok(())
     }
 
@@ -268,7 +224,7 @@ impl<'a> Pass<'a> {
         let asked = self
             .channel
             .queue_declare(self.queue.clone(), options, FieldTable::default());
-        let queue = asked.await.map_err(|error| RabbitMqError::lost(&error))?;
+        let queue = self.broker.answer(asked).await?;
         Ok(u64::from(queue.message_count()))
     }
 
@@ -278,23 +234,18 @@ impl<'a> Pass<'a> {
             why: "it was deleted".to_owned(),
         }
     }
-
-    fn stuck(&self) -> RabbitMqError {
-        let (queue, left) = (self.queue.to_string(), self.left);
-        DeskError::Stuck { queue, left }.into()
-    }
 }
 
-/// How many of those that are left to have sent ahead: as many as memory has room for by what has
-/// come so far, but enough that a few consumers do for all.
-fn prefetch(total: u64, left: u64, bytes: u64) -> u16 {
-    let fitting = match total - left {
-        0 => AHEAD_FIRST,
-        come => AHEAD_BYTES / (bytes / come + MESSAGE_BYTES),
+/// How many of those that are left to take at once: as many as memory has room for by what has come
+/// so far.
+fn batch(left: u64, taken: u64, bytes: u64) -> u16 {
+    let fitting = match bytes.checked_div(taken) {
+        None => BATCH_FIRST,
+        Some(size) => (BATCH_BYTES / (size + MESSAGE_BYTES)).min(BATCH_MAX),
     };
-    let enough = total.div_ceil(CONSUMERS_MAX);
     // Zero would be no limit.
-    u16::try_from(fitting.max(enough).min(left).max(1)).unwrap_or(u16::MAX)
+    let most = fitting.min(left).max(1);
+    u16::try_from(most).unwrap_or(u16::MAX)
 }
 
 /// Takes the lock of a queue: an exclusive queue, which ends with our connection at the latest.
@@ -358,22 +309,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_ahead_has_a_bound() {
+    fn a_batch_has_a_bound() {
         let table = [
-            ((5, 5, 0), 5),
-            ((5000, 5000, 0), 1000),
-            ((60_000, 60_000, 0), 2000),
-            ((60_000, 59_000, 1000), 8188),
-            ((60_000, 5, 1000), 5),
-            ((60_000, 59_000, 1000 << 20), 2000),
-            ((10, 5, 5 << 30), 1),
-            ((10_000_000, 10_000_000, 0), 65_535),
+            ((5, 0, 0), 5),
+            ((5000, 0, 0), 16),
+            ((5000, 128, 128 * 1000), 128),
+            ((5000, 128, 128 << 20), 15),
+            ((5, 1, 5 << 30), 1),
         ];
-        for ((total, left, bytes), expected) in table {
+        for ((left, taken, bytes), expected) in table {
             assert_eq!(
-                prefetch(total, left, bytes),
+                batch(left, taken, bytes),
                 expected,
-                "{total} {left} {bytes}"
+                "{left} {taken} {bytes}"
             );
         }
     }
