@@ -298,7 +298,7 @@ fn size(headers: &Own) -> usize {
 }
 
 /// The text, or as much of its beginning as fits together with a note of what is cut.
-fn without_end(text: &str, bytes_max: usize) -> Cow<'_, str> {
+pub(in crate::source) fn without_end(text: &str, bytes_max: usize) -> Cow<'_, str> {
     if text.len() <= bytes_max {
         return Cow::Borrowed(text);
     }

@@ -4,6 +4,7 @@
 mod dead;
 mod error;
 mod letters;
+mod pile;
 mod post;
 mod reader;
 mod replies;
@@ -109,6 +110,7 @@ impl Desk {
             value: Some(message.body.clone()),
             headers: headers::outgoing(message, &Raw::new()),
             timestamp_ms: None,
+            compressed: false,
         };
         if !message.delay.is_zero() {
             let tiers = topics::tiers(&self.config, topic, &self.topics);

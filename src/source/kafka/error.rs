@@ -148,6 +148,14 @@ pub(super) fn is_its_fault(code: Code) -> bool {
     )
 }
 
+/// Whether a message failed for its size.
+pub(super) fn is_too_large(code: Code) -> bool {
+    matches!(
+        code,
+        Code::MessageSizeTooLarge | Code::MessageBatchTooLarge | Code::InvalidMessageSize
+    )
+}
+
 /// An error of librdkafka in our words.
 pub(in crate::source) fn of(error: &Native) -> String {
     match error.rdkafka_error_code() {

@@ -6,6 +6,7 @@
 //! `metadata` (how far a partition is done), `names`, `headers`, `record`.
 
 mod asking;
+mod burial;
 mod commits;
 mod consumer;
 mod desk;
@@ -16,9 +17,11 @@ mod health;
 mod intake;
 mod lag;
 mod lanes;
+mod line;
 mod metadata;
 mod names;
 mod partition;
+mod parts;
 mod positions;
 mod producer;
 mod record;

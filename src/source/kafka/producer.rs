@@ -1,85 +1,30 @@
 //! The producer: what is published is kept until the broker has confirmed it, whatever that takes.
 //! It never waits: what librdkafka has no room for stays here. What a confirmation is for is the
 //! task's business; it comes back with it.
+//!
+//! librdkafka gathers records into batches, and a broker that does not like one of a batch, or finds
+//! the batch too large, refuses all. So what is refused for what it is goes once more by itself, by a
+//! producer of its own, before anyone takes that for the last word. And our own copies are compressed,
+//! which what strangers read is not unless the user wants it: that takes producers of their own, too.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use rdkafka::client::ClientContext;
-use rdkafka::config::{ClientConfig, FromClientConfigAndContext, RDKafkaLogLevel};
-use rdkafka::error::{KafkaError as Native, RDKafkaErrorCode as Code};
-use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
-use rdkafka::producer::{
-    BaseRecord, NoCustomPartitioner, Producer as _, ProducerContext, ThreadedProducer,
-};
+use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::consumer::log;
-use super::error::KafkaError;
+use super::error::{KafkaError, is_its_fault};
+use super::line::{AGAIN, Line};
 use super::record::Outbound;
-use crate::backoff::Backoff;
+use super::settings::{self, Way};
+use crate::config::model::KafkaSource;
 
-/// The pauses before what failed is sent again.
-const AGAIN: Backoff = Backoff {
-    initial: Duration::from_millis(100),
-    factor: 2.0,
-    max: Duration::from_secs(5),
-    jitter: 0.2,
-};
-
-/// With nothing confirmed for so long, something is wrong, though nobody says what.
+/// With something not confirmed for so long, something is wrong, though nobody says what.
 /// Longer than a topic that is just being made may be unknown.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
-
-/// What the callbacks took down.
-#[derive(Debug, Default)]
-struct Notes {
-    reports: Vec<(usize, Result<(), Code>)>,
-    errors: Vec<(Code, String)>,
-}
-
-/// The callbacks. They run on librdkafka's polling thread.
-struct Context {
-    pool: String,
-    notes: Arc<Mutex<Notes>>,
-    bell: Arc<Notify>,
-}
-
-impl Context {
-    fn note(&self, note: impl FnOnce(&mut Notes)) {
-        note(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner));
-        self.bell.notify_one();
-    }
-}
-
-impl ClientContext for Context {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        log(&self.pool, level, facility, message);
-    }
-
-    fn stats_raw(&self, _: &[u8]) {}
-
-    fn error(&self, error: Native, reason: &str) {
-        if let Some(code) = error.rdkafka_error_code() {
-            self.note(|notes| notes.errors.push((code, reason.to_owned())));
-        }
-    }
-}
-
-impl ProducerContext<NoCustomPartitioner> for Context {
-    type DeliveryOpaque = usize;
-
-    fn delivery(&self, result: &DeliveryResult<'_>, id: usize) {
-        let result = match result {
-            Ok(_) => Ok(()),
-            Err((error, _)) => Err(error.rdkafka_error_code().unwrap_or(Code::Fail)),
-        };
-        self.note(|notes| notes.reports.push((id, result)));
-    }
-}
 
 /// How a publication ended.
 #[derive(Debug)]
@@ -117,33 +62,39 @@ pub(super) struct Reports<P> {
 struct Job<P> {
     record: Outbound,
     purpose: P,
+    since: Instant,
     failures: u32,
     /// It was refused, and is insisted on.
     is_refused: bool,
+    /// It goes in a batch of its own.
+    alone: bool,
+}
+
+impl<P> Job<P> {
+    fn way(&self) -> Way {
+        Way {
+            compressed: self.record.compressed,
+            alone: self.alone,
+        }
+    }
 }
 
 /// A producer, with what it has not had confirmed yet.
 pub(super) struct Producer<P> {
-    properties: ClientConfig,
+    source: KafkaSource,
     pool: String,
-    native: ThreadedProducer<Context>,
-    notes: Arc<Mutex<Notes>>,
     bell: Arc<Notify>,
-    jobs: HashMap<usize, Job<P>>,
-    /// Those that librdkafka had no room for, in order.
-    waiting: VecDeque<usize>,
+    /// Each made when it is needed first.
+    lines: BTreeMap<Way, Line>,
+    /// The oldest first.
+    jobs: BTreeMap<usize, Job<P>>,
+    /// Those that are not refused.
+    open: BTreeSet<usize>,
     /// Those that failed, and when they are sent again.
     paused: BTreeSet<(Instant, usize)>,
     last_id: usize,
     /// What all jobs take.
     bytes: usize,
-    /// How many of them were refused, and are insisted on.
-    refused: usize,
-    /// How often it was made anew since something was confirmed, and when it may be again.
-    renewals: u32,
-    renew_at: Option<Instant>,
-    /// Since when something is waiting and nothing has been confirmed.
-    silent_since: Option<Instant>,
 }
 
 impl<P> fmt::Debug for Producer<P> {
@@ -158,28 +109,24 @@ impl<P> fmt::Debug for Producer<P> {
 impl<P> Producer<P> {
     /// Makes one. `bell` rings when there are reports.
     pub(super) fn new(
-        properties: ClientConfig,
+        source: &KafkaSource,
         pool: &str,
         bell: Arc<Notify>,
     ) -> Result<Self, KafkaError> {
-        let notes = Arc::default();
-        let native = native(&properties, pool, &notes, &bell)?;
+        let usual = Way::default();
+        // At once, for its faults to be told at the start.
+        let line = Line::open(&settings::producer(source, pool, usual), pool, &bell)?;
         Ok(Self {
-            properties,
+            source: source.clone(),
             pool: pool.to_owned(),
-            native,
-            notes,
             bell,
-            jobs: HashMap::new(),
-            waiting: VecDeque::new(),
+            lines: BTreeMap::from([(usual, line)]),
+            jobs: BTreeMap::new(),
+            open: BTreeSet::new(),
             paused: BTreeSet::new(),
             // Zero would be a null pointer to librdkafka.
             last_id: 0,
             bytes: 0,
-            refused: 0,
-            renewals: 0,
-            renew_at: None,
-            silent_since: None,
         })
     }
 
@@ -200,136 +147,196 @@ impl<P> Producer<P> {
 
     /// How many of those were refused, and are insisted on.
     pub(super) fn refused(&self) -> usize {
-        self.refused
+        self.jobs.len() - self.open.len()
+    }
+
+    /// Whether all that is not confirmed was refused, or has been under way for longer than that and
+    /// `may` be left.
+    pub(super) fn waits_in_vain(
+        &self,
+        now: Instant,
+        longer: Duration,
+        may: impl Fn(&P) -> bool,
+    ) -> bool {
+        let mut open = self.open.iter().filter_map(|id| self.jobs.get(id));
+        open.all(|job| now >= job.since + longer && may(&job.purpose))
     }
 
     /// When something is to be sent again.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let paused = self.paused.first().map(|(due, _)| *due);
-        let renewal = self.renew_at.filter(|_| !self.jobs.is_empty());
-        let paused = paused.into_iter().chain(renewal).min();
+        let renewals = self.lines.values().filter_map(Line::renew_at);
+        let renewal = renewals.min().filter(|_| !self.jobs.is_empty());
         // Once it is over, nothing more falls due.
-        let silence = self.silent_since.map(|since| since + SILENCE_MAX);
+        let silence = self.oldest().map(|job| job.since + SILENCE_MAX);
         let silence = silence.filter(|silence| *silence > Instant::now());
-        paused.into_iter().chain(silence).min()
+        [paused, renewal, silence].into_iter().flatten().min()
     }
 
-    /// Whether the broker has confirmed nothing of what is waiting for suspiciously long.
-    pub(super) fn is_unheard(&self, now: Instant) -> bool {
-        self.silent_since
-            .is_some_and(|since| now >= since + SILENCE_MAX)
+    /// The oldest that is not refused.
+    fn oldest(&self) -> Option<&Job<P>> {
+        self.jobs.get(self.open.first()?)
+    }
+
+    /// The topic that has not confirmed something for suspiciously long.
+    pub(super) fn unheard(&self, now: Instant) -> Option<&str> {
+        let oldest = self.oldest()?;
+        (now >= oldest.since + SILENCE_MAX).then_some(oldest.record.topic.as_str())
     }
 
     /// Publishes.
     pub(super) fn send(&mut self, record: Outbound, purpose: P) {
         self.last_id = self.last_id.wrapping_add(1).max(1);
         let id = self.last_id;
+        self.bytes += record.bytes();
         let job = Job {
             record,
             purpose,
+            since: Instant::now(),
             failures: 0,
             is_refused: false,
+            alone: false,
         };
-        self.bytes += job.record.bytes();
         self.jobs.insert(id, job);
-        self.silent_since.get_or_insert_with(Instant::now);
-        self.waiting.push_back(id);
+        self.open.insert(id);
+        self.queue(id);
         self.push();
+    }
+
+    /// Puts one in line.
+    fn queue(&mut self, id: usize) {
+        let Some(way) = self.jobs.get(&id).map(Job::way) else {
+            return;
+        };
+        if !self.lines.contains_key(&way) {
+            match self.line(way) {
+                Ok(line) => drop(self.lines.insert(way, line)),
+                Err(error) => {
+                    tracing::error!(pool = self.pool, %error, "no producer could be made");
+                    return self.pause(id, Instant::now());
+                }
+            }
+        }
+        if let Some(line) = self.lines.get_mut(&way) {
+            line.queue(id);
+        }
+    }
+
+    fn line(&self, way: Way) -> Result<Line, KafkaError> {
+        let properties = settings::producer(&self.source, &self.pool, way);
+        Line::open(&properties, &self.pool, &self.bell)
     }
 
     /// Hands on to librdkafka what it has room for.
     fn push(&mut self) {
-        while let Some(&id) = self.waiting.front() {
-            let Some(job) = self.jobs.get(&id) else {
-                self.waiting.pop_front();
-                continue;
-            };
-            match self.native.send(native_record(&job.record, id)) {
-                Ok(()) => {
-                    self.waiting.pop_front();
-                }
-                Err((error, _)) => {
-                    let code = error.rdkafka_error_code().unwrap_or(Code::InvalidArgument);
-                    if code == Code::QueueFull {
-                        return;
-                    }
-                    self.waiting.pop_front();
-                    let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-                    notes.reports.push((id, Err(code)));
-                    self.bell.notify_one();
-                }
-            }
+        let jobs = &self.jobs;
+        for line in self.lines.values_mut() {
+            line.push(|id| jobs.get(&id).map(|job| &job.record));
         }
     }
 
-    /// What has happened since the last call; `then` says what becomes of what failed.
-    pub(super) fn reports(&mut self, now: Instant, then: impl Fn(&P, Code) -> Then) -> Reports<P> {
-        let mut notes =
-            std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut ended = Vec::with_capacity(notes.reports.len());
-        let mut refused = Vec::new();
-        for (id, result) in notes.reports.drain(..) {
-            let Some(job) = self.jobs.get_mut(&id) else {
-                continue;
-            };
-            if let Err(code) = result {
-                match then(&job.purpose, code) {
-                    Then::GiveUp => ended.extend(self.end(id, result)),
-                    Then::Again => {
-                        notes.errors.push((code, job.record.topic.clone()));
-                        self.pause(id, now);
-                    }
-                    Then::Insist => {
-                        self.refused += usize::from(!job.is_refused);
-                        job.is_refused = true;
-                        refused.push((code, job.record.topic.clone()));
-                        self.pause(id, now);
-                    }
-                }
-            } else {
-                ended.extend(self.end(id, result));
-            }
-        }
-        if self.jobs.is_empty() {
-            self.silent_since = None;
-        } else if !ended.is_empty() || !refused.is_empty() {
-            self.silent_since = Some(now);
-        }
-        // The code of the error need not say that it is one of those.
-        let asked = (!notes.errors.is_empty()).then(|| self.native.client().fatal_error());
-        if let Some(fatal) = asked.flatten() {
-            // All else fails because of it.
-            refused.clear();
-            notes.errors = vec![fatal];
-            self.plan_renewal(now);
-        }
-        // Without jobs it need not be sound.
-        if self.renew_at.is_some_and(|when| when <= now) && !self.jobs.is_empty() {
-            self.renew(now);
+    /// What has happened since the last call; `then` says what becomes of what failed, and has been
+    /// under way for so long.
+    pub(super) fn reports(
+        &mut self,
+        now: Instant,
+        then: impl Fn(&P, Code, Duration) -> Then,
+    ) -> Reports<P> {
+        let mut reports = Reports {
+            ended: Vec::new(),
+            refused: Vec::new(),
+            errors: Vec::new(),
+        };
+        let ways: Vec<Way> = self.lines.keys().copied().collect();
+        for way in ways {
+            self.read(way, now, &then, &mut reports);
         }
         self.wake(now);
         self.push();
-        Reports {
-            ended,
-            refused,
-            errors: notes.errors,
-        }
+        reports
     }
 
-    fn plan_renewal(&mut self, now: Instant) {
-        if self.renew_at.is_none() {
-            self.renewals = self.renewals.saturating_add(1);
-            self.renew_at = Some(now + AGAIN.wait(self.renewals, fastrand::f64()));
+    /// Takes in what one line has to say.
+    fn read(
+        &mut self,
+        way: Way,
+        now: Instant,
+        then: &impl Fn(&P, Code, Duration) -> Then,
+        all: &mut Reports<P>,
+    ) {
+        let Some(notes) = self.lines.get(&way).map(Line::notes) else {
+            return;
+        };
+        let mut reports = Reports {
+            ended: Vec::with_capacity(notes.reports.len()),
+            refused: Vec::new(),
+            errors: notes.errors,
+        };
+        for (id, result) in notes.reports {
+            self.judge(id, result, now, then, &mut reports);
+        }
+        let Some(line) = self.lines.get_mut(&way) else {
+            return;
+        };
+        if reports.ended.iter().any(|report| report.result.is_ok()) {
+            line.is_well();
+        }
+        // The code of the error need not say that it is one of those.
+        let asked = (!reports.errors.is_empty()).then(|| line.fatal());
+        if let Some(fatal) = asked.flatten() {
+            // All else fails because of it.
+            reports.refused.clear();
+            reports.errors = vec![fatal];
+            line.plan_renewal(now);
+        }
+        let is_due = line.renew_at().is_some_and(|when| when <= now);
+        // Without jobs it need not be sound.
+        if is_due && self.jobs.values().any(|job| job.way() == way) {
+            self.renew(way, now);
+        }
+        all.ended.extend(reports.ended);
+        all.refused.extend(reports.refused);
+        all.errors.extend(reports.errors);
+    }
+
+    fn judge(
+        &mut self,
+        id: usize,
+        result: Result<(), Code>,
+        now: Instant,
+        then: &impl Fn(&P, Code, Duration) -> Then,
+        reports: &mut Reports<P>,
+    ) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let Err(code) = result else {
+            return reports.ended.extend(self.end(id, result));
+        };
+        // It may be for the company it was in.
+        if is_its_fault(code) && !job.alone {
+            job.alone = true;
+            return self.queue(id);
+        }
+        match then(&job.purpose, code, now.duration_since(job.since)) {
+            Then::GiveUp => reports.ended.extend(self.end(id, result)),
+            Then::Again => {
+                reports.errors.push((code, job.record.topic.clone()));
+                self.pause(id, now);
+            }
+            Then::Insist => {
+                job.is_refused = true;
+                reports.refused.push((code, job.record.topic.clone()));
+                self.open.remove(&id);
+                self.pause(id, now);
+            }
         }
     }
 
     fn end(&mut self, id: usize, result: Result<(), Code>) -> Option<Report<P>> {
         let job = self.jobs.remove(&id)?;
+        self.open.remove(&id);
         self.bytes -= job.record.bytes();
-        self.refused -= usize::from(job.is_refused);
-        if result.is_ok() {
-            self.renewals = 0;
-        }
         Some(Report {
             purpose: job.purpose,
             result,
@@ -347,69 +354,34 @@ impl<P> Producer<P> {
     fn wake(&mut self, now: Instant) {
         while let Some(&(due, id)) = self.paused.first().filter(|(due, _)| *due <= now) {
             self.paused.remove(&(due, id));
-            self.waiting.push_back(id);
+            self.queue(id);
         }
     }
 
     /// An idempotent producer that has lost track of its sequence is of no use any more. All that
     /// is not confirmed goes through a new one, and so may come twice.
-    fn renew(&mut self, now: Instant) {
+    fn renew(&mut self, way: Way, now: Instant) {
+        let its = self.jobs.iter().filter(|(_, job)| job.way() == way);
+        let ids: Vec<usize> = its.map(|(id, _)| *id).collect();
         tracing::warn!(
             pool = self.pool,
-            unconfirmed = self.jobs.len(),
+            unconfirmed = ids.len(),
             "the producer broke down and is made anew"
         );
-        self.renew_at = None;
-        let notes = Arc::default();
-        match native(&self.properties, &self.pool, &notes, &self.bell) {
-            Ok(native) => {
-                // The reports of the old one, which it still makes at its end, are nobody's.
-                self.notes = notes;
-                self.native = native;
-                self.paused.clear();
-                let mut all: Vec<usize> = self.jobs.keys().copied().collect();
-                all.sort_unstable();
-                self.waiting = all.into();
+        let new = match self.line(way) {
+            Ok(mut new) => {
+                self.paused.retain(|(_, id)| ids.binary_search(id).is_err());
+                ids.iter().for_each(|id| new.queue(*id));
+                Some(new)
             }
             Err(error) => {
                 tracing::error!(pool = self.pool, %error, "no new producer could be made");
-                let ids: Vec<usize> = self.jobs.keys().copied().collect();
-                ids.into_iter().for_each(|id| self.pause(id, now));
+                ids.iter().for_each(|id| self.pause(*id, now));
+                None
             }
+        };
+        if let Some(line) = self.lines.get_mut(&way) {
+            line.renewed(new);
         }
     }
-}
-
-fn native(
-    properties: &ClientConfig,
-    pool: &str,
-    notes: &Arc<Mutex<Notes>>,
-    bell: &Arc<Notify>,
-) -> Result<ThreadedProducer<Context>, KafkaError> {
-    let context = Context {
-        pool: pool.to_owned(),
-        notes: Arc::clone(notes),
-        bell: Arc::clone(bell),
-    };
-    ThreadedProducer::from_config_and_context(properties, context).map_err(KafkaError::of_client)
-}
-
-fn native_record(record: &Outbound, id: usize) -> BaseRecord<'_, [u8], [u8], usize> {
-    let mut native = BaseRecord::with_opaque_to(&record.topic, id);
-    native.key = record.key.as_deref();
-    native.payload = record.value.as_deref();
-    native.timestamp = record.timestamp_ms;
-    if !record.headers.is_empty() {
-        let headers = OwnedHeaders::new_with_capacity(record.headers.len());
-        native.headers = Some(
-            record
-                .headers
-                .iter()
-                .fold(headers, |headers, (key, value)| {
-                    let value = value.as_deref();
-                    headers.insert(Header { key, value })
-                }),
-        );
-    }
-    native
 }

@@ -38,6 +38,8 @@ pub(super) struct Outbound {
     pub(super) headers: Raw,
     /// None for now.
     pub(super) timestamp_ms: Option<i64>,
+    /// By whatever makes it smallest: only we read it, or it can't be had otherwise.
+    pub(super) compressed: bool,
 }
 
 impl Outbound {
@@ -186,6 +188,7 @@ impl Record {
             value: self.value.clone(),
             headers,
             timestamp_ms: None,
+            compressed: true,
         }
     }
 
@@ -206,6 +209,7 @@ impl Record {
             value: Some(self.value.clone().unwrap_or_default()),
             headers,
             timestamp_ms: None,
+            compressed: true,
         }
     }
 
@@ -230,6 +234,7 @@ pub(super) fn reply_of_letter(topic: &str, id: &str, apart: Apart) -> Outbound {
         value: Some(apart.body),
         headers: headers::own(apart.headers),
         timestamp_ms: None,
+        compressed: true,
     }
 }
 

@@ -20,6 +20,9 @@ const CONSUMER_DEFAULTS: &[(&str, &str)] = &[
     ("statistics.interval.ms", "5000"),
     // So soon topics that appear and partitions that are added are noticed.
     ("topic.metadata.refresh.interval.ms", "30000"),
+    // It bounds what a compressed batch may unfold to, also that of a copy of ours: one that is larger
+    // could never be read. (A response is bounded by `fetch.max.bytes` all the same.)
+    ("receive.message.max.bytes", "2147483647"),
 ];
 const OLD_PROTOCOL_DEFAULTS: &[(&str, &str)] = &[
     ("partition.assignment.strategy", "cooperative-sticky"),
@@ -44,7 +47,15 @@ const PRODUCER_DEFAULTS: &[(&str, &str)] = &[
     // How long a topic that is just being made may be unknown.
     ("topic.metadata.propagation.max.ms", "10000"),
 ];
-const PRODUCER_MUSTS: &[(&str, &str)] = &[("acks", "all"), ("enable.idempotence", "true")];
+const PRODUCER_MUSTS: &[(&str, &str)] = &[
+    ("acks", "all"),
+    ("enable.idempotence", "true"),
+    // How large a message may be is for the broker and the topic to say, of what reaches them: this
+    // is the most that librdkafka knows, and it looks at what is not compressed yet.
+    ("message.max.bytes", "1000000000"),
+];
+/// What a user may have said of the compression of what strangers read.
+const COMPRESSION: &[&str] = &["compression.type", "compression.codec", "compression.level"];
 
 /// What a small message takes in librdkafka's memory.
 const BYTES_PER_LOCAL_MESSAGE: usize = 512;
@@ -106,18 +117,26 @@ pub(super) fn consumer(config: &KafkaSource, pool: &str, local_bytes: usize) -> 
     properties
 }
 
-/// The properties of a producer. `message_bytes_max` is what our own copies may take.
-pub(in crate::source) fn producer(
-    config: &KafkaSource,
-    name: &str,
-    message_bytes_max: Option<usize>,
-) -> ClientConfig {
+/// How something is published.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Way {
+    /// So that a copy takes no more than the message that was compressed, too.
+    pub(super) compressed: bool,
+    /// In a batch of its own.
+    pub(super) alone: bool,
+}
+
+/// The properties of a producer.
+pub(super) fn producer(config: &KafkaSource, name: &str, way: Way) -> ClientConfig {
     let mut properties = base(config, name, PRODUCER_DEFAULTS, &config.producer);
-    if let Some(bytes) = message_bytes_max
-        && properties.get("message.max.bytes").is_none()
-    {
-        let bytes = bytes.clamp(1000, 1_000_000_000);
-        properties.set("message.max.bytes", bytes.to_string());
+    if way.compressed {
+        for name in COMPRESSION {
+            properties.remove(name);
+        }
+        properties.set("compression.codec", "zstd");
+    }
+    if way.alone {
+        properties.set("batch.num.messages", "1");
     }
     all(&mut properties, PRODUCER_MUSTS);
     properties
@@ -250,9 +269,34 @@ pub(super) mod tests {
         );
         assert_eq!(get("auto.offset.reset"), Some("error"));
         assert_eq!(reset(&config), Reset::Latest);
-        let properties = producer(&config, "p", Some(2_000_000));
-        assert_eq!(properties.get("message.max.bytes"), Some("2000000"));
+        let properties = producer(&config, "p", Way::default());
+        assert_eq!(properties.get("message.max.bytes"), Some("1000000000"));
         assert_eq!(properties.get("acks"), Some("all"));
+    }
+
+    #[test]
+    fn copies_are_compressed_our_way_and_replies_the_users() {
+        let mut config = source(&[]);
+        let set = [("compression.type", "gzip"), ("compression.level", "9")];
+        for (name, value) in set {
+            config.producer.insert(name.to_owned(), value.to_owned());
+        }
+        let compression = |compressed| {
+            let way = Way {
+                compressed,
+                ..Way::default()
+            };
+            let properties = producer(&config, "p", way);
+            let get = |name| properties.get(name).map(ToOwned::to_owned);
+            [
+                get("compression.type"),
+                get("compression.codec"),
+                get("compression.level"),
+            ]
+        };
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(compression(false), [text("gzip"), None, text("9")]);
+        assert_eq!(compression(true), [None, text("zstd"), None]);
     }
 
     #[test]
@@ -268,11 +312,12 @@ pub(super) mod tests {
     #[test]
     fn librdkafka_takes_them_all() {
         let config = source(&[]);
-        for properties in [
-            consumer(&config, "p", 1 << 20),
-            producer(&config, "p", Some(2_000_000)),
-            admin(&config, "p"),
-        ] {
+        let ways = [(false, false), (false, true), (true, false), (true, true)];
+        let mut all = vec![consumer(&config, "p", 1 << 20), admin(&config, "p")];
+        all.extend(
+            ways.map(|(compressed, alone)| producer(&config, "p", Way { compressed, alone })),
+        );
+        for properties in all {
             properties.create_native_config().unwrap();
         }
     }

@@ -6,6 +6,7 @@ use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::burial::Burial;
 use super::error::words;
 use super::health::Trouble;
 use super::lanes::Place;
@@ -18,6 +19,8 @@ use crate::config::model::Order;
 use crate::delivery::{Failure, Outcome, Outgoing, Publish, PublishError, Reason, Settlement};
 use crate::source::letter::{self, Letter};
 
+/// How long a stop waits for a dead letter of which nothing is heard.
+const LETTER_WITHIN: Duration = Duration::from_secs(3);
 /// The most publishes that are kept while the broker confirms none.
 const PUBLISHES_KEPT_MAX: usize = 1000;
 
@@ -28,14 +31,8 @@ pub(super) enum Purpose {
     Reply { place: Place, reply: Box<Outgoing> },
     /// A copy that waits in a tier; the message is done with it.
     Tier { place: Place, due: Instant },
-    /// What belongs to a letter and must be there before it.
-    LetterReply {
-        place: Place,
-        letter: Box<Outbound>,
-        stub: Stub,
-    },
-    /// A dead letter; the message is done with it.
-    Letter { place: Place, stub: Option<Stub> },
+    /// A dead letter, a record of which this is; with the last the message is done.
+    Letter { place: Place, burial: Box<Burial> },
     /// An emit: someone waits to be told.
     Emit {
         queue: String,
@@ -43,27 +40,12 @@ pub(super) enum Purpose {
     },
 }
 
-/// What a letter says at least, if no more of it is taken.
-#[derive(Debug)]
-pub(super) struct Stub {
-    id: String,
-    reason: Reason,
-}
-
 impl Purpose {
-    fn letter(place: Place, stub: Stub) -> Self {
-        Self::Letter {
-            place,
-            stub: Some(stub),
-        }
-    }
-
     /// What becomes of it when it fails so. A dead letter is all that is left of its message: it is
     /// sent until it is taken, in a smaller form if need be.
     fn then(&self, code: Code) -> Then {
         let gives_up = match self {
-            Self::Letter { stub: None, .. } => false,
-            Self::Letter { .. } | Self::LetterReply { .. } => error::is_its_fault(code),
+            Self::Letter { burial, .. } => burial.may_shrink(code),
             Self::Reply { .. } | Self::Tier { .. } | Self::Emit { .. } => error::is_for_good(code),
         };
         if gives_up {
@@ -78,10 +60,9 @@ impl Purpose {
     /// The message that it settles.
     fn place(&self) -> Option<Place> {
         match self {
-            Self::Reply { place, .. }
-            | Self::Tier { place, .. }
-            | Self::LetterReply { place, .. }
-            | Self::Letter { place, .. } => Some(*place),
+            Self::Reply { place, .. } | Self::Tier { place, .. } | Self::Letter { place, .. } => {
+                Some(*place)
+            }
             Self::Emit { .. } => None,
         }
     }
@@ -174,6 +155,7 @@ impl Task {
             value: Some(reply.body.clone()),
             headers: headers::outgoing(&reply, &record.headers),
             timestamp_ms: None,
+            compressed: false,
         };
         self.publish(outbound, Purpose::Reply { place, reply });
     }
@@ -249,19 +231,17 @@ impl Task {
         let reply = written
             .reply
             .map(|apart| reply_of_letter(&self.plan.dead, &id, apart));
-        let reason = failure.reason;
-        let stub = Stub { id, reason };
-        match reply {
-            Some(reply) => {
-                let letter = Box::new(letter);
-                let purpose = Purpose::LetterReply {
-                    place,
-                    letter,
-                    stub,
-                };
-                self.producer.send(reply, purpose);
+        self.bury_next(place, Box::new(Burial::new(reply, letter)));
+    }
+
+    /// Sends what is next of a letter; once nothing is, its message is done.
+    fn bury_next(&mut self, place: Place, burial: Box<Burial>) {
+        match burial.next().cloned() {
+            Some(record) => {
+                let purpose = Purpose::Letter { place, burial };
+                self.producer.send(record, purpose);
             }
-            None => self.producer.send(letter, Purpose::letter(place, stub)),
+            None => self.done(place),
         }
     }
 
@@ -304,6 +284,7 @@ impl Task {
             value: Some(message.body.clone()),
             headers: headers::outgoing(&message, &headers::Raw::new()),
             timestamp_ms: None,
+            compressed: false,
         };
         let queue = message.queue;
         self.publish(outbound, Purpose::Emit { queue, confirmed });
@@ -314,12 +295,31 @@ impl Task {
         !self.standstill.in_doubt() && unanswered < PUBLISHES_KEPT_MAX
     }
 
+    /// Whether something is under way that a stop waits for.
+    pub(super) fn is_still_publishing(&self, now: Instant) -> bool {
+        let is_letter = |purpose: &Purpose| matches!(purpose, Purpose::Letter { .. });
+        let producer = &self.producer;
+        !producer.waits_in_vain(now, LETTER_WITHIN, is_letter)
+    }
+
+    /// Says what a stop leaves undone.
+    pub(super) fn tell_of_letters_left(&self) {
+        let letters = self.producer.pending();
+        if letters > 0 {
+            tracing::warn!(
+                pool = self.plan.pool,
+                letters,
+                "dead letters were not taken: their messages are not committed, and run again"
+            );
+        }
+    }
+
     /// Takes in what has been confirmed and refused.
     pub(super) fn published(&mut self, now: Instant) {
         let lanes = &self.lanes;
         // What was another's meanwhile runs again there.
         let is_void = |purpose: &Purpose| purpose.place().is_some_and(|place| lanes.is_void(place));
-        let reports = self.producer.reports(now, |purpose, code| {
+        let reports = self.producer.reports(now, |purpose, code, _| {
             if is_void(purpose) {
                 Then::GiveUp
             } else {
@@ -332,7 +332,8 @@ impl Task {
             self.health.over(&self.end, Trouble::Refused);
         }
         // A refusal is an answer, too.
-        if is_taken || !reports.refused.is_empty() || self.producer.is_idle() {
+        let is_heard = is_taken || !reports.refused.is_empty();
+        if is_heard && self.producer.unheard(now).is_none() || self.producer.is_idle() {
             self.health.over(&self.end, Trouble::Publishing);
         }
         for (code, topic) in reports.refused {
@@ -349,8 +350,10 @@ impl Task {
             }
         }
         // A reason that was told is worth more.
-        if self.producer.is_unheard(now) && !self.health.has(Trouble::Publishing) {
-            let problem = "the broker confirms nothing".to_owned();
+        if let Some(topic) = self.producer.unheard(now)
+            && !self.health.has(Trouble::Publishing)
+        {
+            let problem = format!("nothing is confirmed of what is for the topic `{topic}`");
             self.health.trouble(&self.end, Trouble::Publishing, problem);
         }
         for (code, detail) in reports.errors {
@@ -373,16 +376,13 @@ impl Task {
 
     fn confirmed(&mut self, purpose: Purpose) {
         match purpose {
-            Purpose::Reply { place, .. }
-            | Purpose::Tier { place, .. }
-            | Purpose::Letter { place, .. } => self.done(place),
+            Purpose::Reply { place, .. } | Purpose::Tier { place, .. } => self.done(place),
             // Whoever has the partition now runs the message again, and may bury it.
-            Purpose::LetterReply { place, .. } if self.lanes.is_void(place) => self.done(place),
-            Purpose::LetterReply {
-                place,
-                letter,
-                stub,
-            } => self.producer.send(*letter, Purpose::letter(place, stub)),
+            Purpose::Letter { place, .. } if self.lanes.is_void(place) => self.done(place),
+            Purpose::Letter { place, mut burial } => {
+                burial.stored();
+                self.bury_next(place, burial);
+            }
             // Nobody waiting any more is no trouble: the emit is there, and may be there again.
             Purpose::Emit { confirmed, .. } => drop(confirmed.send(Ok(()))),
         }
@@ -410,50 +410,12 @@ impl Task {
                 );
                 self.hold(place, due);
             }
-            Purpose::LetterReply {
-                place,
-                letter,
-                stub,
-            } => {
-                tracing::error!(
-                    pool,
-                    why,
-                    "the reply of a dead letter is not taken; it is lost"
-                );
-                self.producer.send(*letter, Purpose::letter(place, stub));
+            Purpose::Letter { place, mut burial } => {
+                tracing::warn!(pool, why, "a dead letter is not taken as it is");
+                burial.shrink(code);
+                self.bury_next(place, burial);
             }
-            Purpose::Letter {
-                place,
-                stub: Some(stub),
-            } => {
-                tracing::warn!(
-                    pool,
-                    why,
-                    "a dead letter is not taken; its headers are left out"
-                );
-                self.bury_bare(place, &stub, &why);
-            }
-            // Never, says `then`. Were it so, the message would run again.
-            Purpose::Letter { place, stub: None } => self.lanes.again(place, None),
         }
-    }
-
-    fn bury_bare(&mut self, place: Place, stub: &Stub, why: &str) {
-        let failure = Failure::new(
-            stub.reason,
-            format!("the letter with all its headers was not taken: {why}"),
-        );
-        let Some(record) = self.lanes.get(place).map(|entry| &entry.item) else {
-            return;
-        };
-        let headers = self.letter(&stub.id, record, &failure).write().headers;
-        let bare = Record {
-            headers: headers::Raw::new(),
-            ..record.clone()
-        };
-        let letter = bare.as_letter(&self.plan.dead, &stub.id, headers);
-        let purpose = Purpose::Letter { place, stub: None };
-        self.producer.send(letter, purpose);
     }
 }
 

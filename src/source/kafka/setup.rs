@@ -13,7 +13,7 @@ use super::consumer::Consumer;
 use super::error::{KafkaError, is_refusal, of, reason};
 use super::names::{self, Tier};
 use super::producer::Producer;
-use super::settings::{self, Reset};
+use super::settings::{self, Reset, Way};
 use super::topics::{self, Found, Wanted};
 use crate::config::model::{KafkaOptions, KafkaSource, Options, Order, Pool};
 
@@ -65,7 +65,7 @@ impl Setup {
         };
         let default = || names::dead_topic(&pool.queue, &config.group);
         let dead = options.dead_letter.unwrap_or_else(default);
-        settings::producer(config, &pool.name, None)
+        settings::producer(config, &pool.name, Way::default())
             .create_native_config()
             .map_err(KafkaError::of_client)?;
         let mut properties = settings::consumer(config, &pool.name, LOCAL_BYTES_MIN);
@@ -117,15 +117,9 @@ impl Plan {
         Consumer::new(&properties, &self.pool, Arc::clone(bell))
     }
 
-    /// The producer, once it is known how large copies may be.
-    pub(super) fn producer<P>(
-        &self,
-        found: &Found,
-        bell: &Arc<Notify>,
-    ) -> Result<Producer<P>, KafkaError> {
-        let bytes = Some(found.copy_bytes_max);
-        let properties = settings::producer(&self.config, &self.pool, bytes);
-        Producer::new(properties, &self.pool, Arc::clone(bell))
+    /// The producer.
+    pub(super) fn producer<P>(&self, bell: &Arc<Notify>) -> Result<Producer<P>, KafkaError> {
+        Producer::new(&self.config, &self.pool, Arc::clone(bell))
     }
 }
 

@@ -171,7 +171,7 @@ impl Task {
         health.tell(&link.end);
         Ok(Self {
             consumer: plan.consumer(&found, &bell)?,
-            producer: plan.producer(&found, &bell)?,
+            producer: plan.producer(&bell)?,
             permits: Permits::new(link.solo),
             end: link.end,
             policy: link.policy,
@@ -210,13 +210,14 @@ impl Task {
         self.close().await;
     }
 
-    /// Told to end, and nothing is left to settle, to publish or to commit.
+    /// Told to end, and nothing is left to settle, to publish or to commit, but for letters that
+    /// nobody takes.
     fn is_finished(&self) -> bool {
         self.is_closing()
             && self.out == 0
             && self.asked.is_empty()
             && self.end.publishes.is_empty()
-            && self.producer.is_idle()
+            && !self.is_still_publishing(Instant::now())
             && self
                 .partitions
                 .values()
@@ -402,6 +403,7 @@ impl Task {
     /// Leaves the group and lets the clients go, on a thread of its own: it may take as long as a
     /// broker takes to answer.
     async fn close(mut self) {
+        self.tell_of_letters_left();
         self.consumer.begin_to_leave();
         self.leave_nothing_unanswered();
         let Self {

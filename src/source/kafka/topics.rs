@@ -45,8 +45,6 @@ pub(super) struct Found {
     /// Every tier of the topic and the group, also those of an earlier policy: they may hold
     /// messages yet.
     pub(super) tiers: BTreeMap<Tier, String>,
-    /// The most bytes that a copy of a message takes.
-    pub(super) copy_bytes_max: usize,
 }
 
 /// What a topic must be.
@@ -97,7 +95,6 @@ pub(super) async fn prepare(
     Ok(Found {
         partitions: there.get(&wanted.topic).copied().unwrap_or(1),
         tiers: tiers(config, &wanted.topic, &there),
-        copy_bytes_max,
     })
 }
 

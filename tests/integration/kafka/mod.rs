@@ -13,6 +13,7 @@ mod records;
 mod refusals;
 mod retry;
 mod settings;
+mod sizes;
 mod topics;
 
 use libtest_mimic::Trial;
@@ -33,6 +34,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         refusals::trials(),
         retry::trials(),
         settings::trials(),
+        sizes::trials(),
         topics::trials(),
     ];
     rooms.into_iter().flatten().collect()

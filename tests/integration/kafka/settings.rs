@@ -110,6 +110,7 @@ fn properties_that_would_break_the_promise_are_refused() {
         ("producer", "request.required.acks", "0"),
         ("producer", "enable.idempotence", "false"),
         ("producer", "transactional.id", "mine"),
+        ("producer", "message.max.bytes", "1000000"),
         ("client", "enable.auto.commit", "true"),
         ("client", "bootstrap.servers", "elsewhere:9092"),
     ];
@@ -130,6 +131,7 @@ fn properties_that_would_break_the_promise_are_refused() {
             "is `true`",
             "is `read_committed`",
             "would fence",
+            "would lose",
         ];
         assert!(
             reasons.iter().any(|reason| wrong.contains(reason)),

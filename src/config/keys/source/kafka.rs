@@ -53,6 +53,11 @@ const OWN: &[(&str, &str)] = &[
         "would keep from us that a reply is safe",
     ),
     (
+        "message.max.bytes",
+        "would lose what the topic takes: how large a message may be is for its `max.message.bytes` to \
+         say",
+    ),
+    (
         "transactional.id",
         "would fence off the other pools of the daemon",
     ),

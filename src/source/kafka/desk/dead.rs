@@ -1,25 +1,31 @@
 //! What a command does with dead letters. A topic of them is read twice: once to learn which are
 //! alive, and then those that are meant, a few at a time where they are not to be listed.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use rdkafka::error::RDKafkaErrorCode as Code;
 
-use super::super::error::KafkaError;
+use super::super::error::{KafkaError, is_too_large};
+use super::super::parts::Torn;
 use super::super::record::Outbound;
 use super::super::setup::Setup;
 use super::super::topics;
-use super::letters::{At, Entry, Index, back, keeps_its_time, letter_of};
+use super::letters::{At, Entry, Index, back, chunks, keeps_its_time, letter_of};
+use super::pile::Pile;
 use super::post::refused;
 use super::reader::{Reader, Span, Stored};
 use super::{Desk, DeskError};
 use crate::source::client::{DeadFilter, DeadLetter, Partial};
 use crate::source::letter;
 
-/// So many letters are sent back, or ended, at once.
+/// So many letters are read, sent back, or ended, at once.
 const CHUNK: usize = 500;
+/// Or so many bytes of them.
+const CHUNK_BYTES: usize = 64 << 20;
+/// A letter that has not come so long after its parts is not on its way any more.
+const LEFT_BEHIND_MS: i64 = 24 * 3600 * 1000;
 
 /// How many were changed in all topics, and the first thing that went wrong with one of them. That
 /// does not keep the others from being changed.
@@ -53,58 +59,53 @@ struct Place {
 }
 
 impl Place {
-    /// The records at these places.
-    fn fetch(&self, places: &[At]) -> Result<HashMap<At, Stored>, KafkaError> {
-        let wanted: BTreeSet<&At> = places.iter().collect();
+    /// The records of these letters.
+    fn fetch(&self, entries: &[Entry]) -> Result<Pile, KafkaError> {
+        let wanted: BTreeSet<At> = entries.iter().flat_map(Entry::places).collect();
         let mut spans: BTreeMap<i32, Span> = BTreeMap::new();
-        for at in places {
+        for at in &wanted {
             let (from, end) = (at.offset, at.offset + 1);
             let span = spans.entry(at.partition).or_insert(Span { from, end });
             span.from = span.from.min(from);
             span.end = span.end.max(end);
         }
-        let mut found = HashMap::with_capacity(places.len());
+        let mut pile = Pile::default();
         self.reader.read(&self.topic, &spans, |stored| {
-            let at = At::of(&stored);
-            if wanted.contains(&at) {
-                found.insert(at, stored);
+            if wanted.contains(&At::of(&stored)) {
+                pile.put(stored);
             }
         })?;
-        Ok(found)
+        Ok(pile)
     }
 
-    /// The letters at these places, with the replies that belong to them.
+    /// These letters, with the replies that belong to them.
     fn letters(&self, entries: &[Entry]) -> Result<Vec<DeadLetter>, KafkaError> {
-        let places = entries
-            .iter()
-            .flat_map(|entry| [Some(entry.at), entry.reply]);
-        let places: Vec<At> = places.flatten().collect();
-        let mut found = self.fetch(&places)?;
+        let mut pile = self.fetch(entries)?;
         let mut letters = Vec::with_capacity(entries.len());
-        let mut replies = HashMap::new();
         for entry in entries {
-            if let Some(reply) = entry.reply.and_then(|at| found.remove(&at)) {
-                let headers = super::headers::all_as_text(&reply.headers);
-                replies.extend(letter::read_apart(
-                    &headers,
-                    &reply.value.unwrap_or_default(),
-                ));
+            let Some((stored, torn)) = pile.take(&entry.at) else {
+                continue;
+            };
+            let mut letter = letter_of(&stored);
+            if let Some(torn) = torn {
+                letter.error = format!("{}; {torn}", letter.error);
             }
-            letters.extend(found.remove(&entry.at).map(|stored| letter_of(&stored)));
+            let reply = entry.reply.and_then(|at| pile.take(&at));
+            match reply {
+                Some((_, Some(torn))) => {
+                    letter.error = format!("{}; of its reply: {torn}", letter.error);
+                }
+                Some((reply, None)) => {
+                    let headers = super::headers::all_as_text(&reply.headers);
+                    let body = reply.value.unwrap_or_default();
+                    let read = letter::read_apart(&headers, &body);
+                    letter.reply = read.map(|(_, reply)| reply);
+                }
+                None => {}
+            }
+            letters.push(letter);
         }
-        letter::join(&mut letters, replies);
         Ok(letters)
-    }
-
-    /// What ends a letter, and the reply that belongs to it.
-    fn tombstones(&self, entry: &Entry) -> Vec<Outbound> {
-        let Some(key) = &entry.key else {
-            return Vec::new();
-        };
-        let id = std::str::from_utf8(key).unwrap_or_default();
-        let reply = entry.reply.map(|_| Bytes::from(letter::reply_key(id)));
-        let keys = reply.into_iter().chain([key.clone()]);
-        keys.map(|key| tombstone(&self.topic, key)).collect()
     }
 }
 
@@ -153,13 +154,15 @@ impl Desk {
             let place = self.look_into(topic, filter)?;
             let mut entries = place.index.entries();
             entries.truncate(limit - letters.len());
-            letters.extend(place.letters(&entries)?);
+            for chunk in chunks(&entries, CHUNK, CHUNK_BYTES) {
+                letters.extend(place.letters(chunk)?);
+            }
         }
         Ok(letters)
     }
 
-    /// Drops the letters that are meant. With all of them goes what is left of others: replies
-    /// whose letter was never stored.
+    /// Drops the letters that are meant. With all of them goes what is left of others: replies and
+    /// parts whose letter was never stored.
     pub(super) fn bury(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
         let mut tally = Tally::default();
         for topic in self.dead_topics()? {
@@ -174,10 +177,9 @@ impl Desk {
                 self.end(&place, chunk, &mut tally);
             }
             if *filter == DeadFilter::default() {
-                let keys = place.index.reply_ids().map(|id| letter::reply_key(id));
-                let ends: Vec<_> = keys
-                    .map(|key| tombstone(&place.topic, key.into()))
-                    .collect();
+                let since_ms = Timestamp::now().as_millisecond() - LEFT_BEHIND_MS;
+                let keys = place.index.left_behind(since_ms).into_iter();
+                let ends = keys.map(|key| tombstone(&place.topic, key)).collect();
                 self.send_all(ends, &mut tally);
             }
         }
@@ -193,7 +195,7 @@ impl Desk {
         let mut tally = Tally::default();
         for topic in self.dead_topics()? {
             let retried = self.look_into(topic, filter).and_then(|place| {
-                for chunk in place.index.entries().chunks(CHUNK) {
+                for chunk in chunks(&place.index.entries(), CHUNK, CHUNK_BYTES) {
                     self.send_back(&place, chunk, edit, &mut tally)?;
                 }
                 Ok(())
@@ -213,15 +215,15 @@ impl Desk {
         edit: Option<&Bytes>,
         tally: &mut Tally,
     ) -> Result<(), KafkaError> {
-        let places: Vec<At> = entries.iter().map(|entry| entry.at).collect();
-        let found = place.fetch(&places)?;
+        let mut pile = place.fetch(entries)?;
         let (mut going, mut records) = (Vec::new(), Vec::new());
         for entry in entries {
             // One that is not there any more was dropped by someone else.
-            let Some(stored) = found.get(&entry.at) else {
+            let Some((stored, torn)) = pile.take(&entry.at) else {
                 continue;
             };
-            match endable(entry, stored).and_then(|()| back(stored, edit)) {
+            let back = sound(entry, &stored, torn).and_then(|()| back(&stored, edit));
+            match back {
                 Ok(record) => {
                     records.push(self.timed(record));
                     going.push(entry.clone());
@@ -239,26 +241,33 @@ impl Desk {
         Ok(())
     }
 
-    /// Ends letters, and counts those that are ended.
+    /// Ends letters, and counts those that are ended. What belongs to one goes after it, so that no
+    /// letter is left without.
     fn end(&mut self, place: &Place, entries: &[Entry], tally: &mut Tally) {
-        let (mut ends, mut last) = (Vec::new(), Vec::new());
+        let (mut ends, mut ending) = (Vec::new(), Vec::new());
         for entry in entries {
-            if entry.key.is_none() {
+            let Some(key) = &entry.key else {
                 let (partition, offset) = (entry.at.partition, entry.at.offset);
                 let id = format!("at-{partition}-{offset}");
                 tally.note(DeskError::Keyless { id });
                 continue;
-            }
-            ends.extend(place.tombstones(entry));
-            last.push(ends.len() - 1);
+            };
+            ends.push(tombstone(&place.topic, key.clone()));
+            ending.push(entry);
         }
-        let ended = self.send_all(ends, tally);
-        tally.done += last.iter().filter(|index| ended[**index]).count();
+        let ended = self.send_all(ends, tally).into_iter().zip(ending);
+        let ended: Vec<&Entry> = ended
+            .filter_map(|(ended, entry)| ended.then_some(entry))
+            .collect();
+        tally.done += ended.len();
+        let belongings = ended.into_iter().flat_map(Entry::belongings);
+        let ends = belongings.map(|key| tombstone(&place.topic, key)).collect();
+        self.send_all(ends, tally);
     }
 
     /// Sends all, and tells of each whether it is safe.
     fn send_all(&mut self, records: Vec<Outbound>, tally: &mut Tally) -> Vec<bool> {
-        let untimed: Vec<Outbound> = records
+        let mut untimed: Vec<Outbound> = records
             .iter()
             .map(|record| Outbound {
                 timestamp_ms: None,
@@ -281,6 +290,11 @@ impl Desk {
                     Some(Ok(())) => safe[index] = true,
                     // Too old for its topic's taste: better with a new time than not at all.
                     Some(Err(Code::InvalidTimestamp)) => {
+                        open.push((index, untimed[index].clone()));
+                    }
+                    // It may have been compressed when it came.
+                    Some(Err(code)) if is_too_large(code) && !untimed[index].compressed => {
+                        untimed[index].compressed = true;
                         open.push((index, untimed[index].clone()));
                     }
                     Some(Err(code)) => tally.note(refused(untimed[index].topic.clone(), code)),
@@ -317,11 +331,16 @@ impl Desk {
     }
 }
 
-/// A letter that can't be ended is not sent back: it would be sent again and again.
-fn endable(entry: &Entry, stored: &Stored) -> Result<(), DeskError> {
-    match entry.key {
-        Some(_) => Ok(()),
-        None => Err(DeskError::Keyless {
+/// A letter that can't be ended is not sent back: it would be sent again and again. Nor is half of
+/// one.
+fn sound(entry: &Entry, stored: &Stored, torn: Option<Torn>) -> Result<(), DeskError> {
+    match (&entry.key, torn) {
+        (Some(_), None) => Ok(()),
+        (Some(_), Some(torn)) => Err(DeskError::Torn {
+            id: letter_of(stored).id,
+            torn,
+        }),
+        (None, _) => Err(DeskError::Keyless {
             id: letter_of(stored).id,
         }),
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::super::parts::Torn;
+
 /// Why a command could not do all that it was asked to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeskError {
@@ -53,6 +55,14 @@ pub enum DeskError {
         id: String,
         /// Why not.
         why: &'static str,
+    },
+    /// A dead letter of which not all is there.
+    #[error("the dead letter {id} can't be sent back: {torn}")]
+    Torn {
+        /// Which.
+        id: String,
+        /// What is wrong with it.
+        torn: Torn,
     },
     /// A dead letter that we did not write.
     #[error("the dead letter {id} has no key, and so can't be deleted")]

@@ -1,11 +1,12 @@
 //! What lies in a topic of dead letters: which letters are alive, how one is read, and how its
 //! message goes back. Pure.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 
 use super::super::headers;
+use super::super::parts;
 use super::super::record::Outbound;
 use super::DeskError;
 use super::reader::Stored;
@@ -18,6 +19,8 @@ pub(super) struct At {
     pub(super) timestamp_ms: i64,
     pub(super) partition: i32,
     pub(super) offset: i64,
+    /// How long its value is.
+    pub(super) bytes: usize,
 }
 
 impl At {
@@ -27,6 +30,7 @@ impl At {
             timestamp_ms: stored.timestamp_ms,
             partition: stored.partition,
             offset: stored.offset,
+            bytes: stored.value.as_ref().map_or(0, Bytes::len),
         }
     }
 }
@@ -38,8 +42,10 @@ pub(super) struct Index {
     letters: HashMap<Bytes, At>,
     /// Those that were not written by us and have none.
     keyless: Vec<At>,
-    /// Replies that are records of their own, by the ids of their letters.
-    replies: HashMap<String, At>,
+    /// Replies that are records of their own, by the keys of their letters.
+    replies: HashMap<Bytes, At>,
+    /// Parts of letters and replies that are too large for one record, by the keys of those.
+    parts: HashMap<Bytes, BTreeMap<u32, At>>,
 }
 
 /// A letter in the index.
@@ -50,55 +56,143 @@ pub(super) struct Entry {
     pub(super) key: Option<Bytes>,
     /// The record of the reply that belongs to it.
     pub(super) reply: Option<At>,
+    /// What else belongs to it or to its reply, with their keys.
+    pub(super) parts: Vec<(Bytes, At)>,
+}
+
+impl Entry {
+    /// Where all records of it are.
+    pub(super) fn places(&self) -> impl Iterator<Item = At> {
+        let own = [Some(self.at), self.reply];
+        let parts = self.parts.iter().map(|(_, at)| *at);
+        own.into_iter().flatten().chain(parts)
+    }
+
+    /// What its records hold.
+    pub(super) fn bytes(&self) -> usize {
+        self.places().map(|at| at.bytes).sum()
+    }
+
+    /// The keys of what belongs to the letter, beside its own.
+    pub(super) fn belongings(&self) -> Vec<Bytes> {
+        let reply = self.key.as_ref().filter(|_| self.reply.is_some());
+        let parts = self.parts.iter().map(|(key, _)| key.clone());
+        reply
+            .map(|key| reply_key(key))
+            .into_iter()
+            .chain(parts)
+            .collect()
+    }
+}
+
+fn reply_key(of: &[u8]) -> Bytes {
+    letter::reply_key(&headers::text(Some(of))).into()
 }
 
 impl Index {
     /// Takes in the next record of a partition. Of several with one key only the last counts.
     pub(super) fn take(&mut self, stored: &Stored, filter: &DeadFilter) {
         let at = At::of(stored);
-        let own = headers::all_as_text(&stored.headers);
-        let reply_of = own.iter().find(|(name, _)| name == header::REPLY_OF);
-        let alive = stored.value.is_some();
+        if stored.value.is_none() {
+            return self.ended(stored.key.as_deref().unwrap_or_default());
+        }
+        if let Some((of, number)) = parts::place(&stored.headers) {
+            self.parts.entry(of).or_default().insert(number, at);
+            return;
+        }
+        let reply_of = headers::find(&stored.headers, header::REPLY_OF);
         match (&stored.key, reply_of) {
-            (_, Some((_, id))) if alive => drop(self.replies.insert(id.clone(), at)),
-            (Some(key), _) if alive && filter.fits(&letter_of(stored)) => {
+            (_, Some(id)) => drop(self.replies.insert(id.into(), at)),
+            (Some(key), None) if filter.fits(&letter_of(stored)) => {
                 self.letters.insert(key.clone(), at);
             }
-            (Some(key), _) => {
-                self.letters.remove(key);
-                if !alive && let Some(id) = letter::id_of_reply_key(&headers::text(Some(key))) {
-                    self.replies.remove(id);
-                }
-            }
-            (None, _) if alive && filter.fits(&letter_of(stored)) => self.keyless.push(at),
-            (None, _) => {}
+            (Some(key), None) => drop(self.letters.remove(key)),
+            (None, None) if filter.fits(&letter_of(stored)) => self.keyless.push(at),
+            (None, None) => {}
         }
+    }
+
+    /// A key has a tombstone.
+    fn ended(&mut self, key: &[u8]) {
+        self.letters.remove(key);
+        let text = headers::text(Some(key));
+        if let Some(id) = letter::id_of_reply_key(&text) {
+            self.replies.remove(id.as_bytes());
+        }
+        if let Some((of, number)) = parts::of_key(&text)
+            && let Some(parts) = self.parts.get_mut(of.as_bytes())
+        {
+            parts.remove(&number);
+        }
+    }
+
+    /// The parts of what has this key.
+    fn parts_of(&self, key: &Bytes) -> impl Iterator<Item = (Bytes, At)> {
+        let parts = self.parts.get(key).into_iter().flatten();
+        let of = key.clone();
+        parts.map(move |(number, at)| (parts::key(&of, *number), *at))
     }
 
     /// All letters, the oldest first.
     pub(super) fn entries(&self) -> Vec<Entry> {
-        let keyed = self.letters.iter().map(|(key, at)| {
-            let id = std::str::from_utf8(key).unwrap_or_default();
-            Entry {
-                at: *at,
-                key: Some(key.clone()),
-                reply: self.replies.get(id).copied(),
-            }
+        let keyed = self.letters.iter().map(|(key, at)| Entry {
+            at: *at,
+            key: Some(key.clone()),
+            reply: self.replies.get(key).copied(),
+            parts: [key.clone(), reply_key(key)]
+                .iter()
+                .flat_map(|key| self.parts_of(key))
+                .collect(),
         });
         let keyless = self.keyless.iter().map(|at| Entry {
             at: *at,
             key: None,
             reply: None,
+            parts: Vec::new(),
         });
         let mut entries: Vec<Entry> = keyed.chain(keyless).collect();
         entries.sort_by_key(|entry| entry.at);
         entries
     }
 
-    /// The ids of all letters that have a reply of their own, be they there or not.
-    pub(super) fn reply_ids(&self) -> impl Iterator<Item = &String> {
-        self.replies.keys()
+    /// The keys of replies and parts whose letter has not come since that moment of Unix time, in
+    /// milliseconds: whoever stored them did not live to store it.
+    pub(super) fn left_behind(&self, since_ms: i64) -> Vec<Bytes> {
+        let letter = |key: &Bytes| {
+            let text = headers::text(Some(key));
+            letter::id_of_reply_key(&text).map_or_else(|| key.clone(), |id| id.to_owned().into())
+        };
+        let replies = self
+            .replies
+            .iter()
+            .map(|(of, at)| (of.clone(), reply_key(of), *at));
+        let parts = self.parts.keys().flat_map(|of| {
+            let parts = self.parts_of(of);
+            parts.map(move |(key, at)| (letter(of), key, at))
+        });
+        let is_left = |(letter, _, at): &(Bytes, Bytes, At)| {
+            at.timestamp_ms < since_ms && !self.letters.contains_key(letter)
+        };
+        let left = replies.chain(parts).filter(is_left);
+        left.map(|(_, key, _)| key).collect()
     }
+}
+
+/// Letters a few at a time: so many, and so many bytes, but at least one.
+pub(super) fn chunks(entries: &[Entry], count_max: usize, bytes_max: usize) -> Vec<&[Entry]> {
+    let mut chunks = Vec::new();
+    let (mut from, mut bytes) = (0, 0);
+    for (index, entry) in entries.iter().enumerate() {
+        let is_full = index - from >= count_max || bytes + entry.bytes() > bytes_max;
+        if is_full && index > from {
+            chunks.push(&entries[from..index]);
+            (from, bytes) = (index, 0);
+        }
+        bytes += entry.bytes();
+    }
+    chunks.push(&entries[from..]);
+    chunks.retain(|chunk| !chunk.is_empty());
+    chunks
 }
 
 /// What a record says, message and all.
@@ -149,6 +243,7 @@ pub(super) fn back(stored: &Stored, edit: Option<&Bytes>) -> Result<Outbound, De
         value: edit.or(body).cloned(),
         headers: headers::not_ours(&stored.headers),
         timestamp_ms: headers::number(&stored.headers, headers::TIMESTAMP),
+        compressed: false,
     })
 }
 
@@ -272,11 +367,17 @@ mod tests {
             index.take(stored, &all);
         }
         assert_eq!(alive(&index), [(2, true), (5, false)], "the oldest first");
-        assert_eq!(index.reply_ids().collect::<Vec<_>>(), ["id-2"]);
+        assert_eq!(index.left_behind(i64::MAX), [""; 0]);
         index.take(&tombstone("id-2"), &all);
         assert_eq!(alive(&index), [(5, false)]);
+        assert_eq!(index.left_behind(i64::MAX), ["id-2/reply"]);
+        assert_eq!(
+            index.left_behind(1),
+            [""; 0],
+            "its letter may be on its way"
+        );
         index.take(&tombstone("id-2/reply"), &all);
-        assert_eq!(index.reply_ids().count(), 0);
+        assert_eq!(index.left_behind(i64::MAX), [""; 0]);
     }
 
     #[test]

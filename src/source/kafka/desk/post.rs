@@ -12,7 +12,6 @@ use tokio::time::{Instant, timeout};
 use super::super::error::{KafkaError, is_for_good, reason, words};
 use super::super::producer::{Producer, Then};
 use super::super::record::Outbound;
-use super::super::settings;
 use super::DeskError;
 use crate::config::model::KafkaSource;
 
@@ -20,8 +19,6 @@ use crate::config::model::KafkaSource;
 const CONFIRM_WITHIN: Duration = Duration::from_secs(60);
 /// The longest time between two looks at the producer.
 const LOOK: Duration = Duration::from_secs(1);
-/// How large a message may be is the broker's to say.
-const MESSAGE_BYTES_MAX: usize = 1_000_000_000;
 
 /// A producer for a command.
 pub(super) struct Post {
@@ -66,10 +63,9 @@ pub(super) fn refused(topic: String, code: Code) -> DeskError {
 impl Post {
     /// Makes one. It connects by itself.
     pub(super) fn open(config: &KafkaSource) -> Result<Self, KafkaError> {
-        let properties = settings::producer(config, "command", Some(MESSAGE_BYTES_MAX));
         let bell = Arc::default();
         Ok(Self {
-            producer: Producer::new(properties, "command", Arc::clone(&bell))?,
+            producer: Producer::new(config, "command", Arc::clone(&bell))?,
             bell,
         })
     }
@@ -84,7 +80,7 @@ impl Post {
         let mut last = "nothing was heard of them".to_owned();
         let mut stalled = None;
         while !self.producer.is_idle() && stalled.is_none() {
-            let reports = self.producer.reports(Instant::now(), |_, code| {
+            let reports = self.producer.reports(Instant::now(), |_, code, _| {
                 if is_for_good(code) {
                     Then::GiveUp
                 } else {

@@ -111,6 +111,16 @@ impl Kafka {
         );
     }
 
+    /// Changes a setting of a topic.
+    pub(crate) fn set_topic(&self, topic: &str, setting: &str) {
+        let entity = ["--entity-type", "topics", "--entity-name", topic];
+        let change = ["--alter", "--add-config", setting];
+        self.broker.tool(
+            "kafka.admin.ConfigCommand",
+            &[entity.as_slice(), &change].concat(),
+        );
+    }
+
     /// Denies that user an operation, as `--operation Read --topic t` says it, or no longer. Nor may
     /// anyone do anything else with it meanwhile.
     pub(crate) fn deny(&self, what: &[&str], is_denied: bool) {

@@ -136,7 +136,12 @@ impl Stored {
 impl Kafka {
     /// Writes the records in this order and waits until the broker has confirmed all.
     pub(crate) fn send(&self, records: &[NewRecord]) {
-        let producer = self.producer(&[]);
+        self.send_with(&[], records);
+    }
+
+    /// The same by a producer with these properties.
+    pub(crate) fn send_with(&self, properties: &[(&str, &str)], records: &[NewRecord]) {
+        let producer = self.producer(properties);
         enqueue(&producer, records);
         producer.flush(REQUEST).unwrap();
         let failures = producer.context().0.lock().unwrap();

@@ -1,0 +1,218 @@
+//! One of librdkafka's producers: what it is given, what it has no room for, and what it has to say.
+//! What becomes of that is `producer`'s business.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rdkafka::client::ClientContext;
+use rdkafka::config::{ClientConfig, FromClientConfigAndContext, RDKafkaLogLevel};
+use rdkafka::error::{KafkaError as Native, RDKafkaErrorCode as Code};
+use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
+use rdkafka::producer::{
+    BaseRecord, NoCustomPartitioner, Producer as _, ProducerContext, ThreadedProducer,
+};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::consumer::log;
+use super::error::KafkaError;
+use super::record::Outbound;
+use crate::backoff::Backoff;
+
+/// The pauses before what failed is tried again.
+pub(super) const AGAIN: Backoff = Backoff {
+    initial: Duration::from_millis(100),
+    factor: 2.0,
+    max: Duration::from_secs(5),
+    jitter: 0.2,
+};
+
+/// A broker closes the connection over a request of more than 100 MiB (`socket.request.max.bytes`),
+/// each time that it is sent, and with it goes what others have on their way.
+const RECORD_BYTES_MAX: usize = 96 << 20;
+
+/// What the callbacks took down.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    pub(super) reports: Vec<(usize, Result<(), Code>)>,
+    pub(super) errors: Vec<(Code, String)>,
+}
+
+/// The callbacks. They run on librdkafka's polling thread.
+struct Context {
+    pool: String,
+    notes: Arc<Mutex<Notes>>,
+    bell: Arc<Notify>,
+}
+
+impl Context {
+    fn note(&self, note: impl FnOnce(&mut Notes)) {
+        note(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner));
+        self.bell.notify_one();
+    }
+}
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        log(&self.pool, level, facility, message);
+    }
+
+    fn stats_raw(&self, _: &[u8]) {}
+
+    fn error(&self, error: Native, reason: &str) {
+        if let Some(code) = error.rdkafka_error_code() {
+            self.note(|notes| notes.errors.push((code, reason.to_owned())));
+        }
+    }
+}
+
+impl ProducerContext<NoCustomPartitioner> for Context {
+    type DeliveryOpaque = usize;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, id: usize) {
+        let result = match result {
+            Ok(_) => Ok(()),
+            Err((error, _)) => Err(error.rdkafka_error_code().unwrap_or(Code::Fail)),
+        };
+        self.note(|notes| notes.reports.push((id, result)));
+    }
+}
+
+/// A producer of librdkafka's.
+pub(super) struct Line {
+    native: ThreadedProducer<Context>,
+    notes: Arc<Mutex<Notes>>,
+    /// What it had no room for, in order.
+    waiting: VecDeque<usize>,
+    /// How often it was made anew since it took something, and when it may be again.
+    renewals: u32,
+    renew_at: Option<Instant>,
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line")
+            .field("waiting", &self.waiting.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Line {
+    /// Makes one. `bell` rings when it has something to say.
+    pub(super) fn open(
+        properties: &ClientConfig,
+        pool: &str,
+        bell: &Arc<Notify>,
+    ) -> Result<Self, KafkaError> {
+        let notes = Arc::default();
+        let context = Context {
+            pool: pool.to_owned(),
+            notes: Arc::clone(&notes),
+            bell: Arc::clone(bell),
+        };
+        let native = ThreadedProducer::from_config_and_context(properties, context);
+        Ok(Self {
+            native: native.map_err(KafkaError::of_client)?,
+            notes,
+            waiting: VecDeque::new(),
+            renewals: 0,
+            renew_at: None,
+        })
+    }
+
+    /// What it has said since the last call.
+    pub(super) fn notes(&self) -> Notes {
+        std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What is to go, once there is room.
+    pub(super) fn queue(&mut self, id: usize) {
+        self.waiting.push_back(id);
+    }
+
+    /// Hands on what there is room for; `record` knows each, unless it has ended.
+    pub(super) fn push<'a>(&mut self, record: impl Fn(usize) -> Option<&'a Outbound>) {
+        while let Some(&id) = self.waiting.front() {
+            let refusal = record(id).and_then(|record| self.refusal(record, id));
+            if refusal == Some(Code::QueueFull) {
+                return;
+            }
+            self.waiting.pop_front();
+            if let Some(code) = refusal {
+                let context = self.native.context();
+                context.note(|notes| notes.reports.push((id, Err(code))));
+            }
+        }
+    }
+
+    /// Hands on one record; why it was not taken, if it was not.
+    fn refusal(&self, record: &Outbound, id: usize) -> Option<Code> {
+        if record.bytes() > RECORD_BYTES_MAX {
+            return Some(Code::MessageSizeTooLarge);
+        }
+        let (error, _) = self.native.send(native_record(record, id)).err()?;
+        match error.rdkafka_error_code().unwrap_or(Code::InvalidArgument) {
+            // It has nothing that could go first: it never will have the room.
+            Code::QueueFull if self.native.in_flight_count() == 0 => {
+                Some(Code::MessageSizeTooLarge)
+            }
+            code => Some(code),
+        }
+    }
+
+    /// Why it is of no use any more, if it is not.
+    pub(super) fn fatal(&self) -> Option<(Code, String)> {
+        self.native.client().fatal_error()
+    }
+
+    /// It has taken something.
+    pub(super) fn is_well(&mut self) {
+        self.renewals = 0;
+    }
+
+    /// It is to be made anew, after a pause.
+    pub(super) fn plan_renewal(&mut self, now: Instant) {
+        if self.renew_at.is_none() {
+            self.renewals = self.renewals.saturating_add(1);
+            self.renew_at = Some(now + AGAIN.wait(self.renewals, fastrand::f64()));
+        }
+    }
+
+    /// When it is to be made anew.
+    pub(super) fn renew_at(&self) -> Option<Instant> {
+        self.renew_at
+    }
+
+    /// Another takes its place, or none could be made. What the old one still says at its end is
+    /// nobody's.
+    pub(super) fn renewed(&mut self, by: Option<Self>) {
+        self.renew_at = None;
+        if let Some(new) = by {
+            let renewals = self.renewals;
+            *self = new;
+            self.renewals = renewals;
+        }
+    }
+}
+
+fn native_record(record: &Outbound, id: usize) -> BaseRecord<'_, [u8], [u8], usize> {
+    let mut native = BaseRecord::with_opaque_to(&record.topic, id);
+    native.key = record.key.as_deref();
+    native.payload = record.value.as_deref();
+    native.timestamp = record.timestamp_ms;
+    if !record.headers.is_empty() {
+        let headers = OwnedHeaders::new_with_capacity(record.headers.len());
+        native.headers = Some(
+            record
+                .headers
+                .iter()
+                .fold(headers, |headers, (key, value)| {
+                    let value = value.as_deref();
+                    headers.insert(Header { key, value })
+                }),
+        );
+    }
+    native
+}
