@@ -2,6 +2,7 @@
 //! node; others may join it.
 
 use std::fs;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
@@ -162,6 +163,25 @@ impl Broker {
         let mut java = Command::new("java");
         arrange(&mut java, class);
         output(java.args(["--bootstrap-server", &self.plain()]).args(args));
+    }
+
+    /// Inverts the first byte of that text where the broker has it on disk, in a topic's first
+    /// partition; done once more it is mended.
+    pub(crate) fn damage(&self, topic: &str, text: &str) {
+        let log = format!("data/{topic}-0/00000000000000000000.log");
+        let log = fs::File::options()
+            .read(true)
+            .write(true)
+            .open(self.path(&log))
+            .unwrap();
+        let mut all = vec![0; usize::try_from(log.metadata().unwrap().len()).unwrap()];
+        log.read_exact_at(&mut all, 0).unwrap();
+        // All but its first byte, which may be inverted.
+        let rest = &text.as_bytes()[1..];
+        let at = all.windows(rest.len()).position(|window| window == rest);
+        let at = at.expect("the text on disk") - 1;
+        log.write_all_at(&[!all[at]], at.try_into().unwrap())
+            .unwrap();
     }
 
     // -- its process --

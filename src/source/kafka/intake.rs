@@ -165,7 +165,8 @@ impl Task {
         let Some(partition) = self.partitions.get(&part) else {
             return false;
         };
-        if !partition.inbox.has_news() || partition.leaving || partition.parked.is_some() {
+        let is_shut = partition.leaving || partition.is_damaged || partition.parked.is_some();
+        if !partition.inbox.has_news() || is_shut {
             return false;
         }
         let Count {

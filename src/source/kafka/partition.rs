@@ -145,6 +145,8 @@ pub(super) struct Partition {
     pub(super) is_full: bool,
     /// By the last statistics nothing is fetched of it.
     pub(super) is_idle: bool,
+    /// What comes next is damaged. What lies behind it is not taken until it has been fetched anew.
+    pub(super) is_damaged: bool,
 }
 
 /// A message that is not due.

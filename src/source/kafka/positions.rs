@@ -177,6 +177,7 @@ impl Task {
             leaving: false,
             is_full: false,
             is_idle: false,
+            is_damaged: false,
             topic,
         };
         let start = begun.at(offset);
@@ -266,12 +267,23 @@ impl Task {
 
     /// Takes in what is wrong with a partition.
     pub(super) fn partition_error(&mut self, part: Part, code: Code, now: Instant) {
-        let Some(partition) = self.partitions.get(&part) else {
+        let Some(partition) = self.partitions.get_mut(&part) else {
             return;
         };
         match code {
             Code::AutoOffsetReset => self.ask_where_it_ends(part, now),
             Code::PartitionEOF => {}
+            // librdkafka goes on behind it. Fetched anew it may be sound; else the partition waits,
+            // and says so, until someone has mended it or set the group's offset past it.
+            Code::BadMessage | Code::BadCompression | Code::NotImplemented => {
+                partition.is_damaged = true;
+                let (name, next) = (partition.name(), partition.progress.mark.position());
+                let why = format!("what follows offset {next} is damaged: {}", words(code));
+                self.can_not_be_read(name, &why);
+                if !self.is_astray(part) {
+                    self.positions.astray.push((now + AGAIN, part));
+                }
+            }
             code => {
                 let name = partition.name();
                 self.can_not_be_read(name, &words(code));
@@ -385,10 +397,12 @@ impl Task {
 
     fn restart(&mut self, part: Part, to: i64) -> Result<(), KafkaError> {
         let others = self.starts(Some(part));
-        let Some(partition) = self.partitions.get(&part) else {
+        let Some(partition) = self.partitions.get_mut(&part) else {
             return Ok(());
         };
-        self.consumer.restart(partition.at(to), others)
+        self.consumer.restart(partition.at(to), others)?;
+        partition.is_damaged = false;
+        Ok(())
     }
 }
 

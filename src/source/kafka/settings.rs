@@ -16,8 +16,6 @@ const CONSUMER_DEFAULTS: &[(&str, &str)] = &[
     // empty ones are left to ask for, such as tiers, no other is fetched until the broker has waited
     // for so long (500 by default), however fast it is worked off meanwhile.
     ("fetch.wait.max.ms", "100"),
-    // For the lag.
-    ("statistics.interval.ms", "5000"),
     // So soon topics that appear and partitions that are added are noticed.
     ("topic.metadata.refresh.interval.ms", "30000"),
     // It bounds what a compressed batch may unfold to, also that of a copy of ours: one that is larger
@@ -37,6 +35,10 @@ const CONSUMER_MUSTS: &[(&str, &str)] = &[
     // We reset offsets ourselves, to say what is skipped, and never skip anything in a tier.
     ("auto.offset.reset", "error"),
     ("allow.auto.create.topics", "false"),
+    // What is damaged is told then, and held up by us, where librdkafka would pass it over.
+    ("check.crcs", "true"),
+    // For the lag, and to notice partitions that are not fetched.
+    ("statistics.interval.ms", "5000"),
 ];
 const PRODUCER_DEFAULTS: &[(&str, &str)] = &[
     // The partition of a key as Java's clients choose it.

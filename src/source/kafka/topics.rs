@@ -420,8 +420,15 @@ fn faults(
             }
         }
         Role::Dead => {
+            let limits = [RETENTION, RETENTION_BYTES];
+            let forgets = limits.iter().any(|key| number(settings, key) != Some(-1));
             if !policy.contains("compact") {
                 faults.push(format!("{POLICY} must be compact: `{policy}`"));
+            } else if policy.contains("delete") && forgets {
+                faults.push(format!(
+                    "{POLICY} must be compact alone, or letters are deleted by their age and number: \
+                     `{policy}`"
+                ));
             }
         }
     }
@@ -486,6 +493,18 @@ mod tests {
                 "max.message.bytes must be at least 1000: `999`",
             ]
         );
+        let forgetful = "cleanup.policy must be compact alone, or letters are deleted by their age \
+                         and number: `compact,delete`";
+        let both = (POLICY, "compact,delete");
+        let limits = [(RETENTION, "604800000"), (RETENTION_BYTES, "-1")];
+        let expected = [forgetful];
+        assert_eq!(faults_of(Role::Dead, &[both]), expected);
+        assert_eq!(
+            faults_of(Role::Dead, &[both, limits[0], limits[1]]),
+            expected
+        );
+        let unlimited = [both, (RETENTION, "-1"), (RETENTION_BYTES, "-1")];
+        assert_eq!(faults_of(Role::Dead, &unlimited), [""; 0]);
         assert_eq!(
             faults_of(Role::Tier, &[(POLICY, "delete"), (RETENTION, "-1")]),
             [""; 0]

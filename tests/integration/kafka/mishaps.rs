@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::harness::kafka::{KafkaSite, NewRecord, Plan, in_trouble, is_well};
+use crate::harness::kafka::{Kafka, KafkaSite, NewRecord, Plan, in_trouble, is_well};
 use crate::harness::{Daemon, Event, trials};
 
 trials![
@@ -16,6 +16,7 @@ trials![
     a_deleted_tier_stops_nothing,
     a_tier_that_is_deleted_with_a_message_in_hand_stops_nothing,
     a_deleted_dead_letter_topic_loses_no_letter,
+    a_damaged_record_is_told_and_not_passed_over,
 ];
 
 /// By someone who wants it all once more.
@@ -179,4 +180,26 @@ fn a_deleted_dead_letter_topic_loses_no_letter() {
     daemon.stop();
     site.record()
         .assert_none_lost(&["before", "after", "even later"]);
+}
+
+/// It may be mended; until then nothing behind it is read, and all else goes on.
+fn a_damaged_record_is_told_and_not_passed_over() {
+    let site = Plan::on(Kafka::own(), 2).make();
+    let (before, damaged, behind) = ("before", "the damaged one", "behind it");
+    for body in [before, damaged, behind] {
+        site.send(&[body]);
+    }
+    site.kafka.damage(&site.topic, damaged);
+    let daemon = site.start(&site.pool(&["--v2=1"]));
+    in_trouble(&daemon, "is damaged");
+    site.kafka.send(&[site.message("elsewhere").partition(1)]);
+    site.done(&daemon, 2);
+    site.record().assert_done_once(&[before, "elsewhere"]);
+    site.kafka.damage(&site.topic, damaged);
+    site.done(&daemon, 4);
+    is_well(&daemon);
+    site.all_done(&daemon);
+    daemon.stop();
+    site.record()
+        .assert_done_once(&[before, damaged, behind, "elsewhere"]);
 }

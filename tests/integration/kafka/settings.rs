@@ -106,6 +106,8 @@ fn properties_that_would_break_the_promise_are_refused() {
         ("consumer", "enable.auto.offset.store", "true"),
         ("consumer", "isolation.level", "read_uncommitted"),
         ("consumer", "group.id", "another"),
+        ("consumer", "check.crcs", "false"),
+        ("consumer", "statistics.interval.ms", "0"),
         ("producer", "acks", "1"),
         ("producer", "request.required.acks", "0"),
         ("producer", "enable.idempotence", "false"),

@@ -49,6 +49,14 @@ const OWN: &[(&str, &str)] = &[
         "is `read_committed`: messages of aborted transactions are none",
     ),
     (
+        "check.crcs",
+        "is `true`: what is damaged would be passed over, or given to a worker",
+    ),
+    (
+        "statistics.interval.ms",
+        "is set by the source: by its statistics it sees which partitions stand still",
+    ),
+    (
         "delivery.report.only.error",
         "would keep from us that a reply is safe",
     ),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
-use rdkafka::error::KafkaError as Native;
+use rdkafka::error::{KafkaError as Native, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tokio::time::Instant;
@@ -146,7 +146,12 @@ impl Reader {
                 }
                 // The last offsets may be those of markers, or of what was compacted away.
                 Some(Err(Native::PartitionEOF(partition))) => drop(open.remove(&partition)),
-                Some(Err(error)) => last = error::of(&error),
+                Some(Err(error)) => {
+                    last = error::of(&error);
+                    if error.rdkafka_error_code() == Some(Code::BadMessage) {
+                        tracing::warn!(topic, problem = last, "what is damaged is left out");
+                    }
+                }
                 None => {}
             }
             if heard.elapsed() >= COME_WITHIN {

@@ -121,6 +121,11 @@ impl Kafka {
         );
     }
 
+    /// Damages a record of a topic's first partition on the disk, or mends it.
+    pub(crate) fn damage(&self, topic: &str, text: &str) {
+        self.broker.damage(topic, text);
+    }
+
     /// Denies that user an operation, as `--operation Read --topic t` says it, or no longer. Nor may
     /// anyone do anything else with it meanwhile.
     pub(crate) fn deny(&self, what: &[&str], is_denied: bool) {
