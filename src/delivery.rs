@@ -157,6 +157,19 @@ pub enum Outcome {
     DeadLetter(Box<Failure>),
 }
 
+impl Outcome {
+    /// The worker did what it was asked to, or asked to do it later.
+    pub fn is_success(&self) -> bool {
+        match self {
+            Self::Done | Self::Reply(_) | Self::Requeue { .. } => true,
+            Self::Return { .. }
+            | Self::ReturnAfter { .. }
+            | Self::RetryAfter { .. }
+            | Self::DeadLetter(_) => false,
+        }
+    }
+}
+
 /// Why an attempt failed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Failure {

@@ -289,8 +289,8 @@ pub struct Pool {
     pub retry: Retry,
     /// When a healthy worker is replaced by a fresh one.
     pub recycle: Recycle,
-    /// How long a crashed worker's place stays empty.
-    pub restart: Backoff,
+    /// How workers are replaced.
+    pub restart: Restart,
     /// Statuses that mean something else in this pool.
     pub statuses: BTreeMap<i64, StatusMeaning>,
     /// What only sources of one kind have.
@@ -439,6 +439,15 @@ pub struct Retry {
     pub backoff: Backoff,
     /// Kafka: a wait up to this holds the key or the partition, a longer one leaves the order.
     pub in_place_max: Duration,
+}
+
+/// `restart`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Restart {
+    /// How long a crashed worker's place stays empty.
+    pub backoff: Backoff,
+    /// How many new workers of a rolling restart may be on trial at once.
+    pub surge: usize,
 }
 
 /// `recycle`.

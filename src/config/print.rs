@@ -222,8 +222,9 @@ impl Page {
         ];
         self.pair("recycle", table(given(recycle)));
         let restart = [
-            ("initial", duration(restart.initial)),
-            ("max", duration(restart.max)),
+            ("initial", duration(restart.backoff.initial)),
+            ("max", duration(restart.backoff.max)),
+            ("surge", restart.surge.to_string()),
         ];
         self.pair("restart", table(restart));
         let statuses = pool.statuses.iter();

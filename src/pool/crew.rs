@@ -9,10 +9,29 @@ use tokio::time::Instant;
 use super::lane::{self, Ended, Gauge, Start};
 use super::roster::Generation;
 use super::supervise::{Action, End};
+use super::trial::Seen;
 use super::{Handle, MAILBOX, Pool};
 use crate::shutdown::Phase;
 
 impl Pool {
+    /// Looks how the new workers of a rolling restart do.
+    pub(super) fn watch_trials(&mut self, now: Instant) {
+        for slot in self.supervisor.on_trial() {
+            let Some(Handle { gauge, .. }) = self.slots.get(&slot) else {
+                continue;
+            };
+            let seen = Seen {
+                answers: gauge.answered.get(),
+                successes: gauge.succeeded.get(),
+                busy: gauge.load.get() > 0,
+            };
+            if self.supervisor.observe(slot, seen, now) {
+                gauge.on_trial.set(false);
+                tracing::info!(pool = self.name(), worker = slot, "the new worker works");
+            }
+        }
+    }
+
     pub(super) fn carry_out_plan(&mut self, now: Instant) {
         if self.stopping.is_some() {
             return;
@@ -50,6 +69,7 @@ impl Pool {
         let (mailbox_tx, mailbox) = mpsc::channel(MAILBOX);
         let (phase_tx, phase) = watch::channel(Phase::Running);
         let gauge = Rc::new(Gauge::default());
+        gauge.on_trial.set(self.supervisor.is_on_trial(slot));
         let start = Start {
             slot,
             command: command.clone(),

@@ -11,6 +11,7 @@ pub mod roster;
 pub mod status;
 mod stopping;
 pub mod supervise;
+pub mod trial;
 pub mod verdict;
 pub mod window;
 
@@ -90,6 +91,7 @@ pub async fn run(
     let mut batch = Vec::with_capacity(BATCH);
     loop {
         let now = Instant::now();
+        pool.watch_trials(now);
         pool.carry_out_plan(now);
         pool.give_back_stale(now);
         pool.dispatch();

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
+use super::trial::Trial;
+
 /// Which start of the pool's command a worker belongs to: a rolling restart begins a new one.
 pub type Generation = u64;
 
@@ -17,6 +19,8 @@ pub struct Slot {
     pub stage: Stage,
     /// Ends in a row without one answer.
     pub fruitless: u32,
+    /// It is new in a rolling restart and has yet to show that it works: it replaces nobody so far.
+    pub trial: Option<Trial>,
 }
 
 /// What is going on in a slot.
@@ -38,6 +42,11 @@ pub struct Roster(BTreeMap<usize, Slot>);
 
 impl Roster {
     /// The slot of that number.
+    pub fn get(&self, number: usize) -> Option<&Slot> {
+        self.0.get(&number)
+    }
+
+    /// The slot of that number, to be changed.
     pub fn get_mut(&mut self, number: usize) -> Option<&mut Slot> {
         self.0.get_mut(&number)
     }
@@ -45,6 +54,11 @@ impl Roster {
     /// The slots, lowest number first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (usize, &Slot)> {
         self.0.iter().map(|(number, slot)| (*number, slot))
+    }
+
+    /// The slots' numbers, lowest first.
+    pub fn numbers(&self) -> Vec<usize> {
+        self.0.keys().copied().collect()
     }
 
     /// Opens a slot with the lowest free number.

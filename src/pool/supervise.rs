@@ -4,7 +4,8 @@
 use tokio::time::Instant;
 
 use super::roster::{Generation, Roster, Slot, Stage};
-use crate::backoff::Backoff;
+use super::trial::{Seen, Trial};
+use crate::config::model::Restart;
 
 /// So many ends in a row without one answer from any worker make a crash loop.
 pub const CRASH_LOOP_ENDS: u32 = 5;
@@ -18,7 +19,7 @@ pub enum Action {
     Drain(usize),
     /// The rolling restart is over: every worker is of this generation.
     Rolled(Generation),
-    /// A worker of the new generation did not come up: the old ones stay.
+    /// A worker of the new generation did not pass its trial: the old ones stay.
     RollFailed(Generation),
 }
 
@@ -39,24 +40,18 @@ pub struct End {
     pub others_proven: bool,
 }
 
-/// Where a rolling restart stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Roll {
-    from: Generation,
-    /// The new worker that is to take over from an old one.
-    surge: Option<usize>,
-}
-
 /// Decides when which worker is started or drained.
 #[derive(Debug, Clone)]
 pub struct Supervisor {
     target: usize,
-    restart: Backoff,
+    restart: Restart,
     generation: Generation,
     /// The highest generation so far: a number is never used for two commands.
     latest: Generation,
     roster: Roster,
-    roll: Option<Roll>,
+    /// A rolling restart is under way, from that generation: what ends meanwhile is replaced by its
+    /// like. The new ones come to places of their own, on trial.
+    roll_from: Option<Generation>,
     fruitless: u32,
     /// Of the fruitless ends: whether none had even connected.
     none_connected: bool,
@@ -65,14 +60,14 @@ pub struct Supervisor {
 
 impl Supervisor {
     /// For a pool of `target` workers, none of them started yet.
-    pub fn new(target: usize, restart: Backoff) -> Self {
+    pub fn new(target: usize, restart: Restart) -> Self {
         Self {
             target,
             restart,
             generation: 0,
             latest: 0,
             roster: Roster::default(),
-            roll: None,
+            roll_from: None,
             fruitless: 0,
             none_connected: true,
             reported: Vec::new(),
@@ -90,26 +85,61 @@ impl Supervisor {
     }
 
     /// Changes the number of workers and how soon they are restarted.
-    pub fn resize(&mut self, target: usize, restart: Backoff) {
+    pub fn resize(&mut self, target: usize, restart: Restart) {
         self.target = target;
         self.restart = restart;
     }
 
     /// Begins to replace every worker, new before old, and returns the new generation. With no
-    /// worker up there is nothing to be careful about: the next starts are the new one's.
+    /// worker up, or none that works, there is nothing to be careful about: the next starts are the
+    /// new one's.
     pub fn roll(&mut self, now: Instant) -> Generation {
-        let from = self.roll.map_or(self.generation, |roll| roll.from);
+        let from = self.roll_from.unwrap_or(self.generation);
+        let mut actions = std::mem::take(&mut self.reported);
+        self.end_trials(&mut actions);
         self.latest += 1;
         self.generation = self.latest;
-        if self.roster.count(|stage| stage == Stage::Up) > 0 {
-            self.roll = Some(Roll { from, surge: None });
+        if self.roster.count(|stage| stage == Stage::Up) > 0 && !self.degraded() {
+            self.roll_from = Some(from);
         } else {
-            let mut actions = std::mem::take(&mut self.reported);
             self.end_roll(&mut actions);
-            self.reported = actions;
         }
+        self.reported = actions;
         self.retry_now(now);
         self.generation
+    }
+
+    /// Whether the worker in the slot has yet to show that its build works.
+    pub fn is_on_trial(&self, number: usize) -> bool {
+        self.roster
+            .get(number)
+            .is_some_and(|slot| slot.trial.is_some())
+    }
+
+    /// The workers on trial that are up: what they show is to be observed.
+    pub fn on_trial(&self) -> Vec<usize> {
+        if self.roll_from.is_none() {
+            return Vec::new();
+        }
+        let up = |slot: &Slot| slot.trial.is_some() && slot.stage == Stage::Up;
+        let up = self.roster.iter().filter(|(_, slot)| up(slot));
+        up.map(|(number, _)| number).collect()
+    }
+
+    /// What a worker on trial shows now. Returns whether it has passed.
+    pub fn observe(&mut self, number: usize, seen: Seen, now: Instant) -> bool {
+        let Some(slot) = self.roster.get_mut(number) else {
+            return false;
+        };
+        let passed = slot.stage == Stage::Up
+            && slot
+                .trial
+                .as_mut()
+                .is_some_and(|trial| trial.passes(seen, now));
+        if passed {
+            slot.trial = None;
+        }
+        passed
     }
 
     /// A worker has connected. If all that had failed before was to come so far, that is over.
@@ -118,6 +148,7 @@ impl Supervisor {
             && slot.stage == Stage::Starting
         {
             slot.stage = Stage::Up;
+            slot.trial = slot.trial.map(|_| Trial::begin(now));
         }
         if self.none_connected {
             self.answered(now);
@@ -145,8 +176,8 @@ impl Supervisor {
         let Some(slot) = self.roster.get_mut(number) else {
             return;
         };
-        let (was, generation) = (slot.stage, slot.generation);
-        if was == Stage::Leaving {
+        let on_trial = slot.trial.is_some();
+        if slot.stage == Stage::Leaving {
             self.roster.close(number);
             return;
         }
@@ -161,15 +192,14 @@ impl Supervisor {
         } else {
             slot.fruitless.saturating_add(1)
         };
-        let wait = self.restart.wait(slot.fruitless.max(1), chance);
+        let wait = self.restart.backoff.wait(slot.fruitless.max(1), chance);
         slot.stage = Stage::Waiting(now + wait);
         if !fruitful {
             self.fruitless = self.fruitless.saturating_add(1);
             self.none_connected &= !end.connected;
         }
-        let rolling = self.roll.is_some_and(|_| generation == self.generation);
-        if rolling && !end.connected {
-            self.give_up_roll(number);
+        if on_trial && !end.explained {
+            self.give_up_roll();
         }
     }
 
@@ -177,28 +207,28 @@ impl Supervisor {
     pub fn plan(&mut self, now: Instant) -> Vec<Action> {
         let mut actions = std::mem::take(&mut self.reported);
         self.shrink(&mut actions);
+        if self.roll_from.is_some() {
+            self.advance_roll(now, &mut actions);
+        }
         self.grow(now);
-        self.advance_roll(now, &mut actions);
         self.start_due(now, &mut actions);
         actions
     }
 
     /// When [`Supervisor::plan`] should be asked again, if nothing happens before.
     pub fn next_start(&self) -> Option<Instant> {
-        let waiting = |(_, slot): (usize, &Slot)| match slot.stage {
-            Stage::Waiting(until) => Some(until),
-            Stage::Starting | Stage::Up | Stage::Leaving => None,
+        let probe_is_out = self.probe_is_out();
+        let next = |(_, slot): (usize, &Slot)| match slot.stage {
+            Stage::Waiting(until) if !probe_is_out => Some(until),
+            Stage::Up => Some(slot.trial?.ends()),
+            Stage::Waiting(_) | Stage::Starting | Stage::Leaving => None,
         };
-        if self.probe_is_out() {
-            return None;
-        }
-        self.roster.iter().filter_map(waiting).min()
+        self.roster.iter().filter_map(next).min()
     }
 
     /// All waits are over.
     fn retry_now(&mut self, now: Instant) {
-        let numbers: Vec<usize> = self.roster.iter().map(|(number, _)| number).collect();
-        for number in numbers {
+        for number in self.roster.numbers() {
             if let Some(slot) = self.roster.get_mut(number)
                 && let Stage::Waiting(_) = slot.stage
             {
@@ -207,122 +237,133 @@ impl Supervisor {
         }
     }
 
-    /// How many places there should be, the one for a worker that takes over included.
-    fn wanted(&self) -> usize {
-        self.target + usize::from(self.roll.is_some_and(|roll| roll.surge.is_some()))
+    /// How many places are filled by workers that count, or soon will be.
+    fn settled(&self) -> usize {
+        self.roster.staying() - self.trials()
     }
 
+    fn trials(&self) -> usize {
+        let trial = |slot: &Slot| slot.trial.is_some() && slot.stage != Stage::Leaving;
+        self.roster.iter().filter(|(_, slot)| trial(slot)).count()
+    }
+
+    fn open(&mut self, trial: Option<Trial>, now: Instant) {
+        self.roster.open(Slot {
+            generation: self.generation,
+            stage: Stage::Waiting(now),
+            fruitless: 0,
+            trial,
+        });
+    }
+
+    /// In a rolling restart what is missing comes on trial.
     fn grow(&mut self, now: Instant) {
-        while self.roster.staying() < self.wanted() {
-            self.roster.open(Slot {
-                generation: self.generation,
-                stage: Stage::Waiting(now),
-                fruitless: 0,
-            });
+        while self.roll_from.is_none() && self.settled() < self.target {
+            self.open(None, now);
         }
     }
 
-    /// Empty places go first, then starting ones, then the highest numbers.
+    /// Empty places go first, then starting ones, then old workers, then the highest numbers.
     fn shrink(&mut self, actions: &mut Vec<Action>) {
-        while self.roster.staying() > self.wanted() {
-            let rank = |stage| match stage {
+        while self.settled() > self.target {
+            let rank = |slot: &Slot| match slot.stage {
                 Stage::Waiting(_) => 0,
                 Stage::Starting => 1,
-                Stage::Up => 2,
-                Stage::Leaving => 3,
+                Stage::Up if slot.generation != self.generation => 2,
+                Stage::Up => 3,
+                Stage::Leaving => 4,
             };
-            let spare = self
+            let counted = self
                 .roster
                 .iter()
                 .rev()
-                .min_by_key(|(_, slot)| rank(slot.stage));
-            let Some((number, stage)) = spare.map(|(number, slot)| (number, slot.stage)) else {
+                .filter(|(_, slot)| slot.trial.is_none());
+            let spare = counted.min_by_key(|(_, slot)| rank(slot));
+            let Some(number) = spare.map(|(number, _)| number) else {
                 return;
             };
-            if let Stage::Waiting(_) = stage {
-                self.roster.close(number);
-            } else {
-                self.drain(number, actions);
-            }
+            self.vacate(number, actions);
         }
     }
 
-    fn drain(&mut self, number: usize, actions: &mut Vec<Action>) {
-        if let Some(slot) = self.roster.get_mut(number) {
-            slot.stage = Stage::Leaving;
-            actions.push(Action::Drain(number));
-        }
-    }
-
-    /// One step of a rolling restart: open a place for a new worker; once it is up, drain an old
-    /// one; once that is gone, the next.
-    fn advance_roll(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let Some(roll) = self.roll else { return };
-        if self.roster.count(|stage| stage == Stage::Leaving) > 0 {
+    /// Gives a place up, whatever is in it.
+    fn vacate(&mut self, number: usize, actions: &mut Vec<Action>) {
+        let Some(slot) = self.roster.get_mut(number) else {
             return;
-        }
-        let old = |slot: &Slot| slot.generation != self.generation && slot.stage == Stage::Up;
-        let old = self
-            .roster
-            .iter()
-            .find(|(_, slot)| old(slot))
-            .map(|(number, _)| number);
-        let Some(old) = old else {
-            return self.end_roll(actions);
         };
-        match roll.surge {
-            None => {
-                let stage = Stage::Waiting(now);
-                let surge = Slot {
-                    generation: self.generation,
-                    stage,
-                    fruitless: 0,
-                };
-                let number = self.roster.open(surge);
-                self.roll = Some(Roll {
-                    surge: Some(number),
-                    ..roll
-                });
+        match slot.stage {
+            Stage::Waiting(_) => drop(self.roster.close(number)),
+            Stage::Starting | Stage::Up => {
+                slot.stage = Stage::Leaving;
+                actions.push(Action::Drain(number));
             }
-            Some(surge) => {
-                let up = self
-                    .roster
-                    .get_mut(surge)
-                    .is_none_or(|slot| slot.stage == Stage::Up);
-                if up {
-                    self.roll = Some(Roll {
-                        surge: None,
-                        ..roll
-                    });
-                    self.drain(old, actions);
-                }
-            }
+            Stage::Leaving => {}
         }
     }
 
-    /// No old worker is up any more. One that is only starting is not worth waiting for.
+    /// A rolling restart goes on: as many new workers come on trial as may be at once. One that
+    /// passes makes one too many, so that an old one goes; until that is gone it takes the place of
+    /// one on trial.
+    fn advance_roll(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let old = |(_, slot): &(usize, &Slot)| slot.generation != self.generation;
+        let stays = |(_, slot): &(usize, &Slot)| slot.stage != Stage::Leaving;
+        let trials = self.trials();
+        let none_left = self.roster.iter().find(old).is_none() && trials == 0;
+        if none_left || self.degraded() {
+            return self.end_roll(actions);
+        }
+        let old = self.roster.iter().filter(old).filter(stays).count();
+        let missing = self.target.saturating_sub(self.settled());
+        let leaving = self.roster.count(|stage| stage == Stage::Leaving);
+        let room = self.restart.surge.saturating_sub(leaving);
+        for _ in trials..room.min(old + missing) {
+            self.open(Some(Trial::begin(now)), now);
+        }
+    }
+
+    /// Every worker is new, or there was none worth keeping: the rest is only starting, or fails.
     fn end_roll(&mut self, actions: &mut Vec<Action>) {
-        self.roll = None;
-        let outdated =
-            |slot: &Slot| slot.generation != self.generation && slot.stage == Stage::Starting;
+        self.roll_from = None;
+        let worthless = |slot: &Slot| match slot.stage {
+            Stage::Starting => true,
+            Stage::Up => self.degraded(),
+            Stage::Waiting(_) | Stage::Leaving => false,
+        };
+        let outdated = |slot: &Slot| slot.generation != self.generation && worthless(slot);
         let outdated = self.roster.iter().filter(|(_, slot)| outdated(slot));
         for number in outdated.map(|(number, _)| number).collect::<Vec<_>>() {
-            self.drain(number, actions);
+            self.vacate(number, actions);
+        }
+        for number in self.roster.numbers() {
+            if let Some(slot) = self.roster.get_mut(number) {
+                slot.trial = None;
+            }
         }
         actions.push(Action::Rolled(self.generation));
     }
 
-    /// A worker of the new generation failed to come up: back to the old command, and its place is
-    /// given up if it was an extra one.
-    fn give_up_roll(&mut self, number: usize) {
-        let Some(roll) = self.roll.take() else { return };
-        self.reported.push(Action::RollFailed(self.generation));
-        self.generation = roll.from;
-        if roll.surge == Some(number) {
-            self.roster.close(number);
-        }
+    /// A worker on trial has failed: back to the old command. The others on trial are no better;
+    /// what they have in hand they may finish.
+    fn give_up_roll(&mut self) {
+        let Some(from) = self.roll_from.take() else {
+            return;
+        };
+        let mut actions = std::mem::take(&mut self.reported);
+        self.end_trials(&mut actions);
+        actions.push(Action::RollFailed(self.generation));
+        self.reported = actions;
+        self.generation = from;
         // The failure was the new command's, not this pool's.
         self.forget_failures();
+    }
+
+    /// The places of those on trial are given up.
+    fn end_trials(&mut self, actions: &mut Vec<Action>) {
+        for number in self.roster.numbers() {
+            if self.is_on_trial(number) {
+                self.vacate(number, actions);
+            }
+        }
     }
 
     fn start_due(&mut self, now: Instant, actions: &mut Vec<Action>) {
@@ -338,8 +379,11 @@ impl Supervisor {
             }
             if let Some(slot) = self.roster.get_mut(number) {
                 slot.stage = Stage::Starting;
-                slot.generation = self.generation;
-                actions.push(Action::Start(number, self.generation));
+                slot.generation = match self.roll_from {
+                    Some(from) if slot.generation != self.generation => from,
+                    Some(_) | None => self.generation,
+                };
+                actions.push(Action::Start(number, slot.generation));
             }
         }
     }

@@ -15,6 +15,8 @@ trials![
     two_to_eight_to_one_worker_under_load,
     a_changed_command_is_rolled_new_before_old,
     a_rolling_restart_stops_at_the_first_that_does_not_come_up,
+    a_build_that_dies_on_its_first_message_replaces_nobody_and_harms_none,
+    several_new_workers_may_be_on_trial_at_once,
     a_command_that_changes_while_workers_start_is_the_one_that_counts,
     more_workers_and_another_command_at_once,
     an_invalid_file_changes_nothing_and_says_why,
@@ -168,6 +170,57 @@ fn a_rolling_restart_stops_at_the_first_that_does_not_come_up() {
     only_version(&scene, "1");
     reload(&scene, &[versioned("2")]);
     scene.daemon.logged(ROLLED);
+    only_version(&scene, "2");
+    scene.finish();
+}
+
+/// It connects, and that is all that it does well: the old ones stay and work everything off.
+fn a_build_that_dies_on_its_first_message_replaces_nobody_and_harms_none() {
+    for surge in [1, 3] {
+        let restart = format!(r#"{{ initial = "10ms", max = "100ms", surge = {surge} }}"#);
+        let sized = |pool: Pool| {
+            pool.set("workers", "4")
+                .set("restart", &restart)
+                .attempts(2)
+        };
+        let scene = Scene::of(sized(Pool::new(&["--mode=sleep:2"])));
+        let old = scene.daemon.has_workers(4);
+        let bodies = bodies("message", 2_000);
+        scene.send(&bodies);
+        a_part_is_done(&scene, 50);
+        reload(&scene, &[sized(Pool::new(&["--mode=die:kill"]))]);
+        scene.daemon.logged(ROLL_STOPPED);
+        assert!(scene.table.count("work") > 0, "the load was too small");
+        scene.all_done();
+        assert_eq!(scene.daemon.has_workers(4), old);
+        let record = scene.record();
+        record.assert_done_once(&bodies);
+        let failed = |record: &Value| said(record, "attempt failed");
+        assert!(scene.daemon.records(failed).is_empty(), "none is charged");
+        let lost = scene.daemon.times_logged("worker lost");
+        assert!((1..=surge).contains(&lost), "{lost} died");
+        scene.finish();
+    }
+}
+
+fn several_new_workers_may_be_on_trial_at_once() {
+    let sized = |version| {
+        let restart = r#"{ initial = "10ms", max = "100ms", surge = 3 }"#;
+        versioned(version)
+            .set("workers", "6")
+            .set("restart", restart)
+    };
+    let scene = Scene::of(sized("1"));
+    let old = scene.daemon.has_workers(6);
+    let bodies = bodies("message", 2_000);
+    scene.send(&bodies);
+    a_part_is_done(&scene, 100);
+    reload(&scene, &[sized("2")]);
+    scene.daemon.logged(ROLLED);
+    let new = scene.daemon.has_workers(6);
+    assert!(!new.iter().any(|pid| old.contains(pid)), "{old:?}, {new:?}");
+    never_fewer_than(6, 9, &scene.daemon);
+    nothing_lost_nothing_twice(&scene, &bodies);
     only_version(&scene, "2");
     scene.finish();
 }

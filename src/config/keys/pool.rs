@@ -9,7 +9,7 @@ use super::super::kinds::{
 };
 use super::super::model::{
     Database, DeadLetters, KafkaOptions, Options, Order, Pipeline, Pool, Prefetch,
-    QueueDeclaration, RabbitMqOptions, Recycle, Retry, Source, StatusMeaning, TableSource,
+    QueueDeclaration, RabbitMqOptions, Recycle, Restart, Retry, Source, StatusMeaning, TableSource,
     UnroutableReply,
 };
 use super::super::reader::Reader;
@@ -108,7 +108,7 @@ fn read(t: &mut Reader<'_>, sources: &BTreeMap<String, Source>, around: Surround
         ),
         restart: t.table(
             "restart",
-            "How long a crashed worker's place stays empty.",
+            "How workers are replaced: those that crashed, and all of them one after the other.",
             restart,
         ),
         statuses: statuses(t),
@@ -367,13 +367,13 @@ fn in_place_max(t: &mut Reader<'_>, kafka: bool) -> Duration {
     t.only("Kafka", kafka, read).unwrap_or_default()
 }
 
-fn restart(t: &mut Reader<'_>) -> Backoff {
+fn restart(t: &mut Reader<'_>) -> Restart {
     let backoff = Backoff {
         initial: t.or(
             "initial",
             duration(MILLISECOND..=HOUR),
             "100ms",
-            "The wait after the first crash; it doubles with each that follows.",
+            "How long a crashed worker's place stays empty; it doubles with each crash that follows.",
         ),
         factor: RESTART_FACTOR,
         max: t.or(
@@ -385,7 +385,16 @@ fn restart(t: &mut Reader<'_>) -> Backoff {
         jitter: RESTART_JITTER,
     };
     check_backoff(t, &backoff);
-    backoff
+    Restart {
+        backoff,
+        surge: t.or(
+            "surge",
+            integer(1..=1024),
+            "1",
+            "How many new workers of a rolling restart may be on trial at once, beside the old ones: \
+             until one answer that is no failure, five of any kind, 5 s idle or 60 s busy.",
+        ),
+    }
 }
 
 fn check_backoff(t: &Reader<'_>, backoff: &Backoff) {

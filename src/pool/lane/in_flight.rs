@@ -96,6 +96,16 @@ pub enum Blame {
     Suspect,
 }
 
+impl Blame {
+    /// In a rolling restart the death of a new worker that has shown nothing yet is its build's own
+    /// fault, unless the message has killed others before.
+    #[must_use]
+    pub fn on_trial(self, on_trial: bool, cause: &Cause, crashes: u32) -> Self {
+        let excused = on_trial && *cause == Cause::Died && crashes == 0;
+        if excused { Self::Returned } else { self }
+    }
+}
+
 /// The messages in one worker's hands, in the order in which they were given to it.
 #[derive(Debug, Default)]
 pub struct InFlight {

@@ -79,6 +79,10 @@ pub struct Gauge {
     pub busy_since: Cell<Option<Instant>>,
     /// Messages that it has answered.
     pub answered: Cell<u64>,
+    /// Those that are no failure.
+    pub succeeded: Cell<u64>,
+    /// It is new in a rolling restart and has not shown yet that it works.
+    pub on_trial: Cell<bool>,
     /// What its worker last said of its progress.
     pub progress: RefCell<Option<String>>,
 }
@@ -347,7 +351,9 @@ impl Lane {
             *blame == Blame::Charged && entry.delivery.history.crashes > 0
         };
         let explained = judged.iter().any(known);
+        let on_trial = self.gauge.on_trial.get();
         for (entry, blame) in judged {
+            let blame = blame.on_trial(on_trial, &cause, entry.delivery.history.crashes);
             self.settle_unanswered(entry, blame, &cause, exit, &stderr);
         }
         self.settle_after_emits().await;
@@ -424,6 +430,9 @@ impl Lane {
                 chance: fastrand::f64(),
             },
         );
+        if outcome.is_success() {
+            self.gauge.succeeded.set(self.gauge.succeeded.get() + 1);
+        }
         self.shared
             .counters
             .settled(&delivery.message.correlation_id, &outcome);

@@ -5,12 +5,22 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::backoff::Backoff;
 
-const RESTART: Backoff = Backoff {
+const WAIT: Backoff = Backoff {
     initial: Duration::from_millis(100),
     factor: 2.0,
     max: Duration::from_secs(30),
     jitter: 0.0,
+};
+const RESTART: Restart = Restart {
+    backoff: WAIT,
+    surge: 1,
+};
+const WORKS: Seen = Seen {
+    answers: 1,
+    successes: 1,
+    busy: false,
 };
 const CRASHED: End = End {
     connected: true,
@@ -79,7 +89,7 @@ fn a_crashed_worker_comes_back_after_a_growing_wait() {
     );
     assert_eq!(
         supervisor.next_start(),
-        Some(now + RESTART.initial),
+        Some(now + WAIT.initial),
         "an answer resets the wait"
     );
 }
@@ -99,7 +109,7 @@ fn a_crash_loop_leaves_one_probe_and_ends_with_an_answer() {
     for slot in [0, 1, 2, 3] {
         supervisor.ended(slot, CRASHED, now, 0.5);
     }
-    now += RESTART.initial;
+    now += WAIT.initial;
     for slot in starts(&supervisor.plan(now)) {
         supervisor.connected(slot, now);
     }
@@ -125,7 +135,7 @@ fn failed_starts_are_forgiven_once_one_connects() {
     for _ in 0..CRASH_LOOP_ENDS {
         assert_eq!(starts(&supervisor.plan(now)), [0]);
         supervisor.ended(0, UNSTARTED, now, 0.5);
-        now += RESTART.max;
+        now += WAIT.max;
     }
     assert!(supervisor.degraded());
     supervisor.plan(now);
@@ -147,7 +157,7 @@ fn one_bad_place_does_not_degrade_a_pool_that_works() {
             now,
             0.5,
         );
-        now += RESTART.max;
+        now += WAIT.max;
         supervisor.plan(now);
         supervisor.connected(1, now);
     }
@@ -170,62 +180,183 @@ fn shrinking_drains_the_highest_numbers_and_their_places_are_gone() {
     assert_eq!(supervisor.roster().staying(), 1);
 }
 
+/// All that a roll wants done now.
+fn step(supervisor: &mut Supervisor, now: Instant) -> Vec<Action> {
+    let actions = supervisor.plan(now);
+    assert!(
+        supervisor.plan(now).is_empty(),
+        "it waits after {actions:?}"
+    );
+    actions
+}
+
+fn generations(supervisor: &Supervisor) -> Vec<Generation> {
+    let slots = supervisor.roster().iter();
+    slots.map(|(_, slot)| slot.generation).collect()
+}
+
 #[test]
 fn a_roll_goes_one_by_one_new_before_old() {
     let now = Instant::now();
     let mut supervisor = up(2, now);
     let new = supervisor.roll(now);
-    for old in [0, 1] {
-        let mut actions = supervisor.plan(now);
-        actions.extend(supervisor.plan(now));
+    for old in [1, 0] {
+        let actions = step(&mut supervisor, now);
         let [surge] = starts(&actions)[..] else {
             panic!("{actions:?}")
         };
-        assert!(
-            supervisor.plan(now).is_empty(),
-            "it waits for the new worker"
-        );
+        assert_eq!(actions, [Action::Start(surge, new)]);
         supervisor.connected(surge, now);
-        assert_eq!(supervisor.plan(now), [Action::Drain(old)]);
         assert!(
-            supervisor.plan(now).is_empty(),
-            "it waits for the old worker's end"
+            step(&mut supervisor, now).is_empty(),
+            "to connect is no proof"
         );
+        assert!(supervisor.observe(surge, WORKS, now));
+        assert_eq!(step(&mut supervisor, now), [Action::Drain(old)]);
         supervisor.ended(old, ASKED, now, 0.5);
     }
     assert_eq!(supervisor.plan(now), [Action::Rolled(new)]);
-    assert!(
-        supervisor
-            .roster()
-            .iter()
-            .all(|(_, slot)| slot.generation == new)
-    );
-    assert_eq!(supervisor.roster().staying(), 2);
+    assert_eq!(generations(&supervisor), [new; 2]);
 }
 
 #[test]
-fn a_roll_stops_at_the_first_worker_that_does_not_come_up() {
+fn a_trial_that_nothing_disturbs_is_over_in_time() {
+    let now = Instant::now();
+    let mut supervisor = up(1, now);
+    supervisor.roll(now);
+    let surge = starts(&supervisor.plan(now))[0];
+    assert_eq!(supervisor.next_start(), None, "it waits for the worker");
+    let later = now + Duration::from_secs(3);
+    supervisor.connected(surge, later);
+    assert_eq!(supervisor.on_trial(), [surge]);
+    let over = supervisor.next_start().unwrap();
+    assert_eq!(over, later + Duration::from_secs(5));
+    let idle = Seen {
+        answers: 0,
+        successes: 0,
+        busy: false,
+    };
+    assert!(!supervisor.observe(surge, idle, later));
+    assert!(supervisor.observe(surge, idle, over));
+    assert_eq!(supervisor.plan(over), [Action::Drain(0)]);
+}
+
+#[test]
+fn as_many_are_on_trial_as_may_be_and_leaving_ones_take_their_places() {
+    let now = Instant::now();
+    let mut supervisor = up(7, now);
+    supervisor.resize(
+        7,
+        Restart {
+            surge: 3,
+            ..RESTART
+        },
+    );
+    let new = supervisor.roll(now);
+    assert_eq!(starts(&step(&mut supervisor, now)), [7, 8, 9]);
+    for slot in [7, 8, 9] {
+        supervisor.connected(slot, now);
+    }
+    supervisor.observe(7, WORKS, now);
+    supervisor.observe(8, WORKS, now);
+    assert_eq!(
+        step(&mut supervisor, now),
+        [Action::Drain(6), Action::Drain(5)]
+    );
+    supervisor.ended(6, ASKED, now, 0.5);
+    assert_eq!(step(&mut supervisor, now), [Action::Start(6, new)]);
+    supervisor.ended(5, ASKED, now, 0.5);
+    assert_eq!(step(&mut supervisor, now), [Action::Start(5, new)]);
+}
+
+#[test]
+fn a_roll_stops_at_the_first_worker_that_fails_its_trial() {
+    for end in [UNSTARTED, CRASHED] {
+        let now = Instant::now();
+        let mut supervisor = up(4, now);
+        supervisor.resize(
+            4,
+            Restart {
+                surge: 2,
+                ..RESTART
+            },
+        );
+        let new = supervisor.roll(now);
+        assert_eq!(starts(&supervisor.plan(now)), [4, 5]);
+        supervisor.connected(4, now);
+        supervisor.connected(5, now);
+        supervisor.ended(4, end, now, 0.5);
+        assert_eq!(
+            step(&mut supervisor, now),
+            [Action::Drain(5), Action::RollFailed(new)],
+            "the other one is no better"
+        );
+        assert!(supervisor.is_on_trial(5), "and what it does is judged so");
+        supervisor.ended(5, CRASHED, now, 0.5);
+        assert_eq!(generations(&supervisor), [0; 4]);
+        supervisor.ended(0, ASKED, now, 0.5);
+        assert_eq!(
+            supervisor.plan(now),
+            [Action::Start(0, 0)],
+            "the old command is still the one"
+        );
+    }
+}
+
+#[test]
+fn a_message_that_has_killed_others_says_nothing_against_a_new_build() {
     let now = Instant::now();
     let mut supervisor = up(2, now);
     let new = supervisor.roll(now);
     supervisor.plan(now);
-    let [surge] = [2];
-    supervisor.plan(now);
-    supervisor.ended(surge, UNSTARTED, now, 0.5);
-    assert_eq!(supervisor.plan(now), [Action::RollFailed(new)]);
-    assert_eq!(supervisor.roster().staying(), 2);
-    assert!(
-        supervisor
-            .roster()
-            .iter()
-            .all(|(_, slot)| slot.generation == 0)
-    );
-    supervisor.ended(0, ASKED, now, 0.5);
+    supervisor.connected(2, now);
+    let explained = End {
+        explained: true,
+        ..CRASHED
+    };
+    supervisor.ended(2, explained, now, 0.5);
+    assert!(step(&mut supervisor, now).is_empty());
+    let later = now + WAIT.initial;
+    assert_eq!(step(&mut supervisor, later), [Action::Start(2, new)]);
+    assert!(supervisor.is_on_trial(2), "it begins again");
+}
+
+#[test]
+fn what_ends_during_a_roll_is_replaced_by_its_like() {
+    let now = Instant::now();
+    let mut supervisor = up(3, now);
+    let new = supervisor.roll(now);
+    assert_eq!(supervisor.plan(now), [Action::Start(3, new)]);
+    supervisor.ended(1, ASKED, now, 0.5);
     assert_eq!(
-        supervisor.plan(now),
-        [Action::Start(0, 0)],
-        "the old command is still the one"
+        step(&mut supervisor, now),
+        [Action::Start(1, 0)],
+        "an old one"
     );
+    supervisor.connected(1, now);
+    supervisor.connected(3, now);
+    supervisor.observe(3, WORKS, now);
+    assert_eq!(step(&mut supervisor, now), [Action::Drain(2)]);
+    supervisor.ended(3, ASKED, now, 0.5);
+    assert_eq!(
+        step(&mut supervisor, now),
+        [Action::Start(3, new)],
+        "a new one"
+    );
+}
+
+#[test]
+fn what_is_missing_comes_on_trial_during_a_roll() {
+    let now = Instant::now();
+    let mut supervisor = up(2, now);
+    supervisor.resize(4, RESTART);
+    let new = supervisor.roll(now);
+    for slot in [2, 3] {
+        assert_eq!(step(&mut supervisor, now), [Action::Start(slot, new)]);
+        supervisor.connected(slot, now);
+        supervisor.observe(slot, WORKS, now);
+    }
+    assert_eq!(step(&mut supervisor, now), [Action::Start(4, new)]);
 }
 
 #[test]
@@ -243,6 +374,25 @@ fn a_roll_leaves_no_old_worker_that_was_just_starting() {
 }
 
 #[test]
+fn nobody_is_on_trial_where_nobody_works() {
+    let mut now = Instant::now();
+    let mut supervisor = up(1, now);
+    for _ in 0..CRASH_LOOP_ENDS {
+        supervisor.ended(0, CRASHED, now, 0.5);
+        now += WAIT.max;
+        supervisor.plan(now);
+        supervisor.connected(0, now);
+    }
+    assert!(supervisor.degraded());
+    let new = supervisor.roll(now);
+    assert_eq!(
+        supervisor.plan(now),
+        [Action::Drain(0), Action::Rolled(new), Action::Start(1, new)]
+    );
+    assert!(!supervisor.is_on_trial(1));
+}
+
+#[test]
 fn the_last_old_worker_to_start_is_replaced_as_well() {
     let now = Instant::now();
     let mut supervisor = up(2, now);
@@ -251,13 +401,15 @@ fn the_last_old_worker_to_start_is_replaced_as_well() {
     let new = supervisor.roll(now);
     assert_eq!(supervisor.plan(now), [Action::Start(2, new)]);
     supervisor.connected(2, now);
+    supervisor.observe(2, WORKS, now);
+    assert_eq!(supervisor.plan(now), [Action::Drain(1)], "it only starts");
+    supervisor.ended(1, ASKED, now, 0.5);
+    assert_eq!(supervisor.plan(now), [Action::Start(1, new)]);
+    supervisor.connected(1, now);
+    supervisor.observe(1, WORKS, now);
     assert_eq!(supervisor.plan(now), [Action::Drain(0)]);
     supervisor.ended(0, ASKED, now, 0.5);
-    assert_eq!(
-        supervisor.plan(now),
-        [Action::Drain(1), Action::Rolled(new)]
-    );
-    assert_eq!(supervisor.plan(now), [Action::Start(0, new)]);
+    assert_eq!(supervisor.plan(now), [Action::Rolled(new)]);
 }
 
 #[derive(Debug, Clone)]
@@ -265,7 +417,8 @@ enum Step {
     Connect(usize),
     End(usize, bool),
     Answer,
-    Resize(usize),
+    Resize(usize, usize),
+    Work(usize),
     Roll,
     Wait,
 }
@@ -275,7 +428,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         (0usize..8).prop_map(Step::Connect),
         (0usize..8, any::<bool>()).prop_map(|(slot, ok)| Step::End(slot, ok)),
         Just(Step::Answer),
-        (1usize..6).prop_map(Step::Resize),
+        (1usize..6, 1usize..4).prop_map(|(workers, surge)| Step::Resize(workers, surge)),
+        (0usize..8).prop_map(Step::Work),
         Just(Step::Roll),
         Just(Step::Wait),
     ];
@@ -283,13 +437,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Whatever happens, the pool never has more than one worker too many, and gets back to
-    /// its size by itself.
+    /// Whatever happens, the pool never has more workers too many than may be on trial, and gets
+    /// back to its size by itself.
     #[test]
     fn a_pool_always_returns_to_its_size(steps in steps()) {
         let mut now = Instant::now();
         let mut supervisor = Supervisor::new(3, RESTART);
-        let mut target = 3;
+        let (mut target, mut most, mut failed) = (3, 1, false);
         let mut live = std::collections::BTreeSet::new();
         for step in steps.into_iter().chain(std::iter::repeat_n(Step::Wait, 60)) {
             match step {
@@ -300,18 +454,21 @@ proptest! {
                     }
                 }
                 Step::Answer => supervisor.answered(now),
-                Step::Resize(workers) => {
+                Step::Resize(workers, surge) => {
                     target = workers;
-                    supervisor.resize(workers, RESTART);
+                    most = surge.max(most);
+                    supervisor.resize(workers, Restart { surge, ..RESTART });
                 }
+                Step::Work(slot) => drop(supervisor.observe(slot, WORKS, now)),
                 Step::Roll => drop(supervisor.roll(now)),
                 Step::Wait => {
                     // All that is under way comes to a good end.
                     for slot in live.clone() {
                         supervisor.connected(slot, now);
+                        supervisor.observe(slot, WORKS, now);
                     }
                     supervisor.answered(now);
-                    now += RESTART.max;
+                    now += WAIT.max;
                 }
             }
             for action in supervisor.plan(now) {
@@ -321,14 +478,16 @@ proptest! {
                         prop_assert!(live.remove(&slot));
                         supervisor.ended(slot, ASKED, now, 0.5);
                     }
-                    Action::Rolled(_) | Action::RollFailed(_) => {}
+                    Action::Rolled(_) => failed = false,
+                    Action::RollFailed(_) => failed = true,
                 }
             }
-            prop_assert!(supervisor.roster().staying() <= target + 1);
+            prop_assert!(supervisor.roster().staying() <= target + most);
         }
         prop_assert_eq!(supervisor.roster().count(|stage| stage == Stage::Up), target);
         let generation = supervisor.generation;
         let outdated = supervisor.roster().iter().find(|(_, slot)| slot.generation != generation);
-        prop_assert_eq!(outdated, None);
+        // New ones that had passed before another failed stay as well.
+        prop_assert!(failed || outdated.is_none(), "{:?}", outdated);
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::model::{Command, Limits, Options, Pipeline, Prefetch, Recycle, Retry};
+use crate::config::model::{Command, Limits, Options, Pipeline, Prefetch, Recycle, Restart, Retry};
 use crate::delivery::Exit;
 
 pub(crate) fn policy() -> Pool {
@@ -45,7 +45,7 @@ pub(crate) fn policy() -> Pool {
             in_place_max: Duration::from_secs(30),
         },
         recycle: Recycle::default(),
-        restart: backoff,
+        restart: Restart { backoff, surge: 1 },
         statuses: BTreeMap::from([(404, StatusMeaning::Reject), (299, StatusMeaning::Done)]),
         options: Options::Table,
     }

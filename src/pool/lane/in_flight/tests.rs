@@ -69,6 +69,22 @@ fn only_what_a_worker_had_begun_is_blamed_for_its_end() {
 }
 
 #[test]
+fn a_new_build_that_dies_on_trial_has_itself_to_blame() {
+    let table = [
+        (Blame::Charged, true, DIED, 0, Blame::Returned),
+        (Blame::Suspect, true, DIED, 0, Blame::Returned),
+        (Blame::Charged, true, DIED, 1, Blame::Charged),
+        (Blame::Charged, true, Cause::TimedOut(7), 0, Blame::Charged),
+        (Blame::Charged, false, DIED, 0, Blame::Charged),
+        (Blame::Suspect, false, DIED, 0, Blame::Suspect),
+    ];
+    for (blame, on_trial, cause, crashes, expected) in table {
+        let judged = blame.on_trial(on_trial, &cause, crashes);
+        assert_eq!(judged, expected, "{blame:?} {on_trial} {cause:?} {crashes}");
+    }
+}
+
+#[test]
 fn a_message_may_only_shorten_its_time() {
     let header = |value: &str| vec![(TIMEOUT_HEADER.to_owned(), value.to_owned())];
     let seconds = |n| Some(Duration::from_secs(n));

@@ -1,0 +1,112 @@
+//! The trial of a new worker in a rolling restart: when it counts as one that works. To connect is
+//! no proof: a build may do that and die on its first message. Pure; the clock is the caller's.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// So many answers, whatever they say, show that it works on what it gets.
+const ANSWERS: u64 = 5;
+/// With nothing to do it stays up for so long.
+const IDLE: Duration = Duration::from_secs(5);
+/// A long task is not waited for to its end.
+const BUSY: Duration = Duration::from_secs(60);
+
+/// What a worker on trial shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// Its answers so far.
+    pub answers: u64,
+    /// Those among them that are no failure.
+    pub successes: u64,
+    /// It has something in hand.
+    pub busy: bool,
+}
+
+/// A worker's trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trial {
+    busy: bool,
+    /// Since when it is busy, or is not.
+    since: Instant,
+}
+
+impl Trial {
+    /// It begins when the worker has connected.
+    pub fn begin(now: Instant) -> Self {
+        Self {
+            busy: false,
+            since: now,
+        }
+    }
+
+    /// Takes in what the worker shows now. Returns whether it has passed.
+    pub fn passes(&mut self, seen: Seen, now: Instant) -> bool {
+        if self.busy != seen.busy {
+            *self = Self {
+                busy: seen.busy,
+                since: now,
+            };
+        }
+        seen.successes > 0 || seen.answers >= ANSWERS || self.ends() <= now
+    }
+
+    /// When it is passed if nothing happens before.
+    pub fn ends(&self) -> Instant {
+        self.since + if self.busy { BUSY } else { IDLE }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(answers: u64, successes: u64, busy: bool) -> Seen {
+        Seen {
+            answers,
+            successes,
+            busy,
+        }
+    }
+
+    #[test]
+    fn a_trial_is_passed_by_work_or_by_time() {
+        let table = [
+            (seen(0, 0, false), 0, false),
+            (seen(1, 1, true), 0, true),
+            (seen(4, 0, true), 59, false),
+            (seen(5, 0, true), 0, true),
+            (seen(0, 0, false), 4, false),
+            (seen(0, 0, false), 5, true),
+            (seen(0, 0, true), 59, false),
+            (seen(0, 0, true), 60, true),
+        ];
+        let now = Instant::now();
+        for (seen, seconds, passed) in table {
+            let mut trial = Trial::begin(now);
+            let nothing_yet = Seen {
+                answers: 0,
+                successes: 0,
+                ..seen
+            };
+            assert!(!trial.passes(nothing_yet, now));
+            let later = now + Duration::from_secs(seconds);
+            assert_eq!(
+                trial.passes(seen, later),
+                passed,
+                "{seen:?} after {seconds} s"
+            );
+        }
+    }
+
+    #[test]
+    fn failures_now_and_then_are_neither_idle_nor_busy_for_long() {
+        let start = Instant::now();
+        let mut trial = Trial::begin(start);
+        for step in 0..8_u64 {
+            let now = start + Duration::from_secs(4 * step);
+            let seen = seen(step / 2, 0, step % 2 == 0);
+            assert!(!trial.passes(seen, now), "{step}");
+        }
+    }
+}
