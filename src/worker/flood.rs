@@ -62,8 +62,9 @@ impl Flood {
     }
 
     /// When the stream, if it stays silent, is calm enough to tell about what was held back.
-    pub(super) fn calm_after(&self) -> Duration {
-        Duration::from_secs_f64(((RESUME_AT - self.tokens) / PER_SECOND).max(0.0))
+    pub(super) fn calm_at(&self) -> Instant {
+        let after = ((RESUME_AT - self.tokens) / PER_SECOND).max(0.0);
+        self.refilled_at + Duration::from_secs_f64(after)
     }
 
     /// The lines held back since this was last asked or told.
@@ -92,7 +93,7 @@ mod tests {
         assert!((0..50).all(|_| flood.admit(start) == Admission::Suppress));
         let later = start + Duration::from_millis(900);
         assert_eq!(flood.admit(later), Admission::Suppress);
-        let calm = later + flood.calm_after();
+        let calm = flood.calm_at();
         assert_eq!(flood.admit(calm), Admission::Log { suppressed: 51 });
         assert_eq!(flood.admit(calm), LOGGED);
     }

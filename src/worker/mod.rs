@@ -13,6 +13,7 @@ pub mod exit;
 mod flood;
 pub mod launch;
 mod lines;
+pub mod notes;
 pub mod output;
 mod peer;
 pub mod pipe;

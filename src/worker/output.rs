@@ -1,6 +1,6 @@
 //! A worker's stdout and stderr on their way to the log: read without pause, so that the worker is
-//! never made to wait, whatever the log does with the lines. The last lines of stderr are kept for
-//! whoever asks why it died.
+//! never made to wait, whatever the log does with the lines, and in turns, so that nobody else is.
+//! The last lines of stderr are kept for whoever asks why it died.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -9,10 +9,9 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 use tokio::task::{JoinHandle, spawn_local};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::Level;
 
 use super::Identity;
@@ -26,6 +25,8 @@ const TAIL_LINE_BYTES_MAX: usize = 1024;
 
 /// How much is read at once.
 const READ_BYTES: usize = 8 * 1024;
+/// How often, before others have their turn: what a pipe holds.
+const READS_PER_TURN: usize = 8;
 
 /// Both streams of one worker. Dropped, it stops reading: a grandchild that holds a stream open
 /// keeps nothing alive here.
@@ -33,6 +34,7 @@ const READ_BYTES: usize = 8 * 1024;
 pub(super) struct Output {
     source: Rc<Source>,
     tail: Rc<RefCell<Tail>>,
+    readers: [Rc<Reader>; 2],
     stdout: JoinHandle<()>,
     stderr: JoinHandle<()>,
 }
@@ -63,21 +65,29 @@ impl Output {
             correlation_id: RefCell::default(),
         });
         let tail = Rc::<RefCell<Tail>>::default();
-        let stdout = Reader::new(Stream::Stdout, stdout, &source, &tail)?;
-        let stderr = Reader::new(Stream::Stderr, stderr, &source, &tail)?;
+        let stdout = Rc::new(Reader::new(Stream::Stdout, stdout, &source, &tail)?);
+        let stderr = Rc::new(Reader::new(Stream::Stderr, stderr, &source, &tail)?);
         Ok(Self {
             source,
             tail,
+            readers: [stdout.clone(), stderr.clone()],
             stdout: spawn_local(stdout.run()),
             stderr: spawn_local(stderr.run()),
         })
     }
 
-    /// Ties the lines that follow to a message.
+    /// Ties the lines that follow to a message. What is in the pipes by now was printed before, and
+    /// belongs to the one before.
     pub(super) fn working_on(&self, correlation_id: Option<&str>) {
-        let mut current = self.source.correlation_id.borrow_mut();
-        current.clear();
-        current.push_str(correlation_id.unwrap_or_default());
+        let next = correlation_id.unwrap_or_default();
+        if *self.source.correlation_id.borrow() == next {
+            return;
+        }
+        for reader in &self.readers {
+            // Past the runtime, which may not have noticed yet that there is something.
+            reader.take_in(|buffer| Ok(nix::unistd::read(&reader.pipe, buffer)?));
+        }
+        next.clone_into(&mut self.source.correlation_id.borrow_mut());
     }
 
     /// Waits for the end of stderr, but no longer than `at_most`; then tells its last lines.
@@ -121,12 +131,14 @@ enum Stream {
 }
 
 /// Reads one stream to its end.
+#[derive(Debug)]
 struct Reader {
     stream: Stream,
     pipe: Receiver,
     source: Rc<Source>,
     tail: Rc<RefCell<Tail>>,
-    flood: Flood,
+    splitter: RefCell<Splitter>,
+    flood: RefCell<Flood>,
 }
 
 impl Reader {
@@ -141,56 +153,76 @@ impl Reader {
             pipe: Receiver::from_owned_fd(fd)?,
             source: Rc::clone(source),
             tail: Rc::clone(tail),
-            flood: Flood::new(Instant::now()),
+            splitter: RefCell::default(),
+            flood: RefCell::new(Flood::new(Instant::now())),
         })
     }
 
-    async fn run(mut self) {
-        let mut splitter = Splitter::default();
-        let mut buffer = [0; READ_BYTES];
-        loop {
-            match self.read(&mut buffer).await {
-                Ok(0) => break,
-                Ok(bytes) => splitter.feed(&buffer[..bytes], |line| self.take(line)),
-                Err(error) => {
-                    tracing::warn!(
-                        pool = %self.source.identity.pool, worker = self.source.identity.slot,
-                        pid = self.source.pid, %error, "reading a worker's output failed"
-                    );
-                    break;
-                }
-            }
+    async fn run(self: Rc<Self>) {
+        while self.is_readable().await && self.take_in(|buffer| self.pipe.try_read(buffer)) {
+            tokio::task::yield_now().await;
         }
-        if let Some(line) = splitter.finish() {
+        if let Some(line) = self.splitter.borrow_mut().finish() {
             self.take(line);
         }
         self.tell_suppressed();
     }
 
-    /// Reads on; while lines are held back it tells their number when the stream falls silent.
-    async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.flood.is_suppressing() {
-            let calm = self.flood.calm_after();
-            if let Ok(read) = timeout(calm, self.pipe.read(buffer)).await {
-                return read;
+    /// Waits for more; while lines are held back it tells their number when the stream falls
+    /// silent.
+    async fn is_readable(&self) -> bool {
+        let suppressing = self.flood.borrow().is_suppressing();
+        if suppressing {
+            let calm = self.flood.borrow().calm_at();
+            if let Ok(readable) = timeout_at(calm, self.pipe.readable()).await {
+                return self.is_well(readable);
             }
             self.tell_suppressed();
         }
-        self.pipe.read(buffer).await
+        self.is_well(self.pipe.readable().await)
     }
 
-    fn take(&mut self, line: Line) {
+    /// Reads what is there, as much as is one turn's. Returns whether more may come.
+    fn take_in(&self, read: impl Fn(&mut [u8]) -> io::Result<usize>) -> bool {
+        let mut buffer = [0; READ_BYTES];
+        for _ in 0..READS_PER_TURN {
+            match read(&mut buffer) {
+                Ok(0) => return false,
+                Ok(bytes) => {
+                    let mut splitter = self.splitter.borrow_mut();
+                    splitter.feed(&buffer[..bytes], |line| self.take(line));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return self.is_well(Err(error)),
+            }
+        }
+        true
+    }
+
+    fn is_well(&self, result: io::Result<()>) -> bool {
+        if let Err(error) = &result {
+            tracing::warn!(
+                pool = %self.source.identity.pool, worker = self.source.identity.slot,
+                pid = self.source.pid, %error, "reading a worker's output failed"
+            );
+        }
+        result.is_ok()
+    }
+
+    fn take(&self, line: Line) {
         if self.stream == Stream::Stderr {
             self.tail.borrow_mut().push(&line.text);
         }
-        if let Admission::Log { suppressed } = self.flood.admit(Instant::now()) {
+        let admission = self.flood.borrow_mut().admit(Instant::now());
+        if let Admission::Log { suppressed } = admission {
             self.log_suppressed(suppressed);
             self.log(&lines::understand(line));
         }
     }
 
-    fn tell_suppressed(&mut self) {
-        let suppressed = self.flood.take_suppressed();
+    fn tell_suppressed(&self) {
+        let suppressed = self.flood.borrow_mut().take_suppressed();
         self.log_suppressed(suppressed);
     }
 
@@ -341,6 +373,24 @@ mod tests {
             }),
         ];
         assert_eq!(records, expected);
+    }
+
+    #[test]
+    fn what_is_in_the_pipe_belongs_to_the_message_before() {
+        let records = logged(async |output, mut stdout, mut stderr| {
+            output.working_on(Some("c-1"));
+            stdout.write_all(b"of the first\n").unwrap();
+            stderr.write_all(b"of the first, too\n").unwrap();
+            // Nothing has been waited for: only a look at the pipes themselves can tell.
+            output.working_on(Some("c-2"));
+            stdout.write_all(b"of the second\n").unwrap();
+            output.working_on(None);
+        });
+        let ids: Vec<_> = records
+            .iter()
+            .map(|record| &record["correlation_id"])
+            .collect();
+        assert_eq!(ids, ["c-1", "c-1", "c-2"]);
     }
 
     #[test]

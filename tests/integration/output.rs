@@ -1,12 +1,15 @@
 //! What a worker is given beside its messages, and what becomes of what it prints.
 
-use crate::harness::{Event, NewMessage, Pool, SECRET, Scene, field, trials};
+use crate::harness::{Event, NewMessage, Pool, SECRET, Scene, Site, field, trials};
 
 trials![
     what_a_worker_prints_is_logged_with_its_message,
     a_line_of_json_keeps_its_level,
     a_long_line_is_cut,
     a_worker_that_prints_without_end_is_held_back_in_the_log_only,
+    a_last_line_is_logged_with_its_message,
+    a_worker_that_logs_without_end_holds_up_neither_log_nor_neighbour,
+    a_worker_that_logs_without_end_is_stopped_like_any_other,
     the_environment_is_what_the_configuration_says,
     a_variable_may_be_inherited_by_name,
     a_worker_starts_in_its_directory,
@@ -90,6 +93,81 @@ fn a_worker_that_prints_without_end_is_held_back_in_the_log_only() {
         .daemon
         .records(|record| field(record, "target") == "worker::stdout");
     assert!(printed.len() < 10_000, "{} lines logged", printed.len());
+    scene.finish();
+}
+
+/// However soon the answer follows.
+fn a_last_line_is_logged_with_its_message() {
+    let scene = Scene::of(Pool::new(&[]).set("pipeline", "1"));
+    let name = |n: usize| format!("line-{n:03}");
+    let message = |n: usize| {
+        let body = format!("mode:print:{0},complain:{0}", name(n));
+        NewMessage::new(&body).correlation_id(&name(n))
+    };
+    let messages: Vec<NewMessage> = (0..300).map(message).collect();
+    scene.table.insert(&messages);
+    scene.all_done();
+    let lines = || {
+        let line = |record: &serde_json::Value| field(record, "message").starts_with("line-");
+        scene.daemon.records(line)
+    };
+    scene
+        .daemon
+        .eventually("all lines", || lines().len() == 600);
+    for line in lines() {
+        assert_eq!(line["correlation_id"], line["message"], "{line}");
+    }
+    scene.finish();
+}
+
+/// One floods as fast as it can while the other does what there is, a message at a time.
+fn a_worker_that_logs_without_end_holds_up_neither_log_nor_neighbour() {
+    const FAST: usize = 500;
+    let scene = Scene::of(Pool::new(&["--v2=1"]).set("workers", "2"));
+    let asked = tokio::time::Instant::now();
+    scene.send(&["mode:flood:enough"]);
+    scene.begun(&["mode:flood:enough"]);
+    let fast: Vec<String> = (0..FAST).map(|n| format!("fast {n}")).collect();
+    scene.send(&fast);
+    scene
+        .daemon
+        .eventually("its neighbour's work", || scene.table.count("work") == 1);
+    scene.site.touch("enough");
+    scene.all_done();
+    let seconds = usize::try_from(asked.elapsed().as_secs()).unwrap() + 2;
+    let noted = scene.record().texts(Event::Noted)[0].to_owned();
+    let frames: usize = noted.strip_prefix("flooded ").unwrap().parse().unwrap();
+    // A turn is a few dozen frames, and a message of the neighbour's takes a few turns.
+    assert!(
+        frames < 2_000 * FAST,
+        "{frames} frames beside {FAST} messages"
+    );
+    let logged = scene
+        .daemon
+        .records(|record| field(record, "target") == "worker::log");
+    let most = 1_000 + 200 * seconds + seconds;
+    assert!(
+        logged.len() < most,
+        "{} of {frames} frames logged",
+        logged.len()
+    );
+    let told =
+        |record: &&serde_json::Value| field(record, "message").contains("records suppressed");
+    assert!(logged.iter().any(|record| told(&record)));
+    scene.finish();
+}
+
+fn a_worker_that_logs_without_end_is_stopped_like_any_other() {
+    let site = Site::with_daemon(r#"drain_timeout = "100ms""#);
+    let pool = Pool::new(&["--v2=2"]).text("stop_timeout", "200ms");
+    let scene = Scene::at(site, &[pool]);
+    scene.send(&["mode:flood:never"]);
+    scene.begun(&["mode:flood:never"]);
+    // It is given more while it floods.
+    scene.send(&["another"]);
+    scene
+        .daemon
+        .eventually("the other to be done", || scene.table.count("work") == 1);
     scene.finish();
 }
 

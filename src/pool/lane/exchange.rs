@@ -1,6 +1,5 @@
 //! What goes through a worker's pipe: messages out, answers and notes in.
 
-use std::borrow::Cow;
 use std::io;
 
 use tokio::time::Instant;
@@ -16,6 +15,10 @@ use crate::protocol::output::Output;
 use crate::protocol::status::Status;
 use crate::shutdown::Phase;
 use crate::worker::connection::{Ready, Received};
+use crate::worker::notes;
+
+/// How many of a worker's frames are taken in before others have their turn.
+const FRAMES_PER_TURN: u32 = 32;
 
 /// The most messages that a worker may take at once, whatever its HELLO says.
 const CONCURRENCY_MAX: usize = 1024;
@@ -141,11 +144,13 @@ impl Lane {
 
     /// After the worker's end: what it had written before is still in the pipe.
     pub(super) fn read_the_rest(&mut self) {
-        while let Ok(Received::Some(_)) = self.connection.receive() {
-            self.take_frames(Instant::now());
-            if !self.is_heard() {
+        while self.is_heard() {
+            let received =
+                !self.has_more && matches!(self.connection.receive(), Ok(Received::Some(_)));
+            if !received && !self.has_more {
                 return;
             }
+            self.take_frames(Instant::now());
         }
     }
 
@@ -162,20 +167,29 @@ impl Lane {
         }
     }
 
-    fn take_frames(&mut self, now: Instant) {
-        let mut answers = 0;
-        while self.is_heard() {
+    /// Takes in the frames that are there, as many as is one turn's.
+    pub(super) fn take_frames(&mut self, now: Instant) {
+        self.has_more = false;
+        for turn in 0.. {
+            if !self.is_heard() {
+                break;
+            }
+            if turn == FRAMES_PER_TURN {
+                self.has_more = true;
+                break;
+            }
             match self.connection.next_frame() {
                 Ok(Some(frame)) => match Output::decode(&frame) {
-                    Ok(output) => answers += u32::from(self.take_frame(output, now)),
+                    Ok(output) => self.unpaced += u32::from(self.take_frame(output, now)),
                     Err(error) => self.protocol_error(error.to_string()),
                 },
                 Ok(None) => break,
                 Err(error) => self.protocol_error(error.to_string()),
             }
         }
-        if answers > 0 {
-            self.pace.record(answers, now - self.busy_since);
+        if self.unpaced > 0 && !self.has_more {
+            self.pace.record(self.unpaced, now - self.busy_since);
+            self.unpaced = 0;
             self.busy_since = now;
         }
         self.show();
@@ -196,7 +210,7 @@ impl Lane {
         }
         match output.status {
             Status::IGNORE => {}
-            Status::LOG => self.log(&output),
+            Status::LOG => self.log(&output, now),
             Status::PROGRESS => self.progress(&output),
             Status::EMIT => self.emit(output),
             Status(100..=199) => self.shared.counters.note(output.status.0),
@@ -313,19 +327,16 @@ impl Lane {
         entry
     }
 
-    fn log(&self, output: &Output) {
-        let Some(entry) = self.subject(output) else {
-            return;
-        };
-        let pool = self.shared.policy.borrow().name.clone();
-        let correlation_id = &entry.delivery.message.correlation_id;
-        LogRecord::of(output).write(&pool, self.slot, correlation_id);
+    fn log(&mut self, output: &Output, now: Instant) {
+        if let Some(entry) = self.subject(output) {
+            let correlation_id = entry.delivery.message.correlation_id.clone();
+            self.notes.log(output, &correlation_id, now);
+        }
     }
 
     fn progress(&self, output: &Output) {
         if self.subject(output).is_some() {
-            let text = String::from_utf8_lossy(&output.message).into_owned();
-            *self.gauge.progress.borrow_mut() = Some(text);
+            *self.gauge.progress.borrow_mut() = Some(notes::progress(output));
         }
     }
 
@@ -353,57 +364,5 @@ fn first_word(output: &Output) -> Version {
         .unwrap_or(1);
     Version::Two {
         concurrency: concurrency.clamp(1, CONCURRENCY_MAX),
-    }
-}
-
-/// What a LOG frame says.
-struct LogRecord<'a> {
-    level: &'a str,
-    origin: &'a str,
-    text: Cow<'a, str>,
-    fields: String,
-}
-
-impl<'a> LogRecord<'a> {
-    fn of(output: &'a Output) -> Self {
-        let mut record = Self {
-            level: "info",
-            origin: "",
-            text: String::from_utf8_lossy(&output.message),
-            fields: String::new(),
-        };
-        for (name, value) in output.headers.iter().flatten() {
-            match name.as_str() {
-                "level" => record.level = value,
-                "target" => record.origin = value,
-                _ if record.fields.is_empty() => record.fields = format!("{name}={value}"),
-                _ => record.fields += &format!(" {name}={value}"),
-            }
-        }
-        record
-    }
-
-    fn write(&self, pool: &str, worker: usize, correlation_id: &str) {
-        let Self {
-            level,
-            origin,
-            text,
-            fields,
-        } = self;
-        macro_rules! write {
-            ($level:ident) => {
-                tracing::event!(
-                    target: "worker::log", tracing::Level::$level,
-                    pool, worker, correlation_id, origin, fields, "{text}"
-                )
-            };
-        }
-        match level.to_ascii_lowercase().as_str() {
-            "trace" => write!(TRACE),
-            "debug" => write!(DEBUG),
-            "warn" | "warning" => write!(WARN),
-            "error" | "critical" | "fatal" => write!(ERROR),
-            _ => write!(INFO),
-        }
     }
 }

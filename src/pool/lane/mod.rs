@@ -25,6 +25,7 @@ use crate::metrics::Counters;
 use crate::shutdown::Phase;
 use crate::worker::Identity;
 use crate::worker::connection::Connection;
+use crate::worker::notes::Notes;
 use crate::worker::process::{self, Process, Signal, Starting};
 
 /// A worker that has closed its pipe is about to end; one that does not end is killed.
@@ -134,10 +135,7 @@ pub struct Start {
 /// Runs one worker process to its end, and settles everything that it was given.
 pub async fn run(start: Start) -> Ended {
     let policy = start.shared.policy();
-    let identity = Identity {
-        pool: Arc::from(policy.name.as_str()),
-        slot: start.slot,
-    };
+    let identity = identity(start.slot, &policy);
     let starting = match process::spawn(&start.command, &identity, policy.frame_bytes_max) {
         Ok(starting) => starting,
         Err(error) => return Ended::unstarted(error.to_string(), Vec::new()),
@@ -152,6 +150,11 @@ pub async fn run(start: Start) -> Ended {
         }
         Err(ended) => ended,
     }
+}
+
+fn identity(slot: usize, policy: &Pool) -> Identity {
+    let pool = Arc::from(policy.name.as_str());
+    Identity { pool, slot }
 }
 
 /// Waits until the worker has connected, has died, has let its time run out, or is not wanted any
@@ -212,7 +215,12 @@ struct Lane {
     /// The message that the worker's output is tied to.
     printing_for: Option<u64>,
     last_frame: Instant,
+    /// Frames may be left in the buffer: the worker's turn was over.
+    has_more: bool,
+    notes: Notes,
     pace: Pace,
+    /// Answers that the pace does not know of yet.
+    unpaced: u32,
     /// Since when the worker has been busy without an answer.
     busy_since: Instant,
 
@@ -247,6 +255,7 @@ impl Lane {
         } = start;
         let now = Instant::now();
         let policy = shared.policy();
+        let notes = Notes::new(identity(slot, &policy), now);
         let mut lane = Self {
             slot,
             shared,
@@ -263,7 +272,10 @@ impl Lane {
             next_id: 1,
             printing_for: None,
             last_frame: now,
+            has_more: false,
+            notes,
             pace: Pace::default(),
+            unpaced: 0,
             busy_since: now,
             to_publish: VecDeque::new(),
             deaf_since: None,
@@ -306,9 +318,13 @@ impl Lane {
             }
             // A worker whose emits wait for the broker is not read from: it waits as well.
             let listening = self.to_publish.is_empty();
+            if self.has_more {
+                // Its neighbours first, or one that writes without end would have all the time.
+                tokio::task::yield_now().await;
+            }
+            // The pipe comes last: it may never be empty. What is due is looked for in any case.
             tokio::select! {
                 biased;
-                ready = self.connection.ready(), if listening => self.exchange(ready),
                 exit = self.process.wait() => return exit,
                 Some(delivery) = self.mailbox.recv() => {
                     self.pending.push_back(delivery);
@@ -321,6 +337,8 @@ impl Lane {
                     publish_next(permit, &mut self.to_publish, &mut self.confirmations);
                 }
                 Some(Ok((id, result))) = self.confirmations.join_next() => self.confirmed(id, result),
+                () = std::future::ready(()), if listening && self.has_more => self.take_frames(Instant::now()),
+                ready = self.connection.ready(), if listening => self.exchange(ready),
                 () = &mut alarm, if deadline.is_some() => {}
             }
         }
@@ -340,6 +358,7 @@ impl Lane {
             tokio::task::yield_now().await;
             self.read_the_rest();
         }
+        self.notes.tell_suppressed();
         let cause = self.cause.take().unwrap_or(died);
         let stderr = self.process.last_words(LAST_WORDS_WITHIN).await;
         let read = Read {

@@ -16,6 +16,9 @@ impl Lane {
     /// Does what is due by now.
     pub(super) fn keep_time(&mut self, now: Instant) {
         self.follow_policy();
+        if self.notes.calm_at().is_some_and(|calm| calm <= now) {
+            self.notes.tell_suppressed();
+        }
         self.enforce_timeouts(now);
         self.watch_closed_pipe(now);
         self.recycle_if_due(now);
@@ -59,6 +62,7 @@ impl Lane {
             closed.map(|at| at + CLOSED_PIPE_GRACE),
             self.recycle_at,
             self.memory_check_at,
+            self.notes.calm_at(),
             binary.then(|| self.hello_deadline()),
         ]
         .into_iter()

@@ -14,6 +14,7 @@
 //! | `reply-bytes:N` | answers 201 with so many bytes |
 //! | `switch:N` | replies to its own queue N times, then to the reply-to: a long task in parts |
 //! | `emit:QUEUE:TEXT`, `log:LEVEL:TEXT`, `progress:TEXT` | the note of that name |
+//! | `flood:FILE` | LOG frames until the file is there; records how many they were |
 //! | `print:TEXT`, `complain:TEXT` | a line to stdout, to stderr |
 //! | `print-bytes:N`, `print-lines:N`, `print-json:LEVEL:TEXT` | such lines to stdout |
 //! | `note:env:NAME`, `note:header:NAME`, `note:property:NAME` | records it |
@@ -96,6 +97,7 @@ impl Job<'_> {
             "print-json" => print_json(argument),
             "print-bytes" => print(&"x".repeat(number(argument))),
             "note" => self.note(argument),
+            "flood" => self.flood(argument),
             "memory" => take_memory(number(argument)),
             "close-pipe" => self.worker.close_pipe(),
             "fork" => self.fork(argument),
@@ -149,6 +151,21 @@ impl Job<'_> {
                 .write_bytes(&u32::from_str_radix(argument, 16).unwrap().to_be_bytes()),
             _ => panic!("a step of the modes-worker: `{name}`"),
         }
+    }
+
+    fn flood(&self, file: &str) {
+        let mut frames = 0;
+        while !self.is_there(file) {
+            for _ in 0..256 {
+                self.write(self.output(Status::LOG, format!("flood {frames} {}", "x".repeat(100))));
+                frames += 1;
+            }
+            self.write(self.output(Status::PROGRESS, format!("{frames} frames")));
+        }
+        let note = format!("flooded {frames}");
+        self.worker
+            .recorder
+            .write(Event::Noted, &note, self.task.attempt);
     }
 
     fn output(&self, status: Status, message: impl Into<String>) -> Output {
