@@ -180,6 +180,7 @@ impl Pool {
             counters: Counters::new(&policy.name),
             policy: policy.into(),
             room: tokio::sync::Notify::new(),
+            unread: Default::default(),
             publishes: link.publishes.clone(),
             connected,
         };

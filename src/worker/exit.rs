@@ -4,9 +4,12 @@
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use rustix::process::WaitIdStatus;
+use tokio::time::Instant;
 
 use crate::delivery::Exit;
 
@@ -43,28 +46,66 @@ impl fmt::Display for SignalName {
     }
 }
 
+/// How soon the kernel's count is looked at again when something begins.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
 /// The kernel's count of processes killed for want of memory around us: of our cgroup where it can
-/// be read, else of the whole machine. Workers live in our cgroup.
+/// be read, else of the whole machine. Workers live in our cgroup. It says nothing of who was killed,
+/// so what counts is how it stood shortly before.
 #[derive(Debug)]
-pub(super) struct OomCounter {
-    at_start: Option<(PathBuf, u64)>,
+pub(super) struct OomKills {
+    file: Option<PathBuf>,
+    seen: Mutex<Seen>,
 }
 
-impl OomCounter {
-    /// Remembers where the count stands now.
-    pub(super) fn start() -> Self {
-        let ours = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let at_start = counter_files(&ours)
-            .into_iter()
-            .find_map(|file| read_count(&file).map(|count| (file, count)));
-        Self { at_start }
+#[derive(Debug)]
+struct Seen {
+    count: u64,
+    at: Instant,
+}
+
+impl OomKills {
+    /// The one that all workers of this process share: a death that one explains by it does not
+    /// explain another's.
+    pub(super) fn shared() -> &'static Self {
+        static SHARED: LazyLock<OomKills> = LazyLock::new(|| {
+            let ours = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+            let files = counter_files(&ours);
+            OomKills::of(files.into_iter().find(|file| read_count(file).is_some()))
+        });
+        &SHARED
     }
 
-    /// Whether it has grown since.
-    pub(super) fn has_grown(&self) -> bool {
-        self.at_start
-            .as_ref()
-            .is_some_and(|(file, before)| read_count(file).is_some_and(|now| now > *before))
+    fn of(file: Option<PathBuf>) -> Self {
+        let count = file.as_deref().and_then(read_count).unwrap_or_default();
+        let at = Instant::now();
+        Self {
+            file,
+            seen: Mutex::new(Seen { count, at }),
+        }
+    }
+
+    /// Something begins: who was killed before has nothing to do with it.
+    pub(super) fn forget(&self, now: Instant) {
+        if self.seen().at + LOOK_EVERY <= now {
+            self.have_grown(now);
+        }
+    }
+
+    /// Whether there are more than at the last look.
+    pub(super) fn have_grown(&self, now: Instant) -> bool {
+        let count = self.file.as_deref().and_then(read_count);
+        let mut seen = self.seen();
+        let before = seen.count;
+        *seen = Seen {
+            count: count.unwrap_or(before),
+            at: now,
+        };
+        before < seen.count
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -177,7 +218,27 @@ mod tests {
 
     #[test]
     fn this_machine_has_a_counter() {
-        let counter = OomCounter::start();
-        assert!(counter.at_start.is_some());
+        assert!(OomKills::shared().file.is_some());
+    }
+
+    #[test]
+    fn only_a_kill_of_late_explains_a_death() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("memory.events");
+        let stands_at = |count| fs::write(&file, format!("oom_kill {count}\n")).unwrap();
+        stands_at(1);
+        let start = Instant::now();
+        let kills = OomKills::of(Some(file.clone()));
+        assert!(!kills.have_grown(start), "one from before our time");
+        stands_at(2);
+        assert!(kills.have_grown(start));
+        assert!(!kills.have_grown(start), "it explains one death");
+        stands_at(3);
+        kills.forget(start + 2 * LOOK_EVERY);
+        assert!(!kills.have_grown(start), "it was before this message");
+        fs::remove_file(&file).unwrap();
+        assert!(!kills.have_grown(start));
+        stands_at(3);
+        assert!(!kills.have_grown(start), "a look that failed is none");
     }
 }

@@ -12,13 +12,15 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::{SysconfVar, sysconf};
 use rustix::process::{
-    Pid, PidfdFlags, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_open, waitid,
+    Pid, PidfdFlags, WaitId, WaitIdOptions, WaitIdStatus, getpgid, kill_process_group, pidfd_open,
+    pidfd_send_signal, waitid,
 };
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::time::Instant;
 
 use super::Identity;
-use super::exit::{self, OomCounter};
+use super::exit::{self, OomKills};
 use super::launch::{self, Account};
 use super::output::Output;
 use super::peer::Expected;
@@ -51,9 +53,9 @@ pub fn spawn(
     let mut pipe = Unclaimed::create(uid)?;
     pipe.link_for_dotnet(&command.env, command.cwd.as_deref(), uid);
 
-    let oom = OomCounter::start();
     let child = launch::start(command, identity, account, pipe.path())?;
-    let mut process = Process::watch(child, identity, oom).map_err(|cause| SpawnError::Watch {
+    OomKills::shared().forget(Instant::now());
+    let mut process = Process::watch(child, identity).map_err(|cause| SpawnError::Watch {
         program: command.program.clone(),
         cause,
     })?;
@@ -85,7 +87,6 @@ pub struct Process {
     leader: Leader,
     stdin: Option<File>,
     output: Output,
-    oom: OomCounter,
     /// A SIGKILL was ours, so a death by it is no riddle.
     killed_by_us: Cell<bool>,
     exit: Option<Exit>,
@@ -101,7 +102,7 @@ pub enum Signal {
 }
 
 impl Process {
-    fn watch(mut child: Child, identity: &Identity, oom: OomCounter) -> io::Result<Self> {
+    fn watch(mut child: Child, identity: &Identity) -> io::Result<Self> {
         let pid = child.id();
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -115,7 +116,6 @@ impl Process {
             leader,
             stdin: Some(never_waiting(stdin.into())?),
             output: Output::read(identity.clone(), pid, stdout.into(), stderr.into())?,
-            oom,
             killed_by_us: Cell::new(false),
             exit: None,
         })
@@ -134,7 +134,9 @@ impl Process {
         }
         let exit = match self.leader.ended().await {
             Ok(status) => {
-                exit::from_status(&status, || !self.killed_by_us.get() && self.oom.has_grown())
+                // Looked at in any case: it explains no later death.
+                let kills = OomKills::shared().have_grown(Instant::now());
+                exit::from_status(&status, || !self.killed_by_us.get() && kills)
             }
             Err(error) => {
                 tracing::error!(
@@ -185,6 +187,11 @@ impl Process {
     /// Closes its stdin, so that it reads an end of file there.
     pub fn close_stdin(&mut self) {
         self.stdin = None;
+    }
+
+    /// A new message begins.
+    pub fn begin(&self, now: Instant) {
+        OomKills::shared().forget(now);
     }
 
     /// Ties the lines that it prints from now on to a message in the log.
@@ -261,7 +268,15 @@ impl Leader {
         if self.reaped {
             return;
         }
-        if let Err(error) = kill_process_group(self.pid, signal) {
+        let strays = getpgid(Some(self.pid)).is_ok_and(|group| group != self.pid);
+        let sent = kill_process_group(self.pid, signal);
+        // One that has left its group may have left nobody there.
+        let sent = if strays {
+            pidfd_send_signal(&self.pidfd, signal)
+        } else {
+            sent
+        };
+        if let Err(error) = sent {
             tracing::warn!(
                 pid = self.pid.as_raw_nonzero(), ?signal, %error,
                 "a signal did not reach a worker's process group"

@@ -11,6 +11,8 @@ trials![
     an_answer_given_before_death_counts,
     what_a_leaving_worker_has_not_read_is_not_charged,
     what_a_leaving_worker_has_not_read_of_a_pipeline_is_not_charged,
+    workers_that_leave_after_each_message_have_none_charged,
+    a_message_that_makes_its_worker_leave_each_time_is_dead_in_the_end,
     a_message_that_kills_its_worker_before_it_is_read_whole_is_dead_in_the_end,
     a_reply_given_before_death_is_published,
     an_answer_given_before_death_counts_though_a_child_holds_the_pipe,
@@ -163,6 +165,37 @@ fn what_a_leaving_worker_has_not_read_of_a_pipeline_is_not_charged() {
     scene.site.touch("go");
     scene.all_done();
     scene.record().assert_done_once(&["a", "b", "c"]);
+    scene.finish();
+}
+
+/// The next one is often in the pipe before the worker is gone.
+fn workers_that_leave_after_each_message_have_none_charged() {
+    let pool = Pool::new(&["--mode=answer:200,die:exit:0"]).attempts(1);
+    let scene = Scene::of(pool.set("workers", "2"));
+    let bodies: Vec<String> = (0..60).map(|n| format!("message {n}")).collect();
+    scene.send(&bodies);
+    scene.all_done();
+    let record = scene.record();
+    record.assert_done_once(&bodies);
+    assert_eq!(record.all(Event::Began).len(), 60);
+    scene.finish();
+}
+
+/// It is read, and others behind it are not: only the number of times tells.
+fn a_message_that_makes_its_worker_leave_each_time_is_dead_in_the_end() {
+    let pool = Pool::new(&[]).set("pipeline", "4").attempts(2);
+    let scene = Scene::of(pool);
+    scene.send(&["warm up"]);
+    scene.settled();
+    let others: Vec<String> = (0..20).map(|n| format!("mode:sleep:5 {n}")).collect();
+    let all = ["mode:die:exit:0"].into_iter();
+    scene.send(
+        &all.chain(others.iter().map(String::as_str))
+            .collect::<Vec<_>>(),
+    );
+    let dead = scene.one_dead();
+    assert_eq!((dead.reason.as_str(), dead.exit_code), ("crashed", Some(0)));
+    scene.record().assert_done_once(&others);
     scene.finish();
 }
 

@@ -1,7 +1,7 @@
 //! Workers that break the protocol, or leave us hanging in it: the message is charged, the worker
 //! goes, the others flow.
 
-use crate::harness::{Event, NewMessage, Pool, Scene, field, said, trials};
+use crate::harness::{Entry, Event, NewMessage, Pool, Scene, field, said, trials};
 
 trials![
     garbage,
@@ -110,7 +110,17 @@ fn a_second_answer_of_a_version_2_worker() {
 }
 
 fn a_pipe_that_is_closed_by_a_worker_that_lives_on() {
-    breaks_the_protocol("close-pipe", "closed its pipe");
+    let pool = Pool::new(&["--stubborn"]).attempts(1);
+    let scene = Scene::of(pool.text("stop_timeout", "200ms"));
+    breaks_it(&scene, "close-pipe", "closed its pipe");
+    let record = scene.record();
+    let begun = record.all(Event::Began)[0].pid;
+    let told = |entry: &&Entry| entry.pid == begun && entry.text == "__quit__";
+    let told = record
+        .all(Event::Told)
+        .into_iter()
+        .any(|entry| told(&entry));
+    assert!(told, "it is asked to leave before it is made to");
 }
 
 /// We are in the middle of a write when the pipe is closed, so that is how we learn of it.

@@ -95,6 +95,7 @@ impl Lane {
         if self.in_flight.is_empty() {
             self.busy_since = now;
             self.last_frame = now;
+            self.process.begin(now);
         }
         let at_once = matches!(self.version, Version::Two { .. });
         self.in_flight.push(Entry {

@@ -79,7 +79,7 @@ pub enum Cause {
     TimedOut(u64),
     /// It was killed because it was silent.
     Stalled,
-    /// It was killed because it closed its pipe and lived on.
+    /// It was made to leave because it closed its pipe and lived on.
     PipeClosed,
     /// It was killed because it broke the protocol.
     ProtocolError(String),
@@ -193,7 +193,9 @@ impl InFlight {
             let place = Place {
                 head: Some(entry.id) == head,
                 begun: is_begun(&entry, read),
-                unsure: left_unread && !entry.delivery.history.alone,
+                left_unread,
+                left_well: read.left_well && *cause == Cause::Died,
+                alone: entry.delivery.history.alone,
                 begun_in_all: begun,
             };
             let blame = blame(cause, version, entry.id, place);
@@ -297,6 +299,8 @@ pub struct Read {
     pub sent: u64,
     /// It ended with some of them unread.
     pub left_unread: bool,
+    /// It exited with code 0, as one does that leaves between two messages.
+    pub left_well: bool,
 }
 
 /// A message is begun once a byte of its frame has left: a worker that dies over the sheer size of
@@ -310,8 +314,12 @@ fn is_begun(entry: &Entry, read: Read) -> bool {
 struct Place {
     head: bool,
     begun: bool,
-    /// The worker died with something unread, which may have been this. Running alone tells.
-    unsure: bool,
+    /// The worker died with something unread, which may have been this.
+    left_unread: bool,
+    /// It exited with code 0.
+    left_well: bool,
+    /// It ran with nothing else in the worker.
+    alone: bool,
     begun_in_all: usize,
 }
 
@@ -325,7 +333,11 @@ fn blame(cause: &Cause, version: Version, id: u64, place: Place) -> Blame {
             _ if !place.begun => Blame::Returned,
             Version::Two { .. } if place.begun_in_all > 1 => Blame::Suspect,
             Version::One | Version::Unknown if !place.head => Blame::Returned,
-            _ if place.unsure => Blame::Suspect,
+            // What it had not read whole it had not begun.
+            _ if place.left_well && place.left_unread => Blame::Returned,
+            // It may have read ahead and left between two messages. Running alone tells.
+            _ if place.left_well && place.begun_in_all > 1 => Blame::Suspect,
+            _ if place.left_unread && !place.alone => Blame::Suspect,
             _ => Blame::Charged,
         },
     }

@@ -5,6 +5,7 @@
 mod exchange;
 pub mod in_flight;
 mod stop;
+pub mod unread;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -17,7 +18,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use self::in_flight::{Blame, Cause, Entry, InFlight, Read, Version};
-use super::verdict::{Case, Event, decide};
+use self::unread::Unread;
+use super::verdict::{Case, Event, decide, lasting_name};
 use super::window::Pace;
 use crate::config::model::{Command, Pool};
 use crate::delivery::{Delivery, Exit, Failure, Outgoing, Publish, PublishError, Reason};
@@ -28,7 +30,7 @@ use crate::worker::connection::Connection;
 use crate::worker::notes::Notes;
 use crate::worker::process::{self, Process, Signal, Starting};
 
-/// A worker that has closed its pipe is about to end; one that does not end is killed.
+/// A worker that has closed its pipe is about to end; one that does not end is made to.
 const CLOSED_PIPE_GRACE: Duration = Duration::from_secs(1);
 /// How long a dead worker's stderr may be held open by its children.
 const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
@@ -44,6 +46,8 @@ pub struct Shared {
     pub counters: Counters,
     /// Wakes the pool when a lane has room again.
     pub room: Notify,
+    /// What workers that left had not read.
+    pub unread: RefCell<Unread>,
     /// Where emits go.
     pub publishes: mpsc::Sender<Publish>,
     /// Tells the pool that the lane in a slot has connected.
@@ -361,9 +365,11 @@ impl Lane {
         self.notes.tell_suppressed();
         let cause = self.cause.take().unwrap_or(died);
         let stderr = self.process.last_words(LAST_WORDS_WITHIN).await;
+        let left_unread = self.connection.left_unread();
         let read = Read {
             sent: self.connection.sent_total(),
-            left_unread: self.connection.left_unread(),
+            left_unread,
+            left_well: exit.code == Some(0) && (!left_unread || self.is_forgiven()),
         };
         let judged = self.in_flight.judge(&cause, self.version, read);
         let known = |(entry, blame): &(Entry, Blame)| {
@@ -379,7 +385,8 @@ impl Lane {
         self.refuse_work();
         self.show();
         self.shared.room.notify_one();
-        let orderly = self.recycled || self.phase >= Phase::Draining;
+        let asked = self.recycled || self.phase >= Phase::Draining;
+        let orderly = asked && cause != Cause::PipeClosed;
         Ended {
             connected: true,
             orderly,
@@ -387,6 +394,14 @@ impl Lane {
             stderr,
             explained,
         }
+    }
+
+    /// The worker left of its own accord and had not read the first of its messages.
+    fn is_forgiven(&self) -> bool {
+        self.in_flight.head().is_none_or(|entry| {
+            let name = lasting_name(&entry.delivery.message);
+            self.shared.unread.borrow_mut().forgives(name)
+        })
     }
 
     fn settle_unanswered(

@@ -169,8 +169,11 @@ impl Lane {
 
     fn watch_closed_pipe(&mut self, now: Instant) {
         let unasked = self.closed_at.filter(|_| self.phase < Phase::Quitting);
-        if unasked.is_some_and(|at| at + CLOSED_PIPE_GRACE <= now) {
-            self.kill(Cause::PipeClosed);
+        if self.cause.is_none() && unasked.is_some_and(|at| at + CLOSED_PIPE_GRACE <= now) {
+            self.cause = Some(Cause::PipeClosed);
+            self.stop_taking_work();
+            // It may be cleaning up: it is asked to leave like any other.
+            self.enter(Phase::Quitting, now);
         }
     }
 

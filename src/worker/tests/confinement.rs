@@ -93,3 +93,14 @@ fn a_workers_own_user_needs_no_privileges() {
         assert_eq!(stderr_of(&command).await, [own.name]);
     });
 }
+
+#[test]
+fn a_worker_inherits_no_file_but_its_standard_streams() {
+    use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+    on_a_pool_thread(async {
+        let left_open = std::fs::File::open("/dev/null").unwrap();
+        fcntl(&left_open, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
+        let list = "ls /proc/$$/fd >&2; exit 0";
+        assert_eq!(stderr_of(&shell(list)).await, ["0", "1", "2"]);
+    });
+}

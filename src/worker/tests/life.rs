@@ -65,6 +65,22 @@ fn signals_reach_the_group() {
 }
 
 #[test]
+fn a_leader_that_left_its_group_is_reached_all_the_same() {
+    on_a_pool_thread(async {
+        for (sent, expected) in [(Signal::Terminate, 15), (Signal::Kill, 9)] {
+            let script = "setpgrp(0, getpgrp(getppid())); sleep 1000";
+            let mut process = start(&command("perl", &["-e", script])).process;
+            let pid = nix::unistd::Pid::from_raw(process.pid().try_into().unwrap());
+            while nix::unistd::getpgid(Some(pid)) == Ok(pid) {
+                tokio::task::yield_now().await;
+            }
+            process.signal_group(sent);
+            assert_eq!(process.wait().await, signal(expected));
+        }
+    });
+}
+
+#[test]
 fn the_rest_of_the_group_dies_with_its_leader() {
     on_a_pool_thread(async {
         let script = "sleep 1000 & echo $! >&2; exit 3";

@@ -9,15 +9,53 @@ fn place(head: bool, begun: bool, begun_in_all: usize) -> Place {
     Place {
         head,
         begun,
-        unsure: false,
+        left_unread: false,
+        left_well: false,
+        alone: false,
         begun_in_all,
     }
 }
 
 fn unsure(head: bool, begun_in_all: usize) -> Place {
     Place {
-        unsure: true,
+        left_unread: true,
         ..place(head, true, begun_in_all)
+    }
+}
+
+#[test]
+fn a_worker_that_leaves_well_took_nothing_that_it_had_not_read() {
+    let well = |place| Place {
+        left_well: true,
+        ..place
+    };
+    let alone = |place| Place {
+        alone: true,
+        ..place
+    };
+    let table = [
+        // Not read whole, so not begun, whatever it is suspected of.
+        (Version::One, well(unsure(true, 1)), Blame::Returned),
+        (Version::One, well(unsure(true, 3)), Blame::Returned),
+        (Version::One, alone(well(unsure(true, 1))), Blame::Returned),
+        (TWO, well(unsure(true, 1)), Blame::Returned),
+        // Read, and alone in its hands: it left in the middle of it.
+        (Version::One, well(place(true, true, 1)), Blame::Charged),
+        (TWO, well(place(true, true, 1)), Blame::Charged),
+        // Read, or only read ahead.
+        (Version::One, well(place(true, true, 3)), Blame::Suspect),
+        (Version::One, well(place(false, true, 3)), Blame::Returned),
+        (TWO, well(unsure(true, 3)), Blame::Suspect),
+        // Any other end.
+        (Version::One, unsure(true, 1), Blame::Suspect),
+        (Version::One, alone(unsure(true, 1)), Blame::Charged),
+    ];
+    for (version, place, blamed) in table {
+        assert_eq!(
+            blame(&DIED, version, 7, place),
+            blamed,
+            "{version:?} {place:?}"
+        );
     }
 }
 
@@ -173,6 +211,7 @@ fn a_message_that_was_not_sent_is_not_judged() {
         Read {
             sent: 15,
             left_unread: false,
+            left_well: false,
         },
     );
     let blames: Vec<Blame> = judged.iter().map(|(_, blame)| *blame).collect();
@@ -202,6 +241,7 @@ fn a_message_that_may_have_been_left_unread_runs_alone_first() {
     let read = Read {
         sent: 30,
         left_unread: true,
+        left_well: false,
     };
     assert_eq!(alone.judge(&DIED, Version::One, read)[0].1, Blame::Charged);
     let closed = three().judge(&Cause::PipeClosed, Version::One, read);

@@ -1,0 +1,49 @@
+//! What workers that left of their own accord had not read. That harms nobody, and nobody is
+//! suspected; but a message may be the very reason why its worker leaves, each time, and only how
+//! often it happens tells.
+
+use std::collections::VecDeque;
+
+/// So often a message may be left unread before it is judged like any other that its worker ended
+/// with: alone next, and charged if that happens again.
+const FORGIVEN_MAX: u32 = 10;
+/// How many messages are remembered, the last ones.
+const REMEMBERED_MAX: usize = 256;
+
+/// The messages that were left unread lately, with how often.
+#[derive(Debug, Default)]
+pub struct Unread(VecDeque<(String, u32)>);
+
+impl Unread {
+    /// It was left unread by a worker that exited with code 0. Returns whether that may be chance.
+    pub fn forgives(&mut self, name: String) -> bool {
+        let found = self.0.iter().position(|(other, _)| *other == name);
+        let known = found.and_then(|position| self.0.remove(position));
+        let times = known.map_or(0, |(_, times)| times) + 1;
+        if self.0.len() == REMEMBERED_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back((name, times));
+        times <= FORGIVEN_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_forgiven_ten_times_and_others_with_it() {
+        let mut unread = Unread::default();
+        assert!((0..10).all(|n| unread.forgives("a".into()) && unread.forgives(n.to_string())));
+        assert!(!unread.forgives("a".into()));
+        assert!(unread.forgives("b".into()));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut unread = Unread::default();
+        assert!((0..10_000).all(|n| unread.forgives(n.to_string())));
+        assert_eq!(unread.0.len(), REMEMBERED_MAX);
+    }
+}
