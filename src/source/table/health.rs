@@ -23,6 +23,8 @@ pub(super) struct Health {
     pool: String,
     failures: u32,
     retry_at: Option<Instant>,
+    /// What to say of settlements that are kept since they are refused.
+    kept: Option<String>,
 }
 
 impl Health {
@@ -33,6 +35,7 @@ impl Health {
             pool: pool.to_owned(),
             failures: 0,
             retry_at: None,
+            kept: None,
         }
     }
 
@@ -92,7 +95,7 @@ impl Health {
         self.retry_at = None;
         end.state.send_modify(|state| {
             state.healthy = true;
-            state.problem = None;
+            state.problem.clone_from(&self.kept);
         });
     }
 
@@ -119,7 +122,43 @@ impl Health {
             pool = self.pool,
             row = settled.claim.row,
             problem = fault.problem,
-            "a settlement is refused for good; the message is set aside until the daemon ends"
+            "a settlement is refused for good; it is kept, and tried again every minute"
         );
+    }
+
+    /// Tells how many settlements are kept.
+    pub(super) fn kept(&mut self, end: &SourceEnd, count: usize, fault: &Fault) {
+        let problem = &fault.problem;
+        self.tell_kept(
+            end,
+            Some(format!("{count} settlements are refused: {problem}")),
+        );
+    }
+
+    /// Tells that no settlement is kept any more.
+    pub(super) fn none_kept(&mut self, end: &SourceEnd) {
+        self.tell_kept(end, None);
+    }
+
+    fn tell_kept(&mut self, end: &SourceEnd, kept: Option<String>) {
+        self.kept = kept;
+        end.state.send_if_modified(|state| {
+            let news = state.healthy && state.problem != self.kept;
+            if news {
+                state.problem.clone_from(&self.kept);
+            }
+            news
+        });
+    }
+
+    /// Tells of settlements that are lost with us.
+    pub(super) fn given_up<'a>(&self, given_up: impl IntoIterator<Item = &'a Settled>) {
+        for settled in given_up {
+            tracing::error!(
+                pool = self.pool,
+                row = settled.claim.row,
+                "a refused settlement is given up; its message comes again when the daemon has ended"
+            );
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! It knows no SQL and no database; what it writes it writes through `sqlite::Store`, and what it
 //! decides is in `rules.rs`.
 
+mod aside;
 mod health;
 mod model;
 mod rescue;
@@ -21,6 +22,7 @@ use super::exclusive::Turn;
 use super::{Limits, Link};
 use crate::config::model::{Database, Pool, TableSource};
 use crate::delivery::{Intake, Publish, PublishError, Settlement, SourceEnd};
+use aside::Aside;
 use health::Health;
 use model::{Ask, Claim, Claimed, Fault, Settled, Stop, Woken, Work, Written};
 pub use sqlite::SqliteError as TableError;
@@ -58,6 +60,7 @@ pub(super) struct Task {
     settled: Vec<Settled>,
     /// Publishes that are not confirmed yet.
     publishes: Vec<Publish>,
+    aside: Aside,
     next_look: Instant,
     last_look: Instant,
     next_poll: Instant,
@@ -117,6 +120,7 @@ impl Task {
             out_bytes: 0,
             settled: Vec::new(),
             publishes: Vec::new(),
+            aside: Aside::default(),
             next_look: now,
             last_look: now,
             next_poll: now,
@@ -136,8 +140,10 @@ impl Task {
             self.tend_owners();
             if !self.health.is_waiting(Instant::now()) {
                 self.write_and_claim();
+                self.tend_aside();
             }
         }
+        self.give_up_aside();
         self.store.close();
     }
 
@@ -188,8 +194,8 @@ impl Task {
     /// spin.
     fn timer(&self) -> Instant {
         let mut timer = self.next_look.min(self.next_poll).min(self.next_beat);
-        if let Some(again) = self.owners_again {
-            timer = timer.min(again);
+        for when in [self.owners_again, self.aside.again()] {
+            timer = timer.min(when.unwrap_or(timer));
         }
         self.health.timer(timer)
     }
@@ -229,6 +235,13 @@ impl Task {
             Ok(true) => self.next_look = now,
             Ok(false) => {}
             Err(fault) => self.trouble(&fault),
+        }
+    }
+
+    fn tend_aside(&mut self) {
+        let again = self.aside.again();
+        if again.is_some_and(|again| Instant::now() >= again) {
+            self.settle_aside();
         }
     }
 

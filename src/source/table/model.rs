@@ -21,7 +21,7 @@ impl Claim {
 }
 
 /// What became of a claimed row.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Settled {
     pub(super) claim: Claim,
     pub(super) outcome: Outcome,

@@ -3,7 +3,7 @@
 
 use tokio::time::Instant;
 
-use super::model::{Fault, Settled, Work};
+use super::model::{Fault, Settled, Work, Written};
 use super::{Task, confirm, rules};
 use crate::delivery::{Publish, PublishError};
 
@@ -70,33 +70,72 @@ impl Task {
         }
     }
 
-    fn settle_one(&mut self, mut settled: Settled) {
+    fn settle_one(&mut self, settled: Settled) {
+        match self.write_plainer(&settled) {
+            Ok(written) => {
+                self.health.lost(&self.end, &written.lost);
+                self.forget(settled.claim);
+            }
+            Err(fault) if fault.for_good => {
+                self.health.set_aside(&settled, &fault);
+                self.forget(settled.claim);
+                self.keep_aside(settled, &fault);
+            }
+            Err(fault) => {
+                self.settled.push(settled);
+                self.trouble(&fault);
+            }
+        }
+    }
+
+    /// Writes it, with less about it if the database refuses that.
+    fn write_plainer(&mut self, settled: &Settled) -> Result<Written, Fault> {
+        let mut settled = settled.clone();
         loop {
             let work = Work {
                 settled: std::slice::from_ref(&settled),
                 ..Work::default()
             };
-            let fault = match self.store.write(&work) {
-                Ok(written) => {
-                    self.health.lost(&self.end, &written.lost);
-                    return self.forget(settled.claim);
+            match self.store.write(&work) {
+                Err(fault) if fault.for_good => {
+                    let plainer = rules::plainer(&settled.outcome, &fault.problem);
+                    settled.outcome = plainer.ok_or(fault)?;
                 }
-                Err(fault) => fault,
-            };
-            if !fault.for_good {
-                self.settled.push(settled);
-                return self.trouble(&fault);
-            }
-            match rules::plainer(&settled.outcome, &fault.problem) {
-                Some(plainer) => settled.outcome = plainer,
-                None => return self.set_aside(&settled, &fault),
+                written => return written,
             }
         }
     }
 
-    /// Gives a settlement up: the row stays claimed until this daemon ends, and then comes again.
-    fn set_aside(&mut self, settled: &Settled, fault: &Fault) {
-        self.health.set_aside(settled, fault);
-        self.forget(settled.claim);
+    fn keep_aside(&mut self, settled: Settled, fault: &Fault) {
+        let given_up = self.aside.keep(settled, Instant::now());
+        self.health.given_up(given_up.iter());
+        self.health.kept(&self.end, self.aside.len(), fault);
+    }
+
+    /// Tries again what was refused for good: whatever refused it may be mended by now.
+    pub(super) fn settle_aside(&mut self) {
+        let kept = self.aside.take();
+        if kept.is_empty() {
+            return;
+        }
+        self.health.none_kept(&self.end);
+        for settled in kept {
+            match self.write_plainer(&settled) {
+                Ok(written) => self.health.lost(&self.end, &written.lost),
+                Err(fault) => {
+                    self.keep_aside(settled, &fault);
+                    if !fault.for_good {
+                        self.trouble(&fault);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The last chance for what was refused.
+    pub(super) fn give_up_aside(&mut self) {
+        self.settle_aside();
+        let given_up = self.aside.take();
+        self.health.given_up(given_up.iter());
     }
 }

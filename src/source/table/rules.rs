@@ -86,13 +86,15 @@ fn cut(text: &str, bytes_max: usize) -> &str {
 /// to try.
 pub(super) fn plainer(outcome: &Outcome, problem: &str) -> Option<Outcome> {
     match outcome {
-        Outcome::Reply(reply) => Some(Outcome::DeadLetter(Box::new(Failure::new(
-            Reason::UnroutableReply,
-            format!(
+        Outcome::Reply(reply) => Some(Outcome::DeadLetter(Box::new(Failure {
+            reason: Reason::UnroutableReply,
+            error: format!(
                 "the reply to `{}` could not be stored: {problem}",
                 reply.queue
             ),
-        )))),
+            reply: Some(reply.clone()),
+            ..Failure::default()
+        }))),
         Outcome::DeadLetter(failure) => bare(failure).map(Outcome::DeadLetter),
         Outcome::RetryAfter { delay, failure } => {
             bare(failure).map(|failure| Outcome::RetryAfter {
@@ -107,10 +109,12 @@ pub(super) fn plainer(outcome: &Outcome, problem: &str) -> Option<Outcome> {
     }
 }
 
-/// The failure with nothing but its reason; none if it is so already.
+/// The failure without its texts; none if it is so already. A reply stays: it is the work's result.
 fn bare(failure: &Failure) -> Option<Box<Failure>> {
     let bare = Failure {
         reason: failure.reason,
+        exit: failure.exit,
+        reply: failure.reply.clone(),
         ..Failure::default()
     };
     (bare != *failure).then(|| Box::new(bare))
@@ -203,7 +207,11 @@ mod tests {
             failure.error,
             "the reply to `r` could not be stored: too big"
         );
+        assert_eq!(failure.reply.as_ref().unwrap().queue, "r");
         let second = plainer(&first, "too big").unwrap();
+        assert!(
+            matches!(&second, Outcome::DeadLetter(failure) if failure.error.is_empty() && failure.reply.is_some())
+        );
         assert_eq!(plainer(&second, "too big"), None);
         assert_eq!(plainer(&Outcome::Done, "too big"), None);
         let exit = Some(Exit::default());
@@ -211,6 +219,7 @@ mod tests {
             delay: Duration::from_secs(3),
             failure: Box::new(Failure {
                 exit,
+                error: "why".to_owned(),
                 reason: Reason::Crashed,
                 ..Failure::default()
             }),

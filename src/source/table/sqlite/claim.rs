@@ -7,6 +7,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::clock::WallClock;
+use super::passed_over::{PassedOver, Refused, with};
 use super::{row, settle};
 use crate::delivery::{Failure, History, Message, Property, Reason};
 use crate::source::Limits;
@@ -20,6 +21,8 @@ pub(super) struct Claimer<'a> {
     pub(super) pool: &'a str,
     pub(super) queue: &'a Arc<str>,
     pub(super) clock: &'a WallClock,
+    /// Rows that the database refuses to change.
+    pub(super) passed_over: &'a PassedOver,
 }
 
 /// Whether the queue has a row that is ready or due, without any lock that others would notice.
@@ -29,7 +32,7 @@ pub(super) fn peek(
     limits: Limits,
     clock: &WallClock,
 ) -> rusqlite::Result<Outlook> {
-    let due_in = due_in(conn, queue, clock)?;
+    let due_in = due_in(conn, queue, 0, clock)?;
     let worst = worst_suspect(conn, queue)?;
     let spent = worst.is_some_and(|lapses| lapses >= limits.lapses_max);
     Ok(Outlook {
@@ -56,54 +59,67 @@ fn worst_suspect(conn: &Connection, queue: &str) -> rusqlite::Result<Option<u32>
     Ok(lapses.map(row::count))
 }
 
-/// How long until the next delayed row falls due.
-pub(super) fn due_in(
+/// How long until the next row falls due of those that are delayed to later than `after_ms`.
+fn due_in(
     conn: &Connection,
     queue: &str,
+    after_ms: i64,
     clock: &WallClock,
 ) -> rusqlite::Result<Option<Duration>> {
     let next = "SELECT available_after FROM consumer_messages INDEXED BY consumer_messages_delayed \
                 WHERE queue = ?1 AND owner IS NULL AND available_after > 0 \
-                ORDER BY available_after LIMIT 1";
+                  AND available_after > ?2 ORDER BY available_after LIMIT 1";
     let mut statement = conn.prepare_cached(next)?;
-    let at_ms: Option<i64> = statement.query_row([queue], |row| row.get(0)).optional()?;
+    let next = statement.query_row(params![queue, after_ms], |row| row.get(0));
+    let at_ms: Option<i64> = next.optional()?;
     Ok(at_ms.map(|at_ms| clock.until(at_ms)))
 }
 
 /// Claims what is asked for, in the caller's transaction.
-pub(super) fn claim(tx: &Connection, who: Claimer<'_>, ask: &Ask) -> rusqlite::Result<Written> {
-    make_due_ready(tx, who)?;
+pub(super) fn claim(tx: &Connection, who: Claimer<'_>, ask: &Ask) -> Result<Written, Refused> {
+    let now_ms = who.clock.now_ms();
+    let all_due = make_due_ready(tx, who, now_ms)?;
     let mut picked = Picked::default();
     pick_the_spent(tx, who, ask, &mut picked)?;
     if ask.suspect {
         pick_suspect(tx, who, ask, &mut picked)?;
     }
-    let stop = pick(tx, who, ask, &mut picked)?;
+    let stop = match pick(tx, who, ask, &mut picked)? {
+        Stop::Empty if !all_due => Stop::Long,
+        stop => stop,
+    };
     mark(tx, who.owner, &picked.claimed)?;
     for (id, failure) in &picked.buried {
         tracing::warn!(queue = %who.queue, row = id, error = failure.error, "a message goes to the dead letters without being handed out");
-        settle::bury_unclaimed(tx, who.pool, *id, failure, who.clock.now_ms())?;
+        settle::bury_unclaimed(tx, who.pool, *id, failure, now_ms).map_err(with(*id))?;
     }
     Ok(Written {
         claimed: picked.claimed,
         stop: Some(stop),
         suspects_wait: worst_suspect(tx, who.queue)?.is_some(),
-        due_in: due_in(tx, who.queue, who.clock)?,
+        due_in: due_in(tx, who.queue, now_ms, who.clock)?,
         ..Written::default()
     })
 }
 
 /// Moves what has fallen due among the ready, where priority counts. Thereby a hundred thousand
-/// delayed rows cost a claim nothing until they are due.
-fn make_due_ready(tx: &Connection, who: Claimer<'_>) -> rusqlite::Result<()> {
-    let due = "UPDATE consumer_messages SET available_after = 0 WHERE id IN (\
-                 SELECT id FROM consumer_messages INDEXED BY consumer_messages_delayed \
-                 WHERE queue = ?1 AND owner IS NULL \
-                   AND available_after > 0 AND available_after <= ?2 \
-                 ORDER BY available_after LIMIT ?3)";
-    tx.prepare_cached(due)?
-        .execute(params![who.queue, who.clock.now_ms(), ROWS_PER_TURN_MAX])?;
-    Ok(())
+/// delayed rows cost a claim nothing until they are due. Returns whether that was all of them.
+fn make_due_ready(tx: &Connection, who: Claimer<'_>, now_ms: i64) -> Result<bool, Refused> {
+    let due = "SELECT id FROM consumer_messages INDEXED BY consumer_messages_delayed \
+               WHERE queue = ?1 AND owner IS NULL \
+                 AND available_after > 0 AND available_after <= ?2 \
+               ORDER BY available_after LIMIT ?3";
+    let mut due = tx.prepare_cached(due)?;
+    let due = due.query_map(params![who.queue, now_ms, ROWS_PER_TURN_MAX], |row| {
+        row.get(0)
+    })?;
+    let due: Vec<i64> = due.collect::<rusqlite::Result<_>>()?;
+    let ready = "UPDATE consumer_messages SET available_after = 0 WHERE id = ?1";
+    let mut ready = tx.prepare_cached(ready)?;
+    for id in due.iter().filter(|id| !who.passed_over.has(**id)) {
+        ready.execute([id]).map_err(with(*id))?;
+    }
+    Ok(due.len() < ROWS_PER_TURN_MAX as usize)
 }
 
 #[derive(Debug, Default)]
@@ -117,6 +133,9 @@ struct Picked {
 impl Picked {
     /// Takes a row along: to be handed out, or to be buried.
     fn take(&mut self, row: &Row<'_>, who: Claimer<'_>, ask: &Ask) -> rusqlite::Result<()> {
+        if who.passed_over.has(row.get(0)?) {
+            return Ok(());
+        }
         let counts = counts(row)?;
         let readable = match dead(counts, ask.limits) {
             Some(failure) => Err(failure),
@@ -291,13 +310,14 @@ fn properties(
 
 /// Marks the rows as ours and charges the attempt. `claim_alone` would say that this daemon has
 /// nothing else in hand, which is never so.
-fn mark(tx: &Connection, owner: i64, claimed: &[Claimed]) -> rusqlite::Result<()> {
+fn mark(tx: &Connection, owner: i64, claimed: &[Claimed]) -> Result<(), Refused> {
     let mut statement = tx.prepare_cached(
-        "UPDATE consumer_messages \
-         SET owner = ?2, claim = ?3, claim_alone = 0, attempts = max(attempts, 0) + 1 WHERE id = ?1",
+        "UPDATE consumer_messages SET owner = ?2, claim = ?3, claim_alone = 0, \
+           attempts = min(max(attempts, 0), 4294967294) + 1 WHERE id = ?1",
     )?;
     for Claimed { claim, .. } in claimed {
-        statement.execute(params![claim.row, owner, claim.token])?;
+        let marked = statement.execute(params![claim.row, owner, claim.token]);
+        marked.map_err(with(claim.row))?;
     }
     Ok(())
 }

@@ -8,10 +8,12 @@ mod error;
 mod fine_timer;
 mod lock;
 mod owners;
+mod passed_over;
 mod row;
 mod schema;
 mod settle;
 mod standstill;
+mod take_back;
 #[cfg(test)]
 pub(super) mod tests_support;
 mod wake;
@@ -30,6 +32,7 @@ pub(super) use clock::WallClock;
 pub(in crate::source) use desk::Desk;
 pub use error::SqliteError;
 pub(in crate::source) use owners::Owners;
+use passed_over::{PassedOver, Refused};
 
 /// A connection that claims and settles the rows of one queue.
 #[derive(Debug)]
@@ -41,6 +44,7 @@ pub(super) struct Store {
     clock: WallClock,
     member: owners::Member,
     wake: Option<wake::Wake>,
+    passed_over: PassedOver,
 }
 
 impl Store {
@@ -70,6 +74,7 @@ impl Store {
             clock,
             member,
             wake: None,
+            passed_over: PassedOver::default(),
         })
     }
 
@@ -100,13 +105,20 @@ impl Store {
         Ok(claim::peek(&self.conn, &self.queue, limits, &self.clock)?)
     }
 
-    /// Does all of the work in one transaction, or none of it.
+    /// Does all of the work in one transaction, or none of it. A row that can't be claimed is passed
+    /// over.
     pub(super) fn write(&mut self, work: &Work<'_>) -> Result<Written, Fault> {
-        for _ in 0..2 {
-            if let Some(written) = self.try_write(work)? {
-                return Ok(written);
+        self.passed_over.expire();
+        let mut absences = 0;
+        while absences < 2 {
+            match self.try_write(work) {
+                Ok(Some(written)) => return Ok(written),
+                Ok(None) => {
+                    absences += 1;
+                    self.member.sit_down_again(&self.conn, &self.clock)?;
+                }
+                Err(refused) => self.passed_over.pass_over(&refused, "claimed or buried")?,
             }
-            self.member.sit_down_again(&self.conn, &self.clock)?;
         }
         Err(Fault {
             problem: "others take this daemon for dead again and again".to_owned(),
@@ -115,7 +127,7 @@ impl Store {
     }
 
     /// None if nothing was written because we are not among the owners any more.
-    fn try_write(&mut self, work: &Work<'_>) -> Result<Option<Written>, Fault> {
+    fn try_write(&mut self, work: &Work<'_>) -> Result<Option<Written>, Refused> {
         let (_turn, tx) = self.member.begin(&mut self.conn)?;
         for publish in work.publishes {
             settle::publish(&tx, &publish.message, &self.clock)?;
@@ -138,6 +150,7 @@ impl Store {
                 pool: &self.pool,
                 queue: &self.queue,
                 clock: &self.clock,
+                passed_over: &self.passed_over,
             };
             written = Written {
                 lost: written.lost,

@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use tokio::time::Instant;
 
 use super::clock::WallClock;
 use super::lock::{self, Lock, LockFile};
+use super::passed_over::PassedOver;
 use super::standstill::{Beat, Standstill};
+use super::take_back::{self, Lost};
 use crate::source::table::model::Fault;
 
 /// So many heartbeats go into a lease.
@@ -35,6 +37,8 @@ struct Owner {
     writing: Mutex<()>,
     seat: Mutex<Seat>,
     watch: Mutex<Watch>,
+    /// Claims of others that the database refuses to give back.
+    stuck: Mutex<PassedOver>,
 }
 
 #[derive(Debug)]
@@ -111,6 +115,7 @@ impl Owner {
             writing: Mutex::default(),
             seat: Mutex::new(seat),
             watch: Mutex::default(),
+            stuck: Mutex::default(),
         })
     }
 }
@@ -205,7 +210,7 @@ impl Member {
     /// Takes back what owners had claimed whose locks are free. Returns whether there were any.
     pub(super) fn take_back_from_the_dead(&self, conn: &mut Connection) -> Result<bool, Fault> {
         let mut dead = self.unlocked(conn)?;
-        dead.extend(ownerless(conn)?);
+        dead.extend(take_back::ownerless(conn, &locked(&self.owner.stuck))?);
         self.take_back(conn, &dead)
     }
 
@@ -269,16 +274,21 @@ impl Member {
         if lost.is_empty() {
             return Ok(false);
         }
-        let (_turn, tx) = self.begin(conn)?;
-        let files = lost
-            .iter()
-            .filter_map(|lost| take_back_from(&tx, *lost).transpose())
-            .collect::<rusqlite::Result<Vec<_>>>()?;
-        tx.commit()?;
-        for file in files {
-            lock::discard(&self.owner.dir.join(file));
+        let mut stuck = locked(&self.owner.stuck);
+        stuck.expire();
+        loop {
+            let (_turn, tx) = self.begin(conn)?;
+            match take_back::from(&tx, lost, &stuck) {
+                Ok(files) => {
+                    tx.commit()?;
+                    for file in files {
+                        lock::discard(&self.owner.dir.join(file));
+                    }
+                    return Ok(true);
+                }
+                Err(refused) => stuck.pass_over(&refused, "taken back")?,
+            }
         }
-        Ok(true)
     }
 
     /// Takes this source's share out, and with the last one the owner's row and lock file. What
@@ -324,69 +334,7 @@ fn count_down(files: &mut Files, database: &Path) {
     }
 }
 
-/// An owner to be taken from.
-#[derive(Debug, Clone, Copy)]
-struct Lost {
-    owner: i64,
-    /// Only if its heart still stands at this count.
-    standing_at: Option<i64>,
-}
-
-impl Lost {
-    fn surely(owner: i64) -> Self {
-        Self {
-            owner,
-            standing_at: None,
-        }
-    }
-
-    fn unless_it_beats(beat: Beat) -> Self {
-        Self {
-            owner: beat.owner,
-            standing_at: Some(beat.heartbeat),
-        }
-    }
-}
-
-/// Frees the claims of an owner and strikes it from the table. Returns its lock file, unless
-/// another was faster or it lives.
-fn take_back_from(tx: &Transaction<'_>, lost: Lost) -> rusqlite::Result<Option<String>> {
-    let strike = "DELETE FROM owners WHERE id = ?1 AND (?2 IS NULL OR heartbeat = ?2) \
-                  RETURNING lock_file";
-    let file: Option<String> = tx
-        .query_row(strike, params![lost.owner, lost.standing_at], |row| {
-            row.get(0)
-        })
-        .optional()?;
-    if file.is_none() && exists(tx, lost.owner)? {
-        return Ok(None);
-    }
-    let rows = tx.prepare_cached(FREE)?.execute([lost.owner])?;
-    let why = lost
-        .standing_at
-        .map_or("its lock is free", |_| "its heart stands still");
-    tracing::warn!(
-        owner = lost.owner,
-        rows,
-        why,
-        "took back the messages of an owner that vanished"
-    );
-    Ok(file)
-}
-
-/// The one suspect that ran is charged with the attempt. A row that had the whole daemon to itself,
-/// as those of the first version gave it, is charged with a crash, too.
-const FREE: &str = "
-UPDATE consumer_messages SET
-  attempts = CASE WHEN claim_alone OR suspicion > 0 THEN attempts ELSE max(attempts - 1, 0) END,
-  crashes = crashes + claim_alone,
-  lapses = lapses + 1,
-  last_error = CASE WHEN claim_alone OR suspicion > 0
-    THEN 'the daemon vanished with it in hand' ELSE last_error END,
-  owner = NULL, claim = NULL, claim_alone = 0
-WHERE owner = ?1";
-
-fn exists(conn: &Connection, owner: i64) -> rusqlite::Result<bool> {
+pub(super) fn exists(conn: &Connection, owner: i64) -> rusqlite::Result<bool> {
     conn.prepare_cached("SELECT 1 FROM owners WHERE id = ?1")?
         .exists([owner])
 }
@@ -408,14 +356,5 @@ fn beats(conn: &Connection, me: i64) -> rusqlite::Result<Vec<Beat>> {
             lease: Duration::from_millis(u64::try_from(lease_ms).unwrap_or(0)),
         })
     })?;
-    rows.collect()
-}
-
-/// Claims of owners that are not in the table, as after someone has edited it.
-fn ownerless(conn: &Connection) -> rusqlite::Result<Vec<Lost>> {
-    let strays = "SELECT DISTINCT owner FROM consumer_messages \
-                  WHERE owner IS NOT NULL AND owner NOT IN (SELECT id FROM owners)";
-    let mut statement = conn.prepare_cached(strays)?;
-    let rows = statement.query_map([], |row| row.get(0).map(Lost::surely))?;
     rows.collect()
 }

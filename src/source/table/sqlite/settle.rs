@@ -88,6 +88,9 @@ pub(super) fn bury_unclaimed(
     Ok(())
 }
 
+// Counters go no further than what they are read as: beyond its range SQLite would make a number of
+// another type of them, and refuse it.
+
 const PUBLISH: &str = "
 INSERT INTO consumer_messages (queue, body, headers, correlation_id, reply_to, message_id,
   content_type, key, priority, available_after, created_at)
@@ -97,7 +100,7 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 const LATER: &str = "
 UPDATE consumer_messages SET
   owner = NULL, claim = NULL, claim_alone = 0, lapses = 0, suspect = 0,
-  attempts = max(attempts - 1, 0), requeues = requeues + ?4, available_after = ?3
+  attempts = max(attempts - 1, 0), requeues = min(requeues, 4294967294) + ?4, available_after = ?3
 WHERE id = ?1 AND claim = ?2";
 
 /// Nobody has answered, so what it is suspected of stays.
@@ -110,7 +113,7 @@ WHERE id = ?1 AND claim = ?2";
 const RETRY: &str = "
 UPDATE consumer_messages SET
   owner = NULL, claim = NULL, claim_alone = 0, lapses = 0, suspect = 0, requeues = 0,
-  crashes = crashes + ?3, available_after = ?4, last_error = ?5,
+  crashes = min(crashes, 4294967294) + ?3, available_after = ?4, last_error = ?5,
   first_failed_at = coalesce(first_failed_at, ?6)
 WHERE id = ?1 AND claim = ?2";
 
@@ -118,7 +121,7 @@ const BURY: &str = "
 INSERT INTO poisoned_messages (pool, queue, reason, error, attempts, crashes, lapses, exit_code,
   signal, oom, stderr, first_failed_at, last_failed_at, body, headers, correlation_id, reply_to,
   message_id, content_type, key, priority, created_at, reply_queue, reply_body, reply_headers)
-SELECT ?3, queue, ?4, ?5, attempts, crashes + ?6, lapses, ?7, ?8, ?9, ?10,
+SELECT ?3, queue, ?4, ?5, attempts, min(crashes, 4294967294) + ?6, lapses, ?7, ?8, ?9, ?10,
   coalesce(first_failed_at, ?11), ?11, body, headers, correlation_id, reply_to,
   message_id, content_type, key, priority, created_at, ?12, ?13, ?14
 FROM consumer_messages WHERE id = ?1 AND claim IS ?2";

@@ -122,6 +122,10 @@ async fn what_is_refused_all_the_same_is_set_aside_and_the_others_go_on() {
     let rig = picky("NEW.body = 'b'");
     let state = dead_letter_all(&rig).await;
     assert!(state.healthy);
+    assert_eq!(
+        state.problem.as_deref(),
+        Some("1 settlements are refused: not here")
+    );
     let rows = "SELECT group_concat(body) FROM (SELECT * FROM poisoned_messages ORDER BY body)";
     assert_eq!(rig.get::<String>(rows), "a,c");
     assert!(
@@ -160,4 +164,126 @@ async fn an_emit_that_is_refused_is_told_to_who_asked() {
     assert!(error.to_string().contains("not here"), "{error}");
     timeout(SOON, taken).await.unwrap().unwrap().unwrap();
     source.end().await;
+}
+
+/// A database in which a row is not changed.
+const NOT_THIS_ROW: &str = "
+    CREATE TRIGGER picky BEFORE UPDATE ON consumer_messages WHEN OLD.body = 'bad'
+    BEGIN SELECT RAISE(ABORT, 'not this one'); END";
+
+#[tokio::test]
+async fn what_was_refused_is_kept_and_written_once_it_is_not() {
+    let rig = picky("NEW.body = 'b'");
+    let mut source = rig.source(&Shared::new(), 2);
+    let (a, b) = (source.next().await, source.next().await);
+    let failure = Failure::new(Reason::Failed, "why");
+    b.settle(Outcome::DeadLetter(Box::new(failure)));
+    source.until(|state| state.problem.is_some()).await;
+    // It holds nobody up: with one in hand there is room for one more.
+    assert_eq!(source.finish_next().await, "c");
+    a.settle(Outcome::Done);
+    rig.execute("DROP TRIGGER picky");
+    assert_eq!(source.end().await.problem, None);
+    let letters = "SELECT group_concat(body || error) FROM poisoned_messages";
+    assert_eq!(rig.get::<String>(letters), "bwhy");
+    assert_eq!(rig.get::<i64>("SELECT count(*) FROM consumer_messages"), 0);
+}
+
+#[tokio::test]
+async fn a_reply_that_is_refused_for_good_is_in_the_dead_letter() {
+    let rig = Rig::new();
+    rig.insert("a");
+    rig.execute(
+        "CREATE TRIGGER picky BEFORE INSERT ON consumer_messages WHEN NEW.queue = 'closed' \
+         BEGIN SELECT RAISE(ABORT, 'not here'); END",
+    );
+    let mut source = rig.source(&Shared::new(), 1);
+    let reply = Outgoing {
+        queue: "closed".to_owned(),
+        body: "42".into(),
+        headers: vec![("h".to_owned(), "v".to_owned())],
+        ..Outgoing::default()
+    };
+    source.next().await.settle(Outcome::Reply(Box::new(reply)));
+    source.end().await;
+    let letter: String = rig.get(
+        "SELECT reason || ': ' || error || ': ' || reply_queue || reply_body || reply_headers \
+         FROM poisoned_messages",
+    );
+    assert_eq!(
+        letter,
+        "unroutable_reply: the reply to `closed` could not be stored: not here: closed42{\"h\":\"v\"}"
+    );
+    assert_eq!(rig.get::<i64>("SELECT count(*) FROM consumer_messages"), 0);
+}
+
+#[tokio::test]
+async fn rows_that_cannot_be_claimed_or_buried_hold_nobody_up() {
+    for (row, trigger) in [
+        ("'bad', 0, 0, 0", NOT_THIS_ROW),
+        // It would fall due, and can't.
+        ("'bad', 0, 0, 1", NOT_THIS_ROW),
+        (
+            "'bad', 0, 9, 0",
+            "CREATE TRIGGER picky BEFORE INSERT ON poisoned_messages \
+             BEGIN SELECT RAISE(ABORT, 'not this one'); END",
+        ),
+        (
+            "'bad', 0, 9, 0",
+            "CREATE TRIGGER picky BEFORE DELETE ON consumer_messages WHEN OLD.body = 'bad' \
+             BEGIN SELECT RAISE(ROLLBACK, 'not this one'); END",
+        ),
+    ] {
+        let rig = Rig::new();
+        rig.execute(&format!(
+            "INSERT INTO consumer_messages (queue, body, attempts, crashes, available_after, priority) \
+             SELECT 'q', r.*, 9 FROM (SELECT {row}) r; {trigger}"
+        ));
+        let mut source = rig.source(&Shared::new(), 1);
+        for body in ["good", "better"] {
+            rig.insert(body);
+            assert_eq!(source.finish_next().await, body, "{row} {trigger}");
+        }
+        let state = source.end().await;
+        assert!(state.healthy, "{row} {trigger}");
+        let left = "SELECT group_concat(body) FROM consumer_messages WHERE owner IS NULL";
+        assert_eq!(rig.get::<String>(left), "bad", "{row} {trigger}");
+        let letters = "SELECT count(*) FROM poisoned_messages";
+        assert_eq!(rig.get::<i64>(letters), 0, "{row} {trigger}");
+    }
+}
+
+#[tokio::test]
+async fn counts_that_overflow_hold_nobody_up() {
+    let most = i64::MAX;
+    let rig = Rig::new();
+    rig.execute(&format!(
+        "INSERT INTO consumer_messages (queue, body, attempts, requeues, owner, claim, lapses) VALUES \
+         ('q', 'a', {most}, {most}, NULL, NULL, {most}), ('q', 'b', {most}, {most}, NULL, NULL, 0), \
+         ('q', 'c', 1, 0, 99, 1, {most})"
+    ));
+    let mut source = rig.source(&Shared::new(), 5);
+    let b = source.next().await;
+    assert_eq!((body(&b).as_str(), b.history.attempt), ("b", u32::MAX));
+    b.settle(Outcome::Requeue {
+        after: Duration::ZERO,
+    });
+    assert_eq!(source.finish_next().await, "b");
+    source.end().await;
+    let letters = "SELECT group_concat(body) FROM (SELECT * FROM poisoned_messages ORDER BY body)";
+    assert_eq!(rig.get::<String>(letters), "a,c");
+}
+
+#[tokio::test]
+async fn a_claim_that_cannot_be_taken_back_keeps_none_of_the_others() {
+    let rig = Rig::new();
+    ["a", "bad", "c"].iter().for_each(|body| rig.insert(body));
+    let claim = "UPDATE consumer_messages SET owner = 99, claim = 1, attempts = 1";
+    rig.execute(&format!("{claim}; {NOT_THIS_ROW}"));
+    let mut source = rig.source(&Shared::new(), 1);
+    for body in ["a", "c"] {
+        assert_eq!(source.finish_next().await, body);
+    }
+    assert!(source.end().await.healthy);
+    assert!(rig.counters().ends_with("owner 99"), "{}", rig.counters());
 }
