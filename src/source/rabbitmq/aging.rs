@@ -8,51 +8,37 @@ use tokio::time::Instant;
 
 use super::Task;
 use super::error::RabbitMqError;
-use super::health::Trouble;
 use super::intake::begin_within;
 use super::job::Aim;
-use super::session::{Held, Job, Place, Session, Subject};
+use super::outbox::{Job, Subject};
+use super::session::{Held, Place, Session};
 
 /// The longest time between two looks at what is old.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// How long the broker may take over what we publish before that is called a trouble.
-const CONFIRMED_WITHIN: Duration = Duration::from_secs(30);
+pub(super) const CONFIRMED_WITHIN: Duration = Duration::from_secs(30);
 
 impl Session {
     /// Does what is due.
     pub(super) fn keep_time(&mut self, task: &mut Task, now: Instant) -> Result<(), RabbitMqError> {
-        if self.retry_at.is_some_and(|at| at <= now) {
+        if self.outbox.retry_at.is_some_and(|at| at <= now) {
             self.try_again(task);
         }
         if now >= self.age_at {
             self.age_at = now + (task.config.consumer_timeout / 32).min(LOOK_EVERY);
-            self.look_at_silence(task, now);
+            self.look_at_silence(task, now)?;
             self.look_at_age(task, now)?;
         }
         Ok(())
     }
 
     /// A queue without a leader, say, takes what is published and never confirms it.
-    fn look_at_silence(&mut self, task: &mut Task, now: Instant) {
-        let blocked = task.health.has(Trouble::Blocked);
-        let late = |job: &&mut Job| now.duration_since(job.sent) >= CONFIRMED_WITHIN;
-        let mut named = None;
-        for job in self.jobs.values_mut().filter(late) {
-            if blocked {
-                // Its time begins when the broker listens again.
-                job.sent = now;
-                continue;
-            }
-            job.waited = true;
-            named = Some(job.parcel.to.to_string()).max(named);
-        }
-        if let Some(queue) = named {
-            self.waits = self.waits.max(1);
-            let problem =
-                format!("the queue `{queue}` has not confirmed a message for {CONFIRMED_WITHIN:?}");
-            task.health.begin(&task.end, Trouble::Publishing, &problem);
-        }
+    fn look_at_silence(&mut self, task: &mut Task, now: Instant) -> Result<(), RabbitMqError> {
+        let silent = self.outbox.silent_for(CONFIRMED_WITHIN, now);
+        silent
+            .into_iter()
+            .try_for_each(|id| self.is_silent(task, id, now))
     }
 
     /// The broker ends the channel, with everything on it, when one delivery is not acknowledged
@@ -114,12 +100,12 @@ impl Session {
             Subject::Delivery { tag, .. } => tags.binary_search(tag).is_err(),
             Subject::Emit { .. } => true,
         };
-        self.waiting.retain(stays);
+        self.outbox.waiting.retain(stays);
         let has_copy = |job: &Job| match &job.subject {
             Subject::Delivery { tag, aim } => (*aim == Aim::Back).then_some(*tag),
             Subject::Emit { .. } => None,
         };
-        let copied: BTreeSet<u64> = self.jobs.values().filter_map(has_copy).collect();
+        let copied: BTreeSet<u64> = self.outbox.jobs.values().filter_map(has_copy).collect();
         for tag in tags {
             if copied.contains(tag) {
                 self.nack(*tag)?;

@@ -84,6 +84,8 @@ pub(super) struct Consumers {
     changing: Option<(Change, u16)>,
     /// Only one consumer of the queue gets messages, and which one must not change.
     single: bool,
+    /// Messages wait that are not acknowledged, so that it says nothing who gets others.
+    is_partial: bool,
     /// The broker has cancelled one: the queue is gone.
     cut_off: bool,
     made: usize,
@@ -129,6 +131,7 @@ impl Consumers {
             order,
             taps: Vec::new(),
             changing: None,
+            is_partial: false,
             cut_off: false,
             made: 0,
         }
@@ -167,6 +170,15 @@ impl Consumers {
     /// Whether messages may come yet.
     pub(super) fn is_dry(&self) -> bool {
         self.changing.is_none() && self.taps.is_empty()
+    }
+
+    /// Whether messages wait for something else than workers: they may have all that one of the
+    /// consumers is allowed.
+    pub(super) fn some_wait(&mut self, some_wait: bool) {
+        self.is_partial = some_wait;
+        if some_wait {
+            self.taps.iter_mut().for_each(|tap| tap.had = 0);
+        }
     }
 
     /// Begins to add a consumer. Not to be called while a change is under way.
@@ -258,7 +270,7 @@ impl Consumers {
     /// added get nothing. To cancel the one that does would hand the queue to another daemon, in the
     /// middle of its messages: from here on it is left as it is.
     fn watch_for_single(&mut self) {
-        if self.single || self.live().count() < 2 {
+        if self.single || self.is_partial || self.live().count() < 2 {
             return;
         }
         // So many may have been on their way when the newest one was made.

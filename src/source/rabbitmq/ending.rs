@@ -10,7 +10,8 @@ use tokio::time::timeout;
 
 use super::connect::close;
 use super::error::RabbitMqError;
-use super::session::{Held, Place, Session, Subject, written};
+use super::outbox::Subject;
+use super::session::{Held, Place, Session, written};
 
 /// So many acknowledgements the channel of a quorum queue passes on at once; others it keeps back.
 const ACKS_APPLIED_LATER: usize = 24;
@@ -83,7 +84,7 @@ impl Session {
             broker,
             channel,
             consumers,
-            publisher,
+            outbox,
             events,
             checking,
             ..
@@ -91,7 +92,7 @@ impl Session {
         drop((consumers, events, checking));
         close(&channel).await;
         drop(channel);
-        publisher.close().await;
+        outbox.publisher.close().await;
         if let Some(broker) = Rc::into_inner(broker) {
             broker.close().await;
         }
@@ -101,7 +102,7 @@ impl Session {
     pub(super) fn abandon(self) -> u64 {
         let left = |held: &Held| matches!(held.place, Place::Leaving | Place::Aside);
         let leaving = self.ledger.iter().filter(|(_, held)| left(held)).count();
-        for job in self.jobs.into_values().chain(self.waiting) {
+        for job in self.outbox.jobs.into_values().chain(self.outbox.waiting) {
             if let Subject::Emit { confirmed, queue } = job.subject {
                 super::confirm(confirmed, &queue, Err("the connection is lost".into()));
             }

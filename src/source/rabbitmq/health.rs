@@ -10,6 +10,10 @@ pub(super) enum Trouble {
     Connection,
     /// The broker takes nothing from us: it is short of memory or disk.
     Blocked,
+    /// There is no connection to publish over.
+    Line,
+    /// Too much waits to be published.
+    Backlog,
     /// The queues are not as they should be, or can't be consumed.
     Queues,
     /// A queue does not take what we publish.
@@ -18,9 +22,11 @@ pub(super) enum Trouble {
     Aside,
 }
 
-pub(super) const TROUBLES: [Trouble; 5] = [
+pub(super) const TROUBLES: [Trouble; 7] = [
     Trouble::Connection,
     Trouble::Blocked,
+    Trouble::Line,
+    Trouble::Backlog,
     Trouble::Queues,
     Trouble::Publishing,
     Trouble::Aside,
@@ -99,9 +105,11 @@ impl Trouble {
     fn beginning(self) -> &'static str {
         match self {
             Self::Connection => "not connected to the broker",
-            Self::Blocked => "the broker has blocked the connection; intake pauses",
+            Self::Blocked => "the broker takes nothing that is published",
+            Self::Line => "not connected for publishing",
+            Self::Backlog => "too much waits to be published; intake pauses",
             Self::Queues => "the queue can't be consumed",
-            Self::Publishing => "a queue does not take what is published; intake pauses",
+            Self::Publishing => "a queue does not take what is published",
             Self::Aside => "messages are set aside until the connection ends",
         }
     }
@@ -110,6 +118,8 @@ impl Trouble {
         match self {
             Self::Connection => "connected to the broker",
             Self::Blocked => "the broker takes what is published again",
+            Self::Line => "connected for publishing again",
+            Self::Backlog => "intake goes on",
             Self::Queues => "the queue is consumed again",
             Self::Publishing => "what is published is taken again",
             Self::Aside => "no message is set aside any more",

@@ -99,8 +99,7 @@ impl Session {
 
     /// Hands to the pool what it has credit for.
     pub(super) fn hand_out(&mut self, task: &mut Task) {
-        let paused = task.health.has(Trouble::Blocked) || task.health.has(Trouble::Publishing);
-        if self.closing || paused || matches!(self.alone, Alone::Out(_)) {
+        if self.closing || self.backlog.is_full() || matches!(self.alone, Alone::Out(_)) {
             task.permits.want_no_more();
             return;
         }
@@ -165,6 +164,7 @@ impl Session {
     /// Asks the broker for as many messages as the pool can use.
     pub(super) fn plan_prefetch(&mut self, task: &Task, now: Instant) -> Result<(), RabbitMqError> {
         let change_at = self.change_at.take();
+        self.consumers.some_wait(self.backlog.count > 0);
         if self.consumers.is_changing() {
             return Ok(());
         }
@@ -179,6 +179,10 @@ impl Session {
             return Ok(());
         }
         let wanted = rules::prefetch(task.intake(), self.body_bytes);
+        let wanted = match wanted {
+            0 => 0,
+            wanted => wanted.saturating_add(self.backlog.ahead()),
+        };
         // A consumer that can't be changed is made when the credit has been the same for a while.
         let anew = self.consumers.prefetch() == 0 && wanted != self.wanted;
         self.wanted = wanted;

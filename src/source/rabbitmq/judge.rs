@@ -3,14 +3,18 @@
 
 use std::rc::Rc;
 
+use lapin::types::ShortString;
 use tokio::time::Instant;
 
+use super::aging::CONFIRMED_WITHIN;
 use super::error::RabbitMqError;
 use super::health::Trouble;
 use super::job::{self, Aim};
+use super::outbox::{Job, Subject};
 use super::publisher::Verdict;
-use super::session::{Job, Place, Session, Subject};
-use super::settle::now_ms;
+use super::session::{Place, Session};
+use super::settle::{now_ms, taken_nothing};
+use super::targets::{PATIENCE, Standing};
 use super::{RECONNECT, Task, confirm};
 use crate::config::model::UnroutableReply;
 use crate::delivery::Outgoing;
@@ -22,12 +26,16 @@ impl Session {
         task: &mut Task,
         verdicts: Vec<(u64, Verdict)>,
     ) -> Result<(), RabbitMqError> {
-        let again = self.publisher.take_sent_again();
-        let why = "they were published again after the broker had closed the channel";
+        let again = self.outbox.publisher.take_sent_again();
+        let why = "they were published again after the channel or its connection was lost";
         task.health.likely_duplicates(&task.end, again, why);
         for (id, verdict) in verdicts {
-            if let Some(job) = self.jobs.remove(&id) {
+            if let Some(job) = self.outbox.jobs.remove(&id) {
                 self.judge(task, job, verdict)?;
+            } else if let Some(queue) = self.outbox.remember(id)
+                && verdict == Verdict::Confirmed
+            {
+                self.took(&queue);
             }
         }
         self.watch_waiting(task);
@@ -47,28 +55,40 @@ impl Session {
     }
 
     fn confirmed(&mut self, mut job: Job) {
+        self.took(&job.parcel.to);
         if let Some(next) = job.then.pop_front() {
             job.parcel = Rc::new(next);
-            return self.send(job);
+            return self.outbox.send(job);
         }
         match job.subject {
             Subject::Delivery { tag, .. } => {
                 self.ledger.settle(tag);
             }
             Subject::Emit { confirmed, queue } => {
-                self.emits -= 1;
+                self.outbox.emits -= 1;
                 confirm(confirmed, &queue, Ok(()));
             }
         }
     }
 
-    /// The queue is full, say: it is tried again, and nothing new is begun meanwhile. Not so with
-    /// our own queue, where only working on its messages makes room.
-    fn not_now(&mut self, task: &mut Task, job: Job) -> Result<(), RabbitMqError> {
+    /// A queue takes what it is sent.
+    fn took(&mut self, queue: &ShortString) {
+        if self.outbox.targets.took(queue) {
+            let (pool, queue) = (&self.pool.name, queue.as_str());
+            tracing::info!(pool, queue, "the queue takes what is published again");
+        }
+    }
+
+    /// The queue is full, say: it is tried again, unless that has been so for long. Not so with our
+    /// own queue, where only working on its messages makes room.
+    fn not_now(&mut self, task: &mut Task, mut job: Job) -> Result<(), RabbitMqError> {
         if let Subject::Delivery { tag, aim } = &job.subject
             && matches!(aim, Aim::Charge(_) | Aim::Back)
         {
             return self.give_up(*tag, aim, "the queue is full");
+        }
+        if self.is_given_up(&mut job, Instant::now()) && job.is_for_others() {
+            return self.undeliverable(job, &taken_nothing());
         }
         let problem = format!(
             "the queue `{}` does not take it: is it full?",
@@ -79,23 +99,106 @@ impl Session {
         Ok(())
     }
 
+    /// The queue has not said a word on it for long.
+    pub(super) fn is_silent(
+        &mut self,
+        task: &mut Task,
+        id: u64,
+        now: Instant,
+    ) -> Result<(), RabbitMqError> {
+        let Some(mut job) = self.outbox.jobs.remove(&id) else {
+            return Ok(());
+        };
+        let given_up = self.is_given_up(&mut job, now) && job.is_for_others();
+        let problem = format!(
+            "the queue `{}` has not confirmed a message for {CONFIRMED_WITHIN:?}",
+            job.parcel.to
+        );
+        self.outbox.jobs.insert(id, job);
+        if given_up && let Some(job) = self.outbox.forget(id) {
+            return self.undeliverable(job, &taken_nothing());
+        }
+        self.outbox.waits = self.outbox.waits.max(1);
+        task.health.begin(&task.end, Trouble::Publishing, &problem);
+        Ok(())
+    }
+
+    /// A queue has not taken a job. Whether nobody waits for it any more.
+    fn is_given_up(&mut self, job: &mut Job, now: Instant) -> bool {
+        let standing = self.outbox.refused(job, now);
+        if standing == Standing::IsGivenUp {
+            let (pool, queue) = (&self.pool.name, job.parcel.to.as_str());
+            tracing::warn!(
+                pool,
+                queue,
+                "the queue has taken nothing for {PATIENCE:?}; until it does, replies to it become \
+                 dead letters and emits fail"
+            );
+        }
+        standing != Standing::Waits
+    }
+
+    /// Nobody waits any more for the queue that a reply or an emit is for.
+    fn undeliverable(&mut self, job: Job, why: &str) -> Result<(), RabbitMqError> {
+        match job.subject {
+            Subject::Emit { confirmed, queue } => {
+                self.outbox.emits -= 1;
+                confirm(confirmed, &queue, Err(why.into()));
+                Ok(())
+            }
+            Subject::Delivery {
+                tag,
+                aim: Aim::Reply(reply),
+            } => match self.undelivered(tag, reply, why) {
+                Some(letter) => self.publish_for(tag, letter),
+                None => Ok(()),
+            },
+            subject @ Subject::Delivery { .. } => {
+                self.wait(Job { subject, ..job });
+                Ok(())
+            }
+        }
+    }
+
+    /// Intake pauses when too much is not taken, and goes on when that is less. A caller that does
+    /// not take its reply can't bring that about: the reply that has waited longest goes first.
+    pub(super) fn watch_backlog(&mut self, task: &mut Task) -> Result<(), RabbitMqError> {
+        self.backlog = self.outbox.backlog();
+        while self.backlog.is_full()
+            && !self.outbox.is_shut()
+            && let Some(job) = self.outbox.take_oldest_reply()
+        {
+            self.undeliverable(job, "too much else waits to be published")?;
+            self.backlog = self.outbox.backlog();
+        }
+        if self.backlog.is_full() {
+            let problem = "what there is to publish is not taken, and no more may wait";
+            task.health.begin(&task.end, Trouble::Backlog, problem);
+        } else if task.health.has(Trouble::Backlog) {
+            task.health.over(&task.end, Trouble::Backlog);
+        }
+        Ok(())
+    }
+
     fn wait(&mut self, mut job: Job) {
-        job.waited = true;
-        self.waiting.push(job);
-        if self.retry_at.is_none() {
-            self.waits = self.waits.saturating_add(1);
-            self.retry_at = Some(Instant::now() + RECONNECT.wait(self.waits, fastrand::f64()));
+        job.refused.get_or_insert_with(Instant::now);
+        let outbox = &mut self.outbox;
+        outbox.waiting.push(job);
+        if outbox.retry_at.is_none() {
+            outbox.waits = outbox.waits.saturating_add(1);
+            let wait = RECONNECT.wait(outbox.waits, fastrand::f64());
+            outbox.retry_at = Some(Instant::now() + wait);
         }
     }
 
     /// Sends once more what could not be taken.
     pub(super) fn try_again(&mut self, task: &mut Task) {
-        self.retry_at = None;
-        for job in std::mem::take(&mut self.waiting) {
+        self.outbox.retry_at = None;
+        for job in std::mem::take(&mut self.outbox.waiting) {
             match job.subject {
                 // Whoever asked has given up, so the task behind it failed and will publish again.
-                Subject::Emit { confirmed, .. } if confirmed.is_closed() => self.emits -= 1,
-                _ => self.send(job),
+                Subject::Emit { confirmed, .. } if confirmed.is_closed() => self.outbox.emits -= 1,
+                _ => self.outbox.send(job),
             }
         }
         self.watch_waiting(task);
@@ -103,12 +206,14 @@ impl Session {
 
     /// Once all that could not be taken is taken, the trouble is over.
     pub(super) fn watch_waiting(&mut self, task: &mut Task) {
-        let over =
-            self.waits > 0 && self.waiting.is_empty() && !self.jobs.values().any(|job| job.waited);
+        let outbox = &mut self.outbox;
+        let over = outbox.waits > 0
+            && outbox.waiting.is_empty()
+            && !outbox.jobs.values().any(|job| job.refused.is_some());
         if over {
-            self.waits = 0;
+            outbox.waits = 0;
             // A try may be left for one that has gone back; the next to wait counts anew.
-            self.retry_at = None;
+            outbox.retry_at = None;
             task.health.over(&task.end, Trouble::Publishing);
         }
     }
@@ -118,7 +223,7 @@ impl Session {
         let why = "there is no such queue";
         match job.subject {
             Subject::Emit { confirmed, queue } => {
-                self.emits -= 1;
+                self.outbox.emits -= 1;
                 confirm(confirmed, &queue, Err(why.into()));
                 Ok(())
             }
@@ -152,14 +257,20 @@ impl Session {
             self.ledger.settle(tag);
             return Ok(());
         }
-        let Some(held) = self.ledger.get(tag) else {
-            return Ok(());
-        };
-        let aim = job::undeliverable(reply, held.arrival.counters, now_ms(), why);
+        match self.undelivered(tag, reply, why) {
+            Some(letter) => self.publish_for(tag, letter),
+            None => Ok(()),
+        }
+    }
+
+    /// What becomes of a message whose reply can't be delivered.
+    pub(super) fn undelivered(&self, tag: u64, reply: Box<Outgoing>, why: &str) -> Option<Aim> {
+        let counters = self.ledger.get(tag)?.arrival.counters;
+        let aim = job::undeliverable(reply, counters, now_ms(), why);
         if let Aim::Letter { failure, .. } = &aim {
             self.log_dead(tag, failure);
         }
-        self.publish_for(tag, aim)
+        Some(aim)
     }
 
     /// The broker will never take it.
@@ -174,7 +285,7 @@ impl Session {
         let (tag, aim) = match job.subject {
             Subject::Delivery { tag, aim } => (tag, aim),
             Subject::Emit { confirmed, queue } => {
-                self.emits -= 1;
+                self.outbox.emits -= 1;
                 confirm(confirmed, &queue, Err(why.into()));
                 return Ok(());
             }

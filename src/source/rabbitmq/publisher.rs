@@ -1,25 +1,28 @@
-//! Publishing on a channel of its own: persistent, mandatory, confirmed, many at once. What is
-//! published and what follows from its fate is decided elsewhere. A publish that the broker
-//! refuses for good ends the channel with everything in flight on it; then each of those is sent
-//! again by itself, until the one to blame is found.
+//! Publishing: persistent, mandatory, confirmed, many at once. What is published and what follows
+//! from its fate is decided elsewhere, the line to the broker is in `line.rs`. A publish that the
+//! broker refuses for good ends the channel with everything in flight on it; then each of those is
+//! sent again by itself, until the one to blame is found. When a connection of its own is lost,
+//! everything in flight is sent again over the next.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::FuturesUnordered;
-use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
+use lapin::options::BasicPublishOptions;
 use lapin::types::ShortString;
 use lapin::{BasicProperties, Channel, Confirmation};
 
-use super::connect::{Broker, close};
+use super::connect::Broker;
 use super::error::{RabbitMqError, is_of_the_channel, words};
+use super::line::{Change, End, Line};
 use super::returns;
+use crate::config::model::RabbitMqSource;
 
 /// The most messages in flight at once.
 const IN_FLIGHT_MAX: usize = 1024;
@@ -54,8 +57,16 @@ pub(super) enum Verdict {
     Refused(String),
 }
 
+/// What there is to tell.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    /// Whose fate is known.
+    pub(super) verdicts: Vec<(u64, Verdict)>,
+    /// What has become of the line.
+    pub(super) change: Option<Change>,
+}
+
 type Flight = Pin<Box<dyn Future<Output = Landed>>>;
-type Opening = Pin<Box<dyn Future<Output = Result<Rc<Channel>, RabbitMqError>>>>;
 
 /// The end of one flight.
 struct Landed {
@@ -66,10 +77,9 @@ struct Landed {
     word: lapin::Result<Confirmation>,
 }
 
-/// The channel that publishes, and what is on its way.
+/// The line, and what is on its way.
 pub(super) struct Publisher {
-    broker: Rc<Broker>,
-    channel: Door,
+    line: Line,
     next_id: u64,
     /// Every parcel whose fate is open.
     parcels: HashMap<u64, Rc<Parcel>>,
@@ -89,12 +99,6 @@ pub(super) struct Publisher {
     sent_again: u64,
 }
 
-/// The way to a channel.
-enum Door {
-    Open(Rc<Channel>),
-    Opening(Opening),
-}
-
 impl fmt::Debug for Publisher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Publisher")
@@ -105,12 +109,19 @@ impl fmt::Debug for Publisher {
 }
 
 impl Publisher {
-    /// Opens the channel.
-    pub(super) async fn open(broker: Rc<Broker>) -> Result<Self, RabbitMqError> {
-        let channel = open_channel(Rc::clone(&broker)).await?;
-        Ok(Self {
-            broker,
-            channel: Door::Open(channel),
+    /// Over a connection that others have made.
+    pub(super) async fn over(broker: Rc<Broker>) -> Result<Self, RabbitMqError> {
+        Ok(Self::new(Line::over(broker).await?))
+    }
+
+    /// Over a connection of its own, which the broker lists by this name.
+    pub(super) fn own(config: RabbitMqSource, name: String) -> Self {
+        Self::new(Line::own(config, name))
+    }
+
+    fn new(line: Line) -> Self {
+        Self {
+            line,
             next_id: 0,
             parcels: HashMap::new(),
             queue: VecDeque::new(),
@@ -121,10 +132,10 @@ impl Publisher {
             ended: None,
             lost: Vec::new(),
             sent_again: 0,
-        })
+        }
     }
 
-    /// Sends a parcel, as soon as [`Publisher::verdicts`] is polled. Returns the number by which
+    /// Sends a parcel, as soon as [`Publisher::poll_news`] is called. Returns the number by which
     /// its verdict comes.
     pub(super) fn send(&mut self, parcel: Rc<Parcel>) -> u64 {
         let id = self.next_id;
@@ -134,12 +145,30 @@ impl Publisher {
         id
     }
 
-    /// The channel; none while it is being replaced.
-    pub(super) fn channel(&self) -> Option<Channel> {
-        match &self.channel {
-            Door::Open(channel) => Some(Channel::clone(channel)),
-            Door::Opening(_) => None,
+    /// Nobody waits for this one any more: it is not sent again. Returns whether its verdict may come
+    /// all the same.
+    pub(super) fn forget(&mut self, id: u64) -> bool {
+        let Some(parcel) = self.parcels.remove(&id) else {
+            return false;
+        };
+        if self.queue.contains(&id) || self.suspects.contains(&id) {
+            self.queue.retain(|other| *other != id);
+            self.suspects.retain(|other| *other != id);
+            return false;
         }
+        self.bytes_in_flight -= parcel.body.len();
+        if self.alone == Some(id) {
+            // Others wait for it.
+            self.alone = None;
+            self.flights.clear();
+            return false;
+        }
+        true
+    }
+
+    /// The channel; none while there is none.
+    pub(super) fn channel(&self) -> Option<Channel> {
+        self.line.end().map(|end| Channel::clone(&end.channel))
     }
 
     /// How many were sent once more, since this was last asked, although the broker may have had
@@ -148,39 +177,44 @@ impl Publisher {
         std::mem::take(&mut self.sent_again)
     }
 
-    /// Ends the channel in order.
+    /// Ends the line in order.
     pub(super) async fn close(self) {
-        if let Door::Open(channel) = &self.channel {
-            close(channel).await;
-        }
+        let Self { line, flights, .. } = self;
+        // They hold on to it.
+        drop(flights);
+        line.close().await;
     }
 
-    /// Resolves when the fate of some parcels is known; never, while nothing is on its way.
+    /// Resolves when there is something to tell; never, while nothing is on its way.
     ///
     /// # Errors
-    /// If the connection is lost.
-    pub(super) fn poll_verdicts(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Vec<(u64, Verdict)>, RabbitMqError>> {
+    /// If a connection of others is lost.
+    pub(super) fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<Result<News, RabbitMqError>> {
         loop {
-            if let Err(error) = std::task::ready!(self.poll_channel(cx)) {
-                return Poll::Ready(Err(error));
+            if let Some(change) = ready!(self.line.poll(cx, !self.parcels.is_empty()))? {
+                return Poll::Ready(Ok(self.told(Vec::new(), change)));
             }
             self.take_off();
             let landed = self.poll_landed(cx);
             if landed.is_empty() && self.ended.is_none() {
                 return Poll::Pending;
             }
-            let mut verdicts = match self.sort(landed) {
-                Ok(verdicts) => verdicts,
-                Err(error) => return Poll::Ready(Err(error)),
-            };
+            if self.has_unnumbered() {
+                // It may be any of these: all are sent again.
+                let why = "a message came back without the number that it was sent with";
+                let error = RabbitMqError::Lost { why: why.into() };
+                return Poll::Ready(self.lose(Vec::new(), error));
+            }
+            let mut verdicts = self.sort(landed);
             if self.ended.is_some() && self.flights.is_empty() {
-                verdicts.extend(self.settle_the_end());
+                match self.settle_the_end() {
+                    Ok(refused) => verdicts.extend(refused),
+                    Err(error) => return Poll::Ready(self.lose(verdicts, error)),
+                }
             }
             if !verdicts.is_empty() {
-                return Poll::Ready(Ok(verdicts));
+                let change = None;
+                return Poll::Ready(Ok(News { verdicts, change }));
             }
             if self.ended.is_some() {
                 return Poll::Pending;
@@ -188,19 +222,49 @@ impl Publisher {
         }
     }
 
-    fn poll_channel(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RabbitMqError>> {
-        if let Door::Opening(opening) = &mut self.channel {
-            match std::task::ready!(opening.as_mut().poll(cx)) {
-                Ok(channel) => self.channel = Door::Open(channel),
-                Err(error) => return Poll::Ready(Err(error)),
-            }
+    fn told(&mut self, verdicts: Vec<(u64, Verdict)>, change: Change) -> News {
+        if let Change::Down(_) = change {
+            self.line_up_again();
         }
-        Poll::Ready(Ok(()))
+        let change = Some(change);
+        News { verdicts, change }
+    }
+
+    /// The connection is of no use any more.
+    fn lose(
+        &mut self,
+        verdicts: Vec<(u64, Verdict)>,
+        error: RabbitMqError,
+    ) -> Result<News, RabbitMqError> {
+        if !self.line.is_own() {
+            return Err(error);
+        }
+        let change = self.line.lost(error);
+        Ok(self.told(verdicts, change))
+    }
+
+    /// Everything that is open is to be sent again.
+    fn line_up_again(&mut self) {
+        let in_flight = self.flights.len() + self.lost.len();
+        self.sent_again += u64::try_from(in_flight).unwrap_or_default();
+        self.flights.clear();
+        self.lost.clear();
+        self.ended = None;
+        self.bytes_in_flight = 0;
+        if let Some(id) = self.alone.take() {
+            self.suspects.push_front(id);
+        }
+        self.suspects.retain(|id| self.parcels.contains_key(id));
+        let suspects = &self.suspects;
+        let open = self.parcels.keys().copied();
+        let mut open: Vec<u64> = open.filter(|id| !suspects.contains(id)).collect();
+        open.sort_unstable();
+        self.queue = open.into();
     }
 
     /// Puts into flight what may be.
     fn take_off(&mut self) {
-        if self.ended.is_some() {
+        if self.ended.is_some() || self.line.end().is_none() {
             return;
         }
         if !self.suspects.is_empty() || self.alone.is_some() {
@@ -224,13 +288,13 @@ impl Publisher {
     }
 
     fn launch(&mut self, id: u64) {
-        let Door::Open(channel) = &self.channel else {
+        let Some(End { broker, channel }) = self.line.end() else {
             self.queue.push_front(id);
             return;
         };
         if let Some(parcel) = self.parcels.get(&id) {
             self.bytes_in_flight += parcel.body.len();
-            let number = self.broker.returns().number();
+            let number = broker.returns().number();
             let flight = publish(Rc::clone(channel), Rc::clone(parcel), number);
             self.flights.push(Box::pin(async move {
                 let word = flight.await;
@@ -249,12 +313,12 @@ impl Publisher {
     }
 
     /// Tells words of the broker from the end of the channel.
-    fn sort(&mut self, landed: Vec<Landed>) -> Result<Vec<(u64, Verdict)>, RabbitMqError> {
-        let returns = self.broker.returns();
+    fn sort(&mut self, landed: Vec<Landed>) -> Vec<(u64, Verdict)> {
         let mut verdicts = Vec::with_capacity(landed.len());
         for Landed { id, number, word } in landed {
             // Asked in any case: nobody else takes it out.
-            let came_back = returns.take(number);
+            let end = self.line.end();
+            let came_back = end.is_some_and(|end| end.broker.returns().take(number));
             let verdict = match word {
                 Ok(_) if came_back => Verdict::Returned,
                 Ok(Confirmation::Ack(_)) => Verdict::Confirmed,
@@ -271,42 +335,46 @@ impl Publisher {
             self.alone = self.alone.filter(|alone| *alone != id);
             verdicts.push((id, verdict));
         }
-        if returns.has_unnumbered() {
-            // It may be any of these.
-            let why = "a message came back without the number that it was sent with".to_owned();
-            return Err(RabbitMqError::Lost { why });
-        }
-        Ok(verdicts)
+        verdicts
     }
 
-    /// All flights have come down after the channel's end: who is to blame?
-    fn settle_the_end(&mut self) -> Option<(u64, Verdict)> {
-        let error = self.ended.take()?;
+    fn has_unnumbered(&self) -> bool {
+        let end = self.line.end();
+        end.is_some_and(|end| end.broker.returns().has_unnumbered())
+    }
+
+    /// All flights have come down after the channel's end: who is to blame? An error is that of a
+    /// connection of our own.
+    fn settle_the_end(&mut self) -> Result<Vec<(u64, Verdict)>, RabbitMqError> {
+        let Some(error) = self.ended.take() else {
+            return Ok(Vec::new());
+        };
+        let is_connected = |end: &End| end.broker.connection().status().connected();
+        let is_connected = self.line.end().is_some_and(is_connected);
+        let is_of_the_channel = is_connected && is_of_the_channel(&error);
+        if self.line.is_own() && !is_of_the_channel {
+            return Err(RabbitMqError::lost(&error));
+        }
+        self.line.replace_channel();
         let mut lost = std::mem::take(&mut self.lost);
         lost.sort_unstable();
-        self.channel = Door::Opening(Box::pin(open_channel(Rc::clone(&self.broker))));
         let alone = self.alone.take();
         if let Some(id) = alone
             && lost == [id]
-            && is_of_the_channel(&error)
-            && self.broker.connection().status().connected()
+            && is_of_the_channel
         {
             self.parcels.remove(&id);
-            return Some((id, Verdict::Refused(words(&error))));
+            return Ok(vec![(id, Verdict::Refused(words(&error)))]);
         }
+        let is_open = |id: &u64| self.parcels.contains_key(id);
+        let (lost, forgotten): (Vec<u64>, Vec<u64>) = lost.into_iter().partition(is_open);
         self.sent_again += u64::try_from(lost.len()).unwrap_or_default();
         for id in lost.into_iter().rev() {
             self.suspects.push_front(id);
         }
-        None
+        let gone = forgotten.into_iter().map(|id| (id, Verdict::NotNow));
+        Ok(gone.collect())
     }
-}
-
-async fn open_channel(broker: Rc<Broker>) -> Result<Rc<Channel>, RabbitMqError> {
-    let channel = broker.channel().await?;
-    let confirms = channel.confirm_select(ConfirmSelectOptions::default());
-    broker.answer(confirms).await?;
-    Ok(Rc::new(channel))
 }
 
 async fn publish(

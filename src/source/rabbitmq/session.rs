@@ -3,7 +3,7 @@
 //! arrives is in `intake.rs`, about one that is settled in `settle.rs` and `judge.rs`, about one
 //! that stays too long in `aging.rs`, at the end in `ending.rs`.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, pending, poll_fn};
 use std::pin::{Pin, pin};
@@ -17,7 +17,6 @@ use futures_util::Stream;
 use lapin::message::Delivery;
 use lapin::options::BasicAckOptions;
 use lapin::{Channel, Event};
-use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::connect::{Broker, connect};
@@ -25,14 +24,15 @@ use super::consume::{Consumers, News, Order};
 use super::copy::Original;
 use super::error::RabbitMqError;
 use super::health::Trouble;
-use super::job::Aim;
 use super::ledger::{Ack, Ledger, Others};
-use super::publisher::{Parcel, Publisher, Verdict};
+use super::line::Change;
+use super::outbox::{Backlog, Outbox};
+use super::publisher::{News as Published, Publisher};
 use super::rules::Arrival;
 use super::topology::Topology;
 use super::{RECONNECT, Task};
 use crate::config::model::{Options, Pool, RabbitMqOptions, RabbitMqSource};
-use crate::delivery::{Intake, PublishError, Settlement};
+use crate::delivery::{Intake, Settlement};
 
 /// How many messages are read, and settlements taken in, before something else has a turn.
 const BATCH: usize = 256;
@@ -48,7 +48,7 @@ pub(super) struct Session {
     pub(super) broker: Rc<Broker>,
     pub(super) channel: Channel,
     pub(super) consumers: Consumers,
-    pub(super) publisher: Publisher,
+    pub(super) outbox: Outbox,
     pub(super) events: Pin<Box<dyn Stream<Item = Event> + Send>>,
     pub(super) pool: Arc<Pool>,
     pub(super) topology: Topology,
@@ -60,13 +60,8 @@ pub(super) struct Session {
     /// Likewise, of those that must run with nothing else in hand.
     pub(super) solo: VecDeque<u64>,
     pub(super) alone: Alone,
-    /// What is on its way to the broker, by the publisher's numbers.
-    pub(super) jobs: HashMap<u64, Job>,
-    /// What the broker can't take just now.
-    pub(super) waiting: Vec<Job>,
-    pub(super) waits: u32,
-    pub(super) retry_at: Option<Instant>,
-    pub(super) emits: usize,
+    /// What waits to be published.
+    pub(super) backlog: Backlog,
     /// The size of a body, as an average of the recent ones, in bytes.
     pub(super) body_bytes: usize,
     /// When the consumers change, if the pool has not changed its mind.
@@ -104,7 +99,7 @@ impl fmt::Debug for Session {
         f.debug_struct("Session")
             .field("broker", &self.broker)
             .field("held", &self.ledger.held())
-            .field("jobs", &self.jobs.len())
+            .field("outbox", &self.outbox)
             .finish_non_exhaustive()
     }
 }
@@ -145,32 +140,6 @@ pub(super) enum Alone {
     Out(u64),
 }
 
-/// Something that is being published.
-#[derive(Debug)]
-pub(super) struct Job {
-    pub(super) subject: Subject,
-    /// What is published now.
-    pub(super) parcel: Rc<Parcel>,
-    /// What is published after it.
-    pub(super) then: VecDeque<Parcel>,
-    /// The broker could not take it before.
-    pub(super) waited: bool,
-    /// When it was sent.
-    pub(super) sent: Instant,
-}
-
-/// What it is published for.
-#[derive(Debug)]
-pub(super) enum Subject {
-    /// A delivery, to be acknowledged after it.
-    Delivery { tag: u64, aim: Aim },
-    /// A worker, in the middle of its work.
-    Emit {
-        confirmed: oneshot::Sender<Result<(), PublishError>>,
-        queue: String,
-    },
-}
-
 /// What woke us.
 enum Woken {
     Intake,
@@ -178,7 +147,7 @@ enum Woken {
     Permits,
     Broker(Option<Event>),
     Emit(crate::delivery::Publish),
-    Verdicts(Result<Vec<(u64, Verdict)>, RabbitMqError>),
+    Published(Result<Published, RabbitMqError>),
     Settled,
     Consumers(lapin::Result<News>),
     Checked(Result<(), RabbitMqError>),
@@ -205,11 +174,14 @@ impl Session {
             host = broker.host(),
             "connected to RabbitMQ"
         );
-        Self::new(Rc::new(broker), pool, topology, next_token).await
+        // The broker stops reading a connection that publishes when it is short of memory.
+        let publisher = Publisher::own(config.clone(), format!("{name} publishing"));
+        Self::new(Rc::new(broker), publisher, pool, topology, next_token).await
     }
 
     async fn new(
         broker: Rc<Broker>,
+        publisher: Publisher,
         pool: Arc<Pool>,
         topology: Topology,
         next_token: u64,
@@ -217,13 +189,12 @@ impl Session {
         let order = Order::new(&pool.queue, &pool.name, options(&pool))?;
         let events = Box::pin(broker.connection().events_listener());
         let channel = broker.channel().await?;
-        let publisher = Publisher::open(Rc::clone(&broker)).await?;
         let now = Instant::now();
         Ok(Self {
             consumers: Consumers::new(channel.clone(), order),
             broker,
             channel,
-            publisher,
+            outbox: Outbox::new(publisher, now),
             events,
             pool,
             topology,
@@ -233,11 +204,7 @@ impl Session {
             ready: VecDeque::new(),
             solo: VecDeque::new(),
             alone: Alone::No,
-            jobs: HashMap::new(),
-            waiting: Vec::new(),
-            waits: 0,
-            retry_at: None,
-            emits: 0,
+            backlog: Backlog::default(),
             body_bytes: 0,
             change_at: None,
             wanted: 0,
@@ -307,6 +274,7 @@ impl Session {
             self.checking = Some(Box::pin(checking));
         }
         self.closing |= task.intake() == Intake::Closed;
+        self.watch_backlog(task)?;
         self.plan_prefetch(task, now)?;
         self.hand_out(task);
         self.acknowledge(now)?;
@@ -327,8 +295,7 @@ impl Session {
             && task.out == 0
             && self.cancelled
             && self.consumers.is_dry()
-            && self.jobs.is_empty()
-            && self.waiting.is_empty()
+            && self.outbox.is_empty()
             && !self.ledger.has_settled()
             && task.end.publishes.is_empty()
     }
@@ -342,7 +309,7 @@ impl Session {
         {
             self.alarm.as_mut().reset(deadline);
         }
-        let more_emits = self.emits < EMITS_MAX;
+        let more_emits = self.outbox.emits < EMITS_MAX;
         // A pool that has given up settles nothing more.
         let can_settle = !task.end.settlements.is_closed() || !task.end.settlements.is_empty();
         let (end, policy, permits) = (&mut task.end, &mut task.policy, &mut task.permits);
@@ -355,7 +322,7 @@ impl Session {
             event = poll_fn(|cx| self.events.as_mut().poll_next(cx)) => Woken::Broker(event),
             checked = next(&mut self.checking) => Woken::Checked(checked),
             Some(publish) = end.publishes.recv(), if more_emits => Woken::Emit(publish),
-            verdicts = poll_fn(|cx| self.publisher.poll_verdicts(cx)) => Woken::Verdicts(verdicts),
+            news = poll_fn(|cx| self.outbox.publisher.poll_news(cx)) => Woken::Published(news),
             _ = end.settlements.recv_many(settled, BATCH), if can_settle => Woken::Settled,
             news = poll_fn(|cx| self.consumers.poll_read(cx, BATCH, read)) => {
                 Woken::Consumers(news)
@@ -372,12 +339,18 @@ impl Session {
                 self.adopt(task.pool());
                 Ok(())
             }
-            Woken::Broker(event) => self.hear(task, event),
+            Woken::Broker(event) => self.hear(event),
             Woken::Emit(publish) => {
                 self.emit(publish);
                 Ok(())
             }
-            Woken::Verdicts(verdicts) => self.judge_all(task, verdicts?),
+            Woken::Published(news) => {
+                let Published { verdicts, change } = news?;
+                if let Some(change) = change {
+                    self.line_changed(task, change);
+                }
+                self.judge_all(task, verdicts)
+            }
             Woken::Checked(checked) => {
                 self.checking = None;
                 self.checked(task, checked)
@@ -413,13 +386,8 @@ impl Session {
         self.pool = pool;
     }
 
-    fn hear(&mut self, task: &mut Task, event: Option<Event>) -> Result<(), RabbitMqError> {
+    fn hear(&mut self, event: Option<Event>) -> Result<(), RabbitMqError> {
         match event {
-            Some(Event::ConnectionBlocked(reason)) => {
-                let problem = format!("the broker has blocked the connection: {reason}");
-                task.health.begin(&task.end, Trouble::Blocked, &problem);
-            }
-            Some(Event::ConnectionUnblocked) => task.health.over(&task.end, Trouble::Blocked),
             Some(Event::Error(error)) if !self.broker.connection().status().connected() => {
                 return Err(RabbitMqError::lost(&error));
             }
@@ -427,6 +395,34 @@ impl Session {
             None => self.events = Box::pin(futures_util::stream::pending()),
         }
         Ok(())
+    }
+
+    /// Something has become of the connection that publishes. Nothing is void by that.
+    fn line_changed(&mut self, task: &mut Task, change: Change) {
+        let (health, end) = (&mut task.health, &task.end);
+        let is_shut = match change {
+            Change::Up => {
+                health.over(end, Trouble::Line);
+                false
+            }
+            Change::Blocked(reason) => {
+                let problem = format!("the broker has blocked the connection: {reason}");
+                health.begin(end, Trouble::Blocked, &problem);
+                true
+            }
+            Change::Unblocked => {
+                health.over(end, Trouble::Blocked);
+                false
+            }
+            Change::Down(error) => {
+                health.over(end, Trouble::Blocked);
+                let problem = format!("what there is to publish waits: {error}");
+                health.begin(end, Trouble::Line, &problem);
+                self.outbox.lose();
+                true
+            }
+        };
+        self.outbox.shut(is_shut, Instant::now());
     }
 
     /// The queues were looked at, after something was wrong with them.
@@ -467,7 +463,7 @@ impl Session {
             self.ack_at,
             // One look after the other.
             self.check_at.filter(|_| self.checking.is_none()),
-            self.retry_at,
+            self.outbox.retry_at,
             self.change_at,
             Some(self.age_at),
         ];

@@ -10,9 +10,11 @@ use tokio::time::Instant;
 use super::error::RabbitMqError;
 use super::intake::begin_within;
 use super::job::{self, Aim, Form, Press};
+use super::outbox::{Job, Subject};
 use super::publisher::Parcel;
 use super::rules;
-use super::session::{Alone, Job, Place, Session, Subject, written};
+use super::session::{Alone, Place, Session, written};
+use super::targets::PATIENCE;
 use super::{Task, confirm};
 use crate::config::model::DeadLetters;
 use crate::delivery::{Failure, Outcome, Publish, Settlement};
@@ -100,6 +102,15 @@ impl Session {
             if by_broker && matches!(aim, Aim::Letter { .. }) {
                 return self.reject(tag);
             }
+            aim = match aim {
+                Aim::Reply(reply) if self.outbox.is_hopeless(&reply.queue) => {
+                    match self.undelivered(tag, reply, &taken_nothing()) {
+                        Some(letter) => letter,
+                        None => return Ok(()),
+                    }
+                }
+                aim => aim,
+            };
             let Some(held) = self.ledger.get_mut(tag) else {
                 return Ok(());
             };
@@ -165,19 +176,13 @@ impl Session {
         let Some(parcel) = parcels.pop_front() else {
             return;
         };
-        self.send(Job {
+        self.outbox.send(Job {
             subject,
             parcel: Rc::new(parcel),
             then: parcels,
-            waited: false,
+            refused: None,
             sent: Instant::now(),
         });
-    }
-
-    pub(super) fn send(&mut self, mut job: Job) {
-        job.sent = Instant::now();
-        let id = self.publisher.send(Rc::clone(&job.parcel));
-        self.jobs.insert(id, job);
     }
 
     /// The message is the broker's own business from here on.
@@ -190,9 +195,12 @@ impl Session {
     /// Publishes for a worker that goes on working.
     pub(super) fn emit(&mut self, publish: Publish) {
         let Publish { message, confirmed } = publish;
+        if self.outbox.is_hopeless(&message.queue) {
+            return confirm(confirmed, &message.queue, Err(taken_nothing()));
+        }
         match self.press().outgoing(&message, None) {
             Ok(parcel) => {
-                self.emits += 1;
+                self.outbox.emits += 1;
                 let queue = message.queue;
                 let subject = Subject::Emit { confirmed, queue };
                 self.launch(subject, VecDeque::from([parcel]));
@@ -200,6 +208,11 @@ impl Session {
             Err(why) => confirm(confirmed, &message.queue, Err(why)),
         }
     }
+}
+
+/// Why nobody waits for a queue any more.
+pub(super) fn taken_nothing() -> String {
+    format!("the queue has taken nothing for {PATIENCE:?}")
 }
 
 /// Unix time. It decides nothing: people read it.

@@ -80,7 +80,8 @@ fn one_workers_end_does_not_touch_the_connection() {
     scene.send(&["mode:die:kill"]);
     scene.one_dead();
     scene.daemon.has_workers(2);
-    assert_eq!(scene.vhost.connections(), connections);
+    let now = scene.vhost.connections();
+    assert!(now.starts_with(&connections), "{now:?}");
     scene.finish();
 }
 

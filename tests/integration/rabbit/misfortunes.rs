@@ -233,7 +233,8 @@ fn a_full_reply_queue_outlasts_the_brokers_patience() {
     let connections = scene.vhost.connections();
     scene.send(&["slow to answer"]);
     scene.done(4);
-    assert_eq!(scene.vhost.connections(), connections, "it is kept");
+    let now = scene.vhost.connections();
+    assert!(now.starts_with(&connections), "it is kept: {now:?}");
     close_all_connections(&scene.vhost);
     scene.done(6);
     scene.client = scene.vhost.client();
@@ -370,11 +371,12 @@ fn a_queue_is_purged_with_messages_in_hand() {
     }
 }
 
+/// One may end by itself when another is closed.
 fn close_all_connections(vhost: &Vhost) {
     let name = binary(vhost.name());
     vhost.order(&format!(
         "lists:foreach(fun([{{pid, Pid}}, {{vhost, Vhost}}]) ->
-            [rabbit_networking:close_connection(Pid, \"by order\") || Vhost =:= {name}]
+            [catch rabbit_networking:close_connection(Pid, \"by order\") || Vhost =:= {name}]
         end, rabbit_networking:connection_info_all([pid, vhost]))"
     ));
 }

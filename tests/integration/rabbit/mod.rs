@@ -10,6 +10,7 @@ mod looking;
 mod misfortunes;
 mod network;
 mod properties;
+mod publishing;
 mod queues;
 mod rpc;
 mod stops;
@@ -20,6 +21,7 @@ use libtest_mimic::Trial;
 pub(crate) fn trials() -> Vec<Trial> {
     let rooms = [
         disasters::trials(),
+        publishing::trials(),
         network::trials(),
         answers::trials(),
         connection::trials(),

@@ -368,6 +368,7 @@ fn texts_that_are_not_utf8_make_a_dead_letter() {
     assert_eq!(id, Some("an ??READABLE id".into()));
     assert_eq!(dead[1].id(), "??READABLE");
     assert!(dead[2].says("??READABLE", "value"), "{dead:#?}");
-    assert_eq!(scene.vhost.connections(), before, "never lost");
+    let now = scene.vhost.connections();
+    assert!(now.starts_with(&before), "never lost: {now:?}");
     scene.finish();
 }

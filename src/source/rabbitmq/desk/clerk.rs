@@ -195,7 +195,7 @@ impl Clerk {
     pub(super) async fn publisher(&mut self) -> Result<&mut Publisher, RabbitMqError> {
         let publisher = match self.publisher.take() {
             Some(publisher) => publisher,
-            None => Publisher::open(Rc::clone(&self.broker)).await?,
+            None => Publisher::over(Rc::clone(&self.broker)).await?,
         };
         Ok(self.publisher.insert(publisher))
     }
@@ -203,10 +203,12 @@ impl Clerk {
     /// Waits for the broker's word on some of what is published.
     pub(super) async fn verdicts(&mut self) -> Result<Vec<(u64, Verdict)>, RabbitMqError> {
         let publisher = self.publisher().await?;
-        let verdicts = poll_fn(|cx| publisher.poll_verdicts(cx));
+        let news = poll_fn(|cx| publisher.poll_news(cx));
         let within = CONFIRM_WITHIN;
-        let verdicts = timeout(within, verdicts).await;
-        verdicts.unwrap_or_else(|_| Err(DeskError::Unconfirmed { within }.into()))
+        match timeout(within, news).await {
+            Ok(news) => Ok(news?.verdicts),
+            Err(_) => Err(DeskError::Unconfirmed { within }.into()),
+        }
     }
 
     /// Where answers are to go.

@@ -1,0 +1,236 @@
+//! What is on its way to the broker and what waits to be taken: how much of it there is, and which
+//! queues it waits for. What follows from the broker's word is in `judge.rs`.
+
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+use lapin::types::ShortString;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::job::Aim;
+use super::publisher::{Parcel, Publisher};
+use super::targets::{Standing, Targets};
+use crate::delivery::PublishError;
+
+/// So many that are not taken may wait before nothing new is begun,
+const WAITING_MAX: usize = 1000;
+/// and so many bytes of bodies.
+const WAITING_BYTES_MAX: usize = 16 << 20;
+
+/// Something that is being published.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) subject: Subject,
+    /// What is published now.
+    pub(super) parcel: Rc<Parcel>,
+    /// What is published after it.
+    pub(super) then: VecDeque<Parcel>,
+    /// When it was first not taken.
+    pub(super) refused: Option<Instant>,
+    /// When it was sent.
+    pub(super) sent: Instant,
+}
+
+/// What it is published for.
+#[derive(Debug)]
+pub(super) enum Subject {
+    /// A delivery, to be acknowledged after it.
+    Delivery { tag: u64, aim: Aim },
+    /// A worker, in the middle of its work.
+    Emit {
+        confirmed: oneshot::Sender<Result<(), PublishError>>,
+        queue: String,
+    },
+}
+
+impl Job {
+    /// Whether what it is for needs no waiting: a letter says what was not delivered, or the worker
+    /// that asked is told.
+    pub(super) fn is_for_others(&self) -> bool {
+        match &self.subject {
+            Subject::Emit { .. } => true,
+            Subject::Delivery { aim, .. } => matches!(aim, Aim::Reply(_)),
+        }
+    }
+}
+
+/// All of it.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    pub(super) publisher: Publisher,
+    /// What is on its way to the broker, by the publisher's numbers.
+    pub(super) jobs: HashMap<u64, Job>,
+    /// What the broker can't take just now.
+    pub(super) waiting: Vec<Job>,
+    /// How often in a row something was not taken.
+    pub(super) waits: u32,
+    pub(super) retry_at: Option<Instant>,
+    pub(super) emits: usize,
+    pub(super) targets: Targets,
+    /// Nobody waits for these any more, but their verdict may come, by the publisher's numbers.
+    forgotten: HashMap<u64, ShortString>,
+    /// The broker takes nothing at all: it has blocked us, or there is no connection.
+    is_shut: bool,
+}
+
+impl Outbox {
+    pub(super) fn new(publisher: Publisher, now: Instant) -> Self {
+        let mut targets = Targets::default();
+        targets.listens(true, now);
+        Self {
+            publisher,
+            jobs: HashMap::new(),
+            waiting: Vec::new(),
+            waits: 0,
+            retry_at: None,
+            emits: 0,
+            targets,
+            forgotten: HashMap::new(),
+            is_shut: false,
+        }
+    }
+
+    pub(super) fn send(&mut self, mut job: Job) {
+        job.sent = Instant::now();
+        let id = self.publisher.send(Rc::clone(&job.parcel));
+        self.jobs.insert(id, job);
+    }
+
+    /// The broker takes nothing from now on, or takes what there is.
+    pub(super) fn shut(&mut self, is_shut: bool, now: Instant) {
+        self.is_shut = is_shut;
+        self.targets.listens(!is_shut, now);
+    }
+
+    pub(super) fn is_shut(&self) -> bool {
+        self.is_shut
+    }
+
+    /// What was on its way over another connection is sent again, but for what is forgotten.
+    pub(super) fn lose(&mut self) {
+        self.forgotten.clear();
+    }
+
+    /// Nothing is left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.jobs.is_empty() && self.waiting.is_empty()
+    }
+
+    /// What is not taken.
+    pub(super) fn backlog(&self) -> Backlog {
+        let mut backlog = Backlog::default();
+        if !self.is_shut && self.waits == 0 {
+            return backlog;
+        }
+        let not_taken = |job: &&Job| self.is_shut || job.refused.is_some();
+        let jobs = self.jobs.values().filter(not_taken).chain(&self.waiting);
+        for job in jobs {
+            backlog.count += 1;
+            let then = job.then.iter().map(|parcel| parcel.body.len());
+            backlog.bytes += job.parcel.body.len() + then.sum::<usize>();
+        }
+        backlog
+    }
+
+    /// The reply that has waited longest for a queue that does not take it.
+    pub(super) fn take_oldest_reply(&mut self) -> Option<Job> {
+        let is_reply = |job: &Job| match &job.subject {
+            Subject::Delivery { aim, .. } => matches!(aim, Aim::Reply(_)),
+            Subject::Emit { .. } => false,
+        };
+        let replies = self.waiting.iter().enumerate();
+        let replies = replies.filter(|(_, job)| is_reply(job));
+        let (at, _) = replies.min_by_key(|(_, job)| job.refused)?;
+        Some(self.waiting.remove(at))
+    }
+
+    /// Whether there is no use in sending something to this queue: it is given up, and has not even
+    /// answered to what it was sent.
+    pub(super) fn is_hopeless(&self, queue: &str) -> bool {
+        self.targets.is_given_up(queue)
+            && self.forgotten.values().any(|other| other.as_str() == queue)
+    }
+
+    /// What was sent so long ago and is not answered to, in order.
+    pub(super) fn silent_for(&mut self, within: Duration, now: Instant) -> Vec<u64> {
+        let mut silent = Vec::new();
+        for (id, job) in &mut self.jobs {
+            if self.is_shut {
+                // Its time begins when the broker listens again.
+                job.sent = now;
+            } else if now.duration_since(job.sent) >= within {
+                silent.push(*id);
+            }
+        }
+        silent.sort_unstable();
+        silent
+    }
+
+    /// Takes back what a queue does not answer to.
+    pub(super) fn forget(&mut self, id: u64) -> Option<Job> {
+        let job = self.jobs.remove(&id)?;
+        if self.publisher.forget(id) {
+            self.forgotten.insert(id, job.parcel.to.clone());
+        }
+        Some(job)
+    }
+
+    /// The broker has spoken of something that is forgotten: the queue that it is for.
+    pub(super) fn remember(&mut self, id: u64) -> Option<ShortString> {
+        self.forgotten.remove(&id)
+    }
+
+    /// A queue has not taken a job, or has not answered to it.
+    pub(super) fn refused(&mut self, job: &mut Job, now: Instant) -> Standing {
+        job.refused.get_or_insert(now);
+        self.targets.refused(&job.parcel.to, now)
+    }
+}
+
+/// How much is not taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Backlog {
+    pub(super) count: usize,
+    pub(super) bytes: usize,
+}
+
+impl Backlog {
+    /// Nothing new is begun, since it might come to wait, too.
+    pub(super) fn is_full(self) -> bool {
+        self.count >= WAITING_MAX || self.bytes >= WAITING_BYTES_MAX
+    }
+
+    /// How many more messages the broker is to send ahead for it: what waits is not acknowledged,
+    /// and must not be in the way of others. In few steps, since each costs the broker something.
+    pub(super) fn ahead(self) -> u16 {
+        let steps = match self.count {
+            0 => 0,
+            count => count.next_power_of_two(),
+        };
+        u16::try_from(steps.min(WAITING_MAX.next_power_of_two())).unwrap_or(u16::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thousand_or_sixteen_mebibytes_are_enough() {
+        let table = [
+            ((0, 0), false, 0),
+            ((1, 0), false, 1),
+            ((3, 100), false, 4),
+            ((999, (16 << 20) - 1), false, 1024),
+            ((1000, 0), true, 1024),
+            ((5000, 0), true, 1024),
+            ((1, 16 << 20), true, 1),
+        ];
+        for ((count, bytes), is_full, ahead) in table {
+            let backlog = Backlog { count, bytes };
+            assert_eq!((backlog.is_full(), backlog.ahead()), (is_full, ahead));
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Publishing that is held up: by an alarm of the broker, by callers who do not take their replies,
+//! by the loss of the connection that publishes. What needs no publishing goes on meanwhile.
+
+use lapin::types::AMQPValue;
+use serde_json::Value;
+use std::time::Duration;
+
+use crate::harness::rabbit::{DEAD, Letter, RabbitScene, Vhost, kind, rough, text};
+use crate::harness::{Event, Pool, Progress, field, trials};
+use crate::servers::rabbit::binary;
+
+trials![
+    what_needs_no_reply_is_done_and_acknowledged_during_an_alarm,
+    intake_pauses_when_a_thousand_wait_and_goes_on_after_the_alarm,
+    callers_who_do_not_take_their_replies_stop_nobody,
+    a_lost_publishing_connection_makes_nothing_void,
+    publishing_has_a_connection_of_its_own_when_there_is_something_to_publish;
+    long: a_reply_queue_that_is_full_for_five_minutes_costs_dead_letters,
+];
+
+/// What many messages may take on a busy machine.
+const LONG: Duration = Duration::from_mins(5);
+const LOST: &str = "not connected to the broker";
+const UNPUBLISHED: &str = "not connected for publishing";
+const PAUSES: &str = "too much waits to be published; intake pauses";
+
+fn bodies(what: &str, count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("{what} {n}")).collect()
+}
+
+fn pool() -> Pool {
+    Pool::new(&["--mode=wait:go"])
+        .set("workers", "2")
+        .set("prefetch", "4")
+}
+
+/// Every tenth has a reply, and many more of those than what is fetched for the workers alone.
+fn what_needs_no_reply_is_done_and_acknowledged_during_an_alarm() {
+    let node = rough();
+    let vhost = node.vhost();
+    let url = vhost.url();
+    let scene = RabbitScene::by(&url, vhost, "heartbeat = \"2s\"", &[pool()]);
+    scene.client.declare("answers", &[]);
+    let body = |n: usize| match n % 10 {
+        0 => format!("mode:wait:go,reply:answers with reply {n}"),
+        _ => format!("without {n}"),
+    };
+    let all: Vec<String> = (0..600).map(body).collect();
+    let replies: Vec<String> = all
+        .iter()
+        .filter(|one| one.contains("reply"))
+        .cloned()
+        .collect();
+    scene.send(&all);
+    scene.begun(&all[..1]);
+    node.set_memory_alarm(true);
+    scene.site.touch("go");
+    scene.done(all.len());
+    let waiting = u64::try_from(replies.len()).unwrap();
+    scene
+        .daemon
+        .eventually("all others to be acknowledged", || scene.left() == waiting);
+    assert_eq!(scene.daemon.times_logged(PAUSES), 0);
+    scene.has_problem("low on memory");
+    node.set_memory_alarm(false);
+    scene.all_done();
+    scene.has_no_problem();
+    scene.record().assert_done_once(&all);
+    scene.assert_answered("answers", &replies);
+    assert_eq!(scene.daemon.times_logged(LOST), 0);
+    scene.finish();
+}
+
+fn intake_pauses_when_a_thousand_wait_and_goes_on_after_the_alarm() {
+    let node = rough();
+    let vhost = node.vhost();
+    let url = vhost.url();
+    let pool = pool().set("prefetch", "10");
+    let scene = RabbitScene::by(&url, vhost, "heartbeat = \"2s\"", &[pool]);
+    scene.client.declare("answers", &[]);
+    let all = bodies("mode:wait:go,reply:answers message", 1_500);
+    scene.send(&all);
+    scene.begun(&all[..1]);
+    node.set_memory_alarm(true);
+    scene.site.touch("go");
+    let mut progress = Progress::of(&scene.site);
+    scene
+        .daemon
+        .within(LONG, "the pause", || scene.daemon.times_logged(PAUSES) == 1);
+    // What the pool had in hand at the bound is done, too.
+    let done = progress.done();
+    assert!((1_000..=1_020).contains(&done), "{done}");
+    scene.has_problem("low on memory");
+    assert!(progress.done() <= 1_020);
+    node.set_memory_alarm(false);
+    scene
+        .daemon
+        .within(LONG, "all to be settled", || scene.left() == 0);
+    scene.all_done();
+    scene.record().assert_done_once(&all);
+    scene.assert_answered("answers", &all);
+    scene.finish();
+}
+
+/// A queue that takes one message.
+fn narrow(scene: &RabbitScene, queue: &str) {
+    let most = ("x-max-length", AMQPValue::LongInt(1));
+    let refuse = ("x-overflow", text("reject-publish"));
+    scene.client.declare(queue, &[most, refuse]);
+    scene.client.fill(queue);
+}
+
+/// Beyond the bound the oldest replies become dead letters; the others wait until they are taken.
+fn callers_who_do_not_take_their_replies_stop_nobody() {
+    let scene = RabbitScene::of(Pool::new(&[]).set("workers", "2").set("prefetch", "10"));
+    narrow(&scene, "answers");
+    let replied = bodies("mode:reply:answers message", 1_300);
+    let others = bodies("other", 300);
+    scene.send(&replied);
+    scene.send(&others);
+    let all = replied.len() + others.len();
+    let mut progress = Progress::of(&scene.site);
+    scene
+        .daemon
+        .within(LONG, "all to be done", || progress.done() == all);
+    scene.daemon.within(LONG, "replies among the dead", || {
+        scene.client.ready(DEAD).unwrap_or_default() >= 300
+    });
+    scene.client.delete("answers");
+    scene.client.declare("answers", &[kind("quorum")]);
+    scene
+        .daemon
+        .within(LONG, "all to be settled", || scene.left() == 0);
+    let dead = scene.client.take_all(DEAD);
+    let is_kept = |letter: &Letter| {
+        letter.says("x-ganger-reason", "unroutable_reply")
+            && letter
+                .word("x-ganger-error")
+                .contains("too much else waits")
+    };
+    assert!(dead.iter().all(is_kept), "{:#?}", dead[0]);
+    let buried: Vec<String> = dead.iter().map(|letter| letter.text().to_owned()).collect();
+    // A try that was on its way when the queue went may have found none.
+    let (kept, waited): (Vec<String>, Vec<String>) = replied
+        .iter()
+        .cloned()
+        .partition(|body| buried.contains(body));
+    assert!((300..=400).contains(&kept.len()), "{}", kept.len());
+    scene.assert_answered("answers", &waited);
+    let record = scene.record();
+    record.assert_done_once(&replied);
+    record.assert_done_once(&others);
+    scene.has_no_problem();
+    scene.finish();
+}
+
+// -- its connection --
+
+/// Closes those connections that publish, and no others. Returns how many they were.
+fn close_publishing(vhost: &Vhost) -> usize {
+    let name = binary(vhost.name());
+    let closed = vhost.eval(&format!(
+        "length([catch rabbit_networking:close_connection(Pid, \"by order\") ||
+            [{{pid, Pid}}, {{client_properties, Told}}, {{vhost, {name}}}] <-
+                rabbit_networking:connection_info_all([pid, client_properties, vhost]),
+            {{longstr, Name}} <- [rabbit_misc:table_lookup(Told, <<\"connection_name\">>)],
+            binary:match(Name, <<\"publishing\">>) =/= nomatch])"
+    ));
+    closed.parse().unwrap()
+}
+
+/// Each reply arrives at least once, and no message runs twice.
+fn a_lost_publishing_connection_makes_nothing_void() {
+    let pool = Pool::new(&["--mode=sleep:1,reply:answers"])
+        .set("workers", "2")
+        .set("prefetch", "10");
+    let scene = RabbitScene::of(pool);
+    scene.client.declare("answers", &[kind("quorum")]);
+    let all = bodies("message", 600);
+    scene.send(&all);
+    for times in 1..=3 {
+        scene.done(150 * times);
+        assert_eq!(close_publishing(&scene.vhost), 1);
+        scene.daemon.eventually("the loss to be noticed", || {
+            scene.daemon.times_logged(UNPUBLISHED) == times
+        });
+        scene.daemon.eventually("another connection", || {
+            scene.daemon.times_logged("connected for publishing again") == times
+        });
+    }
+    scene.all_done();
+    scene.record().assert_done_once(&all);
+    scene.assert_answered("answers", &all);
+    assert_eq!(scene.daemon.times_logged(LOST), 0);
+    scene.has_no_problem();
+    scene.finish();
+}
+
+fn publishing_has_a_connection_of_its_own_when_there_is_something_to_publish() {
+    let scene = RabbitScene::of(Pool::new(&[]));
+    scene.client.declare("answers", &[]);
+    scene.send(&["a"]);
+    scene.all_done();
+    let before = scene.vhost.connections();
+    assert_eq!(before.len(), 1, "{before:?}");
+    scene.send(&["mode:reply:answers b"]);
+    scene.all_done();
+    let after = scene.vhost.connections();
+    assert_eq!(after.len(), 2, "{after:?}");
+    let publishes = |name: &&String| name.contains("work publishing");
+    assert_eq!(after.iter().filter(publishes).count(), 1, "{after:?}");
+    scene.finish();
+    // What is left of it at the end is nothing: the daemon has said good-bye over both.
+}
+
+// -- patience --
+
+/// Meanwhile replies wait, and others are done; afterwards each costs its message a dead letter at
+/// once, and an emit its task, until the queue takes something again.
+fn a_reply_queue_that_is_full_for_five_minutes_costs_dead_letters() {
+    let scene = RabbitScene::of(Pool::new(&["--v2=1"]).attempts(1).set("workers", "2"));
+    narrow(&scene, "answers");
+    scene.send(&["mode:reply:answers early"]);
+    scene.send(&["other"]);
+    scene.daemon.eventually("both to be done", || {
+        scene.record().all(Event::Done).len() == 2
+    });
+    assert_eq!(scene.client.ready(DEAD), Some(0));
+    let patient = Duration::from_mins(8);
+    scene.daemon.within(patient, "the end of patience", || {
+        scene.client.ready(DEAD) == Some(1)
+    });
+    let given_up = |record: &Value| field(record, "queue") == "answers";
+    assert!(!scene.daemon.records(given_up).is_empty());
+    scene.send(&["mode:reply:answers late"]);
+    scene
+        .daemon
+        .eventually("a letter at once", || scene.client.ready(DEAD) == Some(2));
+    scene.send(&["mode:emit:answers:x emits"]);
+    scene
+        .daemon
+        .eventually("a failed task", || scene.client.ready(DEAD) == Some(3));
+    let dead = scene.client.take_all(DEAD);
+    let errors: Vec<String> = dead.iter().map(|one| one.word("x-ganger-error")).collect();
+    assert!(
+        errors
+            .iter()
+            .all(|error| error.contains("taken nothing for 300s")),
+        "{errors:?}"
+    );
+    scene.client.take_all("answers");
+    scene.send(&["mode:reply:answers again"]);
+    scene.all_done();
+    let answer = scene.client.take("answers").unwrap();
+    assert_eq!(answer.text(), "re: mode:reply:answers again");
+    scene.has_no_problem();
+    scene.finish();
+}
