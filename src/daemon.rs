@@ -1,7 +1,8 @@
 //! Builds what the configuration asks for, runs it, changes it on reload and takes it down again.
 //! It owns every pool's thread by name; what happens inside a pool is the pool's affair.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::future::pending;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -92,14 +93,13 @@ struct Opening {
 }
 
 impl Opening {
-    fn wait(self) -> Result<Opened, DaemonError> {
-        let source = self.source.wait();
-        Ok(Opened {
-            source: source.map_err(|error| not_started(&self.policy, error))?,
+    fn opened(self) -> Opened {
+        Opened {
             policy: self.policy,
             rules: self.rules,
+            source: self.source.running(),
             end: self.end,
-        })
+        }
     }
 }
 
@@ -110,19 +110,37 @@ fn not_started(pool: &Pool, source: source::SourceError) -> DaemonError {
     }
 }
 
-/// The pools that start or move.
-fn needed(changes: &[Change]) -> impl Iterator<Item = &Arc<Pool>> {
-    changes.iter().filter_map(|change| match change {
-        Change::Start(pool) | Change::Replace(pool) => Some(pool),
-        _ => None,
-    })
+/// What the daemon is about to become, once all that is new in it is open. Dropped, it is as if it
+/// had never been asked for: a source without a pool ends by itself.
+#[derive(Debug)]
+struct Becoming {
+    config: Config,
+    changes: Vec<Change>,
+    opening: VecDeque<Opening>,
+    opened: HashMap<String, Opened>,
 }
 
-fn by_name(opened: Vec<Opened>) -> HashMap<String, Opened> {
-    let named = opened.into_iter();
-    named
-        .map(|opened| (opened.policy.name.clone(), opened))
-        .collect()
+impl Becoming {
+    /// Waits until everything is open. Brokers that don't answer are waited for together. Loses
+    /// nothing when it is dropped before it has resolved.
+    async fn ready(&mut self) -> Result<(), DaemonError> {
+        while let Some(first) = self.opening.front_mut() {
+            let opened = first.source.opened().await;
+            opened.map_err(|error| not_started(&first.policy, error))?;
+            let opened = self.opening.pop_front().map(Opening::opened);
+            let named = opened.map(|opened| (opened.policy.name.clone(), opened));
+            self.opened.extend(named);
+        }
+        Ok(())
+    }
+}
+
+/// Waits for what is being opened, if anything is.
+async fn ready(becoming: &mut Option<Becoming>) -> Result<(), DaemonError> {
+    match becoming {
+        Some(becoming) => becoming.ready().await,
+        None => pending().await,
+    }
 }
 
 /// A pool on its thread.
@@ -138,52 +156,51 @@ pub struct Daemon {
     config: Config,
     shared: source::Shared,
     pools: BTreeMap<String, Running>,
+    /// What it becomes next.
+    becoming: Option<Becoming>,
+    /// What it was asked to become meanwhile; of several the last.
+    next: Option<Config>,
     /// Pools that start again, changed, once their predecessors have ended.
     successors: HashMap<String, Opened>,
     ended_tx: mpsc::Sender<Ended>,
     ended: mpsc::Receiver<Ended>,
+    /// It has once become what it was asked to.
+    started: bool,
     stopping: bool,
     failure: Option<DaemonError>,
 }
 
 impl Daemon {
-    /// Starts everything that the configuration asks for.
-    ///
-    /// # Errors
-    /// If a source can't be opened. What had been started before is stopped by the drop of its
-    /// commands.
-    pub fn start(config: Config) -> Result<Self, DaemonError> {
+    /// A daemon that becomes what the configuration says as soon as it runs.
+    pub fn new(config: Config) -> Self {
         let (ended_tx, ended) = mpsc::channel(COMMANDS_WAITING_MAX);
-        let mut daemon = Self {
-            config,
+        Self {
+            config: Config {
+                daemon: config.daemon.clone(),
+                sources: BTreeMap::new(),
+                pools: Vec::new(),
+            },
             shared: source::Shared::new(),
             pools: BTreeMap::new(),
+            becoming: None,
+            next: Some(config),
             successors: HashMap::new(),
             ended_tx,
             ended,
+            started: false,
             stopping: false,
             failure: None,
-        };
-        // Everything is opened before anything is started, so that a refused start has moved
-        // nothing. A source without a pool ends by itself.
-        for opened in daemon.open_all(&daemon.config, &daemon.config.pools)? {
-            daemon.launch(opened)?;
         }
-        tracing::info!(
-            pools = daemon.pools.len(),
-            pid = std::process::id(),
-            "ganger is running"
-        );
-        Ok(daemon)
     }
 
     /// Runs until it is asked to stop and has stopped, or until a pool fails: then the others are
     /// drained.
     ///
     /// # Errors
-    /// If a pool failed.
+    /// If a source can't be opened at the start, or a pool failed.
     pub async fn run(mut self, mut requests: mpsc::Receiver<Request>) -> Result<(), DaemonError> {
-        while !self.pools.is_empty() || !(self.stopping || self.successors.is_empty()) {
+        self.begin_next();
+        while !self.is_finished() {
             tokio::select! {
                 biased;
                 request = requests.recv() => match request {
@@ -192,10 +209,16 @@ impl Daemon {
                     None => self.stop().await,
                 },
                 Some(ended) = self.ended.recv() => self.pool_ended(ended).await,
+                ready = ready(&mut self.becoming) => self.become_it(ready).await,
             }
         }
         tracing::info!("ganger has stopped");
         self.failure.map_or(Ok(()), Err)
+    }
+
+    fn is_finished(&self) -> bool {
+        let nothing_follows = self.successors.is_empty() && self.becoming.is_none();
+        self.pools.is_empty() && (self.stopping || nothing_follows)
     }
 
     async fn await_end(&mut self) {
@@ -207,7 +230,7 @@ impl Daemon {
     async fn obey(&mut self, request: Request) {
         match request {
             Request::Stop => self.stop().await,
-            Request::Reload(config) => self.reload(*config).await,
+            Request::Reload(config) => self.reload(*config),
             Request::LogStatus => self.log_status().await,
             Request::Roll => self.tell_all(|| Command::Roll).await,
             // Whoever asked may have gone.
@@ -224,6 +247,7 @@ impl Daemon {
             tracing::info!(?drain_timeout, "stopping: what is in hand finishes first");
             self.stopping = true;
             self.successors.clear();
+            self.becoming = None;
             self.tell_all(|| Command::Stop { drain_timeout }).await;
         }
     }
@@ -288,26 +312,84 @@ impl Daemon {
 
     // -- reload --
 
-    /// Becomes what the new configuration says, if all of it can be: what it needs is opened before
-    /// anything is changed.
-    async fn reload(&mut self, new: Config) {
+    fn reload(&mut self, new: Config) {
         if self.stopping {
             tracing::warn!("reload ignored: the daemon is stopping");
             return;
         }
-        let changes = difference(&self.config, &new);
-        let mut opened = match self.open_all(&new, needed(&changes)) {
-            Ok(opened) => by_name(opened),
-            Err(error) => {
-                let error = chain(&error);
-                tracing::error!(error, "reload refused: a pool can't be started");
-                return;
-            }
+        self.next = Some(new);
+        if self.becoming.is_some() {
+            // What it changes is known only then.
+            tracing::info!("the reload waits for the one before it");
+        } else {
+            self.begin_next();
+        }
+    }
+
+    /// Begins to open what it was asked to become. The start is a reload of nothing.
+    fn begin_next(&mut self) {
+        let Some(config) = self.next.take() else {
+            return;
         };
-        tracing::info!(changes = changes.len(), "configuration reloaded");
-        self.config = new;
-        for change in changes {
+        let changes = difference(&self.config, &config);
+        let begin = |pool| self.begin_to_open(&config, pool);
+        match changes
+            .iter()
+            .filter_map(Change::begins)
+            .map(begin)
+            .collect()
+        {
+            Ok(opening) => {
+                self.becoming = Some(Becoming {
+                    config,
+                    changes,
+                    opening,
+                    opened: HashMap::new(),
+                });
+            }
+            Err(error) => self.refuse(error),
+        }
+    }
+
+    /// Becomes what the new configuration says, if all of it can be: what it needs is opened before
+    /// anything is changed.
+    async fn become_it(&mut self, ready: Result<(), DaemonError>) {
+        let Some(becoming) = self.becoming.take() else {
+            return;
+        };
+        match ready {
+            Ok(()) => self.change(becoming).await,
+            Err(error) => self.refuse(error),
+        }
+        if !self.stopping {
+            self.begin_next();
+        }
+    }
+
+    async fn change(&mut self, becoming: Becoming) {
+        let mut opened = becoming.opened;
+        self.config = becoming.config;
+        if self.started {
+            tracing::info!(changes = becoming.changes.len(), "configuration reloaded");
+        }
+        for change in becoming.changes {
             self.apply(change, &mut opened).await;
+        }
+        if !self.started && self.failure.is_none() {
+            self.started = true;
+            let (pools, pid) = (self.pools.len(), std::process::id());
+            tracing::info!(pools, pid, "ganger is running");
+        }
+    }
+
+    /// A start is refused for good, a reload changes nothing.
+    fn refuse(&mut self, error: DaemonError) {
+        if self.started {
+            let error = chain(&error);
+            tracing::error!(error, "reload refused: a pool can't be started");
+        } else {
+            self.failure = Some(error);
+            self.stopping = true;
         }
     }
 
@@ -356,18 +438,6 @@ impl Daemon {
     }
 
     // -- threads --
-
-    /// Opens the sources of these pools, all at once: brokers that don't answer are waited for
-    /// together.
-    fn open_all<'a>(
-        &self,
-        config: &Config,
-        pools: impl IntoIterator<Item = &'a Arc<Pool>>,
-    ) -> Result<Vec<Opened>, DaemonError> {
-        let begin = |pool| self.begin_to_open(config, pool);
-        let opening: Vec<Opening> = pools.into_iter().map(begin).collect::<Result<_, _>>()?;
-        opening.into_iter().map(Opening::wait).collect()
-    }
 
     fn begin_to_open(&self, config: &Config, pool: &Arc<Pool>) -> Result<Opening, DaemonError> {
         let (source_end, end) = delivery::link();

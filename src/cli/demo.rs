@@ -182,7 +182,7 @@ fn start_daemon(config: Config) -> miette::Result<(mpsc::Sender<Request>, Daemon
         .enable_all()
         .build()
         .into_diagnostic()?;
-    let run = move || runtime.block_on(async { Daemon::start(config)?.run(requests).await });
+    let run = move || runtime.block_on(Daemon::new(config).run(requests));
     let thread = std::thread::Builder::new()
         .name("daemon".into())
         .spawn(run)

@@ -43,7 +43,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     })
 }
 
-fn serve(args: &Args, config: Config, seen: Stamp) -> miette::Result<()> {
+fn serve(args: &Args, config: Config, stamp: Stamp) -> miette::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -51,11 +51,11 @@ fn serve(args: &Args, config: Config, seen: Stamp) -> miette::Result<()> {
     let (requests_tx, requests) = mpsc::channel(REQUESTS_WAITING_MAX);
     obey_signals(args.config.path.clone(), requests_tx.clone())?;
     runtime.block_on(async {
-        let daemon = Daemon::start(config).into_diagnostic()?;
         if args.watch {
-            tokio::spawn(watch(args.config.path.clone(), seen, requests_tx));
+            let watched = Watched::new(stamp);
+            tokio::spawn(watch(args.config.path.clone(), watched, requests_tx));
         }
-        daemon.run(requests).await.into_diagnostic()
+        Daemon::new(config).run(requests).await.into_diagnostic()
     })
 }
 
@@ -102,20 +102,40 @@ fn reload(path: &Path) -> Option<Request> {
     }
 }
 
-async fn watch(path: PathBuf, mut seen: Stamp, requests: mpsc::Sender<Request>) {
+async fn watch(path: PathBuf, mut watched: Watched, requests: mpsc::Sender<Request>) {
     let mut ticks = tokio::time::interval(WATCH_EVERY);
     loop {
         ticks.tick().await;
-        let now = stamp(&path);
-        if now == seen {
-            continue;
-        }
-        seen = now;
-        if let Some(request) = reload(&path)
+        if watched.has_changed(stamp(&path))
+            && let Some(request) = reload(&path)
             && requests.send(request).await.is_err()
         {
             return;
         }
+    }
+}
+
+/// Tells when the configuration has changed and is still: what is just being written is not read.
+#[derive(Debug)]
+struct Watched {
+    loaded: Stamp,
+    last: Stamp,
+}
+
+impl Watched {
+    fn new(loaded: Stamp) -> Self {
+        let last = loaded.clone();
+        Self { loaded, last }
+    }
+
+    fn has_changed(&mut self, now: Stamp) -> bool {
+        let still = self.last == now;
+        self.last = now;
+        let changed = still && self.loaded != self.last;
+        if changed {
+            self.loaded.clone_from(&self.last);
+        }
+        changed
     }
 }
 
@@ -137,4 +157,24 @@ fn stamp(path: &Path) -> Stamp {
         .collect();
     stamps.sort();
     stamps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_being_written_is_not_read() {
+        let stamp = |bytes| vec![(PathBuf::from("ganger.toml"), bytes, None)];
+        let mut watched = Watched::new(stamp(100));
+        let sizes = [100, 0, 40, 70, 70, 70, 100, 100, 100, 0, 100, 100];
+        let changed: Vec<usize> = (0..sizes.len())
+            .filter(|look| watched.has_changed(stamp(sizes[*look])))
+            .collect();
+        assert_eq!(
+            changed,
+            [4, 7],
+            "written in pieces, then again; back to what it was"
+        );
+    }
 }

@@ -133,10 +133,11 @@ struct Link {
 }
 
 /// Begins to open the source of a pool, which reads its queue through the connection `source` called
-/// `name`. Several can be on their way at once.
+/// `name`. Several can be on their way at once; nothing of it is done on the caller's thread, which
+/// a slow disk or a silent broker would hold up.
 ///
 /// # Errors
-/// If a table can't be opened or used, or there is no thread to be had.
+/// If there is no thread to be had.
 pub fn open(
     name: &str,
     source: &Source,
@@ -153,9 +154,11 @@ pub fn open(
     };
     match source {
         Source::Table(config) => {
-            let task = table::Task::open(config, link, &shared.owners);
-            let task = task.map_err(|error| Fault::from(error).of(name))?;
-            opened_on_a_thread(name, &pool, move || Ok(move || table::run(task)))
+            let (config, owners) = (config.clone(), shared.owners.clone());
+            opened_on_a_thread(name, &pool, move || {
+                let task = table::Task::open(&config, link, &owners)?;
+                Ok(move || table::run(task))
+            })
         }
         Source::RabbitMq(config) => {
             let config = config.clone();
@@ -174,24 +177,30 @@ pub struct Opening {
     /// The connection's name.
     name: String,
     running: Running,
-    opened: std::sync::mpsc::Receiver<Result<(), Fault>>,
+    opened: oneshot::Receiver<Result<(), Fault>>,
 }
 
 impl Opening {
     /// Waits until the connection is opened, and what the source needs there is checked or made, so
     /// that what is wrong refuses the start. A broker that can't be reached is waited for later
     /// instead. From then on the source mends itself: whatever fails is reported in its state and
-    /// tried again. It ends when its intake is closed and all it handed out is settled.
+    /// tried again. It ends when its intake is closed and all it handed out is settled. Loses
+    /// nothing when it is dropped before it has resolved.
     ///
     /// # Errors
     /// If the connection can't be opened or used.
-    pub fn wait(mut self) -> Result<Running, SourceError> {
-        match self.opened.recv() {
-            Ok(Ok(())) => Ok(self.running),
+    pub async fn opened(&mut self) -> Result<(), SourceError> {
+        match (&mut self.opened).await {
+            Ok(Ok(())) => Ok(()),
             Ok(Err(fault)) => Err(fault.of(&self.name)),
             // It can only have panicked.
-            Err(_) => Err(self.running.panicked()),
+            Err(_) => Err(self.running.panicked().await),
         }
+    }
+
+    /// The source, once it is open.
+    pub fn running(self) -> Running {
+        self.running
     }
 }
 
@@ -222,7 +231,7 @@ fn opened_on_a_thread<W: FnOnce()>(
     pool: &str,
     open: impl FnOnce() -> Result<W, Fault> + Send + 'static,
 ) -> Result<Opening, SourceError> {
-    let (tell, opened) = std::sync::mpsc::sync_channel(1);
+    let (tell, opened) = oneshot::channel();
     let running = on_a_thread(pool, move || {
         let (opened, work) = match open() {
             Ok(work) => (Ok(()), Some(work)),
@@ -275,12 +284,11 @@ impl Running {
         }
     }
 
-    fn panicked(&mut self) -> SourceError {
-        let what = match self.told.try_recv() {
-            Ok(Err(what)) => what,
-            Ok(Ok(())) | Err(_) => "its thread is gone".to_owned(),
-        };
-        self.panic(what)
+    async fn panicked(&mut self) -> SourceError {
+        let ended = self.ended().await;
+        ended
+            .err()
+            .unwrap_or_else(|| self.panic("no message".to_owned()))
     }
 
     fn panic(&self, what: String) -> SourceError {

@@ -26,6 +26,7 @@ mod sharing;
 mod shutdown;
 mod storage;
 mod supervision;
+mod system;
 mod timeouts;
 mod version2;
 
@@ -72,6 +73,7 @@ fn trials() -> Vec<Trial> {
         shutdown::trials(),
         storage::trials(),
         supervision::trials(),
+        system::trials(),
         timeouts::trials(),
         version2::trials(),
     ];
