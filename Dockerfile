@@ -19,10 +19,9 @@ COPY tests tests
 RUN cargo build --release --locked --bin ganger && strip target/release/ganger
 
 FROM debian:bookworm-slim AS base
-# tini is process 1: it reaps orphans of workers, which ganger does not, and passes signals on.
 # ca-certificates: who may have signed a broker's certificate, where a source has no ca_file.
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends ca-certificates tini \
+    && apt-get install -y --no-install-recommends ca-certificates \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --system --uid 10001 --home-dir /var/lib/ganger --create-home ganger
 COPY --from=build /src/target/release/ganger /usr/local/bin/ganger
@@ -32,7 +31,7 @@ ENV GANGER_CONFIG=/etc/ganger/ganger.toml
 # No HEALTHCHECK: this version has no admin API that could be asked. Send SIGUSR1 for a status
 # report in the log.
 STOPSIGNAL SIGTERM
-ENTRYPOINT ["tini", "--", "ganger"]
+ENTRYPOINT ["ganger"]
 CMD ["run"]
 
 FROM base AS sample

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::{CommandResult, ConfigFile, Format, Output, output};
 use crate::config::{self, model::Config};
 use crate::source::client::Client;
+use crate::worker::open_files;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -36,6 +37,12 @@ pub(super) enum ConfigCommand {
 struct Report<P> {
     valid: bool,
     problems: Vec<P>,
+    /// How many workers all pools ask for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workers: Option<u64>,
+    /// How many the limit of open files lets run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workers_max: Option<u64>,
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
@@ -45,30 +52,60 @@ pub(super) fn run(args: &Args) -> CommandResult {
             output::json(&Report {
                 valid: false,
                 problems: problems.messages().to_vec(),
+                workers: None,
+                workers_max: None,
             })?;
             return Ok(ExitCode::from(2));
         }
         Err(problems) => return Err(problems.into()),
     };
     let mut problems = missing_programs(&config);
+    problems.extend(too_many_workers(&config));
     if args.online {
         problems.extend(unfit_sources(&config));
     }
     let valid = problems.is_empty();
+    let workers_max = open_files::workers_that_fit(config.pools.len());
     match args.output.format {
-        Format::Json => output::json(&Report { valid, problems })?,
-        Format::Text if valid => {
-            let (pools, sources) = (config.pools.len(), config.sources.len());
-            output::line(format!(
-                "the configuration is valid: {pools} pool(s) on {sources} source(s)"
-            ));
-        }
+        Format::Json => output::json(&Report {
+            valid,
+            problems,
+            workers: Some(workers(&config)),
+            workers_max,
+        })?,
+        Format::Text if valid => output::line(summary(&config, workers_max)),
         Format::Text => problems.iter().for_each(output::note),
     }
     Ok(if valid {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
+    })
+}
+
+fn summary(config: &Config, workers_max: Option<u64>) -> String {
+    let (pools, sources) = (config.pools.len(), config.sources.len());
+    let workers = workers(config);
+    let of = workers_max.map_or_else(String::new, |most| format!(" of at most {most}"));
+    format!(
+        "the configuration is valid: {pools} pool(s) on {sources} source(s), \
+         {workers} worker(s){of}"
+    )
+}
+
+fn workers(config: &Config) -> u64 {
+    config.pools.iter().map(|pool| pool.workers as u64).sum()
+}
+
+/// What is wrong if not all workers fit into the limit of open files that holds here.
+pub(super) fn too_many_workers(config: &Config) -> Option<String> {
+    let workers = workers(config);
+    let most = open_files::workers_that_fit(config.pools.len())?;
+    (workers > most).then(|| {
+        format!(
+            "the hard limit of open files lets {most} workers run, the pools ask for more; raise \
+             it with LimitNOFILE= or ulimit -Hn: `{workers}`"
+        )
     })
 }
 

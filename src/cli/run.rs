@@ -1,21 +1,27 @@
 //! `ganger run`: the daemon with its signals.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use miette::IntoDiagnostic;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use tokio::sync::mpsc;
 
+use super::check::too_many_workers;
 use super::{CommandResult, ConfigFile, environment, output};
 use crate::config::{self, model::Config};
 use crate::daemon::{Daemon, Request};
 use crate::telemetry;
+use crate::worker::{open_files, orphans, sweep};
 
 /// How often `--watch` looks at the configuration.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
+/// How soon orphans are looked at again when a worker was just being started.
+const REAP_AGAIN: Duration = Duration::from_millis(50);
 /// Requests that may wait for the daemon.
 const REQUESTS_WAITING_MAX: usize = 16;
 
@@ -48,8 +54,14 @@ fn serve(args: &Args, config: Config, stamp: Stamp) -> miette::Result<()> {
         .enable_all()
         .build();
     let runtime = runtime.into_diagnostic()?;
+    open_files::raise_limit();
+    if let Some(problem) = too_many_workers(&config) {
+        tracing::warn!(problem, "not all workers will start");
+    }
+    sweep_up(&config)?;
     let (requests_tx, requests) = mpsc::channel(REQUESTS_WAITING_MAX);
     obey_signals(args.config.path.clone(), requests_tx.clone())?;
+    watch_children()?;
     runtime.block_on(async {
         if args.watch {
             let watched = Watched::new(stamp);
@@ -57,6 +69,16 @@ fn serve(args: &Args, config: Config, stamp: Stamp) -> miette::Result<()> {
         }
         Daemon::new(config).run(requests).await.into_diagnostic()
     })
+}
+
+/// Removes what killed daemons have left, while this one starts.
+fn sweep_up(config: &Config) -> miette::Result<()> {
+    let users = config.pools.iter().map(|pool| pool.command.user.clone());
+    let users: BTreeSet<String> = users.flatten().collect();
+    let sweep = move || sweep::sweep(users.iter().map(String::as_str));
+    let thread = std::thread::Builder::new().name("sweep".into());
+    thread.spawn(sweep).into_diagnostic()?;
+    Ok(())
 }
 
 /// Turns signals into requests, on a thread of its own for as long as the process lives.
@@ -100,6 +122,28 @@ fn reload(path: &Path) -> Option<Request> {
             None
         }
     }
+}
+
+/// Has children of ours and of others reaped.
+///
+/// A handler of our own for SIGCHLD, whatever it does, undoes what some shells and cron leave
+/// behind: a program started with it ignored never learns how its children ended.
+fn watch_children() -> miette::Result<()> {
+    if std::process::id() != 1 {
+        signal_hook::flag::register(SIGCHLD, Arc::default()).into_diagnostic()?;
+        return Ok(());
+    }
+    let mut ended = Signals::new([SIGCHLD]).into_diagnostic()?;
+    let reap = move || {
+        for _ in ended.forever() {
+            while !orphans::reap() {
+                std::thread::park_timeout(REAP_AGAIN);
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("orphans".into());
+    thread.spawn(reap).into_diagnostic()?;
+    Ok(())
 }
 
 async fn watch(path: PathBuf, mut watched: Watched, requests: mpsc::Sender<Request>) {

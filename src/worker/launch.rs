@@ -17,6 +17,7 @@ use nix::unistd::{Gid, Pid, Uid, User};
 
 use super::Identity;
 use super::pipe::PipeError;
+use super::{open_files, orphans};
 use crate::config::model;
 use crate::names;
 
@@ -236,13 +237,15 @@ pub(super) fn start(
         .stderr(Stdio::piped())
         .process_group(0);
     confine(&mut child, confinement);
-    child.spawn().map_err(|error| told(command, error))
+    orphans::start(|| child.spawn()).map_err(|error| told(command, error))
 }
 
 /// What the child has to do to itself, all of it computed.
 #[derive(Debug)]
 struct Confinement {
     limits: model::Limits,
+    /// The soft and the hard limit of open files.
+    open_files: Option<(u64, u64)>,
     change: Option<Change>,
     directory: Option<CString>,
     parent: Pid,
@@ -260,6 +263,10 @@ impl Confinement {
             })?;
         Ok(Self {
             limits: command.limits,
+            open_files: match command.limits.open_files {
+                Some(files) => Some((files, files)),
+                None => open_files::original(),
+            },
             change: account.change,
             directory,
             parent: nix::unistd::getpid(),
@@ -273,8 +280,9 @@ impl Confinement {
         if let Some(bytes) = limits.memory_bytes {
             limit(Resource::RLIMIT_DATA, bytes).map_err(|e| Step::Memory.failed(e))?;
         }
-        if let Some(files) = limits.open_files {
-            limit(Resource::RLIMIT_NOFILE, files).map_err(|e| Step::OpenFiles.failed(e))?;
+        if let Some((soft, hard)) = self.open_files {
+            setrlimit(Resource::RLIMIT_NOFILE, soft, hard)
+                .map_err(|e| Step::OpenFiles.failed(e))?;
         }
         if let Some(nice) = limits.cpu_nice {
             renice(nice).map_err(|e| Step::Niceness.failed(e))?;

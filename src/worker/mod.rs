@@ -14,10 +14,13 @@ mod flood;
 pub mod launch;
 mod lines;
 pub mod notes;
+pub mod open_files;
+pub mod orphans;
 pub mod output;
 mod peer;
 pub mod pipe;
 pub mod process;
+pub mod sweep;
 #[cfg(test)]
 mod tests;
 

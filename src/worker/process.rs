@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use super::Identity;
 use super::exit::{self, OomKills};
 use super::launch::{self, Account};
+use super::orphans;
 use super::output::Output;
 use super::peer::Expected;
 use super::pipe::{Listener, Unclaimed};
@@ -261,7 +262,7 @@ impl Leader {
         ended?;
         self.signal_group(rustix::process::Signal::KILL);
         self.reaped = true;
-        reap(self.pid)?.ok_or_else(|| io::Error::other("it ended and then did not"))
+        orphans::reap_own(self.pid)?.ok_or_else(|| io::Error::other("it ended and then did not"))
     }
 
     fn signal_group(&self, signal: rustix::process::Signal) {
@@ -330,22 +331,18 @@ fn is_not_ours(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::ECHILD as i32)
 }
 
-fn reap(pid: Pid) -> io::Result<Option<WaitIdStatus>> {
-    Ok(waitid(
-        WaitId::Pid(pid),
-        WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
-    )?)
-}
-
 /// A process that was just killed takes a moment to end; the runtime waits for it.
 fn reap_later(pid: Pid, pidfd: &AsyncFd<OwnedFd>) -> io::Result<()> {
-    if reap(pid)?.is_some() {
+    if orphans::reap_own(pid)?.is_some() {
         return Ok(());
     }
     let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
     let pidfd = watched(pidfd.as_fd().try_clone_to_owned()?)?;
     runtime.spawn(async move {
-        if let Err(error) = until_ended(&pidfd, pid).await.and_then(|()| reap(pid)) {
+        if let Err(error) = until_ended(&pidfd, pid)
+            .await
+            .and_then(|()| orphans::reap_own(pid))
+        {
             tracing::debug!(pid = pid.as_raw_nonzero(), %error, "a killed worker can't be reaped");
         }
     });

@@ -1,16 +1,142 @@
 //! What the daemon has of the system and gives back to it: open files, its children's ends, the
 //! orphans of a container, what a killed daemon has left; and that it obeys while it starts.
 
+use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
-use crate::harness::{Pool, Scene, Site, trials};
+use crate::harness::{Event, Launch, Pool, Scene, Site, trials};
 
 trials![
+    four_hundred_workers_start_under_a_soft_limit_of_1024_files,
+    a_worker_gets_the_limit_of_files_that_the_daemon_was_started_with,
+    how_a_worker_ended_is_known_though_sigchld_was_ignored,
+    as_pid_1_it_reaps_orphans_and_knows_how_its_workers_ended,
+    what_a_killed_daemon_left_is_swept_up,
     a_start_that_waits_for_a_broker_tells_its_status_and_stops,
     a_reload_that_waits_for_a_broker_holds_up_nothing,
 ];
+
+fn launched(pool: Pool, through: &'static [&'static str]) -> Scene {
+    let site = Site::new();
+    let launch = Launch {
+        through,
+        ..Launch::default()
+    };
+    let daemon = site.launch(&[pool], launch);
+    let table = site.table();
+    Scene {
+        daemon,
+        table,
+        site,
+    }
+}
+
+const SOFT_LIMIT: &[&str] = &["sh", "-c", r#"ulimit -S -n 1024; exec "$0" "$@""#];
+
+fn four_hundred_workers_start_under_a_soft_limit_of_1024_files() {
+    let pool = Pool::new(&["--v2=1"])
+        .set("workers", "400")
+        .text("start_timeout", "2m");
+    let scene = launched(pool, SOFT_LIMIT);
+    scene.daemon.has_workers(400);
+    assert_eq!(scene.daemon.times_logged("worker lost"), 0);
+    scene.finish();
+}
+
+fn a_worker_gets_the_limit_of_files_that_the_daemon_was_started_with() {
+    let scene = launched(Pool::new(&[]), SOFT_LIMIT);
+    scene.send(&["mode:note:open-files"]);
+    scene.all_done();
+    assert_eq!(scene.record().texts(Event::Noted), ["open-files=1024"]);
+    scene.finish();
+}
+
+fn crashing() -> Pool {
+    Pool::new(&["--v2=1"]).attempts(1)
+}
+
+/// Sees that all these messages are dead because their workers exited with code 7.
+fn all_died_of_code_7(scene: &Scene, count: usize) {
+    scene.settled();
+    let codes: Vec<Option<i32>> = scene
+        .table
+        .dead()
+        .iter()
+        .map(|dead| dead.exit_code)
+        .collect();
+    assert_eq!(codes, vec![Some(7); count]);
+}
+
+fn how_a_worker_ended_is_known_though_sigchld_was_ignored() {
+    let scene = launched(crashing(), &["sh", "-c", r#"trap "" CHLD; exec "$0" "$@""#]);
+    scene.send(&["mode:die:exit:7"]);
+    all_died_of_code_7(&scene, 1);
+    scene.finish();
+}
+
+fn as_pid_1_it_reaps_orphans_and_knows_how_its_workers_ended() {
+    let scene = launched(crashing(), &["unshare", "-p", "-f", "--mount-proc"]);
+    let bodies: Vec<String> = (0..5)
+        .map(|n| format!("mode:fork:session,die:exit:7 {n}"))
+        .collect();
+    scene.send(&bodies);
+    all_died_of_code_7(&scene, bodies.len());
+    let processes = scene.daemon.processes();
+    let orphans = processes.iter().filter(|it| it.command.contains("sleep"));
+    let orphans: Vec<i32> = orphans.map(|it| it.pid).collect();
+    assert!(orphans.len() >= bodies.len(), "{processes:#?}");
+    for orphan in &orphans {
+        kill(Pid::from_raw(*orphan), Signal::SIGKILL).unwrap();
+    }
+    // A zombie is still there.
+    scene.daemon.eventually("the orphans to be reaped", || {
+        let is_there = |pid: &i32| Path::new(&format!("/proc/{pid}")).exists();
+        !orphans.iter().any(is_there)
+    });
+    kill(only_child(scene.daemon.pid()), Signal::SIGTERM).unwrap();
+    assert!(scene.daemon.exit().success());
+    scene.daemon.leaves_nothing();
+}
+
+fn only_child(pid: Pid) -> Pid {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    Pid::from_raw(children.trim().parse().unwrap())
+}
+
+fn what_a_killed_daemon_left_is_swept_up() {
+    let site = Site::new();
+    let pool = Pool::new(&["--start=idle"]).set("workers", "3");
+    let daemon = site.start(std::slice::from_ref(&pool));
+    let pipes = daemon.eventually_some("workers with their pipes", || {
+        let workers = daemon.processes();
+        let pipes: Vec<PathBuf> = workers.iter().filter_map(|it| pipe_of(it.pid)).collect();
+        Some(pipes).filter(|pipes| pipes.len() == 3)
+    });
+    let left = || pipes.iter().filter(|pipe| pipe.exists()).count();
+    daemon.crash();
+    assert_eq!(left(), 3);
+    let touch = Command::new("touch")
+        .args(["-d", "5 minutes ago"])
+        .args(&pipes)
+        .status();
+    assert!(touch.unwrap().success());
+    let successor = site.start(&[pool]);
+    successor.eventually("them to be removed", || left() == 0);
+    successor.stop();
+}
+
+fn pipe_of(pid: i32) -> Option<PathBuf> {
+    let environment = fs::read_to_string(format!("/proc/{pid}/environ")).ok()?;
+    let pipe = environment
+        .split('\0')
+        .find_map(|it| it.strip_prefix("GANGER_PIPE="));
+    pipe.map(PathBuf::from)
+}
 
 /// A broker that takes connections and says nothing, and the section of a source there.
 fn silent_broker() -> (TcpListener, String) {

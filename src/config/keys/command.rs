@@ -103,7 +103,7 @@ fn limits(t: &mut Reader<'_>) -> Limits {
         open_files: t.maybe(
             "open_files",
             integer(16..=1_048_576),
-            "The most open files (`RLIMIT_NOFILE`); the daemon's own limit if left out.",
+            "The most open files (`RLIMIT_NOFILE`); what the daemon was started with if left out.",
         ),
         cpu_nice: t.maybe(
             "cpu_nice",

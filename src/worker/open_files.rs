@@ -1,0 +1,55 @@
+//! How many files the daemon may have open: as many as the system lets it. Its workers get back
+//! what it was started with, since some programs go through all numbers that there may be.
+
+use std::sync::OnceLock;
+
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+
+/// What a worker costs: its pipe, a pidfd, stdin, stdout and stderr, and one that replaces it.
+const FILES_PER_WORKER: u64 = 6;
+/// What a pool costs: two event loops, a connection to its broker and what wakes it.
+const FILES_PER_POOL: u64 = 24;
+/// What the daemon itself has open.
+const FILES_OF_THE_DAEMON: u64 = 32;
+
+/// The soft and the hard limit that the daemon was started with.
+static ORIGINAL: OnceLock<(rlim_t, rlim_t)> = OnceLock::new();
+
+/// Raises the soft limit to the hard one. Called once, before any worker is started.
+pub fn raise_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
+        ORIGINAL.get_or_init(|| (soft, hard));
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
+    });
+    if let Err(error) = raised {
+        tracing::warn!(%error, "the limit of open files could not be raised");
+    }
+}
+
+/// What a worker is given back, where the limit was raised.
+pub(super) fn original() -> Option<(rlim_t, rlim_t)> {
+    ORIGINAL.get().copied()
+}
+
+/// How many workers fit into the hard limit beside so many pools. None if there is none to be had.
+pub fn workers_that_fit(pools: usize) -> Option<u64> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    Some(fit(hard, pools))
+}
+
+fn fit(files: u64, pools: usize) -> u64 {
+    let others = FILES_OF_THE_DAEMON + FILES_PER_POOL * pools as u64;
+    files.saturating_sub(others) / FILES_PER_WORKER
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_fit_into_what_the_rest_leaves() {
+        for (files, pools, workers) in [(1024, 1, 161), (20_000, 70, 3048), (50, 1, 0)] {
+            assert_eq!(fit(files, pools), workers, "{files} files, {pools} pools");
+        }
+    }
+}
