@@ -272,13 +272,13 @@ mod tests {
             let tier = Tier::of(Duration::from_secs(seconds));
             (tier, names::tier_topic("orders", "billing", tier))
         };
-        let tiers: BTreeMap<Tier, String> = [topic(32), topic(64)].into();
+        let tiers: BTreeMap<Tier, String> = [topic(16), topic(64)].into();
         let message = Outbound {
             topic: "orders".into(),
             ..Outbound::default()
         };
         let sent = delayed(message.clone(), Duration::from_secs(5), &tiers, 1000).unwrap();
-        assert_eq!(sent.topic, "orders.billing.retry.32s");
+        assert_eq!(sent.topic, "orders.billing.retry.16s");
         assert_eq!(headers::number(&sent.headers, headers::DUE), Some(6000));
         let sent = delayed(message.clone(), Duration::from_secs(33), &tiers, 0).unwrap();
         assert_eq!(sent.topic, "orders.billing.retry.64s");

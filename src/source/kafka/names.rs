@@ -3,28 +3,24 @@
 
 use std::time::Duration;
 
-/// The shortest tier, in milliseconds; each further one is twice as long.
+/// The shortest tier, in milliseconds; each further one is four times as long.
 const SHORTEST_MS: u64 = 250;
+/// Every so many powers of two there is a tier. Older daemons had one for each, and those are read
+/// until they are empty.
+const STEP: u32 = 2;
 /// The longest name that Kafka takes.
 const NAME_BYTES_MAX: usize = 249;
 
-/// Messages that wait for about as long as each other: longer than half of the tier's length, at
-/// most all of it. A topic gives messages out from its head only, so one that waits for a minute
-/// would hold up all that wait for a second behind it.
+/// Messages that wait for about as long as each other: longer than a quarter of the tier's length,
+/// at most all of it. A topic gives messages out from its head only, so one that waits for a minute
+/// would hold up all that wait for a second behind it. The number is a power of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(in crate::source) struct Tier(u32);
 
 impl Tier {
     /// The shortest tier that is no shorter than the delay.
     pub(in crate::source) fn of(delay: Duration) -> Self {
-        let ms = delay.as_nanos().div_ceil(1_000_000);
-        let steps = u64::try_from(ms).map_or(u64::MAX, |ms| ms.div_ceil(SHORTEST_MS));
-        Self(
-            steps
-                .max(1)
-                .checked_next_power_of_two()
-                .map_or(63, u64::ilog2),
-        )
+        Self(power(delay).next_multiple_of(STEP))
     }
 
     /// The longest delay of its messages.
@@ -39,6 +35,7 @@ impl Tier {
             return Vec::new();
         }
         (Self::of(least).0..=Self::of(longest).0)
+            .step_by(STEP as usize)
             .map(Self)
             .collect()
     }
@@ -57,9 +54,19 @@ impl Tier {
             None => (word.strip_suffix('s')?, 1000),
         };
         let length = Duration::from_millis(digits.parse::<u64>().ok()?.checked_mul(ms)?);
-        let tier = Self::of(length);
+        let tier = Self(power(length));
         (tier.word() == word).then_some(tier)
     }
+}
+
+/// How often the shortest tier must be doubled to be no shorter than a delay.
+fn power(delay: Duration) -> u32 {
+    let ms = delay.as_nanos().div_ceil(1_000_000);
+    let steps = u64::try_from(ms).map_or(u64::MAX, |ms| ms.div_ceil(SHORTEST_MS));
+    steps
+        .max(1)
+        .checked_next_power_of_two()
+        .map_or(63, u64::ilog2)
 }
 
 /// The topic of a tier.
@@ -109,15 +116,16 @@ mod tests {
         let table = [
             (0, "250ms"),
             (250, "250ms"),
-            (251, "500ms"),
+            (251, "1s"),
             (1000, "1s"),
-            (30_001, "32s"),
+            (30_001, "64s"),
             (600_000, "1024s"),
+            (3_600_000, "4096s"),
         ];
         for (delay, word) in table {
             assert_eq!(Tier::of(ms(delay)).word(), word, "{delay}");
         }
-        assert_eq!(Tier::of(Duration::from_nanos(250_000_001)).word(), "500ms");
+        assert_eq!(Tier::of(Duration::from_nanos(250_000_001)).word(), "1s");
     }
 
     #[test]
@@ -126,9 +134,15 @@ mod tests {
             let tiers = Tier::needed(above, longest);
             tiers.into_iter().map(Tier::word).collect()
         };
-        assert_eq!(words(None, ms(1000)), ["250ms", "500ms", "1s"]);
-        assert_eq!(words(Some(ms(30_000)), ms(60_000)), ["32s", "64s"]);
-        assert_eq!(words(Some(ms(32_000)), ms(60_000)), ["64s"]);
+        assert_eq!(words(None, ms(1000)), ["250ms", "1s"]);
+        assert_eq!(words(Some(ms(30_000)), ms(60_000)), ["64s"]);
+        // The defaults, in order and without.
+        let hour = ms(3_600_000);
+        assert_eq!(
+            words(Some(ms(30_000)), hour),
+            ["64s", "256s", "1024s", "4096s"]
+        );
+        assert_eq!(words(None, hour).len(), 8);
         assert_eq!(words(Some(ms(60_000)), ms(60_000)), [""; 0]);
     }
 
@@ -139,6 +153,12 @@ mod tests {
         assert_eq!(
             tier_of(&name, "orders", "billing"),
             Some(Tier::of(ms(4000)))
+        );
+        // One that an older daemon has made.
+        let old = tier_of("orders.billing.retry.8s", "orders", "billing").unwrap();
+        assert_eq!(
+            (old.word(), Tier::of(ms(8000)).word()),
+            ("8s".into(), "16s".into())
         );
         for other in [
             "orders.billing.retry.3s",
@@ -165,11 +185,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_tier_is_as_long_as_its_delays_and_not_twice(ms in 1u64..100_000_000_000) {
+        fn a_tier_is_as_long_as_its_delays_and_not_four_times(ms in 1u64..100_000_000_000) {
             let delay = Duration::from_millis(ms);
             let length = Tier::of(delay).length();
             prop_assert!(length >= delay);
-            prop_assert!(length <= Duration::from_millis(SHORTEST_MS) || length < delay * 2);
+            prop_assert!(length <= Duration::from_millis(SHORTEST_MS) || length < delay * 4);
         }
     }
 }

@@ -27,6 +27,8 @@ const REQUEST: Duration = Duration::from_secs(10);
 const APPEARANCE: Duration = Duration::from_secs(10);
 /// How long answers to a command are kept, if it does not end in order.
 const REPLY_RETENTION: Duration = Duration::from_secs(3600);
+/// A tier gives out what is due, and no more waits at hand than the first message of each partition.
+const TIER_PARTITIONS_MAX: i32 = 3;
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// What a pool needs.
@@ -40,6 +42,8 @@ pub(super) struct Wanted {
 /// What there is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Found {
+    /// The cluster's id; empty if it has none.
+    pub(super) cluster: String,
     /// How many partitions the pool's topic has.
     pub(super) partitions: usize,
     /// Every tier of the topic and the group, also those of an earlier policy: they may hold
@@ -92,7 +96,9 @@ pub(super) async fn prepare(
         .collect();
     check(&describe(&admin, &old).await?, &old, config, copy_bytes_max)?;
     let there = appeared(client, &roles).await?;
+    let cluster = client.client().fetch_cluster_id(REQUEST);
     Ok(Found {
+        cluster: cluster.unwrap_or_default(),
         partitions: there.get(&wanted.topic).copied().unwrap_or(1),
         tiers: tiers(config, &wanted.topic, &there),
     })
@@ -137,11 +143,8 @@ pub(super) async fn create_for_replies(
         (POLICY, "delete".to_owned()),
         (RETENTION, REPLY_RETENTION.as_millis().to_string()),
     ];
-    let one = KafkaSource {
-        partitions: Some(1),
-        ..config.clone()
-    };
-    create_all(&admin(config)?, &[new_topic(topic, &settings, &one)]).await?;
+    let topic_of_one = new_topic(topic, &settings, Some(1), config);
+    create_all(&admin(config)?, &[topic_of_one]).await?;
     appeared(client, &[(topic.to_owned(), Role::Main)]).await?;
     Ok(())
 }
@@ -275,7 +278,9 @@ async fn create(
     let topics: Vec<NewTopic<'_>> = missing
         .iter()
         .zip(&settings)
-        .map(|((name, _), settings)| new_topic(name, settings, config))
+        .map(|((name, role), settings)| {
+            new_topic(name, settings, partitions(*role, config), config)
+        })
         .collect();
     create_all(admin, &topics).await
 }
@@ -306,16 +311,31 @@ async fn create_all(
 fn new_topic<'a>(
     name: &'a str,
     settings: &'a [(&'a str, String)],
+    partitions: Option<i32>,
     config: &KafkaSource,
 ) -> NewTopic<'a> {
     /// Of the broker's choosing.
     const DEFAULT: i32 = -1;
-    let partitions = config.partitions.unwrap_or(DEFAULT);
+    let partitions = partitions.unwrap_or(DEFAULT);
     let replication = TopicReplication::Fixed(config.replication.unwrap_or(DEFAULT));
     let topic = NewTopic::new(name, partitions, replication);
     settings
         .iter()
         .fold(topic, |topic, (key, value)| topic.set(key, value))
+}
+
+/// How many partitions a topic gets; none for as many as the broker likes.
+fn partitions(role: Role, config: &KafkaSource) -> Option<i32> {
+    let tier = || {
+        config
+            .partitions
+            .unwrap_or(TIER_PARTITIONS_MAX)
+            .min(TIER_PARTITIONS_MAX)
+    };
+    match role {
+        Role::Main | Role::Dead => config.partitions,
+        Role::Tier => Some(tier()),
+    }
 }
 
 fn made_with(

@@ -19,6 +19,7 @@ trials![
     a_daemons_end_forgets_no_attempt,
     what_its_worker_puts_off_at_a_stop_waits_in_a_tier_uncharged,
     a_tier_is_waited_out_by_whoever_is_there,
+    a_tier_of_an_older_daemon_is_read_until_it_is_empty,
     copies_keep_key_headers_and_time,
     a_crash_is_charged_and_its_neighbours_are_not,
     a_message_that_kills_its_workers_is_dead,
@@ -197,7 +198,7 @@ fn a_long_wait_leaves_the_order_and_comes_when_due() {
         assert_eq!(of(&began, &[text]), [(text, 1), (text, 2)]);
     }
     let used: Vec<String> = used_tiers(&site);
-    assert_eq!(used, ["2s"]);
+    assert_eq!(used, ["4s"]);
     daemon.stop();
 }
 
@@ -320,7 +321,7 @@ fn a_tier_is_waited_out_by_whoever_is_there() {
     let daemon = site.start(&pool);
     let failing = "mode:until-attempt:2:500 a";
     site.send(&[failing]);
-    daemon.eventually("it to be in the tier", || used_tiers(&site) == ["2s"]);
+    daemon.eventually("it to be in the tier", || used_tiers(&site) == ["4s"]);
     daemon.stop();
     let other = site.start(&pool);
     site.done(&other, 1);
@@ -328,6 +329,23 @@ fn a_tier_is_waited_out_by_whoever_is_there() {
     not_early(&site, failing, 2_000);
     assert_eq!(of(&began(&site), &[failing]), [(failing, 1), (failing, 2)]);
     other.stop();
+}
+
+/// Once there was one for each power of two.
+fn a_tier_of_an_older_daemon_is_read_until_it_is_empty() {
+    let site = KafkaSite::new(1);
+    let tier = format!("{}.{}.retry.2s", site.topic, site.group.name());
+    site.kafka.make_topic(&tier, 1);
+    site.kafka.send(&[NewRecord::new(&tier, "left over")]);
+    let daemon = site.start(&waits(site.pool(&["--v2=1"]), 2, "2s"));
+    site.send(&["mode:until-attempt:2:500 a"]);
+    site.done(&daemon, 2);
+    site.all_done(&daemon);
+    site.record().assert_done_once(&["left over"]);
+    let mut used = used_tiers(&site);
+    used.sort_unstable();
+    assert_eq!(used, ["2s", "4s"], "nothing new goes there");
+    daemon.stop();
 }
 
 /// The copy's own time is that of the copy: a broker deletes by it.
@@ -502,7 +520,7 @@ fn complaint_of(name: impl Fn(&KafkaSite) -> String, setting: (&str, &str)) -> S
 }
 
 fn a_tier_that_forgets_too_soon_is_refused() {
-    let tier = |site: &KafkaSite| format!("{}.{}.retry.2s", site.topic, site.group.name());
+    let tier = |site: &KafkaSite| format!("{}.{}.retry.4s", site.topic, site.group.name());
     let wrong = complaint_of(tier, ("retention.ms", "60000"));
     assert!(wrong.contains("retention"), "{wrong}");
 }
