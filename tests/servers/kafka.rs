@@ -220,6 +220,26 @@ impl Broker {
         process.as_ref().expect("a broker that runs").pid()
     }
 
+    /// Takes away what a partition of a broker that does not run holds from an offset on, whole
+    /// batches of it: as when a replica becomes the leader that had not got so far.
+    pub(crate) fn cut_log(&self, topic: &str, partition: i32, from: i64) {
+        let log = format!("data/{topic}-{partition}/{:020}.log", 0);
+        let log = self.path(&log);
+        let bytes = fs::read(&log).unwrap();
+        let mut length = 0;
+        while let Some((head, _)) = bytes[length..].split_first_chunk::<12>() {
+            let (offset, rest) = head.split_first_chunk().unwrap();
+            if i64::from_be_bytes(*offset) >= from {
+                break;
+            }
+            let rest = u32::from_be_bytes(rest.try_into().unwrap());
+            length += head.len() + usize::try_from(rest).unwrap();
+        }
+        assert!(length < bytes.len(), "there is nothing from {from} on");
+        let log = fs::OpenOptions::new().write(true).open(log).unwrap();
+        log.set_len(length.try_into().unwrap()).unwrap();
+    }
+
     /// SIGKILL, and its end.
     pub(crate) fn kill(&self) {
         let process = self.process.lock().unwrap().take();

@@ -7,6 +7,7 @@
 //! queue, which has nothing but events then, is polled whatever happens. Pausing and resuming would
 //! throw the local buffer away each time.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +17,7 @@ use rdkafka::client::ClientContext;
 use rdkafka::config::{ClientConfig, FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::consumer::base_consumer::PartitionQueue;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext, RebalanceProtocol};
-use rdkafka::error::{KafkaError as Native, KafkaResult, RDKafkaErrorCode as Code};
+use rdkafka::error::{KafkaError as Fault, KafkaResult, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Headers as _, Message as _};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
@@ -26,6 +27,8 @@ use super::error::{KafkaError, reason, without_times};
 use super::headers::Raw;
 use super::lag::{self, Lag};
 
+/// The client behind a consumer.
+pub(super) type Native = BaseConsumer<Context>;
 /// A partition of a topic.
 pub(super) type TopicPartition = (String, i32);
 
@@ -92,7 +95,7 @@ impl ClientContext for Context {
         });
     }
 
-    fn error(&self, error: Native, reason: &str) {
+    fn error(&self, error: Fault, reason: &str) {
         if let Some(code) = error.rdkafka_error_code() {
             self.note(|notes| notes.errors.push((code, reason.to_owned())));
         }
@@ -238,7 +241,11 @@ impl Inbox {
         self.news.store(false, Ordering::Release);
         let polled = self.queue.poll(Duration::ZERO)?;
         self.news.store(true, Ordering::Release);
-        Some(polled.map_err(|error| error.rdkafka_error_code().unwrap_or(Code::Fail)))
+        Some(polled.map_err(|error| match error {
+            // The only one that the library gives no code.
+            Fault::PartitionEOF(_) => Code::PartitionEOF,
+            error => error.rdkafka_error_code().unwrap_or(Code::Fail),
+        }))
     }
 }
 
@@ -307,6 +314,35 @@ impl Consumer {
             ring.notify_one();
         });
         Some(Inbox { queue, news })
+    }
+
+    /// Says yes to an assignment of partitions whose commits are known: their epochs are kept.
+    pub(super) fn begin(
+        &self,
+        starts: &[Start],
+        commits: &TopicPartitionList,
+    ) -> Result<(), KafkaError> {
+        let mut left: HashMap<TopicPartition, i64> = starts
+            .iter()
+            .map(|start| ((start.topic.clone(), start.partition), start.offset))
+            .collect();
+        if commits.count() != starts.len() {
+            return self.assign(starts);
+        }
+        let list = commits.clone();
+        for mut element in list.elements() {
+            let at = (element.topic().to_owned(), element.partition());
+            let Some(offset) = left.remove(&at) else {
+                return self.assign(starts);
+            };
+            let set = element.set_offset(Offset::Offset(offset));
+            set.map_err(|error| KafkaError::of_request("assigning", &error))?;
+            // Or it would be committed again with what has none. The library forgets the old text
+            // without giving its memory back, at most 4 KiB.
+            element.set_metadata("");
+        }
+        let assigned = assign(&self.native, &list);
+        assigned.map_err(|error| KafkaError::of_request("taking partitions", &error))
     }
 
     /// Says yes to an assignment.

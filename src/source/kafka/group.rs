@@ -152,7 +152,7 @@ impl Task {
         match answer {
             Answer::Begins(begins) => self.begin(begins, now),
             Answer::Later(begins) => self.begin_later(begins, now),
-            Answer::Ends(part, ends) => self.find_back(part, ends, now),
+            Answer::Standing(part, standing) => self.find_back(part, standing, now),
             Answer::Topics(number, found) => self.take_topics(number, found, now),
             Answer::Committed(result) => self.committed(result),
         }

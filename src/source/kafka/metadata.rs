@@ -1,12 +1,13 @@
 //! What rides in a commit beside the offset: which offsets beyond it are done, and how often the
 //! messages held for a retry were tried. Kafka keeps at most 4 KiB of it, as text. Pure.
 //!
-//! The form: `ganger1:`, then in base64 without padding a check sum of four bytes, which covers the
-//! offset too, and numbers in the variable-length form of protocol buffers: how many messages were
-//! tried; for each the distance from the one before it (the first: from the offset), its attempts
-//! and its crashes; then, from the offset on, pieces of `length * 4 + kind`: kind 0 is a run of
-//! undone offsets, kind 1 a run of done ones, and kind 2 so many bytes that follow, a bit for each
-//! of eight offsets, the lowest first, set where it is done.
+//! The form: `ganger2:`, then in base64 without padding a check sum of four bytes, which covers the
+//! cluster, the topic, the partition and the offset too, and numbers in the variable-length form of
+//! protocol buffers: how many messages were tried; for each the distance from the one before it (the
+//! first: from the offset), its attempts and its crashes; then, from the offset on, pieces of
+//! `length * 4 + kind`: kind 0 is a run of undone offsets, kind 1 a run of done ones, and kind 2 so
+//! many bytes that follow, a bit for each of eight offsets, the lowest first, set where it is done.
+//! `ganger1:`, of which the check sum covers the offset alone, is read still.
 
 use std::ops::Range;
 
@@ -14,7 +15,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
 
 /// What the text begins with.
-const MARK: &str = "ganger1:";
+const MARK: &str = "ganger2:";
+/// What it began with before the check sum covered the place.
+const OLD_MARK: &str = "ganger1:";
 /// The longest text that we write; Kafka's own limit is 4096 unless a broker is set otherwise.
 pub(super) const TEXT_BYTES_MAX: usize = 4000;
 /// The share of the bytes that messages which were tried may take.
@@ -40,20 +43,56 @@ pub(super) struct Carried {
     pub(super) tried: Vec<(i64, Tried)>,
 }
 
+impl Carried {
+    /// One past the highest offset that is known to be done, with all below this one.
+    pub(super) fn end(&self, offset: i64) -> i64 {
+        self.ahead
+            .last()
+            .map_or(offset, |last| last.end.max(offset))
+    }
+
+    /// Forgets what it says from an offset on.
+    pub(super) fn cut(&mut self, from: i64) {
+        self.tried.retain(|(at, _)| *at < from);
+        self.ahead.retain_mut(|range| {
+            range.end = range.end.min(from);
+            !range.is_empty()
+        });
+    }
+}
+
+/// Which partition's commit it is, as far as a check sum tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place(u32);
+
+impl Place {
+    /// A partition of a topic of a cluster.
+    pub(super) fn new(cluster: &str, topic: &str, partition: i32) -> Self {
+        // No name of either can have such a byte.
+        let names = [cluster.as_bytes(), &[0], topic.as_bytes(), &[0]].concat();
+        Self(sum(sum(EMPTY_SUM, &names), &partition.to_be_bytes()))
+    }
+}
+
 /// Why a text can't be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unusable {
     /// Written by someone else.
     #[error("it is not ours")]
     Foreign,
-    /// Cut off, changed, or moved to another offset.
-    #[error("it is damaged, or belongs to another offset")]
+    /// Cut off, changed, or moved to another place.
+    #[error("it is damaged, or belongs to another offset, partition or cluster")]
     Damaged,
 }
 
 /// Writes what fits into a text of so many bytes: what lies highest is left out first, and so would
 /// run again after a crash.
-pub(super) fn encode(offset: i64, carried: &Carried, text_bytes_max: usize) -> String {
+pub(super) fn encode(
+    place: Place,
+    offset: i64,
+    carried: &Carried,
+    text_bytes_max: usize,
+) -> String {
     if carried.ahead.is_empty() && carried.tried.is_empty() {
         return String::new();
     }
@@ -64,7 +103,7 @@ pub(super) fn encode(offset: i64, carried: &Carried, text_bytes_max: usize) -> S
     let tried = fitting_tried(offset, &carried.tried, room / TRIED_SHARE);
     let mut body = tried;
     write_ahead(&mut body, offset, &carried.ahead, room);
-    let mut bytes = check_sum(offset, &body).to_be_bytes().to_vec();
+    let mut bytes = check_sum(place.0, offset, &body).to_be_bytes().to_vec();
     bytes.extend(body);
     format!("{MARK}{}", BASE64.encode(bytes))
 }
@@ -82,14 +121,16 @@ pub(super) fn text_bytes(span: u64, runs: usize) -> usize {
 }
 
 /// Reads a text.
-pub(super) fn decode(offset: i64, text: &str) -> Result<Carried, Unusable> {
+pub(super) fn decode(place: Place, offset: i64, text: &str) -> Result<Carried, Unusable> {
     if text.is_empty() {
         return Ok(Carried::default());
     }
-    let text = text.strip_prefix(MARK).ok_or(Unusable::Foreign)?;
+    let old = || Some((text.strip_prefix(OLD_MARK)?, EMPTY_SUM));
+    let new = text.strip_prefix(MARK).map(|text| (text, place.0));
+    let (text, seed) = new.or_else(old).ok_or(Unusable::Foreign)?;
     let bytes = BASE64.decode(text).map_err(|_| Unusable::Damaged)?;
     let (sum, body) = bytes.split_first_chunk().ok_or(Unusable::Damaged)?;
-    if u32::from_be_bytes(*sum) != check_sum(offset, body) {
+    if u32::from_be_bytes(*sum) != check_sum(seed, offset, body) {
         return Err(Unusable::Damaged);
     }
     read(offset, body).ok_or(Unusable::Damaged)
@@ -283,157 +324,18 @@ fn read_number(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// FNV-1a: it need not withstand malice, only tell damage and a foreign offset.
-fn check_sum(offset: i64, body: &[u8]) -> u32 {
-    let all = offset.to_be_bytes().into_iter().chain(body.iter().copied());
-    all.fold(0x811c_9dc5, |sum, byte| {
-        (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+/// FNV-1a: it need not withstand malice, only tell damage and a foreign place.
+fn check_sum(seed: u32, offset: i64, body: &[u8]) -> u32 {
+    sum(sum(seed, &offset.to_be_bytes()), body)
+}
+
+const EMPTY_SUM: u32 = 0x811c_9dc5;
+
+fn sum(seed: u32, bytes: &[u8]) -> u32 {
+    bytes.iter().fold(seed, |sum, byte| {
+        (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
     })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn carried(ahead: &[(i64, i64)], tried: &[(i64, u32, u32)]) -> Carried {
-        Carried {
-            ahead: ahead.iter().map(|&(start, end)| start..end).collect(),
-            tried: tried
-                .iter()
-                .map(|&(at, attempts, crashes)| (at, Tried { attempts, crashes }))
-                .collect(),
-        }
-    }
-
-    #[test]
-    fn nothing_takes_nothing() {
-        assert_eq!(encode(7, &Carried::default(), TEXT_BYTES_MAX), "");
-        assert_eq!(decode(7, ""), Ok(Carried::default()));
-    }
-
-    #[test]
-    fn a_finished_hour_behind_one_message_is_short() {
-        let behind = carried(&[(1001, 9_000_001)], &[(1000, 4, 1)]);
-        let text = encode(1000, &behind, TEXT_BYTES_MAX);
-        assert!(text.len() < 40, "{text}");
-        assert_eq!(decode(1000, &text), Ok(behind));
-    }
-
-    #[test]
-    fn foreign_and_damaged_texts_are_told() {
-        let text = encode(5, &carried(&[(6, 8)], &[]), TEXT_BYTES_MAX);
-        assert_eq!(decode(5, "something else"), Err(Unusable::Foreign));
-        assert_eq!(decode(6, &text), Err(Unusable::Damaged));
-        assert_eq!(decode(5, &text[..text.len() - 1]), Err(Unusable::Damaged));
-        assert_eq!(decode(5, &format!("{text}AA")), Err(Unusable::Damaged));
-        assert_eq!(decode(5, MARK), Err(Unusable::Damaged));
-        assert_eq!(decode(5, "ganger1:ü"), Err(Unusable::Damaged));
-    }
-
-    #[test]
-    fn too_small_a_limit_leaves_it_out() {
-        let all = carried(&[(6, 8)], &[(5, 2, 0)]);
-        for limit in 0..20 {
-            let text = encode(5, &all, limit);
-            assert!(text.len() <= limit.max(MARK.len()), "{limit} {text}");
-            if !text.is_empty() {
-                decode(5, &text).unwrap();
-            }
-        }
-    }
-
-    /// Ranges that neither touch nor overlap, beyond an offset.
-    fn ranges(count: usize, far: i64) -> impl Strategy<Value = Vec<Range<i64>>> {
-        proptest::collection::vec((1..far, 1..far), 0..count).prop_map(|steps| {
-            let mut at = 0;
-            steps
-                .into_iter()
-                .map(|(skip, length)| {
-                    let range = at + skip..at + skip + length;
-                    at = range.end;
-                    range
-                })
-                .collect()
-        })
-    }
-
-    fn any_tried(count: usize) -> impl Strategy<Value = Vec<(i64, Tried)>> {
-        let one = (0i64..50, any::<u32>(), 0u32..5);
-        proptest::collection::vec(one, 0..count).prop_map(|steps| {
-            let mut at = 0;
-            let step = |(skip, attempts, crashes)| {
-                at += skip;
-                (at, Tried { attempts, crashes })
-            };
-            steps.into_iter().map(step).collect()
-        })
-    }
-
-    fn moved(carried: &Carried, by: i64) -> Carried {
-        Carried {
-            ahead: carried
-                .ahead
-                .iter()
-                .map(|r| r.start + by..r.end + by)
-                .collect(),
-            tried: carried
-                .tried
-                .iter()
-                .map(|(at, tried)| (at + by, *tried))
-                .collect(),
-        }
-    }
-
-    fn covers(ranges: &[Range<i64>], offset: i64) -> bool {
-        ranges.iter().any(|range| range.contains(&offset))
-    }
-
-    proptest! {
-        #[test]
-        fn what_fits_survives(
-            offset in 0i64..1 << 40,
-            ahead in ranges(60, 40),
-            tried in any_tried(40),
-        ) {
-            let carried = moved(&Carried { ahead, tried }, offset);
-            let text = encode(offset, &carried, TEXT_BYTES_MAX);
-            prop_assert!(text.is_ascii());
-            prop_assert_eq!(decode(offset, &text), Ok(carried));
-        }
-
-        #[test]
-        fn it_never_exceeds_its_limit_and_never_claims_too_much(
-            ahead in ranges(600, 60),
-            tried in any_tried(400),
-            limit in 0usize..=TEXT_BYTES_MAX,
-        ) {
-            let carried = Carried { ahead, tried };
-            let text = encode(0, &carried, limit);
-            prop_assert!(text.len() <= limit);
-            let read = decode(0, &text).unwrap();
-            prop_assert!(carried.tried.starts_with(&read.tried));
-            for range in &read.ahead {
-                for offset in range.clone() {
-                    prop_assert!(covers(&carried.ahead, offset));
-                }
-            }
-        }
-
-        #[test]
-        fn the_estimate_is_on_the_safe_side(ahead in ranges(700, 60)) {
-            let span = ahead.last().map_or(0, |range| range.end).unsigned_abs();
-            let estimate = text_bytes(span, ahead.len());
-            let text = encode(0, &Carried { ahead, tried: Vec::new() }, usize::MAX);
-            prop_assert!(text.len() <= estimate, "{} {}", text.len(), estimate);
-        }
-
-        #[test]
-        fn no_text_makes_it_panic(text in "\\PC{0,60}", bytes in any::<Vec<u8>>(), offset in any::<i64>()) {
-            drop(decode(offset, &text));
-            let mut all = check_sum(offset, &bytes).to_be_bytes().to_vec();
-            all.extend(bytes);
-            drop(decode(offset, &format!("{MARK}{}", BASE64.encode(all))));
-        }
-    }
-}
+mod tests;

@@ -6,11 +6,13 @@
 //! `metadata` (how far a partition is done), `names`, `headers`, `record`.
 
 mod asking;
+mod begins;
 mod burial;
 mod commits;
 mod consumer;
 mod desk;
 mod error;
+mod fork;
 mod group;
 mod headers;
 mod health;
@@ -33,6 +35,7 @@ mod task;
 mod tiers;
 mod topics;
 mod watermark;
+mod whence;
 
 use std::sync::Arc;
 

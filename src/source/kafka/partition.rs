@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tokio::time::Instant;
 
 use super::consumer::{Commit, Inbox, Start};
-use super::metadata::{self, Carried, Tried};
+use super::metadata::{self, Carried, Place, Tried};
 use super::record::Record;
 use super::watermark::Watermark;
 
@@ -88,6 +88,7 @@ impl Progress {
     /// What is to be committed, if that differs from what was; with `anyhow`, even if not.
     pub(super) fn commit(
         &mut self,
+        place: Place,
         metadata_bytes_max: usize,
         anyhow: bool,
     ) -> Option<(i64, String)> {
@@ -98,19 +99,35 @@ impl Progress {
         let offset = self.mark.committable();
         // Done long since, before a restart.
         self.tried = self.tried.split_off(&offset);
-        let carried = Carried {
-            ahead: self.mark.ahead(),
-            tried: self.tried.iter().map(|(at, tried)| (*at, *tried)).collect(),
-        };
-        let commit = (
-            offset,
-            metadata::encode(offset, &carried, metadata_bytes_max),
-        );
+        let text = metadata::encode(place, offset, &self.carried(), metadata_bytes_max);
+        let commit = (offset, text);
         if self.committed.as_ref() == Some(&commit) && !anyhow {
             return None;
         }
         self.sent = Some(commit.clone());
         Some(commit)
+    }
+
+    /// What is known beyond the offset to commit.
+    pub(super) fn carried(&self) -> Carried {
+        Carried {
+            ahead: self.mark.ahead(),
+            tried: self.tried.iter().map(|(at, tried)| (*at, *tried)).collect(),
+        }
+    }
+
+    /// One past the highest offset that was read, by us or before us.
+    pub(super) fn read_to(&self) -> i64 {
+        let position = self.mark.position();
+        self.mark
+            .ahead()
+            .last()
+            .map_or(position, |last| last.end.max(position))
+    }
+
+    /// Whether something was ever committed.
+    pub(super) fn was_committed(&self) -> bool {
+        self.committed.is_some()
     }
 
     /// The commit that was sent has ended.
@@ -133,6 +150,8 @@ impl Progress {
 pub(super) struct Partition {
     pub(super) topic: String,
     pub(super) number: i32,
+    /// What tells its commits from others'.
+    pub(super) place: Place,
     /// A tier's, not the pool's own topic's.
     pub(super) is_tier: bool,
     pub(super) inbox: Inbox,
@@ -180,7 +199,9 @@ impl Partition {
 
     /// Its next commit.
     pub(super) fn commit(&mut self, metadata_bytes_max: usize, anyhow: bool) -> Option<Commit> {
-        let (offset, metadata) = self.progress.commit(metadata_bytes_max, anyhow)?;
+        let (offset, metadata) = self
+            .progress
+            .commit(self.place, metadata_bytes_max, anyhow)?;
         Some(Commit {
             topic: self.topic.clone(),
             partition: self.number,
@@ -197,6 +218,10 @@ mod tests {
 
     const MAX: usize = metadata::TEXT_BYTES_MAX;
 
+    fn here() -> Place {
+        Place::new("cluster", "topic", 0)
+    }
+
     fn reading(count: i64) -> Progress {
         let mut progress = Progress::new(0, Some(String::new()), Carried::default());
         for offset in 0..count {
@@ -208,23 +233,32 @@ mod tests {
     #[test]
     fn only_what_changed_is_committed() {
         let mut progress = reading(3);
-        assert_eq!(progress.commit(MAX, false), None);
+        assert_eq!(progress.commit(here(), MAX, false), None);
         progress.done(0);
         assert!(!progress.is_committed());
-        assert_eq!(progress.commit(MAX, false), Some((1, String::new())));
-        assert_eq!(progress.commit(MAX, false), None);
+        assert_eq!(
+            progress.commit(here(), MAX, false),
+            Some((1, String::new()))
+        );
+        assert_eq!(progress.commit(here(), MAX, false), None);
         assert!(!progress.is_committed());
         progress.committed(false);
-        assert_eq!(progress.commit(MAX, false), Some((1, String::new())));
+        assert_eq!(
+            progress.commit(here(), MAX, false),
+            Some((1, String::new()))
+        );
         progress.committed(true);
         assert!(progress.is_committed());
-        assert_eq!(progress.commit(MAX, true), Some((1, String::new())));
+        assert_eq!(progress.commit(here(), MAX, true), Some((1, String::new())));
     }
 
     #[test]
     fn where_nothing_was_committed_the_start_is() {
         let mut progress = Progress::new(7, None, Carried::default());
-        assert_eq!(progress.commit(MAX, false), Some((7, String::new())));
+        assert_eq!(
+            progress.commit(here(), MAX, false),
+            Some((7, String::new()))
+        );
     }
 
     #[test]
@@ -237,9 +271,9 @@ mod tests {
         progress.retried(1, tried);
         progress.done(0);
         progress.done(3);
-        let (offset, text) = progress.commit(MAX, false).unwrap();
+        let (offset, text) = progress.commit(here(), MAX, false).unwrap();
         assert_eq!(offset, 1);
-        let carried = metadata::decode(offset, &text).unwrap();
+        let carried = metadata::decode(here(), offset, &text).unwrap();
         let mut again = Progress::new(offset, Some(text), carried);
         let kinds: Vec<Delivered> = (1..5).map(|offset| again.mark.delivered(offset)).collect();
         use Delivered::{DoneBefore, New};
@@ -248,7 +282,7 @@ mod tests {
         for offset in [1, 2, 4] {
             again.done(offset);
         }
-        assert_eq!(again.commit(MAX, false), Some((5, String::new())));
+        assert_eq!(again.commit(here(), MAX, false), Some((5, String::new())));
     }
 
     #[test]
@@ -274,14 +308,14 @@ mod tests {
             }
             progress.done(offset);
         }
-        let text = progress.commit(MAX, false).unwrap().1;
+        let text = progress.commit(here(), MAX, false).unwrap().1;
         assert!(text.len() > 1000 && text.len() < MAX, "{}", text.len());
         assert!(!progress.has_room(99_999), "it would lengthen it");
         assert!(
             progress.has_room(0) && progress.has_room(2),
             "these shorten it"
         );
-        let known = metadata::decode(0, &text).unwrap();
+        let known = metadata::decode(here(), 0, &text).unwrap();
         assert_eq!(known.ahead, progress.mark.ahead());
     }
 

@@ -7,16 +7,18 @@ use std::sync::Arc;
 use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::time::Instant;
 
-use super::asking::{self, Answer, Begin, Begins};
+use super::asking::Answer;
+use super::begins::{self, Begin, Begins, Question, Standing};
 use super::consumer::{Start, TopicPartition};
 use super::error::{KafkaError, words};
 use super::group::{AGAIN, Step, names};
 use super::health::Trouble;
 use super::lanes::Part;
-use super::metadata;
+use super::metadata::Place;
 use super::partition::{Partition, Progress};
-use super::settings::Reset;
+use super::settings::{self, Reset};
 use super::task::Task;
+use super::whence::{Found, fork, go_on_at};
 
 /// What is to be asked again.
 #[derive(Debug, Default)]
@@ -61,7 +63,7 @@ impl Task {
             .map(|(_, part)| part)
             .collect();
         for part in due {
-            self.ask_where_it_ends(part, now);
+            self.ask_how_it_stands(part, now);
         }
         self.ask_again_for_topics(now);
     }
@@ -91,9 +93,18 @@ impl Task {
         &self,
         partitions: Vec<TopicPartition>,
     ) -> impl FnOnce() -> Result<Begins, KafkaError> + use<> {
-        let native = Arc::clone(self.consumer.native());
-        let (topic, reset) = (self.plan.topic.to_string(), self.plan.reset);
-        move || asking::begins(&native, &partitions, &topic, reset)
+        let (native, question) = (Arc::clone(self.consumer.native()), self.question());
+        move || begins::begins(&native, &partitions, &question)
+    }
+
+    fn question(&self) -> Question {
+        Question {
+            pool: self.plan.pool.clone(),
+            main: self.plan.topic.to_string(),
+            cluster: self.found.cluster.clone(),
+            reset: self.plan.reset,
+            looking: settings::looking(&self.plan.config, &self.plan.pool),
+        }
     }
 
     /// The partitions that the group gave us begin.
@@ -121,7 +132,11 @@ impl Task {
         let begun = begins.begun.into_iter();
         let begun: Vec<(Part, Start)> = begun.filter_map(|begin| self.begin_one(begin)).collect();
         let (parts, starts): (Vec<Part>, Vec<Start>) = begun.into_iter().unzip();
-        if let Err(error) = self.consumer.assign(&starts) {
+        let assigned = match &begins.commits {
+            Some(commits) => self.consumer.begin(&starts, commits),
+            None => self.consumer.assign(&starts),
+        };
+        if let Err(error) = assigned {
             parts
                 .iter()
                 .for_each(|part| drop(self.partitions.remove(part)));
@@ -134,9 +149,8 @@ impl Task {
             self.positions.unbegun.push(partition);
             self.positions.ask_unbegun_at = Some(now + AGAIN);
         }
-        for partition in begins.unread {
-            let why = "nothing is committed for it, and auto.offset.reset is `error`";
-            self.can_not_be_read(names(&[partition]), why);
+        for (partition, why) in begins.unread {
+            self.can_not_be_read(names(&[partition]), &why);
         }
         Ok(())
     }
@@ -147,6 +161,7 @@ impl Task {
             partition,
             offset,
             committed,
+            carried,
         } = begin;
         let Some(inbox) = self.consumer.inbox(&topic, partition) else {
             tracing::error!(
@@ -156,21 +171,11 @@ impl Task {
             );
             return None;
         };
-        let text = committed.as_deref().unwrap_or_default();
-        let carried = metadata::decode(offset, text).unwrap_or_else(|why| {
-            tracing::warn!(
-                pool = self.plan.pool,
-                topic,
-                partition,
-                offset,
-                "the commit's metadata is ignored: {why}; more may run twice"
-            );
-            metadata::Carried::default()
-        });
         let part = self.new_part();
         let begun = Partition {
             is_tier: *topic != *self.plan.topic,
             number: partition,
+            place: Place::new(&self.found.cluster, &topic, partition),
             inbox,
             progress: Progress::new(offset, committed, carried),
             parked: None,
@@ -271,7 +276,7 @@ impl Task {
             return;
         };
         match code {
-            Code::AutoOffsetReset => self.ask_where_it_ends(part, now),
+            Code::AutoOffsetReset => self.ask_how_it_stands(part, now),
             Code::PartitionEOF => {}
             // librdkafka goes on behind it. Fetched anew it may be sound; else the partition waits,
             // and says so, until someone has mended it or set the group's offset past it.
@@ -305,15 +310,16 @@ impl Task {
             .any(|(_, other)| *other == part)
     }
 
-    fn ask_where_it_ends(&mut self, part: Part, now: Instant) {
+    fn ask_how_it_stands(&mut self, part: Part, now: Instant) {
         let Some(partition) = self.partitions.get(&part) else {
             return;
         };
-        let native = Arc::clone(self.consumer.native());
-        let (topic, number) = (partition.topic.clone(), partition.number);
-        let failed = Answer::Ends(part, Err(KafkaError::panicked()));
-        let asked = self.asking.ask("kafka-ends", failed, move || {
-            Answer::Ends(part, asking::ends(&native, &topic, number))
+        let (native, question) = (Arc::clone(self.consumer.native()), self.question());
+        let at = (partition.topic.clone(), partition.number);
+        let read_to = partition.progress.read_to();
+        let failed = Answer::Standing(part, Err(KafkaError::panicked()));
+        let asked = self.asking.ask("kafka-standing", failed, move || {
+            Answer::Standing(part, begins::standing(&native, &at, read_to, &question))
         });
         if !asked {
             self.positions.astray.push((now + AGAIN, part));
@@ -324,15 +330,15 @@ impl Task {
     pub(super) fn find_back(
         &mut self,
         part: Part,
-        ends: Result<(i64, i64), KafkaError>,
+        standing: Result<Standing, KafkaError>,
         now: Instant,
     ) {
         let Some(partition) = self.partitions.get(&part) else {
             return;
         };
         let name = partition.name();
-        let ends = match ends {
-            Ok(ends) if self.group.is_settled() => ends,
+        let standing = match standing {
+            Ok(standing) if self.group.is_settled() => standing,
             // The restart of one partition would be taken for our answer to the group.
             Ok(_) => return self.positions.astray.push((now + AGAIN, part)),
             Err(error) => {
@@ -347,15 +353,22 @@ impl Task {
         } else {
             self.plan.reset
         };
-        let Some(to) = go_on_at(position, committable, ends, reset) else {
-            let (first, end) = ends;
-            let why = format!(
-                "offset {position} is gone, it has {first} to {end}, and auto.offset.reset is \
-                 `error`"
-            );
+        let found = Found {
+            ends: standing.ends,
+            fork: fork(&standing, partition.progress.was_committed()),
+        };
+        let Some(to) = go_on_at(position, committable, found, reset) else {
+            let (first, end) = found.ends;
+            let why = match found.fork {
+                Some(fork) => begins::refusal(position, fork),
+                None => format!(
+                    "offset {position} is gone, it has {first} to {end}, and auto.offset.reset is \
+                     `error`"
+                ),
+            };
             return self.can_not_be_read(name, &why);
         };
-        let part = self.move_to(part, to, ends);
+        let part = self.move_to(part, to, found);
         if let Err(error) = self.restart(part, to) {
             self.can_not_be_read(name, &error.to_string());
             self.positions.astray.push((now + AGAIN, part));
@@ -363,30 +376,39 @@ impl Task {
     }
 
     /// Has the books say where a partition goes on. It may be called otherwise from then on.
-    fn move_to(&mut self, part: Part, to: i64, (first, end): (i64, i64)) -> Part {
+    fn move_to(&mut self, part: Part, to: i64, found: Found) -> Part {
         let Some(partition) = self.partitions.get_mut(&part) else {
             return part;
         };
         let position = partition.progress.mark.position();
-        if to == position {
-            return part;
+        if let Some(fork) = found.fork {
+            let at = (partition.topic.clone(), partition.number);
+            begins::tell_of_fork(&self.plan.pool, &at, partition.progress.read_to(), fork);
+            let mut carried = partition.progress.carried();
+            carried.cut(fork);
+            // What is out of the old log is void.
+            partition.progress = Progress::new(to, None, carried);
+            partition.parked = None;
+            return self.rename(part);
         }
-        tracing::warn!(
-            pool = self.plan.pool,
-            partition = partition.name(),
-            position,
-            first,
-            end,
-            skipped = to.saturating_sub(position).max(0),
-            "the offset to go on from is gone; reading goes on at another"
-        );
-        if to > position {
+        if to != position {
+            let (first, end) = found.ends;
+            tracing::warn!(
+                pool = self.plan.pool,
+                partition = partition.name(),
+                position,
+                first,
+                end,
+                skipped = to.saturating_sub(position),
+                "the offset to go on from is gone; reading goes on at another"
+            );
             partition.progress.skip_to(to);
-            return part;
         }
-        // It is another log: what is out of the old one is void.
-        partition.progress = Progress::new(to, None, metadata::Carried::default());
-        partition.parked = None;
+        part
+    }
+
+    /// Voids what is out of a partition.
+    fn rename(&mut self, part: Part) -> Part {
         self.lanes.forget(part);
         let anew = self.new_part();
         if let Some(partition) = self.partitions.remove(&part) {
@@ -403,54 +425,5 @@ impl Task {
         self.consumer.restart(partition.at(to), others)?;
         partition.is_damaged = false;
         Ok(())
-    }
-}
-
-/// Where a partition goes on whose position is not to be had, by where it begins and ends; none if
-/// it is not to.
-fn go_on_at(
-    position: i64,
-    committable: i64,
-    (first, end): (i64, i64),
-    reset: Reset,
-) -> Option<i64> {
-    if (first..=end).contains(&position) {
-        return Some(position);
-    }
-    match reset {
-        Reset::Earliest => Some(first),
-        // A log that is shorter than it was may have what is not done yet.
-        Reset::Latest if position > end => Some(committable.clamp(first, end)),
-        Reset::Latest => Some(end),
-        Reset::Refuse => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn where_to_go_on() {
-        use Reset::{Earliest, Latest, Refuse};
-        let table = [
-            // Nothing is gone.
-            (50, 40, (0, 100), Earliest, Some(50)),
-            (100, 40, (0, 100), Refuse, Some(100)),
-            // Retention was faster.
-            (50, 40, (60, 100), Earliest, Some(60)),
-            (50, 40, (60, 100), Latest, Some(100)),
-            (50, 40, (60, 100), Refuse, None),
-            // The log was cut, or is another.
-            (50, 40, (0, 45), Earliest, Some(0)),
-            (50, 40, (0, 45), Latest, Some(40)),
-            (50, 40, (0, 30), Latest, Some(30)),
-            (50, 40, (42, 45), Latest, Some(42)),
-            (50, 40, (0, 0), Refuse, None),
-        ];
-        for (position, committable, ends, reset, expected) in table {
-            let got = go_on_at(position, committable, ends, reset);
-            assert_eq!(got, expected, "{position} {committable} {ends:?} {reset:?}");
-        }
     }
 }

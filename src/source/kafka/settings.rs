@@ -40,6 +40,15 @@ const CONSUMER_MUSTS: &[(&str, &str)] = &[
     // For the lag, and to notice partitions that are not fetched.
     ("statistics.interval.ms", "5000"),
 ];
+const LOOKING_MUSTS: &[(&str, &str)] = &[
+    ("enable.partition.eof", "true"),
+    ("statistics.interval.ms", "0"),
+    ("fetch.wait.max.ms", "10"),
+    // One message of each partition will do.
+    ("fetch.message.max.bytes", "1"),
+    ("queued.min.messages", "1"),
+    ("queued.max.messages.kbytes", "1"),
+];
 const PRODUCER_DEFAULTS: &[(&str, &str)] = &[
     // The partition of a key as Java's clients choose it.
     ("partitioner", "murmur2_random"),
@@ -116,6 +125,15 @@ pub(super) fn consumer(config: &KafkaSource, pool: &str, local_bytes: usize) -> 
     }
     properties.set("group.id", &config.group);
     all(&mut properties, CONSUMER_MUSTS);
+    properties
+}
+
+/// The properties of a consumer that only looks at what comes first at some offset of a partition.
+pub(super) fn looking(config: &KafkaSource, pool: &str) -> ClientConfig {
+    let mut properties = consumer(config, pool, 1);
+    // It joins no group.
+    properties.remove("group.instance.id");
+    all(&mut properties, LOOKING_MUSTS);
     properties
 }
 
@@ -315,7 +333,11 @@ pub(super) mod tests {
     fn librdkafka_takes_them_all() {
         let config = source(&[]);
         let ways = [(false, false), (false, true), (true, false), (true, true)];
-        let mut all = vec![consumer(&config, "p", 1 << 20), admin(&config, "p")];
+        let mut all = vec![
+            consumer(&config, "p", 1 << 20),
+            admin(&config, "p"),
+            looking(&config, "p"),
+        ];
         all.extend(
             ways.map(|(compressed, alone)| producer(&config, "p", Way { compressed, alone })),
         );

@@ -15,6 +15,7 @@ mod retry;
 mod settings;
 mod sizes;
 mod topics;
+mod truncation;
 
 use libtest_mimic::Trial;
 
@@ -36,6 +37,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         settings::trials(),
         sizes::trials(),
         topics::trials(),
+        truncation::trials(),
     ];
     rooms.into_iter().flatten().collect()
 }

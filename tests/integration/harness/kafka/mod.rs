@@ -156,6 +156,16 @@ impl Kafka {
         self.broker.kill();
     }
 
+    /// Takes away the end of a partition of one that was killed.
+    pub(crate) fn cut_log(&self, topic: &str, partition: i32, from: i64) {
+        self.broker.cut_log(topic, partition, from);
+    }
+
+    /// Waits until it answers.
+    pub(crate) fn is_ready(&self) {
+        self.broker.is_ready();
+    }
+
     /// Starts one that was killed, with all that it had on disk, and does not wait for it.
     pub(crate) fn start_again(&self) {
         self.broker.start();

@@ -1,0 +1,354 @@
+//! Where partitions are read from when they come: where the group's commits say, as far as the log is
+//! still the one that they speak of, or else at an end. Every function here blocks; all partitions
+//! are asked about at once.
+
+use std::collections::{BTreeSet, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use rdkafka::config::ClientConfig;
+use rdkafka::consumer::Consumer as _;
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+
+use super::consumer::{Native, TopicPartition};
+use super::error::KafkaError;
+use super::fork::forks;
+use super::metadata::{self, Carried, Place};
+use super::settings::Reset;
+
+/// How long a question may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// What is to be known for it.
+#[derive(Debug, Clone)]
+pub(super) struct Question {
+    pub(super) pool: String,
+    /// The pool's own topic. All others are tiers.
+    pub(super) main: String,
+    /// The id of the cluster.
+    pub(super) cluster: String,
+    pub(super) reset: Reset,
+    /// Of the client that looks whether a log is the one that was read.
+    pub(super) looking: ClientConfig,
+}
+
+/// Where a partition begins for us.
+#[derive(Debug)]
+pub(super) struct Begin {
+    pub(super) topic: String,
+    pub(super) partition: i32,
+    pub(super) offset: i64,
+    /// The metadata of the group's commit; none where it has committed nothing that counts.
+    pub(super) committed: Option<String>,
+    /// What that says.
+    pub(super) carried: Carried,
+}
+
+/// Where partitions begin for us.
+#[derive(Debug, Default)]
+pub(super) struct Begins {
+    pub(super) begun: Vec<Begin>,
+    /// The commits of those, with their epochs.
+    pub(super) commits: Option<TopicPartitionList>,
+    /// Of which it can't be told now, and why.
+    pub(super) unknown: Vec<(TopicPartition, String)>,
+    /// Which are not to be read, and why.
+    pub(super) unread: Vec<(TopicPartition, String)>,
+}
+
+/// How a partition of ours stands whose position is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Standing {
+    /// Its first offset, and one past the last.
+    pub(super) ends: (i64, i64),
+    /// The group has committed something for it.
+    pub(super) is_committed: bool,
+    /// From there on it is not the log that was read.
+    pub(super) fork: Option<i64>,
+}
+
+/// Where partitions begin.
+pub(super) fn begins(
+    native: &Native,
+    partitions: &[TopicPartition],
+    question: &Question,
+) -> Result<Begins, KafkaError> {
+    let mut begins = Begins::default();
+    let led = led(native, partitions, &mut begins)?;
+    // A tier is read from its first message, whatever is set for the topic.
+    let (main, tiers): (Vec<_>, Vec<_>) = led
+        .into_iter()
+        .partition(|(topic, _)| *topic == question.main);
+    for (partitions, reset) in [(main, question.reset), (tiers, Reset::Earliest)] {
+        if !partitions.is_empty() {
+            begin_each(native, &partitions, reset, question, &mut begins)?;
+        }
+    }
+    let begun = begins.begun.iter();
+    let begun: Vec<TopicPartition> = begun
+        .map(|begin| (begin.topic.clone(), begin.partition))
+        .collect();
+    if !begun.is_empty() {
+        begins.commits = Some(committed(native, &begun)?);
+    }
+    Ok(begins)
+}
+
+/// Those that have a leader. One question about several of which one has none would wait for it.
+fn led(
+    native: &Native,
+    partitions: &[TopicPartition],
+    begins: &mut Begins,
+) -> Result<Vec<TopicPartition>, KafkaError> {
+    let topics: BTreeSet<&str> = partitions.iter().map(|(topic, _)| topic.as_str()).collect();
+    let mut led = BTreeSet::new();
+    for topic in topics {
+        let told = native.fetch_metadata(Some(topic), ANSWER_WITHIN);
+        let told = told.map_err(|error| KafkaError::of_request("asking for leaders", &error))?;
+        let each = told.topics().iter().flat_map(|topic| topic.partitions());
+        led.extend(
+            each.filter(|partition| partition.leader() >= 0)
+                .map(|partition| (topic.to_owned(), partition.id())),
+        );
+    }
+    let (with, without): (Vec<_>, Vec<_>) = partitions
+        .iter()
+        .cloned()
+        .partition(|partition| led.contains(partition));
+    let without = without.into_iter();
+    begins
+        .unknown
+        .extend(without.map(|partition| (partition, "it has no leader".to_owned())));
+    Ok(with)
+}
+
+fn begin_each(
+    native: &Native,
+    partitions: &[TopicPartition],
+    reset: Reset,
+    question: &Question,
+    begins: &mut Begins,
+) -> Result<(), KafkaError> {
+    let commits = committed(native, partitions)?;
+    let mut fresh = Vec::new();
+    let mut resumed = Vec::new();
+    for mut element in commits.elements() {
+        let partition = (element.topic().to_owned(), element.partition());
+        let Offset::Offset(offset) = element.offset() else {
+            fresh.push(partition);
+            // Nothing was read of it.
+            drop(element.set_offset(Offset::End));
+            continue;
+        };
+        // The library panics over text that is not UTF-8.
+        let text = catch_unwind(AssertUnwindSafe(|| element.metadata().to_owned()));
+        let text = text.unwrap_or_else(|_| "not UTF-8".to_owned());
+        let begin = resume(partition, offset, text, question);
+        drop(element.set_offset(Offset::Offset(begin.carried.end(offset))));
+        resumed.push(begin);
+    }
+    begin_fresh(native, fresh, reset, begins);
+    let looking = looking(&question.looking, reset);
+    let mut forks = forks(native, &looking, &question.pool, &commits)?;
+    for mut begin in resumed {
+        let partition = (begin.topic.clone(), begin.partition);
+        match forks.remove(&partition).unwrap_or(Ok(None)) {
+            Ok(None) => begins.begun.push(begin),
+            Ok(Some(fork)) if reset == Reset::Refuse => {
+                let why = refusal(begin.offset, fork);
+                begins.unread.push((partition, why));
+            }
+            Ok(Some(fork)) => {
+                tell_of_fork(
+                    &question.pool,
+                    &partition,
+                    begin.carried.end(begin.offset),
+                    fork,
+                );
+                begin.offset = begin.offset.min(fork);
+                begin.carried.cut(fork);
+                begin.committed = None;
+                begins.begun.push(begin);
+            }
+            Err(why) => begins.unknown.push((partition, why)),
+        }
+    }
+    Ok(())
+}
+
+fn resume(partition: TopicPartition, offset: i64, text: String, question: &Question) -> Begin {
+    let (topic, partition) = partition;
+    let place = Place::new(&question.cluster, &topic, partition);
+    let carried = metadata::decode(place, offset, &text).unwrap_or_else(|why| {
+        tracing::warn!(
+            pool = question.pool,
+            topic,
+            partition,
+            offset,
+            "the commit's metadata is ignored: {why}; more may run twice"
+        );
+        Carried::default()
+    });
+    Begin {
+        topic,
+        partition,
+        offset,
+        committed: Some(text),
+        carried,
+    }
+}
+
+/// Says that a log is not what it was.
+pub(super) fn tell_of_fork(pool: &str, partition: &TopicPartition, read_to: i64, fork: i64) {
+    let (topic, number) = partition;
+    tracing::error!(
+        pool,
+        partition = format!("{topic}/{number}"),
+        read_to,
+        fork,
+        "the log has lost messages that were read: a topic made anew, or an unclean election; \
+         reading goes on where it departs"
+    );
+}
+
+/// Why a partition whose log has departed is not read.
+pub(super) fn refusal(position: i64, fork: i64) -> String {
+    format!(
+        "the log that was read to offset {position} is another from {fork} on, and \
+         auto.offset.reset is `error`"
+    )
+}
+
+fn begin_fresh(
+    native: &Native,
+    partitions: Vec<TopicPartition>,
+    reset: Reset,
+    begins: &mut Begins,
+) {
+    if reset == Reset::Refuse {
+        let why = "nothing is committed for it, and auto.offset.reset is `error`";
+        let unread = partitions.into_iter();
+        begins
+            .unread
+            .extend(unread.map(|partition| (partition, why.to_owned())));
+        return;
+    }
+    if partitions.is_empty() {
+        return;
+    }
+    let end = if reset == Reset::Latest {
+        Offset::End
+    } else {
+        Offset::Beginning
+    };
+    let ends = ends_of(native, &partitions, end);
+    for partition in partitions {
+        let offset = match &ends {
+            Ok(ends) => ends.get(&partition).copied().ok_or("it was not told"),
+            Err(error) => {
+                begins.unknown.push((partition, error.to_string()));
+                continue;
+            }
+        };
+        match offset {
+            Ok(offset) => begins.begun.push(Begin {
+                topic: partition.0,
+                partition: partition.1,
+                offset,
+                committed: None,
+                carried: Carried::default(),
+            }),
+            Err(why) => begins.unknown.push((partition, why.to_owned())),
+        }
+    }
+}
+
+/// One end of each of these partitions. Those of which it can't be told are left out.
+pub(super) fn ends_of(
+    native: &Native,
+    partitions: &[TopicPartition],
+    end: Offset,
+) -> Result<HashMap<TopicPartition, i64>, KafkaError> {
+    const WHAT: &str = "asking where partitions begin or end";
+    let mut asked = TopicPartitionList::with_capacity(partitions.len());
+    for (topic, partition) in partitions {
+        // In the place of a moment this asks for that end.
+        let set = asked.add_partition(topic, *partition).set_offset(end);
+        set.map_err(|error| KafkaError::of_request(WHAT, &error))?;
+    }
+    let told = native.offsets_for_times(asked, ANSWER_WITHIN);
+    let told = told.map_err(|error| KafkaError::of_request(WHAT, &error))?;
+    let known = told.elements().into_iter().filter_map(|element| {
+        let Offset::Offset(offset) = element.offset() else {
+            return None;
+        };
+        let is_known = element.error().is_ok();
+        is_known.then(|| ((element.topic().to_owned(), element.partition()), offset))
+    });
+    Ok(known.collect())
+}
+
+/// What the group has committed, with the epochs. Whoever reads a text must know that the library
+/// panics over one that is not UTF-8.
+fn committed(
+    native: &Native,
+    partitions: &[TopicPartition],
+) -> Result<TopicPartitionList, KafkaError> {
+    const WHAT: &str = "reading the group's commits";
+    let mut list = TopicPartitionList::with_capacity(partitions.len());
+    for (topic, partition) in partitions {
+        list.add_partition(topic, *partition);
+    }
+    let commits = native
+        .committed_offsets(list, ANSWER_WITHIN)
+        .map_err(|error| KafkaError::of_request(WHAT, &error))?;
+    for element in commits.elements() {
+        let fault = element.error();
+        fault.map_err(|error| KafkaError::of_request(WHAT, &error))?;
+    }
+    Ok(commits)
+}
+
+/// How a partition stands that was read to an offset.
+pub(super) fn standing(
+    native: &Native,
+    partition: &TopicPartition,
+    read_to: i64,
+    question: &Question,
+) -> Result<Standing, KafkaError> {
+    const WHAT: &str = "reading where a partition begins";
+    let (topic, number) = partition;
+    let ends = native.fetch_watermarks(topic, *number, ANSWER_WITHIN);
+    let ends = ends.map_err(|error| KafkaError::of_request(WHAT, &error))?;
+    let commits = committed(native, std::slice::from_ref(partition))?;
+    let mut is_committed = false;
+    for mut element in commits.elements() {
+        is_committed = matches!(element.offset(), Offset::Offset(_));
+        drop(element.set_offset(Offset::Offset(read_to)));
+    }
+    let reset = if *topic == question.main {
+        question.reset
+    } else {
+        Reset::Earliest
+    };
+    let looking = looking(&question.looking, reset);
+    let mut forks = forks(native, &looking, &question.pool, &commits)?;
+    let fork = forks.remove(partition).unwrap_or(Ok(None));
+    let fork = fork.map_err(|why| KafkaError::Failed { what: WHAT, why })?;
+    Ok(Standing {
+        ends,
+        is_committed,
+        fork,
+    })
+}
+
+/// The client that looks, with what a log that has nothing of ours any more is to be read from.
+fn looking(properties: &ClientConfig, reset: Reset) -> ClientConfig {
+    let mut properties = properties.clone();
+    let reset = match reset {
+        Reset::Latest => "latest",
+        Reset::Earliest | Reset::Refuse => "earliest",
+    };
+    properties.set("auto.offset.reset", reset);
+    properties
+}
