@@ -186,6 +186,7 @@ pub(in crate::source) fn words(code: Code) -> String {
         Code::UnknownPartition => "there is no such partition",
         Code::InvalidTopic => "no topic can have this name",
         Code::MessageSizeTooLarge => "the message is larger than the topic or the producer takes",
+        Code::MessageTimedOut => "the topic has taken nothing for too long",
         Code::OffsetMetadataTooLarge => "the commit's metadata is larger than the broker takes",
         Code::PollExceeded => "the consumer did not poll for longer than max.poll.interval.ms",
         Code::Fenced | Code::FencedInstanceId => {

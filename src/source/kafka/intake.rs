@@ -31,7 +31,8 @@ const LOOK_AHEAD_IN_ORDER: usize = 256;
 const CHUNK: usize = 64;
 /// How many messages are taken in before settlements are looked at again.
 const TURN_MAX: usize = 1000;
-/// With so many publications unconfirmed, nothing more is handed out.
+/// With so many publications unconfirmed, letters that are refused included, nothing more is handed
+/// out.
 const UNCONFIRMED_MAX: usize = 10_000;
 
 /// What one partition may have here.
@@ -326,9 +327,10 @@ impl Task {
 
     /// What is done could not be written down, or not be told: nothing more is begun.
     fn is_held_up(&self) -> bool {
-        let troubles = [Trouble::Brokers, Trouble::Commits, Trouble::Publishing];
+        let troubles = [Trouble::Brokers, Trouble::Commits];
         troubles.into_iter().any(|trouble| self.health.has(trouble))
             || self.standstill.in_doubt()
+            || self.producer.is_full()
             || self.producer.pending() > UNCONFIRMED_MAX
             || self.producer.pending_bytes() > self.plan.config.buffered_bytes_max
     }

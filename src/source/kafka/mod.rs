@@ -31,6 +31,7 @@ mod settings;
 mod settle;
 mod setup;
 mod standstill;
+mod strangers;
 mod task;
 mod tiers;
 mod topics;

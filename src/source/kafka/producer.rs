@@ -26,6 +26,33 @@ use crate::config::model::KafkaSource;
 /// Longer than a topic that is just being made may be unknown.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
+/// With so much not confirmed, nothing more should be begun that may have to be published.
+const OPEN_MAX: usize = 1000;
+const OPEN_BYTES_MAX: usize = 16 << 20;
+
+/// How much there is of something.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Load {
+    count: usize,
+    bytes: usize,
+}
+
+impl Load {
+    fn add(&mut self, bytes: usize) {
+        self.count += 1;
+        self.bytes += bytes;
+    }
+
+    fn take(&mut self, bytes: usize) {
+        self.count -= 1;
+        self.bytes -= bytes;
+    }
+
+    fn is_full(self) -> bool {
+        self.count >= OPEN_MAX || self.bytes >= OPEN_BYTES_MAX
+    }
+}
+
 /// How a publication ended.
 #[derive(Debug)]
 pub(super) struct Report<P> {
@@ -93,8 +120,13 @@ pub(super) struct Producer<P> {
     /// Those that failed, and when they are sent again.
     paused: BTreeSet<(Instant, usize)>,
     last_id: usize,
+    /// The latest that was confirmed.
+    last_taken: usize,
     /// What all jobs take.
     bytes: usize,
+    /// What those take that are not refused, and of those what is for strangers.
+    load: Load,
+    strangers: Load,
 }
 
 impl<P> fmt::Debug for Producer<P> {
@@ -126,7 +158,10 @@ impl<P> Producer<P> {
             paused: BTreeSet::new(),
             // Zero would be a null pointer to librdkafka.
             last_id: 0,
+            last_taken: 0,
             bytes: 0,
+            load: Load::default(),
+            strangers: Load::default(),
         })
     }
 
@@ -148,6 +183,31 @@ impl<P> Producer<P> {
     /// How many of those were refused, and are insisted on.
     pub(super) fn refused(&self) -> usize {
         self.jobs.len() - self.open.len()
+    }
+
+    /// Whether so much is not confirmed that nothing more should be begun; what was refused, and is
+    /// insisted on, does not count.
+    pub(super) fn is_full(&self) -> bool {
+        self.load.is_full()
+    }
+
+    /// Where what strangers do not take fills it: ends the oldest of it that `may` be given up, if it
+    /// was refused, or if for long nothing was heard of it though what came later is confirmed.
+    pub(super) fn make_room(&mut self, now: Instant, may: impl Fn(&P) -> bool) -> Option<P> {
+        if !self.strangers.is_full() {
+            return None;
+        }
+        let is_stuck = |(id, job): &(usize, &Job<P>)| {
+            let is_overtaken = *id < self.last_taken && now >= job.since + SILENCE_MAX;
+            !job.record.compressed && (job.failures > 0 || is_overtaken) && may(&job.purpose)
+        };
+        let open = self
+            .open
+            .iter()
+            .filter_map(|id| Some((*id, self.jobs.get(id)?)));
+        let (id, _) = open.into_iter().find(is_stuck)?;
+        self.end(id, Err(Code::MessageTimedOut))
+            .map(|report| report.purpose)
     }
 
     /// Whether all that is not confirmed was refused, or has been under way for longer than that and
@@ -188,7 +248,12 @@ impl<P> Producer<P> {
     pub(super) fn send(&mut self, record: Outbound, purpose: P) {
         self.last_id = self.last_id.wrapping_add(1).max(1);
         let id = self.last_id;
-        self.bytes += record.bytes();
+        let bytes = record.bytes();
+        self.bytes += bytes;
+        self.load.add(bytes);
+        if !record.compressed {
+            self.strangers.add(bytes);
+        }
         let job = Job {
             record,
             purpose,
@@ -327,20 +392,34 @@ impl<P> Producer<P> {
             Then::Insist => {
                 job.is_refused = true;
                 reports.refused.push((code, job.record.topic.clone()));
-                self.open.remove(&id);
+                self.close(id);
                 self.pause(id, now);
             }
         }
     }
 
     fn end(&mut self, id: usize, result: Result<(), Code>) -> Option<Report<P>> {
+        self.close(id);
         let job = self.jobs.remove(&id)?;
-        self.open.remove(&id);
         self.bytes -= job.record.bytes();
+        if result.is_ok() {
+            self.last_taken = self.last_taken.max(id);
+        }
         Some(Report {
             purpose: job.purpose,
             result,
         })
+    }
+
+    /// One that was open is refused, or ends.
+    fn close(&mut self, id: usize) {
+        let record = self.jobs.get(&id).map(|job| &job.record);
+        if let Some(record) = record.filter(|_| self.open.remove(&id)) {
+            self.load.take(record.bytes());
+            if !record.compressed {
+                self.strangers.take(record.bytes());
+            }
+        }
     }
 
     fn pause(&mut self, id: usize, now: Instant) {

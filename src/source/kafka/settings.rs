@@ -53,8 +53,6 @@ const PRODUCER_DEFAULTS: &[(&str, &str)] = &[
     // The partition of a key as Java's clients choose it.
     ("partitioner", "murmur2_random"),
     ("linger.ms", "1"),
-    // What is not confirmed is tried for as long as it takes.
-    ("message.timeout.ms", "0"),
     // How long a topic that is just being made may be unknown.
     ("topic.metadata.propagation.max.ms", "10000"),
 ];
@@ -65,6 +63,10 @@ const PRODUCER_MUSTS: &[(&str, &str)] = &[
     // is the most that librdkafka knows, and it looks at what is not compressed yet.
     ("message.max.bytes", "1000000000"),
 ];
+/// How long what is for a stranger's topic is tried, by either name.
+const PATIENCE: &[&str] = &["message.timeout.ms", "delivery.timeout.ms"];
+/// Unless it is set.
+const PATIENCE_MS: u64 = 300_000;
 /// What a user may have said of the compression of what strangers read.
 const COMPRESSION: &[&str] = &["compression.type", "compression.codec", "compression.level"];
 
@@ -149,17 +151,36 @@ pub(super) struct Way {
 /// The properties of a producer.
 pub(super) fn producer(config: &KafkaSource, name: &str, way: Way) -> ClientConfig {
     let mut properties = base(config, name, PRODUCER_DEFAULTS, &config.producer);
+    let mut patience = patience(config).unwrap_or_default();
     if way.compressed {
         for name in COMPRESSION {
             properties.remove(name);
         }
         properties.set("compression.codec", "zstd");
+        // Our own copies are tried for as long as it takes.
+        patience = Duration::ZERO;
     }
+    for name in PATIENCE {
+        properties.remove(name);
+    }
+    properties.set("message.timeout.ms", patience.as_millis().to_string());
     if way.alone {
         properties.set("batch.num.messages", "1");
     }
     all(&mut properties, PRODUCER_MUSTS);
     properties
+}
+
+/// How long a reply may wait for a topic that takes nothing while the brokers are there; none for as
+/// long as it takes.
+pub(super) fn patience(config: &KafkaSource) -> Option<Duration> {
+    let tables = [&config.producer, &config.client];
+    let mut set = tables.into_iter().flat_map(|table| {
+        let names = PATIENCE.iter();
+        names.filter_map(|name| table.get(*name)?.parse().ok())
+    });
+    let ms = set.next().unwrap_or(PATIENCE_MS);
+    (ms > 0).then(|| Duration::from_millis(ms))
 }
 
 /// The properties of a client that only asks and administers: it has what is set for consumers, such
@@ -344,6 +365,33 @@ pub(super) mod tests {
         for properties in all {
             properties.create_native_config().unwrap();
         }
+    }
+
+    #[test]
+    fn replies_are_tried_for_as_long_as_is_set_and_copies_for_ever() {
+        let timeout = |set: Option<(&str, &str)>| {
+            let mut config = source(&[]);
+            config
+                .producer
+                .extend(set.map(|(name, value)| (name.to_owned(), value.to_owned())));
+            let of = |compressed| {
+                let way = Way {
+                    compressed,
+                    ..Way::default()
+                };
+                let properties = producer(&config, "p", way);
+                assert_eq!(properties.get("delivery.timeout.ms"), None, "it may win");
+                properties.get("message.timeout.ms").map(ToOwned::to_owned)
+            };
+            (of(false).unwrap(), of(true).unwrap(), patience(&config))
+        };
+        let (five, zero) = ("300000".to_owned(), "0".to_owned());
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        assert_eq!(timeout(None), (five, zero.clone(), seconds(300)));
+        let set = Some(("delivery.timeout.ms", "7000"));
+        assert_eq!(timeout(set), ("7000".to_owned(), zero.clone(), seconds(7)));
+        let set = Some(("message.timeout.ms", "0"));
+        assert_eq!(timeout(set), (zero.clone(), zero, None));
     }
 
     #[test]

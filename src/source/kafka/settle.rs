@@ -21,9 +21,6 @@ use crate::source::letter::{self, Letter};
 
 /// How long a stop waits for a dead letter of which nothing is heard.
 const LETTER_WITHIN: Duration = Duration::from_secs(3);
-/// The most publishes that are kept while the broker confirms none.
-const PUBLISHES_KEPT_MAX: usize = 1000;
-
 /// What a publication is for, and so what its confirmation sets off.
 #[derive(Debug)]
 pub(super) enum Purpose {
@@ -42,11 +39,13 @@ pub(super) enum Purpose {
 
 impl Purpose {
     /// What becomes of it when it fails so. A dead letter is all that is left of its message: it is
-    /// sent until it is taken, in a smaller form if need be.
-    fn then(&self, code: Code) -> Then {
+    /// sent until it is taken, in a smaller form if need be. What a stranger's topic has not taken
+    /// for too long is given up.
+    fn then(&self, code: Code, is_too_long: bool) -> Then {
         let gives_up = match self {
             Self::Letter { burial, .. } => burial.may_shrink(code),
-            Self::Reply { .. } | Self::Tier { .. } | Self::Emit { .. } => error::is_for_good(code),
+            Self::Tier { .. } => error::is_for_good(code),
+            Self::Reply { .. } | Self::Emit { .. } => is_too_long || error::is_for_good(code),
         };
         if gives_up {
             Then::GiveUp
@@ -54,6 +53,15 @@ impl Purpose {
             Then::Insist
         } else {
             Then::Again
+        }
+    }
+
+    /// The topic of someone else that it is for.
+    fn stranger(&self) -> Option<&str> {
+        match self {
+            Self::Reply { reply, .. } => Some(&reply.queue),
+            Self::Emit { queue, .. } => Some(queue),
+            Self::Tier { .. } | Self::Letter { .. } => None,
         }
     }
 
@@ -266,9 +274,11 @@ impl Task {
     fn publish(&mut self, outbound: Outbound, purpose: Purpose) {
         if names::fault_in(&outbound.topic).is_some() {
             self.refused(purpose, Code::InvalidTopic);
-            return;
+        } else if self.strangers.refuse(&outbound.topic) {
+            self.refused(purpose, Code::MessageTimedOut);
+        } else {
+            self.producer.send(outbound, purpose);
         }
-        self.producer.send(outbound, purpose);
     }
 
     /// Publishes without settling anything.
@@ -291,8 +301,7 @@ impl Task {
     }
 
     pub(super) fn has_room_for_publishes(&self) -> bool {
-        let unanswered = self.producer.pending() - self.producer.refused();
-        !self.standstill.in_doubt() && unanswered < PUBLISHES_KEPT_MAX
+        !self.standstill.in_doubt() && !self.producer.is_full()
     }
 
     /// Whether something is under way that a stop waits for.
@@ -319,11 +328,13 @@ impl Task {
         let lanes = &self.lanes;
         // What was another's meanwhile runs again there.
         let is_void = |purpose: &Purpose| purpose.place().is_some_and(|place| lanes.is_void(place));
-        let reports = self.producer.reports(now, |purpose, code, _| {
+        self.strangers.look(now, self.health.has(Trouble::Brokers));
+        let strangers = &self.strangers;
+        let reports = self.producer.reports(now, |purpose, code, age| {
             if is_void(purpose) {
                 Then::GiveUp
             } else {
-                purpose.then(code)
+                purpose.then(code, strangers.is_too_long(now, age))
             }
         });
         let is_taken = reports.ended.iter().any(|report| report.result.is_ok());
@@ -344,11 +355,15 @@ impl Task {
             self.health.over(&self.end, Trouble::Letters);
         }
         for Report { purpose, result } in reports.ended {
+            if let Some(topic) = purpose.stranger() {
+                self.strangers.heard(topic, result);
+            }
             match result {
                 Ok(()) => self.confirmed(purpose),
                 Err(code) => self.refused(purpose, code),
             }
         }
+        self.make_room(now);
         // A reason that was told is worth more.
         if let Some(topic) = self.producer.unheard(now)
             && !self.health.has(Trouble::Publishing)
@@ -371,6 +386,17 @@ impl Task {
             } else if !self.producer.is_idle() {
                 self.health.trouble(&self.end, Trouble::Publishing, problem);
             }
+        }
+    }
+
+    /// Callers that do not take their replies do not keep others from theirs.
+    fn make_room(&mut self, now: Instant) {
+        if self.health.has(Trouble::Brokers) {
+            return;
+        }
+        let is_reply = |purpose: &Purpose| matches!(purpose, Purpose::Reply { .. });
+        while let Some(purpose) = self.producer.make_room(now, is_reply) {
+            self.refused(purpose, Code::MessageTimedOut);
         }
     }
 

@@ -25,6 +25,7 @@ use super::settings;
 use super::settle::Purpose;
 use super::setup::{self, Plan, Setup};
 use super::standstill::{Standstill, boot_time};
+use super::strangers::Strangers;
 use super::tiers::Making;
 use super::topics::Found;
 use crate::backoff::Backoff;
@@ -61,6 +62,7 @@ pub(super) struct Task {
     pub(super) health: Health,
     pub(super) consumer: Consumer,
     pub(super) producer: Producer<Purpose>,
+    pub(super) strangers: Strangers,
     pub(super) bell: Arc<Notify>,
     pub(super) lanes: Lanes<Record>,
     /// The partitions that are ours.
@@ -172,6 +174,7 @@ impl Task {
         Ok(Self {
             consumer: plan.consumer(&found, &bell)?,
             producer: plan.producer(&bell)?,
+            strangers: Strangers::new(settings::patience(&plan.config)),
             permits: Permits::new(link.solo),
             end: link.end,
             policy: link.policy,
