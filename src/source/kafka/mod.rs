@@ -12,6 +12,7 @@ mod commits;
 mod consumer;
 mod desk;
 mod error;
+mod fitness;
 mod fork;
 mod group;
 mod headers;
