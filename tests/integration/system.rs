@@ -5,11 +5,12 @@ use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::harness::{Event, Launch, Pool, Scene, Site, trials};
+use crate::harness::{Daemon, Event, Launch, NewMessage, Pool, Scene, Site, Table, trials};
 
 trials![
     four_hundred_workers_start_under_a_soft_limit_of_1024_files,
@@ -17,6 +18,8 @@ trials![
     how_a_worker_ended_is_known_though_sigchld_was_ignored,
     as_pid_1_it_reaps_orphans_and_knows_how_its_workers_ended,
     what_a_killed_daemon_left_is_swept_up,
+    pools_on_files_of_their_own_wake_at_once_whatever_the_number_of_inotify_instances,
+    without_inotify_tables_are_polled_and_that_is_said_once,
     a_start_that_waits_for_a_broker_tells_its_status_and_stops,
     a_reload_that_waits_for_a_broker_holds_up_nothing,
 ];
@@ -136,6 +139,73 @@ fn pipe_of(pid: i32) -> Option<PathBuf> {
         .split('\0')
         .find_map(|it| it.strip_prefix("GANGER_PIPE="));
     pipe.map(PathBuf::from)
+}
+
+const ONE_INOTIFY: &[&str] = &[
+    "unshare",
+    "-U",
+    "-r",
+    "sh",
+    "-c",
+    r#"echo 1 > /proc/sys/user/max_inotify_instances; exec "$0" "$@""#,
+];
+const NO_INOTIFY: &[&str] = &[
+    "unshare",
+    "-U",
+    "-r",
+    "sh",
+    "-c",
+    r#"echo 0 > /proc/sys/user/max_inotify_instances; exec "$0" "$@""#,
+];
+
+/// A daemon that may have so many inotify instances, with a pool on each of four files.
+fn on_files_of_their_own(through: &'static [&'static str], poll_interval: &str) -> (Site, Daemon) {
+    let source = |n: u32| {
+        format!(
+            "[sources.s{n}]\nkind = \"table\"\nurl = \"sqlite:{n}.db\"\n\
+             poll_interval = \"{poll_interval}\"\n"
+        )
+    };
+    let pool = |n: u32| {
+        let pool = Pool::new(&["--v2=1"]).text("name", &format!("p{n}"));
+        pool.text("source", &format!("s{n}"))
+    };
+    let site = Site::with_sections(&(0..4).map(source).collect::<String>());
+    let launch = Launch {
+        through,
+        ..Launch::default()
+    };
+    let daemon = site.launch(&(0..4).map(pool).collect::<Vec<_>>(), launch);
+    daemon.has_workers(4);
+    (site, daemon)
+}
+
+const UNTOLD: &str = "the kernel does not tell what is written to tables: they are only polled";
+
+fn pools_on_files_of_their_own_wake_at_once_whatever_the_number_of_inotify_instances() {
+    let (site, daemon) = on_files_of_their_own(ONE_INOTIFY, "60s");
+    // What is done by the poll comes half a minute later on average.
+    for round in 0..3 {
+        for n in 0..4 {
+            let table = Table::open(&site.path(&format!("{n}.db")));
+            table.insert(&[NewMessage::new(&format!("{round} {n}"))]);
+            let what = format!("round {round} on file {n}");
+            daemon.within(Duration::from_secs(20), &what, || table.count("work") == 0);
+        }
+    }
+    assert_eq!(daemon.times_logged(UNTOLD), 0);
+    daemon.stop();
+}
+
+fn without_inotify_tables_are_polled_and_that_is_said_once() {
+    let (site, daemon) = on_files_of_their_own(NO_INOTIFY, "50ms");
+    for n in 0..4 {
+        let table = Table::open(&site.path(&format!("{n}.db")));
+        table.insert(&[NewMessage::new("polled for")]);
+        daemon.eventually("it to be done", || table.count("work") == 0);
+    }
+    assert_eq!(daemon.times_logged(UNTOLD), 1);
+    daemon.stop();
 }
 
 /// A broker that takes connections and says nothing, and the section of a source there.

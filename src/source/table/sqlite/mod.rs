@@ -6,6 +6,7 @@ mod clock;
 mod desk;
 mod error;
 mod fine_timer;
+mod inotify;
 mod lock;
 mod owners;
 mod passed_over;

@@ -6,6 +6,7 @@
 //! only begins a time in which we look at `PRAGMA data_version`, often at first, then rarely.
 
 use std::future::pending;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use rusqlite::Connection;
 use tokio::time::{Instant, sleep_until};
 
 use super::fine_timer::FineTimer;
+use super::inotify::{Bell, Of, only_polled};
 use crate::source::table::model::Woken;
 
 /// How long a commit may take from the journal's write on for us to see it without the poll.
@@ -35,7 +37,7 @@ fn recheck_gap(age: Duration) -> Option<Duration> {
 /// Waits for other connections and processes.
 #[derive(Debug)]
 pub(super) struct Wake {
-    events: Option<events::Events>,
+    kernel: Option<News>,
     /// None where the kernel has no such timer: then a look may be a tick of the runtime late.
     timer: Option<FineTimer>,
     activity: Option<Activity>,
@@ -55,9 +57,9 @@ struct Activity {
 impl Wake {
     /// Begins to listen. Must be called within a runtime that drives I/O and time.
     pub(super) fn listen(database: &Path, owners: &Path, conn: &Connection) -> Self {
-        let events = events::Events::of(database, owners);
-        if let Err(error) = &events {
-            tracing::warn!(database = %database.display(), %error, "no wake-up, only the poll");
+        let kernel = News::of(database, owners);
+        if let Err(error) = &kernel {
+            only_polled(database, error);
         }
         let now = Instant::now();
         // A commit may be under way whose write to the journal we were too late to hear of.
@@ -66,7 +68,7 @@ impl Wake {
             next_check: now + RECHECK_GAP,
         };
         let mut wake = Self {
-            events: events.ok(),
+            kernel: kernel.ok(),
             timer: FineTimer::new().ok(),
             activity: Some(activity),
             checked: now,
@@ -93,17 +95,17 @@ impl Wake {
     /// Resolves when an owner has closed its lock file, or, if there is use for `news`, when
     /// another connection has committed. Loses nothing when it is dropped.
     ///
-    /// Who is busy has no use for news: the kernel then keeps one note of all that was written, and
-    /// sources that work on one file do not wake each other with each commit.
+    /// Who is busy has no use for news and does not listen: sources that work on one file do not wake
+    /// each other with each commit.
     pub(super) async fn woken(&mut self, conn: &Connection, news: bool) -> Woken {
         loop {
             let next_check = self.activity.map(|activity| activity.next_check);
             let listen_from = self.checked + self.least_gap();
-            let events = self.events.as_ref();
+            let kernel = self.kernel.as_ref();
             tokio::select! {
                 biased;
-                () = events::owner_left(events) => return Woken::Owners,
-                () = journal_written(events, listen_from), if news => self.note_activity(),
+                () = owner_left(kernel) => return Woken::Owners,
+                () = journal_written(kernel, listen_from), if news => self.note_activity(),
                 () = at(self.timer.as_ref(), next_check), if news => {
                     if self.check(conn) {
                         return Woken::Data;
@@ -156,12 +158,43 @@ impl Wake {
     }
 }
 
-/// Resolves when the journal was written to, but not before that time.
-async fn journal_written(events: Option<&events::Events>, listen_from: Instant) {
+/// What the kernel tells.
+#[derive(Debug)]
+struct News {
+    /// Owners have theirs open for writing, those who only look do not.
+    owners: Bell,
+    /// The journal stays as long as anyone has the database open, and we have.
+    journal: Bell,
+}
+
+impl News {
+    fn of(database: &Path, owners: &Path) -> io::Result<Self> {
+        let mut journal = database.as_os_str().to_owned();
+        journal.push("-wal");
+        Ok(Self {
+            owners: Bell::hang(owners, Of::Closing)?,
+            journal: Bell::hang(Path::new(&journal), Of::Writes)?,
+        })
+    }
+}
+
+/// Resolves when an owner has closed its lock file; never, if that can't be told.
+async fn owner_left(news: Option<&News>) {
+    match news {
+        Some(news) => news.owners.rung().await,
+        None => pending().await,
+    }
+}
+
+/// Resolves when the journal was written to, but not before that time; never, if that can't be told.
+async fn journal_written(news: Option<&News>, listen_from: Instant) {
     if Instant::now() < listen_from {
         sleep_until(listen_from).await;
     }
-    events::journal_written(events).await;
+    match news {
+        Some(news) => news.journal.rung().await,
+        None => pending().await,
+    }
 }
 
 /// Resolves then; never, if there is no such time.
@@ -175,130 +208,6 @@ async fn at(timer: Option<&FineTimer>, when: Option<Instant>) {
     };
     if !waited {
         sleep_until(when).await;
-    }
-}
-
-#[cfg(target_os = "linux")]
-mod events {
-    use std::ffi::{OsStr, OsString};
-    use std::future::pending;
-    use std::io;
-    use std::os::fd::{AsFd, AsRawFd, RawFd};
-    use std::path::Path;
-
-    use nix::errno::Errno;
-    use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent};
-    use tokio::io::unix::AsyncFd;
-
-    /// Two queues of the kernel's, since one of them may be left unread for long.
-    #[derive(Debug)]
-    pub(super) struct Events {
-        owners: AsyncFd<Fd>,
-        journal: AsyncFd<Fd>,
-        journal_name: OsString,
-    }
-
-    /// nix's type lacks the trait that tokio asks for.
-    #[derive(Debug)]
-    struct Fd(Inotify);
-
-    impl AsRawFd for Fd {
-        fn as_raw_fd(&self) -> RawFd {
-            self.0.as_fd().as_raw_fd()
-        }
-    }
-
-    impl Events {
-        pub(super) fn of(database: &Path, owners: &Path) -> io::Result<Self> {
-            let mut journal_name = database.file_name().unwrap_or_default().to_owned();
-            journal_name.push("-wal");
-            // The directory, not the file: a journal may be removed and made again.
-            let directory = database.parent().unwrap_or(Path::new("/"));
-            Ok(Self {
-                // Owners have theirs open for writing, those who only look do not.
-                owners: watch(owners, AddWatchFlags::IN_CLOSE_WRITE)?,
-                journal: watch(directory, AddWatchFlags::IN_MODIFY)?,
-                journal_name,
-            })
-        }
-    }
-
-    fn watch(directory: &Path, flags: AddWatchFlags) -> io::Result<AsyncFd<Fd>> {
-        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-        inotify.add_watch(directory, flags)?;
-        register(Fd(inotify))
-    }
-
-    #[expect(
-        deprecated,
-        reason = "what took its place is unsafe; this is sound for a type that owns its descriptor"
-    )]
-    fn register(fd: Fd) -> io::Result<AsyncFd<Fd>> {
-        AsyncFd::new(fd)
-    }
-
-    /// Resolves when an owner has closed its lock file; never, if that can't be told.
-    pub(super) async fn owner_left(events: Option<&Events>) {
-        match events {
-            Some(events) => next(&events.owners, |_| true).await,
-            None => pending().await,
-        }
-    }
-
-    /// Resolves when the journal was written to; never, if that can't be told.
-    pub(super) async fn journal_written(events: Option<&Events>) {
-        match events {
-            Some(events) => {
-                let journal = Some(events.journal_name.as_os_str());
-                next(&events.journal, |name| name == journal).await;
-            }
-            None => pending().await,
-        }
-    }
-
-    /// Waits for an event whose file's name is wanted, or for the news that events were lost.
-    async fn next(queue: &AsyncFd<Fd>, wanted: impl Fn(Option<&OsStr>) -> bool) {
-        loop {
-            let Ok(mut ready) = queue.readable().await else {
-                return pending().await;
-            };
-            let hit = |event: &InotifyEvent| {
-                event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) || wanted(event.name.as_deref())
-            };
-            match queue.get_ref().0.read_events() {
-                Ok(batch) if batch.iter().any(hit) => return,
-                Ok(_) | Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) => ready.clear_ready(),
-                Err(error) => {
-                    tracing::warn!(%error, "the wake-up failed, only the poll is left");
-                    return pending().await;
-                }
-            }
-        }
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod events {
-    use std::future::pending;
-    use std::io;
-    use std::path::Path;
-
-    #[derive(Debug)]
-    pub(super) struct Events;
-
-    impl Events {
-        pub(super) fn of(_database: &Path, _owners: &Path) -> io::Result<Self> {
-            Err(io::Error::from(io::ErrorKind::Unsupported))
-        }
-    }
-
-    pub(super) async fn owner_left(_events: Option<&Events>) {
-        pending().await
-    }
-
-    pub(super) async fn journal_written(_events: Option<&Events>) {
-        pending().await
     }
 }
 
