@@ -7,7 +7,6 @@ mod exclusive;
 mod kafka;
 mod letter;
 mod rabbitmq;
-mod solo;
 mod table;
 
 use std::any::Any;
@@ -78,7 +77,6 @@ impl Fault {
 #[derive(Debug, Clone)]
 pub struct Shared {
     exclusive: exclusive::Exclusive,
-    solo: solo::Solo,
     owners: table::Owners,
 }
 
@@ -87,7 +85,6 @@ impl Shared {
     pub fn new() -> Self {
         Self {
             exclusive: exclusive::Exclusive::default(),
-            solo: solo::Solo::new(),
             owners: table::Owners::default(),
         }
     }
@@ -129,7 +126,6 @@ struct Link {
     /// The pool's rules; a reload replaces them, but never its name, its queue or its options.
     policy: watch::Receiver<Arc<Pool>>,
     exclusive: exclusive::Exclusive,
-    solo: solo::Solo,
 }
 
 /// Begins to open the source of a pool, which reads its queue through the connection `source` called
@@ -150,7 +146,6 @@ pub fn open(
         end,
         policy,
         exclusive: shared.exclusive.clone(),
-        solo: shared.solo.clone(),
     };
     match source {
         Source::Table(config) => {

@@ -309,16 +309,14 @@ impl Task {
 
     /// Hands to the pool what it has credit for.
     pub(super) fn hand_out(&mut self) {
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let room = self
             .credit()
             .saturating_sub(self.out)
             .min(self.lanes.ready());
         if room == 0 || self.is_held_up() {
-            self.permits.want_no_more();
             return;
         }
-        for _ in 0..self.permits.spare(count(self.out), count(room)) {
+        for _ in 0..room {
             if !self.hand_out_one() {
                 return;
             }

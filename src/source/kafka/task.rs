@@ -32,7 +32,6 @@ use crate::backoff::Backoff;
 use crate::config::model::Pool;
 use crate::delivery::{Intake, Publish, Settlement, SourceEnd};
 use crate::source::Link;
-use crate::source::solo::Permits;
 use rdkafka::error::RDKafkaErrorCode as Code;
 
 /// The pauses between looks for a broker that does not answer.
@@ -58,7 +57,6 @@ pub(super) struct Task {
     pub(super) policy: watch::Receiver<Arc<Pool>>,
     pub(super) plan: Plan,
     pub(super) found: Found,
-    pub(super) permits: Permits,
     pub(super) health: Health,
     pub(super) consumer: Consumer,
     pub(super) producer: Producer<Purpose>,
@@ -175,7 +173,6 @@ impl Task {
             consumer: plan.consumer(&found, &bell)?,
             producer: plan.producer(&bell)?,
             strangers: Strangers::new(settings::patience(&plan.config)),
-            permits: Permits::new(link.solo),
             end: link.end,
             policy: link.policy,
             commits: Commits::new(plan.config.commit_interval),
@@ -249,7 +246,6 @@ impl Task {
             biased;
             _ = end.intake.changed(), if end.intake.has_changed().is_ok() => {}
             Ok(()) = self.policy.changed() => self.policy_changed(),
-            () = self.permits.granted() => {}
             () = self.asking.answered() => {}
             Some(publish) = end.publishes.recv(), if room_for_publishes => self.asked.push(publish),
             Some(settlement) = end.settlements.recv() => self.arrived.push(settlement),
@@ -304,7 +300,6 @@ impl Task {
         self.hand_out();
         self.look_for_more();
         self.commit(now);
-        self.permits.keep(self.out);
     }
 
     /// Carries out what has been settled and what is to be published.

@@ -83,7 +83,7 @@ impl Session {
         // They are in order.
         let stays = |tag: &u64| tags.binary_search(tag).is_err();
         self.ready.retain(stays);
-        self.solo.retain(stays);
+        self.suspects.retain(|tag| stays(&tag));
         self.give_back_all(tags)
     }
 

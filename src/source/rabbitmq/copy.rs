@@ -28,8 +28,10 @@ pub(super) mod kept {
     pub(in super::super) const HEADERS: &str = "x-ganger-headers";
     /// It was in the hands of a worker that died with several: it runs alone.
     pub(in super::super) const SUSPECT: &str = "x-ganger-suspect";
-    /// It was charged for taking a daemon down: it runs with nothing else in hand.
-    pub(in super::super) const CHARGED: &str = "x-ganger-charged";
+    /// It is a suspect: so many daemons vanished over it in a row.
+    pub(in super::super) const LAPSES: &str = "x-ganger-lapses";
+    /// Its turn to run has begun: a number by which the copy is known.
+    pub(in super::super) const TURN: &str = "x-ganger-turn";
     /// Our own number for a message that has no id of its producer's.
     pub(in super::super) const NUMBER: &str = "x-ganger-number";
     /// Its priority, where the copy has none: it would pass others that wait with it.
@@ -107,8 +109,9 @@ pub(super) fn unwrap(received: Received) -> (Original, Arrival) {
         let own = own_headers(headers);
         arrival.counters = Counters::read(&own);
         arrival.suspect = find(&own, kept::SUSPECT).is_some();
-        arrival.marked = find(&own, kept::CHARGED).is_some();
-        arrival.number = find(&own, kept::NUMBER).and_then(|number| number.parse().ok());
+        arrival.lapses = parsed(&own, kept::LAPSES).unwrap_or_default();
+        arrival.turn = parsed(&own, kept::TURN);
+        arrival.number = parsed(&own, kept::NUMBER);
         original = as_sent(&original, headers, &own);
     } else if headers.into_iter().any(theirs) {
         let without: Vec<_> = headers.into_iter().filter(|pair| !theirs(*pair)).collect();
@@ -159,7 +162,7 @@ fn as_sent(copy: &Original, headers: &FieldTable, own: &Headers) -> Original {
     if let Some(mode) = find(own, kept::DELIVERY_MODE) {
         properties = as_it_was(&properties, mode.parse().ok());
     }
-    if let Some(priority) = find(own, kept::PRIORITY).and_then(|text| text.parse().ok()) {
+    if let Some(priority) = parsed(own, kept::PRIORITY) {
         properties = properties.with_priority(priority);
     }
     if let Some(expiration) = short(own, kept::EXPIRATION) {
@@ -196,10 +199,26 @@ pub(super) struct Marks<'a> {
     pub(super) counters: Counters,
     /// It must run alone.
     pub(super) suspect: bool,
-    /// It was charged for taking a daemon down.
-    pub(super) charged: bool,
+    /// Over how many daemons in a row that vanished it is a suspect.
+    pub(super) lapses: u32,
+    /// Its turn begins.
+    pub(super) turn: Option<u64>,
     /// Our own number for it.
     pub(super) number: Option<u64>,
+}
+
+impl<'a> Marks<'a> {
+    /// Of a message that has been through nothing.
+    pub(super) fn none(queue: &'a str) -> Self {
+        Self {
+            queue,
+            counters: Counters::default(),
+            suspect: false,
+            lapses: 0,
+            turn: None,
+            number: None,
+        }
+    }
 }
 
 impl Original {
@@ -210,13 +229,14 @@ impl Original {
         if let Some(number) = marks.number {
             own.push((kept::NUMBER, number.to_string()));
         }
-        for (name, marked) in [
-            (kept::SUSPECT, marks.suspect),
-            (kept::CHARGED, marks.charged),
-        ] {
-            if marked {
-                own.push((name, "true".to_owned()));
-            }
+        if marks.suspect {
+            own.push((kept::SUSPECT, "true".to_owned()));
+        }
+        if marks.lapses > 0 {
+            own.push((kept::LAPSES, marks.lapses.to_string()));
+        }
+        if let Some(turn) = marks.turn {
+            own.push((kept::TURN, turn.to_string()));
         }
         self.with_own(&own)
     }
@@ -438,6 +458,10 @@ fn table_of<'a>(pairs: impl IntoIterator<Item = (&'a ShortString, &'a AMQPValue)
 fn find<'a>(headers: &'a Headers, name: &str) -> Option<&'a str> {
     let found = headers.iter().find(|(other, _)| other == name);
     found.map(|(_, value)| value.as_str())
+}
+
+fn parsed<T: std::str::FromStr>(headers: &Headers, name: &str) -> Option<T> {
+    find(headers, name)?.parse().ok()
 }
 
 fn short(headers: &Headers, name: &str) -> Option<ShortString> {

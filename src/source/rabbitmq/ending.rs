@@ -12,6 +12,7 @@ use super::connect::close;
 use super::error::RabbitMqError;
 use super::outbox::Subject;
 use super::session::{Held, Place, Session, written};
+use super::survived::Fingerprint;
 
 /// So many acknowledgements the channel of a quorum queue passes on at once; others it keeps back.
 const ACKS_APPLIED_LATER: usize = 24;
@@ -96,6 +97,12 @@ impl Session {
         if let Some(broker) = Rc::into_inner(broker) {
             broker.close().await;
         }
+    }
+
+    /// What the messages in hand look like.
+    pub(super) fn fingerprints(&self) -> impl Iterator<Item = Fingerprint> {
+        let held = self.ledger.iter();
+        held.map(|(_, held)| Fingerprint::of(&held.original, &held.body))
     }
 
     /// The connection is lost. Returns how many messages were settled without the broker knowing.

@@ -14,7 +14,8 @@ use super::job::{Aim, Form};
 use super::message::message;
 use super::readable;
 use super::rules::{self, Fate, Step};
-use super::session::{Alone, Held, Place, Session, written};
+use super::session::{Held, Place, Session, written};
+use super::survived::Fingerprint;
 use crate::delivery::Intake;
 use crate::source::Limits;
 
@@ -26,7 +27,11 @@ pub(super) fn begin_within(task: &Task) -> Duration {
 
 impl Session {
     /// Takes in a message.
-    pub(super) fn receive(&mut self, delivery: Delivery) -> Result<(), RabbitMqError> {
+    pub(super) fn receive(
+        &mut self,
+        task: &mut Task,
+        delivery: Delivery,
+    ) -> Result<(), RabbitMqError> {
         let tag = delivery.delivery_tag;
         let received = Received {
             properties: delivery.properties,
@@ -46,6 +51,10 @@ impl Session {
             arrival.number.get_or_insert_with(|| fastrand::u64(..));
         }
         let body = Bytes::from(delivery.data);
+        if arrival.redelivered && !task.survived.is_empty() {
+            let print = Fingerprint::of(&original, &body);
+            arrival.excused = task.survived.excused(print, arrival.returns);
+        }
         self.body_bytes = average(self.body_bytes, body.len());
         let held = Held {
             original,
@@ -69,23 +78,28 @@ impl Session {
             return Ok(());
         };
         held.place = Place::Here;
-        match rules::fate(held.arrival, Limits::of(&self.pool), self.charged) {
+        match rules::fate(held.arrival, Limits::of(&self.pool)) {
             // Those that come back from the pool were there before the others.
             Fate::HandOut => {
                 let at = self.ready.partition_point(|other| *other < tag);
                 self.ready.insert(at, tag);
                 Ok(())
             }
-            Fate::Solo => {
-                self.solo.push_back(tag);
+            Fate::Suspect(lapses) => {
+                held.arrival.lapses = lapses;
+                held.arrival.turn = None;
+                self.suspects.wait(tag);
                 Ok(())
             }
-            Fate::Charge(counters) => {
-                self.charged = true;
-                self.publish_for(tag, Aim::Charge(counters))
+            Fate::InTurn(turn) => {
+                self.suspects.come(tag, turn);
+                Ok(())
+            }
+            Fate::Renew(lapses) => {
+                held.arrival.lapses = lapses;
+                self.publish_for(tag, Aim::Back)
             }
             Fate::Bury(counters, failure) => {
-                self.charged |= failure.reason.is_crash();
                 self.log_dead(tag, &failure);
                 let aim = Aim::Letter {
                     counters,
@@ -99,33 +113,10 @@ impl Session {
 
     /// Hands to the pool what it has credit for.
     pub(super) fn hand_out(&mut self, task: &mut Task) {
-        if self.closing || self.backlog.is_full() || matches!(self.alone, Alone::Out(_)) {
-            task.permits.want_no_more();
+        if self.is_held_up() {
             return;
         }
-        let room = rules::room(task.intake(), task.out);
-        if room == 0 {
-            task.permits.want_no_more();
-        } else if self.solo.is_empty() {
-            if self.alone == Alone::Next {
-                // It has gone back: others must not wait for it.
-                self.alone = Alone::No;
-                task.permits.want_no_more();
-            }
-            self.hand_out_ready(task, room);
-        } else {
-            self.hand_out_solo(task);
-        }
-    }
-
-    fn hand_out_ready(&mut self, task: &mut Task, room: usize) {
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let wanted = room.min(self.ready.len());
-        if wanted == 0 {
-            return;
-        }
-        let spare = task.permits.spare(count(task.out), count(wanted));
-        for _ in 0..spare {
+        for _ in 0..rules::room(task.intake(), task.out) {
             let Some(tag) = self.ready.pop_front() else {
                 return;
             };
@@ -133,19 +124,12 @@ impl Session {
         }
     }
 
-    /// Hands out one message as soon as nothing else of the daemon is out.
-    fn hand_out_solo(&mut self, task: &mut Task) {
-        self.alone = Alone::Next;
-        if !task.permits.all() {
-            return;
-        }
-        if let Some(tag) = self.solo.pop_front() {
-            self.alone = Alone::Out(tag);
-            self.deliver(task, tag);
-        }
+    /// Whether nothing more is begun.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.closing || self.backlog.is_full()
     }
 
-    fn deliver(&mut self, task: &mut Task, tag: u64) {
+    pub(super) fn deliver(&mut self, task: &mut Task, tag: u64) {
         let token = self.token(tag);
         let Some(held) = self.ledger.get_mut(tag) else {
             return;
@@ -227,7 +211,7 @@ impl Session {
         let surplus = self.ready.split_off(kept.min(self.ready.len()));
         let mut back: Vec<u64> = surplus.into();
         if self.closing || task.intake() == Intake::Credit(0) {
-            back.extend(self.solo.drain(..));
+            back.extend(self.suspects.drain());
             back.sort_unstable();
         }
         self.give_back_all(&back)

@@ -18,6 +18,9 @@ use crate::delivery::{Failure, Outgoing, Reason};
 /// says that there is none even though the answer arrives.
 const DIRECT_REPLY: &str = "amq.rabbitmq.reply-to";
 
+/// How long a suspect stays away of which too many wait.
+const ASIDE_FOR: Duration = Duration::from_secs(5);
+
 /// Room in a frame for what the broker writes on a copy: the names of an exchange, of two queues and
 /// of routing keys, and how often it has been there.
 const HEAD_ROOM_BYTES: u32 = 4096;
@@ -38,8 +41,10 @@ pub(super) enum Aim {
     Requeue { counters: Counters, after: Duration },
     /// A copy that is there at once, since the broker would count this one once too often.
     Back,
-    /// Likewise, with a crash charged that no one was there to report.
-    Charge(Counters),
+    /// Likewise, of a suspect whose turn begins: it says so.
+    Turn,
+    /// A copy of a suspect that comes back after a while: too many wait.
+    Aside,
     /// A dead letter.
     Letter {
         counters: Counters,
@@ -96,16 +101,13 @@ impl Press<'_> {
                 counters, delay, ..
             } => Ok(vec![self.later(subject, *counters, *delay)?]),
             Aim::Requeue { counters, after } => Ok(vec![self.later(subject, *counters, *after)?]),
-            Aim::Back => {
-                let Arrival {
-                    counters,
-                    suspect,
-                    marked,
-                    ..
-                } = subject.arrival;
-                Ok(vec![self.copy(subject, counters, suspect, marked)?])
-            }
-            Aim::Charge(counters) => Ok(vec![self.copy(subject, *counters, true, true)?]),
+            Aim::Back => Ok(vec![self.copy(subject, None)?]),
+            Aim::Turn => Ok(vec![self.copy(subject, subject.arrival.turn)?]),
+            Aim::Aside => Ok(vec![self.delayed(
+                subject,
+                &self.marks(subject.arrival),
+                ASIDE_FOR,
+            )?]),
             Aim::Letter {
                 counters,
                 failure,
@@ -133,17 +135,24 @@ impl Press<'_> {
         counters: Counters,
         delay: Duration,
     ) -> Result<Parcel, String> {
-        let to = rules::tier_queue(self.queue, rules::tier(delay));
         let marks = Marks {
-            queue: self.queue,
             counters,
-            suspect: false,
-            charged: false,
             number: subject.arrival.number,
+            ..Marks::none(self.queue)
         };
+        self.delayed(subject, &marks, delay)
+    }
+
+    fn delayed(
+        &self,
+        subject: &Subject<'_>,
+        marks: &Marks<'_>,
+        delay: Duration,
+    ) -> Result<Parcel, String> {
+        let to = rules::tier_queue(self.queue, rules::tier(delay));
         let properties = subject
             .original
-            .copied(&marks)
+            .copied(marks)
             .with_expiration(fitting("delay", &delay.as_millis().to_string())?);
         let to = fitting("queue's name", &to)?;
         self.copied_parcel(to, properties, subject.body.clone())
@@ -162,23 +171,26 @@ impl Press<'_> {
     }
 
     /// A copy in the queue that it came from.
-    fn copy(
-        &self,
-        subject: &Subject<'_>,
-        counters: Counters,
-        suspect: bool,
-        charged: bool,
-    ) -> Result<Parcel, String> {
+    fn copy(&self, subject: &Subject<'_>, turn: Option<u64>) -> Result<Parcel, String> {
         let marks = Marks {
-            queue: self.queue,
-            counters,
-            suspect,
-            charged,
-            number: subject.arrival.number,
+            turn,
+            ..self.marks(subject.arrival)
         };
         let properties = subject.original.copied(&marks);
         let to = fitting("queue's name", self.queue)?;
         self.copied_parcel(to, properties, subject.body.clone())
+    }
+
+    /// What a copy says of a message that has been through nothing new.
+    fn marks(&self, arrival: Arrival) -> Marks<'_> {
+        Marks {
+            queue: self.queue,
+            counters: arrival.counters,
+            suspect: arrival.suspect,
+            lapses: arrival.lapses,
+            turn: None,
+            number: arrival.number,
+        }
     }
 
     fn letter(
@@ -306,7 +318,7 @@ pub(super) fn plainer(aim: Aim, counters: Counters, now_ms: i64, why: &str) -> O
                 form: Form::Full,
             })
         }
-        Aim::Back | Aim::Charge(_) => None,
+        Aim::Back | Aim::Turn | Aim::Aside => None,
     }
 }
 

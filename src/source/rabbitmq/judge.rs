@@ -83,7 +83,7 @@ impl Session {
     /// own queue, where only working on its messages makes room.
     fn not_now(&mut self, task: &mut Task, mut job: Job) -> Result<(), RabbitMqError> {
         if let Subject::Delivery { tag, aim } = &job.subject
-            && matches!(aim, Aim::Charge(_) | Aim::Back)
+            && matches!(aim, Aim::Turn | Aim::Back)
         {
             return self.give_up(*tag, aim, "the queue is full");
         }
@@ -233,7 +233,7 @@ impl Session {
             } => self.reply_returned(tag, reply, why),
             Subject::Delivery {
                 tag,
-                aim: aim @ (Aim::Charge(_) | Aim::Back),
+                aim: aim @ (Aim::Turn | Aim::Back),
             } => self.give_up(tag, &aim, why),
             subject @ Subject::Delivery { .. } => {
                 let problem = format!("the queue `{}` is missing", job.parcel.to);
@@ -302,12 +302,13 @@ impl Session {
     pub(super) fn give_up(&mut self, tag: u64, aim: &Aim, why: &str) -> Result<(), RabbitMqError> {
         match aim {
             // The work is not done: it goes back as it is.
-            Aim::Back => return self.nack(tag),
-            Aim::Charge(counters) => {
+            Aim::Back | Aim::Aside => return self.nack(tag),
+            // It runs in its turn all the same, if it is not too late for that.
+            Aim::Turn => {
                 if let Some(held) = self.ledger.get_mut(tag) {
                     held.place = Place::Here;
-                    held.arrival.counters = *counters;
-                    self.solo.push_back(tag);
+                    held.arrival.turn = None;
+                    self.suspects.run_unmarked(tag);
                 }
             }
             Aim::Requeue { .. } | Aim::Reply(_) | Aim::Retry { .. } | Aim::Letter { .. } => {

@@ -23,6 +23,8 @@ mod returns;
 mod rules;
 mod session;
 mod settle;
+mod survived;
+mod suspects;
 mod targets;
 mod tls;
 mod topology;
@@ -37,7 +39,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::Link;
-use super::solo::Permits;
+use super::exclusive::Turn;
 use crate::backoff::Backoff;
 use crate::config::model::{Pool, RabbitMqSource};
 use crate::delivery::{Intake, Outcome, Publish, PublishError, Settlement, SourceEnd};
@@ -45,6 +47,7 @@ pub(super) use desk::Desk;
 pub use error::RabbitMqError;
 use health::{Health, TROUBLES, Trouble};
 use session::Session;
+use survived::Survived;
 
 /// The pauses between tries to connect.
 const RECONNECT: Backoff = Backoff {
@@ -100,7 +103,11 @@ struct Task {
     config: RabbitMqSource,
     end: SourceEnd,
     policy: watch::Receiver<Arc<Pool>>,
-    permits: Permits,
+    /// The daemon's turn for suspects.
+    turn: Turn,
+    /// The token of the suspect that has it, whichever connection it came by.
+    suspect: Option<u64>,
+    survived: Survived,
     health: Health,
     /// How many deliveries are in the hands of the pool, of whichever connection.
     out: usize,
@@ -115,7 +122,9 @@ impl Task {
             config,
             end: link.end,
             policy: link.policy,
-            permits: Permits::new(link.solo),
+            turn: Turn::new(&link.exclusive, &pool),
+            suspect: None,
+            survived: Survived::default(),
             health: Health::new(&pool),
             out: 0,
             next_token: 0,
@@ -166,9 +175,11 @@ impl Task {
         self.health.over(&self.end, Trouble::Connection);
         let result = session.run(self).await;
         self.next_token = session.next_token();
-        // Another source may be waiting for the same permits, for longer than a broker is away.
-        self.permits.want_no_more();
-        self.permits.keep(self.out);
+        if self.suspect.is_none() {
+            // Others may be waiting for it, for longer than a broker is away.
+            self.turn.leave();
+        }
+        self.turn.tell(&self.end, false);
         let Err(error) = result else {
             session.close().await;
             return Ok(());
@@ -181,6 +192,7 @@ impl Task {
             }
         }
         let why = "the connection was lost before their acknowledgements";
+        self.survived.lost(session.fingerprints());
         let unsure = session.abandon();
         self.health.likely_duplicates(&self.end, unsure, why);
         Err(error)
@@ -204,7 +216,6 @@ impl Task {
                 Some(settlement) = end.settlements.recv() => self.settle_nothing(&settlement),
                 Some(publish) = end.publishes.recv() => disconnected(publish),
             }
-            self.permits.keep(self.out);
         }
         None
     }
@@ -226,13 +237,22 @@ impl Task {
         let worked_on = |settlement: &Settlement| {
             u64::from(!matches!(settlement.outcome, Outcome::Return { .. }))
         };
-        let (mut settled, mut void) = (1, worked_on(first));
+        let mut void = worked_on(first);
+        self.is_back(first.token);
         while let Ok(settlement) = self.end.settlements.try_recv() {
-            settled += 1;
             void += worked_on(&settlement);
+            self.is_back(settlement.token);
         }
-        self.out = self.out.saturating_sub(settled);
         self.void(void);
+    }
+
+    /// A delivery is out no more.
+    fn is_back(&mut self, token: u64) {
+        self.out = self.out.saturating_sub(1);
+        if self.suspect == Some(token) {
+            self.suspect = None;
+            self.turn.leave();
+        }
     }
 }
 

@@ -8,10 +8,9 @@ use super::super::letter::Counters;
 use crate::delivery::{CREDIT_MAX, Failure, History, Intake, Reason};
 use crate::source::Limits;
 
-/// So often a message came back by itself before it runs alone in the whole daemon. One time is
-/// forgiven: a connection that was lost, or a daemon that was killed, would otherwise make every
-/// message that was out run one after the other.
-const RETURNS_ALONE: u64 = 2;
+/// So often a message came back, and nobody knows why, before it is a suspect. One time is forgiven:
+/// a daemon that was killed would otherwise make one of every message that was out.
+const RETURNS_SUSPECT: u32 = 2;
 
 /// RabbitMQ 4 drops a message of a quorum queue after 20 returns unless the queue says otherwise.
 /// One that has so many goes on as a copy, whose count begins anew.
@@ -105,14 +104,18 @@ pub(super) struct Arrival {
     pub(super) counters: Counters,
     /// We have marked it: it was in the hands of a worker that died with several.
     pub(super) suspect: bool,
-    /// We have marked it: it was charged for taking a daemon down.
-    pub(super) marked: bool,
+    /// It is a suspect: over so many daemons that vanished in a row, by what we have counted.
+    pub(super) lapses: u32,
+    /// It is a copy made when its turn began: the number of that.
+    pub(super) turn: Option<u64>,
     /// Our own number for it, which its copies carry on.
     pub(super) number: Option<u64>,
     /// The broker has handed it out before.
     pub(super) redelivered: bool,
     /// How often it came back, where the queue counts that.
     pub(super) returns: u64,
+    /// How many of those a lost connection explains that this process has survived.
+    pub(super) excused: u64,
     /// Its queue is no queue: nothing can be taken from it.
     pub(super) of_a_stream: bool,
     /// Some of its texts are not UTF-8, so that we could not hand them on.
@@ -124,77 +127,56 @@ pub(super) struct Arrival {
 pub(super) enum Fate {
     /// It's handed out.
     HandOut,
-    /// It's handed out with nothing else of this daemon in hand.
-    Solo,
-    /// It has taken the daemon down: it is charged for that, by a copy with these counters, and
-    /// runs then.
-    Charge(Counters),
+    /// So many daemons have vanished over it: it waits for its turn.
+    Suspect(u32),
+    /// It is in its turn, the one with this number.
+    InTurn(u64),
+    /// It goes on as a copy with so many lapses: the broker would count it once too often.
+    Renew(u32),
     /// It goes to the dead letters, with these counters.
     Bury(Counters, Failure),
 }
 
-/// Decides it. Whatever takes a daemon down brings back everything that the daemon had fetched: the
-/// broker counts that for all alike, but what was being worked on comes first. So only the first
-/// that comes is charged; `charged` is whether one has been since we are connected.
-pub(super) fn fate(arrival: Arrival, limits: Limits, charged: bool) -> Fate {
-    let crashes_max = limits.crashes_max.max(1);
+/// Decides it. Whatever takes a daemon down brings back everything that the daemon had fetched, and
+/// the broker counts that for all alike. So a return charges only a copy that was made when its turn
+/// began: then nothing else that could have been the cause was out.
+pub(super) fn fate(arrival: Arrival, limits: Limits) -> Fate {
     let Arrival {
         counters, returns, ..
     } = arrival;
     if arrival.is_unreadable {
         return Fate::Bury(counters, Failure::new(Reason::Undeliverable, UNREADABLE));
     }
-    if counters.crashes >= crashes_max {
+    if counters.crashes >= limits.crashes_max.max(1) {
         let error = format!("crashed the worker {} times", counters.crashes);
         return Fate::Bury(counters, crashed(error));
     }
-    let suspected = if arrival.marked {
-        // It runs with nothing else in hand, so one return says enough.
-        returns > 0
-    } else {
-        returns > u64::from(crashes_max)
-    };
-    if suspected && !charged {
-        return charge(arrival, limits);
+    let lapses = lapses(arrival);
+    if lapses >= limits.lapses_max {
+        let error = format!("took the daemon down {lapses} times in a row");
+        return Fate::Bury(counters, crashed(error));
     }
     if returns >= RETURNS_MAX {
-        return Fate::Charge(counters);
+        return Fate::Renew(lapses);
     }
-    if returns >= RETURNS_ALONE || arrival.marked {
-        return Fate::Solo;
+    match arrival.turn {
+        Some(turn) if lapses == arrival.lapses => Fate::InTurn(turn),
+        _ if lapses > 0 => Fate::Suspect(lapses),
+        _ => Fate::HandOut,
     }
-    Fate::HandOut
 }
 
-/// The first time it is only marked, and never given up for it: it may have had bad luck.
-fn charge(arrival: Arrival, limits: Limits) -> Fate {
-    let Arrival {
-        counters,
-        returns,
-        marked,
-        ..
-    } = arrival;
-    let crashes_max = limits.crashes_max.max(1);
-    let crashes = counters.crashes.saturating_add(1);
-    if !marked {
-        return Fate::Charge(Counters {
-            crashes: crashes.min(crashes_max - 1),
-            ..counters
-        });
+/// Over how many daemons in a row that vanished it is a suspect; zero if it is none.
+fn lapses(arrival: Arrival) -> u32 {
+    let unexplained = arrival.returns.saturating_sub(arrival.excused);
+    if arrival.turn.is_some() {
+        return arrival.lapses.saturating_add(u32::from(unexplained > 0));
     }
-    let counters = Counters {
-        attempts: counters.attempts.saturating_add(1),
-        crashes,
-        ..counters
-    };
-    if crashes < crashes_max && counters.attempts < limits.attempts_max.max(1) {
-        return Fate::Charge(counters);
+    // While it waited for its turn others may have been the cause.
+    if arrival.lapses == 0 && unexplained >= u64::from(RETURNS_SUSPECT) {
+        return RETURNS_SUSPECT;
     }
-    let error = format!(
-        "took the daemon down {crashes} times: handed out with nothing beside it, it came back \
-         {returns} times without an answer"
-    );
-    Fate::Bury(counters, crashed(error))
+    arrival.lapses
 }
 
 fn crashed(error: String) -> Failure {
@@ -207,21 +189,24 @@ pub(super) fn history(arrival: Arrival) -> History {
         counters,
         suspect,
         redelivered,
+        returns,
+        excused,
         ..
     } = arrival;
+    let came_back = redelivered && (excused == 0 || returns > excused);
     History {
         attempt: counters.attempts.saturating_add(1),
         crashes: counters.crashes,
         requeues: counters.requeues,
-        // One that came back without our mark may have killed a daemon: it must not share a worker.
-        alone: suspect || redelivered || counters.crashes > 0,
+        // One that came back may have killed a daemon: it must not share a worker.
+        alone: suspect || came_back || arrival.lapses > 0 || counters.crashes > 0,
     }
 }
 
 /// Whether a message that goes back in order must go as a copy: the broker would count it, and that
 /// proves nothing against the message. The first time is no matter.
 pub(super) fn returns_as_copy(arrival: Arrival) -> bool {
-    arrival.marked || arrival.returns + 1 >= RETURNS_ALONE
+    arrival.lapses > 0 || arrival.returns + 1 >= u64::from(RETURNS_SUSPECT)
 }
 
 /// The counters after an attempt that failed.
@@ -322,7 +307,7 @@ mod tests {
             is_unreadable: true,
             ..Arrival::default()
         };
-        let Fate::Bury(counters, failure) = fate(arrival, LIMITS, false) else {
+        let Fate::Bury(counters, failure) = fate(arrival, LIMITS) else {
             panic!("it is handed out");
         };
         assert_eq!(
@@ -331,58 +316,73 @@ mod tests {
         );
     }
 
-    #[test]
-    fn fate_by_crashes_and_returns() {
-        let (new, marked) = (false, true);
-        let table = [
-            ((0, 0, 0), new, false, "out"),
-            ((4, 2, 1), new, false, "out"),
-            ((0, 0, 2), new, false, "solo"),
-            ((4, 2, 3), new, false, "solo"),
-            ((0, 0, 4), new, false, "charged 0 1"),
-            ((0, 0, 4), new, true, "solo"),
-            ((3, 1, 9), new, false, "charged 3 2"),
-            ((4, 2, 4), new, false, "charged 4 2"),
-            ((3, 3, 0), new, false, "crashed the worker 3 times"),
-            ((1, 1, 0), marked, false, "solo"),
-            ((1, 1, 1), marked, false, "charged 2 2"),
-            ((1, 1, 1), marked, true, "solo"),
-            ((2, 2, 1), marked, false, "took the daemon down 3 times"),
-            ((4, 1, 2), marked, false, "took the daemon down 2 times"),
-            ((0, 0, 15), new, true, "charged 0 0"),
-        ];
-        for ((attempts, crashes, returns), marked, charged, expected) in table {
-            let counters = Counters {
-                attempts,
+    /// Crashes, lapses that are written down, returns, those that are excused.
+    fn arrival(turn: Option<u64>, counts: (u32, u32, u64, u64)) -> Arrival {
+        let (crashes, lapses, returns, excused) = counts;
+        Arrival {
+            counters: Counters {
                 crashes,
                 ..Counters::default()
-            };
-            let arrival = Arrival {
-                counters,
-                returns,
-                marked,
-                ..Arrival::default()
-            };
-            let got = match fate(arrival, LIMITS, charged) {
+            },
+            lapses,
+            returns,
+            excused,
+            turn,
+            redelivered: returns > 0,
+            ..Arrival::default()
+        }
+    }
+
+    #[test]
+    fn fate_by_crashes_and_lapses() {
+        let (unmarked, in_turn) = (None, Some(7));
+        let table = [
+            (unmarked, (0, 0, 0, 0), "out"),
+            (unmarked, (2, 0, 1, 0), "out"),
+            (unmarked, (3, 0, 0, 0), "crashed the worker 3 times"),
+            (unmarked, (0, 0, 2, 0), "suspect 2"),
+            (unmarked, (0, 0, 9, 0), "suspect 2"),
+            (unmarked, (0, 0, 6, 5), "out"),
+            (unmarked, (0, 0, 6, 6), "out"),
+            (unmarked, (0, 0, 7, 5), "suspect 2"),
+            (unmarked, (0, 0, 15, 0), "renew 2"),
+            (unmarked, (0, 0, 15, 15), "renew 0"),
+            (unmarked, (0, 4, 0, 0), "suspect 4"),
+            (unmarked, (0, 4, 9, 0), "suspect 4"),
+            (unmarked, (0, 4, 15, 0), "renew 4"),
+            (in_turn, (0, 2, 0, 0), "turn 7"),
+            (in_turn, (0, 2, 3, 3), "turn 7"),
+            (in_turn, (0, 2, 1, 0), "suspect 3"),
+            (in_turn, (0, 2, 5, 1), "suspect 3"),
+            (in_turn, (0, 8, 1, 0), "suspect 9"),
+            (in_turn, (0, 9, 0, 0), "turn 7"),
+            (
+                in_turn,
+                (0, 9, 1, 0),
+                "took the daemon down 10 times in a row",
+            ),
+            (
+                in_turn,
+                (0, 9, 15, 0),
+                "took the daemon down 10 times in a row",
+            ),
+        ];
+        for (turn, counts, expected) in table {
+            let got = match fate(arrival(turn, counts), LIMITS) {
                 Fate::HandOut => "out".to_owned(),
-                Fate::Solo => "solo".to_owned(),
-                Fate::Charge(to) => format!("charged {} {}", to.attempts, to.crashes),
+                Fate::Suspect(lapses) => format!("suspect {lapses}"),
+                Fate::InTurn(turn) => format!("turn {turn}"),
+                Fate::Renew(lapses) => format!("renew {lapses}"),
                 Fate::Bury(_, failure) => failure.error,
             };
-            assert!(got.starts_with(expected), "{arrival:?}: {got}");
+            assert_eq!(got, expected, "{turn:?} {counts:?}");
         }
     }
 
     #[test]
     fn what_goes_back_in_order_is_never_suspected_for_it() {
-        let back = |returns, marked| {
-            returns_as_copy(Arrival {
-                returns,
-                marked,
-                ..Arrival::default()
-            })
-        };
-        assert!(!back(0, false) && back(1, false) && back(0, true));
+        let back = |counts| returns_as_copy(arrival(None, counts));
+        assert!(!back((0, 0, 0, 0)) && back((0, 0, 1, 0)) && back((0, 2, 0, 0)));
     }
 
     #[test]
@@ -401,10 +401,15 @@ mod tests {
             counters: charged(Counters::default(), true, 7),
             ..fresh
         };
-        for arrival in [redelivered, suspect, crashed] {
-            assert!(history(arrival).alone, "{arrival:?}");
+        for one in [redelivered, suspect, crashed] {
+            assert!(history(one).alone, "{one:?}");
         }
         assert_eq!((history(crashed).attempt, history(crashed).crashes), (2, 1));
+        assert!(history(arrival(Some(7), (0, 2, 0, 0))).alone);
+        assert!(
+            !history(arrival(None, (0, 0, 3, 3))).alone,
+            "it is explained"
+        );
     }
 
     #[test]

@@ -29,6 +29,7 @@ use super::line::Change;
 use super::outbox::{Backlog, Outbox};
 use super::publisher::{News as Published, Publisher};
 use super::rules::Arrival;
+use super::suspects::Suspects;
 use super::topology::Topology;
 use super::{RECONNECT, Task};
 use crate::config::model::{Options, Pool, RabbitMqOptions, RabbitMqSource};
@@ -57,9 +58,8 @@ pub(super) struct Session {
     pub(super) ledger: Ledger<Box<Held>>,
     /// Tags of those that wait for the pool's credit.
     pub(super) ready: VecDeque<u64>,
-    /// Likewise, of those that must run with nothing else in hand.
-    pub(super) solo: VecDeque<u64>,
-    pub(super) alone: Alone,
+    /// Those of which one runs at a time.
+    pub(super) suspects: Suspects,
     /// What waits to be published.
     pub(super) backlog: Backlog,
     /// The size of a body, as an average of the recent ones, in bytes.
@@ -68,8 +68,6 @@ pub(super) struct Session {
     pub(super) change_at: Option<Instant>,
     /// How many messages the pool could use when that was last looked at.
     pub(super) wanted: u16,
-    /// A message was charged for what has brought all of them back.
-    pub(super) charged: bool,
     pub(super) ack_at: Option<Instant>,
     /// How many acknowledgements were written since the consumers were cancelled at the end.
     pub(super) acks_since_cancel: usize,
@@ -130,21 +128,11 @@ pub(super) enum Place {
     Aside,
 }
 
-/// Whether a message that must run alone is in the way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Alone {
-    No,
-    /// It's next, and gets nothing beside it as soon as we hold every permit.
-    Next,
-    /// It is out.
-    Out(u64),
-}
-
 /// What woke us.
 enum Woken {
     Intake,
     Policy,
-    Permits,
+    Turn,
     Broker(Option<Event>),
     Emit(crate::delivery::Publish),
     Published(Result<Published, RabbitMqError>),
@@ -202,13 +190,11 @@ impl Session {
             base: next_token,
             ledger: Ledger::new(),
             ready: VecDeque::new(),
-            solo: VecDeque::new(),
-            alone: Alone::No,
+            suspects: Suspects::default(),
             backlog: Backlog::default(),
             body_bytes: 0,
             change_at: None,
             wanted: 0,
-            charged: false,
             ack_at: None,
             acks_since_cancel: 0,
             check_at: None,
@@ -276,17 +262,9 @@ impl Session {
         self.closing |= task.intake() == Intake::Closed;
         self.watch_backlog(task)?;
         self.plan_prefetch(task, now)?;
+        self.take_turns(task, now)?;
         self.hand_out(task);
-        self.acknowledge(now)?;
-        task.permits.keep(self.permits_needed(task));
-        Ok(())
-    }
-
-    fn permits_needed(&self, task: &Task) -> usize {
-        match self.alone {
-            Alone::Out(_) => super::super::solo::ALL as usize,
-            Alone::No | Alone::Next => task.out,
-        }
+        self.acknowledge(now)
     }
 
     /// Told to end, and nothing is left to settle or publish.
@@ -312,13 +290,13 @@ impl Session {
         let more_emits = self.outbox.emits < EMITS_MAX;
         // A pool that has given up settles nothing more.
         let can_settle = !task.end.settlements.is_closed() || !task.end.settlements.is_empty();
-        let (end, policy, permits) = (&mut task.end, &mut task.policy, &mut task.permits);
+        let (end, policy, turn) = (&mut task.end, &mut task.policy, &task.turn);
         let (settled, read) = (&mut self.settled, &mut self.read);
         tokio::select! {
             biased;
             _ = end.intake.changed(), if end.intake.has_changed().is_ok() => Woken::Intake,
             Ok(()) = policy.changed() => Woken::Policy,
-            () = permits.granted() => Woken::Permits,
+            () = turn.called() => Woken::Turn,
             event = poll_fn(|cx| self.events.as_mut().poll_next(cx)) => Woken::Broker(event),
             checked = next(&mut self.checking) => Woken::Checked(checked),
             Some(publish) = end.publishes.recv(), if more_emits => Woken::Emit(publish),
@@ -334,7 +312,7 @@ impl Session {
 
     fn heed(&mut self, task: &mut Task, woken: Woken) -> Result<(), RabbitMqError> {
         match woken {
-            Woken::Intake | Woken::Permits | Woken::Time => Ok(()),
+            Woken::Intake | Woken::Turn | Woken::Time => Ok(()),
             Woken::Policy => {
                 self.adopt(task.pool());
                 Ok(())
@@ -365,7 +343,7 @@ impl Session {
                 let news = news.map_err(|error| RabbitMqError::lost(&error))?;
                 let mut read = std::mem::take(&mut self.read);
                 for delivery in read.drain(..) {
-                    self.receive(delivery)?;
+                    self.receive(task, delivery)?;
                 }
                 self.read = read;
                 if matches!(news, News::Cancelled) {
@@ -465,6 +443,7 @@ impl Session {
             self.check_at.filter(|_| self.checking.is_none()),
             self.outbox.retry_at,
             self.change_at,
+            self.suspects.deadline(),
             Some(self.age_at),
         ];
         moments.into_iter().flatten().min()

@@ -13,7 +13,7 @@ use super::job::{self, Aim, Form, Press};
 use super::outbox::{Job, Subject};
 use super::publisher::Parcel;
 use super::rules;
-use super::session::{Alone, Place, Session, written};
+use super::session::{Place, Session, written};
 use super::targets::PATIENCE;
 use super::{Task, confirm};
 use crate::config::model::DeadLetters;
@@ -31,7 +31,7 @@ impl Session {
         let mut result = Ok(());
         let mut void = 0;
         for settlement in settlements {
-            task.out = task.out.saturating_sub(1);
+            task.is_back(settlement.token);
             let tag = self.tag(settlement.token).filter(|_| result.is_ok());
             match tag {
                 Some(tag) => result = self.settle(task, tag, settlement.outcome),
@@ -43,9 +43,6 @@ impl Session {
     }
 
     fn settle(&mut self, task: &Task, tag: u64, outcome: Outcome) -> Result<(), RabbitMqError> {
-        if self.alone == Alone::Out(tag) {
-            self.alone = Alone::No;
-        }
         let held = self.ledger.get(tag);
         let Some(held) = held.filter(|held| held.place == Place::Out) else {
             tracing::error!(tag, "settled, but never handed out");

@@ -190,8 +190,9 @@ fn a_pool_moves_to_another_queue() {
         consumers.len() == 1 && consumers[0].starts_with("other ")
     });
     scene.record().assert_done_once(&["held 0", "there"]);
-    let left = scene.vhost.totals();
-    assert!(left.values().all(|total| *total == 0), "{left:?}");
+    scene.daemon.eventually("the last acknowledgement", || {
+        scene.vhost.totals().values().all(|total| *total == 0)
+    });
     scene.finish();
 }
 

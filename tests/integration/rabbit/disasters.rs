@@ -9,13 +9,12 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::harness::rabbit::{DEAD, Letter, RabbitScene, Vhost, rough};
+use crate::harness::rabbit::{DEAD, Letter, RabbitScene, rough};
 use crate::harness::{Entry, Event, Pool, Progress, Record, look_for, trials};
 
 trials![
     fifty_thousand_messages_outlive_workers_daemons_and_brokers,
     a_thousand_poisoned_messages_among_twenty_thousand,
-    a_message_that_takes_the_daemon_down_is_found_out,
     a_blocked_connection_publishes_nothing_and_loses_nothing,
 ];
 
@@ -208,50 +207,6 @@ fn a_thousand_poisoned_messages_among_twenty_thousand() {
         assert!((2..=4).contains(&times), "begun {times} times: {letter:?}");
     }
     scene.finish();
-}
-
-/// A quorum queue counts how often a message has come. The daemon is killed whenever a worker has
-/// begun the one message, until it is given up.
-fn a_message_that_takes_the_daemon_down_is_found_out() {
-    let pool = [Pool::new(&["--v2=1"])
-        .set("workers", "2")
-        .set("crashes_max", "2")];
-    let mut scene = RabbitScene::at(Vhost::shared(), "", &pool);
-    let culprit = "mode:hang the culprit";
-    let neighbours = bodies("mode:wait:go neighbour", 3);
-    scene.send(&[culprit]);
-    scene.send(&neighbours);
-    let mut deaths = 0;
-    while brings_the_daemon_down(&scene, culprit, deaths) {
-        deaths += 1;
-        assert!(deaths < 20, "it goes on for ever");
-        scene.site.touch("go");
-        scene.daemon = scene.site.start(&pool);
-    }
-    let dead = scene.one_dead();
-    assert_eq!(dead.text(), culprit);
-    assert!(deaths >= 2, "a power cut is forgiven: {deaths}");
-    let record = scene.record();
-    record.assert_none_lost(&neighbours);
-    for body in &neighbours {
-        let began = record.of(Event::Began, body);
-        let uncharged = began.iter().all(|entry| entry.attempt == Some(1));
-        assert!(uncharged, "{began:#?}");
-    }
-    scene.finish();
-}
-
-/// Waits until a worker has begun it once more, and kills the daemon; false once it is dead.
-fn brings_the_daemon_down(scene: &RabbitScene, culprit: &str, times: usize) -> bool {
-    let is_begun = scene.daemon.eventually_some("the culprit's fate", || {
-        let begun = scene.record().of(Event::Began, culprit).len() > times;
-        let buried = scene.client.ready(DEAD) == Some(1);
-        (begun || buried).then_some(begun)
-    });
-    if is_begun {
-        scene.daemon.crash();
-    }
-    is_begun
 }
 
 // -- alarms --

@@ -14,6 +14,7 @@ mod publishing;
 mod queues;
 mod rpc;
 mod stops;
+mod suspects;
 
 use libtest_mimic::Trial;
 
@@ -34,6 +35,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         queues::trials(),
         rpc::trials(),
         stops::trials(),
+        suspects::trials(),
     ];
     rooms.into_iter().flatten().collect()
 }

@@ -14,7 +14,8 @@ const MARKS: Marks<'_> = Marks {
         first_failed_ms: Some(7),
     },
     suspect: true,
-    charged: false,
+    lapses: 3,
+    turn: Some(7),
     number: Some(42),
 };
 
@@ -93,6 +94,7 @@ fn a_copy_that_comes_back_is_the_message_again() {
     assert_eq!(back, sent);
     assert_eq!(arrival.counters, MARKS.counters);
     assert_eq!((arrival.suspect, arrival.returns), (true, 1));
+    assert_eq!((arrival.lapses, arrival.turn), (3, Some(7)));
     assert_eq!(arrival.number, Some(42));
 }
 

@@ -21,7 +21,6 @@ use super::replies::{self, Replies};
 use crate::config::model::{Pool, RabbitMqSource};
 use crate::delivery::Outgoing;
 use crate::source::client::{Depth, Partial, Reply};
-use crate::source::letter::Counters;
 
 /// So long the broker may confirm nothing at all before a command gives up.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(60);
@@ -251,13 +250,7 @@ fn addressed(message: &Outgoing) -> Result<(String, BasicProperties), String> {
         exchange: String::new(),
         routing_key: message.queue.clone(),
     };
-    let marks = Marks {
-        queue: &message.queue,
-        counters: Counters::default(),
-        suspect: false,
-        charged: false,
-        number: None,
-    };
+    let marks = Marks::none(&message.queue);
     let delay = message.delay.as_millis().to_string();
     let properties = original
         .copied(&marks)

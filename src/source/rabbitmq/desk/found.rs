@@ -16,7 +16,7 @@ use super::super::publisher::Parcel;
 use super::super::value::text;
 use crate::delivery::Headers;
 use crate::source::client::{DeadLetter, DeadReply};
-use crate::source::letter::{self, Counters, header};
+use crate::source::letter::{self, header};
 
 /// The persistent delivery mode.
 const PERSISTENT: u8 = 2;
@@ -279,13 +279,7 @@ impl Found {
         if direct && bare == all {
             return bare;
         }
-        original.copied(&Marks {
-            queue,
-            counters: Counters::default(),
-            suspect: false,
-            charged: false,
-            number: None,
-        })
+        original.copied(&Marks::none(queue))
     }
 }
 
@@ -295,7 +289,7 @@ mod tests {
 
     use super::*;
     use crate::delivery::{Failure, Outgoing};
-    use crate::source::letter::{Letter, Own};
+    use crate::source::letter::{Counters, Letter, Own};
 
     fn home() -> Home {
         Home {

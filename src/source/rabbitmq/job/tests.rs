@@ -48,7 +48,11 @@ fn parcels(press: Press<'_>, aim: &Aim) -> Result<Vec<Parcel>, String> {
     let subject = Subject {
         original: &original,
         body: &body,
-        arrival: Arrival::default(),
+        arrival: Arrival {
+            lapses: 2,
+            turn: Some(7),
+            ..Arrival::default()
+        },
     };
     press.parcels(&subject, aim)
 }
@@ -77,7 +81,8 @@ fn each_aim_has_its_queue() {
         (retry(second + second / 100), "work.retry.2s", Some("1010")),
         (requeue, "work.retry.250ms", Some("100")),
         (Aim::Back, "work", None),
-        (Aim::Charge(COUNTERS), "work", None),
+        (Aim::Turn, "work", None),
+        (Aim::Aside, "work.retry.8s", Some("5000")),
         (letter(Failure::default(), Form::Full), "work.dead", None),
         (letter(Failure::default(), Form::Bare), "work.dead", None),
     ];
@@ -98,12 +103,17 @@ fn each_aim_has_its_queue() {
 }
 
 #[test]
-fn a_copy_that_was_charged_unseen_runs_alone() {
-    let parcel = only(&Aim::Charge(COUNTERS));
-    assert_eq!(own(&parcel, header::ATTEMPTS).unwrap(), "1");
-    assert_eq!(own(&parcel, "x-ganger-suspect").unwrap(), "true");
-    let back = only(&Aim::Back);
-    assert_eq!(own(&back, "x-ganger-suspect"), None);
+fn only_a_turn_that_begins_and_what_waits_for_one_tell_of_a_suspect() {
+    let marks = |aim: &Aim| {
+        let parcel = only(aim);
+        ["x-ganger-lapses", "x-ganger-turn"].map(|name| own(&parcel, name))
+    };
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(marks(&Aim::Turn), [some("2"), some("7")]);
+    assert_eq!(marks(&Aim::Back), [some("2"), None]);
+    assert_eq!(marks(&Aim::Aside), [some("2"), None]);
+    // It was answered: what follows is another run.
+    assert_eq!(marks(&retry(Duration::ZERO)), [None, None]);
 }
 
 #[test]
@@ -167,7 +177,7 @@ fn what_is_refused_becomes_plainer_until_nothing_is_left() {
             ..
         })
     ));
-    for aim in [Aim::Back, Aim::Charge(COUNTERS)] {
+    for aim in [Aim::Back, Aim::Turn, Aim::Aside] {
         assert_eq!(plainer(aim, COUNTERS, 9, ""), None);
     }
 }

@@ -72,7 +72,6 @@ impl Rig {
             end,
             policy,
             exclusive: daemon.exclusive.clone(),
-            solo: daemon.solo.clone(),
         };
         let clock = WallClock::of(&self.now_ms);
         let task = Task::open_at(config, link, &daemon.owners, clock).unwrap();
