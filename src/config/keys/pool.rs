@@ -35,6 +35,7 @@ pub(super) fn read_all(
     let pools = t.list("pools", meaning, |t| {
         let pool = read(t, sources, around);
         taken.check(t, &pool, sources);
+        check_dead_letter(t, &pool);
         Arc::new(pool)
     });
     if pools.is_empty() && !t.has("pools") {
@@ -154,6 +155,30 @@ fn options(t: &mut Reader<'_>, source: Option<&Source>) -> Options {
         Some(Source::RabbitMq(_)) => Options::RabbitMq(rabbitmq.unwrap_or_default()),
         Some(Source::Kafka(_)) => Options::Kafka(kafka.unwrap_or_default()),
         Some(Source::Table(_)) | None => Options::Table,
+    }
+}
+
+/// What is dead must not come again, at once and for ever.
+fn check_dead_letter(t: &Reader<'_>, pool: &Pool) {
+    let dead = match &pool.options {
+        Options::RabbitMq(options) => match &options.dead_letter {
+            DeadLetters::Queue(queue) => Some(queue),
+            DeadLetters::Default | DeadLetters::Broker => None,
+        },
+        Options::Kafka(options) => options.dead_letter.as_ref(),
+        Options::Table => None,
+    };
+    let Some(dead) = dead else { return };
+    let help = "its dead letters would be read and fail again: name another one, or leave it out";
+    if **dead == *pool.queue {
+        let wrong = Wrong::new("must not be what the pool itself reads", help);
+        t.wrong("dead_letter", &wrong);
+    } else if dead.starts_with(&format!("{}.retry.", pool.queue)) {
+        let wrong = Wrong::new(
+            "must not be where the pool's messages wait for a retry",
+            help,
+        );
+        t.wrong("dead_letter", &wrong);
     }
 }
 

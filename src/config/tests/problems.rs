@@ -282,6 +282,31 @@ fn pools_do_not_get_into_each_others_way() {
 }
 
 #[test]
+fn dead_letters_do_not_come_back_to_their_own_pool() {
+    let of = |kind: &str, dead: &str| {
+        let source = match kind {
+            "rabbitmq" => "url = \"amqp://h\"",
+            _ => "brokers = \"h\"\ngroup = \"g\"",
+        };
+        let text = format!(
+            "[sources.main]\nkind = \"{kind}\"\n{source}\n[[pools]]\nname = \"email\"\n\
+             queue = \"mails\"\ncommand = \"w\"\ndead_letter = \"{dead}\"\n"
+        );
+        read(&text, &[])
+    };
+    for kind in ["rabbitmq", "kafka"] {
+        let wrong = |dead: &str, why: &str| {
+            let expected = [format!("pools.email.dead_letter {why}: `\"{dead}\"`")];
+            assert_eq!(messages(of(kind, dead)), expected);
+        };
+        wrong("mails", "must not be what the pool itself reads");
+        let waits = "must not be where the pool's messages wait for a retry";
+        wrong("mails.retry.1s", waits);
+        assert!(of(kind, "mails.dead").is_ok() && of(kind, "graveyard").is_ok());
+    }
+}
+
+#[test]
 fn a_log_level_is_a_level_or_a_clear_filter() {
     for (level, right) in [
         ("info", true),

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -153,7 +153,7 @@ async fn connect_to(
     tls: Option<&Encryption>,
 ) -> Result<Broker, RabbitMqError> {
     let shown = host.to_string();
-    let (stream, hangup) = reach(host).await?;
+    let (stream, hangup) = reach(host, config.connect_timeout).await?;
     let returns = Returns::default();
     let socket = match tls {
         Some(tls) => tls.encrypt(host, stream).await?,
@@ -211,8 +211,8 @@ async fn explained(error: RabbitMqError, host: &Host, tls: Option<&Encryption>) 
     }
 }
 
-/// Tries each address of a host.
-async fn reach(host: &Host) -> Result<(TcpStream, Hangup), RabbitMqError> {
+/// Finds an address of a host that takes us.
+async fn reach(host: &Host, within: Duration) -> Result<(TcpStream, Hangup), RabbitMqError> {
     let shown = host.to_string();
     let unresolved = |why| RabbitMqError::Unresolved {
         host: shown.clone(),
@@ -221,19 +221,41 @@ async fn reach(host: &Host) -> Result<(TcpStream, Hangup), RabbitMqError> {
     let addresses = tokio::net::lookup_host((host.name.as_str(), host.port))
         .await
         .map_err(|error| unresolved(error.to_string()))?;
-    let mut last = unresolved("it has no address".to_owned());
+    let addresses: Vec<SocketAddr> = addresses.collect();
+    let reached = reach_any(&shown, &addresses, within).await;
+    reached.unwrap_or_else(|| Err(unresolved("it has no address".to_owned())))
+}
+
+/// Tries each address, in an equal share of the time: one that is silent must not keep us from the
+/// next. None if there is no address.
+async fn reach_any(
+    host: &str,
+    addresses: &[SocketAddr],
+    within: Duration,
+) -> Option<Result<(TcpStream, Hangup), RabbitMqError>> {
+    let shares = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+    let share = within / shares.max(1);
+    let mut last = None;
     for address in addresses {
-        let tried = TcpStream::connect(address).await.and_then(|stream| {
-            stream.set_nodelay(true)?;
-            let twin = stream.as_fd().try_clone_to_owned()?;
-            Ok((stream, Hangup(twin.into())))
-        });
-        match tried {
-            Ok(reached) => return Ok(reached),
-            Err(error) => last = RabbitMqError::unreachable(&shown, &error),
+        match timeout(share, reach_one(*address)).await {
+            Ok(Ok(reached)) => return Some(Ok(reached)),
+            Ok(Err(error)) => last = Some(RabbitMqError::unreachable(host, &error)),
+            Err(_) => {
+                last = Some(RabbitMqError::Silent {
+                    host: host.to_owned(),
+                    within: share,
+                });
+            }
         }
     }
-    Err(last)
+    last.map(Err)
+}
+
+async fn reach_one(address: SocketAddr) -> io::Result<(TcpStream, Hangup)> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let twin = stream.as_fd().try_clone_to_owned()?;
+    Ok((stream, Hangup(twin.into())))
 }
 
 /// What the library wants to know, in the form in which it wants it.
@@ -257,5 +279,37 @@ fn uri(config: &RabbitMqSource, host: &Host) -> AMQPUri {
             heartbeat: Some(heartbeat.max(1)),
             ..AMQPQueryString::default()
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpSocket;
+
+    use super::*;
+
+    /// With no room for those who wait to be accepted it says nothing to more of them.
+    #[tokio::test]
+    async fn a_silent_address_does_not_keep_us_from_the_next() {
+        let silent = TcpSocket::new_v4().unwrap();
+        silent.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let silent = silent.listen(0).unwrap();
+        let address = silent.local_addr().unwrap();
+        let mut waiting = Vec::new();
+        let short = Duration::from_millis(300);
+        while let Ok(Ok(one)) = timeout(short, TcpStream::connect(address)).await {
+            waiting.push(one);
+            assert!(waiting.len() < 100, "it takes everybody");
+        }
+        let answers = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let both = [address, answers.local_addr().unwrap()];
+        // A busy machine may take its time for the second.
+        let within = Duration::from_secs(10);
+        let reached = reach_any("host", &both, within).await.unwrap();
+        let (stream, _hangup) = reached.unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), both[1]);
+        let silence = reach_any("host", &both[..1], short).await.unwrap();
+        assert!(matches!(silence, Err(RabbitMqError::Silent { .. })));
+        assert!(reach_any("host", &[], short).await.is_none());
     }
 }

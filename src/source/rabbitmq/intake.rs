@@ -148,7 +148,7 @@ impl Session {
     /// Asks the broker for as many messages as the pool can use.
     pub(super) fn plan_prefetch(&mut self, task: &Task, now: Instant) -> Result<(), RabbitMqError> {
         let change_at = self.change_at.take();
-        self.consumers.some_wait(self.backlog.count > 0);
+        self.consumers.some_wait(self.backlog.is_any());
         if self.consumers.is_changing() {
             return Ok(());
         }

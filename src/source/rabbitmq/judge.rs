@@ -327,9 +327,10 @@ impl Session {
     }
 
     /// Tells how many messages are set aside.
-    pub(super) fn watch_aside(&self, task: &mut Task) {
+    pub(super) fn watch_aside(&mut self, task: &mut Task) {
         let held = self.ledger.iter();
         let count = held.filter(|(_, held)| held.place == Place::Aside).count();
+        self.outbox.aside = count;
         if count == 0 {
             return task.health.over(&task.end, Trouble::Aside);
         }

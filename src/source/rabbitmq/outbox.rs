@@ -71,6 +71,8 @@ pub(super) struct Outbox {
     pub(super) targets: Targets,
     /// Nobody waits for these any more, but their verdict may come, by the publisher's numbers.
     forgotten: HashMap<u64, ShortString>,
+    /// How many messages are set aside, since nothing can be published for them.
+    pub(super) aside: usize,
     /// The broker takes nothing at all: it has blocked us, or there is no connection.
     is_shut: bool,
 }
@@ -88,6 +90,7 @@ impl Outbox {
             emits: 0,
             targets,
             forgotten: HashMap::new(),
+            aside: 0,
             is_shut: false,
         }
     }
@@ -120,7 +123,10 @@ impl Outbox {
 
     /// What is not taken.
     pub(super) fn backlog(&self) -> Backlog {
-        let mut backlog = Backlog::default();
+        let mut backlog = Backlog {
+            aside: self.aside,
+            ..Backlog::default()
+        };
         if !self.is_shut && self.waits == 0 {
             return backlog;
         }
@@ -194,6 +200,8 @@ impl Outbox {
 pub(super) struct Backlog {
     pub(super) count: usize,
     pub(super) bytes: usize,
+    /// What never will be. It holds nobody up.
+    pub(super) aside: usize,
 }
 
 impl Backlog {
@@ -202,10 +210,15 @@ impl Backlog {
         self.count >= WAITING_MAX || self.bytes >= WAITING_BYTES_MAX
     }
 
+    /// Whether messages are not acknowledged although no worker has them.
+    pub(super) fn is_any(self) -> bool {
+        self.count + self.aside > 0
+    }
+
     /// How many more messages the broker is to send ahead for it: what waits is not acknowledged,
     /// and must not be in the way of others. In few steps, since each costs the broker something.
     pub(super) fn ahead(self) -> u16 {
-        let steps = match self.count {
+        let steps = match self.count + self.aside {
             0 => 0,
             count => count.next_power_of_two(),
         };
@@ -220,16 +233,22 @@ mod tests {
     #[test]
     fn a_thousand_or_sixteen_mebibytes_are_enough() {
         let table = [
-            ((0, 0), false, 0),
-            ((1, 0), false, 1),
-            ((3, 100), false, 4),
-            ((999, (16 << 20) - 1), false, 1024),
-            ((1000, 0), true, 1024),
-            ((5000, 0), true, 1024),
-            ((1, 16 << 20), true, 1),
+            ((0, 0, 0), false, 0),
+            ((1, 0, 0), false, 1),
+            ((3, 100, 0), false, 4),
+            ((999, (16 << 20) - 1, 0), false, 1024),
+            ((1000, 0, 0), true, 1024),
+            ((5000, 0, 0), true, 1024),
+            ((1, 16 << 20, 0), true, 1),
+            ((0, 0, 5000), false, 1024),
+            ((3, 0, 2), false, 8),
         ];
-        for ((count, bytes), is_full, ahead) in table {
-            let backlog = Backlog { count, bytes };
+        for ((count, bytes, aside), is_full, ahead) in table {
+            let backlog = Backlog {
+                count,
+                bytes,
+                aside,
+            };
             assert_eq!((backlog.is_full(), backlog.ahead()), (is_full, ahead));
         }
     }

@@ -41,6 +41,8 @@ pub(super) struct Wanted {
     pub(super) name: String,
     /// What it is declared with.
     arguments: FieldTable,
+    /// What an older version declared it with, which will do.
+    before: Option<FieldTable>,
     /// It's ours: if it exists with other arguments, that is a mistake.
     ours: bool,
 }
@@ -61,7 +63,8 @@ impl Topology {
         };
         let dead = dead_queue(queue, &options.dead_letter).map(|name| Wanted {
             name,
-            arguments: declared(&plain),
+            arguments: dead_arguments(&plain),
+            before: Some(declared(&plain)),
             ours: options.dead_letter == DeadLetters::Default,
         });
         Self {
@@ -105,6 +108,7 @@ impl Topology {
         for wanted in self.all() {
             let looked = match asking.exists(&wanted.name).await {
                 Ok(true) if declare && wanted.ours => asking.declare(wanted).await,
+                Ok(true) if wanted.ours => asking.compare(wanted).await,
                 Ok(true) => Ok(()),
                 Ok(false) => {
                     missing.push(wanted.name.clone());
@@ -171,6 +175,14 @@ pub(super) async fn see_to(
             asking.declare(wanted).await?;
         } else if !asking.exists(&wanted.name).await? {
             missing.push(wanted);
+        } else if wanted.ours {
+            match asking.compare(wanted).await {
+                // What is put there stays, whatever else is said of it.
+                Err(error @ RabbitMqError::OtherArguments { .. }) if !wanted.is_tier() => {
+                    tracing::warn!(queue = wanted.name, %error, "dead letters may be lost there");
+                }
+                compared => compared?,
+            }
         }
     }
     if declare {
@@ -218,6 +230,7 @@ impl Wanted {
         Self {
             name: queue.to_owned(),
             arguments: declared(declaration),
+            before: None,
             ours: false,
         }
     }
@@ -227,8 +240,14 @@ impl Wanted {
         Self {
             name: rules::tier_queue(queue, tier),
             arguments: tier_arguments(queue),
+            before: None,
             ours: true,
         }
+    }
+
+    /// Whether messages come back from it only by its arguments.
+    fn is_tier(&self) -> bool {
+        self.ours && self.before.is_none()
     }
 
     fn short_name(&self) -> Result<ShortString, RabbitMqError> {
@@ -253,6 +272,13 @@ fn declared(declaration: &QueueDeclaration) -> FieldTable {
     arguments
 }
 
+/// Should anyone limit its length, letters are refused and kept rather than dropped from its head.
+fn dead_arguments(declaration: &QueueDeclaration) -> FieldTable {
+    let mut arguments = declared(declaration);
+    arguments.insert("x-overflow".into(), long("reject-publish"));
+    arguments
+}
+
 /// Without the strategy and the overflow a message that comes back can be lost inside the broker.
 fn tier_arguments(queue: &str) -> FieldTable {
     let mut arguments = declared(&QueueDeclaration::default());
@@ -271,6 +297,8 @@ fn tier_arguments(queue: &str) -> FieldTable {
 struct Asking<'a> {
     broker: &'a Broker,
     channel: Option<Channel>,
+    /// We may not configure queues, so the broker does not compare any for us.
+    is_told_nothing: bool,
 }
 
 impl<'a> Asking<'a> {
@@ -278,6 +306,7 @@ impl<'a> Asking<'a> {
         Self {
             broker,
             channel: None,
+            is_told_nothing: false,
         }
     }
 
@@ -300,11 +329,49 @@ impl<'a> Asking<'a> {
     }
 
     async fn declare(&mut self, wanted: &Wanted) -> Result<(), RabbitMqError> {
+        let declared = self.declare_with(wanted, &wanted.arguments).await;
+        match (&declared, &wanted.before) {
+            (Err(RabbitMqError::OtherArguments { .. }), Some(before)) => {
+                let older = self.declare_with(wanted, before).await;
+                if older.is_ok() {
+                    tracing::warn!(
+                        queue = wanted.name,
+                        "the queue was made without `x-overflow = reject-publish`: a policy that \
+                         limits its length would drop dead letters; delete it when it is empty, and \
+                         it is made anew"
+                    );
+                }
+                older
+            }
+            _ => declared,
+        }
+    }
+
+    /// Compares a queue that is there with what it should be, as far as this user is told. The
+    /// broker compares only what is declared; should it be gone in this moment, it is made.
+    async fn compare(&mut self, wanted: &Wanted) -> Result<(), RabbitMqError> {
+        if self.is_told_nothing {
+            return Ok(());
+        }
+        match self.declare(wanted).await {
+            Err(RabbitMqError::Queue { .. }) => {
+                self.is_told_nothing = true;
+                Ok(())
+            }
+            compared => compared,
+        }
+    }
+
+    async fn declare_with(
+        &mut self,
+        wanted: &Wanted,
+        arguments: &FieldTable,
+    ) -> Result<(), RabbitMqError> {
         let options = QueueDeclareOptions {
             durable: true,
             ..QueueDeclareOptions::default()
         };
-        let asked = self.ask(wanted.short_name()?, options, wanted.arguments.clone());
+        let asked = self.ask(wanted.short_name()?, options, arguments.clone());
         let answered = asked.await?;
         answered
             .map(drop)

@@ -13,6 +13,7 @@ trials![
     what_needs_no_reply_is_done_and_acknowledged_during_an_alarm,
     intake_pauses_when_a_thousand_wait_and_goes_on_after_the_alarm,
     callers_who_do_not_take_their_replies_stop_nobody,
+    messages_that_have_become_too_large_to_bury_hold_nobody_up,
     a_lost_publishing_connection_makes_nothing_void,
     publishing_has_a_connection_of_its_own_when_there_is_something_to_publish;
     long: a_reply_queue_that_is_full_for_five_minutes_costs_dead_letters,
@@ -151,6 +152,46 @@ fn callers_who_do_not_take_their_replies_stop_nobody() {
     record.assert_done_once(&replied);
     record.assert_done_once(&others);
     scene.has_no_problem();
+    scene.finish();
+}
+
+/// The broker's `max_message_size` was lowered: no copy of what it took before is taken. More of
+/// those than the workers are sent ahead.
+fn messages_that_have_become_too_large_to_bury_hold_nobody_up() {
+    let node = rough();
+    let vhost = node.vhost();
+    let client = vhost.client();
+    client.declare("work", &[kind("quorum")]);
+    let large = "x".repeat(100_000);
+    let large: Vec<String> = bodies(&format!("mode:answer:400 {large}"), 10);
+    let letters: Vec<Letter> = large.iter().map(|body| Letter::new("work", body)).collect();
+    client.publish(&letters);
+    let most = |bytes: usize| {
+        node.order(&format!(
+            "application:set_env(rabbit, max_message_size, {bytes})"
+        ));
+    };
+    most(50_000);
+    let url = vhost.url();
+    let pool = [Pool::new(&[]).set("prefetch", "2")];
+    let mut scene = RabbitScene::by(&url, vhost, "", &pool);
+    scene.has_problem("refuses for good what there is to publish");
+    let small = bodies("small", 50);
+    scene.send(&small);
+    scene.done(small.len());
+    scene.record().assert_done_once(&small);
+    assert_eq!(scene.client.ready(DEAD), Some(0));
+    assert_eq!(scene.daemon.times_logged(LOST), 0);
+    most(134_217_728);
+    scene.daemon.stop();
+    scene.daemon = scene.site.start(&pool);
+    scene.settled();
+    let mut buried: Vec<String> = Vec::new();
+    for letter in scene.client.take_all(DEAD) {
+        buried.push(letter.text().to_owned());
+    }
+    buried.sort_unstable();
+    assert!(buried == large, "{} of {}", buried.len(), large.len());
     scene.finish();
 }
 

@@ -3,9 +3,11 @@
 
 use lapin::BasicProperties;
 use lapin::types::AMQPValue;
+use serde_json::Value;
 
 use crate::harness::rabbit::{DEAD, Letter, RabbitScene, Vhost, kind, rabbit_site, refused, text};
 use crate::harness::{Pool, Site, trials};
+use crate::servers::rabbit::binary;
 
 trials![
     missing_queues_are_declared_so_that_nothing_in_them_is_lost,
@@ -18,6 +20,9 @@ trials![
     a_tier_with_other_arguments_is_refused,
     what_waits_in_a_tier_of_former_times_comes_back,
     a_dead_letter_queue_with_other_arguments_is_refused,
+    a_dead_letter_queue_of_an_older_version_is_used,
+    a_limit_on_the_dead_letters_drops_none,
+    without_leave_to_declare_a_tier_that_leads_nowhere_is_refused,
     a_second_start_finds_what_the_first_has_declared,
     a_user_that_may_not_declare_needs_queues_that_exist,
     a_name_without_room_for_ours_is_refused,
@@ -185,6 +190,76 @@ fn a_dead_letter_queue_with_other_arguments_is_refused() {
         assert!(why.contains(part), "{part}: {why}");
     }
     assert_eq!(client.ready(DEAD), Some(1), "nothing is taken or deleted");
+}
+
+const UNLIMITED: (&str, AMQPValue) = ("x-delivery-limit", AMQPValue::LongLongInt(1_000_000_000));
+
+/// It was declared without a word on what becomes of too many.
+fn a_dead_letter_queue_of_an_older_version_is_used() {
+    let vhost = Vhost::shared();
+    let client = vhost.client();
+    client.declare(DEAD, &[kind("quorum"), UNLIMITED]);
+    client.publish(&[Letter::new(DEAD, "an old one")]);
+    let before = vhost.queues()[DEAD].clone();
+    let scene = RabbitScene::at(vhost, "", &[pool()]);
+    let warns = |record: &Value| record.to_string().contains("was made without `x-overflow");
+    assert_eq!(scene.daemon.records(warns).len(), 1);
+    scene.send(&["mode:answer:400"]);
+    scene.settled();
+    assert_eq!(scene.client.take_all(DEAD).len(), 2);
+    assert_eq!(scene.vhost.queues()[DEAD], before);
+    scene.finish();
+}
+
+/// By a policy that says nothing else: the head would go, were it not for the argument.
+fn a_limit_on_the_dead_letters_drops_none() {
+    let scene = RabbitScene::of(pool());
+    let name = binary(scene.vhost.name());
+    scene.vhost.order(&format!(
+        "rabbit_policy:set({name}, <<\"few\">>, <<\"dead$\">>, [{{<<\"max-length\">>, 2}}],
+            0, <<\"queues\">>, <<\"tests\">>)"
+    ));
+    let bad: Vec<String> = (0..10)
+        .map(|n| format!("mode:answer:400 bad {n}"))
+        .collect();
+    scene.send(&bad);
+    scene.begun(&bad);
+    // The limit is a soft one: some more are taken before the first is refused.
+    scene.daemon.eventually("a full queue", || {
+        scene.client.ready(DEAD).unwrap_or_default() >= 2
+    });
+    let mut buried = Vec::new();
+    scene.daemon.eventually("all letters", || {
+        let letters = scene.client.take_all(DEAD);
+        buried.extend(letters.iter().map(|letter| letter.text().to_owned()));
+        buried.len() >= bad.len()
+    });
+    buried.sort_unstable();
+    assert_eq!(buried, bad);
+    scene.settled();
+    scene.finish();
+}
+
+/// What waits in it would be gone when its time is over.
+fn without_leave_to_declare_a_tier_that_leads_nowhere_is_refused() {
+    let scene = RabbitScene::of(pool());
+    scene.daemon.stop();
+    let vhost = scene.vhost;
+    let tier = tier("1s");
+    scene.client.delete(&tier);
+    scene.client.declare(&tier, &[kind("quorum"), UNLIMITED]);
+    let why = refused(&vhost.url(), "declare = false", &[pool()]);
+    for part in [tier.as_str(), "x-dead-letter"] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+    // To whoever may not configure it the broker does not tell.
+    vhost.add_user("untold", "secret", vhost.name());
+    vhost.permit_to_declare("untold", vhost.name(), "^nothing$");
+    let url = vhost.url().replace("guest:guest", "untold:secret");
+    let scene = RabbitScene::by(&url, vhost, "declare = false", &[pool()]);
+    scene.send(&["a"]);
+    scene.all_done();
+    scene.finish();
 }
 
 fn a_second_start_finds_what_the_first_has_declared() {
