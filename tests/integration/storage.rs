@@ -13,6 +13,8 @@ trials![
     a_full_disk_pauses_the_intake,
     a_stop_waits_for_a_locked_database,
     a_stop_gives_up_a_database_that_stays_locked,
+    a_database_that_is_replaced_is_followed,
+    a_database_that_is_torn_from_its_journal_is_not_written_to,
 ];
 
 const TROUBLE: &str = "the table can't be used; intake pauses";
@@ -208,4 +210,71 @@ fn a_stop_gives_up_a_database_that_stays_locked() {
     record.assert_none_lost(&rest);
     assert_eq!(scene.table.count("answers"), 2);
     successor.stop();
+}
+
+/// Renames the database and, if wanted, what belongs to it.
+fn rename(scene: &Scene, from: &str, to: &str, suffixes: &[&str]) {
+    for suffix in suffixes {
+        let [from, to] = [from, to].map(|name| scene.site.path(&format!("{name}{suffix}")));
+        std::fs::rename(from, to).unwrap();
+    }
+}
+
+/// What is in hand is settled where it came from; then the file that has taken the place is used.
+fn a_database_that_is_replaced_is_followed() {
+    let scene = Scene::of(pool().set("prefetch", "1"));
+    let (held, rest) = with_work_in_hand(&scene, REPLIES);
+    rename(&scene, "queue.db", "old.db", &["", "-wal", "-shm"]);
+    let trouble = scene.daemon.logged(TROUBLE);
+    assert!(
+        field(&trouble, "problem").contains("moved or removed"),
+        "{trouble}"
+    );
+    scene.site.configure_commands(&[pool()]);
+    scene.site.ganger(&["send", "work", "fresh"]).good();
+    scene.site.touch("go");
+    scene.daemon.logs(
+        "the database file was replaced; the new one is used from now on",
+        |_| true,
+    );
+    scene.begun(&["fresh"]);
+    let (old, new) = (&scene.table, scene.site.table());
+    scene
+        .daemon
+        .eventually("the new one to be done", || new.count("work") == 0);
+    assert_eq!((old.count("work"), old.count("answers")), (50, 2));
+    let untouched = |row: &Waiting| row.attempts == 0 && !row.claimed;
+    assert!(old.messages("work").iter().all(untouched));
+    let record = scene.record();
+    record.assert_done_once(&held);
+    assert_eq!(record.all(Event::Done).len(), 3);
+    scene.daemon.stop();
+    // Put back, it has everything that it had.
+    rename(&scene, "old.db", "queue.db", &["", "-wal", "-shm"]);
+    let successor = scene.site.start(&[pool()]);
+    successor.eventually("the rest to be done", || old.count("work") == 0);
+    scene.record().assert_done_once(&rest);
+    successor.stop();
+}
+
+fn a_database_that_is_torn_from_its_journal_is_not_written_to() {
+    let scene = Scene::of(pool());
+    let (held, rest) = with_work_in_hand(&scene, REPLIES);
+    rename(&scene, "queue.db", "torn.db", &[""]);
+    let trouble = scene.daemon.logged(TROUBLE);
+    let problem = field(&trouble, "problem");
+    assert!(problem.contains("without its journal"), "{trouble}");
+    scene.site.touch("go");
+    scene.daemon.eventually("both to be answered", || {
+        held.iter()
+            .all(|body| scene.record().of(Event::Done, body).len() == 1)
+    });
+    rename(&scene, "torn.db", "queue.db", &[""]);
+    scene.daemon.logged(RECOVERED);
+    scene.all_done();
+    let record = scene.record();
+    record.assert_done_once(&held);
+    record.assert_done_once(&rest);
+    assert_eq!(scene.table.count("answers"), 2);
+    scene.finish();
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::model::{Claim, Fault, Settled};
 use crate::backoff::Backoff;
-use crate::delivery::SourceEnd;
+use crate::delivery::{Failure, SourceEnd};
 
 /// The pauses between tries while the database can't be written to.
 const RETRY: Backoff = Backoff {
@@ -114,6 +114,18 @@ impl Health {
         let count = claims.len() as u64;
         end.state
             .send_modify(|state| state.likely_duplicates += count);
+    }
+
+    /// Tells of messages that were given up without being handed out.
+    pub(super) fn buried(&self, buried: &[(i64, Failure)]) {
+        for (row, failure) in buried {
+            tracing::warn!(
+                pool = self.pool,
+                row,
+                error = failure.error,
+                "a message went to the dead letters without being handed out"
+            );
+        }
     }
 
     /// Tells of a settlement that the database refuses for good.

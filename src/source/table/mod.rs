@@ -139,6 +139,7 @@ impl Task {
             self.collect();
             self.tend_owners();
             if !self.health.is_waiting(Instant::now()) {
+                self.follow_the_file();
                 self.write_and_claim();
                 self.tend_aside();
             }
@@ -233,8 +234,22 @@ impl Task {
         }
         match found {
             Ok(true) => self.next_look = now,
-            Ok(false) => {}
-            Err(fault) => self.trouble(&fault),
+            // In trouble the next write shows whether it lasts: it must not wait for the owners.
+            Err(fault) if !self.health.is_troubled() => self.trouble(&fault),
+            Ok(false) | Err(_) => {}
+        }
+    }
+
+    /// Goes on with the file that has taken the database's place, once nothing is left to settle in
+    /// the old one.
+    fn follow_the_file(&mut self) {
+        let idle = self.out.is_empty() && !self.has_work();
+        if !idle || !self.health.is_troubled() || !self.store.is_replaced() {
+            return;
+        }
+        self.give_up_aside();
+        if let Err(fault) = self.store.reopen() {
+            self.trouble(&fault);
         }
     }
 
@@ -254,12 +269,13 @@ impl Task {
             return;
         }
         let ask = self.ask();
-        match self.write(ask, self.health.is_troubled()) {
+        let probe = self.health.is_troubled();
+        match self.write(ask, probe) {
             Ok(written) => {
                 self.health.recovered(&self.end);
                 self.written(written);
             }
-            Err(fault) => self.rescue(&fault, ask.is_some()),
+            Err(fault) => self.rescue(&fault, probe || ask.is_some()),
         }
     }
 
@@ -272,6 +288,10 @@ impl Task {
         let now = Instant::now();
         self.last_look = now;
         self.next_look = now + self.poll_interval;
+        if let Err(fault) = self.store.is_in_place() {
+            self.trouble(&fault);
+            return false;
+        }
         if self.room() == 0 {
             self.step_aside();
             return false;
@@ -367,6 +387,7 @@ impl Task {
             self.forget(settled.claim);
         }
         self.health.lost(&self.end, &written.lost);
+        self.health.buried(&written.buried);
         let claimed_any = !written.claimed.is_empty();
         for claimed in written.claimed {
             self.hand_out(claimed);

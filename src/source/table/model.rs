@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::delivery::{History, Message, Outcome, Publish};
+use crate::delivery::{Failure, History, Message, Outcome, Publish};
 use crate::source::Limits;
 
 /// A row in our hands: its id, and the claim without which no settlement of it counts.
@@ -68,6 +68,8 @@ pub(super) struct Written {
     /// The settlements that found their row no longer ours.
     pub(super) lost: Vec<Claim>,
     pub(super) claimed: Vec<Claimed>,
+    /// Rows that went to the dead letters instead.
+    pub(super) buried: Vec<(i64, Failure)>,
     /// Why the claim ended; none if there was none.
     pub(super) stop: Option<Stop>,
     /// Suspects are left that are ready.

@@ -8,18 +8,19 @@ use super::{Task, confirm, rules};
 use crate::delivery::{Publish, PublishError};
 
 impl Task {
-    /// A transaction failed and nothing of it has happened. What can be written without claiming
-    /// is; what is refused for good is told from the rest; the rest is kept.
-    pub(super) fn rescue(&mut self, fault: &Fault, claimed: bool) {
+    /// A transaction failed and nothing of it has happened. If there was `more` in it than what was
+    /// to be written, a claim or a probe, it is tried without that; what is refused for good is told
+    /// from the rest; the rest is kept.
+    pub(super) fn rescue(&mut self, fault: &Fault, more: bool) {
         if !self.has_work() {
             return self.trouble(fault);
         }
-        let without_claim = if claimed {
+        let without = if more {
             self.write(None, false)
         } else {
             Err(fault.clone())
         };
-        match without_claim {
+        match without {
             Ok(written) => {
                 self.written(written);
                 self.trouble(fault);

@@ -90,11 +90,11 @@ pub(super) fn claim(tx: &Connection, who: Claimer<'_>, ask: &Ask) -> Result<Writ
     };
     mark(tx, who.owner, &picked.claimed)?;
     for (id, failure) in &picked.buried {
-        tracing::warn!(queue = %who.queue, row = id, error = failure.error, "a message goes to the dead letters without being handed out");
         settle::bury_unclaimed(tx, who.pool, *id, failure, now_ms).map_err(with(*id))?;
     }
     Ok(Written {
         claimed: picked.claimed,
+        buried: picked.buried,
         stop: Some(stop),
         suspects_wait: worst_suspect(tx, who.queue)?.is_some(),
         due_in: due_in(tx, who.queue, now_ms, who.clock)?,

@@ -6,6 +6,7 @@ mod clock;
 mod desk;
 mod error;
 mod fine_timer;
+mod identity;
 mod inotify;
 mod lock;
 mod owners;
@@ -32,6 +33,7 @@ use claim::Claimer;
 pub(super) use clock::WallClock;
 pub(in crate::source) use desk::Desk;
 pub use error::SqliteError;
+use identity::{Identity, Place};
 pub(in crate::source) use owners::Owners;
 use passed_over::{PassedOver, Refused};
 
@@ -40,6 +42,7 @@ use passed_over::{PassedOver, Refused};
 pub(super) struct Store {
     conn: Connection,
     path: PathBuf,
+    identity: Identity,
     pool: String,
     queue: Arc<str>,
     clock: WallClock,
@@ -60,9 +63,11 @@ impl Store {
     ) -> Result<Self, SqliteError> {
         let conn = schema::open(path)?;
         let path = canonical(path)?;
+        let identity = Identity::of(&path);
+        let file = (path.clone(), identity.database());
         let member =
             owners
-                .join(&path, &conn, lease, &clock)
+                .join(file, &conn, lease, &clock)
                 .map_err(|fault| SqliteError::Owners {
                     path: path.clone(),
                     problem: fault.problem,
@@ -70,6 +75,7 @@ impl Store {
         Ok(Self {
             conn,
             path,
+            identity,
             pool: pool.to_owned(),
             queue: Arc::clone(queue),
             clock,
@@ -109,6 +115,10 @@ impl Store {
     /// Does all of the work in one transaction, or none of it. A row that can't be claimed is passed
     /// over.
     pub(super) fn write(&mut self, work: &Work<'_>) -> Result<Written, Fault> {
+        // What was claimed is settled where it was claimed, wherever that is now.
+        if work.ask.is_some() || work.probe || !self.may_write() {
+            self.is_in_place()?;
+        }
         self.passed_over.expire();
         let mut absences = 0;
         while absences < 2 {
@@ -170,11 +180,17 @@ impl Store {
     /// Beats for the daemon, and takes back what owners had claimed whose hearts stand still.
     /// Returns whether there were any.
     pub(super) fn beat(&mut self) -> Result<bool, Fault> {
+        if !self.may_write() {
+            return Ok(false);
+        }
         self.member.beat(&mut self.conn, &self.clock)
     }
 
     /// Takes back what owners had claimed whose processes are gone. Returns whether there were any.
     pub(super) fn take_back_from_the_dead(&mut self) -> Result<bool, Fault> {
+        if !self.may_write() {
+            return Ok(false);
+        }
         self.member.take_back_from_the_dead(&mut self.conn)
     }
 
@@ -191,9 +207,51 @@ impl Store {
             .unwrap();
     }
 
+    /// Whether the file that we have open is the one that others see.
+    pub(super) fn is_in_place(&self) -> Result<(), Fault> {
+        match self.identity.place() {
+            Place::Ours => Ok(()),
+            place => Err(place.fault()),
+        }
+    }
+
+    /// What we write does harm to nobody.
+    fn may_write(&self) -> bool {
+        self.identity.place() != Place::Torn
+    }
+
+    /// Whether another file has taken the place of ours, and is complete.
+    pub(super) fn is_replaced(&mut self) -> bool {
+        self.identity.place() == Place::Another && self.identity.other_is_complete()
+    }
+
+    /// Goes on with the file that has taken the place of ours. Must be called within a runtime, and
+    /// with nothing of ours left to settle.
+    pub(super) fn reopen(&mut self) -> Result<(), Fault> {
+        let reopened = Self::open(
+            &self.path,
+            &self.pool,
+            &self.queue,
+            self.member.lease(),
+            &self.member.owners(),
+            self.clock.clone(),
+        );
+        let mut reopened = reopened.map_err(|error| Fault {
+            problem: error.to_string(),
+            for_good: false,
+        })?;
+        reopened.listen();
+        std::mem::replace(self, reopened).close();
+        tracing::warn!(pool = self.pool, database = %self.path.display(), "the database file was replaced; the new one is used from now on");
+        Ok(())
+    }
+
     /// Leaves the owners and closes the connection.
     pub(super) fn close(mut self) {
-        if let Err(fault) = self.member.leave(&mut self.conn) {
+        if !self.may_write() {
+            let problem = Place::Torn.fault().problem;
+            tracing::error!(pool = self.pool, problem, "could not leave the owners");
+        } else if let Err(fault) = self.member.leave(&mut self.conn) {
             let problem = fault.problem;
             tracing::warn!(
                 problem,

@@ -11,6 +11,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use tokio::time::Instant;
 
 use super::clock::WallClock;
+use super::identity::FileId;
 use super::lock::{self, Lock, LockFile};
 use super::passed_over::PassedOver;
 use super::standstill::{Beat, Standstill};
@@ -24,8 +25,11 @@ const BEATS_PER_LEASE: u32 = 4;
 #[derive(Debug, Clone, Default)]
 pub(in crate::source) struct Owners(Arc<Mutex<Files>>);
 
-/// By path: this daemon as an owner there, and how many of its sources are.
-type Files = HashMap<PathBuf, (Arc<Owner>, usize)>;
+/// This daemon as an owner there, and how many of its sources are.
+type Files = HashMap<File, (Arc<Owner>, usize)>;
+
+/// By its path and, since another file may take its place, by itself.
+type File = (PathBuf, Option<FileId>);
 
 /// This daemon as the owner of claims in one database file.
 #[derive(Debug)]
@@ -57,7 +61,7 @@ struct Watch {
 #[derive(Debug)]
 pub(super) struct Member {
     owners: Owners,
-    database: PathBuf,
+    database: File,
     owner: Arc<Owner>,
     left: bool,
 }
@@ -73,26 +77,26 @@ impl Owners {
     /// Enters this daemon in the table, unless a source of it already has.
     pub(super) fn join(
         &self,
-        database: &Path,
+        database: File,
         conn: &Connection,
         lease: Duration,
         clock: &WallClock,
     ) -> Result<Member, Fault> {
         let mut files = locked(&self.0);
-        let owner = match files.get_mut(database) {
+        let owner = match files.get_mut(&database) {
             Some((owner, members)) => {
                 *members += 1;
                 Arc::clone(owner)
             }
             None => {
-                let owner = Arc::new(Owner::enter(database, conn, lease, clock)?);
-                files.insert(database.to_owned(), (Arc::clone(&owner), 1));
+                let owner = Arc::new(Owner::enter(&database.0, conn, lease, clock)?);
+                files.insert(database.clone(), (Arc::clone(&owner), 1));
                 owner
             }
         };
         Ok(Member {
             owners: self.clone(),
-            database: database.to_owned(),
+            database,
             owner,
             left: false,
         })
@@ -107,7 +111,6 @@ impl Owner {
         clock: &WallClock,
     ) -> Result<Self, Fault> {
         let dir = directory(database);
-        fs::create_dir_all(&dir)?;
         let seat = Seat::take(conn, &dir, lease, clock)?;
         Ok(Self {
             dir,
@@ -127,6 +130,7 @@ impl Seat {
         lease: Duration,
         clock: &WallClock,
     ) -> Result<Self, Fault> {
+        fs::create_dir_all(dir)?;
         let lock = LockFile::create(dir)?;
         let lease_ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
         let row = params![
@@ -168,6 +172,16 @@ impl Member {
     /// Where the lock files are.
     pub(super) fn directory(&self) -> &Path {
         &self.owner.dir
+    }
+
+    /// With whom it is entered.
+    pub(super) fn owners(&self) -> Owners {
+        self.owners.clone()
+    }
+
+    /// How long its heart may stand still.
+    pub(super) fn lease(&self) -> Duration {
+        self.owner.lease
     }
 
     /// How long from one heartbeat to the next.
@@ -325,7 +339,7 @@ impl Drop for Member {
     }
 }
 
-fn count_down(files: &mut Files, database: &Path) {
+fn count_down(files: &mut Files, database: &File) {
     if let Some((_, members)) = files.get_mut(database) {
         *members -= 1;
         if *members == 0 {

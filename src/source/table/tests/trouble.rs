@@ -287,3 +287,31 @@ async fn a_claim_that_cannot_be_taken_back_keeps_none_of_the_others() {
     assert!(source.end().await.healthy);
     assert!(rig.counters().ends_with("owner 99"), "{}", rig.counters());
 }
+
+#[tokio::test]
+async fn an_owner_that_cannot_be_struck_holds_nobody_up() {
+    use crate::source::table::sqlite::tests_support::OtherOwner;
+
+    let rig = Rig::new();
+    rig.insert("hers");
+    let other = OtherOwner::new(&rig.path(), Duration::from_secs(30));
+    other.claims_all(&rig.sql(), false);
+    other.dies();
+    rig.execute(
+        "CREATE TRIGGER picky BEFORE DELETE ON owners WHEN OLD.host = 'h' \
+         BEGIN SELECT RAISE(ABORT, 'not her'); END",
+    );
+    let config = TableSource {
+        poll_interval: Duration::from_millis(1),
+        ..rig.config()
+    };
+    let (task, pool, limits) = rig.open(&Shared::new(), &config);
+    let mut source = Source::run(task, pool, limits, 1);
+    for n in 0..10 {
+        rig.insert(&n.to_string());
+        assert_eq!(source.finish_next().await, n.to_string());
+    }
+    let state = source.until(|state| !state.healthy).await;
+    assert_eq!(state.problem.as_deref(), Some("not her"));
+    source.end().await;
+}
