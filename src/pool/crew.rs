@@ -126,6 +126,7 @@ impl Pool {
         let Some(handle) = self.slots.remove(&slot) else {
             return;
         };
+        self.board.remove(slot);
         let ended = ended.map_or_else(
             |panic| Ended {
                 connected: true,

@@ -4,7 +4,8 @@
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
-use super::{Handle, Pool, dispatch};
+use super::dispatch::Board;
+use super::{Handle, Pool};
 use crate::delivery::{CREDIT_MAX, Delivery, Intake};
 
 impl Pool {
@@ -17,16 +18,20 @@ impl Pool {
             self.source_gone = true;
             return;
         }
-        // While stopping, what no worker has been given goes back.
-        if self.stopping.is_none() {
-            self.held.extend(batch.drain(..));
+        for delivery in batch.drain(..) {
+            match () {
+                // What no worker has been given goes back.
+                () if self.stopping.is_some() => drop(delivery),
+                () if delivery.history.alone => self.suspects.push_back(delivery),
+                () => self.held.push_back(delivery),
+            }
         }
-        batch.clear();
     }
 
     /// What no worker has been given goes back.
     pub(super) fn give_back(&mut self) {
         self.held.clear();
+        self.suspects.clear();
         while let Ok(delivery) = self.link.deliveries.try_recv() {
             drop(delivery);
         }
@@ -34,24 +39,53 @@ impl Pool {
 
     /// When the first message that waits for a worker has to go back.
     pub(super) fn next_stale(&self) -> Option<Instant> {
-        self.held.front()?.begin_by
+        let first = [self.held.front(), self.suspects.front()];
+        let begin_by = |delivery: &Delivery| delivery.begin_by;
+        first.into_iter().flatten().filter_map(begin_by).min()
     }
 
     /// What has waited for a worker for as long as its broker bears goes back.
     pub(super) fn give_back_stale(&mut self, now: Instant) {
-        while self.next_stale().is_some_and(|begin_by| begin_by <= now) {
-            self.held.pop_front();
+        for waiting in [&mut self.held, &mut self.suspects] {
+            let stale = |first: &mut Delivery| first.begin_by.is_some_and(|by| by <= now);
+            while waiting.pop_front_if(stale).is_some() {}
         }
+    }
+
+    /// Takes in what has changed in the lanes since the last look: a look at all of them would cost
+    /// more the more there are.
+    pub(super) fn look_at_lanes(&mut self) {
+        for slot in self.shared.changed.take() {
+            self.look_at(slot);
+        }
+    }
+
+    /// Returns whether the lane shows something new.
+    fn look_at(&mut self, slot: usize) -> bool {
+        let Some(handle) = self.slots.get(&slot) else {
+            return self.board.remove(slot).is_some();
+        };
+        handle.gauge.is_listed.set(false);
+        self.board.show(slot, handle.load())
     }
 
     /// Hands out what is held, as far as there is room. With no worker at all it goes back: others
     /// may have one, and nobody knows when we do.
     pub(super) fn dispatch(&mut self) {
-        if !self.slots.values().any(|handle| handle.gauge.open.get()) {
+        if self.board.open() == 0 {
             return self.give_back();
         }
+        while let Some(delivery) = self.suspects.pop_front() {
+            if let Some(delivery) = self.place(delivery, Board::choose_idle) {
+                self.suspects.push_front(delivery);
+                break;
+            }
+        }
+        if self.suspects.is_empty() {
+            self.board.release();
+        }
         while let Some(delivery) = self.held.pop_front() {
-            if let Some(delivery) = self.place(delivery) {
+            if let Some(delivery) = self.place(delivery, |board| board.choose()) {
                 self.held.push_front(delivery);
                 return;
             }
@@ -59,25 +93,33 @@ impl Pool {
     }
 
     /// Gives the message to a lane, or gives it back if none has room.
-    fn place(&mut self, mut delivery: Delivery) -> Option<Delivery> {
+    fn place(
+        &mut self,
+        mut delivery: Delivery,
+        choose: impl Fn(&mut Board) -> Option<usize>,
+    ) -> Option<Delivery> {
         let alone = delivery.history.alone;
         let bytes = delivery.message.body.len();
         loop {
-            let loads = self.slots.values().map(Handle::load);
-            let Some(index) = dispatch::choose(loads, self.turn, alone) else {
+            let Some(slot) = choose(&mut self.board) else {
                 return Some(delivery);
             };
-            self.turn = (index + 1) % self.slots.len();
-            let handle = self.slots.values().nth(index)?;
-            let gauge = &handle.gauge;
-            match handle.mailbox.try_send(delivery) {
+            // It may be closing this very moment; then the choice is made again.
+            if self.look_at(slot) {
+                continue;
+            }
+            let Some(Handle { gauge, mailbox, .. }) = self.slots.get(&slot) else {
+                continue;
+            };
+            match mailbox.try_send(delivery) {
                 Ok(()) => {
                     gauge.load.set(gauge.load.get() + 1);
                     gauge.bytes.set(gauge.bytes.get() + bytes);
                     gauge.alone.set(alone);
+                    self.look_at(slot);
+                    self.board.took(slot);
                     return None;
                 }
-                // It is closing this very moment; the next choice is another.
                 Err(TrySendError::Closed(back) | TrySendError::Full(back)) => {
                     gauge.open.set(false);
                     delivery = back;
@@ -91,14 +133,12 @@ impl Pool {
         let intake = if self.stopping.is_some() {
             Intake::Closed
         } else {
-            let open = self.slots.values().filter(|handle| handle.gauge.open.get());
-            let wanted: usize = open.map(|handle| handle.gauge.prefetch.get()).sum();
             let most = if self.supervisor.degraded() {
                 1
             } else {
                 CREDIT_MAX
             };
-            Intake::Credit(wanted.min(most))
+            Intake::Credit(self.board.wanted().min(most))
         };
         self.link.intake.send_if_modified(|current| {
             let changed = *current != intake;

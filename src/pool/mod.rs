@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 
-use self::dispatch::Load;
+use self::dispatch::{Board, Load};
 use self::lane::{Ended, Gauge, Shared};
 use self::roster::Generation;
 use self::status::PoolStatus;
@@ -91,6 +91,7 @@ pub async fn run(
     let mut batch = Vec::with_capacity(BATCH);
     loop {
         let now = Instant::now();
+        pool.look_at_lanes();
         pool.watch_trials(now);
         pool.carry_out_plan(now);
         pool.give_back_stale(now);
@@ -137,6 +138,7 @@ impl Handle {
             messages: self.gauge.load.get(),
             bytes: self.gauge.bytes.get(),
             window: self.gauge.window.get(),
+            prefetch: self.gauge.prefetch.get(),
             alone: self.gauge.alone.get(),
         }
     }
@@ -157,12 +159,14 @@ struct Pool {
     /// How each generation of workers is started; the last is the one that works.
     commands: BTreeMap<Generation, Arc<WorkerCommand>>,
     slots: BTreeMap<usize, Handle>,
-    /// The lanes' slots in dispatching order, with where the next search begins.
-    turn: usize,
+    /// What the lanes have shown of themselves.
+    board: Board,
     lanes: JoinSet<Ended>,
     slot_of: HashMap<Id, usize>,
     /// Taken from the source, waiting for a worker with room.
     held: VecDeque<Delivery>,
+    /// The same, waiting for one with nothing in hand.
+    suspects: VecDeque<Delivery>,
     stopping: Option<Stopping>,
     commands_ended: bool,
     source_gone: bool,
@@ -180,6 +184,7 @@ impl Pool {
             counters: Counters::new(&policy.name),
             policy: policy.into(),
             room: tokio::sync::Notify::new(),
+            changed: Default::default(),
             unread: Default::default(),
             publishes: link.publishes.clone(),
             connected,
@@ -190,10 +195,11 @@ impl Pool {
             supervisor,
             commands,
             slots: BTreeMap::new(),
-            turn: 0,
+            board: Board::default(),
             lanes: JoinSet::new(),
             slot_of: HashMap::new(),
             held: VecDeque::new(),
+            suspects: VecDeque::new(),
             stopping: None,
             commands_ended: false,
             source_gone: false,

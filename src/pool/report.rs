@@ -23,6 +23,7 @@ impl Pool {
             source_problem: source.problem,
             waits_for: source.waits_for,
             out: self.held.len()
+                + self.suspects.len()
                 + self
                     .slots
                     .values()
@@ -37,7 +38,7 @@ impl Pool {
     }
 
     fn state(&self, source_healthy: bool) -> PoolState {
-        let up = self.slots.values().any(|handle| handle.gauge.open.get());
+        let up = self.board.open() > 0;
         match () {
             () if self.stopping.is_some() => PoolState::Draining,
             () if self.supervisor.degraded() => PoolState::Degraded,

@@ -56,6 +56,9 @@ pub struct Supervisor {
     /// Of the fruitless ends: whether none had even connected.
     none_connected: bool,
     reported: Vec<Action>,
+    /// When there is something to do if nothing happens before; none if something has happened
+    /// since it was last asked, so that everything has to be looked at.
+    quiet_until: Option<Option<Instant>>,
 }
 
 impl Supervisor {
@@ -71,6 +74,7 @@ impl Supervisor {
             fruitless: 0,
             none_connected: true,
             reported: Vec::new(),
+            quiet_until: None,
         }
     }
 
@@ -86,6 +90,7 @@ impl Supervisor {
 
     /// Changes the number of workers and how soon they are restarted.
     pub fn resize(&mut self, target: usize, restart: Restart) {
+        self.quiet_until = None;
         self.target = target;
         self.restart = restart;
     }
@@ -94,6 +99,7 @@ impl Supervisor {
     /// worker up, or none that works, there is nothing to be careful about: the next starts are the
     /// new one's.
     pub fn roll(&mut self, now: Instant) -> Generation {
+        self.quiet_until = None;
         let from = self.roll_from.unwrap_or(self.generation);
         let mut actions = std::mem::take(&mut self.reported);
         self.end_trials(&mut actions);
@@ -131,6 +137,7 @@ impl Supervisor {
         let Some(slot) = self.roster.get_mut(number) else {
             return false;
         };
+        let before = slot.trial;
         let passed = slot.stage == Stage::Up
             && slot
                 .trial
@@ -139,11 +146,15 @@ impl Supervisor {
         if passed {
             slot.trial = None;
         }
+        if slot.trial != before {
+            self.quiet_until = None;
+        }
         passed
     }
 
     /// A worker has connected. If all that had failed before was to come so far, that is over.
     pub fn connected(&mut self, number: usize, now: Instant) {
+        self.quiet_until = None;
         if let Some(slot) = self.roster.get_mut(number)
             && slot.stage == Stage::Starting
         {
@@ -157,6 +168,7 @@ impl Supervisor {
 
     /// A worker has answered: a crash loop, if there was one, is over.
     pub fn answered(&mut self, now: Instant) {
+        self.quiet_until = None;
         if self.degraded() {
             self.retry_now(now);
         }
@@ -170,6 +182,7 @@ impl Supervisor {
 
     /// A worker has ended. `chance` between 0 and 1 is for the jitter.
     pub fn ended(&mut self, number: usize, end: End, now: Instant, chance: f64) {
+        self.quiet_until = None;
         if end.pool_answered || end.others_proven {
             self.forget_failures();
         }
@@ -205,6 +218,11 @@ impl Supervisor {
 
     /// What should be done now. What it returns is taken to be done.
     pub fn plan(&mut self, now: Instant) -> Vec<Action> {
+        if let Some(until) = self.quiet_until
+            && until.is_none_or(|until| now < until)
+        {
+            return Vec::new();
+        }
         let mut actions = std::mem::take(&mut self.reported);
         self.shrink(&mut actions);
         if self.roll_from.is_some() {
@@ -212,11 +230,16 @@ impl Supervisor {
         }
         self.grow(now);
         self.start_due(now, &mut actions);
+        self.quiet_until = Some(self.look_ahead());
         actions
     }
 
     /// When [`Supervisor::plan`] should be asked again, if nothing happens before.
     pub fn next_start(&self) -> Option<Instant> {
+        self.quiet_until.unwrap_or_else(|| self.look_ahead())
+    }
+
+    fn look_ahead(&self) -> Option<Instant> {
         let probe_is_out = self.probe_is_out();
         let next = |(_, slot): (usize, &Slot)| match slot.stage {
             Stage::Waiting(until) if !probe_is_out => Some(until),

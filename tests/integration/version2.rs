@@ -8,6 +8,7 @@ trials![
     a_message_behind_a_slow_one_does_not_wait_for_it,
     of_several_suspects_only_the_culprit_is_charged,
     a_lone_message_that_crashes_its_worker_is_no_suspect,
+    a_suspect_waits_for_one_worker_while_the_others_go_on,
     an_answer_behind_many_emits_counts_though_the_worker_is_gone,
     a_timeout_of_one_returns_the_others,
     a_log_frame_becomes_a_log_record,
@@ -108,6 +109,50 @@ fn assert_alone(entries: &[Entry]) {
             Event::Told | Event::Noted => {}
         }
     }
+}
+
+/// Two workers with several slow messages each: neither is ever idle until one is kept for it.
+fn a_suspect_waits_for_one_worker_while_the_others_go_on() {
+    let retry = r#"{ attempts = 3, initial = "2s", max = "2s", jitter = 0.0 }"#;
+    let pool = Pool::new(&["--v2=2"])
+        .set("workers", "2")
+        .set("prefetch", "8");
+    let scene = Scene::of(pool.set("retry", retry));
+    let suspect = "mode:die-unless:mended";
+    scene.send(&[suspect]);
+    scene.daemon.logged("worker lost");
+    scene.site.touch("mended");
+    scene.daemon.has_workers(2);
+    let held = ["mode:wait:first a", "mode:wait:second b"];
+    scene.send(&held);
+    scene.begun(&held);
+    scene
+        .daemon
+        .eventually("the suspect to be there again", || {
+            scene
+                .table
+                .messages("work")
+                .iter()
+                .all(|message| message.claimed)
+        });
+    let fast: Vec<String> = (0..20).map(|n| format!("fast {n}")).collect();
+    scene.send(&fast);
+    scene
+        .daemon
+        .eventually("the others to go on", || scene.table.count("work") == 3);
+    assert_eq!(
+        scene.record().of(Event::Began, suspect).len(),
+        1,
+        "it runs alone"
+    );
+    scene.site.touch("first");
+    scene.site.touch("second");
+    scene.all_done();
+    assert_eq!(scene.record().of(Event::Began, suspect).len(), 2);
+    scene
+        .record()
+        .assert_done_once(&[held[0], held[1], suspect]);
+    scene.finish();
 }
 
 fn a_lone_message_that_crashes_its_worker_is_no_suspect() {

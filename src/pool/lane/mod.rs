@@ -46,6 +46,8 @@ pub struct Shared {
     pub counters: Counters,
     /// Wakes the pool when a lane has room again.
     pub room: Notify,
+    /// The slots of the lanes that show something new.
+    pub changed: RefCell<Vec<usize>>,
     /// What workers that left had not read.
     pub unread: RefCell<Unread>,
     /// Where emits go.
@@ -55,6 +57,13 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// The lane in that slot shows something new.
+    pub fn list(&self, slot: usize, gauge: &Gauge) {
+        if !gauge.is_listed.replace(true) {
+            self.changed.borrow_mut().push(slot);
+        }
+    }
+
     /// The pool's rules now.
     pub fn policy(&self) -> Arc<Pool> {
         self.policy.borrow().clone()
@@ -64,6 +73,8 @@ impl Shared {
 /// What the pool sees of a lane: how much it has and how much it may have.
 #[derive(Debug, Default)]
 pub struct Gauge {
+    /// The pool has been told that it shows something new, and has not looked yet.
+    pub is_listed: Cell<bool>,
     /// It takes messages.
     pub open: Cell<bool>,
     /// Messages given to it and not settled.
@@ -476,6 +487,7 @@ impl Lane {
         if delivery.history.alone {
             self.gauge.alone.set(false);
         }
+        self.shared.list(self.slot, &self.gauge);
         delivery.settle(outcome);
     }
 
@@ -505,6 +517,7 @@ impl Lane {
             self.gauge.progress.take();
         }
         self.gauge.phase.set(self.phase);
+        self.shared.list(self.slot, &self.gauge);
     }
 }
 
