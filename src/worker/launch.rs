@@ -73,8 +73,8 @@ pub enum SpawnError {
         /// The system's word.
         cause: io::Error,
     },
-    /// The process was started, but can't be watched; it was killed.
-    #[error("watching a worker that was started failed: {cause}: `{program}`")]
+    /// It could not be had, or was started and can't be watched; then it was killed.
+    #[error("starting and watching a worker failed: {cause}: `{program}`")]
     Watch {
         /// The configured program.
         program: String,
@@ -215,7 +215,7 @@ fn groups_of(name: &str, gid: Gid) -> Result<Vec<Gid>, Errno> {
 
 /// Starts the child. It has read nothing yet, and its stdin, stdout and stderr are pipes.
 ///
-/// The kernel kills it when the calling thread ends.
+/// The kernel kills it when the calling thread ends: see `spawner`.
 pub(super) fn start(
     command: &model::Command,
     identity: &Identity,

@@ -2,9 +2,8 @@
 //! workers expect, listened to on stdout and stderr, told apart from its neighbours when it ends.
 //!
 //! Nothing here knows what a message is or what becomes of one; the lane drives it. Everything runs
-//! on the pool's own thread, in a current-thread runtime inside a `LocalSet`. That thread must
-//! outlive the workers: the kernel kills them when the *thread* that started them ends
-//! (`PR_SET_PDEATHSIG`), so never start one from a blocking-pool thread.
+//! on the pool's own thread, in a current-thread runtime inside a `LocalSet`, but for the start of a
+//! process, which one thread does for all.
 //!
 //! Linux 5.3 or later is required, for pidfds.
 
@@ -20,6 +19,7 @@ pub mod output;
 mod peer;
 pub mod pipe;
 pub mod process;
+mod spawner;
 pub mod sweep;
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Child;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -26,6 +27,7 @@ use super::orphans;
 use super::output::Output;
 use super::peer::Expected;
 use super::pipe::{Listener, Unclaimed};
+use super::spawner;
 use crate::config::model;
 use crate::delivery::Exit;
 
@@ -39,27 +41,34 @@ const CONTROL_LINE_BYTES_MAX: usize = 512;
 /// Starts a worker and tells it the name of its pipe. It is in a process group of its own, which
 /// ends with it.
 ///
-/// Must be called inside a `LocalSet`, on a thread that outlives the worker: the kernel kills the
-/// worker when that thread ends.
+/// Must be called inside a `LocalSet`. Given up, it leaves no process behind.
 ///
 /// # Errors
 /// If there is no such program, directory or user, or the daemon may not do what the command asks.
-pub fn spawn(
-    command: &model::Command,
+pub async fn spawn(
+    command: &Arc<model::Command>,
     identity: &Identity,
     frame_bytes_max: usize,
 ) -> Result<Starting, SpawnError> {
-    let account = Account::find(command.user.as_deref())?;
+    let away = |cause| SpawnError::Watch {
+        program: command.program.clone(),
+        cause,
+    };
+    let user = command.user.clone();
+    let account = spawner::run(move || Account::find(user.as_deref()));
+    let account = account.await.map_err(away)??;
     let uid = account.uid;
     let mut pipe = Unclaimed::create(uid)?;
     pipe.link_for_dotnet(&command.env, command.cwd.as_deref(), uid);
 
-    let child = launch::start(command, identity, account, pipe.path())?;
+    let child = {
+        let (command, identity) = (Arc::clone(command), identity.clone());
+        let path = pipe.path().to_owned();
+        spawner::run(move || launch::start(&command, &identity, account, &path).map(Newborn::of))
+    };
+    let child = child.await.map_err(away)??;
     OomKills::shared().forget(Instant::now());
-    let mut process = Process::watch(child, identity).map_err(|cause| SpawnError::Watch {
-        program: command.program.clone(),
-        cause,
-    })?;
+    let mut process = Process::watch(child.take(), identity).map_err(away)?;
     process.tell(pipe.name());
 
     let expected = Expected {
@@ -70,6 +79,35 @@ pub fn spawn(
         listener: pipe.claim(expected, identity.clone(), frame_bytes_max),
         process,
     })
+}
+
+/// A process that nobody watches yet. Dropped, it is killed and reaped.
+#[derive(Debug)]
+struct Newborn(Option<Child>);
+
+impl Newborn {
+    fn of(child: Child) -> Self {
+        Self(Some(child))
+    }
+
+    fn take(mut self) -> Child {
+        self.0.take().expect("it is taken by value, so only once")
+    }
+}
+
+impl Drop for Newborn {
+    fn drop(&mut self) {
+        let Some(mut child) = self.0.take() else {
+            return;
+        };
+        let pid = Pid::from_child(&child);
+        let until_ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let killed = child.kill();
+        let ended = killed.and_then(|()| Ok(waitid(WaitId::Pid(pid), until_ended)?));
+        if let Err(error) = ended.and_then(|_| orphans::reap_own(pid)) {
+            tracing::debug!(pid = child.id(), %error, "a worker that nobody wants can't be killed");
+        }
+    }
 }
 
 /// A worker that has been started and has not connected yet.

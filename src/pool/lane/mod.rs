@@ -151,7 +151,16 @@ pub struct Start {
 pub async fn run(start: Start) -> Ended {
     let policy = start.shared.policy();
     let identity = identity(start.slot, &policy);
-    let starting = match process::spawn(&start.command, &identity, policy.frame_bytes_max) {
+    let mut phase = start.phase.clone();
+    let starting = tokio::select! {
+        biased;
+        starting = process::spawn(&start.command, &identity, policy.frame_bytes_max) => starting,
+        _ = phase.wait_for(|phase| *phase > Phase::Running) => {
+            let unwanted = Ended::unstarted("not wanted any more".into(), Vec::new());
+            return Ended { orderly: true, ..unwanted };
+        }
+    };
+    let starting = match starting {
         Ok(starting) => starting,
         Err(error) => return Ended::unstarted(error.to_string(), Vec::new()),
     };

@@ -55,7 +55,7 @@ async fn works(command: &Command) {
     let Starting {
         mut process,
         mut listener,
-    } = start(command);
+    } = start(command).await;
     let path = listener.path().to_owned();
     let mut connection = listener.accept().await.unwrap();
     assert!(!path.exists(), "{}", path.display());
@@ -117,7 +117,7 @@ fn a_stranger_is_turned_away_and_the_worker_still_let_in() {
         let Starting {
             mut process,
             mut listener,
-        } = start(&python("sys.stdin.readline(); connect(); echo()"));
+        } = start(&python("sys.stdin.readline(); connect(); echo()")).await;
         // We are the worker's parent, which is not of its making.
         let mut stranger = UnixStream::connect(listener.path()).unwrap();
         assert!(process.tell("now you"));
@@ -134,7 +134,7 @@ fn the_paths_go_with_a_worker_that_never_connects() {
         let mut command = shell("exit 1");
         let path = directory.path().to_str().unwrap().to_owned();
         command.env.insert("TMPDIR".into(), path);
-        let starting = start(&command);
+        let starting = start(&command).await;
         let path: PathBuf = starting.listener.path().into();
         assert!(path.exists());
         assert_eq!(directory.path().read_dir().unwrap().count(), 1);
@@ -156,7 +156,7 @@ write(str(len(lines)).encode())";
         let Starting {
             mut process,
             mut listener,
-        } = start(&python(script));
+        } = start(&python(script)).await;
         let mut connection = listener.accept().await.unwrap();
         let line = "x".repeat(100);
         let told = (0..1_000_000).take_while(|_| process.tell(&line)).count();

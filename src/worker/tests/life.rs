@@ -31,7 +31,7 @@ fn an_end_is_told_by_code_or_signal() {
             ("kill -KILL $$", signal(9)),
         ];
         for (script, exit) in cases {
-            let mut process = start(&shell(script)).process;
+            let mut process = start(&shell(script)).await.process;
             assert_eq!(process.wait().await, exit, "{script}");
             assert_eq!(process.wait().await, exit, "asked again: {script}");
         }
@@ -41,7 +41,7 @@ fn an_end_is_told_by_code_or_signal() {
 #[test]
 fn waiting_can_be_given_up_and_taken_up_again() {
     on_a_pool_thread(async {
-        let mut process = start(&shell(PATIENT)).process;
+        let mut process = start(&shell(PATIENT)).await.process;
         for _ in 0..3 {
             let patience = Duration::from_millis(1);
             let waited = tokio::time::timeout(patience, process.wait()).await;
@@ -56,7 +56,7 @@ fn waiting_can_be_given_up_and_taken_up_again() {
 fn signals_reach_the_group() {
     on_a_pool_thread(async {
         for (sent, expected) in [(Signal::Terminate, 15), (Signal::Kill, 9)] {
-            let mut process = start(&shell(PATIENT)).process;
+            let mut process = start(&shell(PATIENT)).await.process;
             process.signal_group(sent);
             assert_eq!(process.wait().await, signal(expected));
             process.signal_group(sent);
@@ -69,7 +69,7 @@ fn a_leader_that_left_its_group_is_reached_all_the_same() {
     on_a_pool_thread(async {
         for (sent, expected) in [(Signal::Terminate, 15), (Signal::Kill, 9)] {
             let script = "setpgrp(0, getpgrp(getppid())); sleep 1000";
-            let mut process = start(&command("perl", &["-e", script])).process;
+            let mut process = start(&command("perl", &["-e", script])).await.process;
             let pid = nix::unistd::Pid::from_raw(process.pid().try_into().unwrap());
             while nix::unistd::getpgid(Some(pid)) == Ok(pid) {
                 tokio::task::yield_now().await;
@@ -93,7 +93,7 @@ fn the_rest_of_the_group_dies_with_its_leader() {
 #[test]
 fn a_dropped_worker_is_killed_and_reaped() {
     on_a_pool_thread(async {
-        let process = start(&shell(PATIENT)).process;
+        let process = start(&shell(PATIENT)).await.process;
         let pid = process.pid();
         drop(process);
         until_gone(pid).await;
@@ -104,18 +104,42 @@ fn a_dropped_worker_is_killed_and_reaped() {
     });
 }
 
+/// The kernel would kill it if it had been started on that thread.
 #[test]
-fn a_worker_dies_with_the_thread_that_started_it() {
-    let started = std::thread::spawn(|| {
+fn a_worker_outlives_the_thread_that_asked_for_it() {
+    let asked = std::thread::spawn(|| {
         on_a_pool_thread(async {
-            let process = start(&shell(PATIENT)).process;
+            let process = start(&command("sleep", &["1000"])).await.process;
             let pid = process.pid();
             std::mem::forget(process);
             pid
         })
     });
-    let pid = started.join().unwrap();
-    on_a_pool_thread(until_gone(pid));
+    let pid = asked.join().unwrap();
+    on_a_pool_thread(async {
+        // By the time another has come and gone a signal would have arrived.
+        drop(stderr_of(&shell("exit 0")).await);
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        assert!(!stat.contains(") Z "), "{stat}");
+        let pid = nix::unistd::Pid::from_raw(pid.try_into().unwrap());
+        nix::sys::signal::kill(pid, nix::sys::signal::SIGKILL).unwrap();
+    });
+}
+
+#[test]
+fn a_start_that_is_given_up_leaves_no_process() {
+    on_a_pool_thread(async {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("pid");
+        let script = format!("echo $$ > '{}'; exec sleep 1000", file.display());
+        let given_up = tokio::time::timeout(Duration::ZERO, start(&shell(&script))).await;
+        assert!(given_up.is_err());
+        // The thread that starts workers has done all that came before this.
+        drop(stderr_of(&shell("exit 0")).await);
+        if let Ok(pid) = std::fs::read_to_string(file) {
+            until_gone(pid.trim().parse().unwrap()).await;
+        }
+    });
 }
 
 #[test]
@@ -125,7 +149,7 @@ fn a_grandchild_that_left_the_group_holds_nobody_up() {
         // from the substitution to stderr.
         let script = "pid=$(setsid sh -c 'echo $$; exec >&2; exec sleep 1000' &)
             echo $pid >&2; exit 1";
-        let mut process = start(&shell(script)).process;
+        let mut process = start(&shell(script)).await.process;
         assert_eq!(process.wait().await, code(1));
         let words = process.last_words(Duration::from_millis(200)).await;
         let grandchild = words[0].parse().unwrap();
@@ -150,7 +174,7 @@ fn the_last_64_lines_of_stderr_are_kept() {
 #[test]
 fn memory_is_told_while_it_lives() {
     on_a_pool_thread(async {
-        let mut process = start(&shell(PATIENT)).process;
+        let mut process = start(&shell(PATIENT)).await.process;
         assert!(process.resident_bytes().unwrap() > 4096);
         process.signal_group(Signal::Kill);
         process.wait().await;
@@ -161,7 +185,7 @@ fn memory_is_told_while_it_lives() {
 #[test]
 fn a_closed_stdin_is_told() {
     on_a_pool_thread(async {
-        let mut process = start(&shell("exit 0")).process;
+        let mut process = start(&shell("exit 0")).await.process;
         process.wait().await;
         assert!(!process.tell("__quit__"));
         process.close_stdin();

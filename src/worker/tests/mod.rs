@@ -43,13 +43,14 @@ fn shell(script: &str) -> Command {
     command("sh", &["-c", script])
 }
 
-fn start(command: &Command) -> Starting {
-    spawn(command, &identity(), FRAME_BYTES_MAX).unwrap()
+async fn start(command: &Command) -> Starting {
+    let command = std::sync::Arc::new(command.clone());
+    spawn(&command, &identity(), FRAME_BYTES_MAX).await.unwrap()
 }
 
 /// Runs a worker to its end and tells what it wrote to stderr.
 async fn stderr_of(command: &Command) -> Vec<String> {
-    let mut process = start(command).process;
+    let mut process = start(command).await.process;
     process.wait().await;
     process.last_words(FOR_EVER).await
 }
