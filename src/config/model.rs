@@ -293,6 +293,8 @@ pub struct Pool {
     pub restart: Restart,
     /// Statuses that mean something else in this pool.
     pub statuses: BTreeMap<i64, StatusMeaning>,
+    /// Patterns of the queues that its workers may send to; none for any on its source.
+    pub publish_to: Option<Vec<String>>,
     /// What only sources of one kind have.
     pub options: Options,
 }

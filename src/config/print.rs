@@ -230,6 +230,9 @@ impl Page {
         let statuses = pool.statuses.iter();
         let statuses = statuses.map(|(code, meaning)| (code, text(status_meaning(*meaning))));
         self.pair("statuses", table(statuses));
+        let queues = pool.publish_to.as_ref();
+        let queues = queues.map(|queues| list(queues.iter().map(|queue| text(queue))));
+        self.maybe("publish_to", queues);
     }
 }
 

@@ -6,6 +6,7 @@ mod crew;
 pub mod dispatch;
 mod flow;
 pub mod lane;
+pub mod publish_to;
 mod report;
 pub mod roster;
 pub mod status;

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::publish_to::allows;
 use crate::backoff::Backoff;
 use crate::config::model::{Pool, StatusMeaning};
 use crate::delivery::{Failure, Headers, History, Message, Outcome, Outgoing, Property, Reason};
@@ -61,7 +62,7 @@ fn answered(output: Output, case: Case<'_>) -> Outcome {
     let status = output.status;
     match meaning(status, case.policy) {
         Some(StatusMeaning::Done) => Outcome::Done,
-        Some(StatusMeaning::Reply) => reply(output, case.message),
+        Some(StatusMeaning::Reply) => reply(output, case),
         Some(StatusMeaning::Requeue) => Outcome::Requeue {
             after: REQUEUE.wait(case.history.requeues.saturating_add(1), case.chance),
         },
@@ -172,23 +173,46 @@ fn failed(mut failure: Failure, asked: Option<Duration>, case: Case<'_>) -> Outc
     }
 }
 
-fn reply(output: Output, message: &Message) -> Outcome {
-    let to = output
-        .reply_queue
-        .clone()
-        .or_else(|| message.reply_to.clone());
-    let reply = Box::new(outgoing(to.clone().unwrap_or_default(), output, message));
-    if to.is_some() {
-        return Outcome::Reply(reply);
-    }
+fn reply(output: Output, case: Case<'_>) -> Outcome {
+    let Case {
+        message, policy, ..
+    } = case;
+    let to = destination(&output, message);
+    let error = match &to {
+        None => NOWHERE.to_owned(),
+        Some(to) => match refusal(to, policy) {
+            None => return Outcome::Reply(Box::new(outgoing(to.clone(), output, message))),
+            Some(refusal) => format!("the reply is refused: {refusal}"),
+        },
+    };
     Outcome::DeadLetter(Box::new(Failure {
         reason: Reason::UnroutableReply,
-        error:
-            "the reply has nowhere to go: the message has no reply-to and the answer names no queue"
-                .into(),
-        reply: Some(reply),
+        error,
+        reply: Some(Box::new(outgoing(to.unwrap_or_default(), output, message))),
         ..Failure::default()
     }))
+}
+
+const NOWHERE: &str =
+    "the reply has nowhere to go: the message has no reply-to and the answer names no queue";
+
+/// Where a reply or an emit goes: where the worker says, else where the message asks for it.
+pub fn destination(output: &Output, message: &Message) -> Option<String> {
+    output
+        .reply_queue
+        .clone()
+        .or_else(|| message.reply_to.clone())
+}
+
+/// Why nothing may go there from this pool, if so.
+pub fn refusal(to: &str, policy: &Pool) -> Option<String> {
+    let allowed = allows(policy.publish_to.as_deref(), to);
+    (!allowed).then(|| {
+        format!(
+            "pools.{}.publish_to must allow its queue: `{to}`",
+            policy.name
+        )
+    })
 }
 
 /// A message that continues `message`: its correlation id, reply-to and other properties go on,

@@ -3,6 +3,7 @@
 use crate::harness::{Entry, Event, NewMessage, Pool, Scene, trials};
 
 trials![
+    what_workers_send_goes_where_the_pool_allows_it,
     feedback_shifts_no_answer,
     an_unknown_status_is_a_failure_with_its_code,
     requeue_is_uncharged_and_does_not_spin,
@@ -331,4 +332,31 @@ fn many_messages_each_once() {
         assert_eq!(done, expected);
         scene.finish();
     }
+}
+
+fn what_workers_send_goes_where_the_pool_allows_it() {
+    let pool = Pool::new(&["--v2=1"])
+        .set("publish_to", r#"["answers.*"]"#)
+        .attempts(1);
+    let scene = Scene::of(pool);
+    scene.table.insert(&[
+        NewMessage::new("mode:reply:answers.eu allowed"),
+        NewMessage::new("mode:reply elsewhere").reply_to("private"),
+        NewMessage::new("mode:emit:answers.us:fine,emit:private:secret emits"),
+    ]);
+    scene.settled();
+    let mut dead = scene.table.dead();
+    dead.sort_by(|a, b| a.reason.cmp(&b.reason));
+    let reasons: Vec<_> = dead.iter().map(|letter| letter.reason.as_str()).collect();
+    assert_eq!(reasons, ["failed", "unroutable_reply"], "{dead:#?}");
+    let refused = |letter: usize| {
+        dead[letter]
+            .error
+            .ends_with("must allow its queue: `private`")
+    };
+    assert!(refused(0) && refused(1), "{dead:#?}");
+    assert_eq!(scene.table.count("private"), 0);
+    assert_eq!(scene.table.count("answers.eu"), 1);
+    assert_eq!(scene.table.count("answers.us"), 1);
+    scene.finish();
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::kinds::{
-    Wrong, auto_or, choice, duration, float, hinted, integer, name, plain, size, word,
+    Wrong, auto_or, choice, duration, float, hinted, integer, list_of, name, plain, size, word,
 };
 use super::super::model::{
     Database, DeadLetters, KafkaOptions, Options, Order, Pipeline, Pool, Prefetch,
@@ -113,6 +113,7 @@ fn read(t: &mut Reader<'_>, sources: &BTreeMap<String, Source>, around: Surround
             restart,
         ),
         statuses: statuses(t),
+        publish_to: publish_to(t),
         options: options(t, source),
     }
 }
@@ -471,6 +472,16 @@ fn statuses(t: &mut Reader<'_>) -> BTreeMap<i64, StatusMeaning> {
         status,
         meanings,
         "Statuses of an answer that mean something else in this pool, as in `404 = \"reject\"`.",
+    )
+}
+
+fn publish_to(t: &mut Reader<'_>) -> Option<Vec<String>> {
+    t.maybe(
+        "publish_to",
+        list_of(word()),
+        "The queues or topics that its workers' replies and emits may go to, those that a message \
+         asks for included, as names in which a `*` stands for any text; anywhere on its source if \
+         left out. A reply elsewhere is kept with a dead letter, an emit fails its task.",
     )
 }
 

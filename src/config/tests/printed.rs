@@ -26,6 +26,7 @@ retry = { attempts = 1, initial = "2s", factor = 1, max = "3s", jitter = 0.0 }
 recycle = { tasks = 10000, age = "6h", memory = "512MiB", jitter = 0.1 }
 restart = { initial = "1s", max = "1m 1s", surge = 7 }
 limits = { memory = "10MB", open_files = 1024, cpu_nice = -5 }
+publish_to = ["answers.*", "b"]
 statuses = { 404 = "reject", 202 = "done", 409 = "retry", 210 = "reply", 300 = "requeue" }
 "#;
 const OWN: [(&str, &str); 3] = [("PATH", "/bin"), ("SHELL", "/bin/sh"), ("X", "x$$y")];

@@ -20,6 +20,9 @@ use crate::worker::notes;
 /// How many of a worker's frames are taken in before others have their turn.
 const FRAMES_PER_TURN: u32 = 32;
 
+const NOWHERE: &str =
+    "an emit has nowhere to go: it names no queue and the message has no reply-to";
+
 /// The most messages that a worker may take at once, whatever its HELLO says.
 const CONCURRENCY_MAX: usize = 1024;
 
@@ -282,6 +285,7 @@ impl Lane {
     }
 
     fn emit(&mut self, output: Output) {
+        let policy = self.shared.policy();
         let sent = self.connection.sent_total();
         let found = self.in_flight.answered(output.id, self.version, sent);
         let Some(entry) = found
@@ -294,15 +298,20 @@ impl Lane {
         };
         entry.emitted += 1;
         let message = &entry.delivery.message;
-        let Some(queue) = output
-            .reply_queue
-            .clone()
-            .or_else(|| message.reply_to.clone())
-        else {
-            let error =
-                "an emit has nowhere to go: it names no queue and the message has no reply-to";
-            entry.emit_failure.get_or_insert(error.to_owned());
-            return;
+        let queue = verdict::destination(&output, message);
+        let queue = match queue {
+            None => Err(NOWHERE.to_owned()),
+            Some(queue) => match verdict::refusal(&queue, &policy) {
+                None => Ok(queue),
+                Some(refusal) => Err(format!("an emit is refused: {refusal}")),
+            },
+        };
+        let queue = match queue {
+            Ok(queue) => queue,
+            Err(error) => {
+                entry.emit_failure.get_or_insert(error);
+                return;
+            }
         };
         let mut outgoing = verdict::outgoing(queue, output, message);
         outgoing.message_id = None;

@@ -47,6 +47,7 @@ pub(crate) fn policy() -> Pool {
         recycle: Recycle::default(),
         restart: Restart { backoff, surge: 1 },
         statuses: BTreeMap::from([(404, StatusMeaning::Reject), (299, StatusMeaning::Done)]),
+        publish_to: None,
         options: Options::Table,
     }
 }
@@ -288,6 +289,47 @@ fn a_reply_goes_on_with_the_messages_properties() {
         reply.headers,
         [("a".into(), "1".into()), ("b".into(), "3".into())]
     );
+}
+
+#[test]
+fn a_reply_that_may_not_go_there_is_kept_with_the_dead_letter() {
+    let policy = Pool {
+        publish_to: Some(vec!["results.*".into()]),
+        ..policy()
+    };
+    let message = message();
+    let decided = |to: Option<&str>| {
+        let case = Case {
+            message: &message,
+            history: History::default(),
+            policy: &policy,
+            chance: 0.5,
+        };
+        let reply_queue = to.map(str::to_owned);
+        let output = Output {
+            reply_queue,
+            ..output(201)
+        };
+        decide(Event::Answered(output), case)
+    };
+    assert!(matches!(decided(Some("results.eu")), Outcome::Reply(_)));
+    for (to, named) in [(Some("elsewhere"), "elsewhere"), (None, "answers")] {
+        let outcome = decided(to);
+        let (reason, error) = dead(&outcome).unwrap();
+        assert_eq!(reason, Reason::UnroutableReply);
+        assert!(
+            error.ends_with(&format!("must allow its queue: `{named}`")),
+            "{error}"
+        );
+        let Outcome::DeadLetter(failure) = outcome else {
+            unreachable!()
+        };
+        assert_eq!(
+            failure.reply.unwrap().queue,
+            named,
+            "the message's reply-to is bound, too"
+        );
+    }
 }
 
 #[test]
