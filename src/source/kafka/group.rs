@@ -286,7 +286,7 @@ impl Task {
         else {
             return true;
         };
-        let in_flight: usize = parts.iter().map(|part| self.lanes.count(*part).out).sum();
+        let in_flight = self.in_hand(parts, now);
         if in_flight > 0 && now < *finish_by {
             return false;
         }

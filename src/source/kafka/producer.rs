@@ -210,16 +210,17 @@ impl<P> Producer<P> {
             .map(|report| report.purpose)
     }
 
-    /// Whether all that is not confirmed was refused, or has been under way for longer than that and
-    /// `may` be left.
-    pub(super) fn waits_in_vain(
+    /// What was refused, or has been under way for longer than that and `may` be left.
+    pub(super) fn in_vain(
         &self,
         now: Instant,
         longer: Duration,
         may: impl Fn(&P) -> bool,
-    ) -> bool {
-        let mut open = self.open.iter().filter_map(|id| self.jobs.get(id));
-        open.all(|job| now >= job.since + longer && may(&job.purpose))
+    ) -> impl Iterator<Item = &P> {
+        let is_late = move |job: &&Job<P>| now >= job.since + longer && may(&job.purpose);
+        let jobs = self.jobs.values();
+        jobs.filter(move |job| job.is_refused || is_late(job))
+            .map(|job| &job.purpose)
     }
 
     /// When something is to be sent again.

@@ -22,6 +22,7 @@ trials![
     a_producer_that_is_refused_is_made_anew_in_good_time,
     a_member_that_can_not_come_back_tries_again,
     a_dead_letter_that_may_not_be_written_is_kept_until_it_may,
+    a_dead_letter_that_may_not_be_written_holds_up_no_rebalance,
 ];
 
 /// A daemon at work on that broker as the user of its second listener.
@@ -234,3 +235,36 @@ fn a_dead_letter_that_may_not_be_written_is_kept_until_it_may() {
 
 /// What the producer takes for silence is less.
 const LONGER_THAN_SILENCE: Duration = Duration::from_secs(20);
+
+/// Half of `max.poll.interval.ms` would be what other work in hand may take.
+fn a_dead_letter_that_may_not_be_written_holds_up_no_rebalance() {
+    let kafka = Kafka::own_with(WITH_ACLS);
+    let certificate = kafka.certificate();
+    let plan = Plan::on(kafka, 2).secure(PASSWORD, MECHANISM, &certificate);
+    let site = plan.make();
+    let daemon = site.start(&site.pool(&["--v2=1"]));
+    site.send(&["before"]);
+    site.all_done(&daemon);
+    let dead_topic = site.dead_topic();
+    let write = ["--operation", "Write", "--topic", &dead_topic];
+    site.kafka.deny(&write, true);
+    let dead = ["mode:answer:400 0", "mode:answer:400 1"];
+    let record = |(partition, body): (i32, &&str)| site.message(body).partition(partition);
+    let records: Vec<_> = (0..).zip(&dead).map(record).collect();
+    site.kafka.send(&records);
+    in_trouble(&daemon, &dead_topic);
+    // This one may.
+    let other = Plan::on(Arc::clone(&site.kafka), 0)
+        .group(site.group.name())
+        .make();
+    let other = other.start(&site.pool(&["--v2=1"]));
+    other.logs("partitions assigned", |record| {
+        field(record, "partitions").contains(&site.topic)
+    });
+    site.kafka.deny(&write, false);
+    daemon.stop();
+    site.settled(&other);
+    other.stop();
+    let texts: BTreeSet<String> = site.kafka.texts(&dead_topic).into_iter().collect();
+    assert_eq!(texts, dead.map(str::to_owned).into());
+}
