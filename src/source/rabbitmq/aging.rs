@@ -106,6 +106,13 @@ impl Session {
             Subject::Emit { .. } => None,
         };
         let copied: BTreeSet<u64> = self.outbox.jobs.values().filter_map(has_copy).collect();
+        let is_stuck = |(_, job): &(&u64, &Job)| !stays(job);
+        let stuck = self.outbox.jobs.iter().filter(is_stuck);
+        let stuck: Vec<u64> = stuck.map(|(id, _)| *id).collect();
+        for id in stuck {
+            // Whatever the broker says of it, nothing follows: the message is none of ours.
+            drop(self.outbox.forget(id));
+        }
         for tag in tags {
             if copied.contains(tag) {
                 self.nack(*tag)?;

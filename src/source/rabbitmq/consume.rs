@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use futures_util::Stream;
@@ -13,6 +14,7 @@ use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{Channel, Consumer};
 
+use super::connect::Broker;
 use super::copy::fitting;
 use super::error::{RabbitMqError, words};
 use super::rules::Flow;
@@ -73,11 +75,12 @@ pub(super) fn table(arguments: &BTreeMap<String, Argument>) -> FieldTable {
     table
 }
 
-type Change = Pin<Box<dyn Future<Output = lapin::Result<Option<Consumer>>>>>;
+type Change = Pin<Box<dyn Future<Output = Result<Option<Consumer>, RabbitMqError>>>>;
 
 /// The consumers of one channel. To have more sent ahead one is added, which asks for what is
 /// missing; to have less all are cancelled, and one is made anew.
 pub(super) struct Consumers {
+    broker: Rc<Broker>,
     channel: Channel,
     order: Order,
     taps: Vec<Tap>,
@@ -124,8 +127,9 @@ pub(super) enum News {
 
 impl Consumers {
     /// None yet.
-    pub(super) fn new(channel: Channel, order: Order) -> Self {
+    pub(super) fn new(broker: Rc<Broker>, channel: Channel, order: Order) -> Self {
         Self {
+            broker,
             channel,
             single: order.single,
             order,
@@ -185,7 +189,8 @@ impl Consumers {
     pub(super) fn add(&mut self, prefetch: u16) {
         self.made += 1;
         let tag = format!("{}-{}", self.order.pool, self.made);
-        let added = add(self.channel.clone(), self.order.clone(), tag, prefetch);
+        let (broker, channel) = (Rc::clone(&self.broker), self.channel.clone());
+        let added = add(broker, channel, self.order.clone(), tag, prefetch);
         self.changing = Some((Box::pin(added), prefetch));
     }
 
@@ -197,7 +202,8 @@ impl Consumers {
             tap.leaving = true;
             tap.consumer.tag()
         });
-        let cancelled = cancel(self.channel.clone(), tags.collect());
+        let (broker, channel) = (Rc::clone(&self.broker), self.channel.clone());
+        let cancelled = cancel(broker, channel, tags.collect());
         self.changing = Some((Box::pin(cancelled), 0));
     }
 
@@ -210,14 +216,15 @@ impl Consumers {
         cx: &mut Context<'_>,
         most: usize,
         read: &mut Vec<Delivery>,
-    ) -> Poll<lapin::Result<News>> {
+    ) -> Poll<Result<News, RabbitMqError>> {
         if let Some(news) = self.poll_change(cx)? {
             return Poll::Ready(Ok(news));
         }
         let mut ended = false;
         for tap in &mut self.taps {
             let before = read.len();
-            let dry = drain(&mut tap.consumer, cx, most, read)?;
+            let dry = drain(&mut tap.consumer, cx, most, read)
+                .map_err(|error| RabbitMqError::lost(&error))?;
             tap.had += read.len() - before;
             ended |= dry;
             self.cut_off |= dry && !tap.leaving;
@@ -245,7 +252,7 @@ impl Consumers {
         }
     }
 
-    fn poll_change(&mut self, cx: &mut Context<'_>) -> lapin::Result<Option<News>> {
+    fn poll_change(&mut self, cx: &mut Context<'_>) -> Result<Option<News>, RabbitMqError> {
         let Some((changing, prefetch)) = &mut self.changing else {
             return Ok(None);
         };
@@ -315,27 +322,32 @@ fn drain(
 
 /// Makes a consumer. A prefetch reaches only consumers that are made after it was told.
 async fn add(
+    broker: Rc<Broker>,
     channel: Channel,
     order: Order,
     tag: String,
     prefetch: u16,
-) -> lapin::Result<Option<Consumer>> {
+) -> Result<Option<Consumer>, RabbitMqError> {
     let each = BasicQosOptions { global: false };
-    channel.basic_qos(prefetch, each).await?;
+    broker.answer(channel.basic_qos(prefetch, each)).await?;
     let consumer = channel.basic_consume(
         order.queue,
         ShortString::try_new(tag).unwrap_or_default(),
         BasicConsumeOptions::default(),
         order.arguments,
     );
-    Ok(Some(consumer.await?))
+    Ok(Some(broker.answer(consumer).await?))
 }
 
 /// Cancels consumers.
-async fn cancel(channel: Channel, tags: Vec<ShortString>) -> lapin::Result<Option<Consumer>> {
+async fn cancel(
+    broker: Rc<Broker>,
+    channel: Channel,
+    tags: Vec<ShortString>,
+) -> Result<Option<Consumer>, RabbitMqError> {
     for tag in tags {
         let cancelled = channel.basic_cancel(tag, BasicCancelOptions::default());
-        if let Err(error) = cancelled.await {
+        if let Err(error) = broker.ask(cancelled).await? {
             tracing::debug!(error = words(&error), "the consumer was gone");
         }
     }

@@ -4,39 +4,60 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use lapin::options::{BasicGetOptions, BasicNackOptions, QueueDeclareOptions};
+use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
+use super::Task;
 use super::connect::close;
 use super::error::RabbitMqError;
 use super::outbox::Subject;
-use super::session::{Held, Place, Session, written};
+use super::session::{Held, Place, Session};
 use super::survived::Fingerprint;
 
-/// So many acknowledgements the channel of a quorum queue passes on at once; others it keeps back.
-const ACKS_APPLIED_LATER: usize = 24;
-/// How often the log is waited for: what was kept back goes out when what went before is applied.
-const GETS: usize = 3;
+/// So many acknowledgements the channel of a quorum queue passes on at once; others it keeps back, and
+/// forgets when it is closed.
+const LAST_ACKS_MAX: usize = 24;
+/// The queue has taken in what was written so long ago.
+const TAKEN_IN: Duration = Duration::from_secs(1);
 /// How long the broker may take to say that it has read our last words.
 const SETTLE_WITHIN: Duration = Duration::from_secs(5);
 
 impl Session {
+    /// Whether acknowledgements wait at the end, so that one word does for all that is still out: a
+    /// channel that has had too many keeps back the rest, and nothing tells when it has not.
+    pub(super) fn must_save_words(&mut self, task: &Task, now: Instant) -> bool {
+        let more_to_come = task.out > 0 || !self.outbox.is_empty();
+        if !self.closing || self.last_acks < LAST_ACKS_MAX || !more_to_come {
+            return false;
+        }
+        match self.ack_at {
+            Some(at) if at <= now => {
+                self.last_acks = 0;
+                self.ack_at = None;
+                false
+            }
+            Some(_) => true,
+            None => {
+                self.ack_at = Some(now + TAKEN_IN);
+                true
+            }
+        }
+    }
+
     /// Waits until the broker has read all that we have written: it may forget what was written
-    /// just before a channel is closed.
+    /// just before a channel is closed. Nothing is taken from the queue for that: it would be counted
+    /// when it goes back, and a queue with a single active consumer refuses it and ends the channel.
     pub(super) async fn last_words(&mut self) -> Result<(), RabbitMqError> {
+        if !self.channel.status().connected() {
+            // The queue is gone, and with it what there was to acknowledge.
+            return Ok(());
+        }
         let options = QueueDeclareOptions {
             passive: true,
             ..QueueDeclareOptions::default()
         };
         let queue = self.consumers.queue();
-        if self.acks_since_cancel > ACKS_APPLIED_LATER {
-            self.await_the_log().await?;
-        }
-        if !self.channel.status().connected() {
-            // The queue is gone, and with it what there was to acknowledge.
-            return Ok(());
-        }
         let asked = self
             .channel
             .queue_declare(queue, options, FieldTable::default());
@@ -50,31 +71,6 @@ impl Session {
                 "the broker did not confirm within {SETTLE_WITHIN:?} that it has read the last \
                  acknowledgements; some messages may run twice"
             ),
-        }
-        Ok(())
-    }
-
-    /// The channel of a quorum queue keeps back what its log has not taken in yet, beyond so many
-    /// acknowledgements, and forgets it when it is closed. A `get` waits for the log; what it brings
-    /// goes back.
-    async fn await_the_log(&mut self) -> Result<(), RabbitMqError> {
-        for _ in 0..GETS {
-            let got = self
-                .channel
-                .basic_get(self.consumers.queue(), BasicGetOptions::default());
-            match timeout(SETTLE_WITHIN, got).await {
-                Ok(Ok(Some(message))) => {
-                    let requeue = BasicNackOptions {
-                        multiple: false,
-                        requeue: true,
-                    };
-                    let tag = message.delivery.delivery_tag;
-                    written(self.channel.basic_nack(tag, requeue))?;
-                }
-                Ok(Ok(None)) | Err(_) => {}
-                Ok(Err(error)) if error.is_amqp_soft_error() => return Ok(()),
-                Ok(Err(error)) => return Err(RabbitMqError::lost(&error)),
-            }
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use super::copy::{Received, unwrap};
 use super::error::RabbitMqError;
 use super::health::Trouble;
 use super::job::{Aim, Form};
+use super::ledger::Others;
 use super::message::message;
 use super::readable;
 use super::rules::{self, Fate, Step};
@@ -197,8 +198,10 @@ impl Session {
             return Ok(());
         }
         if self.closing && !self.given_back {
-            // The cancellation has waited for the queue's log.
-            self.acks_since_cancel = 0;
+            // The cancellation has waited for the queue's log; what goes back now would keep back
+            // acknowledgements that come after it.
+            self.write_acks(Others::Single)?;
+            self.last_acks = 0;
             self.given_back = true;
         }
         // At the end of all it stays so: nothing more is consumed.
@@ -246,7 +249,8 @@ impl Session {
 
     /// The broker has cancelled our consumers.
     pub(super) fn consumer_lost(&mut self, task: &mut Task) {
-        let problem = "the broker cancelled the consumer: its queue was deleted, or has moved";
+        let problem = "the broker cancelled the consumer: its queue was deleted, or has moved, or a \
+                       message took longer than the broker's consumer_timeout";
         task.health.begin(&task.end, Trouble::Queues, problem);
         self.consumable = false;
         self.check_later();

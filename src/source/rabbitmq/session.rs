@@ -69,8 +69,9 @@ pub(super) struct Session {
     /// How many messages the pool could use when that was last looked at.
     pub(super) wanted: u16,
     pub(super) ack_at: Option<Instant>,
-    /// How many acknowledgements were written since the consumers were cancelled at the end.
-    pub(super) acks_since_cancel: usize,
+    /// How many acknowledgements were written since the consumers were cancelled at the end, or since
+    /// the queue has had time for those before.
+    pub(super) last_acks: usize,
     /// When the queues are looked at, if something was wrong with them.
     pub(super) check_at: Option<Instant>,
     checks: u32,
@@ -137,7 +138,7 @@ enum Woken {
     Emit(crate::delivery::Publish),
     Published(Result<Published, RabbitMqError>),
     Settled,
-    Consumers(lapin::Result<News>),
+    Consumers(Result<News, RabbitMqError>),
     Checked(Result<(), RabbitMqError>),
     Time,
 }
@@ -179,7 +180,7 @@ impl Session {
         let channel = broker.channel().await?;
         let now = Instant::now();
         Ok(Self {
-            consumers: Consumers::new(channel.clone(), order),
+            consumers: Consumers::new(Rc::clone(&broker), channel.clone(), order),
             broker,
             channel,
             outbox: Outbox::new(publisher, now),
@@ -196,7 +197,7 @@ impl Session {
             change_at: None,
             wanted: 0,
             ack_at: None,
-            acks_since_cancel: 0,
+            last_acks: 0,
             check_at: None,
             checks: 0,
             checking: None,
@@ -264,7 +265,7 @@ impl Session {
         self.plan_prefetch(task, now)?;
         self.take_turns(task, now)?;
         self.hand_out(task);
-        self.acknowledge(now)
+        self.acknowledge(task, now)
     }
 
     /// Told to end, and nothing is left to settle or publish.
@@ -340,7 +341,7 @@ impl Session {
                 result
             }
             Woken::Consumers(news) => {
-                let news = news.map_err(|error| RabbitMqError::lost(&error))?;
+                let news = news?;
                 let mut read = std::mem::take(&mut self.read);
                 for delivery in read.drain(..) {
                     self.receive(task, delivery)?;
@@ -450,8 +451,8 @@ impl Session {
     }
 
     /// Writes the acknowledgements that are due.
-    fn acknowledge(&mut self, now: Instant) -> Result<(), RabbitMqError> {
-        if !self.ledger.has_settled() {
+    fn acknowledge(&mut self, task: &Task, now: Instant) -> Result<(), RabbitMqError> {
+        if !self.ledger.has_settled() || self.must_save_words(task, now) {
             return Ok(());
         }
         // The other half keeps the workers busy meanwhile.
@@ -462,16 +463,21 @@ impl Session {
         } else {
             Others::Wait
         };
-        self.ledger.acks(others, &mut self.acks);
-        self.acks_since_cancel += self.acks.len();
-        for Ack { tag, multiple } in self.acks.drain(..) {
-            written(self.channel.basic_ack(tag, BasicAckOptions { multiple }))?;
-        }
+        self.write_acks(others)?;
         self.ack_at = match self.ack_at {
             _ if !self.ledger.has_settled() => None,
             Some(at) if at > now => Some(at),
             _ => Some(now + ACK_WITHIN),
         };
+        Ok(())
+    }
+
+    pub(super) fn write_acks(&mut self, others: Others) -> Result<(), RabbitMqError> {
+        self.ledger.acks(others, &mut self.acks);
+        self.last_acks += self.acks.len();
+        for Ack { tag, multiple } in self.acks.drain(..) {
+            written(self.channel.basic_ack(tag, BasicAckOptions { multiple }))?;
+        }
         Ok(())
     }
 }

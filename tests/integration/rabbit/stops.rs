@@ -16,6 +16,7 @@ trials![
     a_stop_while_the_own_queue_is_full,
     a_stop_while_the_broker_goes_down_and_up,
     what_its_worker_puts_off_at_a_stop_is_put_off_uncharged,
+    a_stop_takes_nothing_more_from_its_queue,
 ];
 
 fn bodies(what: &str, count: usize) -> Vec<String> {
@@ -194,4 +195,35 @@ fn what_its_worker_puts_off_at_a_stop_is_put_off_uncharged() {
     let record = scene.record();
     let attempts: Vec<_> = record.all(Event::Began).iter().map(|e| e.attempt).collect();
     assert_eq!(attempts[..3], [Some(1); 3]);
+}
+
+/// More is acknowledged at the end than the channel passes on at once, while there is more in the
+/// queue, which drops what comes back, or has a single consumer. Nothing tells when a worker ends its
+/// message but the file that all wait for, so they end together.
+fn a_stop_takes_nothing_more_from_its_queue() {
+    let single = || ("x-single-active-consumer", AMQPValue::Boolean(true));
+    let limit = || ("x-delivery-limit", AMQPValue::LongInt(1));
+    for arguments in [
+        vec![kind("quorum"), limit()],
+        vec![kind("quorum"), single()],
+    ] {
+        let vhost = Vhost::shared();
+        vhost.client().declare("work", &arguments);
+        let pool = Pool::new(&["--v2=64", "--mode=wait:go"]).set("prefetch", "64");
+        let scene = RabbitScene::at(vhost, "", &[pool]);
+        let all = bodies("message", 80);
+        scene.send(&all);
+        scene.begun(&all[..60]);
+        has_in_hand(&scene, 64);
+        scene.daemon.signal(Signal::SIGTERM);
+        scene
+            .daemon
+            .eventually("no consumer", || scene.vhost.consumers().is_empty());
+        scene.site.touch("go");
+        assert!(scene.daemon.exit().success());
+        let done = scene.record().all(Event::Done).len();
+        assert!(done >= 60, "{done} done");
+        let left = u64::try_from(80 - done).unwrap();
+        assert_eq!(scene.left(), left, "{arguments:?}");
+    }
 }
