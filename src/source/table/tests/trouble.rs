@@ -315,3 +315,34 @@ async fn an_owner_that_cannot_be_struck_holds_nobody_up() {
     assert_eq!(state.problem.as_deref(), Some("not her"));
     source.end().await;
 }
+
+/// What an operator may do beside it: a backup that reads for long, a VACUUM, a checkpoint.
+#[tokio::test]
+async fn large_bodies_beside_a_long_reader_and_a_vacuum() {
+    let rig = Rig::new();
+    let insert = "INSERT INTO consumer_messages (queue, body) VALUES ('q', ?1)";
+    for n in 0..6_u8 {
+        rig.sql().execute(insert, [vec![n; 10 << 20]]).unwrap();
+    }
+    let mut reader = rig.sql();
+    let snapshot = reader.transaction().unwrap();
+    let count = |conn: &Connection| {
+        let count = "SELECT count(*) FROM consumer_messages";
+        conn.query_row(count, [], |row| row.get::<_, i64>(0))
+            .unwrap()
+    };
+    assert_eq!(count(&snapshot), 6);
+    let mut source = rig.source(&Shared::new(), 10);
+    for n in 0..6 {
+        let delivery = source.next().await;
+        assert_eq!(delivery.message.body, vec![n; 10 << 20]);
+        rig.execute("VACUUM");
+        delivery.settle(Outcome::Done);
+    }
+    let state = source.end().await;
+    assert_eq!(state.likely_duplicates, 0);
+    assert_eq!((count(&snapshot), count(&rig.sql())), (6, 0));
+    snapshot.finish().unwrap();
+    rig.execute("PRAGMA wal_checkpoint(TRUNCATE)");
+    assert_eq!(rig.get::<i64>("SELECT count(*) FROM owners"), 0);
+}
