@@ -13,9 +13,10 @@ use std::process::{Child, Command, Stdio};
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::resource::{Resource, setrlimit};
-use nix::unistd::{Gid, Pid, Uid, User};
+use nix::unistd::Pid;
 
 use super::Identity;
+use super::account::{Account, Change};
 use super::pipe::PipeError;
 use super::{open_files, orphans};
 use crate::config::model;
@@ -155,64 +156,6 @@ impl fmt::Display for Step {
     }
 }
 
-/// Who the worker runs as.
-#[derive(Debug, Clone)]
-pub(super) struct Account {
-    /// Its user.
-    pub(super) uid: Uid,
-    /// What it changes to; none where it stays who the daemon is.
-    change: Option<Change>,
-}
-
-#[derive(Debug, Clone)]
-struct Change {
-    uid: Uid,
-    gid: Gid,
-    groups: Vec<Gid>,
-}
-
-impl Account {
-    /// Looks up a configured user.
-    pub(super) fn find(name: Option<&str>) -> Result<Self, SpawnError> {
-        let own = Uid::effective();
-        let Some(name) = name else {
-            return Ok(Self {
-                uid: own,
-                change: None,
-            });
-        };
-        let failed = |cause| SpawnError::UserLookup {
-            name: name.to_owned(),
-            cause,
-        };
-        let user =
-            User::from_name(name)
-                .map_err(failed)?
-                .ok_or_else(|| SpawnError::UnknownUser {
-                    name: name.to_owned(),
-                })?;
-        if user.uid == own && !own.is_root() {
-            return Ok(Self {
-                uid: own,
-                change: None,
-            });
-        }
-        Ok(Self {
-            uid: user.uid,
-            change: Some(Change {
-                uid: user.uid,
-                gid: user.gid,
-                groups: groups_of(name, user.gid).map_err(failed)?,
-            }),
-        })
-    }
-}
-
-fn groups_of(name: &str, gid: Gid) -> Result<Vec<Gid>, Errno> {
-    let name = CString::new(name).map_err(|_| Errno::EINVAL)?;
-    nix::unistd::getgrouplist(&name, gid)
-}
-
 /// Starts the child. It has read nothing yet, and its stdin, stdout and stderr are pipes.
 ///
 /// The kernel kills it when the calling thread ends: see `spawner`.
@@ -308,14 +251,6 @@ impl Confinement {
     }
 }
 
-impl Change {
-    fn apply(&self) -> Result<(), Errno> {
-        nix::unistd::setgroups(&self.groups)?;
-        nix::unistd::setgid(self.gid)?;
-        nix::unistd::setuid(self.uid)
-    }
-}
-
 fn limit(resource: Resource, most: u64) -> Result<(), Errno> {
     setrlimit(resource, most, most)
 }
@@ -403,6 +338,8 @@ fn directory(command: &model::Command) -> String {
 
 #[cfg(test)]
 mod tests {
+    use nix::unistd::Uid;
+
     use super::*;
     use crate::worker::tests::{command, identity};
 

@@ -7,6 +7,7 @@
 //!
 //! Linux 5.3 or later is required, for pidfds.
 
+mod account;
 pub mod connection;
 pub mod exit;
 mod flood;

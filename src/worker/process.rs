@@ -21,8 +21,9 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
 use super::Identity;
+use super::account::Account;
 use super::exit::{self, OomKills};
-use super::launch::{self, Account};
+use super::launch;
 use super::orphans;
 use super::output::Output;
 use super::peer::Expected;

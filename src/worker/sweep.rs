@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use nix::unistd::Uid;
 
-use super::launch::Account;
+use super::account::Account;
 use crate::names;
 
 /// A pipe is made in two steps, and in between it refuses connections. Younger ones are left alone.

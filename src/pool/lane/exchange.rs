@@ -167,7 +167,7 @@ impl Lane {
                 "pipe closed"
             );
             self.closed_at = Some(now);
-            self.gauge.open.set(false);
+            self.close();
         }
     }
 

@@ -3,27 +3,26 @@
 //! in `exchange`, how it is stopped in `stop`, who is to blame in `in_flight`.
 
 mod exchange;
+mod gauge;
 pub mod in_flight;
 mod stop;
 pub mod unread;
 
-use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+pub use self::gauge::{Gauge, Shared};
 use self::in_flight::{Blame, Cause, Entry, InFlight, Read, Version};
-use self::unread::Unread;
 use super::verdict::{Case, Event, decide, lasting_name};
 use super::window::Pace;
 use crate::config::model::{Command, Pool};
 use crate::delivery::{Delivery, Exit, Failure, Outgoing, Publish, PublishError, Reason};
-use crate::metrics::Counters;
 use crate::shutdown::Phase;
 use crate::worker::Identity;
 use crate::worker::connection::Connection;
@@ -36,72 +35,6 @@ const CLOSED_PIPE_GRACE: Duration = Duration::from_secs(1);
 const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
 /// How often a worker's memory is looked at, where it is limited.
 const MEMORY_CHECK_EVERY: Duration = Duration::from_secs(1);
-
-/// What the lanes of a pool share. All of them run on the pool's thread.
-#[derive(Debug)]
-pub struct Shared {
-    /// The pool's rules; a reload replaces them.
-    pub policy: RefCell<Arc<Pool>>,
-    /// What is counted.
-    pub counters: Counters,
-    /// Wakes the pool when a lane has room again.
-    pub room: Notify,
-    /// The slots of the lanes that show something new.
-    pub changed: RefCell<Vec<usize>>,
-    /// What workers that left had not read.
-    pub unread: RefCell<Unread>,
-    /// Where emits go.
-    pub publishes: mpsc::Sender<Publish>,
-    /// Tells the pool that the lane in a slot has connected.
-    pub connected: mpsc::Sender<usize>,
-}
-
-impl Shared {
-    /// The lane in that slot shows something new.
-    pub fn list(&self, slot: usize, gauge: &Gauge) {
-        if !gauge.is_listed.replace(true) {
-            self.changed.borrow_mut().push(slot);
-        }
-    }
-
-    /// The pool's rules now.
-    pub fn policy(&self) -> Arc<Pool> {
-        self.policy.borrow().clone()
-    }
-}
-
-/// What the pool sees of a lane: how much it has and how much it may have.
-#[derive(Debug, Default)]
-pub struct Gauge {
-    /// The pool has been told that it shows something new, and has not looked yet.
-    pub is_listed: Cell<bool>,
-    /// It takes messages.
-    pub open: Cell<bool>,
-    /// Messages given to it and not settled.
-    pub load: Cell<usize>,
-    /// Their bodies' size together, in bytes.
-    pub bytes: Cell<usize>,
-    /// How many it may have.
-    pub window: Cell<usize>,
-    /// How many are fetched for it.
-    pub prefetch: Cell<usize>,
-    /// It has a message that nothing may be added to.
-    pub alone: Cell<bool>,
-    /// Its process.
-    pub pid: Cell<Option<u32>>,
-    /// How far its stop has come.
-    pub phase: Cell<Phase>,
-    /// Since when its current message is worked on.
-    pub busy_since: Cell<Option<Instant>>,
-    /// Messages that it has answered.
-    pub answered: Cell<u64>,
-    /// Those that are no failure.
-    pub succeeded: Cell<u64>,
-    /// It is new in a rolling restart and has not shown yet that it works.
-    pub on_trial: Cell<bool>,
-    /// What its worker last said of its progress.
-    pub progress: RefCell<Option<String>>,
-}
 
 /// How a lane ended.
 #[derive(Debug)]

@@ -74,14 +74,21 @@ impl Lane {
     pub(super) fn kill(&mut self, cause: Cause) {
         if self.cause.is_none() {
             self.cause = Some(cause);
-            self.gauge.open.set(false);
+            self.close();
             self.process.signal_group(Signal::Kill);
         }
     }
 
+    /// The pool is told that nothing more is taken.
+    pub(super) fn close(&self) {
+        self.gauge.open.set(false);
+        self.shared.list(self.slot, &self.gauge);
+        self.shared.room.notify_one();
+    }
+
     /// Drops what is not in the pipe yet: it goes back.
     pub(super) fn refuse_work(&mut self) {
-        self.gauge.open.set(false);
+        self.close();
         self.mailbox.close();
         while let Ok(delivery) = self.mailbox.try_recv() {
             self.pending.push_back(delivery);
