@@ -21,6 +21,7 @@ mod intake;
 mod lag;
 mod lanes;
 mod line;
+mod load;
 mod metadata;
 mod names;
 mod partition;

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::error::{KafkaError, is_its_fault};
 use super::line::{AGAIN, Line};
+use super::load::Load;
 use super::record::Outbound;
 use super::settings::{self, Way};
 use crate::config::model::KafkaSource;
@@ -25,33 +26,6 @@ use crate::config::model::KafkaSource;
 /// With something not confirmed for so long, something is wrong, though nobody says what.
 /// Longer than a topic that is just being made may be unknown.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
-
-/// With so much not confirmed, nothing more should be begun that may have to be published.
-const OPEN_MAX: usize = 1000;
-const OPEN_BYTES_MAX: usize = 16 << 20;
-
-/// How much there is of something.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Load {
-    count: usize,
-    bytes: usize,
-}
-
-impl Load {
-    fn add(&mut self, bytes: usize) {
-        self.count += 1;
-        self.bytes += bytes;
-    }
-
-    fn take(&mut self, bytes: usize) {
-        self.count -= 1;
-        self.bytes -= bytes;
-    }
-
-    fn is_full(self) -> bool {
-        self.count >= OPEN_MAX || self.bytes >= OPEN_BYTES_MAX
-    }
-}
 
 /// How a publication ended.
 #[derive(Debug)]
@@ -463,5 +437,51 @@ impl<P> Producer<P> {
         if let Some(line) = self.lines.get_mut(&way) {
             line.renewed(new);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::load::OPEN_MAX;
+    use super::*;
+
+    /// Of which so many are under way, for a topic of someone else's or for one of ours.
+    fn with(count: usize, compressed: bool) -> Producer<usize> {
+        let source = settings::tests::source(&[]);
+        let mut producer = Producer::new(&source, "p", Arc::default()).unwrap();
+        let record = Outbound {
+            topic: "answers".to_owned(),
+            compressed,
+            ..Outbound::default()
+        };
+        (1..=count).for_each(|id| producer.send(record.clone(), id));
+        producer
+    }
+
+    #[test]
+    fn at_the_bound_the_oldest_that_waits_in_vain_goes_first() {
+        let mut producer = with(OPEN_MAX, false);
+        let now = Instant::now();
+        assert!(producer.is_full());
+        assert_eq!(producer.make_room(now, |_| true), None, "all may be slow");
+        for id in [7, 9] {
+            producer.jobs.get_mut(&id).unwrap().failures = 1;
+        }
+        assert_eq!(producer.make_room(now, |id| *id != 7), Some(9));
+        assert_eq!(producer.make_room(now, |_| true), None, "there is room");
+        assert!(!producer.is_full());
+        let mut producer = with(OPEN_MAX + 1, false);
+        producer.end(5, Ok(()));
+        assert_eq!(
+            producer.make_room(now, |_| true),
+            None,
+            "it is not long yet"
+        );
+        let later = Instant::now() + SILENCE_MAX;
+        assert_eq!(producer.make_room(later, |_| true), Some(1), "5 was later");
+        let mut ours = with(OPEN_MAX, true);
+        ours.jobs.get_mut(&7).unwrap().failures = 1;
+        assert!(ours.is_full());
+        assert_eq!(ours.make_room(later, |_| true), None, "ours are kept");
     }
 }
