@@ -114,7 +114,14 @@ fn narrow(scene: &RabbitScene, queue: &str) {
 /// Beyond the bound the oldest replies become dead letters; the others wait until they are taken.
 fn callers_who_do_not_take_their_replies_stop_nobody() {
     let scene = RabbitScene::of(Pool::new(&[]).set("workers", "2").set("prefetch", "10"));
-    narrow(&scene, "answers");
+    let name = binary(scene.vhost.name());
+    scene.client.declare("answers", &[]);
+    scene.vhost.order(&format!(
+        "rabbit_policy:set({name}, <<\"narrow\">>, <<\"^answers$\">>,
+            [{{<<\"max-length\">>, 1}}, {{<<\"overflow\">>, <<\"reject-publish\">>}}],
+            0, <<\"queues\">>, <<\"tests\">>)"
+    ));
+    scene.client.fill("answers");
     let replied = bodies("mode:reply:answers message", 1_300);
     let others = bodies("other", 300);
     scene.send(&replied);
@@ -127,8 +134,8 @@ fn callers_who_do_not_take_their_replies_stop_nobody() {
     scene.daemon.within(LONG, "replies among the dead", || {
         scene.client.ready(DEAD).unwrap_or_default() >= 300
     });
-    scene.client.delete("answers");
-    scene.client.declare("answers", &[kind("quorum")]);
+    let widen = format!("rabbit_policy:delete({name}, <<\"narrow\">>, <<\"tests\">>)");
+    scene.vhost.order(&widen);
     scene
         .daemon
         .within(LONG, "all to be settled", || scene.left() == 0);
@@ -141,7 +148,6 @@ fn callers_who_do_not_take_their_replies_stop_nobody() {
     };
     assert!(dead.iter().all(is_kept), "{:#?}", dead[0]);
     let buried: Vec<String> = dead.iter().map(|letter| letter.text().to_owned()).collect();
-    // A try that was on its way when the queue went may have found none.
     let (kept, waited): (Vec<String>, Vec<String>) = replied
         .iter()
         .cloned()
