@@ -60,6 +60,11 @@ impl Clerk {
             let judge = &mut |item: Item| list.take(item);
             self.pass(home, &mut tally, judge, false).await?;
         }
+        if let Some(error) = tally.trouble {
+            // One that could not be put back comes back by itself, and is counted: who looks on and on
+            // would lose it.
+            return Err(error.into());
+        }
         letter::join(&mut list.letters, list.replies);
         Ok(list.letters)
     }
