@@ -396,6 +396,24 @@ impl Consumer {
         self.add(start, others)
     }
 
+    /// Has partitions not fetched. What is at hand of them is thrown away.
+    pub(super) fn pause(&self, partitions: &[TopicPartition]) -> Result<(), KafkaError> {
+        if partitions.is_empty() {
+            return Ok(());
+        }
+        let paused = self.native.pause(&listed(partitions));
+        paused.map_err(|error| KafkaError::of_request("pausing partitions", &error))
+    }
+
+    /// Has them fetched again.
+    pub(super) fn resume(&self, partitions: &[TopicPartition]) -> Result<(), KafkaError> {
+        if partitions.is_empty() {
+            return Ok(());
+        }
+        let resumed = self.native.resume(&listed(partitions));
+        resumed.map_err(|error| KafkaError::of_request("resuming partitions", &error))
+    }
+
     /// From now on whatever the group decides is done at once, for nobody will any more.
     pub(super) fn begin_to_leave(&self) {
         self.native.context().leaving.store(true, Ordering::Relaxed);
@@ -410,6 +428,14 @@ impl Consumer {
         }
         drop(self);
     }
+}
+
+fn listed(partitions: &[TopicPartition]) -> TopicPartitionList {
+    let mut list = TopicPartitionList::with_capacity(partitions.len());
+    for (topic, partition) in partitions {
+        list.add_partition(topic, *partition);
+    }
+    list
 }
 
 /// The headers of a message. One whose name is no text can't be read and is left out.

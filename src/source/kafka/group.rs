@@ -323,8 +323,12 @@ impl Task {
 
     /// Forgets partitions and tells the group so.
     fn let_go(&mut self, partitions: &[TopicPartition]) {
-        for part in self.parts(partitions) {
+        let parts = self.parts(partitions);
+        // Or they would be paused still when they come back.
+        self.resume(&parts);
+        for part in parts {
             self.lanes.forget(part);
+            self.throttle.forget(part);
             self.partitions.remove(&part);
         }
         self.forget_positions(partitions);
@@ -393,6 +397,7 @@ impl Task {
     fn replace_consumer(&mut self, consumer: super::consumer::Consumer) {
         for (part, partition) in self.partitions.drain() {
             self.lanes.forget(part);
+            self.throttle.forget(part);
             drop(partition);
         }
         self.unread.clear();

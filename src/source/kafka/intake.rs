@@ -242,6 +242,7 @@ impl Task {
             mut record,
             due_ms,
         } = fresh;
+        self.throttle.read(record.bytes());
         if let Some(tried) = partition.progress.tried(offset) {
             record.counters.attempts = tried.attempts;
             record.counters.crashes = tried.crashes;

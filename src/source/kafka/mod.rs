@@ -35,6 +35,7 @@ mod setup;
 mod standstill;
 mod strangers;
 mod task;
+mod throttle;
 mod tiers;
 mod topics;
 mod watermark;

@@ -166,6 +166,17 @@ pub(super) struct Partition {
     pub(super) is_idle: bool,
     /// What comes next is damaged. What lies behind it is not taken until it has been fetched anew.
     pub(super) is_damaged: bool,
+    /// It is not fetched because we say so.
+    pub(super) pause: Option<Pause>,
+}
+
+/// Why a partition is paused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pause {
+    /// Others have their turn.
+    Turn,
+    /// Its head is not due for long.
+    Nap,
 }
 
 /// A message that is not due.

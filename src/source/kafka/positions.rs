@@ -183,6 +183,7 @@ impl Task {
             is_full: false,
             is_idle: false,
             is_damaged: false,
+            pause: None,
             topic,
         };
         let start = begun.at(offset);
@@ -410,6 +411,8 @@ impl Task {
     /// Voids what is out of a partition.
     fn rename(&mut self, part: Part) -> Part {
         self.lanes.forget(part);
+        self.throttle.forget(part);
+        self.resume(&[part]);
         let anew = self.new_part();
         if let Some(partition) = self.partitions.remove(&part) {
             self.partitions.insert(anew, partition);

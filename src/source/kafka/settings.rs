@@ -70,6 +70,12 @@ const PATIENCE_MS: u64 = 300_000;
 /// What a user may have said of the compression of what strangers read.
 const COMPRESSION: &[&str] = &["compression.type", "compression.codec", "compression.level"];
 
+const QUEUED_KIB: &str = "queued.max.messages.kbytes";
+const FETCHED_BYTES: &str = "fetch.message.max.bytes";
+/// librdkafka's default.
+const FETCH_BYTES_MAX: usize = 1 << 20;
+/// How many of a broker's answers the buffer would hold at least.
+const ANSWERS_IN_BUFFER: usize = 16;
 /// What a small message takes in librdkafka's memory.
 const BYTES_PER_LOCAL_MESSAGE: usize = 512;
 /// `max.poll.interval.ms` where nobody sets it.
@@ -108,18 +114,7 @@ pub(super) fn consumer(config: &KafkaSource, pool: &str, local_bytes: usize) -> 
             properties.set("session.timeout.ms", session.to_string());
         }
     }
-    let kib = (local_bytes / 1024).clamp(1, 2_097_151);
-    // It counts the bytes of values alone; what it keeps beside them is a few hundred.
-    let messages = (local_bytes / BYTES_PER_LOCAL_MESSAGE).clamp(100, 100_000);
-    let local = [
-        ("queued.max.messages.kbytes", kib),
-        ("queued.min.messages", messages),
-    ];
-    for (property, value) in local {
-        if properties.get(property).is_none() {
-            properties.set(property, value.to_string());
-        }
-    }
+    bound(&mut properties, config, local_bytes);
     // Each pool is a member of its own.
     if let Some(instance) = properties.get("group.instance.id") {
         let instance = format!("{instance}-{pool}");
@@ -137,6 +132,43 @@ pub(super) fn looking(config: &KafkaSource, pool: &str) -> ClientConfig {
     properties.remove("group.instance.id");
     all(&mut properties, LOOKING_MUSTS);
     properties
+}
+
+/// Bounds what librdkafka keeps of a partition, what it asks for at once beyond that, and what a
+/// broker answers at once: all of an answer stays in memory as long as one message of it does.
+fn bound(properties: &mut ClientConfig, config: &KafkaSource, local_bytes: usize) {
+    let kib = (local_bytes / 1024).clamp(1, 2_097_151);
+    // It counts the bytes of values alone; what it keeps beside them is a few hundred.
+    let messages = (local_bytes / BYTES_PER_LOCAL_MESSAGE).clamp(100, 100_000);
+    let answer = (config.buffered_bytes_max / ANSWERS_IN_BUFFER).clamp(1 << 20, 50 << 20);
+    let bounds = [
+        (&[QUEUED_KIB][..], kib),
+        (&["queued.min.messages"], messages),
+        (
+            &[FETCHED_BYTES, "max.partition.fetch.bytes"],
+            fetch_bytes(local_bytes),
+        ),
+        (&["fetch.max.bytes"], answer),
+    ];
+    for (names, value) in bounds {
+        if names.iter().all(|name| properties.get(name).is_none()) {
+            properties.set(names[0], value.to_string());
+        }
+    }
+}
+
+/// How much of a partition is fetched at once.
+fn fetch_bytes(local_bytes: usize) -> usize {
+    local_bytes.min(FETCH_BYTES_MAX)
+}
+
+/// What librdkafka may hold of one partition, but for a last record, by the properties that it has.
+pub(super) fn queue_bytes(properties: &ClientConfig) -> usize {
+    let number = |name| properties.get(name)?.parse::<usize>().ok();
+    let kib = number(QUEUED_KIB).unwrap_or_default();
+    let fetched = number(FETCHED_BYTES).or_else(|| number("max.partition.fetch.bytes"));
+    kib.saturating_mul(1024)
+        .saturating_add(fetched.unwrap_or_default())
 }
 
 /// How something is published.
@@ -304,6 +336,7 @@ pub(super) mod tests {
         assert_eq!(get("client.id"), Some("mine"));
         assert_eq!(get("group.id"), Some("billing"));
         assert_eq!(get("queued.max.messages.kbytes"), Some("1024"));
+        assert_eq!(queue_bytes(&properties), 2 << 20);
         assert_eq!(
             get("partition.assignment.strategy"),
             Some("cooperative-sticky")

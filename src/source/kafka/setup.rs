@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rdkafka::config::ClientConfig;
 use rdkafka::consumer::Consumer as _;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
@@ -14,6 +15,7 @@ use super::error::{KafkaError, is_refusal, of, reason};
 use super::names::{self, Tier};
 use super::producer::Producer;
 use super::settings::{self, Reset, Way};
+use super::throttle::Throttle;
 use super::topics::{self, Found, Wanted};
 use crate::config::model::{KafkaOptions, KafkaSource, Options, Order, Pool};
 
@@ -110,11 +112,26 @@ impl Plan {
         found: &Found,
         bell: &Arc<Notify>,
     ) -> Result<Consumer, KafkaError> {
+        Consumer::new(&self.properties(found), &self.pool, Arc::clone(bell))
+    }
+
+    fn properties(&self, found: &Found) -> ClientConfig {
         let inboxes = found.partitions + found.tiers.len();
-        let local_bytes = self.config.buffered_bytes_max / 2 / inboxes.max(1);
+        // Half of what is librdkafka's is for what it has asked for.
+        let local_bytes = self.fetched_bytes_max() / 2 / inboxes.max(1);
         let local_bytes = local_bytes.clamp(LOCAL_BYTES_MIN, LOCAL_BYTES_MAX);
-        let properties = settings::consumer(&self.config, &self.pool, local_bytes);
-        Consumer::new(&properties, &self.pool, Arc::clone(bell))
+        settings::consumer(&self.config, &self.pool, local_bytes)
+    }
+
+    /// What librdkafka may hold; the other half is ours.
+    fn fetched_bytes_max(&self) -> usize {
+        self.config.buffered_bytes_max / 2
+    }
+
+    /// What sees that it holds no more.
+    pub(super) fn throttle(&self, found: &Found) -> Throttle {
+        let queue_bytes = settings::queue_bytes(&self.properties(found));
+        Throttle::new(self.fetched_bytes_max(), queue_bytes, Instant::now())
     }
 
     /// The producer.

@@ -26,6 +26,7 @@ use super::settle::Purpose;
 use super::setup::{self, Plan, Setup};
 use super::standstill::{Standstill, boot_time};
 use super::strangers::Strangers;
+use super::throttle::Throttle;
 use super::tiers::Making;
 use super::topics::Found;
 use crate::backoff::Backoff;
@@ -70,6 +71,7 @@ pub(super) struct Task {
     /// How often the group was joined anew.
     pub(super) rebirths: u32,
     pub(super) positions: Positions,
+    pub(super) throttle: Throttle,
     /// The partitions of ours that can't be read, by name.
     pub(super) unread: BTreeSet<String>,
     /// Tiers that are being made.
@@ -179,6 +181,7 @@ impl Task {
             group: Group::new(max_poll_interval),
             rebirths: 0,
             positions: Positions::default(),
+            throttle: plan.throttle(&found),
             unread: BTreeSet::new(),
             making: Making::default(),
             asking: Asking::new(),
@@ -272,6 +275,7 @@ impl Task {
             self.group.due(Instant::now()),
             self.positions.due(),
             self.making.due(),
+            self.throttle.due(),
             self.commits.due(self.has_something_to_commit()),
         ];
         dues.into_iter()
@@ -297,6 +301,7 @@ impl Task {
         self.published(now);
         self.lanes.release(now);
         self.take_in(now);
+        self.throttle(now);
         self.hand_out();
         self.look_for_more();
         self.commit(now);

@@ -6,6 +6,7 @@ mod desk;
 mod kills;
 mod ledger;
 mod members;
+mod memory;
 mod mishaps;
 mod order;
 mod outage;
@@ -28,6 +29,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         kills::trials(),
         ledger::trials(),
         members::trials(),
+        memory::trials(),
         mishaps::trials(),
         order::trials(),
         outage::trials(),

@@ -1,0 +1,271 @@
+//! How much librdkafka holds at hand. Each partition has a queue of its own there, which takes one
+//! record however large it is, so that hundreds of partitions hold hundreds of them. While those
+//! that have something hold all that may be held, the others are paused, and take turns. Pausing
+//! throws away what is at hand, so one that has something is only paused after a long turn.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::lanes::Part;
+use super::partition::Pause;
+use super::task::Task;
+
+/// How long those whose turn comes have to be fetched, before others are let in too.
+const GRACE: Duration = Duration::from_millis(150);
+/// How long a turn lasts at most while others wait.
+const TURN: Duration = Duration::from_secs(10);
+/// How often is looked at most.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// A tier whose head has to wait for longer is paused meanwhile: what is behind it would only take
+/// room.
+const NAP: Duration = Duration::from_secs(2);
+
+/// Whose turn it is.
+#[derive(Debug)]
+pub(super) struct Throttle {
+    /// What all queues together may hold.
+    bytes_max: usize,
+    /// What one that has something is taken to hold, but for the record that came last.
+    queue_bytes: usize,
+    /// A record of about this size may be in it: the largest of late.
+    record_bytes: usize,
+    /// Those that are paused, in the order of their turns.
+    waiting: VecDeque<Part>,
+    next_turn: Instant,
+    turn_ends: Instant,
+    next_look: Instant,
+    /// There was something to look at before it was time.
+    is_due: bool,
+}
+
+/// What is to be done.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Change {
+    pause: Vec<Part>,
+    resume: Vec<Part>,
+}
+
+impl Throttle {
+    pub(super) fn new(bytes_max: usize, queue_bytes: usize, now: Instant) -> Self {
+        Self {
+            bytes_max,
+            queue_bytes,
+            record_bytes: 0,
+            waiting: VecDeque::new(),
+            next_turn: now,
+            turn_ends: now,
+            next_look: now,
+            is_due: false,
+        }
+    }
+
+    /// Takes down how large a record was that has just been read.
+    pub(super) fn read(&mut self, bytes: usize) {
+        self.record_bytes -= self.record_bytes / 64;
+        self.record_bytes = self.record_bytes.max(bytes);
+    }
+
+    /// A partition is no longer ours, or called otherwise.
+    pub(super) fn forget(&mut self, part: Part) {
+        self.waiting.retain(|other| *other != part);
+    }
+
+    /// When something falls due by itself.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let turn = (!self.waiting.is_empty()).then_some(self.next_turn);
+        let look = self.is_due.then_some(self.next_look);
+        turn.into_iter().chain(look).min()
+    }
+
+    /// Whether it is time to look.
+    fn may_look(&mut self, now: Instant) -> bool {
+        let may = self.next_look <= now;
+        self.is_due = !may;
+        if may {
+            self.next_look = now + LOOK_EVERY;
+        }
+        may
+    }
+
+    /// Who is to be paused and who not, of those that are not: which have something at hand, and
+    /// which have nothing.
+    fn turn(&mut self, full: &[Part], empty: &[Part], now: Instant) -> Change {
+        let each = self.queue_bytes + self.record_bytes;
+        let held = full.len() * each;
+        let mut change = Change::default();
+        if held > self.bytes_max {
+            if self.waiting.is_empty() {
+                self.turn_ends = now + TURN;
+            }
+            change.pause.extend(empty);
+        }
+        if self.turn_ends <= now && held > self.bytes_max / 2 && !self.waiting.is_empty() {
+            change.pause.extend(full);
+            self.turn_ends = now + TURN;
+        }
+        if !change.pause.is_empty() {
+            self.waiting.extend(&change.pause);
+            self.next_turn = now + GRACE;
+        } else if held <= self.bytes_max / 2 && self.next_turn <= now {
+            let room = (self.bytes_max / 2 / each.max(1))
+                .max(1)
+                .min(self.waiting.len());
+            change.resume.extend(self.waiting.drain(..room));
+            self.next_turn = now + GRACE;
+        } else if self.next_turn <= now {
+            // Looked at again by itself, not at once.
+            self.next_turn = now + GRACE;
+        }
+        change
+    }
+}
+
+impl Task {
+    /// Sees that librdkafka holds no more than it may.
+    pub(super) fn throttle(&mut self, now: Instant) {
+        if self.is_closing() || !self.throttle.may_look(now) {
+            return;
+        }
+        let (mut full, mut empty) = (Vec::new(), Vec::new());
+        let (mut naps, mut wakes) = (Vec::new(), Vec::new());
+        for (part, partition) in &self.partitions {
+            let parked = partition.parked.as_ref();
+            match partition.pause {
+                _ if partition.leaving => {}
+                None if parked.is_some_and(|parked| parked.look_at > now + NAP) => naps.push(*part),
+                None if partition.inbox.has_news() => full.push(*part),
+                None => empty.push(*part),
+                Some(Pause::Nap) if parked.is_none() => wakes.push(*part),
+                Some(Pause::Nap | Pause::Turn) => {}
+            }
+        }
+        let change = self.throttle.turn(&full, &empty, now);
+        self.pause(&naps, Pause::Nap);
+        self.pause(&change.pause, Pause::Turn);
+        wakes.extend(change.resume);
+        self.resume(&wakes);
+    }
+
+    fn pause(&mut self, parts: &[Part], why: Pause) {
+        let names = self.names_of(parts, Some(why));
+        if let Err(error) = self.consumer.pause(&names) {
+            tracing::warn!(pool = self.plan.pool, %error, "partitions could not be paused");
+        }
+    }
+
+    /// Has partitions fetched again.
+    pub(super) fn resume(&mut self, parts: &[Part]) {
+        let names = self.names_of(parts, None);
+        if let Err(error) = self.consumer.resume(&names) {
+            tracing::error!(pool = self.plan.pool, %error, "partitions could not be resumed");
+        }
+    }
+
+    fn names_of(&mut self, parts: &[Part], pause: Option<Pause>) -> Vec<(String, i32)> {
+        let mut names = Vec::with_capacity(parts.len());
+        for part in parts {
+            if let Some(partition) = self.partitions.get_mut(part)
+                && partition.pause != pause
+            {
+                partition.pause = pause;
+                names.push((partition.topic.clone(), partition.number));
+            }
+        }
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: usize = 1024;
+
+    /// A thousand KiB for all, of which a queue takes ten beside its last record.
+    fn throttle() -> (Throttle, Instant) {
+        let now = Instant::now();
+        let mut throttle = Throttle::new(1000 * KIB, 10 * KIB, now);
+        throttle.read(90 * KIB);
+        (throttle, now)
+    }
+
+    fn change(pause: &[Part], resume: &[Part]) -> Change {
+        Change {
+            pause: pause.to_vec(),
+            resume: resume.to_vec(),
+        }
+    }
+
+    #[test]
+    fn nobody_is_paused_while_there_is_room() {
+        let (mut throttle, now) = throttle();
+        let full: Vec<Part> = (0..10).collect();
+        assert_eq!(throttle.turn(&full, &[20, 21], now), Change::default());
+        assert_eq!(throttle.due(), None);
+    }
+
+    #[test]
+    fn those_without_anything_wait_until_there_is_room() {
+        let (mut throttle, now) = throttle();
+        let full: Vec<Part> = (0..11).collect();
+        assert_eq!(throttle.turn(&full, &[20, 21], now), change(&[20, 21], &[]));
+        let later = now + GRACE;
+        assert_eq!(throttle.due(), Some(later));
+        assert_eq!(throttle.turn(&full[..9], &[], later), Change::default());
+        let later = later + GRACE;
+        assert_eq!(
+            throttle.turn(&full[..2], &[], later),
+            change(&[], &[20, 21])
+        );
+        assert_eq!(throttle.due(), None);
+    }
+
+    #[test]
+    fn as_many_as_there_is_room_for_come_at_a_time() {
+        let (mut throttle, now) = throttle();
+        let full: Vec<Part> = (0..11).collect();
+        let empty: Vec<Part> = (20..40).collect();
+        throttle.turn(&full, &empty, now);
+        let now = now + GRACE;
+        assert_eq!(throttle.turn(&[], &[], now), change(&[], &empty[..5]));
+        assert_eq!(throttle.turn(&[], &empty[..5], now), Change::default());
+        let now = now + GRACE;
+        assert_eq!(
+            throttle.turn(&[], &empty[..5], now),
+            change(&[], &empty[5..10])
+        );
+    }
+
+    #[test]
+    fn a_record_larger_than_all_that_may_be_held_comes_by_itself() {
+        let (mut throttle, now) = throttle();
+        throttle.read(5000 * KIB);
+        assert_eq!(throttle.turn(&[1], &[2, 3], now), change(&[2, 3], &[]));
+        assert_eq!(throttle.turn(&[], &[1], now + GRACE), change(&[], &[2]));
+    }
+
+    /// However slow those are that have something.
+    #[test]
+    fn everybody_has_a_turn() {
+        let (mut throttle, now) = throttle();
+        let full: Vec<Part> = (0..11).collect();
+        throttle.turn(&full, &[20, 21], now);
+        assert_eq!(throttle.turn(&full, &[], now + TURN / 2), Change::default());
+        let now = now + TURN;
+        assert_eq!(throttle.turn(&full, &[], now), change(&full, &[]));
+        let now = now + GRACE;
+        let next = throttle.turn(&[], &[], now);
+        assert_eq!(next, change(&[], &[20, 21, 0, 1, 2]));
+    }
+
+    #[test]
+    fn one_large_record_is_not_remembered_for_ever() {
+        let (mut throttle, _) = throttle();
+        for _ in 0..1000 {
+            throttle.read(KIB);
+        }
+        assert!(throttle.record_bytes < 2 * KIB);
+    }
+}

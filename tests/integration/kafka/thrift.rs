@@ -1,0 +1,50 @@
+//! How much memory a pool takes: what `buffered_bytes_max` says, whatever the number of partitions
+//! and the size of their records. And that they all have their turn.
+
+use crate::harness::kafka::{Kafka, NewRecord, Plan};
+use crate::harness::{Event, trials};
+
+trials![
+    many_partitions_of_large_records_take_no_more_than_they_may;
+    long: five_hundred_partitions_of_a_mebibyte_each
+];
+
+/// The most KiB that a daemon has ever had in memory that works off so many records of so many
+/// bytes of each partition.
+fn resident_kib_max(partitions: i32, each: i32, bytes: usize, buffered: &str) -> u64 {
+    let count = usize::try_from(partitions).unwrap();
+    let plan =
+        Plan::on(Kafka::own(), count).source(&format!("buffered_bytes_max = \"{buffered}\""));
+    let site = plan.topic("max.message.bytes", "2000000").make();
+    let tail = "x".repeat(bytes);
+    for n in 0..each {
+        let record = |partition: i32| {
+            let text = format!("{partition} {n} {tail}");
+            site.message(&text).partition(partition)
+        };
+        for first in (0..partitions).step_by(50) {
+            let some = first..partitions.min(first + 50);
+            site.kafka
+                .send(&some.map(record).collect::<Vec<NewRecord>>());
+        }
+    }
+    let daemon = site.start(&site.pool(&["--v2=1"]));
+    site.all_done(&daemon);
+    let done = site.record().all(Event::Done).len();
+    assert_eq!(done, count * usize::try_from(each).unwrap(), "each once");
+    let most = daemon.resident_kib_max();
+    daemon.stop();
+    most
+}
+
+/// Without a bound for all of them there would be 200 MB at hand.
+fn many_partitions_of_large_records_take_no_more_than_they_may() {
+    let most = resident_kib_max(100, 2, 900_000, "8MiB");
+    assert!(most < 110 * 1024, "{most} KiB at its largest");
+}
+
+/// The goal of the design: 64 MiB of buffer, less than 200 MiB in all.
+fn five_hundred_partitions_of_a_mebibyte_each() {
+    let most = resident_kib_max(500, 2, 1 << 20, "64MiB");
+    assert!(most < 200 * 1024, "{most} KiB at its largest");
+}
