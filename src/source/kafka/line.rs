@@ -3,15 +3,17 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use rdkafka::client::ClientContext;
 use rdkafka::config::{ClientConfig, FromClientConfigAndContext, RDKafkaLogLevel};
-use rdkafka::error::{KafkaError as Native, RDKafkaErrorCode as Code};
+use rdkafka::error::{KafkaError as Fault, RDKafkaErrorCode as Code};
 use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
 use rdkafka::producer::{
-    BaseRecord, NoCustomPartitioner, Producer as _, ProducerContext, ThreadedProducer,
+    BaseProducer, BaseRecord, NoCustomPartitioner, Producer as _, ProducerContext,
 };
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -33,6 +35,11 @@ pub(super) const AGAIN: Backoff = Backoff {
 /// each time that it is sent, and with it goes what others have on their way.
 const RECORD_BYTES_MAX: usize = 96 << 20;
 
+/// How often the thread that hears a producer looks whether it is to end. For up to a millisecond
+/// before each look the library does not wait but spins: ten times a second, as with the library's
+/// own thread, twenty idle pools took a twentieth of a core for that alone.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
 /// What the callbacks took down.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
@@ -40,7 +47,7 @@ pub(super) struct Notes {
     pub(super) errors: Vec<(Code, String)>,
 }
 
-/// The callbacks. They run on librdkafka's polling thread.
+/// The callbacks. They run on the thread that hears the producer.
 struct Context {
     pool: String,
     notes: Arc<Mutex<Notes>>,
@@ -61,7 +68,7 @@ impl ClientContext for Context {
 
     fn stats_raw(&self, _: &[u8]) {}
 
-    fn error(&self, error: Native, reason: &str) {
+    fn error(&self, error: Fault, reason: &str) {
         if let Some(code) = error.rdkafka_error_code() {
             self.note(|notes| notes.errors.push((code, reason.to_owned())));
         }
@@ -80,9 +87,39 @@ impl ProducerContext<NoCustomPartitioner> for Context {
     }
 }
 
+/// One of librdkafka's producers, and the thread that hears what it says. It is not waited for.
+struct Native {
+    producer: Arc<BaseProducer<Context>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Native {
+    fn open(properties: &ClientConfig, context: Context) -> Result<Self, KafkaError> {
+        let producer = BaseProducer::from_config_and_context(properties, context);
+        let producer = Arc::new(producer.map_err(KafkaError::of_client)?);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (hears, ends) = (Arc::clone(&producer), Arc::clone(&is_over));
+        let hear = move || {
+            while !ends.load(Ordering::Relaxed) {
+                hears.poll(LOOK_EVERY);
+            }
+        };
+        let thread = thread::Builder::new().name("kafka-producer".to_owned());
+        let spawned = thread.spawn(hear);
+        spawned.map_err(|error| KafkaError::Client(format!("no thread: {error}")))?;
+        Ok(Self { producer, is_over })
+    }
+}
+
+impl Drop for Native {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A producer of librdkafka's.
 pub(super) struct Line {
-    native: ThreadedProducer<Context>,
+    native: Native,
     notes: Arc<Mutex<Notes>>,
     /// What it had no room for, in order.
     waiting: VecDeque<usize>,
@@ -112,9 +149,8 @@ impl Line {
             notes: Arc::clone(&notes),
             bell: Arc::clone(bell),
         };
-        let native = ThreadedProducer::from_config_and_context(properties, context);
         Ok(Self {
-            native: native.map_err(KafkaError::of_client)?,
+            native: Native::open(properties, context)?,
             notes,
             waiting: VecDeque::new(),
             renewals: 0,
@@ -141,7 +177,7 @@ impl Line {
             }
             self.waiting.pop_front();
             if let Some(code) = refusal {
-                let context = self.native.context();
+                let context = self.native.producer.context();
                 context.note(|notes| notes.reports.push((id, Err(code))));
             }
         }
@@ -152,10 +188,10 @@ impl Line {
         if record.bytes() > RECORD_BYTES_MAX {
             return Some(Code::MessageSizeTooLarge);
         }
-        let (error, _) = self.native.send(native_record(record, id)).err()?;
+        let (error, _) = self.native.producer.send(native_record(record, id)).err()?;
         match error.rdkafka_error_code().unwrap_or(Code::InvalidArgument) {
             // It has nothing that could go first: it never will have the room.
-            Code::QueueFull if self.native.in_flight_count() == 0 => {
+            Code::QueueFull if self.native.producer.in_flight_count() == 0 => {
                 Some(Code::MessageSizeTooLarge)
             }
             code => Some(code),
@@ -164,7 +200,7 @@ impl Line {
 
     /// Why it is of no use any more, if it is not.
     pub(super) fn fatal(&self) -> Option<(Code, String)> {
-        self.native.client().fatal_error()
+        self.native.producer.client().fatal_error()
     }
 
     /// It has taken something.

@@ -6,7 +6,6 @@ mod desk;
 mod kills;
 mod ledger;
 mod members;
-mod memory;
 mod mishaps;
 mod order;
 mod outage;
@@ -15,6 +14,7 @@ mod refusals;
 mod retry;
 mod settings;
 mod sizes;
+mod thrift;
 mod topics;
 mod truncation;
 
@@ -29,7 +29,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         kills::trials(),
         ledger::trials(),
         members::trials(),
-        memory::trials(),
         mishaps::trials(),
         order::trials(),
         outage::trials(),
@@ -37,6 +36,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         refusals::trials(),
         retry::trials(),
         settings::trials(),
+        thrift::trials(),
         sizes::trials(),
         topics::trials(),
         truncation::trials(),

@@ -1,12 +1,15 @@
-//! How much memory a pool takes: what `buffered_bytes_max` says, whatever the number of partitions
-//! and the size of their records. And that they all have their turn.
+//! How little a pool takes: of memory what `buffered_bytes_max` says, whatever the number of partitions
+//! and the size of their records, and all of them have their turn; of a processor hardly anything when
+//! there is nothing to do.
+
+use std::fs;
 
 use crate::harness::kafka::{Kafka, NewRecord, Plan};
-use crate::harness::{Event, trials};
+use crate::harness::{Daemon, Event, Pool, trials};
 
 trials![
     many_partitions_of_large_records_take_no_more_than_they_may;
-    long: five_hundred_partitions_of_a_mebibyte_each
+    long: five_hundred_partitions_of_a_mebibyte_each, twenty_idle_pools
 ];
 
 /// The most KiB that a daemon has ever had in memory that works off so many records of so many
@@ -47,4 +50,38 @@ fn many_partitions_of_large_records_take_no_more_than_they_may() {
 fn five_hundred_partitions_of_a_mebibyte_each() {
     let most = resident_kib_max(500, 2, 1 << 20, "64MiB");
     assert!(most < 200 * 1024, "{most} KiB at its largest");
+}
+
+/// Of the processors' time, in hundredths of a second.
+fn ticks(daemon: &Daemon) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", daemon.pid())).unwrap();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    let times = fields.split(' ').skip(11).take(2);
+    times.map(|ticks| ticks.parse::<f64>().unwrap()).sum()
+}
+
+/// Since the machine has started.
+fn seconds() -> f64 {
+    let uptime = fs::read_to_string("/proc/uptime").unwrap();
+    uptime.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// The goal of the design: less than a twentieth of a core.
+fn twenty_idle_pools() {
+    let site = Plan::on(Kafka::own(), 0).source("partitions = 3").make();
+    let pool = |n: usize| -> Pool {
+        let pool = site.pool(&["--v2=1"]).text("name", &format!("pool-{n}"));
+        pool.text("queue", &site.named(&n.to_string()))
+    };
+    let pools: Vec<Pool> = (0..20).map(pool).collect();
+    let daemon = site.site.start(&pools);
+    daemon.eventually("every pool to have its partitions", || {
+        let assigned = daemon.times_logged("partitions assigned");
+        assigned >= pools.len() && site.group.is_settled()
+    });
+    let (from, spent) = (seconds(), ticks(&daemon));
+    daemon.eventually("half a minute to pass", || seconds() > from + 30.0);
+    let share = (ticks(&daemon) - spent) / (seconds() - from);
+    assert!(share < 5.0, "{share} % of a core");
+    daemon.stop();
 }
