@@ -2,7 +2,7 @@
 //! librdkafka's calls for them block, and polling has to go on. The answers come to the task like
 //! anything else that happens.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rdkafka::consumer::{CommitMode, Consumer as _};
@@ -14,6 +14,7 @@ use super::begins::{Begins, Standing};
 use super::consumer::{Commit, Native, TopicPartition};
 use super::error::KafkaError;
 use super::lanes::Part;
+use super::names::Tier;
 use super::setup::event_loop;
 use super::topics::{self, Found, Wanted};
 use crate::config::model::KafkaSource;
@@ -32,6 +33,8 @@ pub(super) enum Answer {
     Standing(Part, Result<Standing, KafkaError>),
     /// The topics, after the policy has changed; with the number of the question.
     Topics(u64, Result<Found, KafkaError>),
+    /// Every tier that there is.
+    Tiers(Result<BTreeMap<Tier, String>, KafkaError>),
     /// How a commit ended.
     Committed(Result<(), Code>),
 }

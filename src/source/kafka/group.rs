@@ -63,6 +63,8 @@ pub(super) struct Group {
     /// When we were told last that we may not use it.
     refused_at: Option<Instant>,
     pub(super) step: Step,
+    /// What could not be given back, and when that is tried again.
+    owed: Option<(Instant, Vec<TopicPartition>)>,
     finish_within: Duration,
     commit_within: Duration,
 }
@@ -76,6 +78,7 @@ impl Group {
             outside_since: None,
             refused_at: None,
             step: Step::Idle,
+            owed: None,
             finish_within: max_poll_interval / 2,
             commit_within: max_poll_interval / 4,
         }
@@ -103,7 +106,8 @@ impl Group {
         };
         // Once it is over, whatever else keeps us from joining is told when it ends.
         let join = self.not_before.filter(|not_before| *not_before > now);
-        step.into_iter().chain(join).min()
+        let owed = self.owed.as_ref().map(|(when, _)| *when);
+        step.into_iter().chain(join).chain(owed).min()
     }
 
     /// Whether the pause before we join, if there is one, is over.
@@ -118,7 +122,7 @@ impl Group {
 
     /// Whether it waits for no answer of ours. One about single partitions would be taken for it.
     pub(super) fn is_settled(&self) -> bool {
-        matches!(self.step, Step::Idle) && self.decisions.is_empty()
+        matches!(self.step, Step::Idle) && self.decisions.is_empty() && self.owed.is_none()
     }
 }
 
@@ -130,6 +134,9 @@ impl Task {
         }
         self.subscribe(now);
         self.ask_again(now);
+        if let Some((_, partitions)) = self.group.owed.take_if(|(when, _)| *when <= now) {
+            self.give_back(partitions);
+        }
         loop {
             match &self.group.step {
                 Step::Idle => {
@@ -154,6 +161,7 @@ impl Task {
             Answer::Later(begins) => self.begin_later(begins, now),
             Answer::Standing(part, standing) => self.find_back(part, standing, now),
             Answer::Topics(number, found) => self.take_topics(number, found, now),
+            Answer::Tiers(there) => self.take_tiers(there),
             Answer::Committed(result) => self.committed(result),
         }
     }
@@ -219,6 +227,8 @@ impl Task {
         let pool = self.plan.pool.as_str();
         match decision {
             Rebalanced::Assigned(partitions) => {
+                // Whatever we owed, it is settled, and these are ours.
+                self.group.owed = None;
                 let names = names(&partitions);
                 tracing::info!(pool, partitions = names, "partitions assigned");
                 self.ask_where_they_begin(partitions, now);
@@ -340,9 +350,15 @@ impl Task {
             // There is nothing to commit any more, and so no commit that would show it.
             self.health.over(&self.end, Trouble::Commits);
         }
-        if let Err(error) = self.consumer.unassign(partitions) {
+        self.give_back(partitions.to_vec());
+    }
+
+    /// Tells the group that partitions are not ours any more. It waits for that.
+    fn give_back(&mut self, partitions: Vec<TopicPartition>) {
+        if let Err(error) = self.consumer.unassign(&partitions) {
             self.health
                 .trouble(&self.end, Trouble::Group, error.to_string());
+            self.group.owed = Some((Instant::now() + AGAIN, partitions));
         }
     }
 

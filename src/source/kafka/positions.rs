@@ -66,6 +66,7 @@ impl Task {
             self.ask_how_it_stands(part, now);
         }
         self.ask_again_for_topics(now);
+        self.look_for_tiers(now);
     }
 
     /// Forgets what is to be asked about partitions.

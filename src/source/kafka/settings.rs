@@ -78,6 +78,8 @@ const FETCH_BYTES_MAX: usize = 1 << 20;
 const ANSWERS_IN_BUFFER: usize = 16;
 /// What a small message takes in librdkafka's memory.
 const BYTES_PER_LOCAL_MESSAGE: usize = 512;
+/// `topic.metadata.refresh.interval.ms` where nobody sets it.
+const TOPICS_EVERY_MS: u64 = 30_000;
 /// `max.poll.interval.ms` where nobody sets it.
 const MAX_POLL_INTERVAL_MS: u64 = 300_000;
 /// `session.timeout.ms` where nobody sets it. While a member is gone and its session is not over,
@@ -277,6 +279,14 @@ pub(super) fn is_static_member(config: &KafkaSource) -> bool {
 pub(super) fn max_poll_interval(config: &KafkaSource) -> Duration {
     let default = Duration::from_millis(MAX_POLL_INTERVAL_MS);
     milliseconds(config, "max.poll.interval.ms").unwrap_or(default)
+}
+
+/// How often librdkafka looks for topics that are new.
+pub(super) fn topics_every(config: &KafkaSource) -> Duration {
+    let every = milliseconds(config, "topic.metadata.refresh.interval.ms");
+    every
+        .unwrap_or(Duration::from_millis(TOPICS_EVERY_MS))
+        .max(Duration::from_millis(10))
 }
 
 /// How long a consumer may be silent before its group takes its partitions.

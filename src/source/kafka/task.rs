@@ -27,7 +27,7 @@ use super::setup::{self, Plan, Setup};
 use super::standstill::{Standstill, boot_time};
 use super::strangers::Strangers;
 use super::throttle::Throttle;
-use super::tiers::Making;
+use super::tiers::{Making, Others};
 use super::topics::Found;
 use crate::backoff::Backoff;
 use crate::config::model::Pool;
@@ -76,6 +76,8 @@ pub(super) struct Task {
     pub(super) unread: BTreeSet<String>,
     /// Tiers that are being made.
     pub(super) making: Making,
+    /// Tiers that others make.
+    pub(super) others: Others,
     pub(super) asking: Asking,
     pub(super) commits: Commits,
     /// Deliveries that are not settled.
@@ -184,6 +186,7 @@ impl Task {
             throttle: plan.throttle(&found),
             unread: BTreeSet::new(),
             making: Making::default(),
+            others: Others::new(settings::topics_every(&plan.config), Instant::now()),
             asking: Asking::new(),
             health,
             bell,
@@ -276,6 +279,7 @@ impl Task {
             self.positions.due(),
             self.making.due(),
             self.throttle.due(),
+            Some(self.others.due()).filter(|_| !self.is_closing()),
             self.commits.due(self.has_something_to_commit()),
         ];
         dues.into_iter()

@@ -1,6 +1,7 @@
-//! Tiers that a changed policy needs, made while the pool works. Those that it needs no more stay:
-//! they may hold messages.
+//! Tiers that a changed policy needs, made while the pool works, and those that another daemon has
+//! made, whose policy may be another. Those that nobody needs any more stay: they may hold messages.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use super::error::KafkaError;
 use super::health::Trouble;
 use super::names::Tier;
 use super::task::Task;
-use super::topics::{Found, Wanted};
+use super::topics::{self, Found, Wanted};
 use crate::backoff::Backoff;
 
 /// The pauses before topics that could not be made are tried again.
@@ -21,6 +22,32 @@ const AGAIN: Backoff = Backoff {
     max: Duration::from_secs(60),
     jitter: 0.2,
 };
+
+/// So much more seldom than librdkafka looks for new topics do we look for new tiers.
+const SELDOM: u32 = 10;
+
+/// When to look for tiers that others have made.
+#[derive(Debug)]
+pub(super) struct Others {
+    every: Duration,
+    look_at: Instant,
+}
+
+impl Others {
+    /// With how often librdkafka looks for topics.
+    pub(super) fn new(topics_every: Duration, now: Instant) -> Self {
+        let every = topics_every * SELDOM;
+        Self {
+            every,
+            look_at: now + every,
+        }
+    }
+
+    /// When something falls due by itself.
+    pub(super) fn due(&self) -> Instant {
+        self.look_at
+    }
+}
 
 /// Tiers that are being made.
 #[derive(Debug, Default)]
@@ -63,6 +90,45 @@ impl Task {
     pub(super) fn ask_again_for_topics(&mut self, now: Instant) {
         if self.making.again.is_some_and(|again| again <= now) {
             self.ask_for_topics(now);
+        }
+    }
+
+    /// Looks for tiers that others have made, if it is time.
+    pub(super) fn look_for_tiers(&mut self, now: Instant) {
+        if self.others.look_at > now {
+            return;
+        }
+        self.others.look_at = now + self.others.every;
+        let native = Arc::clone(self.consumer.native());
+        let (config, topic) = (self.plan.config.clone(), self.plan.wanted.topic.clone());
+        let failed = Answer::Tiers(Err(KafkaError::panicked()));
+        // If there is no thread to be had, it is looked next time.
+        self.asking.ask("kafka-tiers", failed, move || {
+            let there = topics::list(&native);
+            Answer::Tiers(there.map(|there| topics::tiers(&config, &topic, &there)))
+        });
+    }
+
+    /// Takes in which tiers there are. One that is not there any more is not forgotten: it may be
+    /// without a leader.
+    pub(super) fn take_tiers(&mut self, there: Result<BTreeMap<Tier, String>, KafkaError>) {
+        let there = match there {
+            Ok(there) => there,
+            Err(error) => {
+                tracing::debug!(pool = self.plan.pool, %error, "tiers could not be looked for");
+                return;
+            }
+        };
+        for (tier, topic) in there {
+            if !self.found.tiers.contains_key(&tier) {
+                let pool = self.plan.pool.as_str();
+                tracing::info!(
+                    pool,
+                    topic,
+                    "a tier that someone else has made is read, too"
+                );
+                self.found.tiers.insert(tier, topic);
+            }
         }
     }
 

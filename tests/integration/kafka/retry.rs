@@ -20,6 +20,7 @@ trials![
     what_its_worker_puts_off_at_a_stop_waits_in_a_tier_uncharged,
     a_tier_is_waited_out_by_whoever_is_there,
     a_tier_of_an_older_daemon_is_read_until_it_is_empty,
+    a_tier_that_another_daemon_makes_is_read,
     copies_keep_key_headers_and_time,
     a_crash_is_charged_and_its_neighbours_are_not,
     a_message_that_kills_its_workers_is_dead,
@@ -345,6 +346,18 @@ fn a_tier_of_an_older_daemon_is_read_until_it_is_empty() {
     let mut used = used_tiers(&site);
     used.sort_unstable();
     assert_eq!(used, ["2s", "4s"], "nothing new goes there");
+    daemon.stop();
+}
+
+/// Its policy may have longer waits than ours.
+fn a_tier_that_another_daemon_makes_is_read() {
+    let site = KafkaSite::new(1);
+    let daemon = site.start(&site.pool(&["--v2=1"]));
+    let tier = format!("{}.{}.retry.4096s", site.topic, site.group.name());
+    site.kafka.make_topic(&tier, 1);
+    site.kafka.send(&[NewRecord::new(&tier, "theirs")]);
+    site.done(&daemon, 1);
+    site.all_done(&daemon);
     daemon.stop();
 }
 
