@@ -5,7 +5,7 @@
 //! Polling goes on meanwhile: a decision that we are slow to follow costs time, a poll that we owe
 //! would cost all partitions.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -256,10 +256,12 @@ impl Task {
     // -- partitions that go --
 
     fn parts(&self, partitions: &[TopicPartition]) -> Vec<Part> {
-        let meant = |partition: &Partition| {
-            let mut all = partitions.iter();
-            all.any(|(topic, number)| partition.is(topic, *number))
-        };
+        let names: HashSet<(&str, i32)> = partitions
+            .iter()
+            .map(|(topic, number)| (topic.as_str(), *number))
+            .collect();
+        let meant =
+            |partition: &Partition| names.contains(&(partition.topic.as_str(), partition.number));
         let ours = self.partitions.iter();
         ours.filter(|(_, partition)| meant(partition))
             .map(|(part, _)| *part)

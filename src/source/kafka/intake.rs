@@ -1,6 +1,7 @@
 //! The messages' way in and out: from the partitions' inboxes into the lanes as far as there is
 //! room, and from there to the pool as far as it has credit.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -392,10 +393,12 @@ impl Task {
     pub(super) fn take_statistics(&mut self, statistics: &[Lag], now: Instant) {
         let mut lag = Vec::new();
         let mut idle = Vec::new();
+        let statistics: HashMap<(&str, i32), &Lag> = statistics
+            .iter()
+            .map(|stats| ((stats.topic.as_str(), stats.partition), stats))
+            .collect();
         for (part, partition) in &mut self.partitions {
-            let mut stats = statistics.iter();
-            let Some(stats) = stats.find(|stats| partition.is(&stats.topic, stats.partition))
-            else {
+            let Some(stats) = statistics.get(&(partition.topic.as_str(), partition.number)) else {
                 continue;
             };
             // Once it may just be between two fetches.

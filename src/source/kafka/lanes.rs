@@ -7,7 +7,7 @@
 //! so that none starves and completion runs ahead as little as it can; partitions take turns.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque};
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -85,7 +85,8 @@ struct Stock {
     ready: BinaryHeap<Reverse<(i64, Place)>>,
     /// It has its turn in the ring.
     in_turn: bool,
-    messages: usize,
+    /// All that are here.
+    places: HashSet<Place>,
     out: usize,
     /// What those take that are not out.
     bytes: usize,
@@ -126,7 +127,7 @@ impl<T> Lanes<T> {
         }
         self.bytes += entry.bytes;
         let stock = self.stocks.entry(entry.part).or_default();
-        stock.messages += 1;
+        stock.places.insert(place);
         stock.bytes += entry.bytes;
         let waits = self.queue_up(&entry, place);
         let state = if waits { State::Waiting } else { State::Ready };
@@ -244,7 +245,7 @@ impl<T> Lanes<T> {
         let entry = self.take(place)?;
         if !is_void && let Some(stock) = self.stocks.get_mut(&entry.part) {
             stock.out -= 1;
-            stock.messages -= 1;
+            stock.places.remove(&place);
         }
         self.pass_on(entry.lane.as_ref(), place);
         Some(entry)
@@ -312,21 +313,24 @@ impl<T> Lanes<T> {
     /// Forgets a partition. What is out of it is void from now on, and keeps its lane until its
     /// settlement comes; returns how many those are.
     pub(super) fn forget(&mut self, part: Part) -> usize {
-        let of_part = |place: &Place| {
-            let slot = self.slots[*place].as_ref();
-            slot.is_some_and(|slot| slot.entry.part == part)
+        let Some(stock) = self.stocks.remove(&part) else {
+            return 0;
         };
-        let places: Vec<Place> = (0..self.slots.len()).filter(of_part).collect();
+        self.ready -= stock.ready.len();
+        let places = &stock.places;
+        let slots = places
+            .iter()
+            .filter_map(|place| self.slots[*place].as_ref());
+        let lanes: HashSet<&Lane> = slots.filter_map(|slot| slot.entry.lane.as_ref()).collect();
         // So that no lane passes to one of them.
-        for queue in self.queues.values_mut() {
-            queue.waiting.retain(|place| !of_part(place));
+        for lane in lanes {
+            if let Some(queue) = self.queues.get_mut(lane) {
+                queue.waiting.retain(|place| !places.contains(place));
+            }
         }
         let mut void = 0;
         for place in places {
-            void += usize::from(self.forget_one(place));
-        }
-        if let Some(stock) = self.stocks.remove(&part) {
-            self.ready -= stock.ready.len();
+            void += usize::from(self.forget_one(*place));
         }
         self.ring.retain(|other| *other != part);
         void
@@ -366,7 +370,7 @@ impl<T> Lanes<T> {
     pub(super) fn count(&self, part: Part) -> Count {
         let stock = self.stocks.get(&part);
         stock.map_or_else(Count::default, |stock| Count {
-            messages: stock.messages,
+            messages: stock.places.len(),
             ready: stock.ready.len(),
             out: stock.out,
             bytes: stock.bytes,
