@@ -137,6 +137,7 @@ fn database_in(directory: &Path) -> PathBuf {
 fn client(database: &Path) -> miette::Result<Client> {
     let source = Source::Table(TableSource {
         database: Database::Sqlite(database.to_owned()),
+        mode: 0o600,
         poll_interval: Duration::from_millis(500),
         lease: Duration::from_secs(30),
     });

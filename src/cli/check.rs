@@ -37,6 +37,8 @@ pub(super) enum ConfigCommand {
 struct Report<P> {
     valid: bool,
     problems: Vec<P>,
+    /// What does not hinder the daemon, but should be mended.
+    warnings: Vec<String>,
     /// How many workers all pools ask for.
     #[serde(skip_serializing_if = "Option::is_none")]
     workers: Option<u64>,
@@ -52,6 +54,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
             output::json(&Report {
                 valid: false,
                 problems: problems.messages().to_vec(),
+                warnings: Vec::new(),
                 workers: None,
                 workers_max: None,
             })?;
@@ -65,11 +68,18 @@ pub(super) fn run(args: &Args) -> CommandResult {
         problems.extend(unfit_sources(&config));
     }
     let valid = problems.is_empty();
+    let warnings = config::exposed(&args.config.path);
+    if args.output.format == Format::Text {
+        warnings
+            .iter()
+            .for_each(|warning| output::note(format!("warning: {warning}")));
+    }
     let workers_max = open_files::workers_that_fit(config.pools.len());
     match args.output.format {
         Format::Json => output::json(&Report {
             valid,
             problems,
+            warnings,
             workers: Some(workers(&config)),
             workers_max,
         })?,

@@ -55,6 +55,9 @@ fn serve(args: &Args, config: Config, stamp: Stamp) -> miette::Result<()> {
         .build();
     let runtime = runtime.into_diagnostic()?;
     open_files::raise_limit();
+    for warning in config::exposed(&args.config.path) {
+        tracing::warn!(warning, "the configuration is not safe from others");
+    }
     if let Some(problem) = too_many_workers(&config) {
         tracing::warn!(problem, "not all workers will start");
     }

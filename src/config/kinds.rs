@@ -118,6 +118,29 @@ fn is_log_filter(text: &str) -> bool {
 pub(super) const NAME_RULE: &str =
     "must be 1 to 64 of the characters A-Z, a-z, 0-9, `_`, `.` and `-`";
 
+/// The mode of a file that is no program, in octal, as [`file_mode`] reads it.
+pub(super) fn octal_mode() -> Text {
+    Text {
+        description: "mode",
+        pattern: Some(r"^0*6[046][046]$|\$\{"),
+        rule: "must be one of 0600, 0640, 0644, 0660, 0664 and 0666",
+        holds: |text| file_mode(text) != 0,
+    }
+}
+
+/// The mode; 0 if it is none that fits.
+pub(super) fn file_mode(text: &str) -> u32 {
+    match text.trim_start_matches('0') {
+        "600" => 0o600,
+        "640" => 0o640,
+        "644" => 0o644,
+        "660" => 0o660,
+        "664" => 0o664,
+        "666" => 0o666,
+        _ => 0,
+    }
+}
+
 /// The name of a pool or a source.
 pub(super) fn name() -> Text {
     Text {

@@ -9,7 +9,7 @@ use super::model::Config;
 use super::problem::{Origin, Problems, Report};
 use super::reader::Reader;
 use super::tree::{self, Table};
-use super::{Environment, overrides};
+use super::{Environment, overrides, rights};
 
 /// The longest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -23,6 +23,22 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 /// # Errors
 /// Everything that is wrong, at once.
 pub fn load(path: &Path, environment: &Environment) -> Result<Config, Problems> {
+    let (directory, texts) = read_all(path)?;
+    from_texts(&texts, &directory, environment)
+}
+
+/// What others may do with the files of the configuration and should not: write them, or read what
+/// is secret in them. Nothing, if they can't be read.
+pub fn exposed(path: &Path) -> Vec<String> {
+    let (_, mut texts) = read_all(path).unwrap_or_default();
+    if path.is_dir() {
+        texts.push((path.to_string_lossy().into_owned(), String::new()));
+    }
+    rights::faults(&texts)
+}
+
+/// The directory that relative paths start from, and the files with their names.
+fn read_all(path: &Path) -> Result<(PathBuf, Vec<(String, String)>), Problems> {
     let problem = |error: io::Error| {
         let message = format!(
             "the configuration `{}` can't be read: {error}",
@@ -43,7 +59,7 @@ pub fn load(path: &Path, environment: &Environment) -> Result<Config, Problems> 
         })?;
         texts.push((name, text));
     }
-    from_texts(&texts, &directory, environment)
+    Ok((directory, texts))
 }
 
 /// Reads the configuration from a text. `name` is what problems call it; relative paths start

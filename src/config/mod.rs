@@ -23,6 +23,7 @@ mod problem;
 mod program;
 mod reader;
 mod redact;
+mod rights;
 mod suggest;
 mod tree;
 mod units;
@@ -34,7 +35,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 pub use document::{reference, schema};
-pub use load::{load, parse};
+pub use load::{exposed, load, parse};
 pub use print::print;
 pub use problem::{Problem, Problems};
 pub use program::find_program;

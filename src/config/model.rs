@@ -70,6 +70,8 @@ impl Source {
 pub struct TableSource {
     /// Where the database is.
     pub database: Database,
+    /// Who may use a database that is made: the mode of its file.
+    pub mode: u32,
     /// The longest time between two looks at the table when nothing else woke us.
     pub poll_interval: Duration,
     /// How long a daemon's heartbeat may stand still before the others take its messages.

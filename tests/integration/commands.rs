@@ -171,6 +171,7 @@ fn a_good_configuration() {
     assert_eq!(told["valid"], true);
     assert_eq!(told["problems"], serde_json::json!([]));
     assert_eq!(told["workers"], 1);
+    assert_eq!(told["warnings"], serde_json::json!([]));
     assert!(told["workers_max"].as_u64() > Some(100), "{told}");
 }
 

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -20,6 +21,8 @@ trials![
     what_a_killed_daemon_left_is_swept_up,
     pools_on_files_of_their_own_wake_at_once_whatever_the_number_of_inotify_instances,
     without_inotify_tables_are_polled_and_that_is_said_once,
+    what_it_makes_is_for_its_user_alone,
+    a_configuration_that_others_may_write_is_warned_of,
     a_start_that_waits_for_a_broker_tells_its_status_and_stops,
     a_reload_that_waits_for_a_broker_holds_up_nothing,
 ];
@@ -205,6 +208,44 @@ fn without_inotify_tables_are_polled_and_that_is_said_once() {
         daemon.eventually("it to be done", || table.count("work") == 0);
     }
     assert_eq!(daemon.times_logged(UNTOLD), 1);
+    daemon.stop();
+}
+
+fn what_it_makes_is_for_its_user_alone() {
+    for (setting, file, directory) in [("", 0o600, 0o700), ("mode = \"0660\"", 0o660, 0o770)] {
+        let scene = Scene::at(Site::with_source(setting), &[Pool::new(&[])]);
+        scene.send(&["work"]);
+        scene.all_done();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        let files = ["queue.db", "queue.db-wal", "queue.db-shm"];
+        assert_eq!(files.map(|name| mode(&scene.site.path(name))), [file; 3]);
+        let locks = scene.site.path("queue.db.owners");
+        assert_eq!(mode(&locks), directory);
+        let lock = fs::read_dir(&locks).unwrap().next().unwrap().unwrap();
+        assert_eq!(mode(&lock.path()), file);
+        scene.finish();
+    }
+}
+
+fn a_configuration_that_others_may_write_is_warned_of() {
+    let site = Site::new();
+    let pool = [Pool::new(&[]).env("API_TOKEN", "hunter2")];
+    site.configure_commands(&pool);
+    let config = site.path("ganger.toml");
+    for (mode, warned) in [
+        (0o666, "may be written by others"),
+        (0o644, "holds secrets and may be read by others"),
+        (0o600, "valid"),
+    ] {
+        fs::set_permissions(&config, fs::Permissions::from_mode(mode)).unwrap();
+        let told = site.ganger(&["check", "-o", "json"]).json();
+        assert!(told.to_string().contains(warned), "{mode:o}: {told}");
+        let warnings = told["warnings"].as_array().unwrap().len();
+        assert_eq!(warnings, usize::from(mode != 0o600), "{told}");
+    }
+    // The harness writes its file as the umask has it, for others to read.
+    let daemon = site.start(&pool);
+    daemon.logged("the configuration is not safe from others");
     daemon.stop();
 }
 

@@ -105,7 +105,8 @@ impl Task {
     ) -> Result<Self, TableError> {
         let Database::Sqlite(path) = &config.database;
         let pool = Arc::clone(&link.policy.borrow());
-        let store = Store::open(path, &pool.name, &pool.queue, config.lease, owners, clock)?;
+        let file = (path.as_path(), config.mode);
+        let store = Store::open(file, &pool.name, &pool.queue, config.lease, owners, clock)?;
         let now = Instant::now();
         Ok(Self {
             health: Health::new(&pool.name, &link.end),

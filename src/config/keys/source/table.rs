@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::super::super::kinds::{Wrong, duration};
+use super::super::super::kinds::{Wrong, duration, file_mode, octal_mode};
 use super::super::super::model::{Database, TableSource};
 use super::super::super::reader::Reader;
 use super::super::{HOUR, Surroundings};
@@ -17,6 +17,13 @@ pub(super) fn read(t: &mut Reader<'_>, url: Option<&Url>, around: Surroundings<'
     let database = url.and_then(|url| url.read(t, |text| parse(text.trim(), around.directory)));
     TableSource {
         database: database.unwrap_or_else(|| Database::Sqlite(PathBuf::new())),
+        mode: file_mode(&t.or(
+            "mode",
+            octal_mode(),
+            "0600",
+            "Who may use the database, if it is made by ganger: the mode of the file, and of what is \
+             beside it.",
+        )),
         poll_interval: t.or(
             "poll_interval",
             duration(Duration::from_millis(10)..=Duration::from_secs(60)),

@@ -35,7 +35,7 @@ impl Desk {
     /// Opens the database file, makes it if it is missing.
     pub(in crate::source) fn open(config: &TableSource) -> Result<Self, SqliteError> {
         let Database::Sqlite(path) = &config.database;
-        let mut conn = schema::open(path)?;
+        let mut conn = schema::open(path, config.mode)?;
         schema::be_patient(&mut conn).map_err(failed("opening"))?;
         Ok(Self {
             conn,

@@ -1,9 +1,11 @@
 //! Lock files: a process that is alive holds one, and the kernel lets go of it the moment the
 //! process ends, however it ends. The table of owners is other files' business.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+
+use super::rights;
 
 /// A lock file that is held as long as this lives. The file itself stays when it is dropped, for
 /// then its owner has not ended cleanly and others must find it free.
@@ -20,10 +22,7 @@ impl LockFile {
     pub(super) fn create(dir: &Path) -> io::Result<Self> {
         loop {
             let path = dir.join(format!("{:032x}.lock", fastrand::u128(..)));
-            let file = OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .open(&path)?;
+            let file = rights::make_file_in(dir, &path)?;
             file.lock()?;
             // Someone who was sweeping up may have taken it for an abandoned one just before.
             if path.try_exists()? {

@@ -11,6 +11,7 @@ mod inotify;
 mod lock;
 mod owners;
 mod passed_over;
+mod rights;
 mod row;
 mod schema;
 mod settle;
@@ -42,6 +43,8 @@ use passed_over::{PassedOver, Refused};
 pub(super) struct Store {
     conn: Connection,
     path: PathBuf,
+    /// Who may use the file, if we make it.
+    mode: u32,
     identity: Identity,
     pool: String,
     queue: Arc<str>,
@@ -54,14 +57,14 @@ pub(super) struct Store {
 impl Store {
     /// Opens the database file and enters this daemon among its owners.
     pub(super) fn open(
-        path: &Path,
+        (path, mode): (&Path, u32),
         pool: &str,
         queue: &Arc<str>,
         lease: Duration,
         owners: &Owners,
         clock: WallClock,
     ) -> Result<Self, SqliteError> {
-        let conn = schema::open(path)?;
+        let conn = schema::open(path, mode)?;
         let path = canonical(path)?;
         let identity = Identity::of(&path);
         let file = (path.clone(), identity.database());
@@ -75,6 +78,7 @@ impl Store {
         Ok(Self {
             conn,
             path,
+            mode,
             identity,
             pool: pool.to_owned(),
             queue: Arc::clone(queue),
@@ -229,7 +233,7 @@ impl Store {
     /// with nothing of ours left to settle.
     pub(super) fn reopen(&mut self) -> Result<(), Fault> {
         let reopened = Self::open(
-            &self.path,
+            (&self.path, self.mode),
             &self.pool,
             &self.queue,
             self.member.lease(),
@@ -275,7 +279,7 @@ fn canonical(path: &Path) -> Result<PathBuf, SqliteError> {
 /// A connection for tests to look and to meddle with.
 #[cfg(test)]
 pub(super) fn open_for_tests(path: &Path) -> Connection {
-    let conn = schema::open(path).unwrap();
+    let conn = schema::open(path, 0o600).unwrap();
     conn.busy_timeout(Duration::from_secs(10)).unwrap();
     conn
 }

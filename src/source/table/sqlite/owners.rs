@@ -14,6 +14,7 @@ use super::clock::WallClock;
 use super::identity::FileId;
 use super::lock::{self, Lock, LockFile};
 use super::passed_over::PassedOver;
+use super::rights;
 use super::standstill::{Beat, Standstill};
 use super::take_back::{self, Lost};
 use crate::source::table::model::Fault;
@@ -130,7 +131,8 @@ impl Seat {
         lease: Duration,
         clock: &WallClock,
     ) -> Result<Self, Fault> {
-        fs::create_dir_all(dir)?;
+        // Its name is the database's with something behind.
+        rights::make_directory(dir, &dir.with_extension(""))?;
         let lock = LockFile::create(dir)?;
         let lease_ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
         let row = params![

@@ -9,6 +9,7 @@ use rusqlite::{Connection, Error, ErrorCode, TransactionBehavior};
 use tokio::time::Instant;
 
 use super::error::SqliteError;
+use super::rights;
 
 /// The steps from one version of the tables to the next, the first from an empty file. A step
 /// that was released is never changed.
@@ -28,8 +29,12 @@ const BUSY_TRIES_OF_COMMANDS: i32 = 10_000;
 /// More than there are statements, so that each is prepared once.
 const STATEMENTS_CACHED: usize = 64;
 
-/// Opens the file, makes it if it is missing, and brings its tables up to date.
-pub(super) fn open(path: &Path) -> Result<Connection, SqliteError> {
+/// Opens the file, makes it with that mode if it is missing, and brings its tables up to date.
+pub(super) fn open(path: &Path, mode: u32) -> Result<Connection, SqliteError> {
+    rights::make_database(path, mode).map_err(|error| SqliteError::Path {
+        path: path.to_owned(),
+        error,
+    })?;
     let mut conn = prepared(path).map_err(|error| failed(path, error))?;
     let mode = switch_to_wal(&conn).map_err(|error| failed(path, error))?;
     if mode != "wal" {
@@ -155,6 +160,10 @@ mod tests {
     use std::sync::mpsc::sync_channel;
 
     use super::*;
+
+    fn open(path: &Path) -> Result<Connection, SqliteError> {
+        super::open(path, 0o600)
+    }
 
     fn file() -> (tempfile::TempDir, std::path::PathBuf) {
         let dir = tempfile::tempdir().unwrap();

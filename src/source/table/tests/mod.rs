@@ -55,6 +55,7 @@ impl Rig {
     fn config(&self) -> TableSource {
         TableSource {
             database: Database::Sqlite(self.path()),
+            mode: 0o600,
             poll_interval: NEVER,
             lease: NEVER,
         }
