@@ -40,6 +40,8 @@ pub(super) enum Shape {
     },
     /// A table.
     Table(Vec<Key>),
+    /// A table, or `"off"`.
+    Switch(Vec<Key>),
     /// Tables that the user names.
     Tables(Vec<Key>),
     /// An array of tables.

@@ -160,6 +160,7 @@ mod tests {
             ("", "workers = 2", Some("update a")),
             ("timeout = \"1s\"", "", Some("update a")),
             ("", "retry.attempts = 9", Some("update a")),
+            ("", "breaker = \"off\"", Some("update a")),
             ("", "frame_bytes_max = \"1MiB\"", Some("update a")),
             ("", "statuses = { 404 = \"reject\" }", Some("update a")),
             ("", "command = \"other\"", Some("roll a")),

@@ -17,11 +17,11 @@ pub fn reference() -> String {
             Shape::Table(keys) => (format!("[{}]", key.name), keys),
             Shape::Tables(keys) => (format!("[{}.NAME]", key.name), keys),
             Shape::List(keys) => (format!("[[{}]]", key.name), keys),
-            Shape::Value { .. } | Shape::Map { .. } => continue,
+            Shape::Value { .. } | Shape::Map { .. } | Shape::Switch(_) => continue,
         };
         section(&mut text, "##", &heading, key.meaning, keys);
         for inner in keys {
-            if let Shape::Table(keys) = &inner.shape {
+            if let Shape::Table(keys) | Shape::Switch(keys) = &inner.shape {
                 let heading = format!("{heading} {}", inner.name);
                 section(&mut text, "###", &heading, inner.meaning, keys);
             }
@@ -57,6 +57,7 @@ fn value_and_default(key: &Key) -> (String, String) {
         }
         Shape::Map { keys, kind, .. } => (format!("table: {keys} = {kind}"), "`{}`".into()),
         Shape::Table(_) => ("table, see below".into(), String::new()),
+        Shape::Switch(_) => ("table, see below, or `\"off\"`".into(), String::new()),
         Shape::Tables(_) | Shape::List(_) => ("tables".into(), String::new()),
     }
 }
@@ -102,6 +103,7 @@ fn property(key: &Key) -> Json {
         Shape::Value { schema, .. } => schema.clone(),
         Shape::Map { schema, .. } => json!({ "type": "object", "additionalProperties": schema }),
         Shape::Table(keys) => object(keys),
+        Shape::Switch(keys) => json!({ "anyOf": [object(keys), { "const": "off" }] }),
         Shape::Tables(keys) => json!({ "type": "object", "additionalProperties": object(keys) }),
         Shape::List(keys) => json!({ "type": "array", "items": object(keys) }),
     };

@@ -289,6 +289,8 @@ pub struct Pool {
     pub lapses_max: u32,
     /// What becomes of a message whose attempt failed.
     pub retry: Retry,
+    /// When nearly all attempts fail; none for going on whatever fails.
+    pub breaker: Option<Breaker>,
     /// When a healthy worker is replaced by a fresh one.
     pub recycle: Recycle,
     /// How workers are replaced.
@@ -452,6 +454,17 @@ pub struct Restart {
     pub backoff: Backoff,
     /// How many new workers of a rolling restart may be on trial at once.
     pub surge: usize,
+}
+
+/// `breaker`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Breaker {
+    /// It opens when this share of the last first attempts failed, above 0 to 1.
+    pub failures: f64,
+    /// How many first attempts it looks at.
+    pub of: usize,
+    /// While it is open, one message is taken each time this has passed.
+    pub probe: Duration,
 }
 
 /// `recycle`.

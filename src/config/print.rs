@@ -214,6 +214,14 @@ impl Page {
             ),
         ];
         self.pair("retry", table(given(retry)));
+        let breaker = pool.breaker.map(|breaker| {
+            table([
+                ("failures", float(breaker.failures)),
+                ("of", breaker.of.to_string()),
+                ("probe", duration(breaker.probe)),
+            ])
+        });
+        self.pair("breaker", breaker.unwrap_or_else(|| text("off")));
         let recycle = [
             ("tasks", recycle.tasks.map(|n| n.to_string())),
             ("age", recycle.age.map(duration)),

@@ -10,6 +10,9 @@ use super::problem::{Origin, Report};
 use super::suggest::nearest;
 use super::tree::{Broken, Node, Table, Value, join};
 
+/// What turns off what is on by default.
+const OFF: &str = "off";
+
 /// Reads one table.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
@@ -150,6 +153,28 @@ impl<'a> Reader<'a> {
         let keys = reader.finish();
         self.add(name, Shape::Table(keys), false, meaning);
         value
+    }
+
+    /// A table, or `"off"` for none; where it is left out, its keys have their defaults.
+    pub(super) fn switch<T>(
+        &mut self,
+        name: &'static str,
+        meaning: &'static str,
+        read: impl FnOnce(&mut Reader<'a>) -> T,
+    ) -> Option<T> {
+        let off = self
+            .node(name)
+            .is_some_and(|node| node.as_text() == Some(OFF));
+        let found = if off { None } else { self.subtable(name) };
+        let (table, origin) = found.map_or_else(
+            || (None, self.origin.clone()),
+            |(table, origin)| (Some(table), origin),
+        );
+        let mut reader = self.child(table, origin, join(&self.path, name));
+        let value = read(&mut reader);
+        let keys = reader.finish();
+        self.add(name, Shape::Switch(keys), false, meaning);
+        (!off).then_some(value)
     }
 
     /// Tables that the user names. `check` says what a name must keep to.

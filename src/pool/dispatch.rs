@@ -62,6 +62,8 @@ pub struct Board {
     turns: u64,
     open: usize,
     wanted: usize,
+    windows: usize,
+    out: usize,
 }
 
 impl Board {
@@ -75,12 +77,26 @@ impl Board {
         self.wanted
     }
 
+    /// How many messages those that take any may have in their pipes, all together.
+    pub fn windows(&self) -> usize {
+        self.windows
+    }
+
+    /// How many messages were given to lanes and are not settled.
+    pub fn out(&self) -> usize {
+        self.out
+    }
+
     /// Takes in what a lane shows now. Returns whether that is news.
     pub fn show(&mut self, slot: usize, load: Load) -> bool {
         let turn = self.lanes.get(&slot).map_or(0, |shown| shown.turn);
         let before = self.remove(slot);
-        self.open += usize::from(load.open);
-        self.wanted += if load.open { load.prefetch } else { 0 };
+        self.out += load.messages;
+        if load.open {
+            self.open += 1;
+            self.wanted += load.prefetch;
+            self.windows += load.window;
+        }
         self.lanes.insert(slot, Shown { load, turn });
         self.queue(slot);
         before != Some(load)
@@ -90,13 +106,14 @@ impl Board {
     pub fn remove(&mut self, slot: usize) -> Option<Load> {
         let shown = self.lanes.remove(&slot)?;
         self.free.remove(&shown.place(slot));
-        self.open -= usize::from(shown.load.open);
-        self.wanted -= if shown.load.open {
-            shown.load.prefetch
-        } else {
-            0
-        };
-        Some(shown.load)
+        let load = shown.load;
+        self.out -= load.messages;
+        if load.open {
+            self.open -= 1;
+            self.wanted -= load.prefetch;
+            self.windows -= load.window;
+        }
+        Some(load)
     }
 
     /// The lane for the next message.

@@ -4,13 +4,15 @@
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
+use super::breaker::News;
 use super::dispatch::Board;
 use super::{Handle, Pool};
 use crate::delivery::{CREDIT_MAX, Delivery, Intake};
 
 impl Pool {
     pub(super) fn takes_deliveries(&self) -> bool {
-        self.held.is_empty() && !self.source_gone
+        // While the breaker is open messages wait here without being tried, within the credit.
+        (self.held.is_empty() || self.shared.breaker.borrow().is_open()) && !self.source_gone
     }
 
     pub(super) fn received(&mut self, count: usize, batch: &mut Vec<Delivery>) {
@@ -18,13 +20,26 @@ impl Pool {
             self.source_gone = true;
             return;
         }
+        // It may have been on its way when the breaker opened.
+        let kept = self.kept_while_open().unwrap_or(usize::MAX);
         for delivery in batch.drain(..) {
             match () {
                 // What no worker has been given goes back.
                 () if self.stopping.is_some() => drop(delivery),
+                () if self.held.len() + self.suspects.len() >= kept => drop(delivery),
                 () if delivery.history.alone => self.suspects.push_back(delivery),
                 () => self.held.push_back(delivery),
             }
+        }
+    }
+
+    /// While the breaker is open: how many messages there may be here. None without a worker; what
+    /// workers may still have from before must leave room for those that are to be tried.
+    fn kept_while_open(&self) -> Option<usize> {
+        let at_hand = self.shared.breaker.borrow().at_hand()?;
+        match self.board.open() {
+            0 => Some(0),
+            _ => Some(at_hand + self.board.windows()),
         }
     }
 
@@ -71,23 +86,66 @@ impl Pool {
 
     /// Hands out what is held, as far as there is room. With no worker at all it goes back: others
     /// may have one, and nobody knows when we do.
-    pub(super) fn dispatch(&mut self) {
+    pub(super) fn dispatch(&mut self, now: Instant) {
         if self.board.open() == 0 {
             return self.give_back();
         }
-        while let Some(delivery) = self.suspects.pop_front() {
+        while self.admits(now)
+            && let Some(delivery) = self.suspects.pop_front()
+        {
             if let Some(delivery) = self.place(delivery, Board::choose_idle) {
                 self.suspects.push_front(delivery);
                 break;
             }
+            self.shared.breaker.borrow_mut().taken(now);
         }
         if self.suspects.is_empty() {
             self.board.release();
         }
-        while let Some(delivery) = self.held.pop_front() {
+        while self.admits(now)
+            && let Some(delivery) = self.held.pop_front()
+        {
             if let Some(delivery) = self.place(delivery, |board| board.choose()) {
                 self.held.push_front(delivery);
                 return;
+            }
+            self.shared.breaker.borrow_mut().taken(now);
+        }
+    }
+
+    fn admits(&self, now: Instant) -> bool {
+        let out = || self.board.out();
+        self.shared.breaker.borrow().admits(now, out)
+    }
+
+    /// When the breaker admits the first of those that wait.
+    pub(super) fn next_probe(&self, now: Instant) -> Option<Instant> {
+        let probe_at = self.shared.breaker.borrow().probe_at()?;
+        let waits = !self.held.is_empty() || !self.suspects.is_empty();
+        // Past that moment it is a lane that is waited for.
+        (waits && probe_at > now).then_some(probe_at)
+    }
+
+    /// When the breaker has opened, what no worker has goes back; the lanes do likewise.
+    pub(super) fn follow_breaker(&mut self) {
+        let news = self.shared.breaker.borrow_mut().news();
+        match news {
+            None => {}
+            Some(News::Opened { failed, error }) => {
+                self.give_back();
+                self.wake_lanes();
+                tracing::error!(
+                    pool = self.name(),
+                    failed,
+                    error,
+                    "the breaker is open: nearly all first attempts fail; one message at a time is tried"
+                );
+            }
+            Some(News::Closed) => {
+                tracing::info!(
+                    pool = self.name(),
+                    "the breaker is closed: attempts succeed again"
+                );
             }
         }
     }
@@ -138,7 +196,9 @@ impl Pool {
             } else {
                 CREDIT_MAX
             };
-            Intake::Credit(self.board.wanted().min(most))
+            let wanted = self.kept_while_open();
+            let wanted = wanted.unwrap_or_else(|| self.board.wanted());
+            Intake::Credit(wanted.min(most))
         };
         self.link.intake.send_if_modified(|current| {
             let changed = *current != intake;

@@ -2,6 +2,7 @@
 //! of them, and sees every message settled before it ends. It is the only room that knows both
 //! sources and workers; it lives on one thread.
 
+pub mod breaker;
 mod crew;
 pub mod dispatch;
 mod flow;
@@ -25,6 +26,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 
+use self::breaker::Breaker;
 use self::dispatch::{Board, Load};
 use self::lane::{Ended, Gauge, Shared};
 use self::roster::Generation;
@@ -96,12 +98,13 @@ pub async fn run(
         pool.watch_trials(now);
         pool.carry_out_plan(now);
         pool.give_back_stale(now);
-        pool.dispatch();
+        pool.follow_breaker();
+        pool.dispatch(now);
         pool.set_credit();
         if let Some(result) = pool.result(now) {
             return result;
         }
-        let alarm = pool.next_alarm();
+        let alarm = pool.next_alarm(now);
         tokio::select! {
             biased;
             command = commands.recv(), if !pool.commands_ended => pool.obey(command),
@@ -183,6 +186,7 @@ impl Pool {
         let commands = BTreeMap::from([(0, Arc::new(policy.command.clone()))]);
         let shared = Shared {
             counters: Counters::new(&policy.name),
+            breaker: Breaker::new(policy.breaker).into(),
             policy: policy.into(),
             room: tokio::sync::Notify::new(),
             changed: Default::default(),
@@ -234,13 +238,18 @@ impl Pool {
 
     fn update(&mut self, policy: Arc<Policy>, roll: bool) {
         self.supervisor.resize(policy.workers, policy.restart);
+        self.shared.breaker.borrow_mut().set_rules(policy.breaker);
         *self.shared.policy.borrow_mut() = policy;
-        // A lane that waits looks at its rules again when its phase is told anew.
-        for handle in self.slots.values() {
-            handle.phase.send_modify(|_| {});
-        }
+        self.wake_lanes();
         if roll {
             self.roll();
+        }
+    }
+
+    /// A lane that waits looks at the rules and the breaker again when its phase is told anew.
+    fn wake_lanes(&self) {
+        for handle in self.slots.values() {
+            handle.phase.send_modify(|_| {});
         }
     }
 

@@ -16,12 +16,15 @@ impl Pool {
         let done_per_second = (counts.done - done) as f64 / (now - since).as_secs_f64().max(1e-3);
         self.last_status = (now, counts.done);
         let source = self.link.state.borrow().clone();
+        let shared = self.shared.clone();
+        let breaker = shared.breaker.borrow();
         PoolStatus {
             name: self.name(),
             state: self.state(source.healthy),
             workers_wanted: self.shared.policy.borrow().workers,
             source_problem: source.problem,
             waits_for: source.waits_for,
+            breaker_error: breaker.error().map(str::to_owned),
             out: self.held.len()
                 + self.suspects.len()
                 + self
@@ -43,6 +46,7 @@ impl Pool {
             () if self.stopping.is_some() => PoolState::Draining,
             () if self.supervisor.degraded() => PoolState::Degraded,
             () if !source_healthy => PoolState::SourceDown,
+            () if self.shared.breaker.borrow().is_open() => PoolState::Open,
             () if up => PoolState::Running,
             () => PoolState::Starting,
         }

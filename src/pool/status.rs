@@ -20,6 +20,8 @@ pub struct PoolStatus {
     pub source_problem: Option<String>,
     /// What a message of its source that must wait waits for.
     pub waits_for: Option<String>,
+    /// The error that most attempts had when the breaker opened, while it is open.
+    pub breaker_error: Option<String>,
     /// Messages fetched and not settled.
     pub out: usize,
     /// What it has done since it started.
@@ -45,6 +47,9 @@ pub enum PoolState {
     Running,
     /// Its workers fail one after the other; nothing is pulled but a probe.
     Degraded,
+    /// Nearly all attempts fail: what the workers depend on seems to be down. One message at a time
+    /// is tried.
+    Open,
     /// Its source can't be used; what is in hand goes on.
     SourceDown,
     /// It is stopping.
@@ -79,6 +84,7 @@ impl PoolState {
             Self::Starting => "starting",
             Self::Running => "running",
             Self::Degraded => "degraded",
+            Self::Open => "open",
             Self::SourceDown => "source down",
             Self::Draining => "draining",
         }
@@ -108,6 +114,7 @@ impl PoolStatus {
             p99_ms = counts.p99_ms,
             source_problem = self.source_problem,
             waits_for = self.waits_for,
+            breaker_error = self.breaker_error,
             "status of the pool"
         );
         for (partition, lag) in &self.lag {

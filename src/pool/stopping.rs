@@ -62,10 +62,14 @@ impl Pool {
         self.slots.values().for_each(|handle| handle.raise(phase));
     }
 
-    pub(super) fn next_alarm(&self) -> Option<Instant> {
+    pub(super) fn next_alarm(&self, now: Instant) -> Option<Instant> {
         match &self.stopping {
             None => {
-                let alarms = [self.supervisor.next_start(), self.next_stale()];
+                let alarms = [
+                    self.supervisor.next_start(),
+                    self.next_stale(),
+                    self.next_probe(now),
+                ];
                 alarms.into_iter().flatten().min()
             }
             Some(stopping) => {

@@ -14,6 +14,7 @@ mod letters;
 mod life;
 mod logging;
 mod modes_worker;
+mod outage;
 mod output;
 mod python;
 mod rabbit;
@@ -64,6 +65,7 @@ fn trials() -> Vec<Trial> {
         letters::trials(),
         life::trials(),
         logging::trials(),
+        outage::trials(),
         output::trials(),
         python::trials(),
         rabbit::trials(),

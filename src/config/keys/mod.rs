@@ -3,6 +3,7 @@
 
 mod command;
 mod pool;
+mod retry;
 mod source;
 
 use std::path::Path;

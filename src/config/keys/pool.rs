@@ -9,13 +9,13 @@ use super::super::kinds::{
 };
 use super::super::model::{
     Database, DeadLetters, KafkaOptions, Options, Order, Pipeline, Pool, Prefetch,
-    QueueDeclaration, RabbitMqOptions, Recycle, Restart, Retry, Source, StatusMeaning, TableSource,
+    QueueDeclaration, RabbitMqOptions, Recycle, Restart, Source, StatusMeaning, TableSource,
     UnroutableReply,
 };
 use super::super::reader::Reader;
 use super::super::suggest::nearest;
 use super::source::{QUEUE_TYPES, rabbitmq};
-use super::{DAY, HOUR, MILLISECOND, MONTH, Surroundings, command};
+use super::{DAY, HOUR, MILLISECOND, MONTH, Surroundings, command, retry};
 use crate::backoff::Backoff;
 
 /// The statuses that end a task; those below only tell about it.
@@ -95,13 +95,14 @@ fn read(t: &mut Reader<'_>, sources: &BTreeMap<String, Source>, around: Surround
             "5s",
             "The wait from `__quit__` to SIGTERM, and again from SIGTERM to SIGKILL.",
         ),
-        crashes_max: crashes_max(t),
-        lapses_max: lapses_max(t),
+        crashes_max: retry::crashes_max(t),
+        lapses_max: retry::lapses_max(t),
         retry: t.table(
             "retry",
             "What becomes of a message whose attempt failed.",
-            |t| retry(t, source),
+            |t| retry::retry(t, source, is_kafka(source)),
         ),
+        breaker: retry::breaker(t),
         recycle: t.table(
             "recycle",
             "When a healthy worker is replaced by a fresh one.",
@@ -315,84 +316,6 @@ fn frame_bytes_max(t: &mut Reader<'_>) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-fn crashes_max(t: &mut Reader<'_>) -> u32 {
-    t.or(
-        "crashes_max",
-        integer(1..=1_000_000),
-        "3",
-        "A message that killed so many workers is dead, attempts left or not.",
-    )
-}
-
-fn lapses_max(t: &mut Reader<'_>) -> u32 {
-    let help = "A message over which so many daemons vanished in a row is dead.";
-    // One more than make it a suspect: none is dead before it has run as one.
-    t.or("lapses_max", integer(3..=1_000_000), "10", help)
-}
-
-fn retry(t: &mut Reader<'_>, source: Option<&Source>) -> Retry {
-    let retry = Retry {
-        attempts: t.or(
-            "attempts",
-            integer(1..=1_000_000),
-            "20",
-            "How many attempts a message has, the first included.",
-        ),
-        backoff: Backoff {
-            initial: t.or(
-                "initial",
-                duration(MILLISECOND..=DAY),
-                "1s",
-                "The wait after the first failure.",
-            ),
-            factor: t.or(
-                "factor",
-                float(1.0..=100.0),
-                "2.0",
-                "How much longer each further wait is.",
-            ),
-            max: t.or(
-                "max",
-                duration(MILLISECOND..=MONTH),
-                "1h",
-                "The longest wait, also of those that a worker asks for; on Kafka shorter than the \
-                 source's `retry_retention`.",
-            ),
-            jitter: t.or(
-                "jitter",
-                float(0.0..=1.0),
-                "0.2",
-                "The share of a wait that chance may take off or add.",
-            ),
-        },
-        in_place_max: in_place_max(t, is_kafka(source)),
-    };
-    check_backoff(t, &retry.backoff);
-    if let Some(Source::Kafka(kafka)) = source
-        && retry.backoff.max >= kafka.retry_retention
-    {
-        // The broker deletes what is older, whether it was read or not.
-        let rule =
-            "must be shorter than the source's `retry_retention`, which keeps messages that wait";
-        let help = "lower it, or raise `retry_retention`";
-        t.wrong("max", &Wrong::new(rule, help));
-    }
-    retry
-}
-
-fn in_place_max(t: &mut Reader<'_>, kafka: bool) -> Duration {
-    let read = |t: &mut Reader<'_>| {
-        t.or(
-            "in_place_max",
-            duration(Duration::ZERO..=HOUR),
-            "30s",
-            "A wait up to this holds the key or the partition; after a longer one the \
-             message comes out of its order.",
-        )
-    };
-    t.only("Kafka", kafka, read).unwrap_or_default()
-}
-
 fn restart(t: &mut Reader<'_>) -> Restart {
     let backoff = Backoff {
         initial: t.or(
@@ -410,7 +333,7 @@ fn restart(t: &mut Reader<'_>) -> Restart {
         ),
         jitter: RESTART_JITTER,
     };
-    check_backoff(t, &backoff);
+    retry::check_backoff(t, &backoff);
     Restart {
         backoff,
         surge: t.or(
@@ -420,14 +343,6 @@ fn restart(t: &mut Reader<'_>) -> Restart {
             "How many new workers of a rolling restart may be on trial at once, beside the old ones: \
              until one answer that is no failure, five of any kind, 5 s idle or 60 s busy.",
         ),
-    }
-}
-
-fn check_backoff(t: &Reader<'_>, backoff: &Backoff) {
-    if backoff.initial > backoff.max {
-        let key = if t.has("max") { "max" } else { "initial" };
-        let rule = "must leave `initial` no longer than `max`";
-        t.wrong(key, &Wrong::new(rule, "raise `max` or lower `initial`"));
     }
 }
 

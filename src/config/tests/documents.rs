@@ -72,7 +72,9 @@ fn the_example_shows_every_key_and_its_default() {
 
 fn leaves(keys: &[Key]) -> Vec<Key> {
     let inner = |key: &Key| match &key.shape {
-        Shape::Table(keys) | Shape::Tables(keys) | Shape::List(keys) => leaves(keys),
+        Shape::Table(keys) | Shape::Switch(keys) | Shape::Tables(keys) | Shape::List(keys) => {
+            leaves(keys)
+        }
         Shape::Value { .. } | Shape::Map { .. } => vec![key.clone()],
     };
     keys.iter().flat_map(inner).collect()

@@ -23,6 +23,7 @@ stop_timeout = "1ms"
 crashes_max = 1
 lapses_max = 3
 retry = { attempts = 1, initial = "2s", factor = 1, max = "3s", jitter = 0.0 }
+breaker = { failures = 0.5, of = 10, probe = "100ms" }
 recycle = { tasks = 10000, age = "6h", memory = "512MiB", jitter = 0.1 }
 restart = { initial = "1s", max = "1m 1s", surge = 7 }
 limits = { memory = "10MB", open_files = 1024, cpu_nice = -5 }
@@ -37,7 +38,7 @@ fn again(config: &Config) -> Config {
 
 #[test]
 fn what_is_printed_loads_again() {
-    for lines in ["", FULL] {
+    for lines in ["", "breaker = \"off\"", FULL] {
         let config = pool_with(lines, &OWN).unwrap();
         assert_eq!(again(&config), config, "{}", print(&config));
     }

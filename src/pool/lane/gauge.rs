@@ -11,6 +11,7 @@ use super::unread::Unread;
 use crate::config::model::Pool;
 use crate::delivery::Publish;
 use crate::metrics::Counters;
+use crate::pool::breaker::Breaker;
 use crate::shutdown::Phase;
 
 /// What the lanes of a pool share. All of them run on the pool's thread.
@@ -20,6 +21,8 @@ pub struct Shared {
     pub policy: RefCell<Arc<Pool>>,
     /// What is counted.
     pub counters: Counters,
+    /// What their attempts tell of what the workers depend on.
+    pub breaker: RefCell<Breaker>,
     /// Wakes the pool when a lane has room again.
     pub room: Notify,
     /// The slots of the lanes that show something new.

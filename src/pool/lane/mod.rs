@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 pub use self::gauge::{Gauge, Shared};
 use self::in_flight::{Blame, Cause, Entry, InFlight, Read, Version};
+use super::breaker;
 use super::verdict::{Case, Event, decide, lasting_name};
 use super::window::Pace;
 use crate::config::model::{Command, Pool};
@@ -167,6 +168,8 @@ struct Lane {
 
     /// Given to the lane, not yet put into the pipe.
     pending: VecDeque<Delivery>,
+    /// Of the breaker: what was given to the lane before the last is not begun.
+    openings: u64,
     in_flight: InFlight,
     next_id: u64,
     /// The message that the worker's output is tied to.
@@ -213,6 +216,7 @@ impl Lane {
         let now = Instant::now();
         let policy = shared.policy();
         let notes = Notes::new(identity(slot, &policy), now);
+        let openings = shared.breaker.borrow().openings();
         let mut lane = Self {
             slot,
             shared,
@@ -225,6 +229,7 @@ impl Lane {
             version: Version::Unknown,
             connected_at: now,
             pending: VecDeque::new(),
+            openings,
             in_flight: InFlight::default(),
             next_id: 1,
             printing_for: None,
@@ -423,6 +428,12 @@ impl Lane {
         self.shared
             .counters
             .settled(&delivery.message.correlation_id, &outcome);
+        if let Some(sign) = breaker::sign(&outcome) {
+            let first = delivery.history.attempt <= 1;
+            let name = || lasting_name(&delivery.message);
+            let mut breaker = self.shared.breaker.borrow_mut();
+            breaker.told(sign, first, name, Instant::now());
+        }
         self.gauge.load.set(self.gauge.load.get() - 1);
         let bytes = delivery.message.body.len();
         self.gauge.bytes.set(self.gauge.bytes.get() - bytes);

@@ -19,6 +19,7 @@ impl Lane {
         if self.notes.calm_at().is_some_and(|calm| calm <= now) {
             self.notes.tell_suppressed();
         }
+        self.follow_breaker();
         self.enforce_timeouts(now);
         self.watch_closed_pipe(now);
         self.recycle_if_due(now);
@@ -90,6 +91,10 @@ impl Lane {
     pub(super) fn refuse_work(&mut self) {
         self.close();
         self.mailbox.close();
+        self.give_back_pending();
+    }
+
+    fn give_back_pending(&mut self) {
         while let Ok(delivery) = self.mailbox.try_recv() {
             self.pending.push_back(delivery);
         }
@@ -98,6 +103,16 @@ impl Lane {
                 delivery,
                 crate::pool::verdict::Event::Stopped { suspect: false },
             );
+        }
+    }
+
+    /// When the breaker has opened, what is not in the pipe yet is not begun.
+    fn follow_breaker(&mut self) {
+        let openings = self.shared.breaker.borrow().openings();
+        if openings != self.openings {
+            self.openings = openings;
+            self.give_back_pending();
+            self.shared.room.notify_one();
         }
     }
 

@@ -44,6 +44,7 @@ pub(crate) fn policy() -> Pool {
             backoff,
             in_place_max: Duration::from_secs(30),
         },
+        breaker: None,
         recycle: Recycle::default(),
         restart: Restart { backoff, surge: 1 },
         statuses: BTreeMap::from([(404, StatusMeaning::Reject), (299, StatusMeaning::Done)]),
