@@ -157,7 +157,7 @@ fn list_text(letters: &[Found], several: bool) {
         groups.entry(group).or_default().push(letter);
     }
     for (group, letters) in groups {
-        output::line(format!("{group} ({})", letters.len()));
+        output::line(format!("{} ({})", output::foreign(&group), letters.len()));
         output::table(
             &[
                 "ID",
@@ -186,10 +186,11 @@ fn row(letter: &DeadLetter) -> Vec<String> {
 
 fn shortened(text: &str) -> String {
     let text = text.replace(['\n', '\r', '\t'], " ");
-    match text.char_indices().nth(TEXT_CHARS_MAX) {
+    let text = match text.char_indices().nth(TEXT_CHARS_MAX) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text,
-    }
+    };
+    output::foreign(&text).into_owned()
 }
 
 fn show(scope: &Scope, id: &str, format: Format) -> CommandResult {
@@ -221,14 +222,20 @@ fn show_text(letter: &Found) {
             Value::Null => {}
             Value::String(text) if text.is_empty() => {}
             Value::Array(lines) if lines.is_empty() => {}
-            Value::String(text) => output::line(format!("{name}: {text}")),
+            Value::String(text) => {
+                output::line(format!("{name}: {}", output::foreign(text)));
+            }
             Value::Array(lines) => {
                 output::line(format!("{name}:"));
                 for line in lines {
-                    output::line(format!("  {}", line.as_str().unwrap_or_default()));
+                    let line = line.as_str().unwrap_or_default();
+                    output::line(format!("  {}", output::foreign(line)));
                 }
             }
-            other => output::line(format!("{name}: {other}")),
+            other => {
+                let other = other.to_string();
+                output::line(format!("{name}: {}", output::foreign(&other)));
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! How the commands print: one place for JSON, tables and complaints.
 #![expect(clippy::print_stdout, reason = "printing is what this file is for")]
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 use comfy_table::{ContentArrangement, Table, presets};
@@ -14,6 +15,39 @@ pub(super) fn line(text: impl std::fmt::Display) {
 /// Prints a line of text to stderr, as far as that can be written: it is not what was asked for.
 pub(super) fn note(text: impl std::fmt::Display) {
     drop(writeln!(io::stderr(), "{text}"));
+}
+
+/// A text that others wrote, such as a body or an error, as it may go to stdout: a terminal would
+/// obey what it finds in it.
+pub(super) fn foreign(text: &str) -> Cow<'_, str> {
+    if io::stdout().is_terminal() {
+        Cow::Owned(escaped(text))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// Likewise a body: byte for byte, but to a terminal.
+pub(super) fn foreign_bytes(bytes: &[u8]) -> Cow<'_, [u8]> {
+    if io::stdout().is_terminal() {
+        Cow::Owned(escaped(&String::from_utf8_lossy(bytes)).into_bytes())
+    } else {
+        Cow::Borrowed(bytes)
+    }
+}
+
+/// Line ends and tabs stay; what else is no sign to be seen, or turns the others round, is spelt out.
+fn escaped(text: &str) -> String {
+    let turns = |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if (c.is_control() && !matches!(c, '\n' | '\t')) || turns(c) {
+            escaped.extend(c.escape_unicode());
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
 }
 
 /// Prints a value as JSON, indented on a terminal.
@@ -62,5 +96,26 @@ pub(super) fn body(bytes: &[u8]) -> (&'static str, String) {
             "body_base64",
             base64::engine::general_purpose::STANDARD.encode(bytes),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_is_told_nothing_by_what_others_wrote() {
+        let table = [
+            ("plain, ä, 漢\tand\nlines", "plain, ä, 漢\tand\nlines"),
+            ("\u{1b}[2J\r\u{7}\0", "\\u{1b}[2J\\u{d}\\u{7}\\u{0}"),
+            ("\u{9b}31m\u{7f}", "\\u{9b}31m\\u{7f}"),
+            (
+                "a\u{202e}b\u{2066}c\u{200f}",
+                "a\\u{202e}b\\u{2066}c\\u{200f}",
+            ),
+        ];
+        for (text, expected) in table {
+            assert_eq!(escaped(text), expected, "{text:?}");
+        }
     }
 }

@@ -382,7 +382,7 @@ fn print(args: &Args, sent: usize, replies: Option<Vec<Reply>>) -> miette::Resul
             let mut out = io::stdout().lock();
             for reply in replies {
                 let written = out
-                    .write_all(&reply.body)
+                    .write_all(&output::foreign_bytes(&reply.body))
                     .and_then(|()| out.write_all(b"\n"));
                 written.map_err(|error| miette!("stdout can't be written: {error}"))?;
             }
