@@ -2,7 +2,7 @@
 //! and the channels between the two. Nothing here knows a broker, a worker or a clock.
 //!
 //! A source that pushes and acks, a log with offsets and rows with leases all sit behind the same
-//! four rules:
+//! five rules:
 //!
 //! 1. The pool says how many deliveries may be out at once ([`Intake::Credit`]); the source never
 //!    exceeds it, so nothing between them grows without bound and nothing ever waits for room.
@@ -12,8 +12,10 @@
 //! 3. A source forgets a delivery only when its settlement has taken effect in the broker. What it
 //!    can't write yet it keeps and tries again, and takes nothing new in the meantime.
 //! 4. When the intake closes, the source ends after the last settlement, not before.
+//! 5. What is out under a [`Claim`] that the source has lost is another's to do: it is not begun any
+//!    more, and whoever works on it is told. It is settled all the same.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -83,8 +85,14 @@ pub struct Delivery {
     pub history: History,
     /// It goes back if no worker has it by then: its broker would not wait much longer.
     pub begin_by: Option<Instant>,
+    claim: Option<Weak<()>>,
     slot: Option<Slot>,
 }
+
+/// What a source has messages by that it may lose all together, such as a partition: dropped, what
+/// is out under it is void. A source whose messages stay where they are needs none.
+#[derive(Debug, Default)]
+pub struct Claim(Arc<()>);
 
 #[derive(Debug)]
 struct Slot {
@@ -93,6 +101,12 @@ struct Slot {
 }
 
 impl Delivery {
+    /// Whether its source has lost the claim to it: someone else has it.
+    pub fn is_void(&self) -> bool {
+        let is_gone = |claim: &Weak<()>| claim.strong_count() == 0;
+        self.claim.as_ref().is_some_and(is_gone)
+    }
+
     /// Hands the outcome to the source. Never waits and never fails: if the source is gone, so is
     /// its claim on the message, and the broker hands it out again.
     pub fn settle(mut self, outcome: Outcome) {
@@ -314,6 +328,8 @@ pub struct SourceState {
     pub waits_for: Option<String>,
     /// Settlements that came too late: someone else has the message, so it may run twice.
     pub likely_duplicates: u64,
+    /// How often claims were lost: each time the pool looks which messages are void.
+    pub losses: u64,
     /// How many messages of each part of the queue are not done, where the source knows: Kafka's
     /// partitions, by name.
     pub lag: Vec<(String, u64)>,
@@ -343,7 +359,22 @@ impl SourceEnd {
     /// # Panics
     /// If more than [`CREDIT_MAX`] deliveries are out: a source never exceeds its credit.
     pub fn deliver(&self, token: u64, message: Message, history: History) -> bool {
-        self.deliver_by(token, message, history, None)
+        self.send(token, message, history, None, None)
+    }
+
+    /// Likewise, a message that is void once the claim is dropped; [`SourceEnd::lost`] tells so.
+    ///
+    /// # Panics
+    /// As [`SourceEnd::deliver`] does.
+    pub fn deliver_under(
+        &self,
+        claim: &Claim,
+        token: u64,
+        message: Message,
+        history: History,
+    ) -> bool {
+        let claim = Arc::downgrade(&claim.0);
+        self.send(token, message, history, None, Some(claim))
     }
 
     /// Likewise, a message that must be in the hands of a worker by then, or be given back.
@@ -357,6 +388,17 @@ impl SourceEnd {
         history: History,
         begin_by: Option<Instant>,
     ) -> bool {
+        self.send(token, message, history, begin_by, None)
+    }
+
+    fn send(
+        &self,
+        token: u64,
+        message: Message,
+        history: History,
+        begin_by: Option<Instant>,
+        claim: Option<Weak<()>>,
+    ) -> bool {
         let permit = self
             .settle
             .clone()
@@ -368,9 +410,15 @@ impl SourceEnd {
                 message,
                 history,
                 begin_by,
+                claim,
                 slot,
             })
             .is_ok()
+    }
+
+    /// Has the pool look which messages are void, after claims were dropped.
+    pub fn lost(&self) {
+        self.state.send_modify(|state| state.losses += 1);
     }
 }
 
@@ -413,48 +461,4 @@ pub fn link() -> (SourceEnd, PoolEnd) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn message(body: &'static str) -> Message {
-        Message {
-            queue: "q".into(),
-            body: Bytes::from_static(body.as_bytes()),
-            headers: Vec::new(),
-            correlation_id: String::new(),
-            reply_to: None,
-            properties: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn a_settled_delivery_reaches_the_source_once() {
-        let (mut source, mut pool) = link();
-        assert!(source.deliver(7, message("a"), History::default()));
-        pool.deliveries.try_recv().unwrap().settle(Outcome::Done);
-        let settlement = source.settlements.try_recv().unwrap();
-        assert_eq!((settlement.token, settlement.outcome), (7, Outcome::Done));
-        assert!(source.settlements.try_recv().is_err());
-    }
-
-    #[test]
-    fn a_dropped_delivery_goes_back() {
-        let (mut source, mut pool) = link();
-        source.deliver(7, message("a"), History::default());
-        drop(pool.deliveries.try_recv().unwrap());
-        let settlement = source.settlements.try_recv().unwrap();
-        assert_eq!(settlement.outcome, Outcome::Return { suspect: false });
-    }
-
-    #[test]
-    fn a_pool_that_is_gone_gives_everything_back() {
-        let (mut source, pool) = link();
-        source.deliver(1, message("waiting in the channel"), History::default());
-        drop(pool);
-        assert!(!source.deliver(2, message("too late"), History::default()));
-        let tokens: Vec<u64> = std::iter::from_fn(|| source.settlements.try_recv().ok())
-            .map(|s| s.token)
-            .collect();
-        assert_eq!(tokens, [1, 2]);
-    }
-}
+mod tests;

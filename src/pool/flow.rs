@@ -150,6 +150,14 @@ impl Pool {
         }
     }
 
+    /// What the source has lost the lanes may have: they look.
+    pub(super) fn follow_losses(&self) {
+        let losses = self.link.state.borrow().losses;
+        if self.shared.losses.replace(losses) != losses {
+            self.wake_lanes();
+        }
+    }
+
     /// Gives the message to a lane, or gives it back if none has room.
     fn place(
         &mut self,

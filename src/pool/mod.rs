@@ -114,7 +114,7 @@ pub async fn run(
             count = pool.link.deliveries.recv_many(&mut batch, BATCH), if pool.takes_deliveries() => {
                 pool.received(count, &mut batch);
             }
-            Ok(()) = pool.link.state.changed() => {}
+            Ok(()) = pool.link.state.changed() => pool.follow_losses(),
             () = at(alarm) => pool.keep_time(),
         }
     }
@@ -188,6 +188,7 @@ impl Pool {
             counters: Counters::new(&policy.name),
             breaker: Breaker::new(policy.breaker).into(),
             policy: policy.into(),
+            losses: Default::default(),
             room: tokio::sync::Notify::new(),
             changed: Default::default(),
             unread: Default::default(),
@@ -246,7 +247,7 @@ impl Pool {
         }
     }
 
-    /// A lane that waits looks at the rules and the breaker again when its phase is told anew.
+    /// A lane that waits looks at the rules, the breaker and its claims again when its phase is told anew.
     fn wake_lanes(&self) {
         for handle in self.slots.values() {
             handle.phase.send_modify(|_| {});

@@ -57,6 +57,11 @@ impl Lane {
         if !takes_work || !has_room {
             return None;
         }
+        // Whoever has it now begins it.
+        while let Some(void) = self.pending.pop_front_if(|next| next.is_void()) {
+            self.settle(void, Event::Stopped { suspect: false });
+            self.shared.room.notify_one();
+        }
         let next = self.pending.front()?;
         let text =
             self.version != Version::Unknown || std::str::from_utf8(&next.message.body).is_ok();

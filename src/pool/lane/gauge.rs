@@ -23,6 +23,8 @@ pub struct Shared {
     pub counters: Counters,
     /// What their attempts tell of what the workers depend on.
     pub breaker: RefCell<Breaker>,
+    /// How often the source has lost claims: each time lanes look which of their messages are void.
+    pub losses: Cell<u64>,
     /// Wakes the pool when a lane has room again.
     pub room: Notify,
     /// The slots of the lanes that show something new.

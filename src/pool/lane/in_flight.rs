@@ -254,6 +254,19 @@ impl InFlight {
         ids
     }
 
+    /// The worker is asked to give up what is void and has no answer: the numbers of those that it
+    /// was not asked to give up before.
+    pub fn yield_void(&mut self) -> Vec<u64> {
+        let open = self.entries.iter_mut();
+        let open = open.filter(|entry| entry.answer.is_none() && entry.delivery.is_void());
+        let unasked = open.filter(|entry| !entry.cancelled && !entry.yielding);
+        let ask = |entry: &mut Entry| {
+            entry.yielding = true;
+            entry.id
+        };
+        unasked.map(ask).collect()
+    }
+
     /// The earliest moment at which [`InFlight::due`] has something to say.
     pub fn next_deadline(&self, policy: &Pool) -> Option<Instant> {
         self.entries

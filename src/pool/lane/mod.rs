@@ -170,6 +170,8 @@ struct Lane {
     pending: VecDeque<Delivery>,
     /// Of the breaker: what was given to the lane before the last is not begun.
     openings: u64,
+    /// Of the source: which messages are void was looked at since.
+    losses: u64,
     in_flight: InFlight,
     next_id: u64,
     /// The message that the worker's output is tied to.
@@ -217,6 +219,7 @@ impl Lane {
         let policy = shared.policy();
         let notes = Notes::new(identity(slot, &policy), now);
         let openings = shared.breaker.borrow().openings();
+        let losses = shared.losses.get();
         let mut lane = Self {
             slot,
             shared,
@@ -230,6 +233,7 @@ impl Lane {
             connected_at: now,
             pending: VecDeque::new(),
             openings,
+            losses,
             in_flight: InFlight::default(),
             next_id: 1,
             printing_for: None,

@@ -20,6 +20,7 @@ impl Lane {
             self.notes.tell_suppressed();
         }
         self.follow_breaker();
+        self.follow_losses();
         self.enforce_timeouts(now);
         self.watch_closed_pipe(now);
         self.recycle_if_due(now);
@@ -116,6 +117,25 @@ impl Lane {
         }
     }
 
+    /// What the source has lost is another's to do. A version 1 worker can't be told: the line names
+    /// no message, and could reach it when it is on the next.
+    fn follow_losses(&mut self) {
+        let losses = self.shared.losses.get();
+        if losses != self.losses
+            && let Version::Two { .. } = self.version
+        {
+            self.losses = losses;
+            let ids = self.in_flight.yield_void();
+            self.cancel(&ids);
+        }
+    }
+
+    fn cancel(&mut self, ids: &[u64]) {
+        for id in ids {
+            self.process.tell(&format!("{CANCEL} {id}"));
+        }
+    }
+
     /// After a reload: what was derived from the rules is derived anew.
     fn follow_policy(&mut self) {
         let unchanged = Arc::ptr_eq(&self.drawn_by, &self.shared.policy.borrow());
@@ -171,9 +191,7 @@ impl Lane {
         let policy = self.shared.policy();
         let (cancel, kill) = self.in_flight.due(&policy, now);
         if let Version::Two { .. } = self.version {
-            for id in cancel {
-                self.process.tell(&format!("{CANCEL} {id}"));
-            }
+            self.cancel(&cancel);
         }
         if let Some(id) = kill {
             self.kill(Cause::TimedOut(id));
@@ -266,11 +284,7 @@ impl Lane {
             return;
         }
         match self.version {
-            Version::Two { .. } => {
-                for id in ids {
-                    self.process.tell(&format!("{CANCEL} {id}"));
-                }
-            }
+            Version::Two { .. } => self.cancel(&ids),
             Version::One | Version::Unknown => {
                 self.process.tell(CONTEXT_SWITCH);
             }

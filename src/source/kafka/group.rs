@@ -338,11 +338,7 @@ impl Task {
         let parts = self.parts(partitions);
         // Or they would be paused still when they come back.
         self.resume(&parts);
-        for part in parts {
-            self.lanes.forget(part);
-            self.throttle.forget(part);
-            self.partitions.remove(&part);
-        }
+        self.forget(&parts);
         self.forget_positions(partitions);
         // Also those that had not even begun are another's to read now.
         for partition in partitions {
@@ -353,6 +349,16 @@ impl Task {
             self.health.over(&self.end, Trouble::Commits);
         }
         self.give_back(partitions.to_vec());
+    }
+
+    /// What workers still have of these is void, and they are told.
+    fn forget(&mut self, parts: &[Part]) {
+        for part in parts {
+            self.lanes.forget(*part);
+            self.throttle.forget(*part);
+            self.partitions.remove(part);
+        }
+        self.end.lost();
     }
 
     /// Tells the group that partitions are not ours any more. It waits for that.
@@ -413,11 +419,8 @@ impl Task {
     }
 
     fn replace_consumer(&mut self, consumer: super::consumer::Consumer) {
-        for (part, partition) in self.partitions.drain() {
-            self.lanes.forget(part);
-            self.throttle.forget(part);
-            drop(partition);
-        }
+        let parts: Vec<Part> = self.partitions.keys().copied().collect();
+        self.forget(&parts);
         self.unread.clear();
         self.health.over(&self.end, Trouble::Commits);
         self.health.over(&self.end, Trouble::Partitions);

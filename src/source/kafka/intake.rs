@@ -356,12 +356,16 @@ impl Task {
         let Some(place) = next else {
             return false;
         };
-        let Some(record) = self.lanes.get(place).map(|entry| &entry.item) else {
+        let Some(entry) = self.lanes.get(place) else {
             return false;
         };
-        let (message, history) = (record.message(), record.history());
+        let Some(Partition { claim, .. }) = self.partitions.get(&entry.part) else {
+            return false;
+        };
+        let (message, history) = (entry.item.message(), entry.item.history());
         self.out += 1;
-        if !self.end.deliver(place as u64, message, history) {
+        let token = place as u64;
+        if !self.end.deliver_under(claim, token, message, history) {
             tracing::debug!("the pool is gone; the message is on its way back");
         }
         true

@@ -9,6 +9,7 @@ use super::consumer::{Commit, Inbox, Start};
 use super::metadata::{self, Carried, Place, Tried};
 use super::record::Record;
 use super::watermark::Watermark;
+use crate::delivery::Claim;
 
 /// Beyond so much of a commit's metadata nothing is handed out that would add to it.
 const METADATA_BYTES_PAUSE: usize = 2800;
@@ -150,6 +151,8 @@ impl Progress {
 pub(super) struct Partition {
     pub(super) topic: String,
     pub(super) number: i32,
+    /// What is out of it is void without.
+    pub(super) claim: Claim,
     /// What tells its commits from others'.
     pub(super) place: Place,
     /// A tier's, not the pool's own topic's.

@@ -19,6 +19,7 @@ use super::partition::{Partition, Progress};
 use super::settings::{self, Reset};
 use super::task::Task;
 use super::whence::{Found, fork, go_on_at};
+use crate::delivery::Claim;
 
 /// What is to be asked again.
 #[derive(Debug, Default)]
@@ -176,6 +177,7 @@ impl Task {
         let begun = Partition {
             is_tier: *topic != *self.plan.topic,
             number: partition,
+            claim: Claim::default(),
             place: Place::new(&self.found.cluster, &topic, partition),
             inbox,
             progress: Progress::new(offset, committed, carried),

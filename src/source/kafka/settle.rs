@@ -123,8 +123,11 @@ impl Task {
         let Some(entry) = self.lanes.remove(place) else {
             return;
         };
-        // What came back unbegun runs once, wherever it runs now.
-        if matches!(outcome, Outcome::Return { .. }) {
+        // What came back unbegun, or was given up, runs once, wherever it runs now.
+        if matches!(
+            outcome,
+            Outcome::Return { .. } | Outcome::ReturnAfter { .. }
+        ) {
             return;
         }
         tracing::warn!(

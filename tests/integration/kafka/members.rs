@@ -13,6 +13,7 @@ trials![
     what_is_in_hand_is_finished_before_its_partition_goes,
     what_takes_too_long_goes_with_its_partition,
     a_daemon_that_stood_still_keeps_quiet_about_what_it_lost,
+    what_a_lost_partition_leaves_in_hand_is_cancelled,
     a_daemon_that_stood_still_while_it_gave_back_comes_back,
     another_daemon_takes_over_from_a_dead_one,
     a_static_member_comes_back_without_a_rebalance,
@@ -113,6 +114,16 @@ fn what_takes_too_long_goes_with_its_partition() {
         slow.iter().any(twice)
     });
     assert_eq!(site.group.members().len(), 2, "nobody was put out");
+    let told = |daemon: &Daemon| {
+        let workers = daemon.has_workers(2);
+        let record = site.record();
+        let told = record.all(Event::Told).into_iter();
+        told.filter(|told| workers.contains(&told.pid)).count()
+    };
+    daemon.eventually("the worker that has lost its message to be told", || {
+        told(&daemon) == 1
+    });
+    assert_eq!(told(&other), 0, "it is the new owner's");
     site.site.touch("go");
     site.all_done(&other);
     let record = site.record();
@@ -165,6 +176,42 @@ fn a_daemon_that_stood_still_keeps_quiet_about_what_it_lost() {
     site.done(&daemon, 6);
     site.all_done(&daemon);
     daemon.stop();
+}
+
+/// Its worker is told to give up what it works on, and begins nothing else of it.
+fn what_a_lost_partition_leaves_in_hand_is_cancelled() {
+    let site = KafkaSite::new(1);
+    let pool = site.pool(&["--v2=1"]).set("workers", "1");
+    let first = site.start(&pool.set("prefetch", "2"));
+    let slow = "mode:wait:go slow";
+    let record = |text, key| site.message(text).key(key);
+    site.kafka.send(&[record(slow, "a"), record("behind", "b")]);
+    site.begun(&first, &[slow]);
+    let worker = first.has_workers(1)[0];
+    first.signal(Signal::SIGSTOP);
+    let second = site.start(&two_workers(&site));
+    second.eventually("the second to take both over", || {
+        let record = site.record();
+        record.of(Event::Began, slow).len() == 2 && !record.of(Event::Done, "behind").is_empty()
+    });
+    assert_eq!(site.record().all(Event::Told).len(), 0);
+    first.signal(Signal::SIGCONT);
+    first.eventually("the first's worker to be told", || {
+        !site.record().all(Event::Told).is_empty()
+    });
+    let told = site.record();
+    let told = told.all(Event::Told);
+    let told: Vec<(i32, &str)> = told.iter().map(|e| (e.pid, e.text.as_str())).collect();
+    assert_eq!(told, [(worker, "__cancel__ 1")]);
+    site.site.touch("go");
+    first.logged("settled too late: the partition was lost, so the message may run twice");
+    site.settled(&second);
+    first.stop();
+    second.stop();
+    let record = site.record();
+    assert_eq!(record.of(Event::Done, slow).len(), 2);
+    record.assert_done_once(&["behind"]);
+    assert_eq!(record.of(Event::Began, "behind").len(), 1);
 }
 
 /// It was about to give a partition back, and is put out of the group meanwhile.

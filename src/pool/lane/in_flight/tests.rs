@@ -1,6 +1,8 @@
 //! Tests of `in_flight`.
 
 use super::*;
+use crate::delivery::Claim;
+use crate::protocol::status::Status;
 
 const TWO: Version = Version::Two { concurrency: 8 };
 const DIED: Cause = Cause::Died;
@@ -148,6 +150,10 @@ fn a_message_may_only_shorten_its_time() {
 }
 
 fn entry(id: u64, ends_at: u64) -> Entry {
+    entry_under(None, id, ends_at)
+}
+
+fn entry_under(claim: Option<&Claim>, id: u64, ends_at: u64) -> Entry {
     let (source, mut pool) = crate::delivery::link();
     let message = crate::delivery::Message {
         queue: "q".into(),
@@ -157,7 +163,11 @@ fn entry(id: u64, ends_at: u64) -> Entry {
         reply_to: None,
         properties: Vec::new(),
     };
-    source.deliver(id, message, crate::delivery::History::default());
+    let history = crate::delivery::History::default();
+    match claim {
+        Some(claim) => source.deliver_under(claim, id, message, history),
+        None => source.deliver(id, message, history),
+    };
     Entry {
         id,
         delivery: pool.deliveries.try_recv().unwrap(),
@@ -248,6 +258,25 @@ fn a_message_that_may_have_been_left_unread_runs_alone_first() {
     assert_eq!(closed[0].1, Blame::Suspect);
     let stalled = three().judge(&Cause::Stalled, Version::One, read);
     assert_eq!(stalled[0].1, Blame::Charged, "it was read, if not answered");
+}
+
+#[test]
+fn what_is_void_yields_once_and_the_rest_goes_on() {
+    let (lost, kept) = (Claim::default(), Claim::default());
+    let mut in_flight = InFlight::default();
+    in_flight.push(entry(1, 10));
+    in_flight.push(entry_under(Some(&kept), 2, 20));
+    for id in 3..=5 {
+        in_flight.push(entry_under(Some(&lost), id, id * 10));
+    }
+    in_flight.get_mut(4).unwrap().cancelled = true;
+    in_flight.get_mut(5).unwrap().answer = Some(Output::new(Status::DONE, Some(5), ""));
+    assert!(in_flight.yield_void().is_empty());
+    drop(lost);
+    assert_eq!(in_flight.yield_void(), [3]);
+    let yielding: Vec<bool> = in_flight.iter_mut().map(|entry| entry.yielding).collect();
+    assert_eq!(yielding, [false, false, true, false, false]);
+    assert!(in_flight.yield_void().is_empty(), "it was asked");
 }
 
 #[test]

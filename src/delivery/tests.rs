@@ -1,0 +1,67 @@
+//! Tests of `delivery`.
+
+use super::*;
+
+fn message(body: &'static str) -> Message {
+    Message {
+        queue: "q".into(),
+        body: Bytes::from_static(body.as_bytes()),
+        headers: Vec::new(),
+        correlation_id: String::new(),
+        reply_to: None,
+        properties: Vec::new(),
+    }
+}
+
+#[test]
+fn a_settled_delivery_reaches_the_source_once() {
+    let (mut source, mut pool) = link();
+    assert!(source.deliver(7, message("a"), History::default()));
+    pool.deliveries.try_recv().unwrap().settle(Outcome::Done);
+    let settlement = source.settlements.try_recv().unwrap();
+    assert_eq!((settlement.token, settlement.outcome), (7, Outcome::Done));
+    assert!(source.settlements.try_recv().is_err());
+}
+
+#[test]
+fn what_is_out_is_void_without_its_claim_and_settled_all_the_same() {
+    let (mut source, mut pool) = link();
+    let claims = [Claim::default(), Claim::default()];
+    for (token, claim) in (1..).zip(&claims) {
+        source.deliver_under(claim, token, message("a"), History::default());
+    }
+    source.deliver(3, message("b"), History::default());
+    let out: Vec<Delivery> = std::iter::from_fn(|| pool.deliveries.try_recv().ok()).collect();
+    let void = || out.iter().map(Delivery::is_void).collect::<Vec<_>>();
+    assert_eq!(void(), [false, false, false]);
+    let [lost, _kept] = claims;
+    drop(lost);
+    assert!(!pool.state.has_changed().unwrap());
+    source.lost();
+    assert!(pool.state.has_changed().unwrap());
+    assert_eq!(void(), [true, false, false]);
+    drop(out);
+    let mut tokens = std::iter::from_fn(|| source.settlements.try_recv().ok());
+    assert!(tokens.by_ref().map(|settlement| settlement.token).eq(1..=3));
+}
+
+#[test]
+fn a_dropped_delivery_goes_back() {
+    let (mut source, mut pool) = link();
+    source.deliver(7, message("a"), History::default());
+    drop(pool.deliveries.try_recv().unwrap());
+    let settlement = source.settlements.try_recv().unwrap();
+    assert_eq!(settlement.outcome, Outcome::Return { suspect: false });
+}
+
+#[test]
+fn a_pool_that_is_gone_gives_everything_back() {
+    let (mut source, pool) = link();
+    source.deliver(1, message("waiting in the channel"), History::default());
+    drop(pool);
+    assert!(!source.deliver(2, message("too late"), History::default()));
+    let tokens: Vec<u64> = std::iter::from_fn(|| source.settlements.try_recv().ok())
+        .map(|s| s.token)
+        .collect();
+    assert_eq!(tokens, [1, 2]);
+}
