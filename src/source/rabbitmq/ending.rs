@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Task;
 use super::connect::close;
@@ -15,9 +15,9 @@ use super::outbox::Subject;
 use super::session::{Held, Place, Session};
 use super::survived::Fingerprint;
 
-/// So many acknowledgements the channel of a quorum queue passes on at once; others it keeps back, and
-/// forgets when it is closed.
-const LAST_ACKS_MAX: usize = 24;
+/// So many acknowledgements and returns the channel of a quorum queue passes on at once; others it
+/// keeps back, and forgets when it is closed.
+const WORDS_MAX: usize = 24;
 /// The queue has taken in what was written so long ago.
 const TAKEN_IN: Duration = Duration::from_secs(1);
 /// How long the broker may take to say that it has read our last words.
@@ -28,12 +28,12 @@ impl Session {
     /// channel that has had too many keeps back the rest, and nothing tells when it has not.
     pub(super) fn must_save_words(&mut self, task: &Task, now: Instant) -> bool {
         let more_to_come = task.out > 0 || !self.outbox.is_empty();
-        if !self.closing || self.last_acks < LAST_ACKS_MAX || !more_to_come {
+        if !self.closing || self.words < WORDS_MAX || !more_to_come {
             return false;
         }
         match self.ack_at {
             Some(at) if at <= now => {
-                self.last_acks = 0;
+                self.words = 0;
                 self.ack_at = None;
                 false
             }
@@ -45,13 +45,17 @@ impl Session {
         }
     }
 
-    /// Waits until the broker has read all that we have written: it may forget what was written
-    /// just before a channel is closed. Nothing is taken from the queue for that: it would be counted
+    /// Waits until the broker has read all that we have written, and its queue has had time for it:
+    /// it may forget what was written just before a channel is closed. Nothing is taken from the queue for that: it would be counted
     /// when it goes back, and a queue with a single active consumer refuses it and ends the channel.
     pub(super) async fn last_words(&mut self) -> Result<(), RabbitMqError> {
         if !self.channel.status().connected() {
             // The queue is gone, and with it what there was to acknowledge.
             return Ok(());
+        }
+        if self.words > WORDS_MAX {
+            // Nothing tells when the queue has taken it in.
+            sleep(TAKEN_IN).await;
         }
         let options = QueueDeclareOptions {
             passive: true,

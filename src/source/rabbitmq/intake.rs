@@ -188,6 +188,7 @@ impl Session {
     fn cancel(&mut self) {
         self.cancelled = true;
         self.full = false;
+        self.words = 0;
         self.consumers.cancel();
     }
 
@@ -198,10 +199,8 @@ impl Session {
             return Ok(());
         }
         if self.closing && !self.given_back {
-            // The cancellation has waited for the queue's log; what goes back now would keep back
-            // acknowledgements that come after it.
+            // What goes back now would keep back acknowledgements that come after it.
             self.write_acks(Others::Single)?;
-            self.last_acks = 0;
             self.given_back = true;
         }
         // At the end of all it stays so: nothing more is consumed.
@@ -240,6 +239,7 @@ impl Session {
     /// Likewise, whatever the broker makes of it.
     pub(super) fn nack(&mut self, tag: u64) -> Result<(), RabbitMqError> {
         self.ledger.give_back(tag);
+        self.words += 1;
         let options = BasicNackOptions {
             multiple: false,
             requeue: true,

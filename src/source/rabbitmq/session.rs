@@ -69,9 +69,9 @@ pub(super) struct Session {
     /// How many messages the pool could use when that was last looked at.
     pub(super) wanted: u16,
     pub(super) ack_at: Option<Instant>,
-    /// How many acknowledgements were written since the consumers were cancelled at the end, or since
-    /// the queue has had time for those before.
-    pub(super) last_acks: usize,
+    /// How many acknowledgements and returns were written since the consumers were cancelled, which
+    /// waits for those before, or since the queue has had time for them.
+    pub(super) words: usize,
     /// When the queues are looked at, if something was wrong with them.
     pub(super) check_at: Option<Instant>,
     checks: u32,
@@ -197,7 +197,7 @@ impl Session {
             change_at: None,
             wanted: 0,
             ack_at: None,
-            last_acks: 0,
+            words: 0,
             check_at: None,
             checks: 0,
             checking: None,
@@ -474,7 +474,7 @@ impl Session {
 
     pub(super) fn write_acks(&mut self, others: Others) -> Result<(), RabbitMqError> {
         self.ledger.acks(others, &mut self.acks);
-        self.last_acks += self.acks.len();
+        self.words += self.acks.len();
         for Ack { tag, multiple } in self.acks.drain(..) {
             written(self.channel.basic_ack(tag, BasicAckOptions { multiple }))?;
         }

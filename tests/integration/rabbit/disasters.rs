@@ -118,8 +118,9 @@ fn fifty_thousand_messages_outlive_workers_daemons_and_brokers() {
             _ => scene.daemon = scene.site.start(&pool),
         }
         scene.has_no_problem();
-        // What the pool had in hand before is worked on after it, beside what came again.
-        let in_hand = (progress.done() + WORKERS * PREFETCH).min(COUNT);
+        // What the pool had in hand before is worked on after it, beside what came again. What has
+        // to run alone is passed by others meanwhile.
+        let in_hand = (progress.done() + 4 * WORKERS * PREFETCH).min(COUNT);
         kill_workers_until(&scene, &mut deaths, || progress.done() >= in_hand);
         deaths.of_all.push(from..=now_micros());
     }
