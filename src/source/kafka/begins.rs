@@ -2,8 +2,9 @@
 //! still the one that they speak of, or else at an end. Every function here blocks; all partitions
 //! are asked about at once.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
 use std::time::Duration;
 
 use rdkafka::config::ClientConfig;
@@ -18,6 +19,9 @@ use super::settings::Reset;
 
 /// How long a question may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// Where a partition begins or ends, or why that can't be told now.
+type End = Result<i64, String>;
 
 /// What is to be known for it.
 #[derive(Debug, Clone)]
@@ -100,26 +104,35 @@ fn led(
     partitions: &[TopicPartition],
     begins: &mut Begins,
 ) -> Result<Vec<TopicPartition>, KafkaError> {
-    let topics: BTreeSet<&str> = partitions.iter().map(|(topic, _)| topic.as_str()).collect();
-    let mut led = BTreeSet::new();
-    for topic in topics {
-        let told = native.fetch_metadata(Some(topic), ANSWER_WITHIN);
-        let told = told.map_err(|error| KafkaError::of_request("asking for leaders", &error))?;
-        let each = told.topics().iter().flat_map(|topic| topic.partitions());
-        led.extend(
-            each.filter(|partition| partition.leader() >= 0)
-                .map(|partition| (topic.to_owned(), partition.id())),
-        );
-    }
+    let led = leaders(native, partitions)?;
     let (with, without): (Vec<_>, Vec<_>) = partitions
         .iter()
         .cloned()
-        .partition(|partition| led.contains(partition));
+        .partition(|partition| led.contains_key(partition));
     let without = without.into_iter();
     begins
         .unknown
         .extend(without.map(|partition| (partition, "it has no leader".to_owned())));
     Ok(with)
+}
+
+/// Who leads the partitions of these topics; those that nobody leads are left out.
+fn leaders(
+    native: &Native,
+    partitions: &[TopicPartition],
+) -> Result<HashMap<TopicPartition, i32>, KafkaError> {
+    let topics: BTreeSet<&str> = partitions.iter().map(|(topic, _)| topic.as_str()).collect();
+    let mut leaders = HashMap::new();
+    for topic in topics {
+        let told = native.fetch_metadata(Some(topic), ANSWER_WITHIN);
+        let told = told.map_err(|error| KafkaError::of_request("asking for leaders", &error))?;
+        let each = told.topics().iter().flat_map(|topic| topic.partitions());
+        leaders.extend(
+            each.filter(|partition| partition.leader() >= 0)
+                .map(|partition| ((topic.to_owned(), partition.id()), partition.leader())),
+        );
+    }
+    Ok(leaders)
 }
 
 fn begin_each(
@@ -241,16 +254,8 @@ fn begin_fresh(
     } else {
         Offset::Beginning
     };
-    let ends = ends_of(native, &partitions, end);
-    for partition in partitions {
-        let offset = match &ends {
-            Ok(ends) => ends.get(&partition).copied().ok_or("it was not told"),
-            Err(error) => {
-                begins.unknown.push((partition, error.to_string()));
-                continue;
-            }
-        };
-        match offset {
+    for (partition, end) in ends_of(native, &partitions, end) {
+        match end {
             Ok(offset) => begins.begun.push(Begin {
                 topic: partition.0,
                 partition: partition.1,
@@ -258,13 +263,80 @@ fn begin_fresh(
                 committed: None,
                 carried: Carried::default(),
             }),
-            Err(why) => begins.unknown.push((partition, why.to_owned())),
+            Err(why) => begins.unknown.push((partition, why)),
         }
     }
 }
 
-/// One end of each of these partitions. Those of which it can't be told are left out.
+/// One end of each of these partitions, or why it can't be told. Each leader is asked for itself:
+/// a question to several of which one does not answer would fail as a whole.
 pub(super) fn ends_of(
+    native: &Native,
+    partitions: &[TopicPartition],
+    end: Offset,
+) -> HashMap<TopicPartition, End> {
+    match leaders(native, partitions) {
+        Ok(leaders) => ask_each(partitions, &leaders, |these| ask_ends(native, these, end)),
+        Err(error) => none_of(partitions, &error).collect(),
+    }
+}
+
+/// Asks about the partitions of each leader for themselves, all at the same time.
+fn ask_each(
+    partitions: &[TopicPartition],
+    leaders: &HashMap<TopicPartition, i32>,
+    ask: impl Fn(&[TopicPartition]) -> Result<HashMap<TopicPartition, i64>, KafkaError> + Sync,
+) -> HashMap<TopicPartition, End> {
+    let mut led: BTreeMap<Option<i32>, Vec<TopicPartition>> = BTreeMap::new();
+    for partition in partitions {
+        let leader = leaders.get(partition).copied();
+        led.entry(leader).or_default().push(partition.clone());
+    }
+    let ask = |these: &[TopicPartition]| -> Vec<(TopicPartition, End)> {
+        match ask(these) {
+            Ok(ends) => {
+                let end = |these: &TopicPartition| ends.get(these).copied();
+                let told = |these: &TopicPartition| end(these).ok_or("it was not told".to_owned());
+                these
+                    .iter()
+                    .map(|each| (each.clone(), told(each)))
+                    .collect()
+            }
+            Err(error) => none_of(these, &error).collect(),
+        }
+    };
+    let (ask, mut ends) = (&ask, HashMap::new());
+    thread::scope(|scope| {
+        let asked: Vec<_> = led
+            .values()
+            .map(|these| {
+                let thread = thread::Builder::new().name("kafka-ends".to_owned());
+                (these, thread.spawn_scoped(scope, move || ask(these)))
+            })
+            .collect();
+        for (these, asked) in asked {
+            match asked.map(thread::ScopedJoinHandle::join) {
+                Ok(Ok(told)) => ends.extend(told),
+                Ok(Err(_)) => ends.extend(none_of(these, &KafkaError::panicked())),
+                Err(error) => ends.extend(none_of(these, &error)),
+            }
+        }
+    });
+    ends
+}
+
+/// Nothing is known of any of these.
+fn none_of(
+    partitions: &[TopicPartition],
+    why: &impl ToString,
+) -> impl Iterator<Item = (TopicPartition, End)> {
+    let why = why.to_string();
+    let none = move |partition: &TopicPartition| (partition.clone(), Err(why.clone()));
+    partitions.iter().map(none)
+}
+
+/// One end of each of these partitions. Those of which it can't be told are left out.
+fn ask_ends(
     native: &Native,
     partitions: &[TopicPartition],
     end: Offset,
@@ -351,4 +423,31 @@ fn looking(properties: &ClientConfig, reset: Reset) -> ClientConfig {
     };
     properties.set("auto.offset.reset", reset);
     properties
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leader_that_does_not_answer_keeps_no_other_from_it() {
+        let partition = |number| ("t".to_owned(), number);
+        let partitions: Vec<TopicPartition> = (0..5).map(partition).collect();
+        let leaders = [(0, 1), (1, 2), (2, 1), (3, 3)];
+        let leaders = leaders.map(|(number, leader)| (partition(number), leader));
+        let ends = ask_each(&partitions, &HashMap::from(leaders), |these| {
+            if these.contains(&partition(1)) {
+                return Err(KafkaError::panicked());
+            }
+            let known = these.iter().filter(|(_, number)| *number != 2);
+            Ok(known
+                .map(|each| (each.clone(), i64::from(each.1)))
+                .collect())
+        });
+        assert_eq!(ends.len(), partitions.len(), "{ends:?}");
+        for (number, is_told) in [(0, true), (1, false), (2, false), (3, true), (4, true)] {
+            let end = ends.get(&partition(number)).unwrap();
+            assert_eq!(end.is_ok(), is_told, "{number}: {end:?}");
+        }
+    }
 }

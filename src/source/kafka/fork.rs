@@ -56,10 +56,10 @@ pub(super) fn forks(
     }
     let names: Vec<TopicPartition> = read_to.iter().map(|(name, _)| name.clone()).collect();
     // Before the other question, so that nothing which comes between them is skipped.
-    let ends = ends_of(native, &names, Offset::End)?;
+    let mut ends = ends_of(native, &names, Offset::End);
     let found = event_loop()?.block_on(seek(properties, pool, read, &read_to))?;
     let judged = found.into_iter().map(|((name, to), seen)| {
-        let end = ends.get(&name).copied();
+        let end = ends.remove(&name).and_then(Result::ok);
         let fork = judge(to, end, seen);
         (name, fork)
     });
