@@ -278,7 +278,7 @@ impl Task {
             self.group.due(Instant::now()),
             self.positions.due(),
             self.making.due(),
-            self.throttle.due(),
+            self.throttle.due().filter(|_| !self.is_closing()),
             Some(self.others.due()).filter(|_| !self.is_closing()),
             self.commits.due(self.has_something_to_commit()),
         ];
