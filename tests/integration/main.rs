@@ -59,6 +59,7 @@ fn trials() -> Vec<Trial> {
         commands::trials(),
         crashes::trials(),
         daemon_death::trials(),
+        harness::record::trials(),
         hostile::trials(),
         kafka::trials(),
         kills::trials(),

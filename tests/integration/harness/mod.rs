@@ -10,7 +10,7 @@ mod pool;
 mod processes;
 mod proxy;
 pub(crate) mod rabbit;
-mod record;
+pub(crate) mod record;
 mod site;
 mod table;
 pub(crate) mod tls;

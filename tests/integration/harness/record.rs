@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use super::Site;
 
+super::trials![a_record_that_is_cut_short_hides_no_other];
+
 /// What a worker recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
@@ -64,11 +66,7 @@ impl Record {
         let whole = text
             .split_inclusive('\n')
             .filter_map(|line| line.strip_suffix('\n'));
-        Self(
-            whole
-                .map(|line| entry(line).unwrap_or_else(|| panic!("a broken record: {line:?}")))
-                .collect(),
-        )
+        Self(whole.map(entry).collect())
     }
 
     /// The entries of that kind.
@@ -155,7 +153,7 @@ impl Progress {
             let Some(whole) = line.strip_suffix('\n') else {
                 return;
             };
-            let entry = entry(whole).unwrap_or_else(|| panic!("a broken record: {line:?}"));
+            let entry = entry(whole);
             if entry.event == Event::Done {
                 self.done.insert(entry.text);
             }
@@ -165,7 +163,15 @@ impl Progress {
     }
 }
 
-fn entry(line: &str) -> Option<Entry> {
+/// What a line records. When a worker is killed while it writes, the kernel may stop at the end of a
+/// page: what was to come after the record did not come, and the next one is on the same line.
+fn entry(line: &str) -> Entry {
+    let mut rests = line.char_indices().map(|(at, _)| &line[at..]);
+    let entry = rests.find_map(whole_entry);
+    entry.unwrap_or_else(|| panic!("a broken record: {line:?}"))
+}
+
+fn whole_entry(line: &str) -> Option<Entry> {
     let mut fields = line.split('\t');
     Some(Entry {
         event: Event::of(fields.next()?)?,
@@ -177,4 +183,13 @@ fn entry(line: &str) -> Option<Entry> {
         },
         micros: fields.next()?.parse().ok()?,
     })
+}
+
+fn a_record_that_is_cut_short_hides_no_other() {
+    let cut_short = "done\tit began and is done\t4711\t-\t1795339120841880";
+    let next = "began\tmessage 6819\t10399\t-\t1795339120841882";
+    for length in 0..=cut_short.len() {
+        let line = format!("{}{next}", &cut_short[..length]);
+        assert_eq!(entry(&line), entry(next), "{line:?}");
+    }
 }
