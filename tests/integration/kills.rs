@@ -1,9 +1,10 @@
 //! Workers that are killed all the time: nothing is lost, little is done twice, and the pool is
 //! soon whole again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -19,8 +20,8 @@ trials![
 const WORKERS: usize = 4;
 /// The rhythm of the kills; nothing waits for it.
 const KILL_EVERY: Duration = Duration::from_millis(50);
-/// How soon the pool must have all its workers again, with the default back-off.
-const WHOLE_WITHIN: Duration = Duration::from_secs(1);
+/// How soon a worker that was killed must be replaced, as a rule, with the default back-off.
+const REPLACED_WITHIN: Duration = Duration::from_secs(1);
 
 fn ten_thousand_messages_outlive_a_kill_every_50_ms() {
     let pool = Pool::new(&["--mode=sleep:1"]).set("pipeline", "4");
@@ -57,29 +58,41 @@ fn messages_outlive_kills(count: usize, window: usize, pool: Pool) {
 }
 
 /// Kills workers, each in its turn, until the queue is empty, and one more then. Returns which.
+///
+/// How long all of them take is the machine's business. But the oldest goes first, so none may stay
+/// the oldest for long: it would be stuck.
 fn kill_until_settled(scene: &Scene) -> BTreeSet<i32> {
-    let started = Instant::now();
+    let mut oldest = (scene.table.oldest("work"), Instant::now());
     let mut killed = BTreeSet::new();
     loop {
-        let settled = scene.table.count("work") == 0;
+        let now_oldest = scene.table.oldest("work");
         killed.extend(kill_one(&scene.daemon, &killed));
-        if settled {
+        if now_oldest.is_none() {
             return killed;
         }
-        let kills = killed.len();
+        if now_oldest != oldest.0 {
+            oldest = (now_oldest, Instant::now());
+        }
+        let (kills, stuck) = (killed.len(), oldest.1.elapsed());
         assert!(
-            started.elapsed() < DEADLINE,
-            "not settled after {kills} kills"
+            stuck < DEADLINE,
+            "row {now_oldest:?} is stuck after {kills} kills: {:#?}",
+            scene.table.messages("work").first()
         );
         std::thread::park_timeout(KILL_EVERY);
     }
 }
 
-/// One that has not been killed yet: on a busy machine that may take its time.
+/// One that has not been killed yet: on a busy machine that may take its time. Never the last: where
+/// each were killed as soon as it is there, none could answer, and the pool would be right to take
+/// that for a crash loop and to wait.
 fn kill_one(daemon: &Daemon, killed: &BTreeSet<i32>) -> Option<i32> {
     let mut victims = alive(daemon);
     victims.retain(|pid| !killed.contains(pid));
-    let victim = *victims.get(killed.len() % victims.len().max(1))?;
+    if victims.len() < 2 {
+        return None;
+    }
+    let victim = victims[killed.len() % victims.len()];
     kill(Pid::from_raw(victim), Signal::SIGKILL).unwrap();
     Some(victim)
 }
@@ -90,14 +103,35 @@ fn alive(daemon: &Daemon) -> Vec<i32> {
 }
 
 fn is_whole_again(daemon: &Daemon) {
-    let last_kill = Instant::now();
     daemon.eventually("all workers to be up and alive", || {
         let mut up = daemon.workers_up();
         up.sort_unstable();
         up.len() == WORKERS && up == alive(daemon)
     });
-    let took = last_kill.elapsed();
-    assert!(took < WHOLE_WITHIN, "it took {took:?}");
+    let mut waits = waits_for_replacements(daemon);
+    waits.sort_unstable();
+    // One that has died again and again before its first answer is waited with, and a machine may be
+    // busy for a while.
+    let usual = waits[waits.len() / 2];
+    assert!(usual < REPLACED_WITHIN, "usually {usual:?}: {waits:?}");
+}
+
+/// From the loss of each worker to when there was another in its place, by the daemon's log.
+fn waits_for_replacements(daemon: &Daemon) -> Vec<Duration> {
+    let mut lost_at: BTreeMap<String, Timestamp> = BTreeMap::new();
+    let mut waits = Vec::new();
+    for record in daemon.records(|record| said(record, "worker lost") || said(record, "worker up"))
+    {
+        let at: Timestamp = field(&record, "timestamp").parse().unwrap();
+        let place = field(&record, "worker");
+        if said(&record, "worker lost") {
+            // One that was lost before it was up was not there yet.
+            lost_at.entry(place).or_insert(at);
+        } else if let Some(lost_at) = lost_at.remove(&place) {
+            waits.push(at.duration_since(lost_at).unsigned_abs());
+        }
+    }
+    waits
 }
 
 fn every_kill_is_told(daemon: &Daemon, killed: &BTreeSet<i32>) {

@@ -147,6 +147,12 @@ impl Table {
         self.0.query_row(count, [queue], |row| row.get(0)).unwrap()
     }
 
+    /// The oldest message of a queue, in a daemon's hands or not.
+    pub(crate) fn oldest(&self, queue: &str) -> Option<i64> {
+        let oldest = "SELECT min(id) FROM consumer_messages WHERE queue = ?1";
+        self.0.query_row(oldest, [queue], |row| row.get(0)).unwrap()
+    }
+
     /// The messages of a queue, the oldest first.
     pub(crate) fn messages(&self, queue: &str) -> Vec<Waiting> {
         let select = "SELECT * FROM consumer_messages WHERE queue = ?1 ORDER BY id";
