@@ -452,7 +452,12 @@ impl Session {
 
     /// Writes the acknowledgements that are due.
     fn acknowledge(&mut self, task: &Task, now: Instant) -> Result<(), RabbitMqError> {
-        if !self.ledger.has_settled() || self.must_save_words(task, now) {
+        if !self.ledger.has_settled() {
+            // A moment that is past and stays would have us turn and turn.
+            self.ack_at = None;
+            return Ok(());
+        }
+        if self.must_save_words(task, now) {
             return Ok(());
         }
         // The other half keeps the workers busy meanwhile.
