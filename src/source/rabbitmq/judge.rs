@@ -307,8 +307,8 @@ impl Session {
             Aim::Turn => {
                 if let Some(held) = self.ledger.get_mut(tag) {
                     held.place = Place::Here;
-                    held.arrival.turn = None;
-                    self.suspects.run_unmarked(tag);
+                    let turn = held.arrival.turn.take();
+                    self.suspects.run_unmarked(tag, turn);
                 }
             }
             Aim::Requeue { .. } | Aim::Reply(_) | Aim::Retry { .. } | Aim::Letter { .. } => {

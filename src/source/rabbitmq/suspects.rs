@@ -53,9 +53,15 @@ impl Suspects {
         self.begun.push_back((tag, turn));
     }
 
-    /// One runs in its turn although nothing could be published to say so.
-    pub(super) fn run_unmarked(&mut self, tag: u64) {
-        self.next = Some(Next::Here(tag));
+    /// One runs in its turn although nothing could be published to say so. If its turn was given up
+    /// meanwhile it waits for another: it may be somebody else's now.
+    pub(super) fn run_unmarked(&mut self, tag: u64, its_turn: Option<u64>) {
+        match self.next {
+            Some(Next::Coming { turn, .. }) if Some(turn) == its_turn => {
+                self.next = Some(Next::Here(tag));
+            }
+            _ => self.wait(tag),
+        }
     }
 
     /// Forgets those that go back.
@@ -190,5 +196,33 @@ impl Session {
             self.publish_for(tag, Aim::Aside)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_runs_unmarked_does_not_take_the_turn_of_another() {
+        let coming = |turn| Next::Coming {
+            turn,
+            until: Instant::now() + COMES_WITHIN,
+        };
+        let run = |next, its_turn| {
+            let mut suspects = Suspects {
+                next,
+                ..Suspects::default()
+            };
+            suspects.run_unmarked(7, its_turn);
+            (suspects.next, Vec::from(suspects.waiting))
+        };
+        let here = Some(Next::Here(7));
+        assert_eq!(run(Some(coming(1)), Some(1)), (here, vec![]));
+        for next in [None, Some(Next::Here(3)), Some(coming(2))] {
+            let (after, waiting) = run(next, Some(1));
+            assert!(after == next && waiting == [7], "{next:?} became {after:?}");
+        }
+        assert_eq!(run(None, None).1, [7], "nobody has the turn");
     }
 }
