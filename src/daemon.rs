@@ -373,6 +373,10 @@ impl Daemon {
             tracing::info!(changes = becoming.changes.len(), "configuration reloaded");
         }
         for change in becoming.changes {
+            if self.stopping {
+                // One of them failed. What starts now would have missed the stop.
+                break;
+            }
             self.apply(change, &mut opened).await;
         }
         if !self.started && self.failure.is_none() {

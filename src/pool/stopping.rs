@@ -45,16 +45,18 @@ impl Pool {
     }
 
     pub(super) fn hurry(&mut self) {
-        if let Some(stopping) = &mut self.stopping {
-            stopping.yield_at = Instant::now();
-            stopping.give_up_at = stopping.give_up_at.map(|_| Instant::now());
-            let killing = |handle: &Handle| handle.gauge.phase.get() == Phase::Killing;
-            if self.slots.values().all(killing) {
-                stopping.abandon_at = Instant::now() + ABANDON_WITHIN;
-            }
-            for handle in self.slots.values() {
-                handle.raise(handle.gauge.phase.get().next());
-            }
+        let Some(stopping) = &mut self.stopping else {
+            // It has missed the first word.
+            return self.stop(Duration::ZERO);
+        };
+        stopping.yield_at = Instant::now();
+        stopping.give_up_at = stopping.give_up_at.map(|_| Instant::now());
+        let killing = |handle: &Handle| handle.gauge.phase.get() == Phase::Killing;
+        if self.slots.values().all(killing) {
+            stopping.abandon_at = Instant::now() + ABANDON_WITHIN;
+        }
+        for handle in self.slots.values() {
+            handle.raise(handle.gauge.phase.get().next());
         }
     }
 
@@ -144,5 +146,38 @@ impl Pool {
             () if give_up_at <= now => Some(Err(PoolError::Unsettled)),
             () => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::sync::mpsc;
+    use tokio::task::LocalSet;
+
+    use crate::config::model;
+    use crate::delivery::{Intake, link};
+    use crate::pool::verdict::tests::policy;
+    use crate::pool::{Command, run};
+
+    /// However it came that it has missed the first word: the second is enough.
+    #[tokio::test]
+    async fn a_hurry_stops_one_that_was_not_told_to_stop() {
+        let (mut source, pool) = link();
+        let policy = model::Pool {
+            workers: 0,
+            ..policy()
+        };
+        let (commands, told) = mpsc::channel(1);
+        commands.send(Command::Hurry).await.unwrap();
+        let source = async {
+            let closed = |intake: &Intake| *intake == Intake::Closed;
+            drop(source.intake.wait_for(closed).await.unwrap());
+            drop(source);
+        };
+        let run = run(Arc::new(policy), pool, told);
+        let both = async { tokio::join!(run, source).0 };
+        assert_eq!(LocalSet::new().run_until(both).await, Ok(()));
     }
 }
