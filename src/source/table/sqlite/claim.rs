@@ -31,9 +31,10 @@ pub(super) fn peek(
     queue: &str,
     limits: Limits,
     clock: &WallClock,
+    passed_over: &PassedOver,
 ) -> rusqlite::Result<Outlook> {
     let due_in = due_in(conn, queue, 0, clock)?;
-    let worst = worst_suspect(conn, queue)?;
+    let worst = worst_suspect(conn, queue, passed_over)?;
     let spent = worst.is_some_and(|lapses| lapses >= limits.lapses_max);
     Ok(Outlook {
         ready: spent || due_in == Some(Duration::ZERO) || any_ready(conn, queue)?,
@@ -49,14 +50,24 @@ fn any_ready(conn: &Connection, queue: &str) -> rusqlite::Result<bool> {
     conn.prepare_cached(ready)?.exists([queue])
 }
 
-/// The most lapses that a suspect of the queue has, if there is one that is ready.
-fn worst_suspect(conn: &Connection, queue: &str) -> rusqlite::Result<Option<u32>> {
-    let worst = "SELECT lapses FROM consumer_messages INDEXED BY consumer_messages_ready \
+/// The most lapses that a suspect of the queue has, if there is one that is ready. One that is passed
+/// over does not wait for its turn: it would keep that, and could not use it.
+fn worst_suspect(
+    conn: &Connection,
+    queue: &str,
+    passed_over: &PassedOver,
+) -> rusqlite::Result<Option<u32>> {
+    let worst = "SELECT id, lapses FROM consumer_messages INDEXED BY consumer_messages_ready \
                  WHERE queue = ?1 AND suspicion > 0 AND owner IS NULL AND available_after = 0 \
-                 ORDER BY suspicion DESC LIMIT 1";
+                 ORDER BY suspicion DESC";
     let mut statement = conn.prepare_cached(worst)?;
-    let lapses = statement.query_row([queue], |row| row.get(0)).optional()?;
-    Ok(lapses.map(row::count))
+    let mut rows = statement.query([queue])?;
+    while let Some(row) = rows.next()? {
+        if !passed_over.has(row.get(0)?) {
+            return Ok(Some(row::count(row.get(1)?)));
+        }
+    }
+    Ok(None)
 }
 
 /// How long until the next row falls due of those that are delayed to later than `after_ms`.
@@ -96,7 +107,7 @@ pub(super) fn claim(tx: &Connection, who: Claimer<'_>, ask: &Ask) -> Result<Writ
         claimed: picked.claimed,
         buried: picked.buried,
         stop: Some(stop),
-        suspects_wait: worst_suspect(tx, who.queue)?.is_some(),
+        suspects_wait: worst_suspect(tx, who.queue, who.passed_over)?.is_some(),
         due_in: due_in(tx, who.queue, now_ms, who.clock)?,
         ..Written::default()
     })

@@ -112,8 +112,16 @@ impl Store {
     }
 
     /// Looks whether the queue has anything to claim, taking no lock.
-    pub(super) fn peek(&self, limits: Limits) -> Result<Outlook, Fault> {
-        Ok(claim::peek(&self.conn, &self.queue, limits, &self.clock)?)
+    pub(super) fn peek(&mut self, limits: Limits) -> Result<Outlook, Fault> {
+        self.passed_over.expire();
+        let (queue, passed_over) = (&self.queue, &self.passed_over);
+        Ok(claim::peek(
+            &self.conn,
+            queue,
+            limits,
+            &self.clock,
+            passed_over,
+        )?)
     }
 
     /// Does all of the work in one transaction, or none of it. A row that can't be claimed is passed

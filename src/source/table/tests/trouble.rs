@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::delivery::{Failure, Outgoing, Publish, PublishError, Reason};
+use crate::source::exclusive::Turn;
 use tokio::sync::oneshot;
 
 #[tokio::test]
@@ -251,6 +252,34 @@ async fn rows_that_cannot_be_claimed_or_buried_hold_nobody_up() {
         let letters = "SELECT count(*) FROM poisoned_messages";
         assert_eq!(rig.get::<i64>(letters), 0, "{row} {trigger}");
     }
+}
+
+#[tokio::test]
+async fn a_suspect_that_cannot_be_claimed_does_not_keep_the_turn_from_others() {
+    let rig = Rig::new();
+    rig.execute(&format!(
+        "INSERT INTO consumer_messages (queue, body, lapses) VALUES ('q', 'bad', 3); {NOT_THIS_ROW}"
+    ));
+    let daemon = Shared::new();
+    let mut source = rig.source(&daemon, 1);
+    rig.insert("good");
+    assert_eq!(source.finish_next().await, "good");
+    let mut turn = Turn::new(&daemon.exclusive, "other");
+    timeout(SOON, async {
+        while !turn.ask() {
+            turn.called().await;
+        }
+    })
+    .await
+    .expect("the turn is free soon");
+    // Another suspect of this source waits, and the one that is passed over does not take its place.
+    rig.execute("INSERT INTO consumer_messages (queue, body, lapses) VALUES ('q', 'ours', 2)");
+    source.until(|state| state.waits_for.is_some()).await;
+    turn.leave();
+    assert_eq!(source.finish_next().await, "ours");
+    source.until(|state| state.waits_for.is_none()).await;
+    assert!(source.end().await.healthy);
+    assert!(turn.ask(), "nobody else has it or waits for it");
 }
 
 #[tokio::test]
