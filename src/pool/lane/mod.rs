@@ -339,8 +339,10 @@ impl Lane {
         };
         let explained = judged.iter().any(known);
         let on_trial = self.gauge.on_trial.get();
-        for (entry, blame) in judged {
-            let blame = blame.on_trial(on_trial, &cause, entry.delivery.history.crashes);
+        let mut excused = false;
+        for (entry, judged) in judged {
+            let blame = judged.on_trial(on_trial, &cause, entry.delivery.history.crashes);
+            excused |= blame != judged;
             self.settle_unanswered(entry, blame, &cause, exit, &stderr);
         }
         self.settle_after_emits().await;
@@ -348,7 +350,8 @@ impl Lane {
         self.show();
         self.shared.room.notify_one();
         let asked = self.recycled || self.phase >= Phase::Draining;
-        let orderly = asked && cause != Cause::PipeClosed;
+        // What the message is not charged with is held against the build, or it would go on for ever.
+        let orderly = asked && cause != Cause::PipeClosed && !excused;
         Ended {
             connected: true,
             orderly,
