@@ -225,6 +225,8 @@ impl Member {
 
     /// Takes back what owners had claimed whose locks are free. Returns whether there were any.
     pub(super) fn take_back_from_the_dead(&self, conn: &mut Connection) -> Result<bool, Fault> {
+        // Before anything else: nobody is left to be taken back from but those who are stuck.
+        locked(&self.owner.stuck).expire();
         let mut dead = self.unlocked(conn)?;
         dead.extend(take_back::ownerless(conn, &locked(&self.owner.stuck))?);
         self.take_back(conn, &dead)
@@ -291,7 +293,6 @@ impl Member {
             return Ok(false);
         }
         let mut stuck = locked(&self.owner.stuck);
-        stuck.expire();
         loop {
             let (_turn, tx) = self.begin(conn)?;
             match take_back::from(&tx, lost, &stuck) {

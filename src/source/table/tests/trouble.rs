@@ -317,6 +317,25 @@ async fn a_claim_that_cannot_be_taken_back_keeps_none_of_the_others() {
     assert!(rig.counters().ends_with("owner 99"), "{}", rig.counters());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_could_not_be_taken_back_is_tried_again_after_a_while() {
+    let rig = Rig::new();
+    rig.insert("bad");
+    let claim = "UPDATE consumer_messages SET owner = 99, claim = 1, attempts = 1";
+    rig.execute(&format!("{claim}; {NOT_THIS_ROW}"));
+    let (mut task, _pool, _policy) = rig.open(&Shared::new(), &rig.config());
+    assert!(task.store.take_back_from_the_dead().unwrap());
+    assert!(
+        !task.store.take_back_from_the_dead().unwrap(),
+        "it is stuck"
+    );
+    rig.execute("DROP TRIGGER picky");
+    assert!(!task.store.take_back_from_the_dead().unwrap(), "not yet");
+    tokio::time::advance(Duration::from_secs(301)).await;
+    assert!(task.store.take_back_from_the_dead().unwrap());
+    assert!(rig.counters().ends_with("owner none"), "{}", rig.counters());
+}
+
 #[tokio::test]
 async fn an_owner_that_cannot_be_struck_holds_nobody_up() {
     use crate::source::table::sqlite::tests_support::OtherOwner;
