@@ -313,7 +313,7 @@ impl Lane {
     /// The process has ended. What it had written before counts; then everything that it had in
     /// hand is settled, and nothing sooner: until now it may have been working on it.
     async fn wind_up(mut self, exit: Exit) -> Ended {
-        self.gauge.open.set(false);
+        self.close();
         let died = if self.phase >= Phase::Yielding {
             Cause::Stopped
         } else {
