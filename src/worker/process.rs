@@ -82,7 +82,7 @@ pub async fn spawn(
     })
 }
 
-/// A process that nobody watches yet. Dropped, it is killed and reaped.
+/// A process that nobody watches yet. Dropped, it is killed with its group and reaped.
 #[derive(Debug)]
 struct Newborn(Option<Child>);
 
@@ -103,7 +103,9 @@ impl Drop for Newborn {
         };
         let pid = Pid::from_child(&child);
         let until_ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        let killed = child.kill();
+        // It may have children already, and may have left its group to them.
+        let group = kill_process_group(pid, rustix::process::Signal::KILL);
+        let killed = child.kill().or(group.map_err(io::Error::from));
         let ended = killed.and_then(|()| Ok(waitid(WaitId::Pid(pid), until_ended)?));
         if let Err(error) = ended.and_then(|_| orphans::reap_own(pid)) {
             tracing::debug!(pid = child.id(), %error, "a worker that nobody wants can't be killed");
@@ -276,7 +278,7 @@ struct Leader {
 }
 
 impl Leader {
-    fn watch(mut child: Child) -> io::Result<Self> {
+    fn watch(child: Child) -> io::Result<Self> {
         let pid = Pid::from_child(&child);
         match pollable(pid) {
             Ok(pidfd) => Ok(Self {
@@ -285,8 +287,7 @@ impl Leader {
                 reaped: false,
             }),
             Err(error) => {
-                child.kill()?;
-                child.wait()?;
+                drop(Newborn::of(child));
                 Err(error)
             }
         }
@@ -390,7 +391,29 @@ fn reap_later(pid: Pid, pidfd: &AsyncFd<OwnedFd>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Read};
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
     use super::*;
+
+    #[test]
+    fn one_that_nobody_wants_leaves_no_children() {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "(sleep 10; echo late) & echo ready; wait"])
+            .stdout(Stdio::piped())
+            .process_group(0);
+        let mut child = orphans::start(|| command.spawn()).unwrap();
+        let pid = Pid::from_child(&child);
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut said = String::new();
+        stdout.read_line(&mut said).unwrap();
+        drop(Newborn::of(child));
+        assert!(waitid(WaitId::Pid(pid), WaitIdOptions::EXITED).is_err());
+        stdout.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "ready\n");
+    }
 
     #[test]
     fn resident_pages_are_the_second_number() {
