@@ -113,23 +113,30 @@ impl Task {
         self.health.kept(&self.end, self.aside.len(), fault);
     }
 
-    /// Tries again what was refused for good: whatever refused it may be mended by now.
+    /// Tries again what was refused for good: whatever refused it may be mended by now. Once trouble
+    /// of another kind begins, the rest is kept as it is.
     pub(super) fn settle_aside(&mut self) {
         let kept = self.aside.take();
         if kept.is_empty() {
             return;
         }
         self.health.none_kept(&self.end);
+        let mut trouble: Option<Fault> = None;
         for settled in kept {
+            if let Some(fault) = &trouble {
+                self.keep_aside(settled, fault);
+                continue;
+            }
             match self.write_plainer(&settled) {
                 Ok(written) => self.health.lost(&self.end, &written.lost),
                 Err(fault) => {
                     self.keep_aside(settled, &fault);
-                    if !fault.for_good {
-                        self.trouble(&fault);
-                    }
+                    trouble = Some(fault).filter(|fault| !fault.for_good);
                 }
             }
+        }
+        if let Some(fault) = trouble {
+            self.trouble(&fault);
         }
     }
 

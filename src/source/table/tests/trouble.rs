@@ -4,7 +4,9 @@
 use super::*;
 use crate::delivery::{Failure, Outgoing, Publish, PublishError, Reason};
 use crate::source::exclusive::Turn;
+use crate::source::table::model::{Claim, Settled};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 #[tokio::test]
 async fn a_locked_database_pauses_the_intake_until_it_is_free() {
@@ -188,6 +190,30 @@ async fn what_was_refused_is_kept_and_written_once_it_is_not() {
     let letters = "SELECT group_concat(body || error) FROM poisoned_messages";
     assert_eq!(rig.get::<String>(letters), "bwhy");
     assert_eq!(rig.get::<i64>("SELECT count(*) FROM consumer_messages"), 0);
+}
+
+/// A database that is away is asked once and not once for each of them, which would take a busy
+/// timeout each.
+#[tokio::test]
+async fn trouble_ends_the_next_try_of_what_was_refused() {
+    let rig = picky("1");
+    let (mut task, pool, _policy) = rig.open(&Shared::new(), &rig.config());
+    for row in 1..=3 {
+        let claim = Claim { row, token: row };
+        let failure = Failure::new(Reason::Failed, "why");
+        let outcome = Outcome::DeadLetter(Box::new(failure));
+        task.aside.keep(Settled { claim, outcome }, Instant::now());
+    }
+    rig.execute("ALTER TABLE consumer_messages RENAME TO away");
+    task.settle_aside();
+    assert!(!pool.state.borrow().healthy);
+    let kept: Vec<i64> = task
+        .aside
+        .take()
+        .iter()
+        .map(|kept| kept.claim.row)
+        .collect();
+    assert_eq!(kept, [1, 2, 3]);
 }
 
 #[tokio::test]
