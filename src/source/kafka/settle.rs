@@ -413,6 +413,9 @@ impl Task {
         }
         let is_reply = |purpose: &Purpose| matches!(purpose, Purpose::Reply { .. });
         while let Some(purpose) = self.producer.make_room(now, is_reply) {
+            if let Some(topic) = purpose.stranger() {
+                self.strangers.given_up(topic);
+            }
             self.refused(purpose, Code::MessageTimedOut);
         }
     }

@@ -47,6 +47,13 @@ impl Strangers {
         closed.is_some_and(|is_tried| std::mem::replace(is_tried, true))
     }
 
+    /// Something for that topic was given up, with nothing said of it. It may be what was tried.
+    pub(super) fn given_up(&mut self, topic: &str) {
+        if let Some(is_tried) = self.closed.get_mut(topic) {
+            *is_tried = false;
+        }
+    }
+
     /// Takes in how something for that topic ended.
     pub(super) fn heard(&mut self, topic: &str, result: Result<(), Code>) {
         match result {
@@ -82,6 +89,19 @@ mod tests {
         assert!(!strangers.refuse("answers") && !strangers.refuse("answers"));
         strangers.heard("answers", Err(Code::MessageSizeTooLarge));
         assert!(!strangers.refuse("answers") && !strangers.refuse("answers"));
+    }
+
+    #[test]
+    fn another_is_tried_when_the_one_that_was_made_room() {
+        let mut strangers = Strangers::new(Some(PATIENCE));
+        strangers.given_up("answers");
+        assert!(!strangers.refuse("answers") && !strangers.refuse("answers"));
+        strangers.heard("answers", Err(Code::MessageTimedOut));
+        assert!(!strangers.refuse("answers"), "one is tried");
+        assert!(strangers.refuse("answers"));
+        strangers.given_up("answers");
+        assert!(!strangers.refuse("answers"), "another one is tried");
+        assert!(strangers.refuse("answers"));
     }
 
     #[test]
