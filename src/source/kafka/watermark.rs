@@ -34,15 +34,17 @@ pub(super) enum Delivered {
 }
 
 impl Watermark {
-    /// Begins at an offset, with what is known to be done beyond it, in order.
+    /// Begins at an offset, with what is known to be done, in order. It may begin beyond some of it,
+    /// where that is gone.
     pub(super) fn new(from: i64, done_before: Vec<Range<i64>>) -> Self {
         let top = done_before.last().map_or(from, |range| range.end);
-        Self {
-            next: from,
+        let mut mark = Self {
             top: top.max(from),
             done_before: done_before.into(),
             ..Self::default()
-        }
+        };
+        mark.skip_to(from);
+        mark
     }
 
     /// Takes down that a message was delivered.
@@ -277,6 +279,22 @@ mod tests {
                 let runs = waiting.iter().filter(|o| !waiting.contains(&(**o - 1))).count();
                 prop_assert_eq!(mark.spread(0).1, runs);
             }
+        }
+
+        #[test]
+        fn what_is_done_below_the_start_is_of_no_account(
+            (delivered, done) in history(), from in 0i64..500,
+        ) {
+            let known = marked(&delivered, &done).ahead();
+            let mark = Watermark::new(from, known.clone());
+            prop_assert_eq!((mark.committable(), mark.position()), (from, from));
+            for range in mark.ahead() {
+                prop_assert!(from <= range.start && !range.is_empty());
+            }
+            let beyond = |ranges: Vec<Range<i64>>| -> Vec<i64> {
+                ranges.into_iter().flatten().filter(|offset| *offset >= from).collect()
+            };
+            prop_assert_eq!(beyond(mark.ahead()), beyond(known));
         }
 
         #[test]
