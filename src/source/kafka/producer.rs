@@ -200,12 +200,20 @@ impl<P> Producer<P> {
     /// When something is to be sent again.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let paused = self.paused.first().map(|(due, _)| *due);
-        let renewals = self.lines.values().filter_map(Line::renew_at);
-        let renewal = renewals.min().filter(|_| !self.jobs.is_empty());
+        let renewals = self
+            .lines
+            .iter()
+            .filter_map(|(way, line)| line.renew_at().filter(|_| self.needs(*way)));
+        let renewal = renewals.min();
         // Once it is over, nothing more falls due.
         let silence = self.oldest().map(|job| job.since + SILENCE_MAX);
         let silence = silence.filter(|silence| *silence > Instant::now());
         [paused, renewal, silence].into_iter().flatten().min()
+    }
+
+    /// Whether something goes that way. Else its line need not be sound.
+    fn needs(&self, way: Way) -> bool {
+        self.jobs.values().any(|job| job.way() == way)
     }
 
     /// The oldest that is not refused.
@@ -330,8 +338,7 @@ impl<P> Producer<P> {
             line.plan_renewal(now);
         }
         let is_due = line.renew_at().is_some_and(|when| when <= now);
-        // Without jobs it need not be sound.
-        if is_due && self.jobs.values().any(|job| job.way() == way) {
+        if is_due && self.needs(way) {
             self.renew(way, now);
         }
         all.ended.extend(reports.ended);
@@ -441,47 +448,4 @@ impl<P> Producer<P> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::load::OPEN_MAX;
-    use super::*;
-
-    /// Of which so many are under way, for a topic of someone else's or for one of ours.
-    fn with(count: usize, compressed: bool) -> Producer<usize> {
-        let source = settings::tests::source(&[]);
-        let mut producer = Producer::new(&source, "p", Arc::default()).unwrap();
-        let record = Outbound {
-            topic: "answers".to_owned(),
-            compressed,
-            ..Outbound::default()
-        };
-        (1..=count).for_each(|id| producer.send(record.clone(), id));
-        producer
-    }
-
-    #[test]
-    fn at_the_bound_the_oldest_that_waits_in_vain_goes_first() {
-        let mut producer = with(OPEN_MAX, false);
-        let now = Instant::now();
-        assert!(producer.is_full());
-        assert_eq!(producer.make_room(now, |_| true), None, "all may be slow");
-        for id in [7, 9] {
-            producer.jobs.get_mut(&id).unwrap().failures = 1;
-        }
-        assert_eq!(producer.make_room(now, |id| *id != 7), Some(9));
-        assert_eq!(producer.make_room(now, |_| true), None, "there is room");
-        assert!(!producer.is_full());
-        let mut producer = with(OPEN_MAX + 1, false);
-        producer.end(5, Ok(()));
-        assert_eq!(
-            producer.make_room(now, |_| true),
-            None,
-            "it is not long yet"
-        );
-        let later = Instant::now() + SILENCE_MAX;
-        assert_eq!(producer.make_room(later, |_| true), Some(1), "5 was later");
-        let mut ours = with(OPEN_MAX, true);
-        ours.jobs.get_mut(&7).unwrap().failures = 1;
-        assert!(ours.is_full());
-        assert_eq!(ours.make_room(later, |_| true), None, "ours are kept");
-    }
-}
+mod tests;
