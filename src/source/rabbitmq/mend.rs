@@ -1,8 +1,8 @@
 //! Making the broker's frames readable for the library, which gives the connection up over a single
 //! text that is not UTF-8, again and again, while RabbitMQ takes any bytes for properties, names of
 //! headers and routing keys. Such bytes are replaced on their way in, one for one, so that nothing
-//! but the texts changes; what becomes of the message is decided elsewhere. What comes back on the
-//! way is told to [`Returns`].
+//! but the texts changes, and but headers nested so deep that they would end its stack; what becomes
+//! of the message is decided elsewhere. What comes back on the way is told to [`Returns`].
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,8 @@ const HEAD_BYTES: usize = 7;
 const END_BYTES: usize = 1;
 /// Longer frames are not looked into: no broker sends methods or properties that long.
 pub(super) const FRAME_BYTES_MAX: usize = 1 << 20;
-/// Nor are tables that are nested deeper.
+/// The library follows nested tables without a limit, down to the end of its stack. It does not see
+/// headers that are nested deeper.
 const DEPTH_MAX: usize = 32;
 
 const METHOD: u8 = 1;
@@ -225,7 +226,7 @@ impl<'a> Cursor<'a> {
             }
             match kind {
                 Kind::Text => self.text()?,
-                Kind::Table => self.table(DEPTH_MAX)?,
+                Kind::Table => self.headers()?,
                 Kind::Bytes(count) => drop(self.take(*count)?),
             }
         }
@@ -259,41 +260,79 @@ impl<'a> Cursor<'a> {
                 let [_, number @ ..] = table.chunk::<9>()?;
                 return Some(u64::from_be_bytes(number));
             }
-            table.value(DEPTH_MAX)?;
+            // However deep it is.
+            table.skip()?;
         }
     }
 
-    fn table(&mut self, depth: usize) -> Option<()> {
+    fn headers(&mut self) -> Option<()> {
         let bytes = self.long()?;
         let mut table = Cursor {
             rest: self.take(bytes)?,
         };
         while !table.rest.is_empty() {
-            table.text()?;
-            table.value(depth)?;
+            let mut behind = Cursor {
+                rest: &mut *table.rest,
+            };
+            let [length] = behind.chunk()?;
+            behind.take(length.into())?;
+            behind.skip()?;
+            let left = behind.rest.len();
+            let bytes = table.rest.len() - left;
+            mend_header(table.take(bytes)?)?;
         }
         Some(())
     }
 
-    fn array(&mut self, depth: usize) -> Option<()> {
+    /// Mends a table. Returns whether it is not nested too deep.
+    fn table(&mut self, depth: usize) -> Option<bool> {
+        let bytes = self.long()?;
+        let mut table = Cursor {
+            rest: self.take(bytes)?,
+        };
+        let mut is_whole = true;
+        while !table.rest.is_empty() {
+            table.text()?;
+            is_whole &= table.value(depth)?;
+        }
+        Some(is_whole)
+    }
+
+    fn array(&mut self, depth: usize) -> Option<bool> {
         let bytes = self.long()?;
         let mut array = Cursor {
             rest: self.take(bytes)?,
         };
+        let mut is_whole = true;
         while !array.rest.is_empty() {
-            array.value(depth)?;
+            is_whole &= array.value(depth)?;
         }
-        Some(())
+        Some(is_whole)
     }
 
-    /// A value, by the letters that RabbitMQ gives to types. Values are never texts that must be
-    /// UTF-8, but tables have names.
-    fn value(&mut self, depth: usize) -> Option<()> {
-        let depth = depth.checked_sub(1)?;
+    /// Mends a value. Values are never texts that must be UTF-8, but tables have names.
+    fn value(&mut self, depth: usize) -> Option<bool> {
+        let Some(depth) = depth.checked_sub(1) else {
+            self.skip()?;
+            return Some(false);
+        };
+        match self.rest.first()? {
+            b'F' => {
+                self.take(1)?;
+                self.table(depth)
+            }
+            b'A' => {
+                self.take(1)?;
+                self.array(depth)
+            }
+            _ => self.skip().map(|()| true),
+        }
+    }
+
+    /// Passes over a value, by the letters that RabbitMQ gives to types.
+    fn skip(&mut self) -> Option<()> {
         let bytes = match self.chunk()? {
-            [b'F'] => return self.table(depth),
-            [b'A'] => return self.array(depth),
-            [b'S' | b'x'] => self.long()?,
+            [b'F' | b'A' | b'S' | b'x'] => self.long()?,
             [b'V'] => 0,
             [b't' | b'b' | b'B'] => 1,
             [b's' | b'U' | b'u'] => 2,
@@ -304,6 +343,32 @@ impl<'a> Cursor<'a> {
         };
         self.take(bytes).map(drop)
     }
+}
+
+fn mend_header(header: &mut [u8]) -> Option<()> {
+    let mut cursor = Cursor { rest: &mut *header };
+    cursor.text()?;
+    if !cursor.value(DEPTH_MAX)? {
+        flatten(header)?;
+    }
+    Some(())
+}
+
+/// Makes a header that is nested too deep one of plain bytes, as long as it was, with a name that
+/// could not be read: so the message is taken for what it is. A name that is empty takes a byte
+/// from the value.
+fn flatten(header: &mut [u8]) -> Option<()> {
+    let name = (*header.first()?).max(1);
+    let (_, value) = header.split_at_mut_checked(1 + usize::from(name))?;
+    let (kind_and_size, bytes) = value.split_at_mut_checked(1 + 4)?;
+    let size = u32::try_from(bytes.len()).ok()?.to_be_bytes();
+    kind_and_size[0] = b'x';
+    kind_and_size[1..].copy_from_slice(&size);
+    header[0] = name;
+    // What else there is of its first character goes with it.
+    header[1] = 0xff;
+    mend_text(&mut header[1..=usize::from(name)]);
+    Some(())
 }
 
 /// How a property is written.

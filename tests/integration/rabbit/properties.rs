@@ -335,7 +335,14 @@ fn headers_that_fill_a_frame_outlive_a_retry() {
     scene.finish();
 }
 
-/// The library can't read them; their producer's could write them.
+fn nested(depth: usize) -> AMQPValue {
+    (0..depth).fold(AMQPValue::Void, |value, _| {
+        AMQPValue::FieldArray(FieldArray::from(vec![value]))
+    })
+}
+
+/// The library can't read them; their producer's could write them. Headers without end would be that
+/// of its stack.
 fn texts_that_are_not_utf8_make_a_dead_letter() {
     let scene = RabbitScene::of(Pool::new(&[]));
     scene.is_consumed();
@@ -351,13 +358,14 @@ fn texts_that_are_not_utf8_make_a_dead_letter() {
         letter("id").with(|of| of.with_message_id("an UNREADABLE id".into())),
         letter("correlation").correlation_id("UNREADABLE"),
         letter("header").header("UNREADABLE", text("value")),
+        letter("deep").header("deep", nested(200)),
     ]);
     scene.send(&["a sound one"]);
     scene.settled();
     scene.record().assert_done_once(&["a sound one"]);
     let dead = scene.client.take_all(DEAD);
     let bodies: Vec<&str> = dead.iter().map(Letter::text).collect();
-    assert_eq!(bodies, ["id", "correlation", "header"]);
+    assert_eq!(bodies, ["id", "correlation", "header", "deep"]);
     for letter in &dead {
         assert!(
             letter.says("x-ganger-reason", "undeliverable"),
@@ -368,6 +376,9 @@ fn texts_that_are_not_utf8_make_a_dead_letter() {
     assert_eq!(id, Some("an ??READABLE id".into()));
     assert_eq!(dead[1].id(), "??READABLE");
     assert!(dead[2].says("??READABLE", "value"), "{dead:#?}");
+    let headers = dead[3].properties.headers().clone().unwrap_or_default();
+    let deep = headers.inner().get("?eep");
+    assert!(matches!(deep, Some(AMQPValue::ByteArray(_))), "{headers:?}");
     let now = scene.vhost.connections();
     assert!(now.starts_with(&before), "never lost: {now:?}");
     scene.finish();

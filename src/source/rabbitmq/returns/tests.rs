@@ -189,6 +189,27 @@ fn one_without_a_number_is_noticed() {
 }
 
 #[test]
+fn a_number_is_found_behind_whatever_is_nested() {
+    let long = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap().to_be_bytes();
+    for letter in [b"A", b"F"] {
+        let value = (0..1000).fold(b"V".to_vec(), |value, _| {
+            let name: &[u8] = if letter == b"F" { b"\x01n" } else { b"" };
+            let within = [name, &value].concat();
+            [&letter[..], &long(&within), &within].concat()
+        });
+        let returns = Returns::default();
+        let mut mender = Mender::new(returns.clone());
+        let method = frame(METHOD, OURS, &[&RETURN[..], &[1, 56, 0, 0, 0]].concat());
+        let headers = [header("deep", &value), number(7)].concat();
+        for mut bytes in [method, properties(OURS, &headers)] {
+            let count = bytes.len();
+            mender.pass(&mut bytes, count);
+        }
+        assert!(!returns.has_unnumbered() && returns.take(7));
+    }
+}
+
+#[test]
 fn a_number_replaces_another_and_has_the_room_that_is_kept_for_it() {
     let bytes = super::super::value::header_frame_bytes;
     let none = BasicProperties::default();
