@@ -3,8 +3,10 @@
 //! smaller until they are taken. Never less of the message. Pure.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use rdkafka::error::RDKafkaErrorCode as Code;
+use tokio::time::Instant;
 
 use super::error::{is_its_fault, is_too_large};
 use super::parts;
@@ -20,6 +22,10 @@ const WORDY_PART_BYTES: usize = 32 << 10;
 /// The most bytes of its error that a shorter letter has.
 const SHORT_ERROR_BYTES_MAX: usize = 256;
 
+/// What was stored so long before the rest may be gone: after a day it is taken for what somebody
+/// left behind who did not live to store the letter, and is dropped with all letters.
+const TOO_LONG: Duration = Duration::from_secs(12 * 3600);
+
 /// How a record is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
@@ -33,21 +39,27 @@ enum Form {
 /// A letter on its way, and its reply before it, if that is a record of its own.
 #[derive(Debug)]
 pub(super) struct Burial {
-    /// What is not stored, the letter last.
-    left: VecDeque<Outbound>,
-    /// How the first of them is stored.
+    /// What is to be stored, the letter last.
+    all: Vec<Outbound>,
+    /// How many of them are.
+    stored: usize,
+    /// How the next of them is stored.
     form: Form,
-    /// The records of the first of them, as far as they are not stored; its own is the last.
+    /// The records of it, as far as they are not stored; its own is the last.
     records: VecDeque<Outbound>,
+    /// When the first record was stored.
+    since: Option<Instant>,
 }
 
 impl Burial {
     /// Of a letter and its reply.
     pub(super) fn new(reply: Option<Outbound>, letter: Outbound) -> Self {
         let mut burial = Self {
-            left: reply.into_iter().chain([letter]).collect(),
+            all: reply.into_iter().chain([letter]).collect(),
+            stored: 0,
             form: Form::Whole,
             records: VecDeque::new(),
+            since: None,
         };
         burial.cut();
         burial
@@ -58,14 +70,19 @@ impl Burial {
         self.records.front()
     }
 
-    /// That is stored.
-    pub(super) fn stored(&mut self) {
+    /// That is stored. Once all is, but it took too long, all is stored anew, under the same keys.
+    pub(super) fn stored(&mut self, now: Instant) {
         self.records.pop_front();
-        if self.records.is_empty() {
-            self.left.pop_front();
-            self.form = Form::Whole;
-            self.cut();
+        let since = *self.since.get_or_insert(now);
+        if !self.records.is_empty() {
+            return;
         }
+        self.stored += 1;
+        if self.stored == self.all.len() && now >= since + TOO_LONG {
+            (self.stored, self.since) = (0, None);
+        }
+        self.form = Form::Whole;
+        self.cut();
     }
 
     /// Whether there is a form of it that may be taken, when this was refused for that reason.
@@ -83,7 +100,7 @@ impl Burial {
 
     fn smaller(&self, code: Code) -> Option<Form> {
         let is_too_large = is_too_large(code);
-        let first = self.left.front()?;
+        let first = self.all.get(self.stored)?;
         match self.form {
             Form::Whole if is_its_fault(code) && is_wordy(first) => Some(Form::Short),
             Form::Whole | Form::Short if is_too_large => Some(Form::Parts(PART_BYTES_MAX)),
@@ -95,7 +112,7 @@ impl Burial {
     }
 
     fn cut(&mut self) {
-        self.records = match (self.left.front(), self.form) {
+        self.records = match (self.all.get(self.stored), self.form) {
             (None, _) => VecDeque::new(),
             (Some(first), Form::Whole) => [first.clone()].into(),
             (Some(first), Form::Short) => [shortened(first)].into(),
@@ -167,7 +184,7 @@ mod tests {
         while let Some(record) = burial.next() {
             if record.bytes() <= bytes_max {
                 stored.push(record.clone());
-                burial.stored();
+                burial.stored(Instant::now());
             } else if burial.may_shrink(Code::MessageSizeTooLarge) {
                 burial.shrink(Code::MessageSizeTooLarge);
             } else {
@@ -238,6 +255,24 @@ mod tests {
         assert_eq!(keys(&stored).last().unwrap(), "id-1");
         let refused = store(Burial::new(None, letter(100_000)), 100);
         assert_eq!(refused, Err(Code::MessageSizeTooLarge));
+    }
+
+    #[test]
+    fn what_took_too_long_is_stored_anew() {
+        let start = Instant::now();
+        for (late, is_anew) in [(TOO_LONG, true), (TOO_LONG / 2, false)] {
+            let mut burial = Burial::new(Some(reply(9)), letter(9));
+            burial.stored(start);
+            assert_eq!(burial.next(), Some(&letter(9)));
+            burial.stored(start + late);
+            assert_eq!(burial.next(), is_anew.then_some(&reply(9)), "{late:?}");
+            burial.stored(start + late);
+            burial.stored(start + late);
+            assert_eq!(burial.next(), None, "{late:?}");
+        }
+        let mut alone = Burial::new(None, letter(9));
+        alone.stored(start + TOO_LONG);
+        assert_eq!(alone.next(), None, "nothing was stored before it");
     }
 
     #[test]

@@ -426,7 +426,7 @@ impl Task {
             // Whoever has the partition now runs the message again, and may bury it.
             Purpose::Letter { place, .. } if self.lanes.is_void(place) => self.done(place),
             Purpose::Letter { place, mut burial } => {
-                burial.stored();
+                burial.stored(Instant::now());
                 self.bury_next(place, burial);
             }
             // Nobody waiting any more is no trouble: the emit is there, and may be there again.
