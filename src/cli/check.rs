@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
             workers: Some(workers(&config)),
             workers_max,
         })?,
-        Format::Text if valid => output::line(summary(&config, workers_max)),
+        Format::Text if valid => output::line(summary(&config, workers_max))?,
         Format::Text => problems.iter().for_each(output::note),
     }
     Ok(if valid {
@@ -148,7 +148,7 @@ fn unfit_sources(config: &Config) -> Vec<String> {
 
 pub(super) fn config(command: &ConfigCommand) -> CommandResult {
     match command {
-        ConfigCommand::Print { config } => output::line(config::print(&config.load()?)),
+        ConfigCommand::Print { config } => output::line(config::print(&config.load()?))?,
         ConfigCommand::Schema => output::json(&config::schema())?,
     }
     Ok(ExitCode::SUCCESS)

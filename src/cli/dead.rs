@@ -133,8 +133,8 @@ fn list(scope: &Scope, limit: usize, format: Format) -> CommandResult {
     }
     match format {
         Format::Json => output::json(&letters.iter().map(as_json).collect::<Vec<Value>>())?,
-        Format::Text if letters.is_empty() && !more => output::line("no dead letters"),
-        Format::Text => list_text(&letters, several),
+        Format::Text if letters.is_empty() && !more => output::line("no dead letters")?,
+        Format::Text => list_text(&letters, several)?,
     }
     if more {
         output::note(format!(
@@ -145,7 +145,7 @@ fn list(scope: &Scope, limit: usize, format: Format) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-fn list_text(letters: &[Found], several: bool) {
+fn list_text(letters: &[Found], several: bool) -> miette::Result<()> {
     let mut groups: BTreeMap<String, Vec<&DeadLetter>> = BTreeMap::new();
     for (source, letter) in letters {
         let (queue, reason) = (&letter.queue, &letter.reason);
@@ -157,7 +157,7 @@ fn list_text(letters: &[Found], several: bool) {
         groups.entry(group).or_default().push(letter);
     }
     for (group, letters) in groups {
-        output::line(format!("{} ({})", output::foreign(&group), letters.len()));
+        output::line(format!("{} ({})", output::foreign(&group), letters.len()))?;
         output::table(
             &[
                 "ID",
@@ -168,9 +168,10 @@ fn list_text(letters: &[Found], several: bool) {
                 "ERROR",
             ],
             letters.into_iter().map(row),
-        );
-        output::line("");
+        )?;
+        output::line("")?;
     }
+    Ok(())
 }
 
 fn row(letter: &DeadLetter) -> Vec<String> {
@@ -207,15 +208,15 @@ fn show(scope: &Scope, id: &str, format: Format) -> CommandResult {
     };
     match format {
         Format::Json => output::json(&as_json(&letter))?,
-        Format::Text => show_text(&letter),
+        Format::Text => show_text(&letter)?,
     }
     sources.end()?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn show_text(letter: &Found) {
+fn show_text(letter: &Found) -> miette::Result<()> {
     let Value::Object(fields) = as_json(letter) else {
-        return;
+        return Ok(());
     };
     for (name, value) in &fields {
         match value {
@@ -223,21 +224,22 @@ fn show_text(letter: &Found) {
             Value::String(text) if text.is_empty() => {}
             Value::Array(lines) if lines.is_empty() => {}
             Value::String(text) => {
-                output::line(format!("{name}: {}", output::foreign(text)));
+                output::line(format!("{name}: {}", output::foreign(text)))?;
             }
             Value::Array(lines) => {
-                output::line(format!("{name}:"));
+                output::line(format!("{name}:"))?;
                 for line in lines {
                     let line = line.as_str().unwrap_or_default();
-                    output::line(format!("  {}", output::foreign(line)));
+                    output::line(format!("  {}", output::foreign(line)))?;
                 }
             }
             other => {
                 let other = other.to_string();
-                output::line(format!("{name}: {}", output::foreign(&other)));
+                output::line(format!("{name}: {}", output::foreign(&other)))?;
             }
         }
     }
+    Ok(())
 }
 
 fn retry(chosen: &Chosen, body: Option<&Bytes>, format: Format) -> CommandResult {
@@ -289,7 +291,7 @@ fn change(
     }
     match format {
         Format::Json => output::json(&json!({ what: changed }))?,
-        Format::Text => output::line(format!("{what} {changed}")),
+        Format::Text => output::line(format!("{what} {changed}"))?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -467,7 +467,6 @@ impl Summary {
         output::table(
             &["", ""],
             rows.map(|(name, value)| vec![name.to_owned(), value]),
-        );
-        Ok(())
+        )
     }
 }

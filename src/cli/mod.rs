@@ -118,8 +118,9 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Send(args) => send::run(args),
         Command::Dead(command) => dead::run(command),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "ganger", &mut std::io::stdout());
-            Ok(ExitCode::SUCCESS)
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "ganger", &mut script);
+            output::bytes(&script).map(|()| ExitCode::SUCCESS)
         }
         Command::DemoWorker => demo_worker::run(),
     };

@@ -1,5 +1,4 @@
 //! How the commands print: one place for JSON, tables and complaints.
-#![expect(clippy::print_stdout, reason = "printing is what this file is for")]
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -7,9 +6,25 @@ use std::io::{self, IsTerminal, Write};
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 
+/// What it means that something was printed, or was not. A reader that has seen enough, as `head`
+/// has, is no failure: the exit code is for what was done.
+fn printed(written: io::Result<()>) -> miette::Result<()> {
+    match written.and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(miette::miette!("stdout can't be written: {error}"))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// Prints a line of text.
-pub(super) fn line(text: impl std::fmt::Display) {
-    println!("{text}");
+pub(super) fn line(text: impl std::fmt::Display) -> miette::Result<()> {
+    printed(writeln!(io::stdout(), "{text}"))
+}
+
+/// Prints a text as it is.
+pub(super) fn bytes(text: &[u8]) -> miette::Result<()> {
+    printed(io::stdout().write_all(text))
 }
 
 /// Prints a line of text to stderr, as far as that can be written: it is not what was asked for.
@@ -58,14 +73,15 @@ pub(super) fn json(value: &impl Serialize) -> miette::Result<()> {
     } else {
         serde_json::to_writer(&mut out, value)
     };
-    let ended = written
-        .map_err(io::Error::from)
-        .and_then(|()| writeln!(out));
-    ended.map_err(|error| miette::miette!("stdout can't be written: {error}"))
+    let written = written.map_err(io::Error::from);
+    printed(written.and_then(|()| writeln!(out)))
 }
 
 /// Prints a table without lines, which is easy on the eye and on `awk`.
-pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
+pub(super) fn table(
+    header: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> miette::Result<()> {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
@@ -74,7 +90,7 @@ pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     for row in rows {
         table.add_row(row);
     }
-    println!("{}", table.trim_fmt());
+    line(table.trim_fmt())
 }
 
 /// Prints what went wrong, with all that caused it.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal, Write};
+use std::io::{self, BufRead, BufReader, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -378,17 +378,11 @@ fn print(args: &Args, sent: usize, replies: Option<Vec<Reply>>) -> miette::Resul
     }
     match replies {
         None => output::line(format!("sent {sent}")),
-        Some(replies) => {
-            let mut out = io::stdout().lock();
-            for reply in replies {
-                let written = out
-                    .write_all(&output::foreign_bytes(&reply.body))
-                    .and_then(|()| out.write_all(b"\n"));
-                written.map_err(|error| miette!("stdout can't be written: {error}"))?;
-            }
-        }
+        Some(replies) => replies.iter().try_for_each(|reply| {
+            output::bytes(&output::foreign_bytes(&reply.body))?;
+            output::line("")
+        }),
     }
-    Ok(())
 }
 
 fn reply_json(reply: &Reply) -> serde_json::Value {

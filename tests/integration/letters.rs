@@ -1,5 +1,7 @@
 //! `ganger dead`: lists, shows, sends back and drops what was given up.
 
+use std::process::{Command, Stdio};
+
 use serde_json::{Value, json};
 
 use crate::harness::{NewMessage, Pool, Scene, Site, trials};
@@ -18,6 +20,7 @@ trials![
     those_of_several_sources_are_told_apart,
     a_source_that_can_not_be_used_is_told,
     more_than_the_limit_is_told,
+    a_reader_that_has_seen_enough_is_no_failure,
     a_command_line_that_makes_no_sense,
 ];
 
@@ -127,6 +130,29 @@ fn the_list_may_be_narrowed() {
     assert_eq!(ids(&list(&site, &["--pool", "none"])), Vec::<i64>::new());
     assert_eq!(ids(&list(&site, &["--limit", "2"])), [1, 2]);
     assert_eq!(ids(&list(&site, &["--source", "main"])).len(), 4);
+}
+
+/// As `ganger dead list | head -1` may be.
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let site = with_letters();
+    for args in ["list", "list -o json", "show 2", "drop 2"] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let config = site.path("ganger.toml");
+        let ran = Command::new(env!("CARGO_BIN_EXE_ganger"))
+            .arg("dead")
+            .args(args.split(' '))
+            .arg("--config")
+            .arg(config)
+            .stdin(Stdio::null())
+            .stdout(writer)
+            .output()
+            .unwrap();
+        let complaints = String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.success(), "{args}: {complaints}");
+        assert_eq!(complaints, "", "{args}");
+    }
+    assert_eq!(ids(&list(&site, &[])), [1, 3, 4]);
 }
 
 fn one_is_shown_with_all_that_is_known() {
