@@ -100,12 +100,14 @@ impl Session {
             Subject::Delivery { tag, .. } => tags.binary_search(tag).is_err(),
             Subject::Emit { .. } => true,
         };
-        self.outbox.waiting.retain(stays);
         let has_copy = |job: &Job| match &job.subject {
             Subject::Delivery { tag, aim } => (*aim == Aim::Back).then_some(*tag),
             Subject::Emit { .. } => None,
         };
-        let copied: BTreeSet<u64> = self.outbox.jobs.values().filter_map(has_copy).collect();
+        // Of these a copy may be there, or there is no room for one.
+        let jobs = self.outbox.jobs.values().chain(&self.outbox.waiting);
+        let copied: BTreeSet<u64> = jobs.filter_map(has_copy).collect();
+        self.outbox.waiting.retain(stays);
         let is_stuck = |(_, job): &(&u64, &Job)| !stays(job);
         let stuck = self.outbox.jobs.iter().filter(is_stuck);
         let stuck: Vec<u64> = stuck.map(|(id, _)| *id).collect();

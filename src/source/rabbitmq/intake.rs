@@ -202,6 +202,9 @@ impl Session {
             // What goes back now would keep back acknowledgements that come after it.
             self.write_acks(Others::Single)?;
             self.given_back = true;
+            for tag in self.outbox.take_backs().into_iter().rev() {
+                self.nack(tag)?;
+            }
         }
         // At the end of all it stays so: nothing more is consumed.
         self.cancelled = self.closing;

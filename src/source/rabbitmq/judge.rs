@@ -79,11 +79,12 @@ impl Session {
         }
     }
 
-    /// The queue is full, say: it is tried again, unless that has been so for long. Not so with our
-    /// own queue, where only working on its messages makes room.
+    /// The queue is full, say: it is tried again, unless that has been so for long. Not so with a
+    /// suspect's turn, since only working on the messages of our own queue makes room there. What
+    /// goes back to it waits for that, too: the broker would count it, and drop it at last.
     fn not_now(&mut self, task: &mut Task, mut job: Job) -> Result<(), RabbitMqError> {
         if let Subject::Delivery { tag, aim } = &job.subject
-            && matches!(aim, Aim::Turn | Aim::Back)
+            && (*aim == Aim::Turn || *aim == Aim::Back && self.closing)
         {
             return self.give_up(*tag, aim, "the queue is full");
         }

@@ -54,6 +54,19 @@ impl Job {
             Subject::Delivery { aim, .. } => matches!(aim, Aim::Reply(_)),
         }
     }
+
+    /// The delivery that it is for.
+    fn tag(&self) -> Option<u64> {
+        match &self.subject {
+            Subject::Delivery { tag, .. } => Some(*tag),
+            Subject::Emit { .. } => None,
+        }
+    }
+
+    /// Whether it is the copy by which a message goes back to our own queue.
+    fn goes_back(&self) -> bool {
+        matches!(self.subject, Subject::Delivery { aim: Aim::Back, .. })
+    }
 }
 
 /// All of it.
@@ -133,11 +146,23 @@ impl Outbox {
         let not_taken = |job: &&Job| self.is_shut || job.refused.is_some();
         let jobs = self.jobs.values().filter(not_taken).chain(&self.waiting);
         for job in jobs {
+            if job.goes_back() {
+                backlog.aside += 1;
+                continue;
+            }
             backlog.count += 1;
             let then = job.then.iter().map(|parcel| parcel.body.len());
             backlog.bytes += job.parcel.body.len() + then.sum::<usize>();
         }
         backlog
+    }
+
+    /// Takes out the messages, in order, whose way back their queue has no room for.
+    pub(super) fn take_backs(&mut self) -> Vec<u64> {
+        let backs = self.waiting.extract_if(.., |job| job.goes_back());
+        let mut tags: Vec<u64> = backs.filter_map(|job| job.tag()).collect();
+        tags.sort_unstable();
+        tags
     }
 
     /// The reply that has waited longest for a queue that does not take it.
@@ -200,7 +225,7 @@ impl Outbox {
 pub(super) struct Backlog {
     pub(super) count: usize,
     pub(super) bytes: usize,
-    /// What never will be. It holds nobody up.
+    /// What never will be, or once others are worked on. It holds nobody up.
     pub(super) aside: usize,
 }
 

@@ -1,9 +1,10 @@
 //! Messages over which daemons vanish: found out, and in nobody's way meanwhile but each other's.
 
+use lapin::types::AMQPValue;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::harness::rabbit::{DEAD, Letter, RabbitScene, Vhost, rough, text};
+use crate::harness::rabbit::{DEAD, Letter, RabbitScene, Vhost, kind, rough, text};
 use crate::harness::{Event, Pool, field, trials};
 
 trials![
@@ -11,6 +12,7 @@ trials![
     a_broker_that_restarts_makes_nothing_a_suspect,
     a_suspect_holds_up_only_the_suspects_of_other_pools,
     a_hundred_suspects_hold_up_nobody,
+    a_message_that_has_no_room_to_go_back_is_not_lost,
 ];
 
 fn bodies(what: &str, count: usize) -> Vec<String> {
@@ -165,5 +167,30 @@ fn a_hundred_suspects_hold_up_nobody() {
     let record = scene.record();
     record.assert_done_once(&fresh);
     record.assert_done_once(&all);
+    scene.finish();
+}
+
+/// The broker drops it when it has come back too often: it must go on as a copy before that, and
+/// the queue has no room for one as long as others are not worked on.
+fn a_message_that_has_no_room_to_go_back_is_not_lost() {
+    let vhost = Vhost::shared();
+    let client = vhost.client();
+    let number = AMQPValue::LongInt;
+    let most = ("x-max-length", number(2));
+    let limit = ("x-delivery-limit", number(20));
+    let refuse = ("x-overflow", text("reject-publish"));
+    client.declare("work", &[kind("quorum"), most, limit, refuse]);
+    client.publish(&[Letter::new("work", "came back")]);
+    for _ in 0..15 {
+        client.give_back("work");
+    }
+    client.publish(&[Letter::new("work", "mode:wait:go before")]);
+    client.fill("work");
+    let pool = pool("work").set("workers", "1").set("prefetch", "1");
+    let scene = RabbitScene::at(vhost, "", &[pool]);
+    scene.begun(&["mode:wait:go before".to_owned()]);
+    scene.site.touch("go");
+    scene.all_done();
+    scene.record().assert_done_once(&["came back"]);
     scene.finish();
 }
