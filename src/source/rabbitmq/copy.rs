@@ -56,8 +56,6 @@ const DEATHS: [&str; 7] = [
 const DELIVERY_COUNT: &str = "x-delivery-count";
 /// How often it was handed out, on newer brokers.
 const ACQUIRED_COUNT: &str = "x-acquired-count";
-/// Where it stands in a stream.
-const STREAM_OFFSET: &str = "x-stream-offset";
 
 /// The persistent delivery mode.
 const PERSISTENT: u8 = 2;
@@ -103,7 +101,6 @@ pub(super) fn unwrap(received: Received) -> (Original, Arrival) {
         return (original, arrival);
     };
     let theirs = |(name, _): (&ShortString, &AMQPValue)| is_the_brokers(name.as_str());
-    arrival.of_a_stream = headers.contains_key(STREAM_OFFSET);
     arrival.returns = headers.inner().get(DELIVERY_COUNT).map_or(0, whole);
     if is_copy(headers) {
         let own = own_headers(headers);

@@ -44,10 +44,6 @@ impl Session {
         let is_unreadable = shown.is_some();
         let (original, mut arrival) = unwrap(shown.unwrap_or(received));
         arrival.is_unreadable = is_unreadable;
-        if arrival.of_a_stream {
-            let queue = self.pool.queue.to_string();
-            return Err(RabbitMqError::Stream { queue });
-        }
         if original.properties.message_id().is_none() {
             arrival.number.get_or_insert_with(|| fastrand::u64(..));
         }

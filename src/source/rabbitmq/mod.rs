@@ -85,7 +85,7 @@ pub(super) fn open(
 }
 
 fn open_first(runtime: &Runtime, task: &mut Task) -> Result<Option<Session>, RabbitMqError> {
-    let opening = Session::open(&task.config, task.pool(), true, 0);
+    let opening = Session::open(&task.config, task.pool(), 0);
     match runtime.block_on(opening) {
         Ok(session) => Ok(Some(session)),
         Err(error) if error.is_passing() => {
@@ -204,7 +204,7 @@ impl Task {
         let (config, pool, token) = (self.config.clone(), self.pool(), self.next_token);
         let opening = async move {
             sleep_until(until).await;
-            Session::open(&config, pool, false, token).await
+            Session::open(&config, pool, token).await
         };
         let mut opening = std::pin::pin!(opening);
         while !self.is_over() {

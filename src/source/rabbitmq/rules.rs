@@ -116,8 +116,6 @@ pub(super) struct Arrival {
     pub(super) returns: u64,
     /// How many of those a lost connection explains that this process has survived.
     pub(super) excused: u64,
-    /// Its queue is no queue: nothing can be taken from it.
-    pub(super) of_a_stream: bool,
     /// Some of its texts are not UTF-8, so that we could not hand them on.
     pub(super) is_unreadable: bool,
 }

@@ -148,13 +148,12 @@ impl Session {
     pub(super) async fn open(
         config: &RabbitMqSource,
         pool: Arc<Pool>,
-        at_start: bool,
         next_token: u64,
     ) -> Result<Self, RabbitMqError> {
         let name = format!("{} {}", config.connection_name, pool.name);
         let broker = connect(config, &name).await?;
         let topology = Topology::of(&pool);
-        if let Err(error) = see_to_queues(&broker, &topology, config.declare, at_start).await {
+        if let Err(error) = see_to_queues(&broker, &topology, config.declare).await {
             broker.close().await;
             return Err(error);
         }
@@ -257,7 +256,7 @@ impl Session {
             self.check_at = None;
             let (broker, topology) = (Rc::clone(&self.broker), self.topology.clone());
             let declare = task.config.declare;
-            let checking = async move { topology.check(&broker, declare).await };
+            let checking = async move { see_to_queues(&broker, &topology, declare).await };
             self.checking = Some(Box::pin(checking));
         }
         self.closing |= task.intake() == Intake::Closed;
@@ -499,11 +498,9 @@ async fn see_to_queues(
     broker: &Broker,
     topology: &Topology,
     declare: bool,
-    at_start: bool,
 ) -> Result<(), RabbitMqError> {
-    if at_start {
-        topology.refuse_stream(broker).await?;
-    }
+    // A message can't tell: its producer may have written whatever a stream does.
+    topology.refuse_stream(broker).await?;
     topology.check(broker, declare).await
 }
 

@@ -21,6 +21,7 @@ trials![
     headers_that_fill_a_frame_are_kept,
     headers_that_fill_a_frame_outlive_a_retry,
     texts_that_are_not_utf8_make_a_dead_letter,
+    what_a_stream_would_write_is_a_header_like_others,
 ];
 
 /// Every kind of header that RabbitMQ knows.
@@ -381,5 +382,17 @@ fn texts_that_are_not_utf8_make_a_dead_letter() {
     assert!(matches!(deep, Some(AMQPValue::ByteArray(_))), "{headers:?}");
     let now = scene.vhost.connections();
     assert!(now.starts_with(&before), "never lost: {now:?}");
+    scene.finish();
+}
+
+/// A producer may write it as well.
+fn what_a_stream_would_write_is_a_header_like_others() {
+    let scene = RabbitScene::of(Pool::new(&[]));
+    let offset = AMQPValue::LongLongInt(7);
+    let original = Letter::new("work", "mode:answer:400").header("x-stream-offset", offset);
+    scene.client.publish(std::slice::from_ref(&original));
+    scene.send(&["another"]);
+    is_as_it_was(&scene.one_dead(), &original);
+    scene.record().assert_done_once(&["another"]);
     scene.finish();
 }
