@@ -23,7 +23,7 @@ const ASIDE_FOR: Duration = Duration::from_secs(5);
 
 /// Room in a frame for what the broker writes on a copy: the names of an exchange, of two queues and
 /// of routing keys, and how often it has been there.
-const HEAD_ROOM_BYTES: u32 = 4096;
+pub(super) const HEAD_ROOM_BYTES: u32 = 4096;
 
 /// What is to be published for a delivery.
 #[derive(Debug, Clone, PartialEq)]

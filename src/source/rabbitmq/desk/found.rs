@@ -12,6 +12,7 @@ use lapin::types::{AMQPValue, ShortString};
 use super::super::copy::{
     Marks, Original, Received, check_size, fitting, kept, moved, own_headers, unwrap,
 };
+use super::super::job::HEAD_ROOM_BYTES;
 use super::super::publisher::Parcel;
 use super::super::value::text;
 use crate::delivery::Headers;
@@ -139,11 +140,11 @@ impl Reader {
     }
 
     /// What keeps a message that is no letter of ours: all that would act again is put aside, if
-    /// there is room for that.
+    /// there is room for that, and for what the broker adds when it is handed out again.
     fn first_copy(&self, found: &Found) -> BasicProperties {
         let origin = vec![(header::QUEUE, found.letter.queue.clone())];
         let copy = moved(&found.original.with_own(&origin), &self.pass);
-        match check_size(&copy, self.frame_max) {
+        match check_size(&copy, self.frame_max.saturating_sub(HEAD_ROOM_BYTES)) {
             Ok(()) => copy,
             Err(_) => found.original.bare(),
         }
@@ -291,6 +292,8 @@ mod tests {
     use crate::delivery::{Failure, Outgoing};
     use crate::source::letter::{Counters, Letter, Own};
 
+    const FRAME_MAX: u32 = 4096 + HEAD_ROOM_BYTES;
+
     fn home() -> Home {
         Home {
             queue: "work.dead".to_owned(),
@@ -299,7 +302,7 @@ mod tests {
     }
 
     fn reader() -> Reader {
-        Reader::new(home(), "work.dead".into(), 4096, 7)
+        Reader::new(home(), "work.dead".into(), FRAME_MAX, 7)
     }
 
     /// As the broker hands it out.
@@ -533,14 +536,15 @@ mod tests {
     fn a_copy_that_has_no_room_for_more_says_less() {
         let full = headers(&[("n", long(&"x".repeat(4000)))]);
         let read = reader().read(delivery(BasicProperties::default().with_headers(full), "a"));
-        check_size(&read.copy.properties, 4096).unwrap();
+        // The broker must be able to add where it has been.
+        check_size(&read.copy.properties, FRAME_MAX - HEAD_ROOM_BYTES).unwrap();
     }
 
     #[test]
     fn a_copy_of_another_pass_is_none_of_ours() {
         let (letter, _) = written(&sent(BasicProperties::default()), &Failure::default());
         let copy = reader().read(delivery(letter, "a")).copy.properties;
-        let mut another = Reader::new(home(), "work.dead".into(), 4096, 8);
+        let mut another = Reader::new(home(), "work.dead".into(), FRAME_MAX, 8);
         assert!(!another.read(delivery(copy, "a")).is_ours);
     }
 
@@ -558,7 +562,7 @@ mod tests {
             pool: None,
             ..home()
         };
-        let found = letter_in(Reader::new(anyones, "work.dead".into(), 4096, 7).read(plain()));
+        let found = letter_in(Reader::new(anyones, "work.dead".into(), FRAME_MAX, 7).read(plain()));
         assert!(found.back(None, 4096).unwrap_err().contains("which queue"));
     }
 }
