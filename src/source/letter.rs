@@ -184,6 +184,14 @@ pub(in crate::source) fn id(now_ms: i64, random: u128) -> String {
     parts.join("-")
 }
 
+/// When a letter was written, in Unix time, by its id; none if the id is none of ours.
+pub(in crate::source) fn written_ms(id: &str) -> Option<i64> {
+    let hex: String = id.split('-').collect();
+    let is_ours = hex.len() == 32 && hex.as_bytes()[12] == b'7';
+    let bits = u128::from_str_radix(&hex, 16).ok().filter(|_| is_ours)?;
+    i64::try_from(bits >> 80).ok()
+}
+
 impl Letter<'_> {
     /// Writes the letter.
     pub(in crate::source) fn write(&self) -> Written {

@@ -23,6 +23,9 @@ use crate::source::letter;
 const FULL_MAX: usize = 4096;
 const KEPT_BYTES_MAX: usize = 64 << 20;
 
+/// How long a letter may be on its way after its reply: the queue may have had no room meanwhile.
+const ORPHAN_AFTER_MS: i64 = 60 * 60 * 1000;
+
 /// The queues of dead letters of all pools, each once.
 fn homes(pools: &[Arc<Pool>]) -> Vec<Home> {
     let mut homes: BTreeMap<String, Home> = BTreeMap::new();
@@ -70,7 +73,7 @@ impl Clerk {
     }
 
     /// Drops the letters that are meant. With all of them goes what is left of others: replies
-    /// whose letter was never stored.
+    /// whose letter was never stored, once they are so old that it can't be on its way.
     pub(super) async fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
         let everything = *filter == DeadFilter::default();
         let judge = &mut |item: Item| match item {
@@ -153,6 +156,12 @@ fn way_back(found: &Found, edit: Option<&Bytes>, frame_max: u32) -> Fate {
             why,
         }),
     }
+}
+
+/// Whether a reply without its letter, by whose id it is named, stays without it.
+fn is_orphan(id: &str, now_ms: i64) -> bool {
+    let age = letter::written_ms(id).map(|written| now_ms.saturating_sub(written));
+    age.is_none_or(|age| age >= ORPHAN_AFTER_MS)
 }
 
 /// What becomes of a letter.
@@ -357,8 +366,9 @@ impl Round<'_> {
 
     /// Replies whose letters do not come.
     async fn leave_orphans(&mut self, they_go: bool) -> Result<(), RabbitMqError> {
-        for (_, orphan) in std::mem::take(&mut self.replies) {
-            if they_go {
+        let now_ms = jiff::Timestamp::now().as_millisecond();
+        for (id, orphan) in std::mem::take(&mut self.replies) {
+            if they_go && is_orphan(&id, now_ms) {
                 self.done.0.extend(orphan.tags);
             } else {
                 self.stay(orphan).await?;
@@ -451,6 +461,25 @@ impl Round<'_> {
                 count: self.full.len(),
             }
             .into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_is_an_orphan_when_its_letter_can_not_be_on_its_way() {
+        let now_ms = 1_790_000_000_000;
+        let told = |age_ms| is_orphan(&letter::id(now_ms - age_ms, u128::MAX), now_ms);
+        // A clock elsewhere may be ahead of ours.
+        for age_ms in [-5000, 0, ORPHAN_AFTER_MS - 1] {
+            assert!(!told(age_ms), "{age_ms}");
+        }
+        assert!(told(ORPHAN_AFTER_MS));
+        for id in ["", "7", "a name of others", "sum-0123456789abcdef-1"] {
+            assert!(is_orphan(id, now_ms), "{id} is no id of ours");
         }
     }
 }
