@@ -17,9 +17,9 @@ use super::survived::Fingerprint;
 
 /// So many acknowledgements and returns the channel of a quorum queue passes on at once; others it
 /// keeps back, and forgets when it is closed.
-const WORDS_MAX: usize = 24;
+pub(super) const WORDS_MAX: usize = 24;
 /// The queue has taken in what was written so long ago.
-const TAKEN_IN: Duration = Duration::from_secs(1);
+pub(super) const TAKEN_IN: Duration = Duration::from_secs(1);
 /// How long the broker may take to say that it has read our last words.
 const SETTLE_WITHIN: Duration = Duration::from_secs(5);
 

@@ -31,6 +31,7 @@ use lapin::{Channel, Consumer};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::super::connect::Broker;
+use super::super::ending::{TAKEN_IN, WORDS_MAX};
 use super::super::error::{RabbitMqError, soft, words};
 use super::super::ledger::{Ledger, Others};
 use super::super::session::written;
@@ -72,6 +73,8 @@ pub(super) struct Pass<'a> {
     taken: u64,
     /// How many bytes their bodies had.
     bytes: u64,
+    /// How many acknowledgements were written.
+    words: usize,
 }
 
 impl<'a> Pass<'a> {
@@ -99,6 +102,7 @@ impl<'a> Pass<'a> {
             left,
             taken: 0,
             bytes: 0,
+            words: 0,
         }))
     }
 
@@ -185,6 +189,7 @@ impl<'a> Pass<'a> {
         }
         let mut acks = Vec::new();
         self.ledger.acks(Others::Single, &mut acks);
+        self.words += acks.len();
         for ack in acks {
             let options = BasicAckOptions {
                 multiple: ack.multiple,
@@ -197,6 +202,10 @@ impl<'a> Pass<'a> {
     /// Ends it. What is in hand yet, since it could not be put back, comes back in order; that is
     /// waited for.
     pub(super) async fn end(self) -> Result<(), RabbitMqError> {
+        if self.words > WORDS_MAX {
+            // Nothing tells when the queue has taken in the last of them.
+            sleep(TAKEN_IN).await;
+        }
         close(&self.channel).await;
         let held = u64::try_from(self.ledger.held()).unwrap_or_default();
         let deadline = Instant::now() + BACK_WITHIN;
