@@ -199,6 +199,12 @@ impl Clerk {
         Ok(self.publisher.insert(publisher))
     }
 
+    /// Nothing that was given to the publisher goes out any more, once what asked for it has failed.
+    /// The channel for answers goes with it.
+    pub(super) fn leave_publisher(&mut self) {
+        drop((self.publisher.take(), self.replies.take()));
+    }
+
     /// Waits for the broker's word on some of what is published.
     pub(super) async fn verdicts(&mut self) -> Result<Vec<(u64, Verdict)>, RabbitMqError> {
         let publisher = self.publisher().await?;

@@ -144,7 +144,12 @@ impl Clerk {
         };
         let went = round.go(home, judge, orphans_go).await;
         // What is not acknowledged comes back, whatever went wrong.
-        went.and(round.pass.end().await)
+        let ended = round.pass.end().await;
+        if went.is_err() {
+            // A later command must not publish what this one has left.
+            self.leave_publisher();
+        }
+        went.and(ended)
     }
 }
 
