@@ -158,7 +158,8 @@ fn many_that_wait_in_their_places_all_come_through() {
     let site = KafkaSite::new(1);
     let retry = r#"{ attempts = 1000, initial = "200ms", factor = 1.0, jitter = 0.0 }"#;
     let pool = site.pool(&["--v2=1", "--mode=unless:mended:500"]);
-    let daemon = site.start(&pool.set("workers", "2").set("retry", retry));
+    let pool = pool.set("workers", "2").set("retry", retry);
+    let daemon = site.start(&pool.text("breaker", "off"));
     let bodies: Vec<String> = (0..300).map(|n| format!("message {n}")).collect();
     let record = |body: &String| site.message(body).key(body).partition(0);
     site.kafka
