@@ -111,7 +111,7 @@ fn is_whole_again(daemon: &Daemon) {
     let mut waits = waits_for_replacements(daemon);
     waits.sort_unstable();
     // One that has died again and again before its first answer is waited with, and a machine may be
-    // busy for a while.
+    // The usual one: after several deaths without an answer the wait is longer, as it should be.
     let usual = waits[waits.len() / 2];
     assert!(usual < REPLACED_WITHIN, "usually {usual:?}: {waits:?}");
 }
