@@ -439,7 +439,8 @@ fn a_password_is_changed_and_changed_back() {
 fn a_policy_limits_the_queue_that_retries_come_back_to() {
     let pool = Pool::new(&["--v2=1", "--mode=until-attempt:2:503:250"])
         .set("workers", "2")
-        .set("prefetch", "5");
+        .set("prefetch", "5")
+        .text("breaker", "off");
     let node = rough();
     // After a refusal it waits so long before it tries again.
     set(&node, "dead_letter_worker_publisher_confirm_timeout", "500");
@@ -463,7 +464,8 @@ fn a_policy_limits_the_queue_that_retries_come_back_to() {
 fn the_queue_is_changed_under_load() {
     let pool = |queue: &str| {
         let pool = Pool::new(&["--v2=1", "--mode=sleep:1,until-attempt:2:503:250"]);
-        pool.set("workers", "2").text("queue", queue)
+        let pool = pool.set("workers", "2").text("queue", queue);
+        pool.text("breaker", "off")
     };
     let scene = RabbitScene::of(pool("work"));
     let all = bodies("message", 400);
@@ -494,6 +496,7 @@ fn retries_fit_into_the_smallest_frames() {
     let vhost = node.vhost();
     let url = vhost.url();
     let pool = Pool::new(&["--v2=1"]).set("workers", "2");
+    let pool = pool.text("breaker", "off");
     let scene = RabbitScene::by(&url, vhost, "", &[pool]);
     scene.client.declare("answers", &[kind("quorum")]);
     let body = |n: usize| {
