@@ -1,6 +1,6 @@
 //! The line to the broker that is published over: a channel with confirmations, on a connection that
 //! others have made, or on one of its own. That is opened when there is something to publish, and
-//! opened again for as long as it takes: the broker stops reading a connection that publishes when
+//! from then on again and again, for as long as it takes: the broker stops reading a connection that publishes when
 //! it is short of memory or disk, and acknowledgements must flow meanwhile.
 
 use std::fmt;
@@ -172,7 +172,8 @@ impl Line {
         }
     }
 
-    /// A connection of our own is lost. The next is made when something is wanted of it.
+    /// A connection of our own is lost. The next is made whether or not something is wanted of it:
+    /// whoever hears of the loss is to hear of its end.
     pub(super) fn lost(&mut self, error: RabbitMqError) -> Change {
         if let Way::Own(own) = &mut self.way {
             let was_good = self.door.is_open() && own.since.elapsed() >= GOOD_AFTER;
@@ -182,7 +183,7 @@ impl Line {
                 own.failures.saturating_add(1)
             };
         }
-        self.door = Door::Shut;
+        self.open();
         self.events = Box::pin(futures_util::stream::pending());
         Change::Down(error)
     }

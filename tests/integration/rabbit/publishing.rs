@@ -238,6 +238,11 @@ fn a_lost_publishing_connection_makes_nothing_void() {
     scene.all_done();
     scene.record().assert_done_once(&all);
     scene.assert_answered("answers", &all);
+    // With nothing to publish it comes back, too.
+    assert_eq!(close_publishing(&scene.vhost), 1);
+    scene.daemon.eventually("another connection", || {
+        scene.daemon.times_logged("connected for publishing again") == 4
+    });
     assert_eq!(scene.daemon.times_logged(LOST), 0);
     scene.has_no_problem();
     scene.finish();
