@@ -116,6 +116,7 @@ impl Session {
             job.parcel.to
         );
         self.outbox.jobs.insert(id, job);
+        self.outbox.publisher.be_silent(id);
         if given_up && let Some(job) = self.outbox.forget(id) {
             return self.undeliverable(job, &taken_nothing());
         }

@@ -2,6 +2,7 @@
 //! pool wants messages. What happens while there is a connection is in `session.rs`.
 
 mod aging;
+mod aloft;
 mod connect;
 mod consume;
 mod copy;

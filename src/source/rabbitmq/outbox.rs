@@ -29,8 +29,6 @@ pub(super) struct Job {
     pub(super) then: VecDeque<Parcel>,
     /// When it was first not taken.
     pub(super) refused: Option<Instant>,
-    /// When it was sent.
-    pub(super) sent: Instant,
 }
 
 /// What it is published for.
@@ -51,7 +49,7 @@ impl Job {
     pub(super) fn is_for_others(&self) -> bool {
         match &self.subject {
             Subject::Emit { .. } => true,
-            Subject::Delivery { aim, .. } => matches!(aim, Aim::Reply(_)),
+            Subject::Delivery { .. } => self.is_reply(),
         }
     }
 
@@ -67,6 +65,22 @@ impl Job {
     fn goes_back(&self) -> bool {
         matches!(self.subject, Subject::Delivery { aim: Aim::Back, .. })
     }
+
+    fn is_reply(&self) -> bool {
+        let aim = match &self.subject {
+            Subject::Delivery { aim, .. } => aim,
+            Subject::Emit { .. } => return false,
+        };
+        matches!(aim, Aim::Reply(_))
+    }
+}
+
+/// Where a job is.
+enum Whereabouts {
+    /// At this place of those that wait,
+    Waiting(usize),
+    /// or by the publisher's number.
+    InFlight(u64),
 }
 
 /// All of it.
@@ -108,8 +122,7 @@ impl Outbox {
         }
     }
 
-    pub(super) fn send(&mut self, mut job: Job) {
-        job.sent = Instant::now();
+    pub(super) fn send(&mut self, job: Job) {
         let id = self.publisher.send(Rc::clone(&job.parcel));
         self.jobs.insert(id, job);
     }
@@ -118,6 +131,9 @@ impl Outbox {
     pub(super) fn shut(&mut self, is_shut: bool, now: Instant) {
         self.is_shut = is_shut;
         self.targets.listens(!is_shut, now);
+        if !is_shut {
+            self.publisher.wait_anew(now);
+        }
     }
 
     pub(super) fn is_shut(&self) -> bool {
@@ -165,16 +181,20 @@ impl Outbox {
         tags
     }
 
-    /// The reply that has waited longest for a queue that does not take it.
+    /// The reply that has waited longest for a queue that does not take it, or does not answer.
     pub(super) fn take_oldest_reply(&mut self) -> Option<Job> {
-        let is_reply = |job: &Job| match &job.subject {
-            Subject::Delivery { aim, .. } => matches!(aim, Aim::Reply(_)),
-            Subject::Emit { .. } => false,
-        };
-        let replies = self.waiting.iter().enumerate();
-        let replies = replies.filter(|(_, job)| is_reply(job));
-        let (at, _) = replies.min_by_key(|(_, job)| job.refused)?;
-        Some(self.waiting.remove(at))
+        let waiting = self.waiting.iter().enumerate();
+        let waiting = waiting.filter(|(_, job)| job.is_reply());
+        let waiting = waiting.map(|(at, job)| (job.refused, Whereabouts::Waiting(at)));
+        let publisher = &self.publisher;
+        let is_silent = |(id, job): &(&u64, &Job)| job.is_reply() && publisher.is_silent(**id);
+        let silent = self.jobs.iter().filter(is_silent);
+        let silent = silent.map(|(id, job)| (job.refused, Whereabouts::InFlight(*id)));
+        let (_, oldest) = waiting.chain(silent).min_by_key(|(refused, _)| *refused)?;
+        match oldest {
+            Whereabouts::Waiting(at) => Some(self.waiting.remove(at)),
+            Whereabouts::InFlight(id) => self.forget(id),
+        }
     }
 
     /// Whether there is no use in sending something to this queue: it is given up, and has not even
@@ -185,16 +205,16 @@ impl Outbox {
     }
 
     /// What was sent so long ago and is not answered to, in order.
-    pub(super) fn silent_for(&mut self, within: Duration, now: Instant) -> Vec<u64> {
-        let mut silent = Vec::new();
-        for (id, job) in &mut self.jobs {
-            if self.is_shut {
-                // Its time begins when the broker listens again.
-                job.sent = now;
-            } else if now.duration_since(job.sent) >= within {
-                silent.push(*id);
-            }
+    pub(super) fn silent_for(&self, within: Duration, now: Instant) -> Vec<u64> {
+        if self.is_shut {
+            return Vec::new();
         }
+        let ids = self.jobs.keys().copied();
+        let is_silent = |id: &u64| {
+            let sent = self.publisher.sent(*id);
+            sent.is_some_and(|sent| now.duration_since(sent) >= within)
+        };
+        let mut silent: Vec<u64> = ids.filter(is_silent).collect();
         silent.sort_unstable();
         silent
     }

@@ -4,7 +4,7 @@
 //! sent again by itself, until the one to blame is found. When a connection of its own is lost,
 //! everything in flight is sent again over the next.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -17,19 +17,14 @@ use futures_util::stream::FuturesUnordered;
 use lapin::options::BasicPublishOptions;
 use lapin::types::ShortString;
 use lapin::{BasicProperties, Channel, Confirmation};
+use tokio::time::Instant;
 
+use super::aloft::Aloft;
 use super::connect::Broker;
 use super::error::{RabbitMqError, is_of_the_channel, words};
 use super::line::{Change, End, Line};
 use super::returns;
 use crate::config::model::RabbitMqSource;
-
-/// The most messages in flight at once.
-const IN_FLIGHT_MAX: usize = 1024;
-/// The most bytes of bodies in flight at once, but for a single message. What is more than the
-/// library's buffer, 4 MiB, would still go out when the broker has closed the channel, and then it
-/// ends the whole connection.
-const BYTES_IN_FLIGHT_MAX: usize = 2 << 20;
 
 /// A message to be published to a queue.
 #[derive(Debug, Clone, PartialEq)]
@@ -91,7 +86,8 @@ pub(super) struct Publisher {
     /// The suspect in flight.
     alone: Option<u64>,
     flights: FuturesUnordered<Flight>,
-    bytes_in_flight: usize,
+    /// Those in flight whose fate is open.
+    aloft: Aloft,
     /// The channel has ended, for this reason; what was in flight is coming down.
     ended: Option<lapin::Error>,
     lost: Vec<u64>,
@@ -128,7 +124,7 @@ impl Publisher {
             suspects: VecDeque::new(),
             alone: None,
             flights: FuturesUnordered::new(),
-            bytes_in_flight: 0,
+            aloft: Aloft::default(),
             ended: None,
             lost: Vec::new(),
             sent_again: 0,
@@ -148,22 +144,43 @@ impl Publisher {
     /// Nobody waits for this one any more: it is not sent again. Returns whether its verdict may come
     /// all the same.
     pub(super) fn forget(&mut self, id: u64) -> bool {
-        let Some(parcel) = self.parcels.remove(&id) else {
+        if self.parcels.remove(&id).is_none() {
             return false;
-        };
+        }
         if self.queue.contains(&id) || self.suspects.contains(&id) {
             self.queue.retain(|other| *other != id);
             self.suspects.retain(|other| *other != id);
             return false;
         }
-        self.bytes_in_flight -= parcel.body.len();
-        if self.alone == Some(id) {
-            // Others wait for it.
-            self.alone = None;
-            self.flights.clear();
-            return false;
-        }
+        self.aloft.land(id);
+        self.release(id);
         true
+    }
+
+    /// The broker has said nothing of this one for long. What ends the channel does so at once: it
+    /// is not to blame for that, and others need not wait for it.
+    pub(super) fn be_silent(&mut self, id: u64) {
+        self.aloft.be_silent(id);
+        self.release(id);
+    }
+
+    pub(super) fn is_silent(&self, id: u64) -> bool {
+        self.aloft.is_silent(id)
+    }
+
+    /// When it was sent to the broker; none if it was not yet.
+    pub(super) fn sent(&self, id: u64) -> Option<Instant> {
+        self.aloft.since(id)
+    }
+
+    /// The broker listens again: the time for its answers begins now.
+    pub(super) fn wait_anew(&mut self, now: Instant) {
+        self.aloft.begin_anew(now);
+    }
+
+    /// Others need not wait for this one.
+    fn release(&mut self, id: u64) {
+        self.alone = self.alone.filter(|alone| *alone != id);
     }
 
     /// The channel; none while there is none.
@@ -195,15 +212,19 @@ impl Publisher {
                 return Poll::Ready(Ok(self.told(Vec::new(), change)));
             }
             self.take_off();
-            let landed = self.poll_landed(cx);
+            let mut landed = self.poll_landed(cx);
             if landed.is_empty() && self.ended.is_none() {
                 return Poll::Pending;
             }
-            if self.has_unnumbered() {
-                // It may be any of these: all are sent again.
+            // One that is alone is the one that came back.
+            if self.has_unnumbered() && self.alone.is_none() {
+                // It may be any of those that were taken: each is sent again, by itself.
+                landed.retain(|one| !matches!(one.word, Ok(Confirmation::Ack(_))));
+                let verdicts = self.sort(landed);
+                self.suspect_all_in_flight();
                 let why = "a message came back without the number that it was sent with";
                 let error = RabbitMqError::Lost { why: why.into() };
-                return Poll::Ready(self.lose(Vec::new(), error));
+                return Poll::Ready(self.lose(verdicts, error));
             }
             let mut verdicts = self.sort(landed);
             if self.ended.is_some() && self.flights.is_empty() {
@@ -250,7 +271,7 @@ impl Publisher {
         self.flights.clear();
         self.lost.clear();
         self.ended = None;
-        self.bytes_in_flight = 0;
+        self.aloft = Aloft::default();
         if let Some(id) = self.alone.take() {
             self.suspects.push_front(id);
         }
@@ -267,19 +288,17 @@ impl Publisher {
         if self.ended.is_some() || self.line.end().is_none() {
             return;
         }
-        if !self.suspects.is_empty() || self.alone.is_some() {
-            if self.flights.is_empty()
-                && let Some(id) = self.suspects.pop_front()
-            {
-                self.alone = Some(id);
-                self.launch(id);
-            }
-            return;
+        if self.alone.is_none()
+            && let Some(id) = self.suspects.pop_front()
+        {
+            self.alone = Some(id);
+            self.launch(id);
         }
-        while let Some(id) = self.queue.front().copied() {
+        while self.alone.is_none()
+            && let Some(id) = self.queue.front().copied()
+        {
             let bytes = self.parcels.get(&id).map_or(0, |parcel| parcel.body.len());
-            let fits = self.bytes_in_flight + bytes <= BYTES_IN_FLIGHT_MAX;
-            if !self.flights.is_empty() && (!fits || self.flights.len() >= IN_FLIGHT_MAX) {
+            if !self.aloft.has_room(bytes) {
                 return;
             }
             self.queue.pop_front();
@@ -293,7 +312,7 @@ impl Publisher {
             return;
         };
         if let Some(parcel) = self.parcels.get(&id) {
-            self.bytes_in_flight += parcel.body.len();
+            self.aloft.take_off(id, parcel.body.len(), Instant::now());
             let number = broker.returns().number();
             let flight = publish(Rc::clone(channel), Rc::clone(parcel), number);
             self.flights.push(Box::pin(async move {
@@ -318,24 +337,35 @@ impl Publisher {
         for Landed { id, number, word } in landed {
             // Asked in any case: nobody else takes it out.
             let end = self.line.end();
-            let came_back = end.is_some_and(|end| end.broker.returns().take(number));
+            let is_alone = self.alone == Some(id);
+            let came_back = end.is_some_and(|end| {
+                let returns = end.broker.returns();
+                returns.take(number) || (is_alone && returns.take_unnumbered())
+            });
             let verdict = match word {
                 Ok(_) if came_back => Verdict::Returned,
                 Ok(Confirmation::Ack(_)) => Verdict::Confirmed,
                 Ok(Confirmation::Nack(_) | Confirmation::NotRequested) => Verdict::NotNow,
                 Err(error) => {
-                    self.bytes_in_flight -= self.parcels.get(&id).map_or(0, |one| one.body.len());
                     self.lost.push(id);
                     self.ended.get_or_insert(error);
                     continue;
                 }
             };
-            let parcel = self.parcels.remove(&id);
-            self.bytes_in_flight -= parcel.map_or(0, |parcel| parcel.body.len());
-            self.alone = self.alone.filter(|alone| *alone != id);
+            self.parcels.remove(&id);
+            self.aloft.land(id);
+            self.release(id);
             verdicts.push((id, verdict));
         }
         verdicts
+    }
+
+    fn suspect_all_in_flight(&mut self) {
+        let waiting: HashSet<u64> = self.queue.iter().chain(&self.suspects).copied().collect();
+        let open = self.parcels.keys().copied();
+        let mut in_flight: Vec<u64> = open.filter(|id| !waiting.contains(id)).collect();
+        in_flight.sort_unstable();
+        self.suspects.extend(in_flight);
     }
 
     fn has_unnumbered(&self) -> bool {
@@ -358,22 +388,34 @@ impl Publisher {
         self.line.replace_channel();
         let mut lost = std::mem::take(&mut self.lost);
         lost.sort_unstable();
+        let aloft = std::mem::take(&mut self.aloft);
         let alone = self.alone.take();
-        if let Some(id) = alone
-            && lost == [id]
-            && is_of_the_channel
+        let is_to_blame = |id: &u64| Some(*id) == alone;
+        let mut refused = Vec::new();
+        if is_of_the_channel
+            && let Some(id) = lost.iter().copied().find(is_to_blame)
+            && lost
+                .iter()
+                .all(|id| is_to_blame(id) || aloft.is_silent(*id))
         {
+            lost.retain(|other| *other != id);
             self.parcels.remove(&id);
-            return Ok(vec![(id, Verdict::Refused(words(&error)))]);
+            refused.push((id, Verdict::Refused(words(&error))));
         }
         let is_open = |id: &u64| self.parcels.contains_key(id);
         let (lost, forgotten): (Vec<u64>, Vec<u64>) = lost.into_iter().partition(is_open);
         self.sent_again += u64::try_from(lost.len()).unwrap_or_default();
+        let again = if refused.is_empty() {
+            &mut self.suspects
+        } else {
+            &mut self.queue
+        };
         for id in lost.into_iter().rev() {
-            self.suspects.push_front(id);
+            again.push_front(id);
         }
         let gone = forgotten.into_iter().map(|id| (id, Verdict::NotNow));
-        Ok(gone.collect())
+        refused.extend(gone);
+        Ok(refused)
     }
 }
 

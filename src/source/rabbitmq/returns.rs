@@ -57,6 +57,11 @@ impl Returns {
         self.seen().unnumbered
     }
 
+    /// The same, told once.
+    pub(super) fn take_unnumbered(&self) -> bool {
+        std::mem::take(&mut self.seen().unnumbered)
+    }
+
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

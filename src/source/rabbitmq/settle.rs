@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use lapin::options::BasicRejectOptions;
-use tokio::time::Instant;
 
 use super::error::RabbitMqError;
 use super::intake::begin_within;
@@ -178,7 +177,6 @@ impl Session {
             parcel: Rc::new(parcel),
             then: parcels,
             refused: None,
-            sent: Instant::now(),
         });
     }
 
