@@ -39,10 +39,11 @@ use ganger::protocol::{Output, Status, Task};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{Signal, raise};
+use nix::unistd::{Pid, getsid};
 use tokio::time::Instant;
 
 use super::{Worker, complain, idle, text};
-use crate::harness::Event;
+use crate::harness::{Event, look};
 
 /// What goes before a body's steps.
 const PREFIX: &str = "mode:";
@@ -288,10 +289,7 @@ impl Job<'_> {
             .write(Event::Noted, &format!("{what}={value}"), self.task.attempt);
     }
 
-    #[expect(
-        clippy::zombie_processes,
-        reason = "the child is to outlive this process"
-    )]
+    /// The child outlives this process.
     fn fork(&self, kind: &str) {
         // Sockets are closed on exec unless one asks otherwise.
         fcntl(&self.worker.input, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
@@ -299,11 +297,13 @@ impl Job<'_> {
             "session" => Command::new("setsid"),
             _ => Command::new("env"),
         };
-        child
-            .args(["sh", "-c", "sleep 1000"])
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
+        child.args(["sh", "-c", "sleep 1000"]).stdin(Stdio::null());
+        let child = Pid::from_raw(child.spawn().unwrap().id().cast_signed());
+        if kind == "session" {
+            // Until it has left the group, it dies with that.
+            let left = look(|| (getsid(Some(child)) == Ok(child)).then_some(()));
+            left.expect("a session of its own");
+        }
     }
 }
 
