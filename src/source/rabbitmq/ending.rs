@@ -46,8 +46,9 @@ impl Session {
     }
 
     /// Waits until the broker has read all that we have written, and its queue has had time for it:
-    /// it may forget what was written just before a channel is closed. Nothing is taken from the queue for that: it would be counted
-    /// when it goes back, and a queue with a single active consumer refuses it and ends the channel.
+    /// it may forget what was written just before a channel is closed. Nothing is taken from the
+    /// queue for that: it would be counted when it goes back, and a queue with a single active
+    /// consumer refuses it and ends the channel.
     pub(super) async fn last_words(&mut self) -> Result<(), RabbitMqError> {
         if !self.channel.status().connected() {
             // The queue is gone, and with it what there was to acknowledge.
