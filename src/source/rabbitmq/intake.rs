@@ -184,7 +184,7 @@ impl Session {
     fn cancel(&mut self) {
         self.cancelled = true;
         self.full = false;
-        self.words = 0;
+        self.words.begin_anew();
         self.consumers.cancel();
     }
 
@@ -238,7 +238,7 @@ impl Session {
     /// Likewise, whatever the broker makes of it.
     pub(super) fn nack(&mut self, tag: u64) -> Result<(), RabbitMqError> {
         self.ledger.give_back(tag);
-        self.words += 1;
+        self.words.say(1, Instant::now());
         let options = BasicNackOptions {
             multiple: false,
             requeue: true,

@@ -22,6 +22,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::connect::{Broker, connect};
 use super::consume::{Consumers, News, Order};
 use super::copy::Original;
+use super::ending::Words;
 use super::error::RabbitMqError;
 use super::health::Trouble;
 use super::ledger::{Ack, Ledger, Others};
@@ -69,9 +70,8 @@ pub(super) struct Session {
     /// How many messages the pool could use when that was last looked at.
     pub(super) wanted: u16,
     pub(super) ack_at: Option<Instant>,
-    /// How many acknowledgements and returns were written since the consumers were cancelled, which
-    /// waits for those before, or since the queue has had time for them.
-    pub(super) words: usize,
+    /// What was written since the consumers were cancelled, which waits for what was before.
+    pub(super) words: Words,
     /// When the queues are looked at, if something was wrong with them.
     pub(super) check_at: Option<Instant>,
     checks: u32,
@@ -196,7 +196,7 @@ impl Session {
             change_at: None,
             wanted: 0,
             ack_at: None,
-            words: 0,
+            words: Words::default(),
             check_at: None,
             checks: 0,
             checking: None,
@@ -439,6 +439,7 @@ impl Session {
     fn deadline(&self) -> Option<Instant> {
         let moments = [
             self.ack_at,
+            self.words.deadline(),
             // One look after the other.
             self.check_at.filter(|_| self.checking.is_none()),
             self.outbox.retry_at,
@@ -454,9 +455,12 @@ impl Session {
         if !self.ledger.has_settled() {
             // A moment that is past and stays would have us turn and turn.
             self.ack_at = None;
+            self.words.are_said();
             return Ok(());
         }
         if self.must_save_words(task, now) {
+            // They have a moment of their own.
+            self.ack_at = None;
             return Ok(());
         }
         // The other half keeps the workers busy meanwhile.
@@ -478,7 +482,7 @@ impl Session {
 
     pub(super) fn write_acks(&mut self, others: Others) -> Result<(), RabbitMqError> {
         self.ledger.acks(others, &mut self.acks);
-        self.words += self.acks.len();
+        self.words.say(self.acks.len(), Instant::now());
         for Ack { tag, multiple } in self.acks.drain(..) {
             written(self.channel.basic_ack(tag, BasicAckOptions { multiple }))?;
         }
