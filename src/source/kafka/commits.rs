@@ -162,12 +162,32 @@ impl Task {
                 self.put_out_while_draining();
             }
             code => {
-                // A broker that restarts refuses for a moment.
-                if self.commits.failures > 2 {
+                if is_trouble(self.commits.failures, self.partitions.len()) {
                     self.health
                         .trouble(&self.end, Trouble::Commits, words(code));
                 }
             }
+        }
+    }
+}
+
+/// Whether so many failures in a row are something to tell, by a member with so many partitions. A
+/// broker that restarts refuses for a moment. Once all partitions are another's nothing is committed
+/// any more that could show that it is over; the last answer may come after they went.
+fn is_trouble(failures: u32, partitions: usize) -> bool {
+    failures > 2 && partitions > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_comes_after_all_partitions_went_is_no_trouble() {
+        let table = [(2, 1, false), (3, 1, true), (3, 0, false), (30, 0, false)];
+        for (failures, partitions, expected) in table {
+            let got = is_trouble(failures, partitions);
+            assert_eq!(got, expected, "{failures} {partitions}");
         }
     }
 }
