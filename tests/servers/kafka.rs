@@ -285,6 +285,22 @@ fn arrange(java: &mut Command, class: &str) {
     java.arg("-cp").arg(libraries().join("*")).arg(class);
 }
 
+/// The tool for access rules, which version 4 calls otherwise.
+pub(crate) fn acl_command() -> &'static str {
+    if is_before_4() {
+        "kafka.admin.AclCommand"
+    } else {
+        "org.apache.kafka.tools.AclCommand"
+    }
+}
+
+/// Whether the broker is of a version that does not know the newer protocol of groups.
+pub(crate) fn is_before_4() -> bool {
+    let files = fs::read_dir(libraries()).unwrap();
+    let mut names = files.map(|file| file.unwrap().file_name());
+    names.any(|name| name.to_string_lossy().starts_with("kafka_2.13-3."))
+}
+
 /// Where `tests/run` has put the broker.
 fn libraries() -> PathBuf {
     let prepared = std::env::var_os("GANGER_TEST_KAFKA").map(PathBuf::from);

@@ -1,7 +1,9 @@
 //! A cluster of which a node is down: what the others lead is worked on.
 
+use serde_json::Value;
+
 use crate::harness::kafka::{Kafka, Plan, in_trouble, is_well};
-use crate::harness::{Event, trials};
+use crate::harness::{Event, field, trials};
 
 trials![
     a_partition_without_a_leader_keeps_no_other_from_being_read,
@@ -75,10 +77,10 @@ fn a_reply_for_a_partition_without_a_leader_waits_alone() {
     second.kill();
     site.kafka.lacks_a_leader(&answers);
     ask("stuck", &away);
-    in_trouble(
-        &daemon,
-        &format!("nothing is confirmed of what is for the topic `{answers}`"),
-    );
+    let silence = format!("nothing is confirmed of what is for the topic `{answers}`");
+    daemon.logs("replies and copies can't be published", |record| {
+        field(record, "problem") == silence
+    });
     ask("heard", &here);
     site.send(&["no reply"]);
     daemon.eventually("the others to be done", || {
@@ -98,13 +100,15 @@ fn a_reply_for_a_partition_without_a_leader_waits_alone() {
     is_well(&daemon);
     daemon.stop();
     let list = site.site.ganger(&["dead", "list", "-o", "json"]).json();
-    let replies = list
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|letter| &letter["reply"]["body"]);
-    let expected = ["re: mode:reply stuck", "re: mode:reply too many"];
-    assert_eq!(replies.collect::<Vec<_>>(), expected);
+    let letters = list.as_array().unwrap();
+    let reply = |letter: &Value| letter["reply"]["body"].as_str().unwrap().to_owned();
+    let kept: Vec<String> = letters.iter().map(reply).collect();
+    let sure = ["re: mode:reply stuck", "re: mode:reply too many"];
+    assert_eq!(kept[..2], sure);
+    // The leader may be back too late for what was tried.
+    let tried = "re: mode:reply a try".to_owned();
+    let is_told = site.kafka.texts(&answers).contains(&tried);
+    assert!(is_told || kept[2..].contains(&tried), "{kept:?}");
     let asked = ["heard", "stuck", "a try", "too many"].map(|body| format!("mode:reply {body}"));
     site.record().assert_done_once(&asked);
 }

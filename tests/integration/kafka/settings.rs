@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::signal::Signal;
 
-use crate::harness::kafka::{Kafka, KafkaSite, MECHANISM, PASSWORD, Plan, in_trouble};
+use crate::harness::kafka::{
+    Kafka, KafkaSite, MECHANISM, PASSWORD, Plan, in_trouble, is_before_4, is_well,
+};
 use crate::harness::{Site, field, trials};
 
 trials![
@@ -190,7 +192,14 @@ fn a_broker_that_is_not_there_yet_is_waited_for() {
 fn a_broker_that_does_not_know_the_groups_protocol_is_told() {
     let site = Plan::new(1).newer_protocol().make();
     let daemon = site.start(&site.pool(&["--v2=1"]));
-    in_trouble(&daemon, "does not know our group.protocol");
+    if is_before_4() {
+        in_trouble(&daemon, "does not know our group.protocol");
+    } else {
+        site.send(&["known"]);
+        site.all_done(&daemon);
+        is_well(&daemon);
+        site.record().assert_done_once(&["known"]);
+    }
     daemon.stop();
 }
 

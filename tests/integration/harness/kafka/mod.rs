@@ -6,7 +6,7 @@ mod records;
 mod site;
 mod topics;
 
-pub(crate) use crate::servers::kafka::{MECHANISM, PASSWORD, USER};
+pub(crate) use crate::servers::kafka::{MECHANISM, PASSWORD, USER, is_before_4};
 pub(crate) use group::{Commit, Group, Member};
 pub(crate) use records::{NewRecord, Stored};
 pub(crate) use site::{KafkaSite, Plan, in_trouble, is_well};
@@ -21,7 +21,7 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::config::{ClientConfig, FromClientConfig};
 use rdkafka::error::KafkaResult;
 
-use crate::servers::kafka::Broker;
+use crate::servers::kafka::{Broker, acl_command};
 
 /// How long one request to a broker that runs may take.
 const REQUEST: Duration = super::DEADLINE;
@@ -145,8 +145,7 @@ impl Kafka {
         } else {
             &["--remove", "--force"]
         };
-        self.broker
-            .tool("kafka.admin.AclCommand", &[how, who, what].concat());
+        self.broker.tool(acl_command(), &[how, who, what].concat());
     }
 
     // -- its life --
