@@ -38,6 +38,7 @@ mod task;
 mod throttle;
 mod tiers;
 mod topics;
+mod vain;
 mod watermark;
 mod whence;
 

@@ -184,17 +184,27 @@ impl<P> Producer<P> {
             .map(|report| report.purpose)
     }
 
-    /// What was refused, or has been under way for longer than that and `may` be left.
+    /// What was refused, or is in vain after so long.
     pub(super) fn in_vain(
         &self,
         now: Instant,
-        longer: Duration,
-        may: impl Fn(&P) -> bool,
+        is_in_vain: impl Fn(&P, Duration) -> bool,
     ) -> impl Iterator<Item = &P> {
-        let is_late = move |job: &&Job<P>| now >= job.since + longer && may(&job.purpose);
+        let age = move |job: &Job<P>| now.saturating_duration_since(job.since);
         let jobs = self.jobs.values();
-        jobs.filter(move |job| job.is_refused || is_late(job))
+        jobs.filter(move |job| job.is_refused || is_in_vain(&job.purpose, age(job)))
             .map(|job| &job.purpose)
+    }
+
+    /// When the next will have been under way for so long.
+    pub(super) fn next_of_age(&self, now: Instant, age: Duration) -> Option<Instant> {
+        let mut times = self.jobs.values().map(|job| job.since + age);
+        times.find(|time| *time > now)
+    }
+
+    /// What each publication is for that is not confirmed.
+    pub(super) fn purposes(&self) -> impl Iterator<Item = &P> {
+        self.jobs.values().map(|job| &job.purpose)
     }
 
     /// When something is to be sent again.

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::burial::Burial;
 use super::error::words;
 use super::health::Trouble;
-use super::lanes::{Part, Place};
+use super::lanes::Place;
 use super::names::{self, Tier};
 use super::producer::{Report, Then};
 use super::record::{Outbound, Record, reply_of_letter};
@@ -19,8 +19,6 @@ use crate::config::model::Order;
 use crate::delivery::{Failure, Outcome, Outgoing, Publish, PublishError, Reason, Settlement};
 use crate::source::letter::{self, Letter};
 
-/// How long a stop, or a partition that goes, waits for a dead letter of which nothing is heard.
-const LETTER_WITHIN: Duration = Duration::from_secs(3);
 /// What a publication is for, and so what its confirmation sets off.
 #[derive(Debug)]
 pub(super) enum Purpose {
@@ -66,7 +64,7 @@ impl Purpose {
     }
 
     /// The message that it settles.
-    fn place(&self) -> Option<Place> {
+    pub(super) fn place(&self) -> Option<Place> {
         match self {
             Self::Reply { place, .. } | Self::Tier { place, .. } | Self::Letter { place, .. } => {
                 Some(*place)
@@ -305,39 +303,6 @@ impl Task {
 
     pub(super) fn has_room_for_publishes(&self) -> bool {
         !self.standstill.in_doubt() && !self.producer.is_full()
-    }
-
-    /// Letters that nobody takes: neither a stop nor a partition that goes waits for them.
-    fn letters_in_vain(&self, now: Instant) -> impl Iterator<Item = &Purpose> {
-        let is_letter = |purpose: &Purpose| matches!(purpose, Purpose::Letter { .. });
-        self.producer.in_vain(now, LETTER_WITHIN, is_letter)
-    }
-
-    /// Whether something is under way that a stop waits for.
-    pub(super) fn is_still_publishing(&self, now: Instant) -> bool {
-        self.letters_in_vain(now).count() < self.producer.pending()
-    }
-
-    /// How many messages of these partitions are being worked on, or settled.
-    pub(super) fn in_hand(&self, parts: &[Part], now: Instant) -> usize {
-        let out: usize = parts.iter().map(|part| self.lanes.count(*part).out).sum();
-        let is_theirs = |purpose: &&Purpose| {
-            let entry = purpose.place().and_then(|place| self.lanes.get(place));
-            entry.is_some_and(|entry| parts.contains(&entry.part))
-        };
-        out.saturating_sub(self.letters_in_vain(now).filter(is_theirs).count())
-    }
-
-    /// Says what a stop leaves undone.
-    pub(super) fn tell_of_letters_left(&self) {
-        let letters = self.producer.pending();
-        if letters > 0 {
-            tracing::warn!(
-                pool = self.plan.pool,
-                letters,
-                "dead letters were not taken: their messages are not committed, and run again"
-            );
-        }
     }
 
     /// Takes in what has been confirmed and refused.

@@ -216,8 +216,8 @@ impl Task {
         self.close().await;
     }
 
-    /// Told to end, and nothing is left to settle, to publish or to commit, but for letters that
-    /// nobody takes.
+    /// Told to end, and nothing is left to settle, to publish or to commit, but for what nobody
+    /// takes.
     fn is_finished(&self) -> bool {
         self.is_closing()
             && self.out == 0
@@ -275,6 +275,7 @@ impl Task {
             parked.filter(|_| !self.is_closing()),
             self.lanes.next_due(),
             self.producer.next_due(),
+            self.next_in_vain(),
             self.group.due(Instant::now()),
             self.positions.due(),
             self.making.due(),
@@ -331,7 +332,9 @@ impl Task {
         for publish in std::mem::take(&mut self.asked) {
             self.emit(publish);
         }
-        while self.has_room_for_publishes() {
+        // Once nobody has a message any more, no emit is waited for: what is left is thrown away.
+        let is_over = self.is_closing() && self.out == 0;
+        while is_over || self.has_room_for_publishes() {
             match self.end.publishes.try_recv() {
                 Ok(publish) => self.emit(publish),
                 Err(_) => break,
@@ -410,7 +413,7 @@ impl Task {
     /// Leaves the group and lets the clients go, on a thread of its own: it may take as long as a
     /// broker takes to answer.
     async fn close(mut self) {
-        self.tell_of_letters_left();
+        self.tell_of_what_is_left();
         self.consumer.begin_to_leave();
         self.leave_nothing_unanswered();
         let Self {

@@ -17,6 +17,7 @@ mod sizes;
 mod thrift;
 mod topics;
 mod truncation;
+mod vain;
 
 use libtest_mimic::Trial;
 
@@ -40,6 +41,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         sizes::trials(),
         topics::trials(),
         truncation::trials(),
+        vain::trials(),
     ];
     rooms.into_iter().flatten().collect()
 }

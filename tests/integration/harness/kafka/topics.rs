@@ -27,6 +27,16 @@ impl Kafka {
         self.has_partitions(name, partitions);
     }
 
+    /// Makes a topic of one partition that takes nothing unless all these nodes are there.
+    pub(crate) fn make_topic_on_all(&self, name: &str, nodes: &[i32]) {
+        let replicas = [nodes];
+        let topic = NewTopic::new(name, 1, TopicReplication::Variable(&replicas));
+        let all = nodes.len().to_string();
+        let topic = topic.set("min.insync.replicas", &all);
+        all_well(self.admin.create_topics([&topic], &options()));
+        self.has_partitions(name, 1);
+    }
+
     /// Deletes a topic and waits until it is gone.
     pub(crate) fn delete_topic(&self, name: &str) {
         all_well(self.admin.delete_topics(&[name], &options()));
