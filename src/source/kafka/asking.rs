@@ -29,8 +29,8 @@ pub(super) enum Answer {
     Begins(Result<Begins, KafkaError>),
     /// Likewise, of those that were not known then.
     Later(Result<Begins, KafkaError>),
-    /// How a partition stands whose position is gone.
-    Standing(Part, Result<Standing, KafkaError>),
+    /// How partitions stand whose position is gone.
+    Standings(Vec<(Part, Result<Standing, String>)>),
     /// The topics, after the policy has changed; with the number of the question.
     Topics(u64, Result<Found, KafkaError>),
     /// Every tier that there is.

@@ -2,7 +2,7 @@
 //! still the one that they speak of, or else at an end. Every function here blocks; all partitions
 //! are asked about at once.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use super::consumer::{Native, TopicPartition};
 use super::error::KafkaError;
 use super::fork::forks;
+use super::lanes::Part;
 use super::metadata::{self, Carried, Place};
 use super::settings::Reset;
 
@@ -60,7 +61,15 @@ pub(super) struct Begins {
     pub(super) unread: Vec<(TopicPartition, String)>,
 }
 
-/// How a partition of ours stands whose position is gone.
+/// A partition of ours whose position is gone, and how far it was read.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub(super) part: Part,
+    pub(super) name: TopicPartition,
+    pub(super) read_to: i64,
+}
+
+/// How such a partition stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Standing {
     /// Its first offset, and one past the last.
@@ -381,37 +390,73 @@ fn committed(
     Ok(commits)
 }
 
-/// How a partition stands that was read to an offset.
-pub(super) fn standing(
+/// How each of these partitions stands. One client looks at all that are read alike, however many.
+pub(super) fn standings(
     native: &Native,
-    partition: &TopicPartition,
-    read_to: i64,
+    asked: &[Asked],
     question: &Question,
-) -> Result<Standing, KafkaError> {
-    const WHAT: &str = "reading where a partition begins";
-    let (topic, number) = partition;
-    let ends = native.fetch_watermarks(topic, *number, ANSWER_WITHIN);
-    let ends = ends.map_err(|error| KafkaError::of_request(WHAT, &error))?;
-    let commits = committed(native, std::slice::from_ref(partition))?;
-    let mut is_committed = false;
-    for mut element in commits.elements() {
-        is_committed = matches!(element.offset(), Offset::Offset(_));
-        drop(element.set_offset(Offset::Offset(read_to)));
+) -> Vec<(Part, Result<Standing, String>)> {
+    let (main, tiers): (Vec<_>, Vec<_>) = asked
+        .iter()
+        .cloned()
+        .partition(|asked| asked.name.0 == question.main);
+    let mut all = Vec::with_capacity(asked.len());
+    for (asked, reset) in [(main, question.reset), (tiers, Reset::Earliest)] {
+        if asked.is_empty() {
+            continue;
+        }
+        let mut told = standings_alike(native, &asked, reset, question);
+        for Asked { part, name, .. } in asked {
+            let standing = match &mut told {
+                Ok(told) => told
+                    .remove(&name)
+                    .unwrap_or(Err("it was not told".to_owned())),
+                Err(error) => Err(error.to_string()),
+            };
+            all.push((part, standing));
+        }
     }
-    let reset = if *topic == question.main {
-        question.reset
-    } else {
-        Reset::Earliest
-    };
+    all
+}
+
+fn standings_alike(
+    native: &Native,
+    asked: &[Asked],
+    reset: Reset,
+    question: &Question,
+) -> Result<HashMap<TopicPartition, Result<Standing, String>>, KafkaError> {
+    let names: Vec<TopicPartition> = asked.iter().map(|asked| asked.name.clone()).collect();
+    let read_to: HashMap<&TopicPartition, i64> = asked
+        .iter()
+        .map(|asked| (&asked.name, asked.read_to))
+        .collect();
+    let mut firsts = ends_of(native, &names, Offset::Beginning);
+    let mut ends = ends_of(native, &names, Offset::End);
+    let commits = committed(native, &names)?;
+    let mut with_commits = HashSet::new();
+    for mut element in commits.elements() {
+        let name = (element.topic().to_owned(), element.partition());
+        let to = read_to.get(&name).copied().unwrap_or_default();
+        if matches!(element.offset(), Offset::Offset(_)) {
+            with_commits.insert(name);
+        }
+        drop(element.set_offset(Offset::Offset(to)));
+    }
     let looking = looking(&question.looking, reset);
     let mut forks = forks(native, &looking, &question.pool, &commits)?;
-    let fork = forks.remove(partition).unwrap_or(Ok(None));
-    let fork = fork.map_err(|why| KafkaError::Failed { what: WHAT, why })?;
-    Ok(Standing {
-        ends,
-        is_committed,
-        fork,
-    })
+    let unasked = || Err("it was not asked for".to_owned());
+    let mut stand = |name: &TopicPartition| {
+        Ok(Standing {
+            ends: (
+                firsts.remove(name).unwrap_or_else(unasked)?,
+                ends.remove(name).unwrap_or_else(unasked)?,
+            ),
+            is_committed: with_commits.contains(name),
+            fork: forks.remove(name).unwrap_or(Ok(None))?,
+        })
+    };
+    let told = names.iter().map(|name| (name.clone(), stand(name)));
+    Ok(told.collect())
 }
 
 /// The client that looks, with what a log that has nothing of ours any more is to be read from.

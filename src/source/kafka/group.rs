@@ -159,7 +159,7 @@ impl Task {
         match answer {
             Answer::Begins(begins) => self.begin(begins, now),
             Answer::Later(begins) => self.begin_later(begins, now),
-            Answer::Standing(part, standing) => self.find_back(part, standing, now),
+            Answer::Standings(standings) => self.find_all_back(standings, now),
             Answer::Topics(number, found) => self.take_topics(number, found, now),
             Answer::Tiers(there) => self.take_tiers(there),
             Answer::Committed(result) => self.committed(result),

@@ -244,6 +244,7 @@ impl Task {
             due_ms,
         } = fresh;
         self.throttle.read(record.bytes());
+        partition.times_astray = 0;
         if let Some(tried) = partition.progress.tried(offset) {
             record.counters.attempts = tried.attempts;
             record.counters.crashes = tried.crashes;

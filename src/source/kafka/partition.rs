@@ -169,6 +169,8 @@ pub(super) struct Partition {
     pub(super) is_idle: bool,
     /// What comes next is damaged. What lies behind it is not taken until it has been fetched anew.
     pub(super) is_damaged: bool,
+    /// How often it was asked how it stands since something was read of it.
+    pub(super) times_astray: u32,
     /// It is not fetched because we say so.
     pub(super) pause: Option<Pause>,
 }

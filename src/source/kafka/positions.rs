@@ -2,13 +2,15 @@
 //! position is gone, by what is there yet. What can't be found out now is asked again, and keeps no
 //! other partition from being read.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::time::Instant;
 
 use super::asking::Answer;
-use super::begins::{self, Begin, Begins, Question, Standing};
+use super::begins::{self, Asked, Begin, Begins, Question, Standing};
 use super::consumer::{Start, TopicPartition};
 use super::error::{KafkaError, words};
 use super::group::{AGAIN, Step, names};
@@ -19,7 +21,16 @@ use super::partition::{Partition, Progress};
 use super::settings::{self, Reset};
 use super::task::Task;
 use super::whence::{Found, fork, go_on_at};
+use crate::backoff::Backoff;
 use crate::delivery::Claim;
+
+/// The pauses before it is asked again how a partition stands.
+const ASTRAY_AGAIN: Backoff = Backoff {
+    initial: Duration::from_secs(1),
+    factor: 2.0,
+    max: Duration::from_secs(15),
+    jitter: 0.2,
+};
 
 /// What is to be asked again.
 #[derive(Debug, Default)]
@@ -27,15 +38,17 @@ pub(super) struct Positions {
     /// Ours, but nobody could tell yet where they begin.
     unbegun: Vec<TopicPartition>,
     ask_unbegun_at: Option<Instant>,
-    /// Partitions whose position is gone, and when to ask where they begin.
-    astray: Vec<(Instant, Part)>,
+    /// Partitions whose position is gone, and when to ask how they stand.
+    astray: BTreeMap<Part, Instant>,
+    /// That is being asked of some.
+    is_asking: bool,
 }
 
 impl Positions {
     /// When something falls due by itself.
     pub(super) fn due(&self) -> Option<Instant> {
-        let astray = self.astray.iter().map(|(when, _)| *when).min();
-        astray.into_iter().chain(self.ask_unbegun_at).min()
+        let astray = self.astray.values().filter(|_| !self.is_asking).min();
+        astray.copied().into_iter().chain(self.ask_unbegun_at).min()
     }
 }
 
@@ -58,14 +71,7 @@ impl Task {
         {
             self.ask_for_unbegun(now);
         }
-        let astray = &mut self.positions.astray;
-        let due: Vec<Part> = astray
-            .extract_if(.., |(when, _)| *when <= now)
-            .map(|(_, part)| part)
-            .collect();
-        for part in due {
-            self.ask_how_it_stands(part, now);
-        }
+        self.ask_how_they_stand(now);
         self.ask_again_for_topics(now);
         self.look_for_tiers(now);
     }
@@ -76,7 +82,7 @@ impl Task {
         unbegun.retain(|each| !partitions.contains(each));
         let left = &self.partitions;
         let astray = &mut self.positions.astray;
-        astray.retain(|(_, part)| left.contains_key(part));
+        astray.retain(|part, _| left.contains_key(part));
     }
 
     // -- partitions that come --
@@ -186,6 +192,7 @@ impl Task {
             is_full: false,
             is_idle: false,
             is_damaged: false,
+            times_astray: 0,
             pause: None,
             topic,
         };
@@ -280,7 +287,7 @@ impl Task {
             return;
         };
         match code {
-            Code::AutoOffsetReset => self.ask_how_it_stands(part, now),
+            Code::AutoOffsetReset => drop(self.positions.astray.insert(part, now)),
             Code::PartitionEOF => {}
             // librdkafka goes on behind it. Fetched anew it may be sound; else the partition waits,
             // and says so, until someone has mended it or set the group's offset past it.
@@ -289,8 +296,8 @@ impl Task {
                 let (name, next) = (partition.name(), partition.progress.mark.position());
                 let why = format!("what follows offset {next} is damaged: {}", words(code));
                 self.can_not_be_read(name, &why);
-                if !self.is_astray(part) {
-                    self.positions.astray.push((now + AGAIN, part));
+                if !self.positions.astray.contains_key(&part) {
+                    self.is_still_astray(part, now);
                 }
             }
             code => {
@@ -302,52 +309,80 @@ impl Task {
 
     /// Nothing is fetched of a partition: it may have told so when nobody listened.
     pub(super) fn is_not_fetched(&mut self, part: Part, now: Instant) {
-        if self.group.is_settled() && !self.is_astray(part) {
-            self.positions.astray.push((now, part));
+        if self.group.is_settled() {
+            self.positions.astray.entry(part).or_insert(now);
         }
     }
 
-    fn is_astray(&self, part: Part) -> bool {
-        self.positions
-            .astray
-            .iter()
-            .any(|(_, other)| *other == part)
+    /// It is asked again how a partition stands, ever later.
+    fn is_still_astray(&mut self, part: Part, now: Instant) {
+        if let Some(partition) = self.partitions.get_mut(&part) {
+            partition.times_astray = partition.times_astray.saturating_add(1);
+            let wait = ASTRAY_AGAIN.wait(partition.times_astray, fastrand::f64());
+            self.positions.astray.insert(part, now + wait);
+        }
     }
 
-    fn ask_how_it_stands(&mut self, part: Part, now: Instant) {
-        let Some(partition) = self.partitions.get(&part) else {
+    /// Asks how partitions stand, of all for which it is time at once, and of no others before there is
+    /// an answer.
+    fn ask_how_they_stand(&mut self, now: Instant) {
+        if self.positions.is_asking || self.positions.due().is_none_or(|due| now < due) {
             return;
-        };
+        }
+        let due = |_: &Part, when: &mut Instant| *when <= now;
+        let due = self.positions.astray.extract_if(.., due);
+        let ours = due.filter_map(|(part, _)| Some((part, self.partitions.get(&part)?)));
+        let asked: Vec<Asked> = ours
+            .map(|(part, partition)| Asked {
+                part,
+                name: (partition.topic.clone(), partition.number),
+                read_to: partition.progress.read_to(),
+            })
+            .collect();
+        if asked.is_empty() {
+            return;
+        }
         let (native, question) = (Arc::clone(self.consumer.native()), self.question());
-        let at = (partition.topic.clone(), partition.number);
-        let read_to = partition.progress.read_to();
-        let failed = Answer::Standing(part, Err(KafkaError::panicked()));
-        let asked = self.asking.ask("kafka-standing", failed, move || {
-            Answer::Standing(part, begins::standing(&native, &at, read_to, &question))
-        });
-        if !asked {
-            self.positions.astray.push((now + AGAIN, part));
+        let panicked = || Err(KafkaError::panicked().to_string());
+        let failed = asked.iter().map(|asked| (asked.part, panicked()));
+        let failed = Answer::Standings(failed.collect());
+        let parts: Vec<Part> = asked.iter().map(|asked| asked.part).collect();
+        let ask = move || Answer::Standings(begins::standings(&native, &asked, &question));
+        self.positions.is_asking = self.asking.ask("kafka-standings", failed, ask);
+        if !self.positions.is_asking {
+            parts
+                .into_iter()
+                .for_each(|part| self.is_still_astray(part, now));
+        }
+    }
+
+    pub(super) fn find_all_back(
+        &mut self,
+        standings: Vec<(Part, Result<Standing, String>)>,
+        now: Instant,
+    ) {
+        self.positions.is_asking = false;
+        for (part, standing) in standings {
+            self.find_back(part, standing, now);
         }
     }
 
     /// Goes on where there is something to read, and says what is skipped.
-    pub(super) fn find_back(
-        &mut self,
-        part: Part,
-        standing: Result<Standing, KafkaError>,
-        now: Instant,
-    ) {
+    fn find_back(&mut self, part: Part, standing: Result<Standing, String>, now: Instant) {
         let Some(partition) = self.partitions.get(&part) else {
             return;
         };
         let name = partition.name();
         let standing = match standing {
-            Ok(standing) if self.group.is_settled() => standing,
             // The restart of one partition would be taken for our answer to the group.
-            Ok(_) => return self.positions.astray.push((now + AGAIN, part)),
-            Err(error) => {
-                self.can_not_be_read(name, &error.to_string());
-                return self.positions.astray.push((now + AGAIN, part));
+            Ok(_) if !self.group.is_settled() => {
+                self.positions.astray.insert(part, now + AGAIN);
+                return;
+            }
+            Ok(standing) => standing,
+            Err(why) => {
+                self.can_not_be_read(name, &why);
+                return self.is_still_astray(part, now);
             }
         };
         let mark = &partition.progress.mark;
@@ -375,7 +410,7 @@ impl Task {
         let part = self.move_to(part, to, found);
         if let Err(error) = self.restart(part, to) {
             self.can_not_be_read(name, &error.to_string());
-            self.positions.astray.push((now + AGAIN, part));
+            self.is_still_astray(part, now);
         }
     }
 

@@ -162,7 +162,7 @@ impl Task {
         match found {
             Ok(found) => {
                 self.making.wanted = None;
-                self.found = found;
+                self.found = found.with(std::mem::take(&mut self.found));
                 self.health.over(&self.end, Trouble::Setup);
             }
             Err(error) => {

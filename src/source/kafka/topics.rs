@@ -48,6 +48,20 @@ pub(super) struct Found {
     pub(super) tiers: BTreeMap<Tier, String>,
 }
 
+impl Found {
+    /// With what was known before: a tier that others have made meanwhile, or that has no leader now,
+    /// and what could not be told this time.
+    pub(super) fn with(mut self, before: Self) -> Self {
+        for (tier, topic) in before.tiers {
+            self.tiers.entry(tier).or_insert(topic);
+        }
+        if self.cluster.is_empty() {
+            self.cluster = before.cluster;
+        }
+        self
+    }
+}
+
 /// Asks about topics. A consumer's, for a producer's may have topics made that it asks about.
 type Client = BaseConsumer<Context>;
 
@@ -347,6 +361,22 @@ async fn describe(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_known_before_is_not_forgotten() {
+        let found = |cluster: &str, seconds: &[u64]| Found {
+            cluster: cluster.to_owned(),
+            partitions: seconds.len(),
+            tiers: seconds
+                .iter()
+                .map(|seconds| (Tier::of(Duration::from_secs(*seconds)), seconds.to_string()))
+                .collect(),
+        };
+        let before = found("c", &[1, 64]);
+        assert_eq!(found("c", &[1, 16]).with(before.clone()).tiers.len(), 3);
+        let after = found("", &[1]).with(before);
+        assert_eq!((after.cluster.as_str(), after.partitions), ("c", 1));
+    }
 
     #[test]
     fn names_too_long_for_a_topic_are_refused() {

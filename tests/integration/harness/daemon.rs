@@ -186,6 +186,12 @@ impl Daemon {
         number.parse().unwrap()
     }
 
+    /// How many threads it has.
+    pub(crate) fn threads(&self) -> usize {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid)).unwrap();
+        threads.count()
+    }
+
     /// Waits until nothing that it has started lives any more.
     pub(crate) fn leaves_nothing(&self) {
         let gone = super::look(|| self.processes().is_empty().then_some(()));

@@ -1,7 +1,9 @@
 //! Topics that are not there, come later, are deleted, grow, or no longer hold what was to be read
 //! next; and whose topics the daemon makes by itself.
 
-use crate::harness::kafka::{KafkaSite, Plan, Stored};
+use nix::sys::signal::Signal;
+
+use crate::harness::kafka::{KafkaSite, NewRecord, Plan, Stored};
 use crate::harness::{Daemon, Event, field, trials};
 
 trials![
@@ -14,6 +16,7 @@ trials![
     partitions_that_are_added,
     an_offset_below_what_is_there,
     an_offset_past_the_end,
+    many_places_lost_at_once_are_asked_about_at_once,
     two_groups_have_tiers_and_dead_letters_of_their_own,
     a_compacted_topic,
     only_what_was_committed_of_transactions,
@@ -193,6 +196,43 @@ fn an_offset_past_the_end() {
     );
     assert_eq!(field(&told, "level"), "ERROR", "{told}");
     daemon.stop();
+}
+
+/// By one client, which has a few threads, and not by one for each partition.
+fn many_places_lost_at_once_are_asked_about_at_once() {
+    const PARTITIONS: i32 = 50;
+    let plan = Plan::new(50).consumer("session.timeout.ms", "60000");
+    let site = plan.make();
+    let daemon = site.start(&site.pool(&["--v2=1"]));
+    let send = |what: &str, partitions: std::ops::Range<i32>| {
+        let record = |partition: i32| {
+            let text = format!("{what} {partition}");
+            site.message(&text).partition(partition)
+        };
+        let records: Vec<NewRecord> = partitions.map(record).collect();
+        site.kafka.send(&records);
+    };
+    send("before", 0..PARTITIONS);
+    site.all_done(&daemon);
+    let usual = daemon.threads();
+    daemon.signal(Signal::SIGSTOP);
+    // The question that is under way is answered with that.
+    send("lure", 0..1);
+    send("gone", 1..PARTITIONS);
+    (1..PARTITIONS).for_each(|partition| site.kafka.delete_records(&site.topic, partition, 2));
+    daemon.signal(Signal::SIGCONT);
+    let mut most = 0;
+    let lost = "the offset to go on from is gone; reading goes on at another";
+    daemon.eventually("most of them to go on elsewhere", || {
+        most = daemon.threads().max(most);
+        daemon.times_logged(lost) > 40
+    });
+    assert!(most < usual + 25, "{most} threads, usually {usual}");
+    send("after", 0..PARTITIONS);
+    site.all_done(&daemon);
+    daemon.stop();
+    let after: Vec<String> = (0..PARTITIONS).map(|n| format!("after {n}")).collect();
+    site.record().assert_done_once(&after);
 }
 
 fn two_groups_have_tiers_and_dead_letters_of_their_own() {
