@@ -271,17 +271,26 @@ impl<'a> Cursor<'a> {
             rest: self.take(bytes)?,
         };
         while !table.rest.is_empty() {
-            let mut behind = Cursor {
-                rest: &mut *table.rest,
+            let bytes = match table.header_bytes() {
+                Some(bytes) => bytes,
+                // Nobody can tell where it ends.
+                None => return flatten_all(table.rest),
             };
-            let [length] = behind.chunk()?;
-            behind.take(length.into())?;
-            behind.skip()?;
-            let left = behind.rest.len();
-            let bytes = table.rest.len() - left;
             mend_header(table.take(bytes)?)?;
         }
         Some(())
+    }
+
+    /// How long the next header is.
+    fn header_bytes(&mut self) -> Option<usize> {
+        let all = self.rest.len();
+        let mut behind = Cursor {
+            rest: &mut *self.rest,
+        };
+        let [length] = behind.chunk()?;
+        behind.take(length.into())?;
+        behind.skip()?;
+        Some(all - behind.rest.len())
     }
 
     /// Mends a table. Returns whether it is not nested too deep.
@@ -348,13 +357,33 @@ impl<'a> Cursor<'a> {
 fn mend_header(header: &mut [u8]) -> Option<()> {
     let mut cursor = Cursor { rest: &mut *header };
     cursor.text()?;
-    if !cursor.value(DEPTH_MAX)? {
-        flatten(header)?;
+    match cursor.value(DEPTH_MAX) {
+        Some(true) => Some(()),
+        // It is too deep, or holds what the library would give the connection up over.
+        Some(false) | None => flatten(header),
+    }
+}
+
+/// Makes one header of plain bytes of all that is left of a table, with a name that could not be
+/// read; of what is too short for that one with such a name and nothing in it.
+fn flatten_all(rest: &mut [u8]) -> Option<()> {
+    const LEAST: usize = 1 + 1 + 1 + 4;
+    let name = if rest.len() < LEAST {
+        let (kind, _) = rest.split_last_mut()?;
+        *kind = b'V';
+        rest.len().checked_sub(2)?
+    } else {
+        1
+    };
+    rest[0] = u8::try_from(name).ok()?;
+    rest[1..=name].fill(SUBSTITUTE as u8);
+    if rest.len() >= LEAST {
+        flatten(rest)?;
     }
     Some(())
 }
 
-/// Makes a header that is nested too deep one of plain bytes, as long as it was, with a name that
+/// Makes a header that is nested too deep, or can't be read, one of plain bytes, as long as it was, with a name that
 /// could not be read: so the message is taken for what it is. A name that is empty takes a byte
 /// from the value.
 fn flatten(header: &mut [u8]) -> Option<()> {

@@ -165,6 +165,57 @@ fn headers_without_end_are_plain_bytes_for_the_library() {
     }
 }
 
+/// One of a type that nobody knows must not take along those beside it, the id behind it, or the
+/// connection.
+#[test]
+fn what_is_behind_a_header_of_an_unknown_type_is_mended() {
+    let unknown = b"?what this is nobody knows".to_vec();
+    let within = [&b"F"[..], &long(&[&text(b"in"), &unknown[..]].concat())].concat();
+    let torn = [&b"F"[..], &long(&[9, b'x'])].concat();
+    let table = [
+        // What it holds is as long as it says.
+        (within, true),
+        (torn, true),
+        // Of this one nobody knows how long it is.
+        (unknown, false),
+        (b"?".to_vec(), false),
+        (b"?some".to_vec(), false),
+    ];
+    for (value, is_bounded) in table {
+        let headers = [
+            (&b"first\xff"[..], b"V".to_vec()),
+            (b"name", value.clone()),
+            (b"last\xff", b"V".to_vec()),
+        ];
+        let bytes = properties(&headers, b"\xffd");
+        let passed = passed(&bytes, &[1000], 4096);
+        assert_eq!(passed.len(), bytes.len());
+        let (rest, headers) = parse_field_table(&passed[HEAD_BYTES + 12 + 2..]).unwrap();
+        let names: Vec<&str> = headers.inner().keys().map(|name| name.as_str()).collect();
+        assert!(names.contains(&"first\x1a"), "{names:?}");
+        assert_eq!(names.contains(&"last\x1a"), is_bounded, "{names:?}");
+        let is_mended = |name: &&str| name.contains(SUBSTITUTE);
+        assert_eq!(
+            names.iter().filter(|name| is_mended(name)).count(),
+            if is_bounded { 3 } else { 2 }
+        );
+        assert_eq!(rest, b"\x02\x1ad\xce", "what is behind it is mended");
+    }
+}
+
+#[test]
+fn whatever_is_left_of_a_table_can_be_read() {
+    for bytes in 3..300_usize {
+        let mut rest = vec![b'?'; bytes];
+        flatten_all(&mut rest).unwrap();
+        let whole = long(&rest);
+        let (rest, table) = parse_field_table(&whole[..]).unwrap();
+        let names: Vec<&str> = table.inner().keys().map(|name| name.as_str()).collect();
+        assert!(names.len() == 1 && names[0].contains(SUBSTITUTE), "{bytes}");
+        assert!(rest.is_empty());
+    }
+}
+
 proptest! {
     #[test]
     fn nothing_else_is_changed_however_it_comes(
