@@ -64,6 +64,8 @@ pub(in crate::source) mod header {
     pub(in crate::source) const REPLY_OF: &str = "x-ganger-reply-of";
     /// Among the headers of a reply: how many others there was no room for.
     pub(in crate::source) const REPLY_HEADERS_CUT: &str = "x-ganger-reply-headers-cut";
+    /// Likewise: how many bytes there was no room for at the end of its body.
+    pub(in crate::source) const REPLY_CUT: &str = "x-ganger-reply-cut";
 }
 
 /// The most bytes that a letter's own headers take, names and all.

@@ -307,6 +307,17 @@ impl Node {
         totals
     }
 
+    /// Takes no larger messages from connections that are made from now on.
+    pub(crate) fn set_max_message_size(&self, bytes: usize) {
+        // The first is for RabbitMQ 3, the second for 4.
+        self.order(&format!(
+            "begin
+                application:set_env(rabbit, max_message_size, {bytes}),
+                persistent_term:put(max_message_size, {bytes})
+            end"
+        ));
+    }
+
     /// Raises or ends the memory alarm: while it lasts nothing that publishes is read from.
     pub(crate) fn set_memory_alarm(&self, is_on: bool) {
         let share = if is_on { "0.0" } else { "0.6" };
@@ -352,13 +363,15 @@ pub(crate) fn binary(text: &str) -> String {
 }
 
 /// An Erlang expression for a list of texts: `what`, in which `Q` is a queue of that virtual host and
-/// `Name` is its name, in that format.
+/// `Name` is its name, in that format. A queue that is gone meanwhile is left out.
 pub(crate) fn of_each_queue(vhost: &str, format: &str, what: &str) -> String {
     let vhost = binary(vhost);
     format!(
-        "lists:map(fun(Q) ->
+        "lists:flatmap(fun(Q) ->
             {{resource, _, queue, Name}} = amqqueue:get_name(Q),
-            lists:flatten(io_lib:format(\"{format}\", [{what}]))
+            try [lists:flatten(io_lib:format(\"{format}\", [{what}]))]
+            catch exit:{{Why, _}} when Why =:= normal; Why =:= noproc; Why =:= shutdown -> []
+            end
         end, rabbit_amqqueue:list({vhost}))"
     )
 }

@@ -116,7 +116,10 @@ impl Session {
             drop(self.outbox.forget(id));
         }
         for tag in tags {
-            if copied.contains(tag) {
+            // Nor of one for which nothing can be published at all.
+            let held = self.ledger.get(*tag);
+            let is_aside = held.is_some_and(|held| held.place == Place::Aside);
+            if is_aside || copied.contains(tag) {
                 self.nack(*tag)?;
             } else {
                 self.give_back(*tag)?;

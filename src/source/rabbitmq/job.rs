@@ -10,7 +10,7 @@ use lapin::types::ShortString;
 use super::super::letter::{self, Counters, Letter, Own, header};
 use super::copy::{Marks, Original, check_size, fitting, published};
 use super::publisher::Parcel;
-use super::rules::{self, Arrival};
+use super::rules::{self, Arrival, RETURNS_MAX};
 use super::value::long;
 use crate::delivery::{Failure, Outgoing, Reason};
 
@@ -20,6 +20,10 @@ const DIRECT_REPLY: &str = "amq.rabbitmq.reply-to";
 
 /// How long a suspect stays away of which too many wait.
 const ASIDE_FOR: Duration = Duration::from_secs(5);
+
+/// How much is kept of a reply that is too large for a message of its own, and what of it if even
+/// that is.
+const SHORT_REPLIES_BYTES: [usize; 2] = [1 << 20, 16 << 10];
 
 /// Room in a frame for what the broker writes on a copy: the names of an exchange, of two queues and
 /// of routing keys, and how often it has been there.
@@ -58,7 +62,9 @@ pub(super) enum Aim {
 pub(super) enum Form {
     /// All that is known.
     Full,
-    /// All but the reply that could not be delivered.
+    /// With no more of the reply that could not be delivered than so many bytes of its beginning.
+    ShortReply(usize),
+    /// All but that reply.
     WithoutReply,
     /// Its reason and where it comes from.
     Short,
@@ -250,6 +256,10 @@ impl Press<'_> {
 fn told(failure: &Failure, form: Form) -> Failure {
     match form {
         Form::Full => failure.clone(),
+        Form::ShortReply(bytes) => Failure {
+            reply: failure.reply.as_deref().map(|reply| cut(reply, bytes)),
+            ..failure.clone()
+        },
         Form::WithoutReply => Failure {
             reply: None,
             ..failure.clone()
@@ -259,6 +269,37 @@ fn told(failure: &Failure, form: Form) -> Failure {
             ..Failure::default()
         },
     }
+}
+
+/// The beginning of a reply, which says how much of it is not there.
+fn cut(reply: &Outgoing, bytes_max: usize) -> Box<Outgoing> {
+    let bytes = reply.body.len().saturating_sub(bytes_max);
+    let mut short = reply.clone();
+    short.body.truncate(bytes_max);
+    let note = (header::REPLY_CUT.to_owned(), bytes.to_string());
+    // Before others that there may be no room for.
+    short.headers.insert(0, note);
+    Box::new(short)
+}
+
+/// What a letter is to say instead of all that it says in this form; none if that is nothing.
+fn shorter(form: Form, failure: &Failure) -> Option<Form> {
+    let reply = failure.reply.as_ref().map_or(0, |reply| reply.body.len());
+    let said = match form {
+        Form::Full => reply,
+        Form::ShortReply(bytes) => bytes,
+        Form::WithoutReply => return Some(Form::Short),
+        Form::Short => return Some(Form::Bare),
+        Form::Bare => return None,
+    };
+    let mut less = SHORT_REPLIES_BYTES
+        .into_iter()
+        .filter(|bytes| *bytes < said);
+    Some(match less.next() {
+        Some(bytes) => Form::ShortReply(bytes),
+        None if failure.reply.is_some() => Form::WithoutReply,
+        None => Form::Short,
+    })
 }
 
 fn own_properties(own: &Own) -> BasicProperties {
@@ -274,7 +315,8 @@ fn own_properties(own: &Own) -> BasicProperties {
 
 /// What is tried instead of something that the broker refuses for good; none if there is nothing
 /// left to try.
-pub(super) fn plainer(aim: Aim, counters: Counters, now_ms: i64, why: &str) -> Option<Aim> {
+pub(super) fn plainer(aim: Aim, arrival: Arrival, now_ms: i64, why: &str) -> Option<Aim> {
+    let counters = arrival.counters;
     match aim {
         Aim::Reply(reply) => Some(undeliverable(reply, counters, now_ms, why)),
         Aim::Retry {
@@ -291,15 +333,13 @@ pub(super) fn plainer(aim: Aim, counters: Counters, now_ms: i64, why: &str) -> O
         }
         Aim::Letter {
             counters,
-            failure,
+            mut failure,
             form,
         } => {
-            let form = match form {
-                Form::Full if failure.reply.is_some() => Form::WithoutReply,
-                Form::Full | Form::WithoutReply => Form::Short,
-                Form::Short => Form::Bare,
-                Form::Bare => return None,
-            };
+            let form = shorter(form, &failure)?;
+            if form == Form::WithoutReply {
+                failure.error = format!("{}; nor can the reply be kept: {why}", failure.error);
+            }
             Some(Aim::Letter {
                 counters,
                 failure,
@@ -315,6 +355,18 @@ pub(super) fn plainer(aim: Aim, counters: Counters, now_ms: i64, why: &str) -> O
             Some(Aim::Letter {
                 counters: rules::charged(counters, false, now_ms),
                 failure: Box::new(failure),
+                form: Form::Full,
+            })
+        }
+        // The broker would drop it one day, for it counts what goes back as it is.
+        Aim::Back | Aim::Aside if arrival.returns >= RETURNS_MAX => {
+            let returns = arrival.returns;
+            let error = format!(
+                "the queue has taken it back {returns} times, and takes no copy of it: {why}"
+            );
+            Some(Aim::Letter {
+                counters,
+                failure: Box::new(Failure::new(Reason::Undeliverable, error)),
                 form: Form::Full,
             })
         }

@@ -126,8 +126,8 @@ impl Session {
 
     /// What to publish instead of what is refused for good.
     pub(super) fn plainer(&self, tag: u64, aim: &Aim, why: &str) -> Option<Aim> {
-        let counters = self.ledger.get(tag)?.arrival.counters;
-        let plainer = job::plainer(aim.clone(), counters, now_ms(), why)?;
+        let arrival = self.ledger.get(tag)?.arrival;
+        let plainer = job::plainer(aim.clone(), arrival, now_ms(), why)?;
         if let Aim::Letter { failure, .. } = &plainer
             && !matches!(aim, Aim::Letter { .. })
         {

@@ -142,11 +142,22 @@ fn a_large_reply_is_safe_before_its_letter() {
     assert_eq!(without.len(), 1);
 }
 
-#[test]
-fn what_is_refused_becomes_plainer_until_nothing_is_left() {
-    let mut aim = Aim::Reply(reply());
-    let mut forms = Vec::new();
-    while let Some(plainer) = plainer(aim, COUNTERS, 9, "too large") {
+const ARRIVAL: Arrival = Arrival {
+    counters: COUNTERS,
+    redelivered: false,
+    suspect: false,
+    lapses: 0,
+    turn: None,
+    number: None,
+    returns: 0,
+    excused: 0,
+    is_unreadable: false,
+};
+
+/// The forms of the letters that follow, and what the last of them says.
+fn forms(mut aim: Aim) -> (Vec<Form>, Failure) {
+    let (mut forms, mut last) = (Vec::new(), Failure::default());
+    while let Some(plainer) = plainer(aim, ARRIVAL, 9, "too large") {
         let Aim::Letter {
             form,
             failure,
@@ -156,30 +167,89 @@ fn what_is_refused_becomes_plainer_until_nothing_is_left() {
             panic!("{plainer:?}")
         };
         assert_eq!(
-            failure.error,
-            "the reply to `answers` can't be delivered: too large"
-        );
-        assert_eq!(
             counters.attempts, 2,
             "the work was done: this attempt counts"
         );
         forms.push(*form);
+        last = failure.as_ref().clone();
         aim = plainer;
     }
+    (forms, last)
+}
+
+#[test]
+fn what_is_refused_becomes_plainer_until_nothing_is_left() {
+    let (small, said) = forms(Aim::Reply(reply()));
     assert_eq!(
-        forms,
+        small,
         [Form::Full, Form::WithoutReply, Form::Short, Form::Bare]
     );
+    assert_eq!(
+        said.error,
+        "the reply to `answers` can't be delivered: too large; nor can the reply be kept: too large"
+    );
+    let large = Outgoing {
+        body: vec![1; 5 << 20].into(),
+        ..*reply()
+    };
+    let (large, _) = forms(Aim::Reply(Box::new(large)));
+    let shorter = [Form::ShortReply(1 << 20), Form::ShortReply(16 << 10)];
+    let expected = [&[Form::Full], &shorter[..], &small[1..]].concat();
+    assert_eq!(large, expected);
     assert!(matches!(
-        plainer(retry(Duration::ZERO), COUNTERS, 9, "too large"),
+        plainer(retry(Duration::ZERO), ARRIVAL, 9, "too large"),
         Some(Aim::Letter {
             form: Form::Full,
             ..
         })
     ));
-    for aim in [Aim::Back, Aim::Turn, Aim::Aside] {
-        assert_eq!(plainer(aim, COUNTERS, 9, ""), None);
+    let without = letter(Failure::default(), Form::Full);
+    assert!(matches!(
+        plainer(without, ARRIVAL, 9, "too large"),
+        Some(Aim::Letter {
+            form: Form::Short,
+            ..
+        })
+    ));
+}
+
+#[test]
+fn what_can_not_go_back_goes_to_the_dead_before_the_broker_drops_it() {
+    let returned = |returns| Arrival { returns, ..ARRIVAL };
+    for aim in [Aim::Back, Aim::Aside] {
+        let few = returned(RETURNS_MAX - 1);
+        assert_eq!(plainer(aim.clone(), few, 9, "too large"), None);
+        let Some(Aim::Letter {
+            counters, failure, ..
+        }) = plainer(aim, returned(RETURNS_MAX), 9, "too large")
+        else {
+            panic!("nothing is left")
+        };
+        assert_eq!(counters, COUNTERS, "nobody has worked on it");
+        assert_eq!(
+            failure.error,
+            "the queue has taken it back 15 times, and takes no copy of it: too large"
+        );
     }
+    assert_eq!(plainer(Aim::Turn, returned(RETURNS_MAX), 9, ""), None);
+}
+
+#[test]
+fn a_reply_that_is_too_large_says_how_much_of_it_is_not_there() {
+    let failure = Failure {
+        reply: Some(Box::new(Outgoing {
+            body: [vec![1; 16 << 10], vec![2; 100]].concat().into(),
+            ..*reply()
+        })),
+        ..Failure::default()
+    };
+    let both = parcels(PRESS, &letter(failure, Form::ShortReply(16 << 10))).unwrap();
+    assert_eq!(both.len(), 2);
+    assert_eq!(both[0].body, vec![1; 16 << 10]);
+    assert_eq!(
+        own(&both[0], header::REPLY_HEADERS).unwrap(),
+        r#"[["x-ganger-reply-cut","100"]]"#
+    );
 }
 
 #[test]
