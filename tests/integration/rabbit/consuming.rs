@@ -4,9 +4,11 @@
 use nix::sys::signal::Signal;
 
 use lapin::types::AMQPValue;
+use serde_json::Value;
 
 use crate::harness::rabbit::{Letter, RabbitScene, Vhost, kind};
 use crate::harness::{Event, Pool, field, look, trials};
+use crate::servers::rabbit::binary;
 
 trials![
     no_more_is_fetched_than_asked_for,
@@ -16,6 +18,7 @@ trials![
     the_higher_priority_has_the_messages,
     a_single_active_consumer_is_followed_by_the_other,
     a_queue_that_is_deleted_is_made_again_under_load,
+    a_consumer_that_the_broker_cancels_is_made_again_while_its_queue_is_there,
     a_pool_moves_to_another_queue,
     two_pools_of_one_source_mind_their_own_queues,
     a_stop_acknowledges_what_is_done_and_returns_the_rest,
@@ -168,6 +171,41 @@ fn a_queue_that_is_deleted_is_made_again_under_load() {
     scene.record().assert_done_once(&after);
     assert!(scene.vhost.queues()["work"].contains("x-delivery-limit"));
     scene.has_no_problem();
+    scene.finish();
+}
+
+/// As RabbitMQ 4.3 does when a message is not acknowledged in time. Here it does so since the queue
+/// has crashed, and is back at once.
+fn a_consumer_that_the_broker_cancels_is_made_again_while_its_queue_is_there() {
+    let vhost = Vhost::shared();
+    vhost.client().declare("work", &[kind("classic")]);
+    let url = vhost.url();
+    let pool = Pool::new(&[]).set("consumer_arguments", "{ x-cancel-on-ha-failover = true }");
+    let scene = RabbitScene::by(&url, vhost, "", &[pool]);
+    let cancelled = |record: &Value| field(record, "problem").contains("cancelled the consumer");
+    for times in 1..=3 {
+        let some = bodies(&format!("message {times}"), 20);
+        scene.send(&some);
+        scene.all_done();
+        scene.record().assert_done_once(&some);
+        scene.is_consumed();
+        let vhost = binary(scene.vhost.name());
+        scene.vhost.order(&format!(
+            "begin
+                Name = rabbit_misc:r({vhost}, queue, <<\"work\">>),
+                {{ok, Queue}} = rabbit_amqqueue:lookup(Name),
+                exit(amqqueue:get_pid(Queue), kill),
+                ok
+            end"
+        ));
+        scene.daemon.eventually("the end of the consumer", || {
+            scene.daemon.records(cancelled).len() >= times
+        });
+        scene.has_no_problem();
+        scene.is_consumed();
+    }
+    scene.all_done();
+    assert_eq!(scene.daemon.times_logged("not connected to the broker"), 0);
     scene.finish();
 }
 
