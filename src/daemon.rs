@@ -1,8 +1,9 @@
 //! Builds what the configuration asks for, runs it, changes it on reload and takes it down again.
 //! It owns every pool's thread by name; what happens inside a pool is the pool's affair.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::future::pending;
+mod becoming;
+
+use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use crate::delivery;
 use crate::pool::{self, Command, status::PoolStatus};
 use crate::source::{self, SourceError};
 use crate::telemetry;
+use becoming::{Becoming, Opened, ready};
 
 /// Commands that may wait for a pool; it looks at them before anything else.
 const COMMANDS_WAITING_MAX: usize = 64;
@@ -73,81 +75,13 @@ struct Ended {
     result: Result<(), String>,
 }
 
-/// A pool that could be started: its source is open.
-#[derive(Debug)]
-struct Opened {
-    policy: Arc<Pool>,
-    /// Tells the source of changed rules.
-    rules: watch::Sender<Arc<Pool>>,
-    source: source::Running,
-    end: delivery::PoolEnd,
-}
-
-/// A pool whose source is being opened.
-#[derive(Debug)]
-struct Opening {
-    policy: Arc<Pool>,
-    rules: watch::Sender<Arc<Pool>>,
-    source: source::Opening,
-    end: delivery::PoolEnd,
-}
-
-impl Opening {
-    fn opened(self) -> Opened {
-        Opened {
-            policy: self.policy,
-            rules: self.rules,
-            source: self.source.running(),
-            end: self.end,
-        }
-    }
-}
-
-fn not_started(pool: &Pool, source: source::SourceError) -> DaemonError {
-    DaemonError::Start {
-        pool: pool.name.clone(),
-        source: Box::new(source),
-    }
-}
-
-/// What the daemon is about to become, once all that is new in it is open. Dropped, it is as if it
-/// had never been asked for: a source without a pool ends by itself.
-#[derive(Debug)]
-struct Becoming {
-    config: Config,
-    changes: Vec<Change>,
-    opening: VecDeque<Opening>,
-    opened: HashMap<String, Opened>,
-}
-
-impl Becoming {
-    /// Waits until everything is open. Brokers that don't answer are waited for together. Loses
-    /// nothing when it is dropped before it has resolved.
-    async fn ready(&mut self) -> Result<(), DaemonError> {
-        while let Some(first) = self.opening.front_mut() {
-            let opened = first.source.opened().await;
-            opened.map_err(|error| not_started(&first.policy, error))?;
-            let opened = self.opening.pop_front().map(Opening::opened);
-            let named = opened.map(|opened| (opened.policy.name.clone(), opened));
-            self.opened.extend(named);
-        }
-        Ok(())
-    }
-}
-
-/// Waits for what is being opened, if anything is.
-async fn ready(becoming: &mut Option<Becoming>) -> Result<(), DaemonError> {
-    match becoming {
-        Some(becoming) => becoming.ready().await,
-        None => pending().await,
-    }
-}
-
 /// A pool on its thread.
 #[derive(Debug)]
 struct Running {
     commands: mpsc::Sender<Command>,
     rules: watch::Sender<Arc<Pool>>,
+    /// A reload has told it to stop: how it ends is its own affair.
+    dismissed: bool,
 }
 
 /// The daemon.
@@ -287,9 +221,18 @@ impl Daemon {
     }
 
     async fn pool_ended(&mut self, ended: Ended) {
-        self.pools.remove(&ended.pool);
+        let pool = self.pools.remove(&ended.pool);
+        let dismissed = pool.is_some_and(|pool| pool.dismissed);
         match ended.result {
             Ok(()) => tracing::info!(pool = ended.pool, "pool stopped"),
+            // Its source goes on by itself with what it could not write, for as long as we live.
+            Err(why) if dismissed => {
+                tracing::error!(
+                    pool = ended.pool,
+                    why,
+                    "a pool that the reload has stopped did not end well; the others go on"
+                );
+            }
             Err(why) => {
                 tracing::error!(pool = ended.pool, why, "pool failed");
                 self.failure.get_or_insert(DaemonError::Pool {
@@ -332,21 +275,8 @@ impl Daemon {
             return;
         };
         let changes = difference(&self.config, &config);
-        let begin = |pool| self.begin_to_open(&config, pool);
-        match changes
-            .iter()
-            .filter_map(Change::begins)
-            .map(begin)
-            .collect()
-        {
-            Ok(opening) => {
-                self.becoming = Some(Becoming {
-                    config,
-                    changes,
-                    opening,
-                    opened: HashMap::new(),
-                });
-            }
+        match Becoming::begin(config, changes, &self.shared) {
+            Ok(becoming) => self.becoming = Some(becoming),
             Err(error) => self.refuse(error),
         }
     }
@@ -398,7 +328,6 @@ impl Daemon {
     }
 
     async fn apply(&mut self, change: Change, opened: &mut HashMap<String, Opened>) {
-        let drain_timeout = self.config.daemon.drain_timeout;
         match change {
             Change::Start(pool) | Change::Replace(pool) => {
                 let Some(opened) = opened.remove(&pool.name) else {
@@ -407,14 +336,14 @@ impl Daemon {
                 if self.pools.contains_key(&pool.name) {
                     // Its predecessor goes first; it may be on its way out already.
                     self.successors.insert(pool.name.clone(), opened);
-                    self.tell(&pool.name, Command::Stop { drain_timeout }).await;
+                    self.dismiss(&pool.name).await;
                 } else {
                     self.launch_or_fail(opened).await;
                 }
             }
             Change::Stop { name } => {
                 self.successors.remove(&name);
-                self.tell(&name, Command::Stop { drain_timeout }).await;
+                self.dismiss(&name).await;
             }
             Change::Update { pool, roll } => self.update(pool, roll).await,
             // It is looked up when it is needed.
@@ -426,6 +355,15 @@ impl Daemon {
                 );
             }
         }
+    }
+
+    /// Stops a pool that the configuration has no more, or has otherwise.
+    async fn dismiss(&mut self, name: &str) {
+        if let Some(pool) = self.pools.get_mut(name) {
+            pool.dismissed = true;
+        }
+        let drain_timeout = self.config.daemon.drain_timeout;
+        self.tell(name, Command::Stop { drain_timeout }).await;
     }
 
     async fn update(&mut self, pool: Arc<Pool>, roll: bool) {
@@ -442,19 +380,6 @@ impl Daemon {
     }
 
     // -- threads --
-
-    fn begin_to_open(&self, config: &Config, pool: &Arc<Pool>) -> Result<Opening, DaemonError> {
-        let (source_end, end) = delivery::link();
-        let (rules, rules_rx) = watch::channel(Arc::clone(pool));
-        let settings = &config.sources[&pool.source];
-        let source = source::open(&pool.source, settings, rules_rx, source_end, &self.shared);
-        Ok(Opening {
-            source: source.map_err(|error| not_started(pool, error))?,
-            policy: pool.clone(),
-            rules,
-            end,
-        })
-    }
 
     /// Without a thread for a pool the daemon is of no use to it: the others are drained.
     async fn launch_or_fail(&mut self, opened: Opened) {
@@ -476,7 +401,11 @@ impl Daemon {
         } = opened;
         let name = policy.name.clone();
         let (commands, commands_rx) = mpsc::channel(COMMANDS_WAITING_MAX);
-        let running = Running { commands, rules };
+        let running = Running {
+            commands,
+            rules,
+            dismissed: false,
+        };
         let (pool, ended) = (name.clone(), self.ended_tx.clone());
         let run = move || {
             let work = || run_pool(policy, end, commands_rx, source);

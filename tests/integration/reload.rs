@@ -8,7 +8,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::harness::{Daemon, Event, Launch, NewMessage, Pool, Scene, Site, field, said, trials};
+use crate::harness::{
+    Daemon, Event, Launch, NewMessage, Pool, Scene, Site, Table, field, said, trials,
+};
 use crate::modes_worker;
 
 trials![
@@ -24,6 +26,7 @@ trials![
     a_pool_is_removed_after_what_it_has_in_hand,
     a_pool_moves_to_another_queue_after_what_it_has_in_hand,
     a_pool_that_is_moving_may_change_again,
+    a_pool_whose_database_is_away_can_be_removed_or_moved,
     rules_change_in_place_for_the_next_messages,
     rules_of_recycling_reach_the_workers_that_are_there,
     the_file_is_watched_if_asked_for,
@@ -403,6 +406,52 @@ fn a_pool_that_is_moving_may_change_again() {
         scene.table.count("elsewhere") == 0
     });
     scene.record().assert_done_once(&["mode:wait:go", "a"]);
+    scene.finish();
+}
+
+/// What they have done can't be written down when they are told to go. That is no reason to stop the
+/// others; and it is written once it can be.
+fn a_pool_whose_database_is_away_can_be_removed_or_moved() {
+    let tables = ["main", "other"].map(|name| {
+        let url = if name == "main" { "queue" } else { name };
+        format!("[sources.{name}]\nkind = \"table\"\nurl = \"sqlite:{url}.db\"\n")
+    });
+    let site = Site::with_sections(&tables.concat());
+    let on = |source: &str, name: &str| named(name).text("source", source);
+    let stays = on("main", "work");
+    let before = [stays.clone(), on("other", "goes"), on("other", "moves")];
+    let scene = Scene::at(site, &before);
+    let other = Table::open(&scene.site.path("other.db"));
+    let held = ["mode:wait:go 1", "mode:wait:go 2"];
+    let to = |body: &str, queue: &str| NewMessage::new(body).to(queue);
+    other.insert(&[to(held[0], "goes"), to(held[1], "moves")]);
+    scene.begun(&held);
+    other.0.execute_batch("BEGIN IMMEDIATE").unwrap();
+    scene.site.touch("go");
+    for pool in ["goes", "moves"] {
+        let is_its = |record: &Value| field(record, "pool") == pool;
+        scene
+            .daemon
+            .logs("the table can't be used; intake pauses", is_its);
+    }
+    reload(&scene, &[stays, on("main", "moves")]);
+    send_to(&scene, "moves", &["moved"]);
+    for pool in ["goes", "moves"] {
+        let is_its = |record: &Value| field(record, "pool") == pool;
+        let message = "a pool that the reload has stopped did not end well; the others go on";
+        scene.daemon.logs(message, is_its);
+    }
+    scene.daemon.eventually("the moved pool's message", || {
+        scene.table.count("moves") == 0
+    });
+    scene.send(&["still there"]);
+    scene.all_done();
+    other.0.execute_batch("COMMIT").unwrap();
+    scene.daemon.eventually("what was done to be written", || {
+        other.count("goes") + other.count("moves") == 0
+    });
+    let done = [held[0], held[1], "moved", "still there"];
+    scene.record().assert_done_once(&done);
     scene.finish();
 }
 

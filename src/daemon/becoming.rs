@@ -1,0 +1,117 @@
+//! What the daemon is about to become: the sources of new pools are opened before anything old is
+//! stopped. Nothing runs here yet.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::pending;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::DaemonError;
+use crate::config::diff::Change;
+use crate::config::model::{Config, Pool};
+use crate::delivery;
+use crate::source;
+
+/// A pool that could be started: its source is open.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) policy: Arc<Pool>,
+    /// Tells the source of changed rules.
+    pub(super) rules: watch::Sender<Arc<Pool>>,
+    pub(super) source: source::Running,
+    pub(super) end: delivery::PoolEnd,
+}
+
+/// A pool whose source is being opened.
+#[derive(Debug)]
+struct Opening {
+    policy: Arc<Pool>,
+    rules: watch::Sender<Arc<Pool>>,
+    source: source::Opening,
+    end: delivery::PoolEnd,
+}
+
+impl Opening {
+    fn begin(
+        config: &Config,
+        pool: &Arc<Pool>,
+        shared: &source::Shared,
+    ) -> Result<Self, DaemonError> {
+        let (source_end, end) = delivery::link();
+        let (rules, rules_rx) = watch::channel(Arc::clone(pool));
+        let settings = &config.sources[&pool.source];
+        let source = source::open(&pool.source, settings, rules_rx, source_end, shared);
+        Ok(Self {
+            source: source.map_err(|error| not_started(pool, error))?,
+            policy: pool.clone(),
+            rules,
+            end,
+        })
+    }
+
+    fn opened(self) -> Opened {
+        Opened {
+            policy: self.policy,
+            rules: self.rules,
+            source: self.source.running(),
+            end: self.end,
+        }
+    }
+}
+
+fn not_started(pool: &Pool, source: source::SourceError) -> DaemonError {
+    DaemonError::Start {
+        pool: pool.name.clone(),
+        source: Box::new(source),
+    }
+}
+
+/// What the daemon is about to become, once all that is new in it is open. Dropped, it is as if it
+/// had never been asked for: a source without a pool ends by itself.
+#[derive(Debug)]
+pub(super) struct Becoming {
+    pub(super) config: Config,
+    pub(super) changes: Vec<Change>,
+    opening: VecDeque<Opening>,
+    pub(super) opened: HashMap<String, Opened>,
+}
+
+impl Becoming {
+    /// Begins to open what these changes need.
+    pub(super) fn begin(
+        config: Config,
+        changes: Vec<Change>,
+        shared: &source::Shared,
+    ) -> Result<Self, DaemonError> {
+        let begun = changes.iter().filter_map(Change::begins);
+        let opening = begun.map(|pool| Opening::begin(&config, pool, shared));
+        Ok(Self {
+            opening: opening.collect::<Result<_, _>>()?,
+            config,
+            changes,
+            opened: HashMap::new(),
+        })
+    }
+
+    /// Waits until everything is open. Brokers that don't answer are waited for together. Loses
+    /// nothing when it is dropped before it has resolved.
+    async fn ready(&mut self) -> Result<(), DaemonError> {
+        while let Some(first) = self.opening.front_mut() {
+            let opened = first.source.opened().await;
+            opened.map_err(|error| not_started(&first.policy, error))?;
+            let opened = self.opening.pop_front().map(Opening::opened);
+            let named = opened.map(|opened| (opened.policy.name.clone(), opened));
+            self.opened.extend(named);
+        }
+        Ok(())
+    }
+}
+
+/// Waits for what is being opened, if anything is.
+pub(super) async fn ready(becoming: &mut Option<Becoming>) -> Result<(), DaemonError> {
+    match becoming {
+        Some(becoming) => becoming.ready().await,
+        None => pending().await,
+    }
+}
