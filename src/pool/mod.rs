@@ -37,6 +37,7 @@ use crate::config::model::{Command as WorkerCommand, Pool as Policy};
 use crate::delivery::{Delivery, PoolEnd};
 use crate::metrics::Counters;
 use crate::shutdown::Phase;
+use crate::worker::spawner::Spawner;
 
 /// How many messages are taken from the source in one go.
 const BATCH: usize = 256;
@@ -185,6 +186,7 @@ impl Pool {
         let supervisor = Supervisor::new(policy.workers, policy.restart);
         let commands = BTreeMap::from([(0, Arc::new(policy.command.clone()))]);
         let shared = Shared {
+            spawner: Spawner::new(&policy.name),
             counters: Counters::new(&policy.name),
             breaker: Breaker::new(policy.breaker).into(),
             policy: policy.into(),

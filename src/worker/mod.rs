@@ -20,7 +20,7 @@ pub mod output;
 mod peer;
 pub mod pipe;
 pub mod process;
-mod spawner;
+pub mod spawner;
 pub mod sweep;
 #[cfg(test)]
 mod tests;

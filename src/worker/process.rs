@@ -28,7 +28,7 @@ use super::orphans;
 use super::output::Output;
 use super::peer::Expected;
 use super::pipe::{Listener, Unclaimed};
-use super::spawner;
+use super::spawner::Spawner;
 use crate::config::model;
 use crate::delivery::Exit;
 
@@ -47,6 +47,7 @@ const CONTROL_LINE_BYTES_MAX: usize = 512;
 /// # Errors
 /// If there is no such program, directory or user, or the daemon may not do what the command asks.
 pub async fn spawn(
+    spawner: &Spawner,
     command: &Arc<model::Command>,
     identity: &Identity,
     frame_bytes_max: usize,
@@ -56,7 +57,7 @@ pub async fn spawn(
         cause,
     };
     let user = command.user.clone();
-    let account = spawner::run(move || Account::find(user.as_deref()));
+    let account = spawner.run(move || Account::find(user.as_deref()));
     let account = account.await.map_err(away)??;
     let uid = account.uid;
     let mut pipe = Unclaimed::create(uid)?;
@@ -65,7 +66,7 @@ pub async fn spawn(
     let child = {
         let (command, identity) = (Arc::clone(command), identity.clone());
         let path = pipe.path().to_owned();
-        spawner::run(move || launch::start(&command, &identity, account, &path).map(Newborn::of))
+        spawner.run(move || launch::start(&command, &identity, account, &path).map(Newborn::of))
     };
     let child = child.await.map_err(away)??;
     OomKills::shared().forget(Instant::now());

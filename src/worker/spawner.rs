@@ -1,10 +1,10 @@
-//! The thread that starts workers. Looking a user up, fork and exec can take their time, and nobody
-//! else is to wait for them. And the kernel kills a worker when the *thread* that started it ends
-//! (`PR_SET_PDEATHSIG`): so there is one, which ends with the daemon.
+//! The thread that starts a pool's workers. Looking a user up, fork and exec can take their time, or
+//! hang with a file system or a directory service, and nobody else is to wait for them: neither the
+//! pool's messages nor another pool. And the kernel kills a worker when the *thread* that started it
+//! ends (`PR_SET_PDEATHSIG`): so there is one for all workers of a pool, which outlives them.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::LazyLock;
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -13,26 +13,35 @@ const JOBS_MAX: usize = 64;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-static JOBS: LazyLock<mpsc::Sender<Job>> = LazyLock::new(|| {
-    let (jobs, todo) = mpsc::channel(JOBS_MAX);
-    let thread = std::thread::Builder::new().name("spawner".into());
-    if let Err(error) = thread.spawn(move || work(todo)) {
-        // Whoever asks is told that nobody is there.
-        tracing::error!(%error, "the thread that starts workers can't be started");
-    }
-    jobs
-});
+/// The thread of one pool. Once it is dropped the thread ends with the jobs that it has, and with it
+/// end the workers that it has started.
+#[derive(Debug)]
+pub struct Spawner(mpsc::Sender<Job>);
 
-/// Does something on that thread. If it is no longer wanted when it is done, its result is dropped
-/// there.
-pub(super) async fn run<T: Send + 'static>(
-    job: impl FnOnce() -> T + Send + 'static,
-) -> io::Result<T> {
-    let gone = || io::Error::other("the thread that starts workers did not do it");
-    let (tell, told) = oneshot::channel();
-    let job = Box::new(move || drop(tell.send(job())));
-    JOBS.send(job).await.map_err(|_| gone())?;
-    told.await.map_err(|_| gone())
+impl Spawner {
+    /// Starts the thread.
+    pub fn new(pool: &str) -> Self {
+        let (jobs, todo) = mpsc::channel(JOBS_MAX);
+        let thread = std::thread::Builder::new().name(format!("spawner-{pool}"));
+        if let Err(error) = thread.spawn(move || work(todo)) {
+            // Whoever asks is told that nobody is there.
+            tracing::error!(pool, %error, "the thread that starts workers can't be started");
+        }
+        Self(jobs)
+    }
+
+    /// Does something on that thread. If it is no longer wanted when it is done, its result is
+    /// dropped there.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<T> {
+        let gone = || io::Error::other("the thread that starts workers did not do it");
+        let (tell, told) = oneshot::channel();
+        let job = Box::new(move || drop(tell.send(job())));
+        self.0.send(job).await.map_err(|_| gone())?;
+        told.await.map_err(|_| gone())
+    }
 }
 
 fn work(mut jobs: mpsc::Receiver<Job>) {
@@ -50,11 +59,43 @@ mod tests {
 
     #[tokio::test]
     async fn all_is_done_on_one_thread_whatever_becomes_of_a_job() {
+        let spawner = Spawner::new("p");
         let name = || std::thread::current().id();
-        let first = run(name).await.unwrap();
-        let failed: io::Result<()> = run(|| panic!("a job that fails")).await;
+        let first = spawner.run(name).await.unwrap();
+        let failed: io::Result<()> = spawner.run(|| panic!("a job that fails")).await;
         assert!(failed.is_err());
-        assert_eq!(run(name).await.unwrap(), first);
+        assert_eq!(spawner.run(name).await.unwrap(), first);
         assert_ne!(first, std::thread::current().id());
+    }
+
+    /// As a look-up in a directory service that does not answer would.
+    #[tokio::test]
+    async fn what_hangs_for_one_pool_holds_up_no_other() {
+        let (slow, other) = (Spawner::new("slow"), Spawner::new("other"));
+        let (answer, answered) = std::sync::mpsc::channel::<()>();
+        let hung = slow.run(move || answered.recv().is_ok());
+        let mut hung = std::pin::pin!(hung);
+        tokio::select! {
+            biased;
+            _ = &mut hung => panic!("nobody has answered"),
+            done = other.run(|| true) => assert!(done.unwrap()),
+        }
+        answer.send(()).unwrap();
+        assert!(hung.await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn the_thread_ends_with_its_pool() {
+        let spawner = Spawner::new("p");
+        let (held, until_gone) = oneshot::channel::<()>();
+        thread_local! {
+            static LAST: std::cell::RefCell<Option<oneshot::Sender<()>>> =
+                const { std::cell::RefCell::new(None) };
+        }
+        // Dropped with the thread.
+        let keep = move || LAST.with(|last| last.replace(Some(held)));
+        spawner.run(keep).await.unwrap();
+        drop(spawner);
+        until_gone.await.unwrap_err();
     }
 }

@@ -13,10 +13,13 @@ use crate::delivery::Publish;
 use crate::metrics::Counters;
 use crate::pool::breaker::Breaker;
 use crate::shutdown::Phase;
+use crate::worker::spawner::Spawner;
 
 /// What the lanes of a pool share. All of them run on the pool's thread.
 #[derive(Debug)]
 pub struct Shared {
+    /// Starts the processes.
+    pub spawner: Spawner,
     /// The pool's rules; a reload replaces them.
     pub policy: RefCell<Arc<Pool>>,
     /// What is counted.

@@ -88,7 +88,7 @@ pub async fn run(start: Start) -> Ended {
     let mut phase = start.phase.clone();
     let starting = tokio::select! {
         biased;
-        starting = process::spawn(&start.command, &identity, policy.frame_bytes_max) => starting,
+        starting = process::spawn(&start.shared.spawner, &start.command, &identity, policy.frame_bytes_max) => starting,
         _ = phase.wait_for(|phase| *phase > Phase::Running) => {
             let unwanted = Ended::unstarted("not wanted any more".into(), Vec::new());
             return Ended { orderly: true, ..unwanted };

@@ -77,7 +77,7 @@ async fn changing_user_is_refused() {
     let mut command = shell("exit 0");
     command.user = Some("root".into());
     let command = std::sync::Arc::new(command);
-    let spawned = spawn(&command, &identity(), FRAME_BYTES_MAX).await;
+    let spawned = spawn(&SPAWNER, &command, &identity(), FRAME_BYTES_MAX).await;
     let error = spawned.unwrap_err();
     // The pipe is made first, and giving it away is refused as changing the user would be.
     assert!(matches!(error, SpawnError::Pipe(_)), "{error}");

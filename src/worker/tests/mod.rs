@@ -5,18 +5,23 @@ mod connecting;
 mod life;
 
 use std::future::Future;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use tokio::task::LocalSet;
 
 use super::Identity;
 use super::process::{Starting, pollable, spawn};
+use super::spawner::Spawner;
 use crate::config::model::{Command, Limits};
 
 /// A test that takes longer hangs.
 const TEST_DEADLINE: Duration = Duration::from_secs(60);
 /// Where a test expects an end of file, never a deadline.
 const FOR_EVER: Duration = Duration::from_secs(3600);
+
+/// Its thread has to outlive what it starts.
+static SPAWNER: LazyLock<Spawner> = LazyLock::new(|| Spawner::new("tests"));
 
 const FRAME_BYTES_MAX: usize = 1024 * 1024;
 
@@ -45,7 +50,9 @@ fn shell(script: &str) -> Command {
 
 async fn start(command: &Command) -> Starting {
     let command = std::sync::Arc::new(command.clone());
-    spawn(&command, &identity(), FRAME_BYTES_MAX).await.unwrap()
+    spawn(&SPAWNER, &command, &identity(), FRAME_BYTES_MAX)
+        .await
+        .unwrap()
 }
 
 /// Runs a worker to its end and tells what it wrote to stderr.
