@@ -159,7 +159,7 @@ impl Supervisor {
             && slot.stage == Stage::Starting
         {
             slot.stage = Stage::Up;
-            slot.trial = slot.trial.map(|_| Trial::begin(now));
+            slot.trial = slot.trial.map(|trial| trial.begin_again(now));
         }
         if self.none_connected {
             self.answered(now);
@@ -195,6 +195,7 @@ impl Supervisor {
             return;
         }
         if end.orderly {
+            slot.trial = slot.trial.map(Trial::served);
             slot.fruitless = 0;
             slot.stage = Stage::Waiting(now);
             return;

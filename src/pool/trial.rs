@@ -29,6 +29,8 @@ pub struct Trial {
     busy: bool,
     /// Since when it is busy, or is not.
     since: Instant,
+    /// One before it in its place has served its time: it is passed.
+    served: bool,
 }
 
 impl Trial {
@@ -37,6 +39,24 @@ impl Trial {
         Self {
             busy: false,
             since: now,
+            served: false,
+        }
+    }
+
+    /// The worker's successor has connected, which is tried in its place.
+    pub fn begin_again(self, now: Instant) -> Self {
+        Self {
+            served: self.served,
+            ..Self::begin(now)
+        }
+    }
+
+    /// A limit of its own has ended the worker before it could show more, and well: with small
+    /// limits none would ever come further. It counts once its successor is up.
+    pub fn served(self) -> Self {
+        Self {
+            served: true,
+            ..self
         }
     }
 
@@ -46,9 +66,10 @@ impl Trial {
             *self = Self {
                 busy: seen.busy,
                 since: now,
+                ..*self
             };
         }
-        seen.successes > 0 || seen.answers >= ANSWERS || self.ends() <= now
+        self.served || seen.successes > 0 || seen.answers >= ANSWERS || self.ends() <= now
     }
 
     /// When it is passed if nothing happens before.

@@ -19,6 +19,7 @@ trials![
     a_rolling_restart_stops_at_the_first_that_does_not_come_up,
     a_build_that_dies_on_its_first_message_replaces_nobody_and_harms_none,
     several_new_workers_may_be_on_trial_at_once,
+    a_roll_ends_though_no_worker_gets_old,
     a_command_that_changes_while_workers_start_is_the_one_that_counts,
     more_workers_and_another_command_at_once,
     an_invalid_file_changes_nothing_and_says_why,
@@ -226,6 +227,21 @@ fn several_new_workers_may_be_on_trial_at_once() {
     nothing_lost_nothing_twice(&scene, &bodies);
     only_version(&scene, "2");
     scene.finish();
+}
+
+/// They are recycled, by their size or their age, before they have been idle for as long as a trial
+/// takes.
+fn a_roll_ends_though_no_worker_gets_old() {
+    for limit in [r#"memory = "1MiB""#, r#"age = "1s", jitter = 0.0"#] {
+        let recycle = format!("{{ {limit} }}");
+        let scene = Scene::of(versioned("1").set("recycle", &recycle));
+        scene.daemon.logged("recycling the worker");
+        reload(&scene, &[versioned("2").set("recycle", &recycle)]);
+        scene.daemon.logged(ROLLED);
+        only_version(&scene, "2");
+        assert_eq!(scene.daemon.times_logged("worker lost"), 0);
+        scene.finish();
+    }
 }
 
 /// Starts the tests' worker once a file is there.

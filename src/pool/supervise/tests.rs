@@ -321,6 +321,47 @@ fn a_message_that_has_killed_others_says_nothing_against_a_new_build() {
     assert!(supervisor.is_on_trial(2), "it begins again");
 }
 
+/// With a limit of four messages, or of an age or a size that is soon reached, no worker is ever
+/// seen for longer.
+#[test]
+fn a_worker_that_reaches_its_limits_on_trial_has_passed_once_its_successor_is_up() {
+    let now = Instant::now();
+    let mut supervisor = up(2, now);
+    let new = supervisor.roll(now);
+    assert_eq!(supervisor.plan(now), [Action::Start(2, new)]);
+    supervisor.connected(2, now);
+    let fails = Seen {
+        answers: 4,
+        successes: 0,
+        busy: true,
+    };
+    assert!(!supervisor.observe(2, fails, now));
+    supervisor.ended(2, ASKED, now, 0.5);
+    let successor = [Action::Start(2, new)];
+    assert_eq!(step(&mut supervisor, now), successor, "no old one goes yet");
+    supervisor.connected(2, now);
+    let nothing_yet = Seen {
+        answers: 0,
+        ..fails
+    };
+    assert!(supervisor.observe(2, nothing_yet, now));
+    assert_eq!(step(&mut supervisor, now), [Action::Drain(1)]);
+}
+
+/// It worked, but another like it can't be started.
+#[test]
+fn a_roll_stops_if_the_successor_of_one_that_has_passed_fails() {
+    let now = Instant::now();
+    let mut supervisor = up(2, now);
+    let new = supervisor.roll(now);
+    supervisor.plan(now);
+    supervisor.connected(2, now);
+    supervisor.ended(2, ASKED, now, 0.5);
+    assert_eq!(step(&mut supervisor, now), [Action::Start(2, new)]);
+    supervisor.ended(2, UNSTARTED, now, 0.5);
+    assert_eq!(step(&mut supervisor, now), [Action::RollFailed(new)]);
+}
+
 #[test]
 fn what_ends_during_a_roll_is_replaced_by_its_like() {
     let now = Instant::now();
