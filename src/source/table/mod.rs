@@ -192,14 +192,14 @@ impl Task {
         }
     }
 
-    /// When something falls due by itself. A pause after trouble puts all of it off, or we would
-    /// spin.
+    /// When something falls due by itself. A pause after trouble puts it off, or we would spin; but
+    /// not the heartbeat: others would take what we have in hand.
     fn timer(&self) -> Instant {
-        let mut timer = self.next_look.min(self.next_poll).min(self.next_beat);
+        let mut timer = self.next_look.min(self.next_poll);
         for when in [self.owners_again, self.aside.again()] {
             timer = timer.min(when.unwrap_or(timer));
         }
-        self.health.timer(timer)
+        self.health.timer(timer).min(self.next_beat)
     }
 
     /// Takes along what else is at hand, for one transaction.
