@@ -15,6 +15,7 @@ use crate::config::diff::{Change, difference};
 use crate::config::model::{Config, Pool};
 use crate::delivery;
 use crate::pool::{self, Command, status::PoolStatus};
+use crate::source::budget::Budget;
 use crate::source::{self, SourceError};
 use crate::telemetry;
 use becoming::{Becoming, Opened, ready};
@@ -89,6 +90,8 @@ struct Running {
 pub struct Daemon {
     config: Config,
     shared: source::Shared,
+    /// What the pools hold of messages, and may.
+    budget: Budget,
     pools: BTreeMap<String, Running>,
     /// What it becomes next.
     becoming: Option<Becoming>,
@@ -108,13 +111,15 @@ impl Daemon {
     /// A daemon that becomes what the configuration says as soon as it runs.
     pub fn new(config: Config) -> Self {
         let (ended_tx, ended) = mpsc::channel(COMMANDS_WAITING_MAX);
+        let budget = Budget::new(config.daemon.buffered_bytes_max);
         Self {
             config: Config {
                 daemon: config.daemon.clone(),
                 sources: BTreeMap::new(),
                 pools: Vec::new(),
             },
-            shared: source::Shared::new(),
+            shared: source::Shared::new(budget.clone()),
+            budget,
             pools: BTreeMap::new(),
             becoming: None,
             next: Some(config),
@@ -202,9 +207,13 @@ impl Daemon {
 
     async fn log_status(&self) {
         let log_records_dropped = telemetry::records_dropped();
+        let buffered = self.budget.standing();
         tracing::info!(
             pools = self.pools.len(),
             log_records_dropped,
+            buffered_bytes = buffered.drawn,
+            buffered_bytes_max = buffered.bytes_max,
+            wait_for_memory = (!buffered.waiting.is_empty()).then(|| buffered.waiting.join(", ")),
             "status of the daemon"
         );
         self.status().await.iter().for_each(PoolStatus::log);
@@ -346,8 +355,8 @@ impl Daemon {
                 self.dismiss(&name).await;
             }
             Change::Update { pool, roll } => self.update(pool, roll).await,
-            // It is looked up when it is needed.
-            Change::Daemon(_) => {}
+            // The rest is looked up when it is needed.
+            Change::Daemon(daemon) => self.budget.set(daemon.buffered_bytes_max),
             Change::RestartNeeded { what } => {
                 tracing::warn!(
                     what,

@@ -56,7 +56,8 @@ pub fn difference(old: &Config, new: &Config) -> Vec<Change> {
 }
 
 fn daemon(old: &Daemon, new: &Daemon) -> Vec<Change> {
-    let in_place = old.drain_timeout != new.drain_timeout;
+    let in_place =
+        old.drain_timeout != new.drain_timeout || old.buffered_bytes_max != new.buffered_bytes_max;
     let restart = [
         ("daemon.log_level", old.log_level != new.log_level),
         ("daemon.log_format", old.log_format != new.log_format),

@@ -30,6 +30,8 @@ pub struct Daemon {
     pub log_level: String,
     /// How log records look.
     pub log_format: LogFormat,
+    /// The most bytes of messages in memory, of all pools together; a part of the memory if none.
+    pub buffered_bytes_max: Option<usize>,
 }
 
 /// How log records look.

@@ -57,6 +57,8 @@ impl Page {
         self.pair("drain_timeout", duration(daemon.drain_timeout));
         self.pair("log_level", text(&daemon.log_level));
         self.pair("log_format", text(log_format(daemon.log_format)));
+        let bytes = daemon.buffered_bytes_max.map(|bytes| size(bytes as u64));
+        self.maybe("buffered_bytes_max", bytes);
     }
 
     fn source(&mut self, name: &str, source: &Source) {

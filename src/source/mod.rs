@@ -2,6 +2,7 @@
 //! to a broker and talks to its pool through a [`SourceEnd`]. This file knows which kinds there
 //! are; what a kind does is its own room's business, and no kind sees another.
 
+pub mod budget;
 pub mod client;
 mod exclusive;
 mod kafka;
@@ -19,6 +20,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::config::model::{Pool, Source};
 use crate::delivery::SourceEnd;
+use budget::{Budget, Share};
 pub use kafka::KafkaError;
 pub use rabbitmq::RabbitMqError;
 pub use table::TableError;
@@ -76,14 +78,16 @@ impl Fault {
 /// What all sources of one daemon share.
 #[derive(Debug, Clone)]
 pub struct Shared {
+    budget: Budget,
     exclusive: exclusive::Exclusive,
     owners: table::Owners,
 }
 
 impl Shared {
-    /// For a daemon that has no source yet.
-    pub fn new() -> Self {
+    /// For a daemon that has no source yet, whose sources share this budget.
+    pub fn new(budget: Budget) -> Self {
         Self {
+            budget,
             exclusive: exclusive::Exclusive::default(),
             owners: table::Owners::default(),
         }
@@ -92,7 +96,7 @@ impl Shared {
 
 impl Default for Shared {
     fn default() -> Self {
-        Self::new()
+        Self::new(Budget::new(None))
     }
 }
 
@@ -126,6 +130,8 @@ struct Link {
     /// The pool's rules; a reload replaces them, but never its name, its queue or its options.
     policy: watch::Receiver<Arc<Pool>>,
     exclusive: exclusive::Exclusive,
+    /// What the source draws from for the messages that it holds.
+    share: Share,
 }
 
 /// Begins to open the source of a pool, which reads its queue through the connection `source` called
@@ -146,6 +152,7 @@ pub fn open(
         end,
         policy,
         exclusive: shared.exclusive.clone(),
+        share: shared.budget.share(&pool),
     };
     match source {
         Source::Table(config) => {

@@ -13,6 +13,7 @@ mod kills;
 mod letters;
 mod life;
 mod logging;
+mod memory;
 mod modes_worker;
 mod outage;
 mod output;
@@ -66,6 +67,7 @@ fn trials() -> Vec<Trial> {
         letters::trials(),
         life::trials(),
         logging::trials(),
+        memory::trials(),
         outage::trials(),
         output::trials(),
         python::trials(),

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::Environment;
 use super::description::Key;
-use super::kinds::{choice, duration, log_filter};
+use super::kinds::{choice, duration, log_filter, size};
 use super::model::{Config, Daemon, LogFormat};
 use super::reader::Reader;
 
@@ -66,6 +66,7 @@ pub(super) fn describe() -> Vec<Key> {
 }
 
 fn daemon(t: &mut Reader<'_>) -> Daemon {
+    let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     Daemon {
         drain_timeout: t.or(
             "drain_timeout",
@@ -89,5 +90,14 @@ fn daemon(t: &mut Reader<'_>) -> Daemon {
             "auto",
             "How log records look: text, JSON, or `auto` for text on a terminal and JSON else.",
         ),
+        buffered_bytes_max: t
+            .maybe(
+                "buffered_bytes_max",
+                size(1 << 24..=1 << 40),
+                "The most bytes of messages in memory, of all pools together, but one message of \
+                 each pool in any case; left out, a quarter of the memory of the machine, or of \
+                 the cgroup that the daemon runs in.",
+            )
+            .map(bytes),
     }
 }

@@ -44,6 +44,9 @@ struct Share {
     /// Bytes of those that are not out.
     bytes: usize,
     bytes_of_all: usize,
+    /// The pools of the daemon hold all that they may: each has no more than one message then,
+    /// and not each partition.
+    is_scarce: bool,
 }
 
 /// A message that came past its partition's inbox.
@@ -146,10 +149,12 @@ impl Task {
         let spare = self.credit().saturating_sub(self.out) + READY_SPARE;
         // The other half is librdkafka's.
         let bytes_max = self.plan.config.buffered_bytes_max / 2;
+        let of_all = self.lanes.bytes() + self.budget.room();
         Share {
             ready: (spare / sharers).max(READY_EACH_MIN),
             bytes: bytes_max / sharers,
-            bytes_of_all: bytes_max,
+            bytes_of_all: bytes_max.min(of_all),
+            is_scarce: of_all < bytes_max,
         }
     }
 
@@ -182,7 +187,12 @@ impl Task {
             Order::Key | Order::None => LOOK_AHEAD,
         };
         let has_bytes = self.lanes.bytes() < share.bytes_of_all && bytes < share.bytes;
-        ready < share.ready && messages - out < look_ahead && (has_bytes || messages == 0)
+        let has_none = if share.is_scarce {
+            self.out == 0 && self.lanes.ready() == 0
+        } else {
+            messages == 0
+        };
+        ready < share.ready && messages - out < look_ahead && (has_bytes || has_none)
     }
 
     /// Takes in one message. False if there is none at hand.

@@ -33,6 +33,7 @@ use crate::backoff::Backoff;
 use crate::config::model::Pool;
 use crate::delivery::{Intake, Publish, Settlement, SourceEnd};
 use crate::source::Link;
+use crate::source::budget::Share;
 use rdkafka::error::RDKafkaErrorCode as Code;
 
 /// The pauses between looks for a broker that does not answer.
@@ -72,6 +73,8 @@ pub(super) struct Task {
     pub(super) rebirths: u32,
     pub(super) positions: Positions,
     pub(super) throttle: Throttle,
+    /// For what is read and not done, and what librdkafka holds.
+    pub(super) budget: Share,
     /// The partitions of ours that can't be read, by name.
     pub(super) unread: BTreeSet<String>,
     /// Tiers that are being made.
@@ -184,6 +187,7 @@ impl Task {
             rebirths: 0,
             positions: Positions::default(),
             throttle: plan.throttle(&found),
+            budget: link.share,
             unread: BTreeSet::new(),
             making: Making::default(),
             others: Others::new(settings::topics_every(&plan.config), Instant::now()),
@@ -256,6 +260,7 @@ impl Task {
             Some(publish) = end.publishes.recv(), if room_for_publishes => self.asked.push(publish),
             Some(settlement) = end.settlements.recv() => self.arrived.push(settlement),
             () = self.bell.notified() => {}
+            () = self.budget.freed() => {}
             () = sleep_until(timer) => {}
         }
     }
@@ -307,6 +312,9 @@ impl Task {
         self.lanes.release(now);
         self.take_in(now);
         self.throttle(now);
+        self.budget
+            .promise(self.lanes.bytes() + self.throttle.held());
+        self.budget.rest();
         self.hand_out();
         self.look_for_more();
         self.commit(now);

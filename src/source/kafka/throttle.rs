@@ -27,6 +27,8 @@ const NAP: Duration = Duration::from_secs(2);
 pub(super) struct Throttle {
     /// What all queues together may hold.
     bytes_max: usize,
+    /// What they are taken to hold.
+    held: usize,
     /// What one that has something is taken to hold, but for the record that came last.
     queue_bytes: usize,
     /// A record of about this size may be in it: the largest of late.
@@ -51,6 +53,7 @@ impl Throttle {
     pub(super) fn new(bytes_max: usize, queue_bytes: usize, now: Instant) -> Self {
         Self {
             bytes_max,
+            held: 0,
             queue_bytes,
             record_bytes: 0,
             waiting: VecDeque::new(),
@@ -65,6 +68,11 @@ impl Throttle {
     pub(super) fn read(&mut self, bytes: usize) {
         self.record_bytes -= self.record_bytes / 64;
         self.record_bytes = self.record_bytes.max(bytes);
+    }
+
+    /// What all queues together are taken to hold.
+    pub(super) fn held(&self) -> usize {
+        self.held
     }
 
     /// A partition is no longer ours, or called otherwise.
@@ -90,28 +98,28 @@ impl Throttle {
     }
 
     /// Who is to be paused and who not, of those that are not: which have something at hand, and
-    /// which have nothing.
-    fn turn(&mut self, full: &[Part], empty: &[Part], now: Instant) -> Change {
+    /// which have nothing. `most` is what the daemon has left for them.
+    fn turn(&mut self, full: &[Part], empty: &[Part], most: usize, now: Instant) -> Change {
+        let bytes_max = self.bytes_max.min(most);
         let each = self.queue_bytes + self.record_bytes;
         let held = full.len() * each;
+        self.held = held;
         let mut change = Change::default();
-        if held > self.bytes_max {
+        if held > bytes_max {
             if self.waiting.is_empty() {
                 self.turn_ends = now + TURN;
             }
             change.pause.extend(empty);
         }
-        if self.turn_ends <= now && held > self.bytes_max / 2 && !self.waiting.is_empty() {
+        if self.turn_ends <= now && held > bytes_max / 2 && !self.waiting.is_empty() {
             change.pause.extend(full);
             self.turn_ends = now + TURN;
         }
         if !change.pause.is_empty() {
             self.waiting.extend(&change.pause);
             self.next_turn = now + GRACE;
-        } else if held <= self.bytes_max / 2 && self.next_turn <= now {
-            let room = (self.bytes_max / 2 / each.max(1))
-                .max(1)
-                .min(self.waiting.len());
+        } else if held <= bytes_max / 2 && self.next_turn <= now {
+            let room = (bytes_max / 2 / each.max(1)).max(1).min(self.waiting.len());
             change.resume.extend(self.waiting.drain(..room));
             self.next_turn = now + GRACE;
         } else if self.next_turn <= now {
@@ -141,7 +149,8 @@ impl Task {
                 Some(Pause::Nap | Pause::Turn) => {}
             }
         }
-        let change = self.throttle.turn(&full, &empty, now);
+        let most = self.budget.most() / 2;
+        let change = self.throttle.turn(&full, &empty, most, now);
         self.pause(&naps, Pause::Nap);
         self.pause(&change.pause, Pause::Turn);
         wakes.extend(change.resume);
@@ -182,6 +191,8 @@ mod tests {
     use super::*;
 
     const KIB: usize = 1024;
+    /// More than they may hold by themselves.
+    const ALL: usize = usize::MAX;
 
     /// A thousand KiB for all, of which a queue takes ten beside its last record.
     fn throttle() -> (Throttle, Instant) {
@@ -202,21 +213,38 @@ mod tests {
     fn nobody_is_paused_while_there_is_room() {
         let (mut throttle, now) = throttle();
         let full: Vec<Part> = (0..10).collect();
-        assert_eq!(throttle.turn(&full, &[20, 21], now), Change::default());
+        assert_eq!(throttle.turn(&full, &[20, 21], ALL, now), Change::default());
         assert_eq!(throttle.due(), None);
+    }
+
+    #[test]
+    fn what_the_daemon_has_left_may_be_less_than_that() {
+        let (mut throttle, now) = throttle();
+        let full: Vec<Part> = (0..3).collect();
+        let half = throttle.turn(&full, &[20, 21], 299 * KIB, now);
+        assert_eq!((half, throttle.held()), (change(&[20, 21], &[]), 300 * KIB));
+        // One at a time is fetched in any case.
+        let next = throttle.turn(&[], &[], 0, now + GRACE);
+        assert_eq!((next, throttle.held()), (change(&[], &[20]), 0));
     }
 
     #[test]
     fn those_without_anything_wait_until_there_is_room() {
         let (mut throttle, now) = throttle();
         let full: Vec<Part> = (0..11).collect();
-        assert_eq!(throttle.turn(&full, &[20, 21], now), change(&[20, 21], &[]));
+        assert_eq!(
+            throttle.turn(&full, &[20, 21], ALL, now),
+            change(&[20, 21], &[])
+        );
         let later = now + GRACE;
         assert_eq!(throttle.due(), Some(later));
-        assert_eq!(throttle.turn(&full[..9], &[], later), Change::default());
+        assert_eq!(
+            throttle.turn(&full[..9], &[], ALL, later),
+            Change::default()
+        );
         let later = later + GRACE;
         assert_eq!(
-            throttle.turn(&full[..2], &[], later),
+            throttle.turn(&full[..2], &[], ALL, later),
             change(&[], &[20, 21])
         );
         assert_eq!(throttle.due(), None);
@@ -227,13 +255,13 @@ mod tests {
         let (mut throttle, now) = throttle();
         let full: Vec<Part> = (0..11).collect();
         let empty: Vec<Part> = (20..40).collect();
-        throttle.turn(&full, &empty, now);
+        throttle.turn(&full, &empty, ALL, now);
         let now = now + GRACE;
-        assert_eq!(throttle.turn(&[], &[], now), change(&[], &empty[..5]));
-        assert_eq!(throttle.turn(&[], &empty[..5], now), Change::default());
+        assert_eq!(throttle.turn(&[], &[], ALL, now), change(&[], &empty[..5]));
+        assert_eq!(throttle.turn(&[], &empty[..5], ALL, now), Change::default());
         let now = now + GRACE;
         assert_eq!(
-            throttle.turn(&[], &empty[..5], now),
+            throttle.turn(&[], &empty[..5], ALL, now),
             change(&[], &empty[5..10])
         );
     }
@@ -242,8 +270,11 @@ mod tests {
     fn a_record_larger_than_all_that_may_be_held_comes_by_itself() {
         let (mut throttle, now) = throttle();
         throttle.read(5000 * KIB);
-        assert_eq!(throttle.turn(&[1], &[2, 3], now), change(&[2, 3], &[]));
-        assert_eq!(throttle.turn(&[], &[1], now + GRACE), change(&[], &[2]));
+        assert_eq!(throttle.turn(&[1], &[2, 3], ALL, now), change(&[2, 3], &[]));
+        assert_eq!(
+            throttle.turn(&[], &[1], ALL, now + GRACE),
+            change(&[], &[2])
+        );
     }
 
     /// However slow those are that have something.
@@ -251,12 +282,15 @@ mod tests {
     fn everybody_has_a_turn() {
         let (mut throttle, now) = throttle();
         let full: Vec<Part> = (0..11).collect();
-        throttle.turn(&full, &[20, 21], now);
-        assert_eq!(throttle.turn(&full, &[], now + TURN / 2), Change::default());
+        throttle.turn(&full, &[20, 21], ALL, now);
+        assert_eq!(
+            throttle.turn(&full, &[], ALL, now + TURN / 2),
+            Change::default()
+        );
         let now = now + TURN;
-        assert_eq!(throttle.turn(&full, &[], now), change(&full, &[]));
+        assert_eq!(throttle.turn(&full, &[], ALL, now), change(&full, &[]));
         let now = now + GRACE;
-        let next = throttle.turn(&[], &[], now);
+        let next = throttle.turn(&[], &[], ALL, now);
         assert_eq!(next, change(&[], &[20, 21, 0, 1, 2]));
     }
 

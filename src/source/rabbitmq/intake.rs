@@ -56,6 +56,7 @@ impl Session {
         let held = Held {
             original,
             arrival,
+            hold: task.share.hold(body.len()),
             body,
             since: Instant::now(),
             place: Place::Here,
@@ -142,9 +143,25 @@ impl Session {
         }
     }
 
+    /// How many messages the pool could use, within what there is room for in memory. What the
+    /// broker may send ahead takes that already: it comes without being asked for.
+    fn useful(&self, task: &Task) -> u16 {
+        let prefetch = usize::from(self.consumers.prefetch());
+        let ahead = prefetch.saturating_sub(self.ledger.unacknowledged());
+        task.share.promise(ahead.saturating_mul(self.body_bytes));
+        let wanted = rules::prefetch(task.intake(), self.body_bytes, rules::BYTES_ASKED_MAX);
+        let fitting = rules::prefetch(task.intake(), self.body_bytes, task.share.most());
+        if fitting < wanted {
+            task.share.deny();
+        }
+        task.share.rest();
+        fitting
+    }
+
     /// Asks the broker for as many messages as the pool can use.
     pub(super) fn plan_prefetch(&mut self, task: &Task, now: Instant) -> Result<(), RabbitMqError> {
         let change_at = self.change_at.take();
+        let wanted = self.useful(task);
         self.consumers.some_wait(self.backlog.is_any());
         if self.consumers.is_changing() {
             return Ok(());
@@ -159,7 +176,6 @@ impl Session {
         if !self.consumable {
             return Ok(());
         }
-        let wanted = rules::prefetch(task.intake(), self.body_bytes);
         let wanted = match wanted {
             0 => 0,
             wanted => wanted.saturating_add(self.backlog.ahead()),

@@ -40,6 +40,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::Link;
+use super::budget::Share;
 use super::exclusive::Turn;
 use crate::backoff::Backoff;
 use crate::config::model::{Pool, RabbitMqSource};
@@ -110,6 +111,8 @@ struct Task {
     suspect: Option<u64>,
     survived: Survived,
     health: Health,
+    /// For the bodies that are in our hands, and those that the broker may send ahead.
+    share: Share,
     /// How many deliveries are in the hands of the pool, of whichever connection.
     out: usize,
     /// The token of the next connection's first delivery.
@@ -127,6 +130,7 @@ impl Task {
             suspect: None,
             survived: Survived::default(),
             health: Health::new(&pool),
+            share: link.share.within(rules::BYTES_ASKED_MAX),
             out: 0,
             next_token: 0,
         }
@@ -176,6 +180,7 @@ impl Task {
         self.health.over(&self.end, Trouble::Connection);
         let result = session.run(self).await;
         self.next_token = session.next_token();
+        self.share.promise(0);
         if self.suspect.is_none() {
             // Others may be waiting for it, for longer than a broker is away.
             self.turn.leave();

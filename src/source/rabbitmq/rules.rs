@@ -26,7 +26,7 @@ const COARSE_FROM: Duration = Duration::from_secs(64);
 const REQUEUE_MAX: Duration = Duration::from_secs(30);
 
 /// The most bytes of bodies that are asked for at once, by the size that they have had lately.
-const BYTES_ASKED_MAX: usize = 64 << 20;
+pub(super) const BYTES_ASKED_MAX: usize = 64 << 20;
 
 /// The most consumers of one channel.
 const CONSUMERS_MAX: usize = 16;
@@ -280,11 +280,11 @@ pub(super) fn room(intake: Intake, out: usize) -> usize {
     }
 }
 
-/// How many messages to have the broker send ahead, for bodies of this size. Zero is for none at
-/// all: to the broker that would mean no limit.
-pub(super) fn prefetch(intake: Intake, body_bytes: usize) -> u16 {
+/// How many messages to have the broker send ahead, for bodies of this size and so many bytes in
+/// all, but one in any case. Zero is for none at all: to the broker that would mean no limit.
+pub(super) fn prefetch(intake: Intake, body_bytes: usize, bytes_max: usize) -> u16 {
     let credit = room(intake, 0);
-    let fitting = BYTES_ASKED_MAX / body_bytes.max(1);
+    let fitting = bytes_max / body_bytes.max(1);
     u16::try_from(credit.min(fitting.max(1))).unwrap_or(u16::MAX)
 }
 
@@ -452,15 +452,18 @@ mod tests {
     #[test]
     fn prefetch_is_the_credit_unless_bodies_are_large() {
         let table = [
-            (Intake::Closed, 0, 0),
-            (Intake::Credit(0), 0, 0),
-            (Intake::Credit(100), 200, 100),
-            (Intake::Credit(usize::MAX), 1, u16::MAX),
-            (Intake::Credit(1000), 1 << 20, 64),
-            (Intake::Credit(1000), 1 << 30, 1),
+            (Intake::Closed, 0, 64 << 20, 0),
+            (Intake::Credit(0), 0, 64 << 20, 0),
+            (Intake::Credit(100), 200, 64 << 20, 100),
+            (Intake::Credit(usize::MAX), 1, 64 << 20, u16::MAX),
+            (Intake::Credit(1000), 1 << 20, 64 << 20, 64),
+            (Intake::Credit(1000), 1 << 20, 10 << 20, 10),
+            (Intake::Credit(1000), 1 << 30, 64 << 20, 1),
+            (Intake::Credit(1000), 200, 0, 1),
         ];
-        for (intake, bytes, expected) in table {
-            assert_eq!(prefetch(intake, bytes), expected, "{intake:?} {bytes}");
+        for (intake, bytes, most, expected) in table {
+            let prefetch = prefetch(intake, bytes, most);
+            assert_eq!(prefetch, expected, "{intake:?} {bytes} {most}");
         }
         assert_eq!(room(Intake::Credit(10), 4), 6);
         assert_eq!(room(Intake::Credit(4), 10), 0);

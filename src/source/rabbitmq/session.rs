@@ -35,6 +35,7 @@ use super::topology::Topology;
 use super::{RECONNECT, Task};
 use crate::config::model::{Options, Pool, RabbitMqOptions, RabbitMqSource};
 use crate::delivery::{Intake, Settlement};
+use crate::source::budget::Hold;
 
 /// How many messages are read, and settlements taken in, before something else has a turn.
 const BATCH: usize = 256;
@@ -109,6 +110,9 @@ pub(super) struct Held {
     pub(super) original: Original,
     pub(super) arrival: Arrival,
     pub(super) body: Bytes,
+    /// What it takes of the daemon's memory.
+    #[expect(dead_code, reason = "it is there to be dropped with the body")]
+    pub(super) hold: Hold,
     /// When it came.
     pub(super) since: Instant,
     pub(super) place: Place,
@@ -291,12 +295,14 @@ impl Session {
         // A pool that has given up settles nothing more.
         let can_settle = !task.end.settlements.is_closed() || !task.end.settlements.is_empty();
         let (end, policy, turn) = (&mut task.end, &mut task.policy, &task.turn);
+        let share = &task.share;
         let (settled, read) = (&mut self.settled, &mut self.read);
         tokio::select! {
             biased;
             _ = end.intake.changed(), if end.intake.has_changed().is_ok() => Woken::Intake,
             Ok(()) = policy.changed() => Woken::Policy,
             () = turn.called() => Woken::Turn,
+            () = share.freed() => Woken::Turn,
             event = poll_fn(|cx| self.events.as_mut().poll_next(cx)) => Woken::Broker(event),
             checked = next(&mut self.checking) => Woken::Checked(checked),
             Some(publish) = end.publishes.recv(), if more_emits => Woken::Emit(publish),

@@ -18,6 +18,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use super::budget::{Hold, Share};
 use super::exclusive::Turn;
 use super::{Limits, Link};
 use crate::config::model::{Database, Pool, TableSource};
@@ -52,10 +53,9 @@ pub(super) struct Task {
     suspect: Option<u64>,
     health: Health,
     poll_interval: Duration,
-    /// The most bytes of bodies and headers out at once.
-    bytes_out_max: usize,
+    /// For the bodies and headers of what is out and not settled.
+    share: Share,
     out: HashMap<u64, Out>,
-    out_bytes: usize,
     /// Settlements that have not taken effect yet.
     settled: Vec<Settled>,
     /// Publishes that are not confirmed yet.
@@ -72,7 +72,8 @@ pub(super) struct Task {
 #[derive(Debug)]
 struct Out {
     claim: Claim,
-    bytes: usize,
+    /// None once it is settled: its body is not needed any more.
+    hold: Option<Hold>,
 }
 
 /// Drives a task to its end on this thread, where its blocking calls hinder nobody else.
@@ -116,9 +117,8 @@ impl Task {
             turn: Turn::new(&link.exclusive, &pool.name),
             suspect: None,
             poll_interval: config.poll_interval,
-            bytes_out_max: rules::BYTES_OUT_MAX,
+            share: link.share.within(rules::BYTES_OUT_MAX),
             out: HashMap::new(),
-            out_bytes: 0,
             settled: Vec::new(),
             publishes: Vec::new(),
             aside: Aside::default(),
@@ -182,11 +182,12 @@ impl Task {
                 Woken::Owners => self.next_poll = Instant::now(),
             },
             () = self.turn.called() => self.next_look = Instant::now(),
+            () = self.share.freed() => self.next_look = Instant::now(),
             Some(publish) = end.publishes.recv(), if room_for_publishes => {
                 self.publishes.push(publish);
             }
             Some(settlement) = end.settlements.recv() => {
-                note(&self.out, &mut self.settled, settlement);
+                note(&mut self.out, &mut self.settled, settlement);
             }
             () = sleep_until(timer) => {}
         }
@@ -205,7 +206,7 @@ impl Task {
     /// Takes along what else is at hand, for one transaction.
     fn collect(&mut self) {
         while let Ok(settlement) = self.end.settlements.try_recv() {
-            note(&self.out, &mut self.settled, settlement);
+            note(&mut self.out, &mut self.settled, settlement);
         }
         while self.publishes.len() < PUBLISHES_KEPT_MAX {
             match self.end.publishes.try_recv() {
@@ -269,14 +270,17 @@ impl Task {
         if !may_claim {
             return;
         }
-        let ask = self.ask();
+        let rows = self.room();
         let probe = self.health.is_troubled();
-        match self.write(ask, probe) {
+        match self.write(rows, probe) {
             Ok(written) => {
                 self.health.recovered(&self.end);
                 self.written(written);
             }
-            Err(fault) => self.rescue(&fault, probe || ask.is_some()),
+            Err(fault) => self.rescue(&fault, probe || rows > 0),
+        }
+        if rows > 0 {
+            self.share.rest();
         }
     }
 
@@ -303,6 +307,9 @@ impl Task {
                 let suspect = self.line_up(outlook.suspects_wait);
                 if outlook.ready || suspect {
                     self.store.was_fruitful();
+                }
+                if !outlook.ready && !suspect {
+                    self.share.rest();
                 }
                 outlook.ready || suspect
             }
@@ -335,42 +342,29 @@ impl Task {
 
     /// How many rows there is room for, once what is settled is written.
     fn room(&self) -> usize {
-        let (out, bytes) = self.staying();
-        let bytes_left = self.bytes_out_max.saturating_sub(bytes);
-        rules::room(self.intake(), out, bytes_left)
-    }
-
-    /// How many deliveries, and how many bytes, are out and not settled.
-    fn staying(&self) -> (usize, usize) {
-        let leaving = self
-            .settled
-            .iter()
-            .filter_map(|settled| self.out.get(&settled.claim.number()));
-        let leaving_bytes: usize = leaving.map(|out| out.bytes).sum();
-        (
-            self.out.len() - self.settled.len(),
-            self.out_bytes - leaving_bytes,
-        )
-    }
-
-    /// How much to claim now, within the credit.
-    fn ask(&self) -> Option<Ask> {
-        let rows = self.room();
-        let (out, bytes) = self.staying();
-        (rows > 0).then(|| Ask {
-            rows,
-            bytes: self.bytes_out_max.saturating_sub(bytes),
-            one_anyhow: out == 0,
-            suspect: self.suspect.is_none() && self.turn.is_held(),
-            limits: self.limits(),
-        })
+        let staying = self.out.len() - self.settled.len();
+        let rows = rules::room(self.intake(), staying);
+        if rows == 0 {
+            self.share.rest();
+        }
+        if rows > 0 && self.share.used() > 0 && self.share.room() == 0 {
+            return 0;
+        }
+        rows
     }
 
     fn limits(&self) -> Limits {
         Limits::of(&self.policy.borrow())
     }
 
-    fn write(&mut self, ask: Option<Ask>, probe: bool) -> Result<Written, Fault> {
+    /// Writes what there is to write, and claims up to so many rows.
+    fn write(&mut self, rows: usize, probe: bool) -> Result<Written, Fault> {
+        let ask = (rows > 0).then(|| Ask {
+            rows,
+            share: &self.share,
+            suspect: self.suspect.is_none() && self.turn.is_held(),
+            limits: Limits::of(&self.policy.borrow()),
+        });
         self.store.write(&Work {
             publishes: &self.publishes,
             settled: &self.settled,
@@ -421,9 +415,8 @@ impl Task {
         }
         let out = Out {
             claim: claimed.claim,
-            bytes: claimed.bytes,
+            hold: Some(claimed.hold),
         };
-        self.out_bytes += out.bytes;
         self.out.insert(token, out);
         if !self.end.deliver(token, claimed.message, claimed.history) {
             tracing::debug!("the pool is gone; the message is on its way back");
@@ -431,9 +424,7 @@ impl Task {
     }
 
     fn forget(&mut self, claim: Claim) {
-        if let Some(out) = self.out.remove(&claim.number()) {
-            self.out_bytes -= out.bytes;
-        }
+        self.out.remove(&claim.number());
         if self.suspect == Some(claim.number()) {
             self.suspect = None;
             self.turn.leave();
@@ -447,12 +438,15 @@ impl Task {
     }
 }
 
-fn note(out: &HashMap<u64, Out>, settled: &mut Vec<Settled>, settlement: Settlement) {
-    match out.get(&settlement.token) {
-        Some(out) => settled.push(Settled {
-            claim: out.claim,
-            outcome: settlement.outcome,
-        }),
+fn note(out: &mut HashMap<u64, Out>, settled: &mut Vec<Settled>, settlement: Settlement) {
+    match out.get_mut(&settlement.token) {
+        Some(out) => {
+            out.hold = None;
+            settled.push(Settled {
+                claim: out.claim,
+                outcome: settlement.outcome,
+            });
+        }
         None => tracing::error!(token = settlement.token, "settled, but never handed out"),
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::delivery::{Failure, History, Message, Outcome, Publish};
 use crate::source::Limits;
+use crate::source::budget::{Hold, Share};
 
 /// A row in our hands: its id, and the claim without which no settlement of it counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,7 +34,7 @@ pub(super) struct Claimed {
     pub(super) claim: Claim,
     /// It is suspected of taking the daemon down.
     pub(super) suspect: bool,
-    pub(super) bytes: usize,
+    pub(super) hold: Hold,
     pub(super) message: Message,
     pub(super) history: History,
 }
@@ -44,20 +45,19 @@ pub(super) struct Work<'a> {
     pub(super) publishes: &'a [Publish],
     pub(super) settled: &'a [Settled],
     /// Rows to be claimed after that.
-    pub(super) ask: Option<Ask>,
+    pub(super) ask: Option<Ask<'a>>,
     /// Write something whatever else there is, to learn whether the database takes it.
     pub(super) probe: bool,
 }
 
 /// How much may be claimed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ask {
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ask<'a> {
     /// At most so many rows.
     pub(super) rows: usize,
-    /// At most so many bytes of bodies and headers, but at least one row if `one_anyhow`.
-    pub(super) bytes: usize,
-    pub(super) one_anyhow: bool,
-    /// One of them may be a suspect; it is beside the bytes.
+    /// And as many as it has room for.
+    pub(super) share: &'a Share,
+    /// One of them may be a suspect; whether there is room for it or not.
     pub(super) suspect: bool,
     pub(super) limits: Limits,
 }

@@ -16,7 +16,7 @@ impl Task {
             return self.trouble(fault);
         }
         let without = if more {
-            self.write(None, false)
+            self.write(0, false)
         } else {
             Err(fault.clone())
         };

@@ -20,11 +20,10 @@ const METADATA_BYTES_MAX: usize = 16 << 10;
 /// column `suspicion`.
 pub(super) const LAPSES_SUSPECT: u32 = 2;
 
-/// How many rows may be claimed now, with so many out and room for so many more bytes.
-pub(super) fn room(intake: Intake, out: usize, bytes_left: usize) -> usize {
+/// How many rows may be claimed now, with so many out.
+pub(super) fn room(intake: Intake, out: usize) -> usize {
     match intake {
         Intake::Closed => 0,
-        Intake::Credit(_) if out > 0 && bytes_left == 0 => 0,
         Intake::Credit(credit) => credit
             .min(CREDIT_MAX)
             .saturating_sub(out)
@@ -140,20 +139,15 @@ mod tests {
     #[test]
     fn room_is_what_the_credit_leaves() {
         let table = [
-            (Intake::Closed, 0, 9, 0),
-            (Intake::Credit(0), 0, 9, 0),
-            (Intake::Credit(10), 4, 9, 6),
-            (Intake::Credit(4), 10, 9, 0),
-            (Intake::Credit(10), 4, 0, 0),
-            (Intake::Credit(usize::MAX), 0, 9, ROWS_PER_TURN_MAX as usize),
-            (Intake::Credit(usize::MAX), CREDIT_MAX - 1, 9, 1),
+            (Intake::Closed, 0, 0),
+            (Intake::Credit(0), 0, 0),
+            (Intake::Credit(10), 4, 6),
+            (Intake::Credit(4), 10, 0),
+            (Intake::Credit(usize::MAX), 0, ROWS_PER_TURN_MAX as usize),
+            (Intake::Credit(usize::MAX), CREDIT_MAX - 1, 1),
         ];
-        for (intake, out, bytes, expected) in table {
-            assert_eq!(
-                room(intake, out, bytes),
-                expected,
-                "{intake:?} {out} {bytes}"
-            );
+        for (intake, out, expected) in table {
+            assert_eq!(room(intake, out), expected, "{intake:?} {out}");
         }
     }
 

@@ -11,6 +11,7 @@ use super::passed_over::{PassedOver, Refused, with};
 use super::{row, settle};
 use crate::delivery::{Failure, History, Message, Property, Reason};
 use crate::source::Limits;
+use crate::source::budget::Hold;
 use crate::source::table::model::{Ask, Claim, Claimed, Outlook, Stop, Written};
 use crate::source::table::rules::{Counts, LAPSES_SUSPECT, ROWS_PER_TURN_MAX, dead};
 
@@ -87,7 +88,7 @@ fn due_in(
 }
 
 /// Claims what is asked for, in the caller's transaction.
-pub(super) fn claim(tx: &Connection, who: Claimer<'_>, ask: &Ask) -> Result<Written, Refused> {
+pub(super) fn claim(tx: &Connection, who: Claimer<'_>, ask: &Ask<'_>) -> Result<Written, Refused> {
     let now_ms = who.clock.now_ms();
     let all_due = make_due_ready(tx, who, now_ms)?;
     let mut picked = Picked::default();
@@ -137,26 +138,28 @@ fn make_due_ready(tx: &Connection, who: Claimer<'_>, now_ms: i64) -> Result<bool
 struct Picked {
     claimed: Vec<Claimed>,
     buried: Vec<(i64, Failure)>,
-    bytes: usize,
     tokens: Tokens,
 }
 
 impl Picked {
     /// Takes a row along: to be handed out, or to be buried.
-    fn take(&mut self, row: &Row<'_>, who: Claimer<'_>, ask: &Ask) -> rusqlite::Result<()> {
+    fn take(
+        &mut self,
+        row: &Row<'_>,
+        hold: Hold,
+        who: Claimer<'_>,
+        ask: &Ask<'_>,
+    ) -> rusqlite::Result<()> {
         if who.passed_over.has(row.get(0)?) {
             return Ok(());
         }
         let counts = counts(row)?;
         let readable = match dead(counts, ask.limits) {
             Some(failure) => Err(failure),
-            None => read(row, who, counts, &mut self.tokens)?,
+            None => read(row, hold, who, counts, &mut self.tokens)?,
         };
         match readable {
-            Ok(claimed) => {
-                self.bytes += claimed.bytes;
-                self.claimed.push(claimed);
-            }
+            Ok(claimed) => self.claimed.push(claimed),
             Err(failure) => self.buried.push((row.get(0)?, failure)),
         }
         Ok(())
@@ -189,16 +192,21 @@ fn next() -> String {
 fn pick_the_spent(
     tx: &Connection,
     who: Claimer<'_>,
-    ask: &Ask,
+    ask: &Ask<'_>,
     picked: &mut Picked,
 ) -> rusqlite::Result<()> {
     let mut statement = tx.prepare_cached(&spent())?;
     let suspicion = ask.limits.lapses_max.saturating_sub(1).max(1);
     let mut rows = statement.query(params![who.queue, suspicion, ROWS_PER_TURN_MAX])?;
     while let Some(row) = rows.next()? {
-        picked.take(row, who, ask)?;
+        picked.take(row, ask.share.hold(size(row)?), who, ask)?;
     }
     Ok(())
+}
+
+/// How much a row counts against the bounds.
+fn size(row: &Row<'_>) -> rusqlite::Result<usize> {
+    Ok(row::size(row.get_ref(13)?) + row::size(row.get_ref(14)?))
 }
 
 /// The suspect whose turn it is: of those with the fewest lapses the next, so that the innocent are
@@ -206,7 +214,7 @@ fn pick_the_spent(
 fn pick_suspect(
     tx: &Connection,
     who: Claimer<'_>,
-    ask: &Ask,
+    ask: &Ask<'_>,
     picked: &mut Picked,
 ) -> rusqlite::Result<()> {
     let mut statement = tx.prepare_cached(&suspects())?;
@@ -215,7 +223,7 @@ fn pick_suspect(
     while picked.claimed.is_empty()
         && let Some(row) = rows.next()?
     {
-        picked.take(row, who, ask)?;
+        picked.take(row, ask.share.hold(size(row)?), who, ask)?;
     }
     Ok(())
 }
@@ -224,21 +232,21 @@ fn pick_suspect(
 fn pick(
     tx: &Connection,
     who: Claimer<'_>,
-    ask: &Ask,
+    ask: &Ask<'_>,
     picked: &mut Picked,
 ) -> rusqlite::Result<Stop> {
     let mut statement = tx.prepare_cached(&next())?;
     let mut rows = statement.query(params![who.queue, ROWS_PER_TURN_MAX])?;
     let mut seen = 0_u32;
-    let bytes_left = ask.bytes.saturating_add(picked.bytes);
     while let Some(row) = rows.next()? {
         seen += 1;
-        let size = row::size(row.get_ref(13)?) + row::size(row.get_ref(14)?);
-        let first_anyhow = ask.one_anyhow && picked.claimed.is_empty();
-        if picked.claimed.len() >= ask.rows || (picked.bytes + size > bytes_left && !first_anyhow) {
+        if picked.claimed.len() >= ask.rows {
             return Ok(Stop::Full);
         }
-        picked.take(row, who, ask)?;
+        let Some(hold) = ask.share.take(size(row)?) else {
+            return Ok(Stop::Full);
+        };
+        picked.take(row, hold, who, ask)?;
     }
     Ok(if seen >= ROWS_PER_TURN_MAX {
         Stop::Long
@@ -258,6 +266,7 @@ fn counts(row: &Row<'_>) -> rusqlite::Result<Counts> {
 /// A row as a delivery, or why it can't be one.
 fn read(
     row: &Row<'_>,
+    hold: Hold,
     who: Claimer<'_>,
     counts: Counts,
     tokens: &mut Tokens,
@@ -269,17 +278,16 @@ fn read(
     let id = row.get(0)?;
     let suspect = counts.lapses >= LAPSES_SUSPECT;
     let attempt = counts.attempts.saturating_add(1);
-    let body = row::body_bytes(row.get_ref(14)?);
     let claimed = Claimed {
         claim: Claim {
             row: id,
             token: tokens.next(),
         },
         suspect,
-        bytes: row::size(row.get_ref(13)?) + body.len(),
+        hold,
         message: Message {
             queue: Arc::clone(who.queue),
-            body,
+            body: row::body_bytes(row.get_ref(14)?),
             headers,
             correlation_id: row::text(row.get_ref(8)?).unwrap_or_default(),
             reply_to: row::text(row.get_ref(9)?),

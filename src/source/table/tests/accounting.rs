@@ -19,7 +19,7 @@ fn retry(reason: Reason) -> Outcome {
 
 /// Settles one message so, and returns the row's counters after it.
 async fn settled_as(rig: &Rig, outcome: Outcome) -> String {
-    let mut source = rig.source(&Shared::new(), 1);
+    let mut source = rig.source(&Shared::default(), 1);
     source.next().await.settle(outcome);
     source.credit(0);
     source.end().await;
@@ -98,7 +98,7 @@ async fn the_delivery_tells_the_history_and_the_properties() {
          content_type, key, priority, created_at",
         r#"2, 0, 4, 1, '{"b":1,"a":"x","x-ganger-own":"y"}', 'c', 'r', 'm', 't', 'k', 9, 123"#,
     );
-    let mut source = rig.source(&Shared::new(), 1);
+    let mut source = rig.source(&Shared::default(), 1);
     let delivery = source.next().await;
     let history = History {
         attempt: 3,
@@ -137,7 +137,7 @@ async fn the_delivery_tells_the_history_and_the_properties() {
 async fn done_deletes_and_a_reply_comes_in_its_place() {
     let rig = with_row("attempts", "0");
     rig.insert("second");
-    let mut source = rig.source(&Shared::new(), 1);
+    let mut source = rig.source(&Shared::default(), 1);
     source.next().await.settle(Outcome::Done);
     let reply = Outgoing {
         queue: "answers".to_owned(),
@@ -172,7 +172,7 @@ async fn a_settlement_without_its_claim_touches_nothing() {
         Outcome::Return { suspect: true },
     ];
     for outcome in outcomes {
-        let mut source = rig.source(&Shared::new(), 1);
+        let mut source = rig.source(&Shared::default(), 1);
         let delivery = source.next().await;
         rig.execute("UPDATE consumer_messages SET claim = 7, owner = (SELECT id FROM owners)");
         source.credit(0);
@@ -196,7 +196,7 @@ async fn a_dead_letter_keeps_everything_and_says_why() {
         "headers, correlation_id, reply_to, key, priority, attempts, crashes",
         r#"'{"h":1}', 'c', 'r', 'k', 3, 4, 1"#,
     );
-    let mut source = rig.source(&Shared::new(), 1);
+    let mut source = rig.source(&Shared::default(), 1);
     let failure = Failure {
         reason: Reason::Crashed,
         error: "crashed the worker 2 times".to_owned(),
@@ -264,7 +264,7 @@ async fn a_dead_letter_keeps_everything_and_says_why() {
 #[tokio::test]
 async fn emits_are_confirmed_once_they_are_there() {
     let rig = Rig::new();
-    let source = rig.source(&Shared::new(), 1);
+    let source = rig.source(&Shared::default(), 1);
     let (confirmed, told) = tokio::sync::oneshot::channel();
     let message = Outgoing {
         queue: "elsewhere".to_owned(),

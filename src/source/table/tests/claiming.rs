@@ -11,7 +11,7 @@ async fn by_priority_then_in_the_order_of_arrival() {
         "INSERT INTO consumer_messages (queue, body, priority) VALUES \
          ('q', 'a', 0), ('q', 'b', 5), ('other', 'x', 9), ('q', 'c', 5), ('q', 'd', -1)",
     );
-    let mut source = rig.source(&Shared::new(), 4);
+    let mut source = rig.source(&Shared::default(), 4);
     let mut order = String::new();
     for _ in 0..4 {
         order += &source.finish_next().await;
@@ -24,7 +24,7 @@ async fn by_priority_then_in_the_order_of_arrival() {
 async fn never_more_than_the_credit() {
     let rig = Rig::new();
     (0..10).for_each(|n| rig.insert(&n.to_string()));
-    let mut source = rig.source(&Shared::new(), 3);
+    let mut source = rig.source(&Shared::default(), 3);
     let mut held = vec![
         source.next().await,
         source.next().await,
@@ -55,8 +55,9 @@ async fn never_more_bytes_than_the_bound_but_at_least_one() {
     for bytes in [40 << 10, 20 << 10, 11 << 10, 3 << 10] {
         rig.sql().execute(insert, [bytes]).unwrap();
     }
-    let (mut task, pool, limits) = rig.open(&Shared::new(), &rig.config());
-    task.bytes_out_max = 32 << 10;
+    let daemon = Shared::default();
+    let (mut task, pool, limits) = rig.open(&daemon, &rig.config());
+    task.share = daemon.budget.share("p").within(32 << 10);
     let mut source = Source::run(task, pool, limits, 10);
     let first = source.next().await;
     assert_eq!(first.message.body.len(), 40 << 10);
@@ -83,8 +84,8 @@ async fn two_daemons_share_a_queue_and_no_message_comes_twice() {
                   INSERT INTO consumer_messages (queue, body) SELECT 'q', i FROM n";
     rig.execute(insert);
     let (mut one, mut two) = (
-        rig.source(&Shared::new(), 20),
-        rig.source(&Shared::new(), 20),
+        rig.source(&Shared::default(), 20),
+        rig.source(&Shared::default(), 20),
     );
     let mut seen = HashSet::new();
     for _ in 0..50 {
@@ -110,7 +111,7 @@ async fn headers_that_are_no_json_do_not_wedge_the_queue() {
         "INSERT INTO consumer_messages (queue, body, headers) VALUES ('q', 'bad', '{oops')",
     );
     rig.insert("good");
-    let mut source = rig.source(&Shared::new(), 1);
+    let mut source = rig.source(&Shared::default(), 1);
     assert_eq!(source.finish_next().await, "good");
     source.end().await;
     let row: String =
@@ -135,7 +136,7 @@ async fn suspects_run_one_at_a_time_and_all_else_flows_on() {
         "('q', 'one', 0, 0, 2, 0), ('q', 'two', 0, 0, 3, 9), ('q', 'lapsed once', 0, 0, 1, 0), \
          ('q', 'fresh', 0, 0, 0, 0)",
     );
-    let daemon = Shared::new();
+    let daemon = Shared::default();
     let mut source = rig.source(&daemon, 10);
     let first = source.next().await;
     // The one with the fewest lapses, whatever its priority.
@@ -170,7 +171,7 @@ async fn suspects_run_one_at_a_time_and_all_else_flows_on() {
 #[tokio::test]
 async fn a_suspect_of_one_pool_waits_for_that_of_another_and_nothing_else_does() {
     let rig = with_suspects("('q', 'hers', 0, 0, 2, 0)");
-    let daemon = Shared::new();
+    let daemon = Shared::default();
     let mut one = rig.source(&daemon, 1);
     let hers = one.next().await;
     let mut other = rig.source(&daemon, 10);
@@ -194,7 +195,7 @@ async fn a_suspect_of_one_pool_waits_for_that_of_another_and_nothing_else_does()
 async fn a_pool_without_room_lets_the_suspects_of_others_pass() {
     let rig = with_suspects("('q', 'suspect', 0, 0, 2, 0)");
     rig.insert("long");
-    let daemon = Shared::new();
+    let daemon = Shared::default();
     let mut full = rig.source(&daemon, 1);
     let suspect = full.next().await;
     // It has room for one, and this gets it: its next suspect has to wait for that.
@@ -218,7 +219,7 @@ async fn a_thousand_suspects_starve_nobody() {
          INSERT INTO consumer_messages (queue, body, lapses, priority) SELECT 'q', i, 2, 9 FROM n",
     );
     rig.insert("fresh");
-    let mut source = rig.source(&Shared::new(), 2);
+    let mut source = rig.source(&Shared::default(), 2);
     assert_eq!(source.finish_next().await, "1");
     let mut seen = vec![source.finish_next().await, source.finish_next().await];
     seen.sort();
@@ -232,7 +233,7 @@ async fn who_took_the_daemon_down_too_often_is_not_handed_out_again() {
         "('q', 'killer', 10, 0, 10, 0), ('q', 'crasher', 3, 3, 0, 0), ('q', 'suspect', 9, 0, 9, 0), \
          ('q', 'good', 0, 0, 0, 0)",
     );
-    let mut source = rig.source(&Shared::new(), 1);
+    let mut source = rig.source(&Shared::default(), 1);
     let mut done = vec![source.finish_next().await, source.finish_next().await];
     done.sort();
     assert_eq!(done, ["good", "suspect"]);
@@ -249,7 +250,7 @@ async fn who_took_the_daemon_down_too_often_is_not_handed_out_again() {
 #[tokio::test]
 async fn who_is_spent_is_buried_while_another_suspect_runs() {
     let rig = with_suspects("('q', 'suspect', 0, 0, 2, 0)");
-    let mut source = rig.source(&Shared::new(), 5);
+    let mut source = rig.source(&Shared::default(), 5);
     let suspect = source.next().await;
     rig.execute("INSERT INTO consumer_messages (queue, body, lapses) VALUES ('q', 'killer', 12)");
     rig.until("SELECT count(*) FROM poisoned_messages").await;
@@ -262,7 +263,7 @@ async fn who_is_spent_is_buried_while_another_suspect_runs() {
 async fn changed_limits_hold_from_the_next_claim_on() {
     let rig = Rig::new();
     rig.execute("INSERT INTO consumer_messages (queue, body, crashes) VALUES ('q', 'a', 4)");
-    let mut source = rig.source(&Shared::new(), 0);
+    let mut source = rig.source(&Shared::default(), 0);
     source.policy.send_modify(|policy| {
         let policy = Arc::make_mut(policy);
         policy.crashes_max = 9;
@@ -283,7 +284,7 @@ async fn a_clock_that_jumps_changes_only_when_the_delayed_fall_due() {
         NOW_MS + 1000
     ));
     rig.set_clock(NOW_MS - day);
-    let mut source = rig.source(&Shared::new(), 10);
+    let mut source = rig.source(&Shared::default(), 10);
     let first = source.next().await;
     assert_eq!(body(&first), "before");
     rig.set_clock(NOW_MS + day);

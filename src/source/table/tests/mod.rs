@@ -73,6 +73,7 @@ impl Rig {
             end,
             policy,
             exclusive: daemon.exclusive.clone(),
+            share: daemon.budget.share("p"),
         };
         let clock = WallClock::of(&self.now_ms);
         let task = Task::open_at(config, link, &daemon.owners, clock).unwrap();

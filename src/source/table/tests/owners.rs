@@ -7,7 +7,7 @@ use crate::source::table::sqlite::tests_support::OtherOwner;
 async fn a_dead_daemons_messages_come_at_once() {
     let rig = Rig::new();
     rig.insert("a");
-    let mut source = rig.source(&Shared::new(), 10);
+    let mut source = rig.source(&Shared::default(), 10);
     drop(source.next().await);
     let again = source.next().await;
     source.credit(0);
@@ -40,7 +40,7 @@ async fn those_who_died_before_the_start_are_found_by_it() {
     let other = OtherOwner::new(&rig.path(), Duration::from_secs(30));
     other.claims_all(&rig.sql(), false);
     other.dies();
-    let mut source = rig.source(&Shared::new(), 10);
+    let mut source = rig.source(&Shared::default(), 10);
     for n in 0..3 {
         assert_eq!(source.finish_next().await, n.to_string());
     }
@@ -54,7 +54,7 @@ async fn a_living_daemons_messages_stay_with_it() {
     let other = OtherOwner::new(&rig.path(), Duration::from_secs(30));
     other.claims_all(&rig.sql(), false);
     rig.insert("ours");
-    let mut source = rig.source(&Shared::new(), 10);
+    let mut source = rig.source(&Shared::default(), 10);
     assert_eq!(source.finish_next().await, "ours");
     source.end().await;
     assert_eq!(
@@ -77,7 +77,7 @@ async fn a_lapse_is_charged_only_to_the_suspect_that_ran_and_to_who_ran_alone() 
         let other = OtherOwner::new(&rig.path(), Duration::from_secs(30));
         other.claims_all(&rig.sql(), alone);
         other.dies();
-        let (mut task, _pool, _limits) = rig.open(&Shared::new(), &rig.config());
+        let (mut task, _pool, _limits) = rig.open(&Shared::default(), &rig.config());
         assert!(task.store.take_back_from_the_dead().unwrap());
         assert!(!task.store.take_back_from_the_dead().unwrap());
         assert!(rig.counters().starts_with(expected), "{}", rig.counters());
@@ -90,7 +90,7 @@ async fn claims_of_owners_that_nobody_knows_are_taken_back() {
     let rig = Rig::new();
     rig.insert("a");
     rig.execute("UPDATE consumer_messages SET owner = 99, claim = 1, attempts = 1");
-    let mut source = rig.source(&Shared::new(), 1);
+    let mut source = rig.source(&Shared::default(), 1);
     assert_eq!(source.finish_next().await, "a");
     source.end().await;
 }
@@ -106,7 +106,7 @@ async fn a_heart_that_stands_still_for_its_lease_loses_its_messages() {
         lease,
         ..rig.config()
     };
-    let (mut task, _pool, _limits) = rig.open(&Shared::new(), &config);
+    let (mut task, _pool, _limits) = rig.open(&Shared::default(), &config);
     let mut beats = |until_lost: bool| {
         let found = task.store.beat().unwrap();
         assert_eq!(found, until_lost);
@@ -128,7 +128,7 @@ async fn a_heart_that_stands_still_for_its_lease_loses_its_messages() {
 async fn who_was_taken_for_dead_goes_on_under_a_new_id() {
     let rig = Rig::new();
     rig.insert("a");
-    let mut source = rig.source(&Shared::new(), 1);
+    let mut source = rig.source(&Shared::default(), 1);
     let delivery = source.next().await;
     rig.execute(
         "DELETE FROM owners; UPDATE consumer_messages SET owner = NULL, claim = NULL, lapses = 1",
@@ -155,7 +155,7 @@ async fn who_was_taken_for_dead_goes_on_under_a_new_id() {
 #[tokio::test]
 async fn the_sources_of_one_daemon_are_one_owner_until_the_last_leaves() {
     let rig = Rig::new();
-    let daemon = Shared::new();
+    let daemon = Shared::default();
     let (one, two) = (rig.source(&daemon, 1), rig.source(&daemon, 1));
     assert_eq!(rig.get::<i64>("SELECT count(*) FROM owners"), 1);
     one.end().await;

@@ -9,7 +9,7 @@ use crate::source::client::Client;
 #[tokio::test]
 async fn plain_sql_of_another_connection_wakes_an_idle_source() {
     let rig = Rig::new();
-    let mut source = rig.source(&Shared::new(), 1);
+    let mut source = rig.source(&Shared::default(), 1);
     for n in 0..20 {
         rig.insert(&n.to_string());
         assert_eq!(source.finish_next().await, n.to_string());
@@ -20,7 +20,7 @@ async fn plain_sql_of_another_connection_wakes_an_idle_source() {
 #[tokio::test]
 async fn a_client_sends_and_takes_the_answer() {
     let rig = Rig::new();
-    let mut source = rig.source(&Shared::new(), 1);
+    let mut source = rig.source(&Shared::default(), 1);
     let mut client = Client::open("local", &model::Source::Table(rig.config()), &[]).unwrap();
     let ask = Outgoing {
         queue: "q".to_owned(),
@@ -65,7 +65,7 @@ async fn a_delayed_message_comes_when_it_is_due_and_not_before() {
         NOW_MS + 24 * 3600 * 1000,
         NOW_MS + 50
     ));
-    let mut source = rig.source(&Shared::new(), 3);
+    let mut source = rig.source(&Shared::default(), 3);
     assert_eq!(source.finish_next().await, "past");
     rig.set_clock(NOW_MS + 50);
     assert_eq!(source.finish_next().await, "soon");
@@ -81,7 +81,7 @@ async fn a_delayed_message_comes_when_it_is_due_and_not_before() {
 async fn credit_wakes() {
     let rig = Rig::new();
     rig.insert("a");
-    let mut source = rig.source(&Shared::new(), 0);
+    let mut source = rig.source(&Shared::default(), 0);
     source.until(|state| state.healthy).await;
     source.credit(1);
     assert_eq!(source.finish_next().await, "a");
@@ -92,7 +92,7 @@ async fn credit_wakes() {
 async fn a_pool_that_is_gone_ends_its_source_and_gives_everything_back() {
     let rig = Rig::new();
     (0..5).for_each(|n| rig.insert(&n.to_string()));
-    let mut source = rig.source(&Shared::new(), 5);
+    let mut source = rig.source(&Shared::default(), 5);
     let held = source.next().await;
     let Source {
         pool, mut running, ..
