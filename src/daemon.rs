@@ -235,7 +235,7 @@ impl Daemon {
         match ended.result {
             Ok(()) => tracing::info!(pool = ended.pool, "pool stopped"),
             // Its source goes on by itself with what it could not write, for as long as we live.
-            Err(why) if dismissed => {
+            Err(why) if dismissed && !self.stopping => {
                 tracing::error!(
                     pool = ended.pool,
                     why,

@@ -72,7 +72,7 @@ mod tests {
     #[tokio::test]
     async fn what_hangs_for_one_pool_holds_up_no_other() {
         let (slow, other) = (Spawner::new("slow"), Spawner::new("other"));
-        let (answer, answered) = std::sync::mpsc::channel::<()>();
+        let (answer, answered) = std::sync::mpsc::sync_channel::<()>(1);
         let hung = slow.run(move || answered.recv().is_ok());
         let mut hung = std::pin::pin!(hung);
         tokio::select! {

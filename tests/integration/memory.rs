@@ -154,7 +154,7 @@ fn a_pool_on_rabbitmq_and_one_on_a_table_share_it() {
         claimed(&scene.table, "a") >= 7 * BODY
     });
     let letters: Vec<Letter> = (0..16)
-        .map(|n| Letter::new("work", &body("work", n)))
+        .map(|n| Letter::new("work", body("work", n)))
         .collect();
     client.publish(&letters);
     scene.daemon.eventually("the other to have one", || {
