@@ -9,6 +9,7 @@ pub mod cli;
 pub mod config;
 pub mod daemon;
 pub mod delivery;
+pub mod foreign;
 pub mod metrics;
 pub mod names;
 pub mod pool;

@@ -4,14 +4,18 @@ use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 use comfy_table::{ContentArrangement, Table, presets};
+use miette::{IntoDiagnostic, miette};
 use serde::Serialize;
+
+use crate::config::Problems;
+use crate::foreign;
 
 /// What it means that something was printed, or was not. A reader that has seen enough, as `head`
 /// has, is no failure: the exit code is for what was done.
 fn printed(written: io::Result<()>) -> miette::Result<()> {
     match written.and_then(|()| io::stdout().flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(miette::miette!("stdout can't be written: {error}"))
+            Err(miette!("stdout can't be written: {error}"))
         }
         Ok(()) | Err(_) => Ok(()),
     }
@@ -29,14 +33,20 @@ pub(super) fn bytes(text: &[u8]) -> miette::Result<()> {
 
 /// Prints a line of text to stderr, as far as that can be written: it is not what was asked for.
 pub(super) fn note(text: impl std::fmt::Display) {
-    drop(writeln!(io::stderr(), "{text}"));
+    let text = text.to_string();
+    let shown = if io::stderr().is_terminal() {
+        foreign::lines(&text)
+    } else {
+        Cow::Borrowed(text.as_str())
+    };
+    drop(writeln!(io::stderr(), "{shown}"));
 }
 
 /// A text that others wrote, such as a body or an error, as it may go to stdout: a terminal would
 /// obey what it finds in it.
 pub(super) fn foreign(text: &str) -> Cow<'_, str> {
     if io::stdout().is_terminal() {
-        Cow::Owned(escaped(text))
+        foreign::lines(text)
     } else {
         Cow::Borrowed(text)
     }
@@ -45,36 +55,26 @@ pub(super) fn foreign(text: &str) -> Cow<'_, str> {
 /// Likewise a body: byte for byte, but to a terminal.
 pub(super) fn foreign_bytes(bytes: &[u8]) -> Cow<'_, [u8]> {
     if io::stdout().is_terminal() {
-        Cow::Owned(escaped(&String::from_utf8_lossy(bytes)).into_bytes())
+        let text = String::from_utf8_lossy(bytes);
+        Cow::Owned(foreign::lines(&text).into_owned().into_bytes())
     } else {
         Cow::Borrowed(bytes)
     }
 }
 
-/// Line ends and tabs stay; what else is no sign to be seen, or turns the others round, is spelt out.
-fn escaped(text: &str) -> String {
-    let turns = |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        if (c.is_control() && !matches!(c, '\n' | '\t')) || turns(c) {
-            escaped.extend(c.escape_unicode());
-        } else {
-            escaped.push(c);
-        }
-    }
-    escaped
+/// A value as JSON, as it may go to stdout: indented, on a terminal.
+fn as_json(value: &impl Serialize) -> miette::Result<String> {
+    let text = if io::stdout().is_terminal() {
+        serde_json::to_string_pretty(value).map(|text| foreign::json(&text).into_owned())
+    } else {
+        serde_json::to_string(value)
+    };
+    text.into_diagnostic()
 }
 
 /// Prints a value as JSON, indented on a terminal.
 pub(super) fn json(value: &impl Serialize) -> miette::Result<()> {
-    let mut out = io::stdout().lock();
-    let written = if out.is_terminal() {
-        serde_json::to_writer_pretty(&mut out, value)
-    } else {
-        serde_json::to_writer(&mut out, value)
-    };
-    let written = written.map_err(io::Error::from);
-    printed(written.and_then(|()| writeln!(out)))
+    line(as_json(value)?)
 }
 
 /// Prints a table without lines, which is easy on the eye and on `awk`.
@@ -95,12 +95,20 @@ pub(super) fn table(
 
 /// Prints what went wrong, with all that caused it.
 pub(super) fn complain(report: &miette::Report) {
-    note(complaint(report));
+    drop(writeln!(io::stderr(), "{}", complaint(report)));
 }
 
-/// What went wrong, with all that caused it.
+/// What went wrong, with all that caused it, as it may go to stderr.
 pub(super) fn complaint(report: &miette::Report) -> String {
-    format!("{report:?}")
+    // What is wrong with a configuration is shown in the user's own text.
+    if !io::stderr().is_terminal() || report.downcast_ref::<Problems>().is_some() {
+        return format!("{report:?}");
+    }
+    let causes: Vec<String> = report.chain().map(ToString::to_string).collect();
+    let mut shown = causes.iter().rev().map(|cause| foreign::lines(cause));
+    let first = miette!("{}", shown.next().unwrap_or_default());
+    let told = shown.fold(first, |told, cause| told.wrap_err(cause.into_owned()));
+    format!("{told:?}")
 }
 
 /// A body as JSON has it: text where it is text, base64 else, with the field's name.
@@ -112,26 +120,5 @@ pub(super) fn body(bytes: &[u8]) -> (&'static str, String) {
             "body_base64",
             base64::engine::general_purpose::STANDARD.encode(bytes),
         ),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_terminal_is_told_nothing_by_what_others_wrote() {
-        let table = [
-            ("plain, ä, 漢\tand\nlines", "plain, ä, 漢\tand\nlines"),
-            ("\u{1b}[2J\r\u{7}\0", "\\u{1b}[2J\\u{d}\\u{7}\\u{0}"),
-            ("\u{9b}31m\u{7f}", "\\u{9b}31m\\u{7f}"),
-            (
-                "a\u{202e}b\u{2066}c\u{200f}",
-                "a\\u{202e}b\\u{2066}c\\u{200f}",
-            ),
-        ];
-        for (text, expected) in table {
-            assert_eq!(escaped(text), expected, "{text:?}");
-        }
     }
 }

@@ -3,17 +3,22 @@
 mod writer;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::panic::{self, PanicHookInfo};
 use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
+use tracing::field::Field;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::ParseError;
-use tracing_subscriber::fmt::format::FmtSpan;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::{self, FmtSpan, debug_fn};
 
 use crate::config::model::{Daemon, LogFormat};
+use crate::foreign::{self, Line};
 use writer::Writer;
 
 /// The client library of RabbitMQ, which logs as errors what the source asks on purpose, bodies of
@@ -82,7 +87,10 @@ pub fn start_log(daemon: &Daemon) -> Result<Log, LogError> {
     };
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(writer.clone())
+        .with_writer(Pen {
+            writer: writer.clone(),
+            spells_out: json && terminal,
+        })
         // It would tell stderr of it, wait for that or panic.
         .log_internal_errors(false)
         .with_ansi(terminal)
@@ -90,7 +98,7 @@ pub fn start_log(daemon: &Daemon) -> Result<Log, LogError> {
     let started = if json {
         log.json().flatten_event(true).try_init()
     } else {
-        log.try_init()
+        log.fmt_fields(debug_fn(field).delimited(" ")).try_init()
     };
     match started {
         Ok(()) => {
@@ -101,6 +109,48 @@ pub fn start_log(daemon: &Daemon) -> Result<Log, LogError> {
         Err(error) => tracing::debug!(%error, "the log is being written already"),
     }
     Ok(Log(writer))
+}
+
+/// Writes a field of a record as text. Much of what is logged others wrote, and a record is a line.
+fn field(out: &mut format::Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    if field.name() != "message" {
+        let [italic, dimmed, plain] = match out.has_ansi_escapes() {
+            true => ["\u{1b}[3m", "\u{1b}[2m", "\u{1b}[0m"],
+            false => [""; 3],
+        };
+        write!(out, "{italic}{}{plain}{dimmed}={plain}", field.name())?;
+    }
+    fmt::Write::write_fmt(&mut Line(out), format_args!("{value:?}"))
+}
+
+/// Gives records to the writer.
+struct Pen {
+    writer: Writer,
+    /// They are JSON, and a terminal would obey some of what JSON need not spell out.
+    spells_out: bool,
+}
+
+impl<'a> MakeWriter<'a> for Pen {
+    type Writer = &'a Self;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        self
+    }
+}
+
+impl Write for &Pen {
+    fn write(&mut self, record: &[u8]) -> io::Result<usize> {
+        let shown = match str::from_utf8(record) {
+            Ok(text) if self.spells_out => foreign::json(text),
+            Ok(_) | Err(_) => return (&self.writer).write(record),
+        };
+        (&self.writer).write_all(shown.as_bytes())?;
+        Ok(record.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        (&self.writer).flush()
+    }
 }
 
 /// A panic's usual way is straight to stderr, waiting for it.
@@ -121,4 +171,67 @@ fn filter(level: &str) -> Result<EnvFilter, ParseError> {
         return EnvFilter::try_new(level);
     }
     EnvFilter::try_new(format!("{level},{TALKATIVE}=off"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// What a log of this level takes of some records, as text without colours.
+    fn logged(level: &str, records: impl FnOnce()) -> String {
+        #[derive(Clone, Default)]
+        struct Page(Arc<Mutex<Vec<u8>>>);
+        impl Write for Page {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.lock().unwrap().write(bytes)
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let page = Page::default();
+        let writer = page.clone();
+        let log = tracing_subscriber::fmt()
+            .with_env_filter(filter(level).unwrap())
+            .with_writer(move || writer.clone())
+            .with_ansi(false)
+            .without_time()
+            .fmt_fields(debug_fn(field).delimited(" "))
+            .finish();
+        tracing::subscriber::with_default(log, records);
+        let bytes = page.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn a_record_is_a_line_whatever_others_wrote() {
+        let text = logged("info", || {
+            let forged = "a\n ERROR ganger: forged\r\u{1b}[2J\u{9b}m\u{202e}";
+            tracing::warn!(problem = %forged, quoted = forged, "{forged}");
+        });
+        let clean = |c: char| (c == '\n' || !c.is_control()) && c != '\u{202e}';
+        assert!(text.chars().all(clean), "{text:?}");
+        assert_eq!(text.lines().count(), 1, "{text:?}");
+        let plain = logged("info", || tracing::warn!(n = 1, text = "b", "message"));
+        assert_eq!(
+            plain,
+            " WARN ganger::telemetry::tests: message n=1 text=\"b\"\n"
+        );
+    }
+
+    /// Each message that comes back is worth a warning to the library, with all that it says.
+    #[test]
+    fn the_library_of_rabbitmq_is_silent_unless_it_is_asked() {
+        let returned = || {
+            for _ in 0..1000 {
+                tracing::warn!(target: "lapin::returned_messages", "Server returned us a message");
+            }
+        };
+        for level in ["info", "trace", "ganger=debug", "warn,ganger=trace"] {
+            assert_eq!(logged(level, returned), "", "{level}");
+        }
+        assert_eq!(logged("info,lapin=warn", returned).lines().count(), 1000);
+    }
 }

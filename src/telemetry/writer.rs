@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use tracing_subscriber::fmt::MakeWriter;
 
 /// The most bytes of records that wait while others are being written, and so half of what the log
 /// may have in memory.
@@ -186,14 +185,6 @@ impl Write for &Writer {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Writer {
-    type Writer = &'a Self;
-
-    fn make_writer(&'a self) -> Self::Writer {
-        self
     }
 }
 

@@ -1,7 +1,6 @@
 //! What a worker says by LOG and PROGRESS frames, under the limits that its stdout has: so many
 //! records a second, so many bytes of each, one line each.
 
-use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -10,6 +9,7 @@ use tokio::time::Instant;
 use super::Identity;
 use super::flood::{Admission, Flood};
 use super::lines::{LINE_BYTES_MAX, cut};
+use crate::foreign;
 use crate::protocol::output::Output;
 
 /// The longest word on a worker's progress, in bytes.
@@ -139,22 +139,9 @@ fn one_line(bytes: &[u8], bytes_max: usize) -> String {
     let text = String::from_utf8_lossy(head);
     let kept = cut(&text, bytes_max);
     let dropped = bytes.len().saturating_sub(bytes_max);
-    let mut line = match kept.contains(char::is_control) {
-        false => Cow::Borrowed(kept),
-        true => Cow::Owned(kept.chars().fold(String::new(), escaped)),
-    }
-    .into_owned();
+    let mut line = foreign::line(kept).into_owned();
     if dropped > 0 {
         write!(line, "… ({dropped} bytes cut)").expect("writing to a String does not fail");
-    }
-    line
-}
-
-fn escaped(mut line: String, character: char) -> String {
-    if character.is_control() && character != '\t' {
-        line.extend(character.escape_default());
-    } else {
-        line.push(character);
     }
     line
 }

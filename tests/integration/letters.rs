@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::harness::{NewMessage, Pool, Scene, Site, trials};
+use crate::harness::{EVIL, NewMessage, Pool, Scene, Site, assert_tame, trials};
 
 trials![
     the_list_has_all_that_scripts_rely_on,
@@ -22,6 +22,7 @@ trials![
     more_than_the_limit_is_told,
     a_reader_that_has_seen_enough_is_no_failure,
     a_command_line_that_makes_no_sense,
+    a_terminal_is_told_nothing_by_letters,
 ];
 
 const REJECTED: &str = "mode:answer:400 rejected";
@@ -372,4 +373,24 @@ fn a_command_line_that_makes_no_sense() {
     ] {
         site.ganger(args).bad(2);
     }
+}
+
+/// Whatever was in the message, in either form; and what is complained of.
+fn a_terminal_is_told_nothing_by_letters() {
+    let pools = [pool("work")];
+    let scene = Scene::with(&pools);
+    let message = NewMessage::new(EVIL)
+        .correlation_id(EVIL)
+        .header(EVIL, EVIL);
+    scene.table.insert(&[message]);
+    scene.settled();
+    scene.daemon.stop();
+    scene.site.configure_commands(&pools);
+    for command in ["list", "list -o json", "show 1", "show 1 -o json"] {
+        let args: Vec<&str> = ["dead"].into_iter().chain(command.split(' ')).collect();
+        assert_tame(&scene.site.shown(&args));
+    }
+    let unknown = scene.site.shown(&["dead", "show", EVIL]);
+    assert!(unknown.contains("no dead letter"), "{unknown:?}");
+    assert_tame(&unknown);
 }

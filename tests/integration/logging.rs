@@ -8,7 +8,7 @@ use std::process::Stdio;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::Signal;
 
-use crate::harness::{NewMessage, Pool, Scene, Site, trials};
+use crate::harness::{EVIL, NewMessage, Pool, Scene, Site, assert_tame, terminal, trials};
 
 trials![
     a_full_disk_under_the_log_changes_nothing,
@@ -16,6 +16,7 @@ trials![
     a_reader_of_the_log_that_sleeps_is_told_what_it_missed,
     a_stop_does_not_wait_for_a_reader_of_the_log_that_sleeps,
     a_start_that_fails_says_so_by_its_exit_code_alone,
+    a_terminal_is_told_nothing_by_what_is_logged,
 ];
 
 fn full() -> Stdio {
@@ -25,7 +26,10 @@ fn full() -> Stdio {
 
 /// A daemon whose log nobody reads, once it has made its database.
 fn unheard(pool: Pool, stderr: impl Into<Stdio>) -> Scene {
-    let site = Site::new();
+    unheard_at(Site::new(), pool, stderr)
+}
+
+fn unheard_at(site: Site, pool: Pool, stderr: impl Into<Stdio>) -> Scene {
     let daemon = site.start_unheard(&[pool], stderr);
     daemon.eventually("the database", || site.path("queue.db").exists());
     let table = site.table();
@@ -137,4 +141,24 @@ fn a_start_that_fails_says_so_by_its_exit_code_alone() {
     let site = Site::with_daemon("nonsense = 1");
     let daemon = site.start_unheard(&[hasty()], full());
     assert_eq!(daemon.exit().code(), Some(2));
+}
+
+/// A worker's words, its stdout, and a correlation id.
+fn a_terminal_is_told_nothing_by_what_is_logged() {
+    for format in ["text", "json"] {
+        let (stderr, screen) = terminal();
+        let site = Site::with_daemon(&format!("log_format = \"{format}\""));
+        let scene = unheard_at(site, hasty(), stderr);
+        let bodies = ["mode:print:", "mode:complain:", "mode:answer:400 "];
+        let bodies =
+            bodies.map(|mode| NewMessage::new(&format!("{mode}{EVIL}")).correlation_id(EVIL));
+        scene.table.insert(&bodies);
+        scene.settled();
+        scene.finish();
+        let text = screen.text();
+        assert_tame(&text);
+        // What a worker prints is a record a line.
+        let forged = |line: &&str| line.starts_with("ERROR forged");
+        assert_eq!(text.lines().find(forged), None, "{text}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
@@ -55,6 +55,21 @@ impl Ran {
         assert_eq!(self.code, Some(code), "{self:#?}");
         unwrapped(&self.err)
     }
+}
+
+/// Runs the program to its end on a terminal; all that this shows.
+pub(super) fn shown(dir: &Path, args: &[&str]) -> String {
+    let (terminal, screen) = super::terminal();
+    let mut child = Command::new(super::PROGRAM)
+        .args(args)
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(terminal.try_clone().unwrap())
+        .stderr(terminal)
+        .spawn()
+        .unwrap();
+    assert!(child.wait().unwrap().code().is_some());
+    screen.text()
 }
 
 /// Long lines are wrapped, with a bar before each part.

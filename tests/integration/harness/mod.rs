@@ -13,6 +13,7 @@ pub(crate) mod rabbit;
 pub(crate) mod record;
 mod site;
 mod table;
+mod terminal;
 pub(crate) mod tls;
 
 use libtest_mimic::Trial;
@@ -24,6 +25,7 @@ pub(crate) use proxy::{Flow, Proxy};
 pub(crate) use record::{Entry, Event, Progress, Record};
 pub(crate) use site::Site;
 pub(crate) use table::{NewMessage, Table, Waiting};
+pub(crate) use terminal::{EVIL, assert_tame, terminal};
 
 pub(crate) use crate::servers::{DEADLINE, look, look_for};
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::command::{Ran, Running};
+use super::command::{self, Ran, Running};
 use super::daemon::{Daemon, Launch};
 use super::pool::Pool;
 use super::record::Record;
@@ -56,13 +56,17 @@ impl Site {
             .prefix("ganger-test-")
             .tempdir()
             .unwrap();
+        let format = match daemon.contains("log_format") {
+            true => "",
+            false => r#"log_format = "json""#,
+        };
         let preamble = format!(
             r#"
             {sources}
 
             [daemon]
             log_level = "debug"
-            log_format = "json"
+            {format}
             {daemon}
             "#,
         );
@@ -138,6 +142,11 @@ impl Site {
     /// The same, with something to read from stdin.
     pub(crate) fn ganger_reading(&self, args: &[&str], input: &[u8]) -> Ran {
         Ran::of(self.dir.path(), args, input)
+    }
+
+    /// Runs a command to its end on a terminal; all that this shows.
+    pub(crate) fn shown(&self, args: &[&str]) -> String {
+        command::shown(self.dir.path(), args)
     }
 
     /// Begins a command, which is killed when what is returned is dropped.

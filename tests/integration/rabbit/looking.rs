@@ -15,6 +15,7 @@ trials![
     a_full_queue_is_read_and_loses_nothing,
     a_queue_that_has_more_than_it_may_is_read_all_the_same,
     a_reading_that_is_killed_loses_and_doubles_nothing,
+    an_alarm_is_told_before_anything_is_taken,
     a_letter_that_is_there_twice_is_one,
     what_others_have_in_hand_is_left_to_them,
     two_readings_at_once_see_everything,
@@ -164,18 +165,20 @@ fn a_queue_that_has_more_than_it_may_is_read_all_the_same() {
     assert_eq!(ran.good(), format!("dropped {count}\n"));
 }
 
-/// The broker reads none of the copies, so it is killed with a batch in hand. Then it reads them
-/// all the same.
+/// The broker reads no more copies from some moment on, so it is killed with a batch in hand. Then
+/// it reads them all the same.
 fn a_reading_that_is_killed_loses_and_doubles_nothing() {
+    const COUNT: usize = 20_000;
     let node = rough();
     let limit = ("x-delivery-limit", AMQPValue::LongInt(1));
     let (vhost, site) = place(node.vhost(), &[kind("quorum"), limit]);
-    many_letters(&vhost, LETTERS, 100);
+    many_letters(&vhost, LETTERS, COUNT);
     let client = vhost.client();
     for _ in 0..3 {
-        node.set_memory_alarm(true);
         let running = site.begin(&["dead", "list"]);
         let in_hand = || (vhost.in_hand(&client, LETTERS) > 0).then_some(());
+        assert!(look_for(DEADLINE, in_hand).is_some(), "it never began");
+        node.set_memory_alarm(true);
         assert!(look_for(DEADLINE, in_hand).is_some(), "nothing in hand");
         drop(running);
         node.set_memory_alarm(false);
@@ -184,9 +187,29 @@ fn a_reading_that_is_killed_loses_and_doubles_nothing() {
             look_for(DEADLINE, is_back).is_some(),
             "they do not come back"
         );
-        assert_eq!(listed_ids(&site), expected(100));
+        let mut ids = listed_ids(&site);
+        // It was turned round.
+        ids.sort_unstable();
+        assert_eq!(ids, expected(COUNT));
     }
-    assert_eq!(client.ready(LETTERS), Some(100));
+    assert_eq!(client.ready(LETTERS).map(|left| left as usize), Some(COUNT));
+}
+
+/// What is taken then could only come back, and be counted: this queue bears that once.
+fn an_alarm_is_told_before_anything_is_taken() {
+    let node = rough();
+    let limit = ("x-delivery-limit", AMQPValue::LongInt(1));
+    let (vhost, site) = place(node.vhost(), &[kind("quorum"), limit]);
+    many_letters(&vhost, LETTERS, 40);
+    node.set_memory_alarm(true);
+    for command in ["list", "show letter-00001", "drop --all"] {
+        let args: Vec<&str> = ["dead"].into_iter().chain(command.split(' ')).collect();
+        let why = site.ganger(&args).bad(1);
+        assert!(why.contains("each must be put back"), "{command}: {why}");
+        assert!(why.contains("out of memory or disk"), "{command}: {why}");
+    }
+    node.set_memory_alarm(false);
+    assert_eq!(listed_ids(&site), expected(40));
 }
 
 /// A command was killed between a copy and the acknowledgement of what it is a copy of.

@@ -7,7 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use lapin::BasicProperties;
+use lapin::types::ShortString;
 use tokio::time::timeout;
 
 use super::super::connect::{Broker, connect};
@@ -24,6 +26,8 @@ use crate::source::client::{Depth, Partial, Reply};
 
 /// So long the broker may confirm nothing at all before a command gives up.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(60);
+/// And so long before anything depends on it.
+const PROBE_WITHIN: Duration = Duration::from_secs(10);
 
 /// A connection, and what has been opened over it.
 #[derive(Debug)]
@@ -207,12 +211,49 @@ impl Clerk {
 
     /// Waits for the broker's word on some of what is published.
     pub(super) async fn verdicts(&mut self) -> Result<Vec<(u64, Verdict)>, RabbitMqError> {
+        self.verdicts_within(CONFIRM_WITHIN).await
+    }
+
+    async fn verdicts_within(
+        &mut self,
+        within: Duration,
+    ) -> Result<Vec<(u64, Verdict)>, RabbitMqError> {
         let publisher = self.publisher().await?;
         let news = poll_fn(|cx| publisher.poll_news(cx));
-        let within = CONFIRM_WITHIN;
         match timeout(within, news).await {
             Ok(news) => Ok(news?.verdicts),
             Err(_) => Err(DeskError::Unconfirmed { within }.into()),
+        }
+    }
+
+    /// Whether the broker takes what is published, and lets us: found out by messages that go
+    /// nowhere, or into a `place` that is about to be deleted.
+    pub(super) async fn can_publish(&mut self, place: ShortString) -> Result<(), RabbitMqError> {
+        let parcel = Rc::new(Parcel {
+            to: place,
+            mandatory: false,
+            properties: BasicProperties::default(),
+            body: Bytes::new(),
+        });
+        // A broker that is low on memory or disk takes the first from a connection, and then reads
+        // nothing more of it.
+        for _ in 0..2 {
+            let id = self.publisher().await?.send(Rc::clone(&parcel));
+            let verdict = self.verdict(id).await?;
+            if let Some(error) = refusal(&parcel, verdict) {
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// What becomes of the only one that is on its way.
+    async fn verdict(&mut self, id: u64) -> Result<Verdict, RabbitMqError> {
+        loop {
+            let verdicts = self.verdicts_within(PROBE_WITHIN).await?;
+            if let Some((_, verdict)) = verdicts.into_iter().find(|(other, _)| *other == id) {
+                return Ok(verdict);
+            }
         }
     }
 

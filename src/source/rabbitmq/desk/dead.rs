@@ -9,11 +9,11 @@ use bytes::Bytes;
 
 use super::super::error::RabbitMqError;
 use super::super::publisher::{Parcel, Verdict};
-use super::super::topology::Topology;
+use super::super::topology::{self, Topology};
 use super::clerk::{Clerk, refusal};
 use super::error::DeskError;
 use super::found::{Found, Home, Item, Read, Reader};
-use super::pass::Pass;
+use super::pass::{Pass, lock_name};
 use crate::config::model::Pool;
 use crate::source::client::{DeadFilter, DeadLetter, DeadReply, Partial};
 use crate::source::letter;
@@ -128,6 +128,16 @@ impl Clerk {
         orphans_go: bool,
     ) -> Result<(), RabbitMqError> {
         let broker = Rc::clone(&self.broker);
+        if topology::count(&broker, &home.queue).await?.is_none() {
+            return Ok(());
+        }
+        // Nothing is taken that could not be put back: it would come back, and be counted. Nor is the
+        // lock, which would stay for as long as the broker does not listen.
+        if let Err(error) = self.can_publish(lock_name(&home.queue)).await {
+            self.leave_publisher();
+            let (queue, why) = (home.queue, error.to_string());
+            return Err(DeskError::NoWayIn { queue, why }.into());
+        }
         let Some(pass) = Pass::begin(&broker, &home.queue).await? else {
             return Ok(());
         };
@@ -144,7 +154,10 @@ impl Clerk {
         };
         let went = round.go(home, judge, orphans_go).await;
         // What is not acknowledged comes back, whatever went wrong.
-        let ended = round.pass.end().await;
+        let ended = match &went {
+            Err(error) if is_silence(error) => Ok(()),
+            Ok(()) | Err(_) => round.pass.end().await,
+        };
         if went.is_err() {
             // A later command must not publish what this one has left.
             self.leave_publisher();
@@ -160,6 +173,17 @@ fn way_back(found: &Found, edit: Option<&Bytes>, frame_max: u32) -> Fate {
             id: found.letter.id.clone(),
             why,
         }),
+    }
+}
+
+/// Whether the broker is deaf to us: then there is no end in order. The connection is cut, and what is
+/// in hand comes back.
+fn is_silence(error: &RabbitMqError) -> bool {
+    let unconfirmed = |error: &DeskError| matches!(error, DeskError::Unconfirmed { .. });
+    match error {
+        RabbitMqError::Desk(error) => unconfirmed(error),
+        RabbitMqError::Silent { .. } => true,
+        _ => false,
     }
 }
 

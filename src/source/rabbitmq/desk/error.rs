@@ -50,6 +50,14 @@ pub enum DeskError {
         /// How long was waited.
         within: Duration,
     },
+    /// Dead letters can't be put back, so none is taken.
+    #[error("the letters in `{queue}` can't be read, since each must be put back: {why}")]
+    NoWayIn {
+        /// Which queue.
+        queue: String,
+        /// What became of an attempt to publish.
+        why: String,
+    },
     /// Someone else is at the dead letters.
     #[error("another command is at the dead letters in `{queue}`, and still was after {within:?}")]
     Busy {

@@ -30,7 +30,7 @@ use lapin::types::{FieldTable, ShortString};
 use lapin::{Channel, Consumer};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::super::connect::Broker;
+use super::super::connect::{Broker, close};
 use super::super::ending::{TAKEN_IN, WORDS_MAX};
 use super::super::error::{RabbitMqError, soft, words};
 use super::super::ledger::{Ledger, Others};
@@ -89,7 +89,7 @@ impl<'a> Pass<'a> {
         let lock = lock(broker, queue).await?;
         let left = topology::count(broker, queue).await?.unwrap_or(0);
         if left == 0 {
-            unlock(lock, queue).await;
+            unlock(broker, lock, queue).await;
             return Ok(None);
         }
         Ok(Some(Self {
@@ -220,7 +220,7 @@ impl<'a> Pass<'a> {
             }
             sleep(BACK_AGAIN).await;
         }
-        unlock(self.lock, queue).await;
+        unlock(self.broker, self.lock, queue).await;
         Ok(())
     }
 
@@ -290,27 +290,22 @@ async fn lock(broker: &Broker, queue: &str) -> Result<Option<Channel>, RabbitMqE
     }
 }
 
-fn lock_name(queue: &str) -> ShortString {
+/// The name of a queue's lock.
+pub(super) fn lock_name(queue: &str) -> ShortString {
     let name = format!("ganger.lock.{queue}");
     let fitting = &name[..name.floor_char_boundary(255)];
     ShortString::try_new(fitting).unwrap_or_default()
 }
 
-async fn unlock(lock: Option<Channel>, queue: &str) {
+async fn unlock(broker: &Broker, lock: Option<Channel>, queue: &str) {
     let Some(channel) = lock else {
         return;
     };
     let deleted = channel.queue_delete(lock_name(queue), QueueDeleteOptions::default());
-    if let Err(error) = deleted.await {
-        tracing::debug!(error = words(&error), "the lock was gone");
+    if let Err(error) = broker.answer(deleted).await {
+        tracing::debug!(%error, "the lock was gone");
     }
     close(&channel).await;
-}
-
-async fn close(channel: &Channel) {
-    if let Err(error) = channel.close(200, "OK".into()).await {
-        tracing::debug!(error = words(&error), "the channel was gone");
-    }
 }
 
 #[cfg(test)]

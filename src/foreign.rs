@@ -1,0 +1,112 @@
+//! Texts that others wrote, such as bodies, errors and a worker's output, as they may be shown: a
+//! terminal would obey what it finds in them, and a log would take their lines for records.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+
+/// Whether a character is no sign to be seen, or turns others round. Tabs count as seen.
+fn acts(c: char) -> bool {
+    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns || (c.is_control() && c != '\t')
+}
+
+/// The text with what acts spelt out; its lines stay.
+pub fn lines(text: &str) -> Cow<'_, str> {
+    spelt_out(text, |c| acts(c) && c != '\n')
+}
+
+/// The text with what acts spelt out, as one line.
+pub fn line(text: &str) -> Cow<'_, str> {
+    spelt_out(text, acts)
+}
+
+fn spelt_out(text: &str, acts: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&acts) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if acts(c) {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// JSON that says the same, with what acts written as JSON may write it. Its lines stay.
+pub fn json(json: &str) -> Cow<'_, str> {
+    // What is below U+0020 can only be between the values, and all else only within texts.
+    let acts = |c: char| acts(c) && !c.is_ascii_whitespace();
+    if !json.contains(acts) {
+        return Cow::Borrowed(json);
+    }
+    let mut shown = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        if acts(c) {
+            let mut units = [0; 2];
+            for unit in c.encode_utf16(&mut units) {
+                write!(shown, "\\u{unit:04x}").expect("writing to a String does not fail");
+            }
+        } else {
+            shown.push(c);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Writes on what is written to it, as one line with what acts spelt out.
+pub struct Line<W>(pub W);
+
+impl<W> fmt::Debug for Line<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Line")
+    }
+}
+
+impl<W: Write> Write for Line<W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write_str(&line(text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_is_told_nothing_by_what_others_wrote() {
+        let table = [
+            ("plain, ä, 漢\tand\nlines", "plain, ä, 漢\tand\nlines"),
+            ("\u{1b}[2J\r\u{7}\0", "\\u{1b}[2J\\r\\u{7}\\u{0}"),
+            ("\u{9b}31m\u{7f}", "\\u{9b}31m\\u{7f}"),
+            (
+                "a\u{202e}b\u{2066}c\u{200f}",
+                "a\\u{202e}b\\u{2066}c\\u{200f}",
+            ),
+        ];
+        for (text, expected) in table {
+            assert_eq!(lines(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_stays_one() {
+        assert_eq!(line("a\tb\nc\r\u{2028}d"), "a\tb\\nc\\r\\u{2028}d");
+        let mut written = String::new();
+        write!(Line(&mut written), "{}\n\u{1b}", 1).unwrap();
+        assert_eq!(written, "1\\n\\u{1b}");
+    }
+
+    #[test]
+    fn json_says_the_same() {
+        let value = serde_json::json!({ "a": "\u{9b}2J\u{7f}\u{202e}\n\u{1b}ä" });
+        let shown = json(&serde_json::to_string_pretty(&value).unwrap()).into_owned();
+        assert!(!shown.contains(|c: char| acts(c) && c != '\n'), "{shown:?}");
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&shown).unwrap(),
+            value
+        );
+    }
+}
