@@ -300,9 +300,13 @@ impl Task {
                     self.is_still_astray(part, now);
                 }
             }
+            // That it is over is not told by itself: it is asked for.
             code => {
                 let name = partition.name();
                 self.can_not_be_read(name, &words(code));
+                if !self.positions.astray.contains_key(&part) {
+                    self.is_still_astray(part, now);
+                }
             }
         }
     }
@@ -385,6 +389,7 @@ impl Task {
                 return self.is_still_astray(part, now);
             }
         };
+        let was_damaged = partition.is_damaged;
         let mark = &partition.progress.mark;
         let (position, committable) = (mark.position(), mark.committable());
         let reset = if partition.is_tier {
@@ -408,9 +413,14 @@ impl Task {
             return self.can_not_be_read(name, &why);
         };
         let part = self.move_to(part, to, found);
-        if let Err(error) = self.restart(part, to) {
-            self.can_not_be_read(name, &error.to_string());
-            self.is_still_astray(part, now);
+        match self.restart(part, to) {
+            // What is damaged may be so still.
+            Ok(()) if was_damaged => {}
+            Ok(()) => self.can_be_read(&name),
+            Err(error) => {
+                self.can_not_be_read(name, &error.to_string());
+                self.is_still_astray(part, now);
+            }
         }
     }
 

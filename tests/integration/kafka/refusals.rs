@@ -69,6 +69,8 @@ fn a_topic_that_may_not_be_read_for_a_while() {
     site.kafka.deny(&topic, true);
     in_trouble(&daemon, "we are not allowed to use the topic");
     site.kafka.deny(&topic, false);
+    // Also if nothing comes that would show it.
+    is_well(&daemon);
     goes_on(&site, &daemon);
 }
 
