@@ -29,6 +29,7 @@ fn a_partition_without_a_leader_keeps_no_other_from_being_read() {
     site.done(&daemon, 2);
     in_trouble(&daemon, &format!("partition {}/1", site.topic));
     second.start_again();
+    second.is_ready();
     site.done(&daemon, 3);
     is_well(&daemon);
     // And one that goes away while it is read.
@@ -37,6 +38,7 @@ fn a_partition_without_a_leader_keeps_no_other_from_being_read() {
     site.send(&["in 0 meanwhile"]);
     site.done(&daemon, 4);
     second.start_again();
+    second.is_ready();
     site.kafka.send(&[site.message("in 1 again").partition(1)]);
     site.done(&daemon, 5);
     site.all_done(&daemon);
@@ -96,6 +98,7 @@ fn a_reply_for_a_partition_without_a_leader_waits_alone() {
     daemon.eventually("another one at once", || dead().len() == 2);
     assert_eq!(dead()[1], "mode:reply too many");
     second.start_again();
+    second.is_ready();
     site.settled(&daemon);
     is_well(&daemon);
     daemon.stop();

@@ -58,6 +58,7 @@ fn what_nobody_takes_holds_up_no_stop() {
         ("1".into(), "1".into())
     );
     second.start_again();
+    second.is_ready();
     let daemon = site.start(&pool);
     site.all_done(&daemon);
     daemon.stop();
@@ -89,6 +90,7 @@ fn a_reply_that_nobody_takes_holds_up_no_rebalance() {
         field(record, "partitions").contains(&site.topic)
     });
     second.start_again();
+    second.is_ready();
     site.settled(&other);
     daemon.stop();
     other.stop();
