@@ -6,6 +6,7 @@ mod answers;
 mod commands;
 mod crashes;
 mod daemon_death;
+mod docs;
 mod harness;
 mod hostile;
 mod kafka;
@@ -60,6 +61,7 @@ fn trials() -> Vec<Trial> {
         commands::trials(),
         crashes::trials(),
         daemon_death::trials(),
+        docs::trials(),
         harness::record::trials(),
         hostile::trials(),
         kafka::trials(),

@@ -21,6 +21,7 @@ use libtest_mimic::Trial;
 pub(crate) use daemon::{Daemon, Launch, SECRET};
 pub(crate) use log::{field, said};
 pub(crate) use pool::Pool;
+pub(crate) use processes::{MARK, kill_marked};
 pub(crate) use proxy::{Flow, Proxy};
 pub(crate) use record::{Entry, Event, Progress, Record};
 pub(crate) use site::Site;
@@ -30,7 +31,7 @@ pub(crate) use terminal::{EVIL, assert_tame, terminal};
 pub(crate) use crate::servers::{DEADLINE, look, look_for};
 
 /// The program under test.
-const PROGRAM: &str = env!("CARGO_BIN_EXE_ganger");
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_ganger");
 
 /// What adds the tests that take minutes; `tests/run --long` sets it.
 const LONG: &str = "GANGER_TEST_LONG";

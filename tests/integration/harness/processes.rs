@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// The variable that holds the mark.
-pub(super) const MARK: &str = "TEST_MARK";
+pub(crate) const MARK: &str = "TEST_MARK";
 
 /// A process that lives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(super) fn marked(mark: &str) -> Vec<Process> {
 }
 
 /// Kills all processes with that mark, until none is left.
-pub(super) fn kill_marked(mark: &str) {
+pub(crate) fn kill_marked(mark: &str) {
     let gone = super::look(|| {
         let found = marked(mark);
         for process in &found {
