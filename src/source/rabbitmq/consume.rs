@@ -33,7 +33,7 @@ pub(super) struct Order {
     pub(super) pool: String,
     /// Arguments of the consumers.
     pub(super) arguments: FieldTable,
-    /// The queue is known to feed one consumer only.
+    /// The queue is said to feed one consumer only.
     pub(super) single: bool,
 }
 
@@ -77,18 +77,16 @@ pub(super) fn table(arguments: &BTreeMap<String, Argument>) -> FieldTable {
 
 type Change = Pin<Box<dyn Future<Output = Result<Option<Consumer>, RabbitMqError>>>>;
 
-/// The consumers of one channel. To have more sent ahead one is added, which asks for what is
-/// missing; to have less all are cancelled, and one is made anew.
+/// The consumers of one channel: a steady one, and while the pool is fast an extra one. Only the
+/// extra one comes and goes. The steady one was there before it, so that a queue with a single active
+/// consumer feeds that one, and nothing that happens to the other hands the queue to another daemon.
 pub(super) struct Consumers {
     broker: Rc<Broker>,
     channel: Channel,
     order: Order,
+    /// In the order in which they were made.
     taps: Vec<Tap>,
     changing: Option<(Change, u16)>,
-    /// Only one consumer of the queue gets messages, and which one must not change.
-    single: bool,
-    /// Messages wait that are not acknowledged, so that it says nothing who gets others.
-    is_partial: bool,
     /// The broker has cancelled one: the queue is gone.
     cut_off: bool,
     made: usize,
@@ -99,8 +97,6 @@ struct Tap {
     consumer: Consumer,
     /// How many messages it may have unacknowledged.
     prefetch: u16,
-    /// How many messages it has had since the newest one was made.
-    had: usize,
     /// Cancelled by us: it runs dry.
     leaving: bool,
 }
@@ -109,7 +105,6 @@ impl fmt::Debug for Consumers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Consumers")
             .field("taps", &self.taps.len())
-            .field("single", &self.single)
             .finish_non_exhaustive()
     }
 }
@@ -131,32 +126,28 @@ impl Consumers {
         Self {
             broker,
             channel,
-            single: order.single,
             order,
             taps: Vec::new(),
             changing: None,
-            is_partial: false,
             cut_off: false,
             made: 0,
         }
     }
 
-    fn live(&self) -> impl Iterator<Item = &Tap> {
-        self.taps.iter().filter(|tap| !tap.leaving)
-    }
-
     /// How many messages may be unacknowledged.
     pub(super) fn prefetch(&self) -> u16 {
-        let each = self.live().map(|tap| tap.prefetch);
-        each.fold(0, u16::saturating_add)
+        let Flow { steady, extra, .. } = self.flow(false);
+        steady.saturating_add(extra)
     }
 
     /// What there is; `full` is whether it was used up since the last change.
     pub(super) fn flow(&self, full: bool) -> Flow {
+        let live = self.taps.iter().filter(|tap| !tap.leaving);
+        let mut each = live.map(|tap| tap.prefetch);
         Flow {
-            prefetch: self.prefetch(),
-            consumers: self.live().count(),
-            single: self.single,
+            steady: each.next().unwrap_or(0),
+            extra: each.next().unwrap_or(0),
+            single: self.order.single,
             full,
         }
     }
@@ -166,26 +157,17 @@ impl Consumers {
         self.order.queue.clone()
     }
 
-    /// Whether a change is under way.
+    /// Whether a change is under way, or what a cancelled one was sent still comes.
     pub(super) fn is_changing(&self) -> bool {
-        self.changing.is_some()
+        self.changing.is_some() || self.taps.iter().any(|tap| tap.leaving)
     }
 
-    /// Whether messages may come yet.
+    /// Whether no message can come any more.
     pub(super) fn is_dry(&self) -> bool {
         self.changing.is_none() && self.taps.is_empty()
     }
 
-    /// Whether messages wait for something else than workers: they may have all that one of the
-    /// consumers is allowed.
-    pub(super) fn some_wait(&mut self, some_wait: bool) {
-        self.is_partial = some_wait;
-        if some_wait {
-            self.taps.iter_mut().for_each(|tap| tap.had = 0);
-        }
-    }
-
-    /// Begins to add a consumer. Not to be called while a change is under way.
+    /// Begins to make one more. Not to be called while a change is under way.
     pub(super) fn add(&mut self, prefetch: u16) {
         self.made += 1;
         let tag = format!("{}-{}", self.order.pool, self.made);
@@ -194,11 +176,19 @@ impl Consumers {
         self.changing = Some((Box::pin(added), prefetch));
     }
 
-    /// Begins to cancel all consumers. What they have been sent comes yet. Not to be called while
-    /// a change is under way.
-    pub(super) fn cancel(&mut self) {
-        let live = self.taps.iter_mut().filter(|tap| !tap.leaving);
-        let tags = live.map(|tap| {
+    /// Begins to cancel the newest. What it has been sent comes yet. Not to be called while a change
+    /// is under way.
+    pub(super) fn cancel_newest(&mut self) {
+        self.cancel_from(self.taps.len().saturating_sub(1));
+    }
+
+    /// Likewise all.
+    pub(super) fn cancel_all(&mut self) {
+        self.cancel_from(0);
+    }
+
+    fn cancel_from(&mut self, first: usize) {
+        let tags = self.taps.iter_mut().skip(first).map(|tap| {
             tap.leaving = true;
             tap.consumer.tag()
         });
@@ -207,7 +197,7 @@ impl Consumers {
         self.changing = Some((Box::pin(cancelled), 0));
     }
 
-    /// Reads what has come, about `most` messages.
+    /// Reads what has come, at most `most` messages of each.
     ///
     /// # Errors
     /// If the channel has ended.
@@ -220,32 +210,25 @@ impl Consumers {
         if let Some(news) = self.poll_change(cx)? {
             return Poll::Ready(Ok(news));
         }
-        let mut ended = false;
-        for tap in &mut self.taps {
-            let before = read.len();
-            let dry = drain(&mut tap.consumer, cx, most, read)
-                .map_err(|error| RabbitMqError::lost(&error))?;
-            tap.had += read.len() - before;
-            ended |= dry;
-            self.cut_off |= dry && !tap.leaving;
-            if dry {
-                tap.prefetch = 0;
+        let mut has_ended = false;
+        for index in (0..self.taps.len()).rev() {
+            let Tap {
+                consumer, leaving, ..
+            } = &mut self.taps[index];
+            let is_dry =
+                drain(consumer, cx, most, read).map_err(|error| RabbitMqError::lost(&error))?;
+            if is_dry {
+                self.cut_off |= !*leaving;
+                self.taps.remove(index);
+                has_ended = true;
             }
-        }
-        if ended {
-            self.taps.retain(|tap| tap.prefetch > 0);
-        }
-        self.watch_for_single();
-        // Who is read first has the lower tags; and one must not be read alone.
-        if self.taps.len() > 1 {
-            self.taps.rotate_left(1);
         }
         if self.cut_off && self.is_dry() {
             self.cut_off = false;
             Poll::Ready(Ok(News::Cancelled))
         } else if !read.is_empty() {
             Poll::Ready(Ok(News::Read))
-        } else if ended {
+        } else if has_ended {
             Poll::Ready(Ok(News::Changed))
         } else {
             Poll::Pending
@@ -262,43 +245,15 @@ impl Consumers {
         let prefetch = *prefetch;
         self.changing = None;
         if let Some(consumer) = changed? {
-            self.taps.iter_mut().for_each(|tap| tap.had = 0);
             self.taps.push(Tap {
                 consumer,
                 prefetch,
-                had: 0,
                 leaving: false,
             });
         }
         Ok(Some(News::Changed))
     }
-
-    /// With the argument `x-single-active-consumer`, which the broker does not tell, those that were
-    /// added get nothing. To cancel the one that does would hand the queue to another daemon, in the
-    /// middle of its messages: from here on it is left as it is.
-    fn watch_for_single(&mut self) {
-        if self.single || self.is_partial || self.live().count() < 2 {
-            return;
-        }
-        // So many may have been on their way when the newest one was made.
-        let enough = |tap: &&Tap| tap.had > usize::from(tap.prefetch) + SINGLE_AFTER;
-        let fed = self.live().filter(|tap| tap.had > 0).count();
-        let Some(only) = self.live().find(enough).filter(|_| fed == 1) else {
-            return;
-        };
-        tracing::warn!(
-            pool = self.order.pool,
-            prefetch = only.prefetch,
-            "the queue has a single active consumer, whose prefetch can't be changed: name \
-             x-single-active-consumer in the pool's queue_arguments, and it is made when all \
-             workers are up"
-        );
-        self.single = true;
-    }
 }
-
-/// So many messages go to one consumer, and none to another, before we believe that it must be so.
-const SINGLE_AFTER: usize = 32;
 
 /// Reads what one consumer has. Returns whether it has ended.
 fn drain(
@@ -307,7 +262,7 @@ fn drain(
     most: usize,
     read: &mut Vec<Delivery>,
 ) -> lapin::Result<bool> {
-    while read.len() < most {
+    for _ in 0..most {
         match Pin::new(&mut *consumer).poll_next(cx) {
             Poll::Ready(Some(Ok(delivery))) => read.push(delivery),
             Poll::Ready(Some(Err(error))) => return Err(error),

@@ -7,6 +7,7 @@ use lapin::options::BasicNackOptions;
 use tokio::time::{Duration, Instant};
 
 use super::Task;
+use super::consume::Consumers;
 use super::copy::{Received, unwrap};
 use super::error::RabbitMqError;
 use super::health::Trouble;
@@ -14,7 +15,7 @@ use super::job::{Aim, Form};
 use super::ledger::Others;
 use super::message::message;
 use super::readable;
-use super::rules::{self, Fate, Step};
+use super::rules::{self, Demand, Fate, Step};
 use super::session::{Held, Place, Session, written};
 use super::survived::Fingerprint;
 use crate::delivery::Intake;
@@ -66,7 +67,6 @@ impl Session {
             let why = format!("the broker has used the delivery tag {tag} twice");
             return Err(RabbitMqError::Lost { why });
         }
-        self.full |= self.ledger.unacknowledged() >= usize::from(self.consumers.prefetch());
         self.line_up(tag)
     }
 
@@ -149,8 +149,9 @@ impl Session {
         let prefetch = usize::from(self.consumers.prefetch());
         let ahead = prefetch.saturating_sub(self.ledger.unacknowledged());
         task.share.promise(ahead.saturating_mul(self.body_bytes));
-        let wanted = rules::prefetch(task.intake(), self.body_bytes, rules::BYTES_ASKED_MAX);
-        let fitting = rules::prefetch(task.intake(), self.body_bytes, task.share.most());
+        let credit = rules::room(task.intake(), 0);
+        let wanted = rules::prefetch(credit, self.body_bytes, rules::BYTES_ASKED_MAX);
+        let fitting = rules::prefetch(credit, self.body_bytes, task.share.most());
         if fitting < wanted {
             task.share.deny();
         }
@@ -161,55 +162,69 @@ impl Session {
     /// Asks the broker for as many messages as the pool can use.
     pub(super) fn plan_prefetch(&mut self, task: &Task, now: Instant) -> Result<(), RabbitMqError> {
         let change_at = self.change_at.take();
-        let wanted = self.useful(task);
-        self.consumers.some_wait(self.backlog.is_any());
+        let useful = self.useful(task);
         if self.consumers.is_changing() {
             return Ok(());
         }
-        if self.cancelled {
+        if self.cancelled && (!self.closing || self.consumers.is_dry()) {
             return self.give_back_the_surplus(task);
         }
         if self.closing {
-            self.cancel();
+            self.cancel(Consumers::cancel_all);
             return Ok(());
         }
         if !self.consumable {
             return Ok(());
         }
-        let wanted = match wanted {
-            0 => 0,
-            wanted => wanted.saturating_add(self.backlog.ahead()),
-        };
-        // A consumer that can't be changed is made when the credit has been the same for a while.
-        let anew = self.consumers.prefetch() == 0 && wanted != self.wanted;
-        self.wanted = wanted;
-        let change_at = change_at.filter(|_| !anew);
+        self.full |= self.ledger.unacknowledged() >= usize::from(self.consumers.prefetch());
+        let demand = self.demand(task, useful);
+        let flow = self.consumers.flow(self.full);
         let settled = change_at.is_some_and(|at| at <= now);
-        match rules::step(self.consumers.flow(self.full), wanted, settled) {
+        match rules::step(flow, demand, settled) {
             Step::Stay => {}
             Step::Wait(patience) => self.change_at = change_at.or(Some(now + patience)),
-            Step::Add(more) => {
+            Step::Add(prefetch) => {
                 self.full = false;
-                self.consumers.add(more);
+                self.consumers.add(prefetch);
             }
-            Step::Cancel => self.cancel(),
+            Step::CancelNewest => {
+                self.is_short |= flow.extra == 0;
+                self.cancel(Consumers::cancel_newest);
+            }
+            Step::CancelAll => self.cancel(Consumers::cancel_all),
         }
         Ok(())
     }
 
-    fn cancel(&mut self) {
+    /// How many messages are to be sent ahead where so many are useful now.
+    fn demand(&mut self, task: &Task, useful: u16) -> Demand {
+        let now = match useful {
+            0 => 0,
+            now => now.saturating_add(self.backlog.ahead()),
+        };
+        // By the newest rules: the credit may be by them already.
+        let usual = {
+            let pool = task.policy.borrow();
+            rules::usual(pool.workers, pool.prefetch)
+        };
+        let usual = rules::prefetch(usual, self.body_bytes, task.share.most());
+        self.is_short &= 0 < now && now < usual;
+        Demand {
+            now,
+            usual: if self.is_short { now } else { usual },
+        }
+    }
+
+    fn cancel(&mut self, which: fn(&mut Consumers)) {
         self.cancelled = true;
         self.full = false;
         self.words.begin_anew();
-        self.consumers.cancel();
+        which(&mut self.consumers);
     }
 
     /// What the cancelled consumers had and the pool has no use for is for others to have. Before
     /// they are cancelled it would only come back to us.
     fn give_back_the_surplus(&mut self, task: &Task) -> Result<(), RabbitMqError> {
-        if !self.consumers.is_dry() {
-            return Ok(());
-        }
         if self.closing && !self.given_back {
             // What goes back now would keep back acknowledgements that come after it.
             self.write_acks(Others::Single)?;

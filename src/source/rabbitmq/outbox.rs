@@ -255,11 +255,6 @@ impl Backlog {
         self.count >= WAITING_MAX || self.bytes >= WAITING_BYTES_MAX
     }
 
-    /// Whether messages are not acknowledged although no worker has them.
-    pub(super) fn is_any(self) -> bool {
-        self.count + self.aside > 0
-    }
-
     /// How many more messages the broker is to send ahead for it: what waits is not acknowledged,
     /// and must not be in the way of others. In few steps, since each costs the broker something.
     pub(super) fn ahead(self) -> u16 {

@@ -1,10 +1,10 @@
 //! The decisions of a RabbitMQ source as pure functions: what becomes of a message that arrives,
 //! which tier a delay belongs to, how many messages to ask for. No broker, no clock, no channel.
 
-use std::cmp::Ordering;
 use std::time::Duration;
 
 use super::super::letter::Counters;
+use crate::config::model::Prefetch;
 use crate::delivery::{CREDIT_MAX, Failure, History, Intake, Reason};
 use crate::source::Limits;
 
@@ -28,31 +28,34 @@ const REQUEUE_MAX: Duration = Duration::from_secs(30);
 /// The most bytes of bodies that are asked for at once, by the size that they have had lately.
 pub(super) const BYTES_ASKED_MAX: usize = 64 << 20;
 
-/// The most consumers of one channel.
-const CONSUMERS_MAX: usize = 16;
-
-/// How long the broker may send ahead more than twice of what is wanted. Shorter, and the consumers
-/// would change with every change of a worker's pace; longer, and messages would wait here that
-/// others could work on.
-const SURPLUS_FOR: Duration = Duration::from_secs(1);
-/// How long it may send ahead somewhat more.
-const SLIGHT_SURPLUS_FOR: Duration = Duration::from_secs(10);
-/// How long it may send ahead somewhat less: workers come up one after the other.
-const SCARCE_FOR: Duration = Duration::from_millis(100);
-/// How long the credit must have been the same before a consumer is made that can't be changed.
-const FINAL_AFTER: Duration = Duration::from_secs(1);
+/// How long the broker may send ahead somewhat less than is wanted, or twice as much for the extra
+/// consumer. Shorter, and that one would change with every change of a worker's pace; longer, and
+/// messages would wait here that others could work on.
+const CHANGED_AFTER: Duration = Duration::from_secs(1);
+/// How long it may send ahead somewhat more, or twice as much for the steady consumer: workers may
+/// take long to come up.
+const SURPLUS_FOR: Duration = Duration::from_secs(10);
 
 /// What the broker sends ahead at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Flow {
-    /// The most messages unacknowledged, of all consumers together.
-    pub(super) prefetch: u16,
-    /// How many consumers there are.
-    pub(super) consumers: usize,
+    /// The most messages of the steady consumer that are unacknowledged.
+    pub(super) steady: u16,
+    /// Likewise of the extra one.
+    pub(super) extra: u16,
     /// Only one consumer of the queue gets messages, and which one must not change.
     pub(super) single: bool,
     /// All that they may have unacknowledged was so, since the last change.
     pub(super) full: bool,
+}
+
+/// How many messages the broker is to send ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Demand {
+    /// What the pool can use now.
+    pub(super) now: u16,
+    /// What it can use with all its workers, whatever their pace.
+    pub(super) usual: u16,
 }
 
 /// What to do about the consumers.
@@ -64,33 +67,46 @@ pub(super) enum Step {
     Wait(Duration),
     /// One more, for so many messages.
     Add(u16),
-    /// Cancel all. Without any, the next step adds what is wanted.
-    Cancel,
+    /// Cancel the newest. If there is to be another, the next step adds it.
+    CancelNewest,
+    /// Cancel all.
+    CancelAll,
 }
 
 /// How to come from what the broker sends ahead to what is wanted. `settled` is whether the last
 /// [`Step::Wait`] is over.
-pub(super) fn step(flow: Flow, wanted: u16, settled: bool) -> Step {
+pub(super) fn step(flow: Flow, demand: Demand, settled: bool) -> Step {
     let Flow {
-        prefetch,
-        consumers,
+        steady,
+        extra,
         single,
         full,
     } = flow;
-    let doubles = wanted / 2 >= prefetch;
-    match wanted.cmp(&prefetch) {
-        Ordering::Equal => Step::Stay,
-        Ordering::Greater if prefetch == 0 && single && !settled => Step::Wait(FINAL_AFTER),
-        Ordering::Greater if prefetch == 0 => Step::Add(wanted),
-        Ordering::Less | Ordering::Greater if single && wanted > 0 => Step::Stay,
+    let Demand { now, usual } = demand;
+    let all = steady.saturating_add(extra);
+    let after = |patience, step| if settled { step } else { Step::Wait(patience) };
+    match (now, all) {
+        (0, 0) => Step::Stay,
+        (0, _) => Step::CancelAll,
+        (_, 0) => Step::Add(now.max(usual)),
+        _ if single => Step::Stay,
         // What there is does as long as the broker has no more to send.
-        Ordering::Greater if !full => Step::Stay,
-        Ordering::Greater if !doubles && !settled => Step::Wait(SCARCE_FOR),
-        // What the others have fetched counts, so only what is missing is asked for.
-        Ordering::Greater if consumers < CONSUMERS_MAX => Step::Add(wanted - prefetch),
-        Ordering::Less | Ordering::Greater if settled => Step::Cancel,
-        Ordering::Less if wanted > prefetch / 2 => Step::Wait(SLIGHT_SURPLUS_FOR),
-        Ordering::Less | Ordering::Greater => Step::Wait(SURPLUS_FOR),
+        _ if now > all && !full => Step::Stay,
+        _ if now > all => {
+            let grow = match extra {
+                // Its workers come up one after the other.
+                0 => Step::Add(now.max(usual) - steady),
+                _ => Step::CancelNewest,
+            };
+            if now / 2 >= all {
+                grow
+            } else {
+                after(CHANGED_AFTER, grow)
+            }
+        }
+        _ if now <= all / 2 && extra > 0 => after(CHANGED_AFTER, Step::CancelNewest),
+        _ if now <= all / 2 || now.max(usual) < all => after(SURPLUS_FOR, Step::CancelNewest),
+        _ => Step::Stay,
     }
 }
 
@@ -280,12 +296,22 @@ pub(super) fn room(intake: Intake, out: usize) -> usize {
     }
 }
 
-/// How many messages to have the broker send ahead, for bodies of this size and so many bytes in
-/// all, but one in any case. Zero is for none at all: to the broker that would mean no limit.
-pub(super) fn prefetch(intake: Intake, body_bytes: usize, bytes_max: usize) -> u16 {
-    let credit = room(intake, 0);
+/// How many messages to have the broker send ahead where so many are of use, for bodies of this size
+/// and so many bytes in all, but one in any case. Zero is for none at all: to the broker that would
+/// mean no limit.
+pub(super) fn prefetch(messages: usize, body_bytes: usize, bytes_max: usize) -> u16 {
     let fitting = bytes_max / body_bytes.max(1);
-    u16::try_from(credit.min(fitting.max(1))).unwrap_or(u16::MAX)
+    u16::try_from(messages.min(fitting.max(1))).unwrap_or(u16::MAX)
+}
+
+/// How many messages a pool can use with all its workers, of whose pace nothing is known.
+pub(super) fn usual(workers: usize, prefetch: Prefetch) -> usize {
+    let each = match prefetch {
+        // One to work on, and the next.
+        Prefetch::Auto => 2,
+        Prefetch::PerWorker(messages) => messages,
+    };
+    workers.saturating_mul(each).min(CREDIT_MAX)
 }
 
 #[cfg(test)]
@@ -450,68 +476,122 @@ mod tests {
     }
 
     #[test]
-    fn prefetch_is_the_credit_unless_bodies_are_large() {
+    fn prefetch_is_what_is_of_use_unless_bodies_are_large() {
         let table = [
-            (Intake::Closed, 0, 64 << 20, 0),
-            (Intake::Credit(0), 0, 64 << 20, 0),
-            (Intake::Credit(100), 200, 64 << 20, 100),
-            (Intake::Credit(usize::MAX), 1, 64 << 20, u16::MAX),
-            (Intake::Credit(1000), 1 << 20, 64 << 20, 64),
-            (Intake::Credit(1000), 1 << 20, 10 << 20, 10),
-            (Intake::Credit(1000), 1 << 30, 64 << 20, 1),
-            (Intake::Credit(1000), 200, 0, 1),
+            (0, 0, 64 << 20, 0),
+            (100, 200, 64 << 20, 100),
+            (usize::MAX, 1, 64 << 20, u16::MAX),
+            (1000, 1 << 20, 64 << 20, 64),
+            (1000, 1 << 20, 10 << 20, 10),
+            (1000, 1 << 30, 64 << 20, 1),
+            (1000, 200, 0, 1),
         ];
-        for (intake, bytes, most, expected) in table {
-            let prefetch = prefetch(intake, bytes, most);
-            assert_eq!(prefetch, expected, "{intake:?} {bytes} {most}");
+        for (messages, bytes, most, expected) in table {
+            let prefetch = prefetch(messages, bytes, most);
+            assert_eq!(prefetch, expected, "{messages} {bytes} {most}");
         }
+        assert_eq!(room(Intake::Closed, 0), 0);
         assert_eq!(room(Intake::Credit(10), 4), 6);
         assert_eq!(room(Intake::Credit(4), 10), 0);
+        assert_eq!(usual(4, Prefetch::Auto), 8);
+        assert_eq!(usual(4, Prefetch::PerWorker(5)), 20);
+    }
+
+    const fn flow(steady: u16, extra: u16) -> Flow {
+        Flow {
+            steady,
+            extra,
+            single: false,
+            full: true,
+        }
     }
 
     #[test]
-    fn consumers_are_added_at_once_and_cancelled_seldom() {
-        let flow = |prefetch, consumers| Flow {
-            prefetch,
-            consumers,
-            single: false,
-            full: true,
-        };
-        let idle = |prefetch| Flow {
+    fn the_steady_consumer_stays_and_the_extra_one_follows_the_pace() {
+        let idle = |steady, extra| Flow {
             full: false,
-            ..flow(prefetch, 1)
+            ..flow(steady, extra)
         };
-        let single = |prefetch| Flow {
+        let single = |steady| Flow {
             single: true,
-            ..flow(prefetch, usize::from(prefetch > 0))
+            ..flow(steady, 0)
         };
-        let (scarce, surplus) = (Step::Wait(SCARCE_FOR), Step::Wait(SURPLUS_FOR));
+        let (soon, late) = (Step::Wait(CHANGED_AFTER), Step::Wait(SURPLUS_FOR));
+        // What there is, what is wanted of usually 8, whether it was waited for.
         let table = [
-            (flow(0, 0), 2, false, Step::Add(2)),
-            (flow(2, 1), 4, false, Step::Add(2)),
-            (flow(4, 1), 6, false, scarce),
-            (flow(4, 1), 6, true, Step::Add(2)),
-            (flow(6, 2), 6, true, Step::Stay),
-            (flow(6, 2), 3, false, surplus),
-            (flow(6, 2), 4, false, Step::Wait(SLIGHT_SURPLUS_FOR)),
-            (flow(6, 2), 3, true, Step::Cancel),
-            (flow(6, 2), 0, true, Step::Cancel),
-            (flow(6, 16), 60, false, surplus),
-            (flow(6, 16), 60, true, Step::Cancel),
-            (idle(2), 100, true, Step::Stay),
-            (idle(2), 1, true, Step::Cancel),
-            (single(0), 6, false, Step::Wait(FINAL_AFTER)),
-            (single(0), 6, true, Step::Add(6)),
-            (single(6), 60, true, Step::Stay),
-            (single(6), 4, true, Step::Stay),
-            (single(6), 0, true, Step::Cancel),
+            (flow(0, 0), 0, false, Step::Stay),
+            (flow(0, 0), 2, false, Step::Add(8)),
+            (flow(0, 0), 20, false, Step::Add(20)),
+            (flow(8, 0), 8, false, Step::Stay),
+            (flow(8, 0), 15, false, soon),
+            (flow(8, 0), 15, true, Step::Add(7)),
+            (flow(8, 0), 16, false, Step::Add(8)),
+            (idle(8, 0), 100, true, Step::Stay),
+            (flow(8, 8), 31, false, soon),
+            (flow(8, 8), 32, false, Step::CancelNewest),
+            (idle(8, 8), 32, true, Step::Stay),
+            (flow(8, 8), 9, false, late),
+            (flow(8, 8), 9, true, Step::CancelNewest),
+            (idle(8, 8), 8, false, soon),
+            (idle(8, 8), 8, true, Step::CancelNewest),
+            (idle(8, 0), 5, true, Step::Stay),
+            (idle(8, 0), 4, false, late),
+            (idle(8, 0), 4, true, Step::CancelNewest),
+            (idle(10, 0), 7, false, late),
+            (flow(8, 8), 0, false, Step::CancelAll),
+            (single(0), 2, false, Step::Add(8)),
+            (single(8), 80, true, Step::Stay),
+            (single(8), 1, true, Step::Stay),
+            (single(8), 0, false, Step::CancelAll),
         ];
-        for (flow, wanted, settled, expected) in table {
-            assert_eq!(step(flow, wanted, settled), expected, "{flow:?} {wanted}");
+        for (flow, now, settled, expected) in table {
+            let demand = Demand { now, usual: 8 };
+            assert_eq!(step(flow, demand, settled), expected, "{flow:?} {now}");
+        }
+    }
+
+    /// What becomes of what there is once the step is taken.
+    fn taken(flow: Flow, step: Step) -> Flow {
+        let Flow { steady, extra, .. } = flow;
+        let (steady, extra) = match step {
+            Step::Stay | Step::Wait(_) => (steady, extra),
+            Step::Add(more) if steady == 0 => (more, 0),
+            Step::Add(more) => (steady, more),
+            Step::CancelNewest if extra > 0 => (steady, 0),
+            Step::CancelNewest | Step::CancelAll => (0, 0),
+        };
+        Flow {
+            steady,
+            extra,
+            ..flow
         }
     }
 
     proptest! {
+        #[test]
+        fn under_load_it_comes_to_what_is_wanted(
+            steady in 0u16..2000, extra in 0u16..2000, now: u16, usual in 1u16..2000,
+        ) {
+            let extra = if steady == 0 { 0 } else { extra };
+            // A pool that is short of workers has no usual demand once that has cost a consumer.
+            let usual = usual.min(now);
+            let mut flow = flow(steady, extra);
+            for _ in 0..5 {
+                flow = taken(flow, step(flow, Demand { now, usual }, true));
+            }
+            prop_assert_eq!(flow.steady.saturating_add(flow.extra), now);
+        }
+
+        #[test]
+        fn a_pace_that_rises_never_costs_the_steady_consumer(
+            steady in 1u16..2000, extra in 0u16..2000, now in 1u16.., settled: bool, full: bool,
+        ) {
+            let flow = Flow { full, ..flow(steady, extra) };
+            let now = now.max(steady);
+            let after = taken(flow, step(flow, Demand { now, usual: steady }, settled));
+            prop_assert_eq!(after.steady, steady);
+        }
+
         #[test]
         fn every_delay_has_a_tier_that_is_never_early(millis in 1u64..3_000_000_000) {
             let delay = Duration::from_millis(millis);

@@ -68,8 +68,8 @@ pub(super) struct Session {
     pub(super) body_bytes: usize,
     /// When the consumers change, if the pool has not changed its mind.
     pub(super) change_at: Option<Instant>,
-    /// How many messages the pool could use when that was last looked at.
-    pub(super) wanted: u16,
+    /// The pool could use less than its workers usually can when the steady consumer was cancelled.
+    pub(super) is_short: bool,
     pub(super) ack_at: Option<Instant>,
     /// What was written since the consumers were cancelled, which waits for what was before.
     pub(super) words: Words,
@@ -79,7 +79,7 @@ pub(super) struct Session {
     pub(super) checking: Option<Checking>,
     /// The queue is there, as far as we know.
     pub(super) consumable: bool,
-    /// All consumers are cancelled; what they have been sent is on its way.
+    /// A consumer is cancelled; what it has been sent is on its way. At the end all are, for good.
     pub(super) cancelled: bool,
     /// At the end: what was not handed out has gone back.
     pub(super) given_back: bool,
@@ -198,7 +198,7 @@ impl Session {
             backlog: Backlog::default(),
             body_bytes: 0,
             change_at: None,
-            wanted: 0,
+            is_short: false,
             ack_at: None,
             words: Words::default(),
             check_at: None,

@@ -7,7 +7,7 @@ use lapin::types::AMQPValue;
 use serde_json::Value;
 
 use crate::harness::rabbit::{Letter, RabbitScene, Vhost, kind};
-use crate::harness::{Event, Pool, field, look, trials};
+use crate::harness::{Daemon, Event, Pool, field, look, trials};
 use crate::servers::rabbit::binary;
 
 trials![
@@ -16,7 +16,9 @@ trials![
     one_workers_end_does_not_touch_the_connection,
     a_consumer_has_its_priority_and_arguments,
     the_higher_priority_has_the_messages,
+    the_prefetch_follows_the_pace_and_leaves_slow_tasks_to_others,
     a_single_active_consumer_is_followed_by_the_other,
+    a_single_active_consumer_that_nobody_told_of_keeps_the_order,
     a_queue_that_is_deleted_is_made_again_under_load,
     a_consumer_that_the_broker_cancels_is_made_again_while_its_queue_is_there,
     a_pool_moves_to_another_queue,
@@ -43,6 +45,13 @@ fn has_in_hand(scene: &RabbitScene, count: u64) {
     assert!(found.is_some(), "{} in hand, not {count}", in_hand());
 }
 
+/// Of each consumer.
+fn prefetches(scene: &RabbitScene) -> Vec<u32> {
+    let consumers = scene.vhost.consumers();
+    let prefetch = |one: &String| one.split(' ').nth(1)?.parse().ok();
+    consumers.iter().filter_map(prefetch).collect()
+}
+
 fn no_more_is_fetched_than_asked_for() {
     for kind in ["quorum", "classic"] {
         let scene = RabbitScene::of(waiting_pool(2, 5).text("queue_type", kind));
@@ -67,8 +76,7 @@ fn a_scaled_pool_fetches_more_or_less_on_the_same_connection() {
     has_in_hand(&scene, 40);
     scene.reload(&[waiting_pool(2, 3)]);
     scene.daemon.eventually("a smaller prefetch", || {
-        let consumers = scene.vhost.consumers();
-        consumers.len() == 1 && consumers[0].starts_with("work 6 ")
+        prefetches(&scene).iter().sum::<u32>() == 6
     });
     scene.site.touch("go");
     scene.all_done();
@@ -125,30 +133,93 @@ fn the_higher_priority_has_the_messages() {
     scene.finish();
 }
 
-fn a_single_active_consumer_is_followed_by_the_other() {
+/// A pool that was fast has many messages sent ahead. Once its tasks are slow it has few, and the other
+/// daemon at the queue has its share.
+fn the_prefetch_follows_the_pace_and_leaves_slow_tasks_to_others() {
+    for kind in ["quorum", "classic"] {
+        let pool = |who: &str| {
+            let pool = Pool::new(&["--mode=note:env:WHO"]).env("WHO", who);
+            pool.set("workers", "2").text("queue_type", kind)
+        };
+        let scene = RabbitScene::of(pool("first"));
+        scene.is_consumed();
+        assert_eq!(prefetches(&scene), [4], "what two workers usually use");
+        scene.send(&bodies("fast", 3000));
+        scene
+            .daemon
+            .eventually("an extra consumer", || prefetches(&scene).len() == 2);
+        scene.all_done();
+        scene.send(&bodies("mode:sleep:300 slower", 8));
+        scene
+            .daemon
+            .eventually("the extra one to be gone", || prefetches(&scene) == [4]);
+        scene.all_done();
+        let other = scene.site.start(&[pool("other")]);
+        other.eventually("both to consume", || prefetches(&scene) == [4, 4]);
+        let slow = bodies("mode:sleep:300,note:env:WHO slow", 40);
+        scene.send(&slow);
+        scene.all_done();
+        scene.record().assert_done_once(&slow);
+        let others = noted(&scene, "other");
+        assert!(others >= 10, "the other had {others} of 40");
+        other.stop();
+        scene.finish();
+    }
+}
+
+/// A daemon that reads the queue, and one that waits.
+fn two_at_a_single_active_consumer(queue_type: &str, pool: &Pool) -> (RabbitScene, Daemon) {
     let vhost = Vhost::shared();
     let single = ("x-single-active-consumer", AMQPValue::Boolean(true));
-    vhost.client().declare("work", &[kind("quorum"), single]);
-    // With `auto`, the prefetch would change, and with it the consumer.
-    let pool = |who: &str| {
-        let pool = Pool::new(&["--mode=note:env:WHO"]).env("WHO", who);
-        pool.set("prefetch", "5")
-    };
+    vhost.client().declare("work", &[kind(queue_type), single]);
+    let pool = |who| pool.clone().env("WHO", who);
     let scene = RabbitScene::at(vhost, "", &[pool("first")]);
+    scene.is_consumed();
     let other = scene.site.start(&[pool("second")]);
     other.eventually("both to consume", || scene.vhost.consumers().len() == 2);
-    let noted = |who: &str| {
-        let note = format!("env:WHO={who}");
-        scene.record().of(Event::Noted, &note).len()
-    };
+    (scene, other)
+}
+
+fn noted(scene: &RabbitScene, who: &str) -> usize {
+    let note = format!("env:WHO={who}");
+    scene.record().of(Event::Noted, &note).len()
+}
+
+fn a_single_active_consumer_is_followed_by_the_other() {
+    let pool = Pool::new(&["--mode=note:env:WHO"]);
+    let (scene, other) = two_at_a_single_active_consumer("quorum", &pool);
     scene.send(&bodies("before", 20));
     scene.all_done();
-    assert_eq!((noted("first"), noted("second")), (20, 0));
+    assert_eq!((noted(&scene, "first"), noted(&scene, "second")), (20, 0));
     scene.daemon.crash();
     scene.send(&bodies("after", 20));
-    other.eventually("the other to do them", || noted("second") == 20);
-    assert_eq!(noted("first"), 20);
+    other.eventually("the other to do them", || noted(&scene, "second") == 20);
+    assert_eq!(noted(&scene, "first"), 20);
     other.stop();
+}
+
+/// The pace of the worker rises and falls, and with it the prefetch that is wanted. The consumer that
+/// is fed stays all the same, and with it all messages.
+fn a_single_active_consumer_that_nobody_told_of_keeps_the_order() {
+    for kind in ["quorum", "classic"] {
+        let pool = Pool::new(&["--mode=note:env:WHO"]);
+        let (scene, other) = two_at_a_single_active_consumer(kind, &pool);
+        let mut all = Vec::new();
+        for phase in ["", "again "] {
+            let fast = bodies(&format!("{phase}fast"), 1000);
+            let slow = bodies(&format!("mode:note:env:WHO,sleep:150 {phase}slow"), 20);
+            for part in [fast, slow] {
+                scene.send(&part);
+                scene.all_done();
+                all.extend(part);
+            }
+        }
+        let ours = (noted(&scene, "first"), noted(&scene, "second"));
+        assert_eq!(ours, (all.len(), 0), "{kind}");
+        assert_eq!(scene.record().texts(Event::Done), all, "{kind}");
+        other.stop();
+        scene.finish();
+    }
 }
 
 fn a_queue_that_is_deleted_is_made_again_under_load() {

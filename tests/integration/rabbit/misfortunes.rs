@@ -168,7 +168,7 @@ const REFUSES: Flow = Flow {
 
 const SINGLE: (&str, AMQPValue) = ("x-single-active-consumer", AMQPValue::Boolean(true));
 
-/// Its prefetch can't be changed, so it is made when all workers are up.
+/// Its prefetch can't be changed, so it is made for all workers that there are to be.
 fn a_single_active_consumer_feeds_all_workers() {
     a_single_active_consumer_feeds(&Pool::new(&["--mode=wait:go"]), 4);
 }
