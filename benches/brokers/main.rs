@@ -28,6 +28,9 @@
 //! - A pool of Python workers against the *peers* (`peers.rs`): the same handler, as many processes,
 //!   at least once on both sides.
 //!
+//! `--against PROGRAM` does nothing but compare this build of the daemon with another, by its
+//! processor time for each message: with automatic prefetch, and with the most that this ever is.
+//!
 //! `--quick` measures a few cells in some minutes, `--smoke` next to nothing, only to see that it
 //! works; that is also what happens without `--bench`, as in `cargo test --all-targets`. What it
 //! needs on the machine, `tests/run` installs.
@@ -59,6 +62,7 @@ use std::path::PathBuf;
 use clap::{Parser, ValueEnum};
 
 use common::noop_worker;
+use common::show::{self, table};
 use plan::Plan;
 use report::Report;
 
@@ -80,6 +84,9 @@ struct Args {
     /// How often each figure is taken
     #[arg(long, value_name = "N")]
     rounds: Option<NonZeroUsize>,
+    /// Only this: the processor time of the daemon on RabbitMQ beside that of another build
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["only", "peers"])]
+    against: Option<PathBuf>,
     /// Where the figures are written to
     #[arg(long, value_name = "PATH", default_value_os_t = common::default_json("brokers"))]
     json: PathBuf,
@@ -109,6 +116,12 @@ fn measure(args: Args) -> miette::Result<()> {
     };
     if let Some(rounds) = args.rounds {
         plan.rounds = rounds.get();
+    }
+    if let Some(other) = &args.against {
+        let all = rabbit::compare(other, plan.rounds)?;
+        let rows = all.iter().map(rabbit::Against::row);
+        table("two builds, medians", rabbit::Against::HEADER, rows);
+        return show::write(&all, &args.json);
     }
     let wanted = |part| args.only.is_none_or(|only| only == part);
     let mut report = Report::new(&plan);

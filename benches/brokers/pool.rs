@@ -75,6 +75,8 @@ pub(crate) struct Pool {
     pub(crate) prefetch: Option<u16>,
     /// Further keys.
     pub(crate) keys: String,
+    /// Another build of the daemon; this one if left out.
+    pub(crate) program: Option<PathBuf>,
 }
 
 impl Pool {
@@ -84,6 +86,7 @@ impl Pool {
             workers,
             prefetch: None,
             keys: String::new(),
+            program: None,
         }
     }
 

@@ -39,8 +39,9 @@ impl Running {
     pub(crate) fn start(queue: &dyn Queue, pool: &Pool) -> miette::Result<Self> {
         let (tally, directory) = (Tally::open()?, directory()?);
         let config = config(queue, pool, &tally)?;
+        let program = pool.program.as_deref();
         let running = Self {
-            daemon: Daemon::start(directory.path(), &config, pool.workers.count)?,
+            daemon: Daemon::start(program, directory.path(), &config, pool.workers.count)?,
             tally,
             _directory: directory,
         };
@@ -88,7 +89,7 @@ pub(crate) fn start_seconds(queue: &dyn Queue, pool: &Pool) -> miette::Result<f6
     let config = config(queue, pool, &tally)?;
     queue.fill(1)?;
     let begun = monotonic_nanos();
-    let daemon = Daemon::spawn(directory.path(), &config)?;
+    let daemon = Daemon::spawn(pool.program.as_deref(), directory.path(), &config)?;
     let received = wait_for(1, &tally, &daemon)?;
     daemon.stop()?;
     Ok(seconds(received - begun))

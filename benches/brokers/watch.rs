@@ -18,6 +18,10 @@ impl Watched {
     pub(crate) fn per_second(&self) -> f64 {
         self.consumer.per_second()
     }
+
+    pub(crate) fn cpu_micros(&self) -> f64 {
+        self.consumer.cpu_micros()
+    }
 }
 
 /// Looks at two processes from the beginning of an interval to its end.

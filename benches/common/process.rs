@@ -31,12 +31,18 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it in that directory, without waiting for anything.
-    pub(crate) fn spawn(directory: &Path, config: &str) -> miette::Result<Self> {
+    /// Starts it in that directory, without waiting for anything: this build, if no other program is
+    /// named.
+    pub(crate) fn spawn(
+        program: Option<&Path>,
+        directory: &Path,
+        config: &str,
+    ) -> miette::Result<Self> {
+        let program = program.unwrap_or(Path::new(env!("CARGO_BIN_EXE_ganger")));
         let file = directory.join("ganger.toml");
         fs::write(&file, config).into_diagnostic()?;
         let log = directory.join("ganger.log");
-        let process = Command::new(env!("CARGO_BIN_EXE_ganger"))
+        let process = Command::new(program)
             .args(["run".as_ref(), "--config".as_ref(), file.as_os_str()])
             .env_clear()
             .stdin(Stdio::null())
@@ -50,8 +56,13 @@ impl Daemon {
     }
 
     /// Starts it and waits until so many workers have connected.
-    pub(crate) fn start(directory: &Path, config: &str, workers: usize) -> miette::Result<Self> {
-        let mut daemon = Self::spawn(directory, config)?;
+    pub(crate) fn start(
+        program: Option<&Path>,
+        directory: &Path,
+        config: &str,
+        workers: usize,
+    ) -> miette::Result<Self> {
+        let mut daemon = Self::spawn(program, directory, config)?;
         let begun = Instant::now();
         while daemon.log()?.matches("worker up").count() < workers {
             let late = begun.elapsed() > UP_WITHIN;

@@ -32,7 +32,7 @@ impl Daemon {
     pub(crate) fn spawn(queue: &QueueFile, setup: &Setup) -> miette::Result<Self> {
         let config = setup.config(&queue.database())?;
         Ok(Self {
-            process: process::Daemon::spawn(queue.directory(), &config)?,
+            process: process::Daemon::spawn(None, queue.directory(), &config)?,
             setup: setup.clone(),
         })
     }
@@ -42,7 +42,7 @@ impl Daemon {
         let config = setup.config(&queue.database())?;
         let workers = setup.workers_total();
         Ok(Self {
-            process: process::Daemon::start(queue.directory(), &config, workers)?,
+            process: process::Daemon::start(None, queue.directory(), &config, workers)?,
             setup: setup.clone(),
         })
     }

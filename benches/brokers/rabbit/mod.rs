@@ -1,13 +1,17 @@
 //! All that is measured on RabbitMQ.
 
+mod against;
 mod flow;
 mod memory;
 mod place;
 mod raw;
 mod ways;
 
+pub(crate) use against::Against;
 pub(crate) use flow::{Cell, Flow, daemon};
 pub(crate) use place::{Kind, Letter, Place};
+
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -46,6 +50,13 @@ pub(crate) fn measure(plan: &Plan, with_peers: bool) -> miette::Result<Rabbit> {
             Vec::new()
         },
     })
+}
+
+/// Measures this build and another, and nothing else.
+pub(crate) fn compare(other: &Path, rounds: usize) -> miette::Result<Vec<Against>> {
+    note("starting RabbitMQ");
+    let node = Node::start("");
+    against::measure(&node, other, rounds)
 }
 
 fn latencies(node: &Node, plan: &Plan) -> miette::Result<Vec<Latency>> {
