@@ -1,24 +1,24 @@
 //! `ganger dead`: reads dead letters, sends them back, drops them.
 
+mod print;
 mod sources;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use bytes::Bytes;
 use clap::Subcommand;
 use miette::{IntoDiagnostic, WrapErr, bail};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::{CommandResult, ConfigFile, Format, Output, output};
-use crate::source::client::{Client, DeadFilter, DeadLetter, Halted};
-use sources::{Found, Sources, only_source};
-
-/// A table for people shows this much of a text.
-const TEXT_CHARS_MAX: usize = 60;
+use crate::source::client::{Client, DeadFilter, Halted, Listed, Page};
+use print::Print;
+use sources::{Sources, only_source};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -26,9 +26,8 @@ pub(super) enum Command {
     List {
         #[command(flatten)]
         scope: Scope,
-        /// At most so many
-        #[arg(long, default_value_t = 1000, value_name = "N")]
-        limit: usize,
+        #[command(flatten)]
+        part: Part,
         #[command(flatten)]
         output: Output,
     },
@@ -73,6 +72,21 @@ pub(super) struct Scope {
     config: ConfigFile,
 }
 
+/// Which part of a list, and how much of each letter.
+#[derive(Debug, clap::Args)]
+pub(super) struct Part {
+    /// At most so many of each source
+    #[arg(long, default_value_t = 1000, value_name = "N")]
+    limit: usize,
+    /// Only those behind this one, with which the list before ended. On RabbitMQ, where the whole
+    /// queue is read for each list, those that died meanwhile may be missed: see one list of all
+    #[arg(long, value_name = "ID")]
+    after: Option<String>,
+    /// Show each whole, with its body, as `show` does; JSON always is
+    #[arg(long)]
+    full: bool,
+}
+
 /// Which letters.
 #[derive(Debug, clap::Args)]
 pub(super) struct Chosen {
@@ -90,9 +104,9 @@ pub(super) fn run(command: Command) -> CommandResult {
     match command {
         Command::List {
             scope,
-            limit,
+            part,
             output,
-        } => list(&scope, limit, output.format),
+        } => list(&scope, part, output.format),
         Command::Show { scope, id, output } => show(&scope, &id, output.format),
         Command::Retry {
             chosen,
@@ -121,125 +135,87 @@ impl Scope {
     }
 }
 
-fn list(scope: &Scope, limit: usize, format: Format) -> CommandResult {
+fn list(scope: &Scope, part: Part, format: Format) -> CommandResult {
     let mut sources = scope.open()?;
-    let mut letters = sources.letters(&scope.filter(), limit.saturating_add(1));
-    let more = letters.len() > limit;
-    letters.truncate(limit);
     let several = sources.are_several();
-    if letters.is_empty() {
+    if part.after.is_some() && several {
+        bail!("--after is for one source, and there are several: name it with --source");
+    }
+    let page = Page {
+        filter: scope.filter(),
+        after: part.after,
+        limit: part.limit,
+    };
+    let mut print = Print::new(format, part.full, several);
+    let mut last: BTreeMap<String, String> = BTreeMap::new();
+    let mut printed = Ok(ControlFlow::Continue(()));
+    let ends = sources.read(&page, |source, letter| {
+        last.insert(source.to_owned(), letter.id.clone());
+        printed = print.letter(source, &letter);
+        *printed.as_ref().unwrap_or(&ControlFlow::Break(()))
+    });
+    if printed?.is_break() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let (Some(after), [(_, Listed::Lost)]) = (&page.after, &*ends) {
+        bail!(
+            "there is no dead letter {after} to begin behind (any more): begin without --after, or \
+             behind another"
+        );
+    }
+    if print.is_empty() {
         // Not even an empty list, if it is empty for what went wrong.
         sources.end()?;
     }
-    match format {
-        Format::Json => output::json(&letters.iter().map(as_json).collect::<Vec<Value>>())?,
-        Format::Text if letters.is_empty() && !more => output::line("no dead letters")?,
-        Format::Text => list_text(&letters, several)?,
-    }
-    if more {
+    let more = ends.into_iter().filter(|(_, end)| *end == Listed::More);
+    let more: Vec<String> = more.map(|(source, _)| source).collect();
+    print.end(more.is_empty())?;
+    for source in more {
+        let way = last.get(&source).map(|id| way_on(&source, id, several));
         output::note(format!(
-            "there are more than {limit}: --limit shows more of them"
+            "there are more than {}{}",
+            page.limit,
+            way.unwrap_or_default()
         ));
     }
     sources.end()?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn list_text(letters: &[Found], several: bool) -> miette::Result<()> {
-    let mut groups: BTreeMap<String, Vec<&DeadLetter>> = BTreeMap::new();
-    for (source, letter) in letters {
-        let (queue, reason) = (&letter.queue, &letter.reason);
-        let group = if several {
-            format!("{queue} of {source}: {reason}")
-        } else {
-            format!("{queue}: {reason}")
-        };
-        groups.entry(group).or_default().push(letter);
-    }
-    for (group, letters) in groups {
-        output::line(format!("{} ({})", output::foreign(&group), letters.len()))?;
-        output::table(
-            &[
-                "ID",
-                "ATTEMPTS",
-                "CRASHES",
-                "LAST FAILED",
-                "CORRELATION ID",
-                "ERROR",
-            ],
-            letters.into_iter().map(row),
-        )?;
-        output::line("")?;
-    }
-    Ok(())
-}
-
-fn row(letter: &DeadLetter) -> Vec<String> {
-    vec![
-        letter.id.clone(),
-        letter.attempts.to_string(),
-        letter.crashes.to_string(),
-        letter.last_failed_at.clone(),
-        shortened(&letter.correlation_id),
-        shortened(&letter.error),
-    ]
-}
-
-fn shortened(text: &str) -> String {
-    let text = text.replace(['\n', '\r', '\t'], " ");
-    let text = match text.char_indices().nth(TEXT_CHARS_MAX) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text,
+/// How to see those behind this one.
+fn way_on(source: &str, id: &str, several: bool) -> String {
+    let id = match id.contains(|c: char| !c.is_ascii_alphanumeric() && c != '-') {
+        // Others may have made it.
+        true => format!("'{}'", id.replace('\'', "'\\''")),
+        false => id.to_owned(),
     };
-    output::foreign(&text).into_owned()
+    match several {
+        true => format!(" in `{source}`: the next with --source {source} --after {id}"),
+        false => format!(": the next with --after {id}"),
+    }
 }
 
 fn show(scope: &Scope, id: &str, format: Format) -> CommandResult {
-    let filter = DeadFilter {
+    let mut sources = scope.open()?;
+    let mut found = sources.find(DeadFilter {
         ids: Some(vec![id.to_owned()]),
         ..scope.filter()
-    };
-    let mut sources = scope.open()?;
-    let mut letters = sources.letters(&filter, usize::MAX);
-    only_source(&letters, id)?;
-    let Some(letter) = letters.pop() else {
+    });
+    let places: Vec<_> = found
+        .iter()
+        .map(|(source, letter)| (source.clone(), letter.id.clone()))
+        .collect();
+    only_source(&places, id)?;
+    let Some((source, letter)) = found.pop() else {
         sources.end()?;
         bail!("there is no dead letter {id}");
     };
     match format {
-        Format::Json => output::json(&as_json(&letter))?,
-        Format::Text => show_text(&letter)?,
+        Format::Json => output::json(&print::as_json(&source, &letter))?,
+        Format::Text => output::bytes(print::as_text(&source, &letter).as_bytes())?,
     }
     sources.end()?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn show_text(letter: &Found) -> miette::Result<()> {
-    let Value::Object(fields) = as_json(letter) else {
-        return Ok(());
-    };
-    for (name, value) in &fields {
-        match value {
-            Value::Null => {}
-            Value::String(text) if text.is_empty() => {}
-            Value::Array(lines) if lines.is_empty() => {}
-            Value::String(text) => {
-                output::line(format!("{name}: {}", output::foreign(text)))?;
-            }
-            Value::Array(lines) => {
-                output::line(format!("{name}:"))?;
-                for line in lines {
-                    let line = line.as_str().unwrap_or_default();
-                    output::line(format!("  {}", output::foreign(line)))?;
-                }
-            }
-            other => {
-                let other = other.to_string();
-                output::line(format!("{name}: {}", output::foreign(&other)))?;
-            }
-        }
-    }
-    Ok(())
 }
 
 fn retry(chosen: &Chosen, body: Option<&Bytes>, format: Format) -> CommandResult {
@@ -294,55 +270,4 @@ fn change(
         Format::Text => output::line(format!("{what} {changed}"))?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// A dead letter in the form that scripts rely on.
-fn as_json((source, letter): &Found) -> Value {
-    let mut fields = Map::new();
-    let mut put = |name: &str, value: Value| drop(fields.insert(name.to_owned(), value));
-    put("id", id_json(&letter.id));
-    put("source", json!(source));
-    put("pool", json!(letter.pool));
-    put("queue", json!(letter.queue));
-    put("reason", json!(letter.reason));
-    put("error", json!(letter.error));
-    put("attempts", json!(letter.attempts));
-    put("crashes", json!(letter.crashes));
-    put("exit_code", json!(letter.exit_code));
-    put("signal", json!(letter.signal));
-    put("oom", json!(letter.oom));
-    put("stderr", json!(letter.stderr));
-    put("first_failed_at", json!(letter.first_failed_at));
-    put("last_failed_at", json!(letter.last_failed_at));
-    put("correlation_id", json!(letter.correlation_id));
-    put("reply_to", json!(letter.reply_to));
-    put("message_id", json!(letter.message_id));
-    put("content_type", json!(letter.content_type));
-    put("key", json!(letter.key));
-    put("priority", json!(letter.priority));
-    put("headers", headers_json(&letter.headers));
-    let (name, text) = output::body(&letter.body);
-    put(name, json!(text));
-    if let Some(reply) = &letter.reply {
-        let (name, text) = output::body(&reply.body);
-        put(
-            "reply",
-            json!({ "queue": reply.queue, name: text, "headers": headers_json(&reply.headers) }),
-        );
-    }
-    Value::Object(fields)
-}
-
-/// A row's id is a number, as it always was; other sources have texts.
-fn id_json(id: &str) -> Value {
-    id.parse::<i64>()
-        .map_or_else(|_| json!(id), |row| json!(row))
-}
-
-fn headers_json(headers: &[(String, String)]) -> Value {
-    headers
-        .iter()
-        .map(|(name, value)| (name.clone(), Value::from(value.clone())))
-        .collect::<Map<_, _>>()
-        .into()
 }

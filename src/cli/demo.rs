@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread::JoinHandle;
@@ -25,7 +26,7 @@ use crate::config::{self, model::Config};
 use crate::daemon::{Daemon, DaemonError, Request};
 use crate::delivery::Outgoing;
 use crate::pool::status::PoolStatus;
-use crate::source::client::{Client, DeadFilter};
+use crate::source::client::{Client, DeadFilter, Page};
 use crate::telemetry;
 
 const QUEUE: &str = "demo";
@@ -319,11 +320,13 @@ impl Demo {
     fn sum_up(mut self, elapsed: Duration, status: Option<&PoolStatus>) -> miette::Result<Summary> {
         self.records.read().into_diagnostic()?;
         let sent = u64::from(self.args.messages);
-        let dead = self
-            .client
-            .dead_list(&DeadFilter::default(), usize::MAX)
-            .into_diagnostic()?
-            .len() as u64;
+        let mut dead: u64 = 0;
+        let count = |_| {
+            dead += 1;
+            ControlFlow::Continue(())
+        };
+        let all = Page::all(DeadFilter::default());
+        self.client.dead_list(&all, count).into_diagnostic()?;
         let left = self.client.depth(QUEUE).into_diagnostic()?.total();
         let built_in = self.args.command.is_empty();
         let done = if built_in {
@@ -464,9 +467,9 @@ impl Summary {
             ("p50 at a worker", format!("{:.2} ms", self.p50_ms)),
             ("p99 at a worker", format!("{:.2} ms", self.p99_ms)),
         ];
-        output::table(
+        output::line(output::table(
             &["", ""],
             rows.map(|(name, value)| vec![name.to_owned(), value]),
-        )
+        ))
     }
 }

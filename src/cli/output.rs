@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
+use std::ops::ControlFlow;
 
 use comfy_table::{ContentArrangement, Table, presets};
 use miette::{IntoDiagnostic, miette};
@@ -10,25 +11,30 @@ use serde::Serialize;
 use crate::config::Problems;
 use crate::foreign;
 
-/// What it means that something was printed, or was not. A reader that has seen enough, as `head`
+/// Prints a text as it is. Breaks if nobody reads any more. A reader that has seen enough, as `head`
 /// has, is no failure: the exit code is for what was done.
-fn printed(written: io::Result<()>) -> miette::Result<()> {
-    match written.and_then(|()| io::stdout().flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(miette!("stdout can't be written: {error}"))
-        }
-        Ok(()) | Err(_) => Ok(()),
+fn print(text: &[u8]) -> miette::Result<ControlFlow<()>> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text).and_then(|()| out.flush()) {
+        Ok(()) => Ok(ControlFlow::Continue(())),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
+        Err(error) => Err(miette!("stdout can't be written: {error}")),
     }
+}
+
+/// Prints a line of text. Breaks if nobody reads any more.
+pub(super) fn next_line(text: impl std::fmt::Display) -> miette::Result<ControlFlow<()>> {
+    print(format!("{text}\n").as_bytes())
 }
 
 /// Prints a line of text.
 pub(super) fn line(text: impl std::fmt::Display) -> miette::Result<()> {
-    printed(writeln!(io::stdout(), "{text}"))
+    next_line(text).map(drop)
 }
 
 /// Prints a text as it is.
 pub(super) fn bytes(text: &[u8]) -> miette::Result<()> {
-    printed(io::stdout().write_all(text))
+    print(text).map(drop)
 }
 
 /// Prints a line of text to stderr, as far as that can be written: it is not what was asked for.
@@ -77,11 +83,37 @@ pub(super) fn json(value: &impl Serialize) -> miette::Result<()> {
     line(as_json(value)?)
 }
 
-/// Prints a table without lines, which is easy on the eye and on `awk`.
-pub(super) fn table(
-    header: &[&str],
-    rows: impl IntoIterator<Item = Vec<String>>,
-) -> miette::Result<()> {
+/// Prints a JSON array, one value after the other: it may be longer than memory.
+#[derive(Debug, Default)]
+pub(super) struct Array {
+    has_begun: bool,
+}
+
+impl Array {
+    /// Prints the next value. Breaks if nobody reads any more.
+    pub(super) fn push(&mut self, value: &impl Serialize) -> miette::Result<ControlFlow<()>> {
+        let before = if self.has_begun { "," } else { "[" };
+        self.has_begun = true;
+        let value = as_json(value)?;
+        if io::stdout().is_terminal() {
+            let value = value.replace('\n', "\n  ");
+            return print(format!("{before}\n  {value}").as_bytes());
+        }
+        print(format!("{before}{value}").as_bytes())
+    }
+
+    /// Prints its end.
+    pub(super) fn end(self) -> miette::Result<()> {
+        match (self.has_begun, io::stdout().is_terminal()) {
+            (false, _) => line("[]"),
+            (true, false) => line("]"),
+            (true, true) => line("\n]"),
+        }
+    }
+}
+
+/// A table without lines, which is easy on the eye and on `awk`.
+pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
@@ -90,7 +122,7 @@ pub(super) fn table(
     for row in rows {
         table.add_row(row);
     }
-    line(table.trim_fmt())
+    table.trim_fmt()
 }
 
 /// Prints what went wrong, with all that caused it.

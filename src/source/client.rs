@@ -1,6 +1,7 @@
 //! What the command line does with a source from outside: send, wait for an answer, read and move
 //! dead letters. Nothing here claims a message for a worker.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ pub(super) trait Desk: std::fmt::Debug + Send {
     fn reply_to(&mut self, unique: &str) -> Result<String, Fault>;
     fn take_reply(&mut self, queue: &str, correlation_id: &str) -> Result<Option<Reply>, Fault>;
     fn wait_for_change(&mut self, timeout: Duration);
-    fn dead_list(&mut self, filter: &DeadFilter, limit: usize) -> Result<Vec<DeadLetter>, Fault>;
+    fn dead_list(&mut self, page: &Page, each: &mut Each<'_>) -> Result<Listed, Fault>;
     fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Partial>;
     fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial>;
 }
@@ -115,6 +116,42 @@ impl DeadFilter {
         let ids = self.ids.as_ref();
         ids.is_none_or(|ids| ids.iter().any(|other| other == id))
     }
+}
+
+/// Which part of the dead letters is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// Those that are meant.
+    pub filter: DeadFilter,
+    /// Only those behind this one.
+    pub after: Option<String>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+impl Page {
+    /// All that are meant.
+    pub fn all(filter: DeadFilter) -> Self {
+        Self {
+            filter,
+            after: None,
+            limit: usize::MAX,
+        }
+    }
+}
+
+/// Takes the letters of a page as they are read, one after the other. After a break no more come.
+pub type Each<'a> = dyn FnMut(DeadLetter) -> ControlFlow<()> + 'a;
+
+/// How a reading ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listed {
+    /// There is nothing behind the last letter.
+    All,
+    /// There is more, or was not looked for.
+    More,
+    /// The letter to begin behind is not there.
+    Lost,
 }
 
 /// A message that was given up, and why.
@@ -271,16 +308,20 @@ impl Client {
         self.desk.wait_for_change(timeout);
     }
 
-    /// Lists dead letters, the oldest first, at most `limit`.
+    /// Reads a page of dead letters, the oldest first, and keeps no more than a few of them. What
+    /// was read before something went wrong was given out.
     ///
     /// # Errors
     /// If the source can't be read.
+    ///
+    /// # Panics
+    /// If called from within an asynchronous runtime.
     pub fn dead_list(
         &mut self,
-        filter: &DeadFilter,
-        limit: usize,
-    ) -> Result<Vec<DeadLetter>, SourceError> {
-        self.ask(|desk| desk.dead_list(filter, limit))
+        page: &Page,
+        mut each: impl FnMut(DeadLetter) -> ControlFlow<()>,
+    ) -> Result<Listed, SourceError> {
+        self.ask(|desk| desk.dead_list(page, &mut each))
     }
 
     /// Reads one dead letter.
@@ -288,11 +329,16 @@ impl Client {
     /// # Errors
     /// If the source can't be read.
     pub fn dead_show(&mut self, id: &str) -> Result<Option<DeadLetter>, SourceError> {
-        let filter = DeadFilter {
+        let page = Page::all(DeadFilter {
             ids: Some(vec![id.to_owned()]),
             ..DeadFilter::default()
-        };
-        Ok(self.dead_list(&filter, 1)?.pop())
+        });
+        let mut found = None;
+        self.dead_list(&page, |letter| {
+            found = Some(letter);
+            ControlFlow::Break(())
+        })?;
+        Ok(found)
     }
 
     /// Sends dead letters back to their queues with a clean count, with `edit` as their body if

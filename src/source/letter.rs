@@ -9,7 +9,6 @@
 //! the letter has met its reply already.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -374,15 +373,6 @@ pub(in crate::source) fn reply_key(id: &str) -> String {
 /// The id of the letter whose reply has this key.
 pub(in crate::source) fn id_of_reply_key(key: &str) -> Option<&str> {
     key.strip_suffix("/reply")
-}
-
-/// Puts replies that are messages of their own to their letters.
-pub(in crate::source) fn join(letters: &mut [DeadLetter], mut replies: HashMap<String, DeadReply>) {
-    for letter in letters {
-        if let Some(reply) = replies.remove(&letter.id) {
-            letter.reply = Some(reply);
-        }
-    }
 }
 
 /// Whether a letter's reply is a message of its own.

@@ -1,7 +1,5 @@
 //! `ganger dead`: lists, shows, sends back and drops what was given up.
 
-use std::process::{Command, Stdio};
-
 use serde_json::{Value, json};
 
 use crate::harness::{EVIL, NewMessage, Pool, Scene, Site, assert_tame, trials};
@@ -20,6 +18,9 @@ trials![
     those_of_several_sources_are_told_apart,
     a_source_that_can_not_be_used_is_told,
     more_than_the_limit_is_told,
+    a_list_is_read_page_by_page,
+    letters_are_shown_cut_or_whole,
+    a_list_may_be_larger_than_memory,
     a_reader_that_has_seen_enough_is_no_failure,
     a_command_line_that_makes_no_sense,
     a_terminal_is_told_nothing_by_letters,
@@ -136,22 +137,11 @@ fn the_list_may_be_narrowed() {
 /// As `ganger dead list | head -1` may be.
 fn a_reader_that_has_seen_enough_is_no_failure() {
     let site = with_letters();
-    for args in ["list", "list -o json", "show 2", "drop 2"] {
+    for args in ["list", "list -o json", "list --full", "show 2", "drop 2"] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let config = site.path("ganger.toml");
-        let ran = Command::new(env!("CARGO_BIN_EXE_ganger"))
-            .arg("dead")
-            .args(args.split(' '))
-            .arg("--config")
-            .arg(config)
-            .stdin(Stdio::null())
-            .stdout(writer)
-            .output()
-            .unwrap();
-        let complaints = String::from_utf8_lossy(&ran.stderr);
-        assert!(ran.status.success(), "{args}: {complaints}");
-        assert_eq!(complaints, "", "{args}");
+        let args: Vec<&str> = ["dead"].into_iter().chain(args.split(' ')).collect();
+        site.ganger_into(writer, &args);
     }
     assert_eq!(ids(&list(&site, &[])), [1, 3, 4]);
 }
@@ -358,6 +348,85 @@ fn more_than_the_limit_is_told() {
     assert!(ran.err.contains("more than 3"), "{}", ran.err);
     let ran = site.ganger(&["dead", "list", "--limit", "4"]);
     assert!(!ran.err.contains("more than"), "{}", ran.err);
+}
+
+fn a_list_is_read_page_by_page() {
+    let site = with_letters();
+    let mut args = vec!["dead", "list", "-o", "json", "--limit", "3"];
+    assert_eq!(ids(&list(&site, &args[4..])), [1, 2, 3]);
+    let told = site.ganger(&args).err;
+    assert!(told.contains("the next with --after 3"), "{told}");
+    args.extend(["--after", "3"]);
+    let ran = site.ganger(&args);
+    assert_eq!(ran.err, "");
+    assert_eq!(ids(ran.json().as_array().unwrap()), [4]);
+    // One that is gone tells where it was.
+    site.ganger(&["dead", "drop", "2"]).good();
+    assert_eq!(ids(&list(&site, &["--after", "2"])), [3, 4]);
+    assert_eq!(list(&site, &["--after", "4"]), Vec::<Value>::new());
+    let of_a_pool = ["--after", "1", "--pool", "other"];
+    assert_eq!(ids(&list(&site, &of_a_pool)), [4]);
+    let why = site.ganger(&["dead", "list", "--after", "one"]).bad(1);
+    assert!(why.contains("no dead letter one to begin behind"), "{why}");
+    let config = site.path("ganger.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let text = text.replace("[[pools]]", "[[pools]]\nsource = \"main\"");
+    std::fs::write(config, text).unwrap();
+    add_source(&site, "second", "second.db");
+    let why = site.ganger(&["dead", "list", "--after", "1"]).bad(1);
+    assert!(why.contains("name it with --source"), "{why}");
+    let args = ["dead", "list", "--limit", "1"];
+    let told = site.ganger(&args).err;
+    let way = "in `main`: the next with --source main --after 1";
+    assert!(told.contains(way), "{told}");
+}
+
+fn letters_are_shown_cut_or_whole() {
+    let pools = [pool("work")];
+    let scene = Scene::with(&pools);
+    let body = format!("{}{}", "a".repeat(60), "b".repeat(1000));
+    scene.send(&[&body]);
+    scene.settled();
+    scene.daemon.stop();
+    scene.site.configure_commands(&pools);
+    let cut = scene.site.ganger(&["dead", "list"]).good();
+    assert!(cut.contains(&format!("  {}…\n", &body[..60])), "{cut}");
+    let whole = scene.site.ganger(&["dead", "list", "--full"]).good();
+    assert!(whole.contains(&format!("body: {body}\n")), "{whole}");
+    let shown = scene.site.ganger(&["dead", "show", "1"]).good();
+    assert_eq!(whole, format!("{shown}\n"));
+}
+
+/// A hundred thousand letters of a KiB, with less than half of that for the command.
+fn a_list_may_be_larger_than_memory() {
+    const COUNT: usize = 100_000;
+    let site = Site::new();
+    site.configure_commands(&[pool("work")]);
+    site.ganger(&["dead", "list"]).good();
+    site.table()
+        .0
+        .execute(
+            "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < ?1)
+             INSERT INTO poisoned_messages (queue, pool, reason, error, attempts, crashes, lapses, oom,
+               stderr, headers, priority, created_at, body,
+               first_failed_at, last_failed_at)
+             SELECT 'work', 'work', 'failed', 'why', 1, 0, 0, 0, 
+               '[]', '{}', 0, 0, hex(zeroblob(512)), 0, 0 FROM n",
+            [u32::try_from(COUNT).unwrap()],
+        )
+        .unwrap();
+    let all = ["dead", "list", "--limit", "1000000", "-o", "json"];
+    let printed = site.ganger_within(48 << 10, &all);
+    let text = std::fs::read_to_string(&printed).unwrap();
+    let letters: Vec<serde::de::IgnoredAny> = serde_json::from_str(&text).unwrap();
+    assert_eq!(letters.len(), COUNT);
+    let all = ["dead", "list", "--limit", "1000000"];
+    let printed = site.ganger_within(48 << 10, &all);
+    let text = std::fs::read_to_string(&printed).unwrap();
+    let groups = text.lines().filter(|line| *line == "work: failed (1000)");
+    assert_eq!(groups.count(), COUNT / 1000);
+    site.ganger_within(48 << 10, &["dead", "retry", "--all"]);
+    assert_eq!(site.table().count("work") as usize, COUNT);
 }
 
 fn a_command_line_that_makes_no_sense() {

@@ -2,16 +2,17 @@
 //! others are used all the same. Nothing here prints a letter.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use miette::{IntoDiagnostic, bail, miette};
 
 use crate::cli::output;
 use crate::config::model::{Config, DeadLetters, Options};
 use crate::source::SourceError;
-use crate::source::client::{Client, DeadFilter, DeadLetter, Halted};
+use crate::source::client::{Client, DeadFilter, DeadLetter, Halted, Listed, Page};
 
-/// A dead letter and the name of the source that holds it.
-pub(super) type Found = (String, DeadLetter);
+/// A source's name, and the id of a dead letter in it.
+type Place = (String, String);
 
 /// Those that could be opened, and what was wrong with the others.
 #[derive(Debug)]
@@ -59,17 +60,40 @@ impl Sources {
         self.clients.len() + self.trouble.len() > 1
     }
 
-    /// The letters of all, source by source, at most `limit`.
-    pub(super) fn letters(&mut self, filter: &DeadFilter, limit: usize) -> Vec<Found> {
-        let mut letters: Vec<Found> = Vec::new();
+    /// Reads this page of each source, one after the other. Returns how each reading ended, but for
+    /// those that went wrong.
+    pub(super) fn read(
+        &mut self,
+        page: &Page,
+        mut each: impl FnMut(&str, DeadLetter) -> ControlFlow<()>,
+    ) -> Vec<(String, Listed)> {
+        let mut ends = Vec::new();
+        let mut flow = ControlFlow::Continue(());
         for client in &mut self.clients {
             let name = client.name().to_owned();
-            match client.dead_list(filter, limit - letters.len()) {
-                Ok(found) => letters.extend(found.into_iter().map(|l| (name.clone(), l))),
+            let read = client.dead_list(page, |letter| {
+                flow = each(&name, letter);
+                flow
+            });
+            match read {
+                Ok(end) => ends.push((name, end)),
                 Err(error) => self.trouble.push(error),
             }
+            if flow.is_break() {
+                break;
+            }
         }
-        letters
+        ends
+    }
+
+    /// The letters of that name, one of a source at most.
+    pub(super) fn find(&mut self, filter: DeadFilter) -> Vec<(String, DeadLetter)> {
+        let mut found = Vec::new();
+        self.read(&Page::all(filter), |source, letter| {
+            found.push((source.to_owned(), letter));
+            ControlFlow::Continue(())
+        });
+        found
     }
 
     /// Changes the letters that are meant in every source that has some. Returns how many.
@@ -102,7 +126,11 @@ impl Sources {
             let name = |client: &Client| (client.name().to_owned(), filter.clone());
             return Ok(self.clients.iter().map(name).collect());
         };
-        let found = self.letters(filter, ids.len() * self.clients.len());
+        let mut found: Vec<Place> = Vec::new();
+        self.read(&Page::all(filter.clone()), |source, letter| {
+            found.push((source.to_owned(), letter.id));
+            ControlFlow::Continue(())
+        });
         let mut filters: BTreeMap<String, DeadFilter> = BTreeMap::new();
         for id in ids {
             if let Some(source) = only_source(&found, id)? {
@@ -144,8 +172,8 @@ fn leaves_them_to_the_broker(options: &Options) -> bool {
 ///
 /// # Errors
 /// If there are several.
-pub(super) fn only_source<'a>(found: &'a [Found], id: &str) -> miette::Result<Option<&'a str>> {
-    let mut sources = found.iter().filter(|(_, letter)| letter.id == id);
+pub(super) fn only_source<'a>(found: &'a [Place], id: &str) -> miette::Result<Option<&'a str>> {
+    let mut sources = found.iter().filter(|(_, other)| other == id);
     let first = sources.next().map(|(source, _)| source.as_str());
     if let (Some(first), Some((second, _))) = (first, sources.next()) {
         bail!("dead letter {id} is in `{first}` and in `{second}`: name one with --source");
@@ -157,12 +185,8 @@ pub(super) fn only_source<'a>(found: &'a [Found], id: &str) -> miette::Result<Op
 mod tests {
     use super::*;
 
-    fn found(source: &str, id: &str) -> Found {
-        let letter = DeadLetter {
-            id: id.to_owned(),
-            ..DeadLetter::default()
-        };
-        (source.to_owned(), letter)
+    fn found(source: &str, id: &str) -> Place {
+        (source.to_owned(), id.to_owned())
     }
 
     #[test]

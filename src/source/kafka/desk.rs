@@ -28,7 +28,7 @@ use super::topics;
 use crate::config::model::{KafkaSource, Pool};
 use crate::delivery::Outgoing;
 use crate::source::Fault;
-use crate::source::client::{self, DeadFilter, DeadLetter, Depth, Partial, Reply};
+use crate::source::client::{self, DeadFilter, Depth, Each, Listed, Page, Partial, Reply};
 use crate::source::letter::header;
 pub(super) use error::DeskError;
 use post::Post;
@@ -240,8 +240,8 @@ impl client::Desk for Desk {
         }
     }
 
-    fn dead_list(&mut self, filter: &DeadFilter, limit: usize) -> Result<Vec<DeadLetter>, Fault> {
-        Ok(self.list(filter, limit)?)
+    fn dead_list(&mut self, page: &Page, each: &mut Each<'_>) -> Result<Listed, Fault> {
+        Ok(self.list(page, each)?)
     }
 
     fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Partial> {

@@ -6,14 +6,17 @@ mod clerk;
 mod dead;
 mod error;
 mod found;
+mod list;
 mod pass;
+mod reader;
 mod replies;
+mod round;
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -25,7 +28,7 @@ use super::RabbitMqError;
 use crate::config::model::{Pool, RabbitMqSource};
 use crate::delivery::Outgoing;
 use crate::source::Fault;
-use crate::source::client::{self, DeadFilter, DeadLetter, Depth, Partial, Reply};
+use crate::source::client::{self, DeadFilter, Depth, Each, Listed, Page, Partial, Reply};
 use clerk::Clerk;
 pub(super) use error::DeskError;
 
@@ -73,6 +76,15 @@ impl Desk {
         &mut self,
         work: impl for<'a> AsyncFnOnce(&'a mut Clerk) -> T + Send + 'static,
     ) -> Result<T, RabbitMqError> {
+        let told = self.order(work)?;
+        told.recv().map_err(|_| gone())
+    }
+
+    /// Has the clerk do something. What comes of it will be told.
+    fn order<T: Send + 'static>(
+        &mut self,
+        work: impl for<'a> AsyncFnOnce(&'a mut Clerk) -> T + Send + 'static,
+    ) -> Result<Receiver<T>, RabbitMqError> {
         let (tell, told) = sync_channel(1);
         let order: Order = Box::new(move |clerk| {
             Box::pin(async move {
@@ -82,7 +94,7 @@ impl Desk {
         });
         let orders = self.orders.as_ref().ok_or_else(gone)?;
         orders.blocking_send(order).map_err(|_| gone())?;
-        told.recv().map_err(|_| gone())
+        Ok(told)
     }
 }
 
@@ -169,10 +181,18 @@ impl client::Desk for Desk {
         drop(self.ask(async move |clerk| clerk.wait_for_reply(timeout).await));
     }
 
-    fn dead_list(&mut self, filter: &DeadFilter, limit: usize) -> Result<Vec<DeadLetter>, Fault> {
-        let filter = filter.clone();
-        let letters = self.ask(async move |clerk| clerk.dead_list(&filter, limit).await)??;
-        Ok(letters)
+    fn dead_list(&mut self, page: &Page, each: &mut Each<'_>) -> Result<Listed, Fault> {
+        let page = page.clone();
+        let (to, mut letters) = mpsc::channel(1);
+        let told = self.order(async move |clerk| clerk.dead_list(&page, to).await)?;
+        while let Some(some) = letters.blocking_recv() {
+            if some.into_iter().try_for_each(&mut *each).is_break() {
+                break;
+            }
+        }
+        // The clerk goes on all the same: what it has begun to turn round must come round.
+        drop(letters);
+        Ok(told.recv().map_err(|_| gone())??)
     }
 
     fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Partial> {

@@ -72,6 +72,35 @@ pub(super) fn shown(dir: &Path, args: &[&str]) -> String {
     screen.text()
 }
 
+/// Runs the program to its end, which is a quiet one, whoever reads what it prints.
+pub(super) fn into(dir: &Path, out: impl Into<Stdio>, args: &[&str]) {
+    let ran = Command::new(super::PROGRAM)
+        .args(args)
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(out)
+        .output()
+        .unwrap();
+    let complaints = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{args:?}: {complaints}");
+    assert_eq!(complaints, "", "{args:?}");
+}
+
+/// Runs the program to its end with no more than that of memory of its own, and prints into a file.
+pub(super) fn within(dir: &Path, kib: u32, args: &[&str], out: &Path) {
+    let limited = format!("ulimit -d {kib} && exec \"$0\" \"$@\"");
+    let ran = Command::new("sh")
+        .args(["-c", &limited, super::PROGRAM])
+        .args(args)
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(File::create(out).unwrap())
+        .output()
+        .unwrap();
+    let complaints = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{:?}: {complaints}", ran.status);
+}
+
 /// Long lines are wrapped, with a bar before each part.
 fn unwrapped(text: &str) -> String {
     let words = text.split_whitespace().filter(|word| *word != "│");

@@ -149,6 +149,19 @@ impl Site {
         command::shown(self.dir.path(), args)
     }
 
+    /// Runs a command to its end with no more than that of memory of its own; returns where what it
+    /// has printed is.
+    pub(crate) fn ganger_within(&self, kib: u32, args: &[&str]) -> PathBuf {
+        let out = self.path("printed");
+        command::within(self.dir.path(), kib, args, &out);
+        out
+    }
+
+    /// Runs a command to its end, which is a quiet one, whoever reads what it prints.
+    pub(crate) fn ganger_into(&self, out: impl Into<Stdio>, args: &[&str]) {
+        command::into(self.dir.path(), out, args);
+    }
+
     /// Begins a command, which is killed when what is returned is dropped.
     pub(crate) fn begin(&self, args: &[&str]) -> Running {
         Running::start(self.dir.path(), args, b"")

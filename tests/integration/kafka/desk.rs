@@ -14,6 +14,7 @@ trials![
     many_are_sent_and_none_is_lost,
     the_answer_is_waited_for,
     dead_letters_are_listed_and_shown,
+    a_list_is_read_page_by_page_and_may_be_larger_than_memory,
     dead_letters_are_sent_back,
     dead_letters_are_dropped,
     a_dead_tombstone_keeps_its_nothing,
@@ -168,6 +169,46 @@ fn with_dead(count: usize) -> (KafkaSite, Daemon, Vec<Value>) {
 
 fn id(letter: &Value) -> &str {
     letter["id"].as_str().unwrap()
+}
+
+/// Letters of 100 KiB.
+fn a_list_is_read_page_by_page_and_may_be_larger_than_memory() {
+    const COUNT: usize = 2_000;
+    let (site, daemon) = site(|site| site.pool(&["--v2=1"]));
+    daemon.stop();
+    let body = "x".repeat(100 << 10);
+    let name = |n: usize| format!("letter-{n:05}");
+    let letter = |n: usize| {
+        NewRecord::new(&site.dead_topic(), &body)
+            .key(name(n))
+            .header("x-ganger-letter-id", name(n))
+            .header("x-ganger-queue", &site.topic)
+            .timestamp(1_700_000_000_000 + i64::try_from(n).unwrap())
+    };
+    for first in (0..COUNT).step_by(100) {
+        let some: Vec<NewRecord> = (first..first + 100).map(letter).collect();
+        site.kafka.send(&some);
+    }
+    let page = |more: &[&str]| -> Vec<String> {
+        let args = [&["dead", "list", "-o", "json"], more].concat();
+        let printed = site.site.ganger_within(192 << 10, &args);
+        let letters: Vec<Value> =
+            serde_json::from_str(&std::fs::read_to_string(printed).unwrap()).unwrap();
+        letters.iter().map(|letter| id(letter).to_owned()).collect()
+    };
+    let all: Vec<String> = (0..COUNT).map(name).collect();
+    assert_eq!(page(&["--limit", "100000"]), all);
+    let some = ["--limit", "2", "--after", &all[2]];
+    assert_eq!(page(&some), all[3..5]);
+    // One that was dropped tells where it was, as long as the broker has it.
+    site.site.ganger(&["dead", "drop", &all[2]]).good();
+    assert_eq!(page(&some), all[3..5]);
+    assert_eq!(page(&["--after", &all[COUNT - 1]]), Vec::<String>::new());
+    let why = site
+        .site
+        .ganger(&["dead", "list", "--after", "none"])
+        .bad(1);
+    assert!(why.contains("no dead letter none"), "{why}");
 }
 
 fn dead_letters_are_listed_and_shown() {

@@ -19,6 +19,8 @@ trials![
     a_letter_that_is_there_twice_is_one,
     what_others_have_in_hand_is_left_to_them,
     two_readings_at_once_see_everything,
+    a_list_is_read_page_by_page,
+    a_list_may_be_larger_than_memory,
 ];
 
 const LETTERS: &str = "letters";
@@ -253,6 +255,53 @@ fn what_others_have_in_hand_is_left_to_them() {
     let mut ids = listed_ids(&site);
     ids.sort_unstable();
     assert_eq!(ids, expected(40));
+}
+
+/// Each page is a whole pass: the order stays, and nothing is lost or doubled.
+fn a_list_is_read_page_by_page() {
+    let (vhost, site) = place(Vhost::shared(), &[kind("quorum")]);
+    many_letters(&vhost, LETTERS, 400);
+    let mut seen: Vec<String> = Vec::new();
+    loop {
+        let mut args = vec!["dead", "list", "--limit", "150", "-o", "json"];
+        args.extend(seen.last().into_iter().flat_map(|id| ["--after", id]));
+        let ran = site.ganger(&args);
+        let told = ran.err.clone();
+        seen.extend(ran.json().as_array().unwrap().iter().map(id));
+        match seen.last() {
+            Some(last) if told.contains(&format!("--after {last}")) => {}
+            _ => break,
+        }
+    }
+    assert_eq!(seen, expected(400));
+    let gone = ["dead", "list", "--after", "letter-00400"];
+    let why = site.ganger(&gone).bad(1);
+    assert!(why.contains("no dead letter letter-00400"), "{why}");
+    // A reader that has seen enough ends quietly, and the queue is as it was.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    site.ganger_into(writer, &["dead", "list", "-o", "json"]);
+    assert_eq!(listed_ids(&site), expected(400));
+    assert_eq!(vhost.client().ready(LETTERS), Some(400));
+}
+
+/// Letters of 100 KiB, a batch of which is all that is in memory.
+fn a_list_may_be_larger_than_memory() {
+    const COUNT: usize = 2_000;
+    let (vhost, site) = place(Vhost::shared(), &[kind("classic")]);
+    let client = vhost.client();
+    for _ in 0..COUNT / 100 {
+        let letter = |_| Letter::new(LETTERS, "x".repeat(100 << 10));
+        let some: Vec<Letter> = (0..100).map(letter).collect();
+        client.publish(&some);
+    }
+    let all = ["dead", "list", "--limit", "100000", "-o", "json"];
+    let printed = site.ganger_within(160 << 10, &all);
+    let text = std::fs::read_to_string(&printed).unwrap();
+    let letters: Vec<serde::de::IgnoredAny> = serde_json::from_str(&text).unwrap();
+    assert_eq!(letters.len(), COUNT);
+    assert_eq!(client.ready(LETTERS).map(|left| left as usize), Some(COUNT));
+    client.delete(LETTERS);
 }
 
 /// One waits for the other.

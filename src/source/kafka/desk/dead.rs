@@ -12,18 +12,18 @@ use super::super::parts::Torn;
 use super::super::record::Outbound;
 use super::super::setup::Setup;
 use super::super::topics;
-use super::letters::{At, Entry, Index, back, chunks, keeps_its_time, letter_of};
+use super::letters::{At, Entry, Index, back, chunks, is_letter, keeps_its_time, letter_of};
 use super::pile::Pile;
 use super::post::refused;
 use super::reader::{Reader, Span, Stored};
 use super::{Desk, DeskError};
-use crate::source::client::{DeadFilter, DeadLetter, Partial};
+use crate::source::client::{DeadFilter, DeadLetter, Each, Listed, Page, Partial};
 use crate::source::letter;
 
 /// So many letters are read, sent back, or ended, at once.
 const CHUNK: usize = 500;
 /// Or so many bytes of them.
-const CHUNK_BYTES: usize = 64 << 20;
+const CHUNK_BYTES: usize = 16 << 20;
 /// A letter that has not come so long after its parts is not on its way any more.
 const LEFT_BEHIND_MS: i64 = 24 * 3600 * 1000;
 
@@ -56,6 +56,8 @@ struct Place {
     topic: String,
     reader: Reader,
     index: Index,
+    /// Where the letter is, or was, that was looked for.
+    sought: Option<At>,
 }
 
 impl Place {
@@ -130,35 +132,60 @@ impl Desk {
     }
 
     /// Learns which letters are alive in a topic.
-    fn look_into(&self, topic: String, filter: &DeadFilter) -> Result<Place, KafkaError> {
+    fn look_into(
+        &self,
+        topic: String,
+        filter: &DeadFilter,
+        seek: Option<&str>,
+    ) -> Result<Place, KafkaError> {
         let reader = Reader::open(&self.config)?;
         let partitions = self.topics.get(&topic).copied().unwrap_or_default();
         let spans = reader.spans(&topic, partitions)?;
         let mut index = Index::default();
-        reader.read(&topic, &spans, |stored| index.take(&stored, filter))?;
+        let mut sought = None;
+        reader.read(&topic, &spans, |stored| {
+            if seek.is_some_and(|id| is_letter(&stored, id)) {
+                sought = Some(At::of(&stored));
+            }
+            index.take(&stored, filter);
+        })?;
         Ok(Place {
             topic,
             reader,
             index,
+            sought,
         })
     }
 
     /// Reads the letters that are meant.
-    pub(super) fn list(
-        &mut self,
-        filter: &DeadFilter,
-        limit: usize,
-    ) -> Result<Vec<DeadLetter>, KafkaError> {
-        let mut letters = Vec::new();
+    pub(super) fn list(&mut self, page: &Page, each: &mut Each<'_>) -> Result<Listed, KafkaError> {
+        let mut seek = page.after.as_deref();
+        let mut left = page.limit;
         for topic in self.dead_topics()? {
-            let place = self.look_into(topic, filter)?;
+            let place = self.look_into(topic, &page.filter, seek)?;
             let mut entries = place.index.entries();
-            entries.truncate(limit - letters.len());
-            for chunk in chunks(&entries, CHUNK, CHUNK_BYTES) {
-                letters.extend(place.letters(chunk)?);
+            match (seek, place.sought) {
+                (None, _) => {}
+                (Some(_), None) => continue,
+                (Some(_), Some(sought)) => {
+                    entries.retain(|entry| entry.at > sought);
+                    seek = None;
+                }
             }
+            let here = entries.len().min(left);
+            for chunk in chunks(&entries[..here], CHUNK, CHUNK_BYTES) {
+                for letter in place.letters(chunk)? {
+                    if each(letter).is_break() {
+                        return Ok(Listed::More);
+                    }
+                }
+            }
+            if here < entries.len() {
+                return Ok(Listed::More);
+            }
+            left -= here;
         }
-        Ok(letters)
+        Ok(seek.map_or(Listed::All, |_| Listed::Lost))
     }
 
     /// Drops the letters that are meant. With all of them goes what is left of others: replies and
@@ -166,7 +193,7 @@ impl Desk {
     pub(super) fn bury(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
         let mut tally = Tally::default();
         for topic in self.dead_topics()? {
-            let place = match self.look_into(topic, filter) {
+            let place = match self.look_into(topic, filter, None) {
                 Ok(place) => place,
                 Err(error) => {
                     tally.note(error);
@@ -194,7 +221,7 @@ impl Desk {
     ) -> Result<usize, Partial> {
         let mut tally = Tally::default();
         for topic in self.dead_topics()? {
-            let retried = self.look_into(topic, filter).and_then(|place| {
+            let retried = self.look_into(topic, filter, None).and_then(|place| {
                 for chunk in chunks(&place.index.entries(), CHUNK, CHUNK_BYTES) {
                     self.send_back(&place, chunk, edit, &mut tally)?;
                 }

@@ -214,6 +214,13 @@ pub(super) fn letter_of(stored: &Stored) -> DeadLetter {
     }
 }
 
+/// Whether a record is the letter of this name. It may have been ended since.
+pub(super) fn is_letter(stored: &Stored, id: &str) -> bool {
+    let is_whole = parts::place(&stored.headers).is_none();
+    let is_reply = || headers::find(&stored.headers, header::REPLY_OF).is_some();
+    stored.value.is_some() && is_whole && !is_reply() && letter_of(stored).id == id
+}
+
 /// What we have not written, by its place.
 fn foreign(stored: &Stored) -> DeadLetter {
     DeadLetter {
@@ -392,6 +399,14 @@ mod tests {
         }
         assert_eq!(index.entries().len(), 1);
         assert_eq!(index.entries()[0].key.as_deref(), Some(&b"id-2"[..]));
+    }
+
+    #[test]
+    fn a_letter_is_known_by_its_id_and_its_reply_is_not() {
+        let (letter, reply) = stored("id-2", 2, &record(Some("b")), 100_000);
+        assert!(is_letter(&letter, "id-2") && !is_letter(&letter, "id-1"));
+        assert!(!is_letter(&reply.unwrap(), "id-2"));
+        assert!(!is_letter(&tombstone("id-2"), "id-2"));
     }
 
     #[test]

@@ -18,8 +18,15 @@ use super::{canonical, row, schema, settle};
 use crate::config::model::{Database, TableSource};
 use crate::delivery::Outgoing;
 use crate::source::Fault;
-use crate::source::client::{self, DeadFilter, DeadLetter, DeadReply, Depth, Partial, Reply};
+use crate::source::client::{
+    self, DeadFilter, DeadLetter, DeadReply, Depth, Each, Listed, Page, Partial, Reply,
+};
 use crate::source::letter::rfc_3339;
+
+/// So many dead letters are read at once.
+const SOME: usize = 500;
+/// Or so many bytes of them, and the one beyond.
+const SOME_BYTES: usize = 4 << 20;
 
 /// A connection for commands.
 #[derive(Debug)]
@@ -43,6 +50,31 @@ impl Desk {
             database: canonical(path)?,
             waiting: None,
         })
+    }
+
+    /// The first letters behind that row, at most so many, and no more of them than memory has room
+    /// for. None if there are none. Whoever takes them may be slow: nothing of the file is held
+    /// meanwhile.
+    fn some_letters(
+        &self,
+        filter: &DeadFilter,
+        after: i64,
+        count_max: usize,
+    ) -> rusqlite::Result<Vec<(i64, DeadLetter)>> {
+        let sql = format!("{LETTERS} WHERE {CHOSEN} AND id > ?4 ORDER BY id LIMIT ?5");
+        let (ids, pool, queues) = chosen(filter);
+        let count_max = i64::try_from(count_max.min(SOME)).unwrap_or(i64::MAX);
+        let mut statement = self.conn.prepare_cached(&sql)?;
+        let mut rows = statement.query(params![ids, pool, queues, after, count_max])?;
+        let (mut some, mut bytes) = (Vec::new(), 0);
+        while bytes < SOME_BYTES
+            && let Some(row) = rows.next()?
+        {
+            let letter = letter(row)?;
+            bytes += letter.body.len() + letter.reply.as_ref().map_or(0, |reply| reply.body.len());
+            some.push((row.get(0)?, letter));
+        }
+        Ok(some)
     }
 
     fn insert(&mut self, messages: &[Outgoing]) -> rusqlite::Result<()> {
@@ -110,16 +142,26 @@ impl client::Desk for Desk {
         }
     }
 
-    fn dead_list(&mut self, filter: &DeadFilter, limit: usize) -> Result<Vec<DeadLetter>, Fault> {
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let list = || {
-            let sql = format!("{LETTERS} WHERE {CHOSEN} ORDER BY id LIMIT ?4");
-            let (ids, pool, queues) = chosen(filter);
-            let mut statement = self.conn.prepare(&sql)?;
-            let rows = statement.query_map(params![ids, pool, queues, limit], letter)?;
-            rows.collect::<rusqlite::Result<_>>()
+    fn dead_list(&mut self, page: &Page, each: &mut Each<'_>) -> Result<Listed, Fault> {
+        let mut after = match page.after.as_deref().map(str::parse) {
+            None => i64::MIN,
+            Some(Ok(row)) => row,
+            Some(Err(_)) => return Ok(Listed::Lost),
         };
-        Ok(list().map_err(failed("reading the dead letters"))?)
+        let mut left = page.limit;
+        loop {
+            let some = self.some_letters(&page.filter, after, left.saturating_add(1));
+            let some = some.map_err(failed("reading the dead letters"))?;
+            if some.is_empty() {
+                return Ok(Listed::All);
+            }
+            for (row, letter) in some {
+                if left == 0 || each(letter).is_break() {
+                    return Ok(Listed::More);
+                }
+                (left, after) = (left - 1, row);
+            }
+        }
     }
 
     fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Partial> {

@@ -1,0 +1,218 @@
+//! How dead letters are printed, as they come: as a table, each whole, or as JSON. No more than a
+//! sheet of the table is in memory.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::ops::ControlFlow;
+
+use serde_json::{Map, Value, json};
+
+use crate::cli::{Format, output};
+use crate::foreign;
+use crate::source::client::DeadLetter;
+
+/// A table for people shows this much of a text.
+const TEXT_CHARS_MAX: usize = 60;
+/// So many rows are grouped at a time.
+const SHEET_ROWS: usize = 1000;
+
+const HEADER: [&str; 7] = [
+    "ID",
+    "ATTEMPTS",
+    "CRASHES",
+    "LAST FAILED",
+    "CORRELATION ID",
+    "ERROR",
+    "BODY",
+];
+
+/// A list on its way out.
+#[derive(Debug)]
+pub(super) struct Print {
+    form: Form,
+    /// Letters need their source's name to be told apart.
+    several: bool,
+    is_empty: bool,
+}
+
+#[derive(Debug)]
+enum Form {
+    /// Rows by where they are from and why they died.
+    Table(BTreeMap<String, Vec<Vec<String>>>),
+    Whole,
+    Json(output::Array),
+}
+
+impl Print {
+    /// Nothing is printed yet.
+    pub(super) fn new(format: Format, full: bool, several: bool) -> Self {
+        let form = match (format, full) {
+            (Format::Json, _) => Form::Json(output::Array::default()),
+            (Format::Text, true) => Form::Whole,
+            (Format::Text, false) => Form::Table(BTreeMap::new()),
+        };
+        Self {
+            form,
+            several,
+            is_empty: true,
+        }
+    }
+
+    /// Whether there was no letter.
+    pub(super) fn is_empty(&self) -> bool {
+        self.is_empty
+    }
+
+    /// Takes the next letter. Breaks if nobody reads any more.
+    pub(super) fn letter(
+        &mut self,
+        source: &str,
+        letter: &DeadLetter,
+    ) -> miette::Result<ControlFlow<()>> {
+        self.is_empty = false;
+        match &mut self.form {
+            Form::Json(array) => array.push(&as_json(source, letter)),
+            Form::Whole => output::next_line(as_text(source, letter)),
+            Form::Table(groups) => {
+                let (queue, reason) = (&letter.queue, &letter.reason);
+                let group = if self.several {
+                    format!("{queue} of {source}: {reason}")
+                } else {
+                    format!("{queue}: {reason}")
+                };
+                groups.entry(group).or_default().push(row(letter));
+                let rows: usize = groups.values().map(Vec::len).sum();
+                if rows < SHEET_ROWS {
+                    return Ok(ControlFlow::Continue(()));
+                }
+                sheet(std::mem::take(groups))
+            }
+        }
+    }
+
+    /// Prints the end. `is_all` tells that nothing is left out.
+    pub(super) fn end(self, is_all: bool) -> miette::Result<()> {
+        match self.form {
+            Form::Json(array) => array.end(),
+            Form::Table(_) | Form::Whole if self.is_empty && is_all => {
+                output::line("no dead letters")
+            }
+            Form::Table(groups) => sheet(groups).map(drop),
+            Form::Whole => Ok(()),
+        }
+    }
+}
+
+fn sheet(groups: BTreeMap<String, Vec<Vec<String>>>) -> miette::Result<ControlFlow<()>> {
+    for (group, rows) in groups {
+        let (group, count) = (foreign::line(&group), rows.len());
+        let table = output::table(&HEADER, rows);
+        if output::next_line(format!("{group} ({count})\n{table}\n"))?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+fn row(letter: &DeadLetter) -> Vec<String> {
+    // A little more than is shown, so that it is seen whether there is more.
+    let head = letter.body.len().min(4 * (TEXT_CHARS_MAX + 1));
+    vec![
+        foreign::line(&letter.id).into_owned(),
+        letter.attempts.to_string(),
+        letter.crashes.to_string(),
+        letter.last_failed_at.clone(),
+        shortened(&letter.correlation_id),
+        shortened(&letter.error),
+        shortened(&String::from_utf8_lossy(&letter.body[..head])),
+    ]
+}
+
+fn shortened(text: &str) -> String {
+    let end = text.char_indices().nth(TEXT_CHARS_MAX).map(|(at, _)| at);
+    let kept = text[..end.unwrap_or(text.len())].replace(['\n', '\r', '\t'], " ");
+    let more = if end.is_some() { "…" } else { "" };
+    format!("{}{more}", foreign::line(&kept))
+}
+
+/// A dead letter with all that is known of it, for people.
+pub(super) fn as_text(source: &str, letter: &DeadLetter) -> String {
+    let Value::Object(fields) = as_json(source, letter) else {
+        return String::new();
+    };
+    let mut text = String::new();
+    let mut line = |line: std::fmt::Arguments<'_>| {
+        writeln!(text, "{line}").expect("writing to a String does not fail");
+    };
+    for (name, value) in &fields {
+        match value {
+            Value::Null => {}
+            Value::String(text) if text.is_empty() => {}
+            Value::Array(lines) if lines.is_empty() => {}
+            Value::String(text) => line(format_args!("{name}: {}", output::foreign(text))),
+            Value::Array(lines) => {
+                line(format_args!("{name}:"));
+                for one in lines {
+                    let one = one.as_str().unwrap_or_default();
+                    line(format_args!("  {}", output::foreign(one)));
+                }
+            }
+            other => {
+                let other = other.to_string();
+                line(format_args!("{name}: {}", output::foreign(&other)));
+            }
+        }
+    }
+    text
+}
+
+/// A dead letter in the form that scripts rely on.
+pub(super) fn as_json(source: &str, letter: &DeadLetter) -> Value {
+    let mut fields = Map::new();
+    let mut put = |name: &str, value: Value| drop(fields.insert(name.to_owned(), value));
+    put("id", id_json(&letter.id));
+    put("source", json!(source));
+    put("pool", json!(letter.pool));
+    put("queue", json!(letter.queue));
+    put("reason", json!(letter.reason));
+    put("error", json!(letter.error));
+    put("attempts", json!(letter.attempts));
+    put("crashes", json!(letter.crashes));
+    put("exit_code", json!(letter.exit_code));
+    put("signal", json!(letter.signal));
+    put("oom", json!(letter.oom));
+    put("stderr", json!(letter.stderr));
+    put("first_failed_at", json!(letter.first_failed_at));
+    put("last_failed_at", json!(letter.last_failed_at));
+    put("correlation_id", json!(letter.correlation_id));
+    put("reply_to", json!(letter.reply_to));
+    put("message_id", json!(letter.message_id));
+    put("content_type", json!(letter.content_type));
+    put("key", json!(letter.key));
+    put("priority", json!(letter.priority));
+    put("headers", headers_json(&letter.headers));
+    let (name, text) = output::body(&letter.body);
+    put(name, json!(text));
+    if let Some(reply) = &letter.reply {
+        let (name, text) = output::body(&reply.body);
+        put(
+            "reply",
+            json!({ "queue": reply.queue, name: text, "headers": headers_json(&reply.headers) }),
+        );
+    }
+    Value::Object(fields)
+}
+
+/// A row's id is a number, as it always was; other sources have texts.
+fn id_json(id: &str) -> Value {
+    id.parse::<i64>()
+        .map_or_else(|_| json!(id), |row| json!(row))
+}
+
+fn headers_json(headers: &[(String, String)]) -> Value {
+    headers
+        .iter()
+        .map(|(name, value)| (name.clone(), Value::from(value.clone())))
+        .collect::<Map<_, _>>()
+        .into()
+}
