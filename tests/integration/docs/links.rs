@@ -1,8 +1,20 @@
 //! Links within the repository, and the book's list of pages.
 
-use super::page::{self, Page};
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 
-crate::harness::trials![every_link_leads_somewhere, the_book_lists_every_page];
+use pulldown_cmark::{Event, Parser, Tag};
+use serde_json::{Value, json};
+
+use super::page::{self, Page};
+use crate::python::python;
+
+crate::harness::trials![
+    every_link_leads_somewhere,
+    the_book_lists_every_page,
+    links_out_of_the_book_stay_in_it,
+];
 
 const SUMMARY: &str = "docs/SUMMARY.md";
 
@@ -71,4 +83,60 @@ fn the_book_lists_every_page() {
         .filter(|path| path.starts_with("docs/") && path != SUMMARY)
         .collect();
     assert_eq!(listed, there);
+}
+
+/// What mdBook asks of `docs/outside.py`: the pages go in, and come out with others.
+fn links_out_of_the_book_stay_in_it() {
+    let pages = page::all();
+    let pages = pages
+        .iter()
+        .filter_map(|page| page.path.strip_prefix("docs/"));
+    let chapter = |path: &str| {
+        let content = page::text(&format!("docs/{path}"));
+        let path = path.replace("README.md", "index.md");
+        json!({"Chapter": {"content": content, "path": path, "sub_items": []}})
+    };
+    let chapters: Vec<Value> = pages.map(chapter).collect();
+    let made = outside(&json!([{"root": page::top()}, {"items": chapters}]));
+    let chapters = made["items"].as_array().unwrap().iter();
+    let chapters: BTreeMap<&str, &str> = chapters
+        .map(|item| &item["Chapter"])
+        .map(|page| {
+            (
+                page["path"].as_str().unwrap(),
+                page["content"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    assert!(chapters.contains_key("repository/config/reference.md"));
+    let mut broken = Vec::new();
+    for (path, content) in &chapters {
+        let links = Parser::new(content).filter_map(|event| match event {
+            Event::Start(Tag::Link { dest_url, .. }) => Some(dest_url.to_string()),
+            _ => None,
+        });
+        for link in links.filter(|link| !link.contains("://") && !link.starts_with('#')) {
+            let file = link.split('#').next().unwrap_or_default();
+            let there = resolve(path, file).is_some_and(|page| chapters.contains_key(&*page));
+            if !there {
+                broken.push(format!("{path}: {link}"));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+fn outside(book: &Value) -> Value {
+    let mut running = Command::new(python())
+        .arg(page::top().join("docs/outside.py"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = running.stdin.take().unwrap();
+    input.write_all(book.to_string().as_bytes()).unwrap();
+    drop(input);
+    let out = running.wait_with_output().unwrap();
+    assert!(out.status.success(), "{out:?}");
+    serde_json::from_slice(&out.stdout).unwrap()
 }
