@@ -11,12 +11,15 @@ use tokio::runtime;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::LocalSet;
 
+use crate::budget::Budget;
 use crate::config::diff::{Change, difference};
-use crate::config::model::{Config, Pool};
+use crate::config::model::{Config, PoolConfig};
 use crate::delivery;
-use crate::pool::{self, Command, status::PoolStatus};
-use crate::source::budget::Budget;
-use crate::source::{self, SourceError};
+use crate::pool;
+use crate::pool::Command;
+use crate::pool::status::PoolStatus;
+use crate::source;
+use crate::source::SourceError;
 use crate::telemetry;
 use becoming::{Becoming, Opened, ready};
 
@@ -80,7 +83,7 @@ struct Ended {
 #[derive(Debug)]
 struct Running {
     commands: mpsc::Sender<Command>,
-    rules: watch::Sender<Arc<Pool>>,
+    rules: watch::Sender<Arc<PoolConfig>>,
     /// A reload has told it to stop: how it ends is its own affair.
     dismissed: bool,
 }
@@ -375,7 +378,7 @@ impl Daemon {
         self.tell(name, Command::Stop { drain_timeout }).await;
     }
 
-    async fn update(&mut self, pool: Arc<Pool>, roll: bool) {
+    async fn update(&mut self, pool: Arc<PoolConfig>, roll: bool) {
         let name = pool.name.clone();
         if let Some(successor) = self.successors.get_mut(&name) {
             // The one that runs is on its way out.
@@ -435,7 +438,7 @@ impl Daemon {
 
 /// A pool's life on its thread: the pool, then the end of its source.
 fn run_pool(
-    policy: Arc<Pool>,
+    policy: Arc<PoolConfig>,
     end: delivery::PoolEnd,
     commands: mpsc::Receiver<Command>,
     mut source: source::Running,

@@ -5,15 +5,20 @@
 //! is not kept stable for others.
 
 pub mod backoff;
+pub mod broker;
+pub mod budget;
 pub mod cli;
+pub mod client;
 pub mod config;
 pub mod daemon;
+mod dead_letter;
 pub mod delivery;
 pub mod foreign;
 pub mod metrics;
 pub mod names;
 pub mod pool;
 pub mod protocol;
+mod rules;
 pub mod shutdown;
 pub mod source;
 pub mod telemetry;

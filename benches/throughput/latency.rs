@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
+use ganger::client::Client;
 use ganger::delivery::Outgoing;
-use ganger::source::client::Client;
 use miette::IntoDiagnostic;
 use serde::Serialize;
 

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use ganger::config;
-use ganger::config::model::Pool;
+use ganger::config::model::PoolConfig;
 use ganger::delivery::{self, History, Intake, Message, Outcome, PoolEnd, SourceEnd};
 use ganger::pool::{self, Command, PoolError};
 use miette::{IntoDiagnostic, bail, ensure, miette};
@@ -130,14 +130,14 @@ fn joined<T>(thread: JoinHandle<T>) -> miette::Result<T> {
 }
 
 /// The pool's rules, by the same configuration as the daemon's.
-fn policy(setup: &Setup) -> miette::Result<Arc<Pool>> {
+fn policy(setup: &Setup) -> miette::Result<Arc<PoolConfig>> {
     let text = setup.config("unused.db".as_ref())?;
     let config = config::parse(&text, "bench.toml", &config::Environment::new())?;
     let policy = config.pools.first();
     policy.cloned().ok_or_else(|| miette!("no pool"))
 }
 
-fn message(policy: &Pool, load: Load) -> Message {
+fn message(policy: &PoolConfig, load: Load) -> Message {
     Message {
         queue: Arc::clone(&policy.queue),
         body: load.body().into(),
@@ -149,7 +149,7 @@ fn message(policy: &Pool, load: Load) -> Message {
 }
 
 fn run_pool(
-    policy: Arc<Pool>,
+    policy: Arc<PoolConfig>,
     end: PoolEnd,
     commands: mpsc::Receiver<Command>,
 ) -> miette::Result<Result<(), PoolError>> {

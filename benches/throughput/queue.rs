@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ganger::config::model::{Database, Source, TableSource};
-use ganger::source::client::Client;
+use ganger::client::Client;
+use ganger::config::model::{Database, SourceConfig, TableSource};
 use miette::{IntoDiagnostic, bail, ensure};
 use rusqlite::{Connection, params};
 use tempfile::TempDir;
@@ -135,7 +135,7 @@ fn database_in(directory: &Path) -> PathBuf {
 }
 
 fn client(database: &Path) -> miette::Result<Client> {
-    let source = Source::Table(TableSource {
+    let source = SourceConfig::Table(TableSource {
         database: Database::Sqlite(database.to_owned()),
         mode: 0o600,
         poll_interval: Duration::from_millis(500),

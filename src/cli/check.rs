@@ -6,12 +6,13 @@ use clap::Subcommand;
 use serde::Serialize;
 
 use super::{CommandResult, ConfigFile, Format, Output, output};
-use crate::config::{self, model::Config};
-use crate::source::client::Client;
+use crate::client::Client;
+use crate::config;
+use crate::config::model::Config;
 use crate::worker::open_files;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct CheckArgs {
     #[command(flatten)]
     config: ConfigFile,
     /// Also open every source, and look whether what its pools need is there
@@ -47,7 +48,7 @@ struct Report<P> {
     workers_max: Option<u64>,
 }
 
-pub(super) fn run(args: &Args) -> CommandResult {
+pub(super) fn run(args: &CheckArgs) -> CommandResult {
     let config = match args.config.load() {
         Ok(config) => config,
         Err(problems) if args.output.format == Format::Json => {
@@ -120,7 +121,7 @@ pub(super) fn too_many_workers(config: &Config) -> Option<String> {
 }
 
 fn missing_programs(config: &Config) -> Vec<String> {
-    let missing = |pool: &config::model::Pool| {
+    let missing = |pool: &config::model::PoolConfig| {
         let why = config::find_program(&pool.command).err()?;
         Some(format!("pools.{}.command: {why}", pool.name))
     };
@@ -133,7 +134,7 @@ fn missing_programs(config: &Config) -> Vec<String> {
 
 /// What is wrong with each source: it can't be opened, or lacks what its pools need.
 fn unfit_sources(config: &Config) -> Vec<String> {
-    let wrong = |(name, source): (&String, &config::model::Source)| {
+    let wrong = |(name, source): (&String, &config::model::SourceConfig)| {
         let checked = Client::open(name, source, &config.pools);
         match checked.and_then(|mut client| client.check()) {
             Ok(problems) => problems,

@@ -16,12 +16,13 @@ use miette::{IntoDiagnostic, WrapErr, bail};
 use serde_json::json;
 
 use super::{CommandResult, ConfigFile, Format, Output, output};
-use crate::source::client::{Client, DeadFilter, Halted, Listed, Page};
+use crate::client::Client;
+use crate::client::{DeadFilter, Halted, Listed, Page};
 use print::Print;
 use sources::{Sources, only_source};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum DeadCommand {
     /// List dead letters, grouped by reason
     List {
         #[command(flatten)]
@@ -100,15 +101,15 @@ pub(super) struct Chosen {
     all: bool,
 }
 
-pub(super) fn run(command: Command) -> CommandResult {
+pub(super) fn run(command: DeadCommand) -> CommandResult {
     match command {
-        Command::List {
+        DeadCommand::List {
             scope,
             part,
             output,
         } => list(&scope, part, output.format),
-        Command::Show { scope, id, output } => show(&scope, &id, output.format),
-        Command::Retry {
+        DeadCommand::Show { scope, id, output } => show(&scope, &id, output.format),
+        DeadCommand::Retry {
             chosen,
             body,
             output,
@@ -116,7 +117,7 @@ pub(super) fn run(command: Command) -> CommandResult {
             let body = body.as_deref().map(read_body).transpose()?;
             retry(&chosen, body.as_ref(), output.format)
         }
-        Command::Drop { chosen, output } => {
+        DeadCommand::Drop { chosen, output } => {
             change(&chosen, "dropped", output.format, Client::dead_drop)
         }
     }

@@ -22,11 +22,13 @@ use tokio::time::Instant;
 
 use super::demo_worker::RECORD;
 use super::{CommandResult, Format, Output, environment, output};
-use crate::config::{self, model::Config};
+use crate::client::Client;
+use crate::client::{DeadFilter, Page};
+use crate::config;
+use crate::config::model::Config;
 use crate::daemon::{Daemon, DaemonError, Request};
 use crate::delivery::Outgoing;
 use crate::pool::status::PoolStatus;
-use crate::source::client::{Client, DeadFilter, Page};
 use crate::telemetry;
 
 const QUEUE: &str = "demo";
@@ -40,7 +42,7 @@ const STUCK_AFTER: Duration = Duration::from_secs(60);
 const PRIMES_BELOW: usize = 20_000;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct DemoArgs {
     /// How many messages are sent
     #[arg(long, default_value_t = 5000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     messages: u32,
@@ -90,7 +92,7 @@ struct Summary {
     p99_ms: f64,
 }
 
-pub(super) fn run(args: Args) -> CommandResult {
+pub(super) fn run(args: DemoArgs) -> CommandResult {
     let directory = tempfile::Builder::new()
         .prefix("ganger-demo-")
         .tempdir()
@@ -123,7 +125,7 @@ pub(super) fn run(args: Args) -> CommandResult {
 }
 
 /// The configuration that a user would write for this.
-fn configure(args: &Args, directory: &Path, record: &Path) -> miette::Result<Config> {
+fn configure(args: &DemoArgs, directory: &Path, record: &Path) -> miette::Result<Config> {
     let (program, arguments) = match args.command.split_first() {
         Some((program, arguments)) => (program.clone(), arguments.to_vec()),
         None => {
@@ -191,9 +193,9 @@ fn start_daemon(config: Config) -> miette::Result<(mpsc::Sender<Request>, Daemon
     Ok((requests_tx, thread))
 }
 
-type Sender = JoinHandle<miette::Result<()>>;
+type DemoSender = JoinHandle<miette::Result<()>>;
 
-fn start_sending(mut client: Client, messages: u32) -> miette::Result<Sender> {
+fn start_sending(mut client: Client, messages: u32) -> miette::Result<DemoSender> {
     let send = move || {
         let numbers: Vec<u32> = (0..messages).collect();
         for batch in numbers.chunks(SEND_BATCH) {
@@ -218,7 +220,7 @@ fn message(number: u32) -> Outgoing {
 }
 
 struct Demo {
-    args: Args,
+    args: DemoArgs,
     requests: mpsc::Sender<Request>,
     client: Client,
     records: Records,
@@ -229,7 +231,7 @@ struct Demo {
 
 impl Demo {
     /// Until the queue is empty, or nothing moves any more; then the daemon is stopped.
-    fn run(mut self, sender: Sender) -> miette::Result<(Summary, Format)> {
+    fn run(mut self, sender: DemoSender) -> miette::Result<(Summary, Format)> {
         let watched = self.watch(&sender);
         let elapsed = self.started.elapsed();
         let status = self.status();
@@ -244,7 +246,7 @@ impl Demo {
         Ok((self.sum_up(elapsed, status.as_ref())?, format))
     }
 
-    fn watch(&mut self, sender: &Sender) -> miette::Result<()> {
+    fn watch(&mut self, sender: &DemoSender) -> miette::Result<()> {
         let mut kill_at = self.args.kill_every.0.map(|every| Instant::now() + every);
         let mut progress = (u64::MAX, Instant::now());
         loop {
@@ -404,7 +406,7 @@ struct Show {
 }
 
 impl Show {
-    fn new(args: &Args) -> Self {
+    fn new(args: &DemoArgs) -> Self {
         let messages = u64::from(args.messages);
         let target = match args.output.format {
             Format::Text => ProgressDrawTarget::stderr(),

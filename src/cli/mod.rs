@@ -14,8 +14,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
+use crate::config;
+use crate::config::Problems;
 use crate::config::model::Config;
-use crate::config::{self, Problems};
 
 /// Turns any program into a reliable consumer of a message queue.
 #[derive(Debug, Parser)]
@@ -34,19 +35,19 @@ Exit codes:
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Show the whole thing at work: workers that are killed, messages that are not lost
-    Demo(demo::Args),
+    Demo(demo::DemoArgs),
     /// Run the daemon
-    Run(run::Args),
+    Run(run::RunArgs),
     /// Say whether the configuration is right
-    Check(check::Args),
+    Check(check::CheckArgs),
     /// Print the effective configuration or its schema
     #[command(subcommand)]
     Config(check::ConfigCommand),
     /// Put messages into a queue
-    Send(send::Args),
+    Send(send::SendArgs),
     /// Look at dead letters, send them back or drop them
     #[command(subcommand)]
-    Dead(dead::Command),
+    Dead(dead::DeadCommand),
     /// Print a completion script for a shell
     Completions {
         /// The shell

@@ -13,7 +13,8 @@ use tokio::sync::mpsc;
 
 use super::check::too_many_workers;
 use super::{CommandResult, ConfigFile, environment, output};
-use crate::config::{self, model::Config};
+use crate::config;
+use crate::config::model::Config;
 use crate::daemon::{Daemon, Request};
 use crate::telemetry;
 use crate::worker::{open_files, orphans, sweep};
@@ -26,7 +27,7 @@ const REAP_AGAIN: Duration = Duration::from_millis(50);
 const REQUESTS_WAITING_MAX: usize = 16;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct RunArgs {
     #[command(flatten)]
     config: ConfigFile,
     /// Reload the configuration whenever it changes
@@ -34,7 +35,7 @@ pub(super) struct Args {
     watch: bool,
 }
 
-pub(super) fn run(args: &Args) -> CommandResult {
+pub(super) fn run(args: &RunArgs) -> CommandResult {
     // Taken before it is read, so that no change falls in between.
     let seen = stamp(&args.config.path);
     let config = args.config.load()?;
@@ -49,7 +50,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     })
 }
 
-fn serve(args: &Args, config: Config, stamp: Stamp) -> miette::Result<()> {
+fn serve(args: &RunArgs, config: Config, stamp: Stamp) -> miette::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();

@@ -16,16 +16,17 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::{CommandResult, ConfigFile, Format, Output, output};
-use crate::config::model::{Config, Source};
+use crate::client::Client;
+use crate::client::Reply;
+use crate::config::model::{Config, SourceConfig};
 use crate::delivery::Outgoing;
 use crate::names;
-use crate::source::client::{Client, Reply};
 
 /// Messages that are sent, and confirmed, together.
 const BATCH: usize = 500;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct SendArgs {
     /// The queue, as in a pool
     queue: String,
     /// The bodies, one message each
@@ -75,7 +76,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "a duration such as 500ms, 30s or 5m".into())
 }
 
-pub(super) fn run(args: Args) -> CommandResult {
+pub(super) fn run(args: SendArgs) -> CommandResult {
     let config = args.config.load()?;
     let (name, source) = choose_source(&config, &args)?;
     let client = Client::open(name, source, &config.pools).into_diagnostic()?;
@@ -106,7 +107,10 @@ pub(super) fn run(args: Args) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-fn choose_source<'a>(config: &'a Config, args: &Args) -> miette::Result<(&'a str, &'a Source)> {
+fn choose_source<'a>(
+    config: &'a Config,
+    args: &SendArgs,
+) -> miette::Result<(&'a str, &'a SourceConfig)> {
     let known = || {
         config
             .sources
@@ -150,7 +154,7 @@ fn choose_source<'a>(config: &'a Config, args: &Args) -> miette::Result<(&'a str
 
 struct Sender<'a> {
     client: Client,
-    args: &'a Args,
+    args: &'a SendArgs,
     waiting: Vec<Outgoing>,
     sent: usize,
     /// The private queue and the correlation id of each answer that is waited for.
@@ -371,7 +375,7 @@ struct Sent {
     replies: Option<Vec<serde_json::Value>>,
 }
 
-fn print(args: &Args, sent: usize, replies: Option<Vec<Reply>>) -> miette::Result<()> {
+fn print(args: &SendArgs, sent: usize, replies: Option<Vec<Reply>>) -> miette::Result<()> {
     if args.output.format == Format::Json {
         let replies = replies.map(|replies| replies.iter().map(reply_json).collect());
         return output::json(&Sent { sent, replies });

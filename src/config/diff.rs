@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::model::{Config, Daemon, Pool};
+use super::model::{Config, DaemonConfig, PoolConfig};
 
 /// One step from the old configuration to the new.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
     /// The daemon's own settings are others, and take effect in place.
-    Daemon(Daemon),
+    Daemon(DaemonConfig),
     /// A setting takes effect only when the daemon is started again.
     RestartNeeded {
         /// The key.
@@ -20,21 +20,21 @@ pub enum Change {
         name: String,
     },
     /// A pool reads from elsewhere: stop the old, then start this.
-    Replace(Arc<Pool>),
+    Replace(Arc<PoolConfig>),
     /// A pool's settings are others, and take effect in place.
     Update {
         /// The pool as it is to be.
-        pool: Arc<Pool>,
+        pool: Arc<PoolConfig>,
         /// Its workers are started in another way: replace them one by one.
         roll: bool,
     },
     /// A pool is new.
-    Start(Arc<Pool>),
+    Start(Arc<PoolConfig>),
 }
 
 impl Change {
     /// The pool for which a source must be opened.
-    pub fn begins(&self) -> Option<&Arc<Pool>> {
+    pub fn begins(&self) -> Option<&Arc<PoolConfig>> {
         match self {
             Self::Start(pool) | Self::Replace(pool) => Some(pool),
             Self::Daemon(_)
@@ -55,7 +55,7 @@ pub fn difference(old: &Config, new: &Config) -> Vec<Change> {
     changes
 }
 
-fn daemon(old: &Daemon, new: &Daemon) -> Vec<Change> {
+fn daemon(old: &DaemonConfig, new: &DaemonConfig) -> Vec<Change> {
     let in_place =
         old.drain_timeout != new.drain_timeout || old.buffered_bytes_max != new.buffered_bytes_max;
     let restart = [
@@ -73,16 +73,16 @@ fn daemon(old: &Daemon, new: &Daemon) -> Vec<Change> {
         .collect()
 }
 
-fn stop(pool: &Pool, new: &Config) -> Option<Change> {
+fn stop(pool: &PoolConfig, new: &Config) -> Option<Change> {
     let name = pool.name.clone();
     find(new, &name).is_none().then_some(Change::Stop { name })
 }
 
-fn step(pool: &Arc<Pool>, old: &Config, new: &Config) -> Option<Change> {
+fn step(pool: &Arc<PoolConfig>, old: &Config, new: &Config) -> Option<Change> {
     let Some(before) = find(old, &pool.name) else {
         return Some(Change::Start(Arc::clone(pool)));
     };
-    let source = |config: &Config, pool: &Pool| config.sources.get(&pool.source).cloned();
+    let source = |config: &Config, pool: &PoolConfig| config.sources.get(&pool.source).cloned();
     let moved = before.source != pool.source
         || before.queue != pool.queue
         || before.options != pool.options
@@ -96,7 +96,7 @@ fn step(pool: &Arc<Pool>, old: &Config, new: &Config) -> Option<Change> {
     })
 }
 
-fn find<'a>(config: &'a Config, name: &str) -> Option<&'a Pool> {
+fn find<'a>(config: &'a Config, name: &str) -> Option<&'a PoolConfig> {
     config.pools.iter().find(|p| p.name == name).map(|p| &**p)
 }
 
@@ -118,8 +118,8 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::{Environment, parse};
     use super::*;
-    use crate::config::{Environment, parse};
 
     const DATABASE: &str = "kind = \"table\"\nurl = \"sqlite:a.db\"";
 

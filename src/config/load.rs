@@ -4,11 +4,13 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::keys::{self, Surroundings};
+use super::keys;
+use super::keys::Surroundings;
 use super::model::Config;
 use super::problem::{Origin, Problems, Report};
 use super::reader::Reader;
-use super::tree::{self, Table};
+use super::tree;
+use super::tree::Table;
 use super::{Environment, overrides, rights};
 
 /// The longest file that is read, in bytes.

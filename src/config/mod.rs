@@ -14,7 +14,6 @@ pub mod diff;
 mod document;
 mod expand;
 mod keys;
-mod kinds;
 mod load;
 pub mod model;
 mod overrides;
@@ -24,10 +23,11 @@ mod program;
 mod reader;
 mod redact;
 mod rights;
+mod shell_words;
 mod suggest;
 mod tree;
 mod units;
-mod words;
+mod value_types;
 
 #[cfg(test)]
 mod tests;

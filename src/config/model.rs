@@ -14,16 +14,16 @@ use crate::backoff::Backoff;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// What concerns the daemon itself.
-    pub daemon: Daemon,
+    pub daemon: DaemonConfig,
     /// The connections, by name.
-    pub sources: BTreeMap<String, Source>,
+    pub sources: BTreeMap<String, SourceConfig>,
     /// The worker pools, in the order of the file.
-    pub pools: Vec<Arc<Pool>>,
+    pub pools: Vec<Arc<PoolConfig>>,
 }
 
 /// `[daemon]`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Daemon {
+pub struct DaemonConfig {
     /// How long work in flight may take to finish when the daemon is asked to stop.
     pub drain_timeout: Duration,
     /// Which log records are kept, in the syntax of tracing's `EnvFilter`.
@@ -47,7 +47,7 @@ pub enum LogFormat {
 
 /// `[sources.NAME]`: a connection.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Source {
+pub enum SourceConfig {
     /// A database table.
     Table(TableSource),
     /// A RabbitMQ broker.
@@ -56,7 +56,7 @@ pub enum Source {
     Kafka(KafkaSource),
 }
 
-impl Source {
+impl SourceConfig {
     /// The word for it in the file.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -258,7 +258,7 @@ impl fmt::Debug for KafkaSource {
 
 /// `[[pools]]`: workers of one kind on one queue.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Pool {
+pub struct PoolConfig {
     /// Its name, unique.
     pub name: String,
     /// The name of the connection it reads from.
@@ -268,7 +268,7 @@ pub struct Pool {
     /// How many worker processes it keeps.
     pub workers: usize,
     /// How a worker is started.
-    pub command: Command,
+    pub command: WorkerCommand,
     /// How many messages are fetched per worker, those it works on included.
     pub prefetch: Prefetch,
     /// How many frames may be in a version 1 worker's pipe.
@@ -377,7 +377,7 @@ pub enum Order {
 /// How a worker process is started. Its `Debug` shows the names of its variables, not their
 /// values: those may be secrets.
 #[derive(Clone, PartialEq)]
-pub struct Command {
+pub struct WorkerCommand {
     /// The program: a path, or a name looked up in the worker's `PATH`.
     pub program: String,
     /// Its arguments.
@@ -393,9 +393,9 @@ pub struct Command {
     pub limits: Limits,
 }
 
-impl fmt::Debug for Command {
+impl fmt::Debug for WorkerCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Command")
+        f.debug_struct("WorkerCommand")
             .field("program", &self.program)
             .field(
                 "args",

@@ -25,7 +25,7 @@ pub(super) fn apply(root: &mut Table, environment: &Environment, report: &mut Re
     }
 }
 
-struct Wrong {
+struct WrongOverride {
     message: String,
     help: String,
 }
@@ -49,7 +49,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    fn apply(&self, root: &mut Table, node: Node) -> Result<(), Wrong> {
+    fn apply(&self, root: &mut Table, node: Node) -> Result<(), WrongOverride> {
         match self {
             Self::Daemon(keys) => {
                 let table = subtable(root, "daemon", &node.origin)?;
@@ -106,7 +106,7 @@ fn find<'t, 'r>(
     tables: Vec<(String, &'t mut Table)>,
     rest: &'r str,
     what: &str,
-) -> Result<(&'t mut Table, &'r str), Wrong> {
+) -> Result<(&'t mut Table, &'r str), WrongOverride> {
     let names: BTreeSet<String> = tables.iter().map(|(name, _)| name.clone()).collect();
     let longest = names.iter().filter(|name| keys_of(rest, name).is_some());
     let longest = longest.map(String::len).max();
@@ -118,11 +118,11 @@ fn find<'t, 'r>(
     let help = format!("there are: {}", known.join(", "));
     match (found.next(), found.next()) {
         (Some((keys, _, table)), None) => Ok((table, keys)),
-        (Some((_, one, _)), Some((_, other, _))) => Err(Wrong {
+        (Some((_, one, _)), Some((_, other, _))) => Err(WrongOverride {
             message: format!("can mean the {what} `{one}` and the {what} `{other}`"),
             help: "set the key in the file instead".into(),
         }),
-        (None, _) => Err(Wrong {
+        (None, _) => Err(WrongOverride {
             message: format!("names no {what} of the configuration"),
             help,
         }),
@@ -141,14 +141,14 @@ fn keys_of<'r>(rest: &'r str, name: &str) -> Option<&'r str> {
 }
 
 /// Sets the key that `keys` leads to, making the tables on its way.
-fn set(table: &mut Table, keys: &str, node: Node) -> Result<(), Wrong> {
+fn set(table: &mut Table, keys: &str, node: Node) -> Result<(), WrongOverride> {
     let (first, rest) = match keys.split_once("__") {
         Some((first, rest)) => (first, Some(rest)),
         None => (keys, None),
     };
     let key = first.to_ascii_lowercase();
     match rest {
-        None if key == "name" => Err(Wrong {
+        None if key == "name" => Err(WrongOverride {
             message: "can't rename: the name is what other variables find it by".into(),
             help: "change the name in the file".into(),
         }),
@@ -170,7 +170,11 @@ fn insert(table: &mut Table, key: String, node: Node) {
     table.insert(key, Entry { key: origin, node });
 }
 
-fn subtable<'t>(table: &'t mut Table, key: &str, origin: &Origin) -> Result<&'t mut Table, Wrong> {
+fn subtable<'t>(
+    table: &'t mut Table,
+    key: &str,
+    origin: &Origin,
+) -> Result<&'t mut Table, WrongOverride> {
     let entry = table.entry(key.into()).or_insert_with(|| Entry {
         key: origin.clone(),
         node: Node {
@@ -179,7 +183,7 @@ fn subtable<'t>(table: &'t mut Table, key: &str, origin: &Origin) -> Result<&'t 
             origin: origin.clone(),
         },
     });
-    as_table(&mut entry.node).ok_or_else(|| Wrong {
+    as_table(&mut entry.node).ok_or_else(|| WrongOverride {
         message: format!("leads into `{key}`, which is no table"),
         help: format!("override `{key}` itself, or write it as a table"),
     })

@@ -9,9 +9,9 @@ use toml::Value;
 
 use super::expand::escape;
 use super::model::{
-    Argument, Command, Config, Daemon, Database, DeadLetters, KafkaOptions, KafkaSource, LogFormat,
-    Options, Order, Pipeline, Pool, Prefetch, QueueDeclaration, RabbitMqOptions, RabbitMqSource,
-    Source, StatusMeaning, TableSource, Tls, UnroutableReply,
+    Argument, Config, DaemonConfig, Database, DeadLetters, KafkaOptions, KafkaSource, LogFormat,
+    Options, Order, Pipeline, PoolConfig, Prefetch, QueueDeclaration, RabbitMqOptions,
+    RabbitMqSource, SourceConfig, StatusMeaning, TableSource, Tls, UnroutableReply, WorkerCommand,
 };
 use super::redact::{is_secret, redact};
 use super::units::{show_duration, show_size};
@@ -52,7 +52,7 @@ impl Page {
         }
     }
 
-    fn daemon(&mut self, daemon: &Daemon) {
+    fn daemon(&mut self, daemon: &DaemonConfig) {
         self.header("[daemon]");
         self.pair("drain_timeout", duration(daemon.drain_timeout));
         self.pair("log_level", text(&daemon.log_level));
@@ -61,13 +61,13 @@ impl Page {
         self.maybe("buffered_bytes_max", bytes);
     }
 
-    fn source(&mut self, name: &str, source: &Source) {
+    fn source(&mut self, name: &str, source: &SourceConfig) {
         self.header(&format!("[sources.{}]", key(name)));
         self.pair("kind", text(source.kind()));
         match source {
-            Source::Table(table) => self.table(table),
-            Source::RabbitMq(rabbitmq) => self.rabbitmq(rabbitmq),
-            Source::Kafka(kafka) => self.kafka(kafka),
+            SourceConfig::Table(table) => self.table(table),
+            SourceConfig::RabbitMq(rabbitmq) => self.rabbitmq(rabbitmq),
+            SourceConfig::Kafka(kafka) => self.kafka(kafka),
         }
     }
 
@@ -130,7 +130,7 @@ impl Page {
         self.pair("producer", properties(&source.producer));
     }
 
-    fn pool(&mut self, pool: &Pool) {
+    fn pool(&mut self, pool: &PoolConfig) {
         self.header("[[pools]]");
         self.pair("name", text(&pool.name));
         self.pair("source", text(&pool.source));
@@ -182,7 +182,7 @@ impl Page {
         self.maybe("dead_letter", options.dead_letter.as_deref().map(text));
     }
 
-    fn command(&mut self, command: &Command) {
+    fn command(&mut self, command: &WorkerCommand) {
         self.pair("command", text(&command.program));
         let args = command.args.iter().map(|arg| text(&redact(arg)));
         self.pair("args", list(args));
@@ -201,7 +201,7 @@ impl Page {
         self.pair("limits", table(given(limits)));
     }
 
-    fn policies(&mut self, pool: &Pool) {
+    fn policies(&mut self, pool: &PoolConfig) {
         let (retry, recycle, restart) = (&pool.retry, &pool.recycle, &pool.restart);
         let in_place = matches!(pool.options, Options::Kafka(_));
         let retry = [

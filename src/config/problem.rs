@@ -72,11 +72,11 @@ pub struct Problem {
     /// What would be right.
     pub help: String,
     #[serde(skip)]
-    place: Option<Place>,
+    place: Option<SourceSpan>,
 }
 
 #[derive(Debug, Clone)]
-struct Place {
+struct SourceSpan {
     source: Arc<NamedSource<String>>,
     span: Range<usize>,
 }
@@ -117,12 +117,12 @@ pub(super) struct Origin {
 /// The texts that a configuration is made of, secrets hidden, and what is wrong with them so far.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    texts: Vec<Text>,
+    texts: Vec<SourceText>,
     found: RefCell<Vec<(Origin, Problem)>>,
 }
 
 #[derive(Debug)]
-struct Text {
+struct SourceText {
     /// Whether it is the value of a variable rather than a file.
     variable: bool,
     source: Arc<NamedSource<String>>,
@@ -146,7 +146,7 @@ impl Report {
 
     fn text(&mut self, name: &str, shown: String, variable: bool) -> usize {
         let source = Arc::new(NamedSource::new(name, shown));
-        self.texts.push(Text { variable, source });
+        self.texts.push(SourceText { variable, source });
         self.texts.len() - 1
     }
 
@@ -161,7 +161,7 @@ impl Report {
             column: Some(column),
             message,
             help: help.into(),
-            place: Some(Place {
+            place: Some(SourceSpan {
                 source: Arc::clone(text),
                 span: origin.span.clone(),
             }),

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::model::Command;
+use super::model::WorkerCommand;
 
 /// Where programs are looked for if the worker has no `PATH`, as the C library does.
 const PATH_DEFAULT: &str = "/bin:/usr/bin";
@@ -13,7 +13,7 @@ const PATH_DEFAULT: &str = "/bin:/usr/bin";
 ///
 /// # Errors
 /// Why there is none, in a sentence.
-pub fn find_program(command: &Command) -> Result<PathBuf, String> {
+pub fn find_program(command: &WorkerCommand) -> Result<PathBuf, String> {
     let directory = command.cwd.as_deref().unwrap_or(Path::new(""));
     if command.program.contains('/') {
         let path = directory.join(&command.program);
@@ -50,12 +50,12 @@ fn runnable(path: &Path) -> Result<(), &'static str> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::model::Limits;
     use super::*;
-    use crate::config::model::Limits;
     use std::fs;
 
-    fn command(program: &str, path: Option<&str>, cwd: Option<&Path>) -> Command {
-        Command {
+    fn command(program: &str, path: Option<&str>, cwd: Option<&Path>) -> WorkerCommand {
+        WorkerCommand {
             program: program.into(),
             args: Vec::new(),
             env: path

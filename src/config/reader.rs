@@ -5,10 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::description::{Key, Shape};
-use super::kinds::{Kind, Wrong};
 use super::problem::{Origin, Report};
 use super::suggest::nearest;
 use super::tree::{Broken, Node, Table, Value, join};
+use super::value_types::{Kind, Wrong};
 
 /// What turns off what is on by default.
 const OFF: &str = "off";

@@ -9,16 +9,16 @@ use tokio::sync::watch;
 
 use super::DaemonError;
 use crate::config::diff::Change;
-use crate::config::model::{Config, Pool};
+use crate::config::model::{Config, PoolConfig};
 use crate::delivery;
 use crate::source;
 
 /// A pool that could be started: its source is open.
 #[derive(Debug)]
 pub(super) struct Opened {
-    pub(super) policy: Arc<Pool>,
+    pub(super) policy: Arc<PoolConfig>,
     /// Tells the source of changed rules.
-    pub(super) rules: watch::Sender<Arc<Pool>>,
+    pub(super) rules: watch::Sender<Arc<PoolConfig>>,
     pub(super) source: source::Running,
     pub(super) end: delivery::PoolEnd,
 }
@@ -26,8 +26,8 @@ pub(super) struct Opened {
 /// A pool whose source is being opened.
 #[derive(Debug)]
 struct Opening {
-    policy: Arc<Pool>,
-    rules: watch::Sender<Arc<Pool>>,
+    policy: Arc<PoolConfig>,
+    rules: watch::Sender<Arc<PoolConfig>>,
     source: source::Opening,
     end: delivery::PoolEnd,
 }
@@ -35,7 +35,7 @@ struct Opening {
 impl Opening {
     fn begin(
         config: &Config,
-        pool: &Arc<Pool>,
+        pool: &Arc<PoolConfig>,
         shared: &source::Shared,
     ) -> Result<Self, DaemonError> {
         let (source_end, end) = delivery::link();
@@ -60,7 +60,7 @@ impl Opening {
     }
 }
 
-fn not_started(pool: &Pool, source: source::SourceError) -> DaemonError {
+fn not_started(pool: &PoolConfig, source: source::SourceError) -> DaemonError {
     DaemonError::Start {
         pool: pool.name.clone(),
         source: Box::new(source),

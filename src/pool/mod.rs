@@ -3,10 +3,9 @@
 //! sources and workers; it lives on one thread.
 
 pub mod breaker;
-mod crew;
-pub mod dispatch;
-mod flow;
+mod intake;
 pub mod lane;
+pub mod least_loaded;
 pub mod publish_to;
 mod report;
 pub mod roster;
@@ -16,6 +15,7 @@ pub mod supervise;
 pub mod trial;
 pub mod verdict;
 pub mod window;
+mod workers;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
@@ -26,18 +26,18 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 
-use self::breaker::Breaker;
-use self::dispatch::{Board, Load};
-use self::lane::{Ended, Gauge, Shared};
-use self::roster::Generation;
-use self::status::PoolStatus;
-use self::stopping::{SETTLE_WITHIN, Stopping};
-use self::supervise::Supervisor;
-use crate::config::model::{Command as WorkerCommand, Pool as Policy};
+use crate::config::model::{PoolConfig as Policy, WorkerCommand};
 use crate::delivery::{Delivery, PoolEnd};
 use crate::metrics::Counters;
 use crate::shutdown::Phase;
 use crate::worker::spawner::Spawner;
+use breaker::Breaker;
+use lane::{Ended, Gauge, Shared};
+use least_loaded::{Board, Load};
+use roster::Generation;
+use status::PoolStatus;
+use stopping::{SETTLE_WITHIN, Stopping};
+use supervise::Supervisor;
 
 /// How many messages are taken from the source in one go.
 const BATCH: usize = 256;

@@ -156,16 +156,16 @@ mod tests {
     use tokio::sync::mpsc;
     use tokio::task::LocalSet;
 
+    use super::super::{Command, run};
     use crate::config::model;
     use crate::delivery::{Intake, link};
     use crate::pool::verdict::tests::policy;
-    use crate::pool::{Command, run};
 
     /// However it came that it has missed the first word: the second is enough.
     #[tokio::test]
     async fn a_hurry_stops_one_that_was_not_told_to_stop() {
         let (mut source, pool) = link();
-        let policy = model::Pool {
+        let policy = model::PoolConfig {
             workers: 0,
             ..policy()
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::publish_to::allows;
 use crate::backoff::Backoff;
-use crate::config::model::{Pool, StatusMeaning};
+use crate::config::model::{PoolConfig, StatusMeaning};
 use crate::delivery::{Failure, Headers, History, Message, Outcome, Outgoing, Property, Reason};
 use crate::names::OWN_HEADER_PREFIX;
 use crate::protocol::output::Output;
@@ -43,7 +43,7 @@ pub struct Case<'a> {
     /// How often it was tried.
     pub history: History,
     /// The pool's rules.
-    pub policy: &'a Pool,
+    pub policy: &'a PoolConfig,
     /// A number between 0 and 1 for the jitter.
     pub chance: f64,
 }
@@ -114,7 +114,7 @@ fn yielded(output: Output, case: Case<'_>) -> Outcome {
 }
 
 /// None for every status that means failure, the unknown ones included: never acked by accident.
-fn meaning(status: Status, policy: &Pool) -> Option<StatusMeaning> {
+fn meaning(status: Status, policy: &PoolConfig) -> Option<StatusMeaning> {
     if let Some(meaning) = policy.statuses.get(&status.0) {
         return Some(*meaning);
     }
@@ -205,7 +205,7 @@ pub fn destination(output: &Output, message: &Message) -> Option<String> {
 }
 
 /// Why nothing may go there from this pool, if so.
-pub fn refusal(to: &str, policy: &Pool) -> Option<String> {
+pub fn refusal(to: &str, policy: &PoolConfig) -> Option<String> {
     let allowed = allows(policy.publish_to.as_deref(), to);
     (!allowed).then(|| {
         format!(

@@ -34,7 +34,7 @@ pub enum DecodeError {
     #[error("{place}: {why}")]
     WrongValue {
         /// Which key.
-        place: Place,
+        place: FramePlace,
         /// What it is, and what would be right.
         why: String,
     },
@@ -42,19 +42,19 @@ pub enum DecodeError {
     #[error("{place} must occur once: it is there twice")]
     RepeatedKey {
         /// Which key.
-        place: Place,
+        place: FramePlace,
     },
     /// A key that must be there is missing.
     #[error("{place} must be present: it is missing")]
     MissingKey {
         /// Which key.
-        place: Place,
+        place: FramePlace,
     },
     /// The frame ends before its map does.
     #[error("the map must be whole: the frame ends in the middle of {place}")]
     Truncated {
         /// Where it ends.
-        place: Place,
+        place: FramePlace,
     },
     /// The frame goes on after its map.
     #[error("the frame must end with its map: more bytes follow")]
@@ -63,13 +63,13 @@ pub enum DecodeError {
     #[error("{place} must be nested at most {DEPTH_MAX} deep: it is deeper")]
     TooDeep {
         /// Where.
-        place: Place,
+        place: FramePlace,
     },
     /// A byte that MessagePack never uses.
     #[error("{place} must be MessagePack: it has the byte 0xc1")]
     NotMessagePack {
         /// Where.
-        place: Place,
+        place: FramePlace,
     },
 }
 
@@ -92,7 +92,7 @@ impl DecodeError {
 
 /// A place in a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum FramePlace {
     /// The map itself, before its first key.
     Start,
     /// A key.
@@ -108,7 +108,7 @@ pub enum Place {
     UnknownValue,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FramePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Start => write!(f, "the frame"),
@@ -150,7 +150,7 @@ struct Walk<F> {
     fields: F,
     /// A bit for each key that has been met.
     met: u32,
-    place: Place,
+    place: FramePlace,
     repeated: bool,
 }
 
@@ -159,14 +159,14 @@ impl<'de, F: Fields<'de>> Walk<F> {
         Self {
             fields: F::default(),
             met: 0,
-            place: Place::Start,
+            place: FramePlace::Start,
             repeated: false,
         }
     }
 
-    fn place_of(key: usize) -> Place {
+    fn place_of(key: usize) -> FramePlace {
         let name = F::NAMES[key];
-        Place::Value { key, name }
+        FramePlace::Value { key, name }
     }
 
     fn read_known<A: MapAccess<'de>>(&mut self, key: usize, map: &mut A) -> Result<(), A::Error> {
@@ -198,7 +198,7 @@ impl<'de, F: Fields<'de>> Visitor<'de> for &mut Walk<F> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         loop {
-            self.place = Place::Key;
+            self.place = FramePlace::Key;
             let Some(key) = map.next_key_seed(Key {
                 known: F::NAMES.len(),
             })?
@@ -208,7 +208,7 @@ impl<'de, F: Fields<'de>> Visitor<'de> for &mut Walk<F> {
             if let Some(key) = key {
                 self.read_known(key, &mut map)?;
             } else {
-                self.place = Place::UnknownValue;
+                self.place = FramePlace::UnknownValue;
                 map.next_value::<IgnoredAny>()?;
             }
         }
@@ -265,7 +265,7 @@ impl Visitor<'_> for Nothing {
 }
 
 /// Puts what the reader ran into in terms of the protocol.
-fn explain(malformation: Malformation, place: Place, repeated: bool) -> DecodeError {
+fn explain(malformation: Malformation, place: FramePlace, repeated: bool) -> DecodeError {
     match malformation {
         Malformation::InvalidMarkerRead(_) | Malformation::InvalidDataRead(_) => {
             DecodeError::Truncated { place }
@@ -283,12 +283,14 @@ fn explain(malformation: Malformation, place: Place, repeated: bool) -> DecodeEr
     }
 }
 
-fn misplaced(place: Place, why: String) -> DecodeError {
+fn misplaced(place: FramePlace, why: String) -> DecodeError {
     let why = in_terms_of_messagepack(why);
     match place {
-        Place::Start => DecodeError::NotAMap { why },
-        Place::Key => DecodeError::KeyNotText { why },
-        Place::Value { .. } | Place::UnknownValue => DecodeError::WrongValue { place, why },
+        FramePlace::Start => DecodeError::NotAMap { why },
+        FramePlace::Key => DecodeError::KeyNotText { why },
+        FramePlace::Value { .. } | FramePlace::UnknownValue => {
+            DecodeError::WrongValue { place, why }
+        }
     }
 }
 
@@ -310,8 +312,8 @@ pub(super) fn quote(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Output;
     use super::*;
-    use crate::protocol::Output;
 
     fn error(frame: &[u8]) -> String {
         Output::decode(frame).unwrap_err().to_string()
@@ -382,7 +384,7 @@ mod tests {
             Output::decode(&frame).map(|output| output.status.0)
         };
         assert_eq!(nested(DEPTH_MAX), Ok(0));
-        let place = Place::UnknownValue;
+        let place = FramePlace::UnknownValue;
         assert_eq!(nested(DEPTH_MAX + 1), Err(DecodeError::TooDeep { place }));
         assert_eq!(nested(1_000_000), Err(DecodeError::TooDeep { place }));
     }

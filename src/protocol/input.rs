@@ -4,8 +4,10 @@
 use bytes::BytesMut;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use super::frame::{self, Oversized};
-use super::value::{self, Body, HeaderMap};
+use super::frame;
+use super::frame::Oversized;
+use super::value;
+use super::value::{Body, HeaderMap};
 use crate::delivery::{Message, Property};
 use crate::names;
 
@@ -159,15 +161,15 @@ impl Serialize for Properties<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
         for (name, property) in self.0 {
-            map.serialize_entry(name, &PropertyValue(property))?;
+            map.serialize_entry(name, &PropertyOut(property))?;
         }
         map.end()
     }
 }
 
-struct PropertyValue<'a>(&'a Property);
+struct PropertyOut<'a>(&'a Property);
 
-impl Serialize for PropertyValue<'_> {
+impl Serialize for PropertyOut<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
             Property::Text(text) => serializer.serialize_str(text),
@@ -182,8 +184,8 @@ impl Serialize for PropertyValue<'_> {
 mod tests {
     use bytes::Bytes;
 
+    use super::super::frame::{LENGTH_BYTES, next_frame};
     use super::*;
-    use crate::protocol::frame::{LENGTH_BYTES, next_frame};
 
     fn message(body: &'static [u8], headers: &[(&str, &str)]) -> Message {
         Message {

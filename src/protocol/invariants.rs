@@ -3,7 +3,8 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::frame::{self, FrameError};
+use super::frame;
+use super::frame::FrameError;
 use super::output::Output;
 use super::task::Task;
 

@@ -19,7 +19,7 @@ mod properties;
 #[cfg(test)]
 mod vectors;
 
-pub use decode::{DEPTH_MAX, DecodeError, Place};
+pub use decode::{DEPTH_MAX, DecodeError, FramePlace};
 pub use frame::{FrameError, next_frame};
 pub use input::{EncodeError, Extras, Input, Task};
 pub use output::Output;

@@ -5,7 +5,8 @@ use bytes::{Bytes, BytesMut};
 use serde::de::{Error, MapAccess};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use super::decode::{self, DecodeError, Fields};
+use super::decode;
+use super::decode::{DecodeError, Fields};
 use super::frame;
 use super::status::Status;
 use super::value::{

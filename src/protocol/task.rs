@@ -4,7 +4,8 @@
 use bytes::Bytes;
 use serde::de::{Error, MapAccess};
 
-use super::decode::{self, DecodeError, Fields};
+use super::decode;
+use super::decode::{DecodeError, Fields};
 use super::value::{
     BodyValue, HeadersValue, NonNegativeValue, OwnedBody, PropertiesValue, TextValue,
 };

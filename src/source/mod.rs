@@ -2,11 +2,8 @@
 //! to a broker and talks to its pool through a [`SourceEnd`]. This file knows which kinds there
 //! are; what a kind does is its own room's business, and no kind sees another.
 
-pub mod budget;
-pub mod client;
-mod exclusive;
 mod kafka;
-mod letter;
+mod link;
 mod rabbitmq;
 mod table;
 
@@ -18,24 +15,18 @@ use std::thread;
 
 use tokio::sync::{oneshot, watch};
 
-use crate::config::model::{Pool, Source};
+use crate::broker::{Fault, UnusableSource};
+use crate::config::model::{PoolConfig, SourceConfig};
 use crate::delivery::SourceEnd;
-use budget::{Budget, Share};
-pub use kafka::KafkaError;
-pub use rabbitmq::RabbitMqError;
-pub use table::TableError;
+use link::Link;
+pub use link::Shared;
 
 /// Why a source could not be opened, or ended otherwise than by being told to.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// What is at the other end can't be used.
-    #[error("source `{name}`: {fault}")]
-    Unusable {
-        /// The source's name in the configuration.
-        name: String,
-        /// What is wrong.
-        fault: Box<Fault>,
-    },
+    #[error(transparent)]
+    Unusable(#[from] UnusableSource),
     /// The operating system gave no thread.
     #[error("the thread for the source of pool `{pool}` could not be started: {error}")]
     Thread {
@@ -54,86 +45,6 @@ pub enum SourceError {
     },
 }
 
-/// What is wrong with what is at the other end.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub enum Fault {
-    /// With a table queue.
-    Table(#[from] TableError),
-    /// With RabbitMQ.
-    RabbitMq(#[from] RabbitMqError),
-    /// With Kafka.
-    Kafka(#[from] KafkaError),
-}
-
-impl Fault {
-    fn of(self, name: &str) -> SourceError {
-        SourceError::Unusable {
-            name: name.to_owned(),
-            fault: Box::new(self),
-        }
-    }
-}
-
-/// What all sources of one daemon share.
-#[derive(Debug, Clone)]
-pub struct Shared {
-    budget: Budget,
-    exclusive: exclusive::Exclusive,
-    owners: table::Owners,
-}
-
-impl Shared {
-    /// For a daemon that has no source yet, whose sources share this budget.
-    pub fn new(budget: Budget) -> Self {
-        Self {
-            budget,
-            exclusive: exclusive::Exclusive::default(),
-            owners: table::Owners::default(),
-        }
-    }
-}
-
-impl Default for Shared {
-    fn default() -> Self {
-        Self::new(Budget::new(None))
-    }
-}
-
-/// The part of a pool's retry policy that a source applies by itself, to messages that took the
-/// whole daemon down and so never came back with a settlement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Limits {
-    /// A message with so many crashes is dead, attempts left or not.
-    crashes_max: u32,
-    /// How many attempts a message has, the first included.
-    attempts_max: u32,
-    /// A message over which so many daemons vanished in a row is dead.
-    lapses_max: u32,
-}
-
-impl Limits {
-    fn of(pool: &Pool) -> Self {
-        Self {
-            crashes_max: pool.crashes_max,
-            attempts_max: pool.retry.attempts,
-            lapses_max: pool.lapses_max,
-        }
-    }
-}
-
-/// What ties a source to its pool.
-#[derive(Debug)]
-struct Link {
-    /// The channels to the pool.
-    end: SourceEnd,
-    /// The pool's rules; a reload replaces them, but never its name, its queue or its options.
-    policy: watch::Receiver<Arc<Pool>>,
-    exclusive: exclusive::Exclusive,
-    /// What the source draws from for the messages that it holds.
-    share: Share,
-}
-
 /// Begins to open the source of a pool, which reads its queue through the connection `source` called
 /// `name`. Several can be on their way at once; nothing of it is done on the caller's thread, which
 /// a slow disk or a silent broker would hold up.
@@ -142,8 +53,8 @@ struct Link {
 /// If there is no thread to be had.
 pub fn open(
     name: &str,
-    source: &Source,
-    policy: watch::Receiver<Arc<Pool>>,
+    source: &SourceConfig,
+    policy: watch::Receiver<Arc<PoolConfig>>,
     end: SourceEnd,
     shared: &Shared,
 ) -> Result<Opening, SourceError> {
@@ -155,18 +66,18 @@ pub fn open(
         share: shared.budget.share(&pool),
     };
     match source {
-        Source::Table(config) => {
+        SourceConfig::Table(config) => {
             let (config, owners) = (config.clone(), shared.owners.clone());
             opened_on_a_thread(name, &pool, move || {
                 let task = table::Task::open(&config, link, &owners)?;
                 Ok(move || table::run(task))
             })
         }
-        Source::RabbitMq(config) => {
+        SourceConfig::RabbitMq(config) => {
             let config = config.clone();
             opened_on_a_thread(name, &pool, move || Ok(rabbitmq::open(&config, link)?))
         }
-        Source::Kafka(config) => {
+        SourceConfig::Kafka(config) => {
             let config = config.clone();
             opened_on_a_thread(name, &pool, move || Ok(kafka::open(&config, link)?))
         }
@@ -194,7 +105,7 @@ impl Opening {
     pub async fn opened(&mut self) -> Result<(), SourceError> {
         match (&mut self.opened).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(fault)) => Err(fault.of(&self.name)),
+            Ok(Err(fault)) => Err(fault.of(&self.name).into()),
             // It can only have panicked.
             Err(_) => Err(self.running.panicked().await),
         }

@@ -17,8 +17,9 @@ use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::{self, FmtSpan, debug_fn};
 
-use crate::config::model::{Daemon, LogFormat};
-use crate::foreign::{self, Line};
+use crate::config::model::{DaemonConfig, LogFormat};
+use crate::foreign;
+use crate::foreign::Line;
 use writer::Writer;
 
 /// The client library of RabbitMQ, which logs as errors what the source asks on purpose, bodies of
@@ -71,7 +72,7 @@ pub fn records_dropped() -> u64 {
 ///
 /// # Errors
 /// If the level is not one that tracing's `EnvFilter` understands, or there is no thread.
-pub fn start_log(daemon: &Daemon) -> Result<Log, LogError> {
+pub fn start_log(daemon: &DaemonConfig) -> Result<Log, LogError> {
     let filter = filter(&daemon.log_level)?;
     let writer = Writer::default();
     let thread = {

@@ -13,7 +13,8 @@ use nix::sys::socket::{Shutdown, shutdown};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 
-use crate::protocol::frame::{self, FrameError};
+use crate::protocol::frame;
+use crate::protocol::frame::FrameError;
 
 /// The most that one [`Connection::receive`] takes in, so that a worker that writes without end
 /// does not keep its lane from everything else.

@@ -160,7 +160,7 @@ impl fmt::Display for Step {
 ///
 /// The kernel kills it when the calling thread ends: see `spawner`.
 pub(super) fn start(
-    command: &model::Command,
+    command: &model::WorkerCommand,
     identity: &Identity,
     account: Account,
     pipe: &Path,
@@ -195,7 +195,7 @@ struct Confinement {
 }
 
 impl Confinement {
-    fn prepare(command: &model::Command, account: Account) -> Result<Self, SpawnError> {
+    fn prepare(command: &model::WorkerCommand, account: Account) -> Result<Self, SpawnError> {
         let directory = command
             .cwd
             .as_ref()
@@ -287,7 +287,7 @@ fn confine(child: &mut Command, confinement: Confinement) {
 }
 
 /// Says what the number that came back from the child means.
-fn told(command: &model::Command, error: io::Error) -> SpawnError {
+fn told(command: &model::WorkerCommand, error: io::Error) -> SpawnError {
     let program = command.program.clone();
     if error.kind() == io::ErrorKind::InvalidInput && error.raw_os_error().is_none() {
         return SpawnError::Nul { program };
@@ -306,7 +306,7 @@ fn told(command: &model::Command, error: io::Error) -> SpawnError {
     }
 }
 
-fn configured(command: &model::Command, step: Step) -> String {
+fn configured(command: &model::WorkerCommand, step: Step) -> String {
     let limits = &command.limits;
     match step {
         Step::Memory => limits.memory_bytes.unwrap_or_default().to_string(),
@@ -320,7 +320,7 @@ fn configured(command: &model::Command, step: Step) -> String {
 
 /// Where the system looks for the program: a path is taken from the worker's directory, a bare
 /// name is searched for in the worker's `PATH`.
-fn place(command: &model::Command) -> String {
+fn place(command: &model::WorkerCommand) -> String {
     if command.program.contains('/') {
         return format!("from directory `{}`", directory(command));
     }
@@ -328,7 +328,7 @@ fn place(command: &model::Command) -> String {
     format!("in PATH `{path}`, from directory `{}`", directory(command))
 }
 
-fn directory(command: &model::Command) -> String {
+fn directory(command: &model::WorkerCommand) -> String {
     match &command.cwd {
         Some(path) => path.display().to_string(),
         None => std::env::current_dir()
@@ -340,10 +340,10 @@ fn directory(command: &model::Command) -> String {
 mod tests {
     use nix::unistd::Uid;
 
+    use super::super::tests::{command, identity};
     use super::*;
-    use crate::worker::tests::{command, identity};
 
-    fn refused(command: &model::Command) -> SpawnError {
+    fn refused(command: &model::WorkerCommand) -> SpawnError {
         let account = Account::find(command.user.as_deref());
         account
             .and_then(|account| start(command, &identity(), account, Path::new("/nowhere")))

@@ -37,7 +37,7 @@ impl Notes {
     pub fn log(&mut self, output: &Output, correlation_id: &str, now: Instant) {
         if let Admission::Log { suppressed } = self.flood.admit(now) {
             self.log_suppressed(suppressed);
-            self.write(&Record::of(output), correlation_id);
+            self.write(&NoteRecord::of(output), correlation_id);
         }
     }
 
@@ -54,7 +54,7 @@ impl Notes {
 
     fn log_suppressed(&self, records: u64) {
         if records > 0 {
-            let record = Record {
+            let record = NoteRecord {
                 level: "warn",
                 origin: "",
                 text: format!("{records} records suppressed: the worker logs too fast"),
@@ -64,8 +64,8 @@ impl Notes {
         }
     }
 
-    fn write(&self, record: &Record<'_>, correlation_id: &str) {
-        let Record {
+    fn write(&self, record: &NoteRecord<'_>, correlation_id: &str) {
+        let NoteRecord {
             level,
             origin,
             text,
@@ -98,14 +98,14 @@ pub fn progress(output: &Output) -> String {
 
 /// What a LOG frame says.
 #[derive(Debug, PartialEq, Eq)]
-struct Record<'a> {
+struct NoteRecord<'a> {
     level: &'a str,
     origin: &'a str,
     text: String,
     fields: String,
 }
 
-impl<'a> Record<'a> {
+impl<'a> NoteRecord<'a> {
     fn of(output: &'a Output) -> Self {
         let mut record = Self {
             level: "info",
@@ -170,7 +170,7 @@ mod tests {
             (&long, format!("{}… (7 bytes cut)", &long[7..])),
         ];
         for (text, line) in cases {
-            assert_eq!(Record::of(&logged(text, &[])).text, line);
+            assert_eq!(NoteRecord::of(&logged(text, &[])).text, line);
         }
     }
 
@@ -185,7 +185,7 @@ mod tests {
             ("target", &long),
         ];
         let output = logged("hot", &headers);
-        let record = Record::of(&output);
+        let record = NoteRecord::of(&output);
         assert_eq!(
             (record.level, record.origin.len()),
             ("warn", ORIGIN_BYTES_MAX)

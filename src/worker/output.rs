@@ -16,7 +16,8 @@ use tracing::Level;
 
 use super::Identity;
 use super::flood::{Admission, Flood};
-use super::lines::{self, Line, Record, Splitter};
+use super::lines;
+use super::lines::{Line, Record, Splitter};
 
 /// How many lines of stderr are kept.
 const TAIL_LINES_MAX: usize = 64;

@@ -18,7 +18,8 @@ use nix::unistd::{Uid, fchownat};
 use super::Identity;
 use super::connection::Connection;
 use super::launch::explain;
-use super::peer::{self, Expected};
+use super::peer;
+use super::peer::Expected;
 use crate::names;
 
 /// The longest path that a socket's address holds, in bytes.
@@ -65,7 +66,7 @@ pub enum PipeError {
 /// A pipe that a worker is about to connect to. Dropped, its paths are removed.
 #[derive(Debug)]
 pub struct Listener {
-    place: Place,
+    place: PipePath,
     open: Option<Open>,
     expected: Expected,
     identity: Identity,
@@ -111,7 +112,7 @@ impl Listener {
 /// A pipe whose worker has not been started yet.
 #[derive(Debug)]
 pub(super) struct Unclaimed {
-    place: Place,
+    place: PipePath,
     open: Open,
 }
 
@@ -126,7 +127,7 @@ struct Open {
 
 /// Where a pipe is.
 #[derive(Debug, Clone)]
-struct Place {
+struct PipePath {
     name: String,
     path: PathBuf,
 }
@@ -147,7 +148,7 @@ impl Unclaimed {
             })?;
         }
         Ok(Self {
-            place: Place { name, path },
+            place: PipePath { name, path },
             open: Open {
                 socket,
                 _link: None,

@@ -22,7 +22,8 @@ use tokio::time::Instant;
 
 use super::Identity;
 use super::account::Account;
-use super::exit::{self, OomKills};
+use super::exit;
+use super::exit::OomKills;
 use super::launch;
 use super::orphans;
 use super::output::Output;
@@ -48,7 +49,7 @@ const CONTROL_LINE_BYTES_MAX: usize = 512;
 /// If there is no such program, directory or user, or the daemon may not do what the command asks.
 pub async fn spawn(
     spawner: &Spawner,
-    command: &Arc<model::Command>,
+    command: &Arc<model::WorkerCommand>,
     identity: &Identity,
     frame_bytes_max: usize,
 ) -> Result<Starting, SpawnError> {

@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::harness::{Event, Pool, Site, trials};
+use crate::harness::{Event, Pool, Workspace, trials};
 use crate::modes_worker;
 
 trials![
@@ -43,7 +43,7 @@ const DEMO_KEYS: [&str; 10] = [
 
 fn demo(more: &[&str]) -> Value {
     let args = [&["demo", "--output", "json"], more].concat();
-    let told = Site::new().ganger(&args).json();
+    let told = Workspace::new().ganger(&args).json();
     for key in DEMO_KEYS {
         assert!(told[key].is_number(), "{key} in {told}");
     }
@@ -70,7 +70,7 @@ fn the_demo_kills_workers_and_loses_nothing() {
 }
 
 fn the_demo_for_people() {
-    let site = Site::new();
+    let site = Workspace::new();
     let args = [
         "demo",
         "--messages",
@@ -107,7 +107,7 @@ fn the_demo_for_people() {
 
 /// The tests' own worker, told by a shell where to record.
 fn the_demo_with_ones_own_worker() {
-    let site = Site::new();
+    let site = Workspace::new();
     let record = site.path("record");
     let worker = std::env::current_exe().unwrap();
     let script = format!(
@@ -133,7 +133,7 @@ fn the_demo_with_ones_own_worker() {
 
 /// It gives up nothing silently: what is dead is not lost, and not done.
 fn the_demo_with_a_worker_that_fails() {
-    let site = Site::new();
+    let site = Workspace::new();
     let record = site.path("record");
     let worker = std::env::current_exe().unwrap();
     let script = format!(
@@ -156,8 +156,8 @@ fn the_demo_with_a_worker_that_fails() {
     assert_eq!(counts, [5, 0, 5, 0].map(Value::from));
 }
 
-fn configured(pools: &[Pool]) -> Site {
-    let site = Site::new();
+fn configured(pools: &[Pool]) -> Workspace {
+    let site = Workspace::new();
     site.configure_commands(pools);
     site
 }
@@ -282,7 +282,7 @@ fn no_secret_is_printed() {
 }
 
 fn the_schema_is_json() {
-    let schema = Site::new().ganger(&["config", "schema"]).json();
+    let schema = Workspace::new().ganger(&["config", "schema"]).json();
     assert!(schema["$schema"].is_string());
     let properties = schema["properties"].as_object().unwrap();
     let sections: Vec<&String> = properties.keys().collect();
@@ -292,7 +292,7 @@ fn the_schema_is_json() {
 }
 
 fn completions_for_each_shell() {
-    let site = Site::new();
+    let site = Workspace::new();
     for shell in ["bash", "zsh", "fish"] {
         let script = site.ganger(&["completions", shell]).good();
         for part in ["ganger", "demo", "retry", "kill-every"] {
@@ -303,7 +303,7 @@ fn completions_for_each_shell() {
 }
 
 fn help_and_version() {
-    let site = Site::new();
+    let site = Workspace::new();
     let version = site.ganger(&["--version"]).good();
     assert_eq!(version, format!("ganger {}\n", env!("CARGO_PKG_VERSION")));
     let help = site.ganger(&["--help"]).good();
@@ -348,7 +348,7 @@ fn a_command_line_that_makes_no_sense() {
 }
 
 fn a_missing_configuration_is_named() {
-    let site = Site::new();
+    let site = Workspace::new();
     for args in [
         &["run"][..],
         &["check"],

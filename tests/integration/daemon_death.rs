@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::harness::{
-    Daemon, Entry, Event, NewMessage, Pool, Scene, Site, Waiting, field, said, trials,
+    Daemon, Entry, Event, NewMessage, Pool, Scene, Waiting, Workspace, field, said, trials,
 };
 
 trials![
@@ -62,7 +62,7 @@ fn killed_while_its_workers_start() {
 
 /// Poll and lease are too long to explain it: only the wake-up is left.
 fn another_daemon_has_the_dead_ones_messages_at_once() {
-    let site = Site::with_source("poll_interval = \"1m\"\nlease = \"1h\"");
+    let site = Workspace::with_source("poll_interval = \"1m\"\nlease = \"1h\"");
     let pool = Pool::new(&["--v2=1"]).set("workers", "2");
     let scene = Scene::at(site, std::slice::from_ref(&pool));
     let held = bodies("mode:wait:go", 2);
@@ -160,7 +160,7 @@ fn no_neighbour_is_charged(scene: &Scene, culprit: &str) {
 /// flows on.
 fn a_thousand_suspects_at_the_head_starve_nobody() {
     let pool = Pool::new(&["--v2=1"]).set("workers", "3");
-    let site = Site::new();
+    let site = Workspace::new();
     let scene = Scene::at(site, std::slice::from_ref(&pool));
     let suspects = bodies("suspect", 1_000);
     let insert =
@@ -227,7 +227,7 @@ fn a_suspect_holds_up_only_the_suspects_of_other_pools() {
 }
 
 fn a_stopped_daemons_messages_are_taken_over_and_its_late_settlements_are_void() {
-    let site = Site::with_source(r#"lease = "1s""#);
+    let site = Workspace::with_source(r#"lease = "1s""#);
     let pool = Pool::new(&["--v2=1"])
         .set("workers", "2")
         .set("prefetch", "1");

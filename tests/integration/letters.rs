@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{EVIL, NewMessage, Pool, Scene, Site, assert_tame, trials};
+use crate::harness::{EVIL, NewMessage, Pool, Scene, Workspace, assert_tame, trials};
 
 trials![
     the_list_has_all_that_scripts_rely_on,
@@ -37,7 +37,7 @@ fn pool(name: &str) -> Pool {
 
 /// A directory with dead letters of two pools: a rejected, a crashed and a binary one, and a
 /// rejected one of the other pool. Their ids are 1 to 4.
-fn with_letters() -> Site {
+fn with_letters() -> Workspace {
     let pools = [pool("work"), pool("other")];
     let scene = Scene::with(&pools);
     let rejected = NewMessage::new(REJECTED)
@@ -64,7 +64,7 @@ fn with_letters() -> Site {
     scene.site
 }
 
-fn list(site: &Site, more: &[&str]) -> Vec<Value> {
+fn list(site: &Workspace, more: &[&str]) -> Vec<Value> {
     let args = [&["dead", "list", "--output", "json"], more].concat();
     let letters = site.ganger(&args).json();
     letters.as_array().unwrap().clone()
@@ -286,7 +286,7 @@ fn what_is_not_there_is_an_error() {
 }
 
 /// Adds a connection to the configuration.
-fn add_source(site: &Site, name: &str, url: &str) {
+fn add_source(site: &Workspace, name: &str, url: &str) {
     let config = site.path("ganger.toml");
     let text = std::fs::read_to_string(&config).unwrap();
     let source = format!("[sources.{name}]\nkind = \"table\"\nurl = \"sqlite:{url}\"\n");
@@ -400,7 +400,7 @@ fn letters_are_shown_cut_or_whole() {
 /// A hundred thousand letters of a KiB, with less than half of that for the command.
 fn a_list_may_be_larger_than_memory() {
     const COUNT: usize = 100_000;
-    let site = Site::new();
+    let site = Workspace::new();
     site.configure_commands(&[pool("work")]);
     site.ganger(&["dead", "list"]).good();
     site.table()
@@ -430,7 +430,7 @@ fn a_list_may_be_larger_than_memory() {
 }
 
 fn a_command_line_that_makes_no_sense() {
-    let site = Site::new();
+    let site = Workspace::new();
     site.configure_commands(&[Pool::new(&[])]);
     for args in [
         &["dead"][..],

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::harness::{Event, NewMessage, Pool, Scene, Site, Table, field, trials};
+use crate::harness::{Event, NewMessage, Pool, Scene, Table, Workspace, field, trials};
 
 trials![
     a_daemon_that_is_killed_leaves_no_worker_and_its_successor_goes_on,
@@ -60,7 +60,7 @@ fn a_daemon_that_is_killed_leaves_no_worker_and_its_successor_goes_on() {
 }
 
 fn of_two_daemons_the_other_takes_over_at_once() {
-    let site = Site::new();
+    let site = Workspace::new();
     let pool = Pool::new(&["--v2=1"]);
     let scene = Scene::at(site, std::slice::from_ref(&pool));
     scene.send(&["mode:wait:go"]);
@@ -124,7 +124,7 @@ fn a_stop_that_waits_for_work_is_idle() {
 }
 
 fn a_worker_that_ignores_everything_is_killed_and_its_message_goes_back() {
-    let site = Site::with_daemon(r#"drain_timeout = "100ms""#);
+    let site = Workspace::with_daemon(r#"drain_timeout = "100ms""#);
     let scene = Scene::at(
         site,
         &[Pool::new(&["--stubborn"]).text("stop_timeout", "100ms")],

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::Signal;
 
-use crate::harness::{EVIL, NewMessage, Pool, Scene, Site, assert_tame, terminal, trials};
+use crate::harness::{EVIL, NewMessage, Pool, Scene, Workspace, assert_tame, terminal, trials};
 
 trials![
     a_full_disk_under_the_log_changes_nothing,
@@ -26,10 +26,10 @@ fn full() -> Stdio {
 
 /// A daemon whose log nobody reads, once it has made its database.
 fn unheard(pool: Pool, stderr: impl Into<Stdio>) -> Scene {
-    unheard_at(Site::new(), pool, stderr)
+    unheard_at(Workspace::new(), pool, stderr)
 }
 
-fn unheard_at(site: Site, pool: Pool, stderr: impl Into<Stdio>) -> Scene {
+fn unheard_at(site: Workspace, pool: Pool, stderr: impl Into<Stdio>) -> Scene {
     let daemon = site.start_unheard(&[pool], stderr);
     daemon.eventually("the database", || site.path("queue.db").exists());
     let table = site.table();
@@ -133,12 +133,12 @@ fn a_start_that_fails_says_so_by_its_exit_code_alone() {
     fcntl(&asleep, FcntlArg::F_SETPIPE_SZ(4096)).unwrap();
     asleep.write_all(&[b'x'; 4096]).unwrap();
     for stderr in [full(), asleep.into()] {
-        let site = Site::new();
+        let site = Workspace::new();
         std::fs::create_dir(site.path("queue.db")).unwrap();
         let daemon = site.start_unheard(&[hasty()], stderr);
         assert_eq!(daemon.exit().code(), Some(1));
     }
-    let site = Site::with_daemon("nonsense = 1");
+    let site = Workspace::with_daemon("nonsense = 1");
     let daemon = site.start_unheard(&[hasty()], full());
     assert_eq!(daemon.exit().code(), Some(2));
 }
@@ -147,7 +147,7 @@ fn a_start_that_fails_says_so_by_its_exit_code_alone() {
 fn a_terminal_is_told_nothing_by_what_is_logged() {
     for format in ["text", "json"] {
         let (stderr, screen) = terminal();
-        let site = Site::with_daemon(&format!("log_format = \"{format}\""));
+        let site = Workspace::with_daemon(&format!("log_format = \"{format}\""));
         let scene = unheard_at(site, hasty(), stderr);
         let bodies = ["mode:print:", "mode:complain:", "mode:answer:400 "];
         let bodies =

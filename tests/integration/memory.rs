@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::harness::rabbit::{Letter, Vhost};
 use crate::harness::{
-    Daemon, Event, NewMessage, Pool, Record, Scene, Site, Table, field, said, trials,
+    Daemon, Event, NewMessage, Pool, Record, Scene, Table, Workspace, field, said, trials,
 };
 
 trials![
@@ -86,7 +86,7 @@ fn pools_keep_a_small_bound_together_and_none_of_them_starves() {
         .into_iter()
         .map(pool)
         .collect();
-    let scene = Scene::at(Site::make(&daemon_section(), TABLE), &pools);
+    let scene = Scene::at(Workspace::make(&daemon_section(), TABLE), &pools);
     send(&scene.table, "a", 16);
     scene.daemon.eventually("one to take all that it may", || {
         claimed(&scene.table, "a") >= 7 * BODY
@@ -119,7 +119,7 @@ fn pools_keep_a_small_bound_together_and_none_of_them_starves() {
 }
 
 fn a_reload_changes_the_bound() {
-    let scene = Scene::at(Site::make(&daemon_section(), TABLE), &[pool("a")]);
+    let scene = Scene::at(Workspace::make(&daemon_section(), TABLE), &[pool("a")]);
     send(&scene.table, "a", 12);
     waits(&scene.daemon, "a");
     let bytes = claimed(&scene.table, "a");
@@ -146,7 +146,7 @@ fn a_pool_on_rabbitmq_and_one_on_a_table_share_it() {
     let client = vhost.client();
     let url = Value::from(vhost.url());
     let rabbit = format!("[sources.rabbit]\nkind = \"rabbitmq\"\nurl = {url}\n");
-    let site = Site::make(&daemon_section(), &format!("{TABLE}{rabbit}"));
+    let site = Workspace::make(&daemon_section(), &format!("{TABLE}{rabbit}"));
     let pools = [pool("a"), pool("work").text("source", "rabbit")];
     let scene = Scene::at(site, &pools);
     send(&scene.table, "a", 16);

@@ -1,6 +1,6 @@
 //! What a worker is given beside its messages, and what becomes of what it prints.
 
-use crate::harness::{Event, NewMessage, Pool, SECRET, Scene, Site, field, trials};
+use crate::harness::{Event, NewMessage, Pool, SECRET, Scene, Workspace, field, trials};
 
 trials![
     what_a_worker_prints_is_logged_with_its_message,
@@ -160,7 +160,7 @@ fn a_worker_that_logs_without_end_holds_up_neither_log_nor_neighbour() {
 }
 
 fn a_worker_that_logs_without_end_is_stopped_like_any_other() {
-    let site = Site::with_daemon(r#"drain_timeout = "100ms""#);
+    let site = Workspace::with_daemon(r#"drain_timeout = "100ms""#);
     let pool = Pool::new(&["--v2=2"]).text("stop_timeout", "200ms");
     let scene = Scene::at(site, &[pool]);
     scene.send(&["mode:flood:never"]);

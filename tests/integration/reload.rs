@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::harness::{
-    Daemon, Event, Launch, NewMessage, Pool, Scene, Site, Table, field, said, trials,
+    Daemon, Event, Launch, NewMessage, Pool, Scene, Table, Workspace, field, said, trials,
 };
 use crate::modes_worker;
 
@@ -245,7 +245,7 @@ fn a_roll_ends_though_no_worker_gets_old() {
 }
 
 /// Starts the tests' worker once a file is there.
-fn gated(site: &Site, version: &str) -> Pool {
+fn gated(site: &Workspace, version: &str) -> Pool {
     let gate = site.path("gate");
     let worker = std::env::current_exe().unwrap();
     let script = format!(
@@ -259,7 +259,7 @@ fn gated(site: &Site, version: &str) -> Pool {
 }
 
 fn a_command_that_changes_while_workers_start_is_the_one_that_counts() {
-    let site = Site::new();
+    let site = Workspace::new();
     let (old, new) = (gated(&site, "1"), gated(&site, "2"));
     let scene = Scene::at(site, &[old]);
     scene.daemon.eventually("the old ones to be started", || {
@@ -432,7 +432,7 @@ fn a_pool_whose_database_is_away_can_be_removed_or_moved() {
         let url = if name == "main" { "queue" } else { name };
         format!("[sources.{name}]\nkind = \"table\"\nurl = \"sqlite:{url}.db\"\n")
     });
-    let site = Site::with_sections(&tables.concat());
+    let site = Workspace::with_sections(&tables.concat());
     let on = |source: &str, name: &str| named(name).text("source", source);
     let stays = on("main", "work");
     let before = [stays.clone(), on("other", "goes"), on("other", "moves")];
@@ -497,7 +497,7 @@ fn rules_change_in_place_for_the_next_messages() {
 }
 
 fn the_file_is_watched_if_asked_for() {
-    let site = Site::new();
+    let site = Workspace::new();
     let launch = Launch {
         args: &["--watch"],
         ..Launch::default()

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Event, Pool, Scene, Site, Waiting, trials};
+use crate::harness::{Event, Pool, Scene, Waiting, Workspace, trials};
 
 trials![
     bodies_as_arguments,
@@ -19,17 +19,17 @@ trials![
     a_command_line_that_makes_no_sense,
 ];
 
-fn site() -> Site {
-    let site = Site::new();
+fn site() -> Workspace {
+    let site = Workspace::new();
     site.configure_commands(&[Pool::new(&[])]);
     site
 }
 
-fn rows(site: &Site) -> Vec<Waiting> {
+fn rows(site: &Workspace) -> Vec<Waiting> {
     site.table().messages("work")
 }
 
-fn sent_bodies(site: &Site) -> Vec<String> {
+fn sent_bodies(site: &Workspace) -> Vec<String> {
     rows(site).into_iter().map(|row| row.body).collect()
 }
 
@@ -221,7 +221,7 @@ fn an_answer_that_does_not_come() {
 }
 
 fn the_source_is_found_by_its_queue_or_must_be_named() {
-    let site = Site::new();
+    let site = Workspace::new();
     site.configure_commands(&[Pool::new(&[]).text("source", "main")]);
     let config = site.path("ganger.toml");
     let text = std::fs::read_to_string(&config).unwrap();

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-use crate::harness::{Event, NewMessage, Pool, Record, Scene, Site, trials};
+use crate::harness::{Event, NewMessage, Pool, Record, Scene, Workspace, trials};
 
 trials![
     two_daemons_share_the_work,
@@ -34,7 +34,10 @@ fn share(record: &Record, workers: &[i32]) -> usize {
 
 fn two_daemons_share_the_work() {
     let pool = Pool::new(&["--mode=sleep:2"]).set("workers", "2");
-    let scene = Scene::at(Site::with_source(POLL_RARELY), std::slice::from_ref(&pool));
+    let scene = Scene::at(
+        Workspace::with_source(POLL_RARELY),
+        std::slice::from_ref(&pool),
+    );
     let other = scene.site.start(&[pool]);
     let (one_up, other_up) = (scene.daemon.has_workers(2), other.has_workers(2));
     let bodies = bodies("message", 1_000);
@@ -55,7 +58,10 @@ fn two_daemons_share_the_work() {
 
 fn one_of_two_daemons_leaves_in_mid_run() {
     let pool = Pool::new(&["--mode=sleep:1"]).set("workers", "2");
-    let scene = Scene::at(Site::with_source(POLL_RARELY), std::slice::from_ref(&pool));
+    let scene = Scene::at(
+        Workspace::with_source(POLL_RARELY),
+        std::slice::from_ref(&pool),
+    );
     let other = scene.site.start(&[pool]);
     other.has_workers(2);
     let bodies = bodies("message", 1_000);
@@ -73,7 +79,7 @@ fn one_of_two_daemons_leaves_in_mid_run() {
 }
 
 fn a_plain_insert_wakes_the_daemon() {
-    let scene = Scene::at(Site::with_source(POLL_RARELY), &[Pool::new(&[])]);
+    let scene = Scene::at(Workspace::with_source(POLL_RARELY), &[Pool::new(&[])]);
     scene.daemon.has_workers(1);
     let took = |n: usize| {
         let sent = Instant::now();
@@ -92,7 +98,7 @@ fn a_plain_insert_wakes_the_daemon() {
 }
 
 fn a_row_that_is_made_ready_by_hand_wakes_the_daemon() {
-    let scene = Scene::at(Site::with_source(POLL_RARELY), &[Pool::new(&[])]);
+    let scene = Scene::at(Workspace::with_source(POLL_RARELY), &[Pool::new(&[])]);
     scene.send(&["first"]);
     scene.all_done();
     delay(&scene, "in a day", now_ms() + 24 * 60 * 60 * 1000);
@@ -128,7 +134,7 @@ fn delay(scene: &Scene, body: &str, until_ms: u64) {
 /// As after the clock was set: one that is long due, one that is due in a day, and one in between
 /// for which nothing but its time wakes the daemon.
 fn a_delayed_message_comes_when_it_falls_due_and_not_before() {
-    let scene = Scene::at(Site::with_source(POLL_RARELY), &[Pool::new(&[])]);
+    let scene = Scene::at(Workspace::with_source(POLL_RARELY), &[Pool::new(&[])]);
     scene.daemon.has_workers(1);
     let soon = now_ms() + 700;
     delay(&scene, "in a day", soon + 24 * 60 * 60 * 1000);
@@ -155,7 +161,7 @@ fn a_delayed_message_comes_when_it_falls_due_and_not_before() {
 fn pools_on_one_file_do_not_wait_for_each_other() {
     let pool = |name: &str| Pool::new(&[]).text("name", name).text("queue", name);
     let scene = Scene::at(
-        Site::with_source(POLL_RARELY),
+        Workspace::with_source(POLL_RARELY),
         &[pool("stuck"), pool("flows")],
     );
     let other = scene.site.start(&[pool("elsewhere")]);

@@ -8,7 +8,9 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::harness::{Daemon, Event, NewMessage, Pool, Scene, Site, Waiting, field, said, trials};
+use crate::harness::{
+    Daemon, Event, NewMessage, Pool, Scene, Waiting, Workspace, field, said, trials,
+};
 
 trials![
     what_is_in_flight_finishes_and_the_rest_is_untouched,
@@ -113,7 +115,7 @@ fn every_message_in_a_version_2_window_finishes() {
 /// Its message is claimed as long as it lives, and uncharged in the end.
 fn a_worker_that_ignores_everything_is_gone_before_its_message_is_back() {
     let (drain, phase) = (Duration::from_millis(300), Duration::from_millis(200));
-    let site = Site::with_daemon(r#"drain_timeout = "300ms""#);
+    let site = Workspace::with_daemon(r#"drain_timeout = "300ms""#);
     let pool = Pool::new(&["--stubborn"]).text("stop_timeout", "200ms");
     let scene = Scene::at(site, &[pool]);
     scene.send(&["mode:hang"]);
@@ -147,7 +149,7 @@ fn a_worker_that_ignores_everything_is_gone_before_its_message_is_back() {
 
 /// With deadlines of an hour only the signals move it on.
 fn the_log_names_who_is_late_and_each_further_signal_skips_a_phase() {
-    let site = Site::with_daemon(r#"drain_timeout = "1h""#);
+    let site = Workspace::with_daemon(r#"drain_timeout = "1h""#);
     let pool = Pool::new(&["--stubborn"])
         .set("workers", "2")
         .text("stop_timeout", "1h");
@@ -266,7 +268,7 @@ fn a_worker_that_dies_while_it_drains_is_charged_and_not_replaced() {
 
 /// Asked to yield, it answers with a reply to its own queue; the last part answers the caller.
 fn a_long_task_gives_up_its_worker_and_goes_on_after_the_restart() {
-    let site = Site::with_daemon(r#"drain_timeout = "100ms""#);
+    let site = Workspace::with_daemon(r#"drain_timeout = "100ms""#);
     let pool = Pool::new(&[]);
     let scene = Scene::at(site, std::slice::from_ref(&pool));
     let long = "mode:until-told:__context_switch__,switch:1";
@@ -288,7 +290,7 @@ fn a_long_task_gives_up_its_worker_and_goes_on_after_the_restart() {
 
 /// It hands one back, which counts for nothing, and finishes the other.
 fn a_version_2_worker_is_asked_to_cancel_what_it_has() {
-    let site = Site::with_daemon(r#"drain_timeout = "100ms""#);
+    let site = Workspace::with_daemon(r#"drain_timeout = "100ms""#);
     let scene = Scene::at(site, &[Pool::new(&["--v2=2"])]);
     let held = [
         "mode:until-cancelled,answer:300",
@@ -308,7 +310,7 @@ fn a_version_2_worker_is_asked_to_cancel_what_it_has() {
 
 /// More deploys than a message has attempts.
 fn what_fails_because_it_was_asked_to_stop_is_never_charged() {
-    let site = Site::with_daemon(r#"drain_timeout = "100ms""#);
+    let site = Workspace::with_daemon(r#"drain_timeout = "100ms""#);
     let pool = Pool::new(&["--v2=2"]).attempts(2);
     let mut scene = Scene::at(site, std::slice::from_ref(&pool));
     let held = [
@@ -330,7 +332,7 @@ fn what_fails_because_it_was_asked_to_stop_is_never_charged() {
 
 /// Its time was up while it still had our leave to work, so it fails for that.
 fn what_was_late_before_the_stop_is_charged() {
-    let site = Site::with_daemon(r#"drain_timeout = "100ms""#);
+    let site = Workspace::with_daemon(r#"drain_timeout = "100ms""#);
     let pool = Pool::new(&["--v2=1"])
         .text("timeout", "100ms")
         .text("timeout_grace", "1h");

@@ -5,7 +5,9 @@ use nix::sys::signal::Signal;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::Value;
 
-use crate::harness::{Event, Launch, NewMessage, Pool, Scene, Site, Waiting, field, said, trials};
+use crate::harness::{
+    Event, Launch, NewMessage, Pool, Scene, Waiting, Workspace, field, said, trials,
+};
 
 trials![
     a_locked_database_pauses_the_intake,
@@ -127,7 +129,7 @@ fn a_full_disk_pauses_the_intake() {
         through: &["sh", "-c", r#"trap "" XFSZ; exec "$0" "$@""#],
         ..Launch::default()
     };
-    let site = Site::new();
+    let site = Workspace::new();
     let daemon = site.launch(&[pool()], launch);
     let table = site.table();
     let scene = Scene {

@@ -4,7 +4,7 @@
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::harness::{Event, Pool, Scene, Site, field, said, trials};
+use crate::harness::{Event, Pool, Scene, Workspace, field, said, trials};
 use crate::modes_worker;
 
 trials![
@@ -91,13 +91,13 @@ fn a_worker_is_recycled_at_its_size_between_messages() {
 }
 
 /// A script that starts the tests' worker, or does not.
-fn script(site: &Site, text: &str) -> String {
+fn script(site: &Workspace, text: &str) -> String {
     site.put("worker.sh", &format!("#!/bin/sh\n{text}\n"), true);
     site.path("worker.sh").to_str().unwrap().to_owned()
 }
 
 fn workers_that_never_start_degrade_the_pool_until_they_are_mended() {
-    let site = Site::new();
+    let site = Workspace::new();
     let broken = script(&site, "echo no such library >&2; exit 3");
     let scene = Scene::at(site, &[Pool::of_program(&broken, &[]).set("workers", "3")]);
     let degraded = scene.daemon.logged(DEGRADED);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::harness::{Daemon, Event, Launch, NewMessage, Pool, Scene, Site, Table, trials};
+use crate::harness::{Daemon, Event, Launch, NewMessage, Pool, Scene, Table, Workspace, trials};
 
 trials![
     four_hundred_workers_start_under_a_soft_limit_of_1024_files,
@@ -28,7 +28,7 @@ trials![
 ];
 
 fn launched(pool: Pool, through: &'static [&'static str]) -> Scene {
-    let site = Site::new();
+    let site = Workspace::new();
     let launch = Launch {
         through,
         ..Launch::default()
@@ -115,7 +115,7 @@ fn only_child(pid: Pid) -> Pid {
 }
 
 fn what_a_killed_daemon_left_is_swept_up() {
-    let site = Site::new();
+    let site = Workspace::new();
     let pool = Pool::new(&["--start=idle"]).set("workers", "3");
     let daemon = site.start(std::slice::from_ref(&pool));
     let pipes = daemon.eventually_some("workers with their pipes", || {
@@ -162,7 +162,10 @@ const NO_INOTIFY: &[&str] = &[
 ];
 
 /// A daemon that may have so many inotify instances, with a pool on each of four files.
-fn on_files_of_their_own(through: &'static [&'static str], poll_interval: &str) -> (Site, Daemon) {
+fn on_files_of_their_own(
+    through: &'static [&'static str],
+    poll_interval: &str,
+) -> (Workspace, Daemon) {
     let source = |n: u32| {
         format!(
             "[sources.s{n}]\nkind = \"table\"\nurl = \"sqlite:{n}.db\"\n\
@@ -173,7 +176,7 @@ fn on_files_of_their_own(through: &'static [&'static str], poll_interval: &str) 
         let pool = Pool::new(&["--v2=1"]).text("name", &format!("p{n}"));
         pool.text("source", &format!("s{n}"))
     };
-    let site = Site::with_sections(&(0..4).map(source).collect::<String>());
+    let site = Workspace::with_sections(&(0..4).map(source).collect::<String>());
     let launch = Launch {
         through,
         ..Launch::default()
@@ -213,7 +216,7 @@ fn without_inotify_tables_are_polled_and_that_is_said_once() {
 
 fn what_it_makes_is_for_its_user_alone() {
     for (setting, file, directory) in [("", 0o600, 0o700), ("mode = \"0660\"", 0o660, 0o770)] {
-        let scene = Scene::at(Site::with_source(setting), &[Pool::new(&[])]);
+        let scene = Scene::at(Workspace::with_source(setting), &[Pool::new(&[])]);
         scene.send(&["work"]);
         scene.all_done();
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
@@ -228,7 +231,7 @@ fn what_it_makes_is_for_its_user_alone() {
 }
 
 fn a_configuration_that_others_may_write_is_warned_of() {
-    let site = Site::new();
+    let site = Workspace::new();
     let pool = [Pool::new(&[]).env("API_TOKEN", "hunter2")];
     site.configure_commands(&pool);
     let config = site.path("ganger.toml");
@@ -262,7 +265,7 @@ fn silent_broker() -> (TcpListener, String) {
 
 fn a_start_that_waits_for_a_broker_tells_its_status_and_stops() {
     let (listener, section) = silent_broker();
-    let site = Site::with_sections(&section);
+    let site = Workspace::with_sections(&section);
     let (reader, writer) = std::io::pipe().unwrap();
     let mut daemon = site.start_unheard(&[Pool::new(&[])], writer);
     daemon.listen(reader);
@@ -275,7 +278,7 @@ fn a_start_that_waits_for_a_broker_tells_its_status_and_stops() {
 fn a_reload_that_waits_for_a_broker_holds_up_nothing() {
     let (listener, silent) = silent_broker();
     let table = "[sources.main]\nkind = \"table\"\nurl = \"sqlite:queue.db\"\n";
-    let site = Site::with_sections(&format!("{table}{silent}"));
+    let site = Workspace::with_sections(&format!("{table}{silent}"));
     let pool = Pool::new(&[]).text("source", "main");
     let scene = Scene::at(site, std::slice::from_ref(&pool));
     let waiting = Pool::new(&[])

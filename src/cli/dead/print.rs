@@ -8,8 +8,8 @@ use std::ops::ControlFlow;
 use serde_json::{Map, Value, json};
 
 use crate::cli::{Format, output};
+use crate::dead_letter::DeadLetter;
 use crate::foreign;
-use crate::source::client::DeadLetter;
 
 /// A table for people shows this much of a text.
 const TEXT_CHARS_MAX: usize = 60;

@@ -6,10 +6,12 @@ use std::ops::ControlFlow;
 
 use miette::{IntoDiagnostic, bail, miette};
 
+use crate::broker::UnusableSource;
 use crate::cli::output;
+use crate::client::Client;
+use crate::client::{DeadFilter, Halted, Listed, Page};
 use crate::config::model::{Config, DeadLetters, Options};
-use crate::source::SourceError;
-use crate::source::client::{Client, DeadFilter, DeadLetter, Halted, Listed, Page};
+use crate::dead_letter::DeadLetter;
 
 /// A source's name, and the id of a dead letter in it.
 type Place = (String, String);
@@ -18,7 +20,7 @@ type Place = (String, String);
 #[derive(Debug)]
 pub(super) struct Sources {
     clients: Vec<Client>,
-    trouble: Vec<SourceError>,
+    trouble: Vec<UnusableSource>,
 }
 
 impl Sources {

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use serde_json::{Value as Json, json};
 
-use super::super::Environment;
-use super::super::kinds::{Kind, Wrong, integer, list_of, size, text, word};
-use super::super::model::{Command, Limits};
-use super::super::reader::Reader;
-use super::super::tree::{Node, Value};
-use super::super::words;
 use super::Surroundings;
+use crate::config::Environment;
+use crate::config::model::{Limits, WorkerCommand};
+use crate::config::reader::Reader;
+use crate::config::shell_words;
+use crate::config::tree::{Node, Value};
+use crate::config::value_types::{Kind, Wrong, integer, list_of, size, text, word};
 
 /// What every worker has of the daemon's own environment.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
@@ -19,8 +19,8 @@ const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
 const RESERVED: &str = "GANGER_";
 
 /// Reads how a worker is started.
-pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> Command {
-    Command {
+pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> WorkerCommand {
+    WorkerCommand {
         program: t.must(
             "command",
             word(),
@@ -122,7 +122,7 @@ impl Kind for Arguments {
     fn read(&self, node: &Node) -> Result<Vec<String>, Wrong> {
         let split = |line: String| {
             let help = "end each quote, or write the arguments as a list";
-            words::split(&line).map_err(|error| Wrong::new(error.to_string(), help))
+            shell_words::split(&line).map_err(|error| Wrong::new(error.to_string(), help))
         };
         match &node.value {
             Value::List(_) => list_of(text()).read(node),

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use super::Environment;
 use super::description::Key;
-use super::kinds::{choice, duration, log_filter, size};
-use super::model::{Config, Daemon, LogFormat};
+use super::model::{Config, DaemonConfig, LogFormat};
 use super::reader::Reader;
+use super::value_types::{choice, duration, log_filter, size};
 
 /// Bounds that several keys share.
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -65,9 +65,9 @@ pub(super) fn describe() -> Vec<Key> {
     })
 }
 
-fn daemon(t: &mut Reader<'_>) -> Daemon {
+fn daemon(t: &mut Reader<'_>) -> DaemonConfig {
     let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-    Daemon {
+    DaemonConfig {
         drain_timeout: t.or(
             "drain_timeout",
             duration(Duration::ZERO..=DAY),

@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::kinds::{
-    Wrong, auto_or, choice, duration, float, hinted, integer, list_of, name, plain, size, word,
-};
-use super::super::model::{
-    Database, DeadLetters, KafkaOptions, Options, Order, Pipeline, Pool, Prefetch,
-    QueueDeclaration, RabbitMqOptions, Recycle, Restart, Source, StatusMeaning, TableSource,
-    UnroutableReply,
-};
-use super::super::reader::Reader;
-use super::super::suggest::nearest;
 use super::source::{QUEUE_TYPES, rabbitmq};
 use super::{DAY, HOUR, MILLISECOND, MONTH, Surroundings, command, retry};
 use crate::backoff::Backoff;
+use crate::config::model::{
+    Database, DeadLetters, KafkaOptions, Options, Order, Pipeline, PoolConfig, Prefetch,
+    QueueDeclaration, RabbitMqOptions, Recycle, Restart, SourceConfig, StatusMeaning, TableSource,
+    UnroutableReply,
+};
+use crate::config::reader::Reader;
+use crate::config::suggest::nearest;
+use crate::config::value_types::{
+    Wrong, auto_or, choice, duration, float, hinted, integer, list_of, name, plain, size, word,
+};
 
 /// The statuses that end a task; those below only tell about it.
 const ANSWERS: std::ops::RangeInclusive<i64> = 200..=599;
@@ -27,9 +27,9 @@ const RESTART_JITTER: f64 = 0.2;
 /// Reads every pool.
 pub(super) fn read_all(
     t: &mut Reader<'_>,
-    sources: &BTreeMap<String, Source>,
+    sources: &BTreeMap<String, SourceConfig>,
     around: Surroundings<'_>,
-) -> Vec<Arc<Pool>> {
+) -> Vec<Arc<PoolConfig>> {
     let mut taken = Taken::default();
     let meaning = "The worker pools, each under a `[[pools]]` of its own.";
     let pools = t.list("pools", meaning, |t| {
@@ -47,7 +47,11 @@ pub(super) fn read_all(
     pools
 }
 
-fn read(t: &mut Reader<'_>, sources: &BTreeMap<String, Source>, around: Surroundings<'_>) -> Pool {
+fn read(
+    t: &mut Reader<'_>,
+    sources: &BTreeMap<String, SourceConfig>,
+    around: Surroundings<'_>,
+) -> PoolConfig {
     aliases(t);
     let name = t.must(
         "name",
@@ -56,7 +60,7 @@ fn read(t: &mut Reader<'_>, sources: &BTreeMap<String, Source>, around: Surround
     );
     let name_of_source = source(t, sources);
     let source = sources.get(&name_of_source);
-    Pool {
+    PoolConfig {
         name,
         source: name_of_source.clone(),
         queue: t
@@ -129,13 +133,13 @@ fn aliases(t: &mut Reader<'_>) {
 }
 
 /// A source that is not there was named wrongly: then nothing is said of keys that it may have.
-fn is_kafka(source: Option<&Source>) -> bool {
-    source.is_none_or(|source| matches!(source, Source::Kafka(_)))
+fn is_kafka(source: Option<&SourceConfig>) -> bool {
+    source.is_none_or(|source| matches!(source, SourceConfig::Kafka(_)))
 }
 
 /// The keys that only sources of one kind have.
-fn options(t: &mut Reader<'_>, source: Option<&Source>) -> Options {
-    let is_rabbitmq = source.is_none_or(|source| matches!(source, Source::RabbitMq(_)));
+fn options(t: &mut Reader<'_>, source: Option<&SourceConfig>) -> Options {
+    let is_rabbitmq = source.is_none_or(|source| matches!(source, SourceConfig::RabbitMq(_)));
     let is_broker = is_rabbitmq || is_kafka(source);
     let dead_letter = t.only("RabbitMQ or Kafka", is_broker, |t| {
         t.maybe(
@@ -154,14 +158,14 @@ fn options(t: &mut Reader<'_>, source: Option<&Source>) -> Options {
         dead_letter: dead_letter.clone(),
     });
     match source {
-        Some(Source::RabbitMq(_)) => Options::RabbitMq(rabbitmq.unwrap_or_default()),
-        Some(Source::Kafka(_)) => Options::Kafka(kafka.unwrap_or_default()),
-        Some(Source::Table(_)) | None => Options::Table,
+        Some(SourceConfig::RabbitMq(_)) => Options::RabbitMq(rabbitmq.unwrap_or_default()),
+        Some(SourceConfig::Kafka(_)) => Options::Kafka(kafka.unwrap_or_default()),
+        Some(SourceConfig::Table(_)) | None => Options::Table,
     }
 }
 
 /// What is dead must not come again, at once and for ever.
-fn check_dead_letter(t: &Reader<'_>, pool: &Pool) {
+fn check_dead_letter(t: &Reader<'_>, pool: &PoolConfig) {
     let dead = match &pool.options {
         Options::RabbitMq(options) => match &options.dead_letter {
             DeadLetters::Queue(queue) => Some(queue),
@@ -186,11 +190,11 @@ fn check_dead_letter(t: &Reader<'_>, pool: &Pool) {
 
 fn rabbitmq_options(
     t: &mut Reader<'_>,
-    source: Option<&Source>,
+    source: Option<&SourceConfig>,
     dead_letter: Option<String>,
 ) -> RabbitMqOptions {
     let mut queue = match source {
-        Some(Source::RabbitMq(source)) => source.queue.clone(),
+        Some(SourceConfig::RabbitMq(source)) => source.queue.clone(),
         _ => QueueDeclaration::default(),
     };
     let queue_type = t.maybe(
@@ -249,7 +253,7 @@ fn order(t: &mut Reader<'_>) -> Order {
     )
 }
 
-fn source(t: &mut Reader<'_>, sources: &BTreeMap<String, Source>) -> String {
+fn source(t: &mut Reader<'_>, sources: &BTreeMap<String, SourceConfig>) -> String {
     let meaning = "The source that it reads from; may be left out where there is only one.";
     let given = t.maybe("source", word(), meaning);
     let names: Vec<&str> = sources.keys().map(String::as_str).collect();
@@ -414,7 +418,12 @@ struct Taken {
 }
 
 impl Taken {
-    fn check(&mut self, t: &Reader<'_>, pool: &Pool, sources: &BTreeMap<String, Source>) {
+    fn check(
+        &mut self,
+        t: &Reader<'_>,
+        pool: &PoolConfig,
+        sources: &BTreeMap<String, SourceConfig>,
+    ) {
         if !pool.name.is_empty() {
             if let Some(place) = self.names.get(&pool.name) {
                 let rule = format!("is taken by the pool {place}");
@@ -443,16 +452,16 @@ impl Taken {
 }
 
 /// Where a source reads from, however it is called.
-fn address(source: &Source) -> String {
+fn address(source: &SourceConfig) -> String {
     match source {
-        Source::Table(TableSource {
+        SourceConfig::Table(TableSource {
             database: Database::Sqlite(path),
             ..
         }) => path.to_string_lossy().into_owned(),
-        Source::RabbitMq(source) => {
+        SourceConfig::RabbitMq(source) => {
             let host = source.hosts.first().map(ToString::to_string);
             format!("amqp://{}/{}", host.unwrap_or_default(), source.vhost)
         }
-        Source::Kafka(source) => format!("kafka://{}/{}", source.brokers, source.group),
+        SourceConfig::Kafka(source) => format!("kafka://{}/{}", source.brokers, source.group),
     }
 }

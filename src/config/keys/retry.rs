@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::super::kinds::{Wrong, duration, float, integer};
-use super::super::model::{Breaker, Retry, Source};
-use super::super::reader::Reader;
 use super::{DAY, HOUR, MILLISECOND, MONTH};
 use crate::backoff::Backoff;
+use crate::config::model::{Breaker, Retry, SourceConfig};
+use crate::config::reader::Reader;
+use crate::config::value_types::{Wrong, duration, float, integer};
 
 pub(super) fn crashes_max(t: &mut Reader<'_>) -> u32 {
     t.or(
@@ -23,7 +23,7 @@ pub(super) fn lapses_max(t: &mut Reader<'_>) -> u32 {
     t.or("lapses_max", integer(3..=1_000_000), "10", help)
 }
 
-pub(super) fn retry(t: &mut Reader<'_>, source: Option<&Source>, kafka: bool) -> Retry {
+pub(super) fn retry(t: &mut Reader<'_>, source: Option<&SourceConfig>, kafka: bool) -> Retry {
     let retry = Retry {
         attempts: t.or(
             "attempts",
@@ -61,7 +61,7 @@ pub(super) fn retry(t: &mut Reader<'_>, source: Option<&Source>, kafka: bool) ->
         in_place_max: in_place_max(t, kafka),
     };
     check_backoff(t, &retry.backoff);
-    if let Some(Source::Kafka(kafka)) = source
+    if let Some(SourceConfig::Kafka(kafka)) = source
         && retry.backoff.max >= kafka.retry_retention
     {
         // The broker deletes what is older, whether it was read or not.

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde_json::Value as Json;
 
-use super::super::description::{Key, Shape};
-use super::super::keys::describe;
-use super::super::{reference, schema};
 use super::read;
+use crate::config::description::{Key, Shape};
+use crate::config::keys::describe;
+use crate::config::{reference, schema};
 
 const EXAMPLE: &str = include_str!("../../../config/ganger.toml");
 

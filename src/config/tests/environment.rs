@@ -1,7 +1,7 @@
 //! Variables in values, variables over keys, and the workers' own variables.
 
-use super::super::model::{Database, Prefetch, Source};
 use super::{LEAST, environment, messages, pool_with, read};
+use crate::config::model::{Database, Prefetch, SourceConfig};
 
 #[test]
 fn variables_are_expanded_in_values() {
@@ -16,7 +16,7 @@ fn variables_are_expanded_in_values() {
         .replace("\"mails\"", "\"${QUEUE}\"");
     let lines = "workers = \"${N}\"\nargs = \"${ARGS}\"\nenv = { PRICE = \"5$$\" }\n";
     let config = read(&format!("{text}{lines}"), &pairs).unwrap();
-    let Source::Table(table) = &config.sources["main"] else {
+    let SourceConfig::Table(table) = &config.sources["main"] else {
         panic!("another kind of source");
     };
     assert_eq!(table.database, Database::Sqlite("/var/q/jobs.db".into()));
@@ -61,7 +61,7 @@ fn variables_override_keys() {
     ];
     let config = pool_with(lines, &pairs).unwrap();
     assert_eq!(config.daemon.drain_timeout.as_secs(), 10);
-    let Source::Table(table) = &config.sources["main"] else {
+    let SourceConfig::Table(table) = &config.sources["main"] else {
         panic!("another kind of source");
     };
     assert_eq!(table.database, Database::Sqlite("/other.db".into()));

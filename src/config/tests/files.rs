@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use super::super::model::{Database, Source};
-use super::super::{Environment, load};
 use super::{LEAST, messages};
+use crate::config::model::{Database, SourceConfig};
+use crate::config::{Environment, load};
 
 fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
@@ -23,7 +23,7 @@ fn paths_start_from_the_directory_of_the_file() {
     let database = |text: &str| {
         fs::write(&file, text).unwrap();
         let config = load(&file, &Environment::new()).unwrap();
-        let Source::Table(table) = &config.sources["main"] else {
+        let SourceConfig::Table(table) = &config.sources["main"] else {
             panic!("another kind of source");
         };
         (table.database.clone(), config.pools[0].command.cwd.clone())
@@ -63,7 +63,7 @@ fn a_directory_is_merged_in_the_order_of_names() {
     let config = load(directory.path(), &Environment::new()).unwrap();
     let names: Vec<&str> = config.pools.iter().map(|p| &*p.name).collect();
     assert_eq!(names, ["sms", "email"]);
-    let Source::Table(table) = &config.sources["main"] else {
+    let SourceConfig::Table(table) = &config.sources["main"] else {
         panic!("another kind of source");
     };
     assert_eq!(table.lease.as_secs(), 9);

@@ -1,8 +1,8 @@
 //! The defaults, and that what is printed loads again.
 
-use super::super::model::{Config, Options, QueueType};
-use super::super::print;
 use super::{LEAST, pool_with, read};
+use crate::config::model::{Config, Options, QueueType};
+use crate::config::print;
 
 const FULL: &str = r#"
 source = "main"

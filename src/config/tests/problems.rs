@@ -2,8 +2,8 @@
 
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
-use super::super::Problems;
 use super::{LEAST, messages, pool_with, read};
+use crate::config::Problems;
 
 const MISTAKES: &str = r#"
 [daemon]

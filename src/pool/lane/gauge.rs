@@ -8,7 +8,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use super::unread::Unread;
-use crate::config::model::Pool;
+use crate::config::model::PoolConfig;
 use crate::delivery::Publish;
 use crate::metrics::Counters;
 use crate::pool::breaker::Breaker;
@@ -21,7 +21,7 @@ pub struct Shared {
     /// Starts the processes.
     pub spawner: Spawner,
     /// The pool's rules; a reload replaces them.
-    pub policy: RefCell<Arc<Pool>>,
+    pub policy: RefCell<Arc<PoolConfig>>,
     /// What is counted.
     pub counters: Counters,
     /// What their attempts tell of what the workers depend on.
@@ -49,7 +49,7 @@ impl Shared {
     }
 
     /// The pool's rules now.
-    pub fn policy(&self) -> Arc<Pool> {
+    pub fn policy(&self) -> Arc<PoolConfig> {
         self.policy.borrow().clone()
     }
 }

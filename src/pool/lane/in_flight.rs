@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::config::model::Pool;
+use crate::config::model::PoolConfig;
 use crate::delivery::{Delivery, Headers};
 use crate::names::TIMEOUT_HEADER;
 use crate::protocol::output::Output;
@@ -55,7 +55,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    fn hard_deadline(&self, policy: &Pool) -> Option<Instant> {
+    fn hard_deadline(&self, policy: &PoolConfig) -> Option<Instant> {
         Some(self.begun? + self.soft? + policy.timeout_grace)
     }
 
@@ -190,7 +190,7 @@ impl InFlight {
         let left_unread = read.left_unread && matches!(cause, Cause::Died | Cause::PipeClosed);
         let head = open.front().map(|entry| entry.id);
         let blamed = |entry: Entry| {
-            let place = Place {
+            let place = HeldState {
                 head: Some(entry.id) == head,
                 begun: is_begun(&entry, read),
                 left_unread,
@@ -268,7 +268,7 @@ impl InFlight {
     }
 
     /// The earliest moment at which [`InFlight::due`] has something to say.
-    pub fn next_deadline(&self, policy: &Pool) -> Option<Instant> {
+    pub fn next_deadline(&self, policy: &PoolConfig) -> Option<Instant> {
         self.entries
             .iter()
             .filter(|entry| entry.answer.is_none())
@@ -279,7 +279,7 @@ impl InFlight {
 
     /// The messages to be cancelled now, marked as such, and the one that the worker is to be
     /// killed for.
-    pub fn due(&mut self, policy: &Pool, now: Instant) -> (Vec<u64>, Option<u64>) {
+    pub fn due(&mut self, policy: &PoolConfig, now: Instant) -> (Vec<u64>, Option<u64>) {
         let mut cancel = Vec::new();
         let mut kill = None;
         for entry in self
@@ -324,7 +324,7 @@ fn is_begun(entry: &Entry, read: Read) -> bool {
 
 /// Where a message stands among the others of its worker.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct HeldState {
     head: bool,
     begun: bool,
     /// The worker died with something unread, which may have been this.
@@ -336,7 +336,7 @@ struct Place {
     begun_in_all: usize,
 }
 
-fn blame(cause: &Cause, version: Version, id: u64, place: Place) -> Blame {
+fn blame(cause: &Cause, version: Version, id: u64, place: HeldState) -> Blame {
     match cause {
         Cause::Stopped => Blame::Returned,
         Cause::TimedOut(blamed) if *blamed == id => Blame::Charged,

@@ -17,18 +17,19 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-pub use self::gauge::{Gauge, Shared};
-use self::in_flight::{Blame, Cause, Entry, InFlight, Read, Version};
 use super::breaker;
 use super::verdict::{Case, Event, decide, lasting_name};
 use super::window::Pace;
-use crate::config::model::{Command, Pool};
+use crate::config::model::{PoolConfig, WorkerCommand};
 use crate::delivery::{Delivery, Exit, Failure, Outgoing, Publish, PublishError, Reason};
 use crate::shutdown::Phase;
 use crate::worker::Identity;
 use crate::worker::connection::Connection;
 use crate::worker::notes::Notes;
-use crate::worker::process::{self, Process, Signal, Starting};
+use crate::worker::process;
+use crate::worker::process::{Process, Signal, Starting};
+pub use gauge::{Gauge, Shared};
+use in_flight::{Blame, Cause, Entry, InFlight, Read, Version};
 
 /// A worker that has closed its pipe is about to end; one that does not end is made to.
 const CLOSED_PIPE_GRACE: Duration = Duration::from_secs(1);
@@ -70,7 +71,7 @@ pub struct Start {
     /// The worker's place.
     pub slot: usize,
     /// How its process is started.
-    pub command: Arc<Command>,
+    pub command: Arc<WorkerCommand>,
     /// What the lanes share.
     pub shared: Rc<Shared>,
     /// What the pool sees of it.
@@ -110,7 +111,7 @@ pub async fn run(start: Start) -> Ended {
     }
 }
 
-fn identity(slot: usize, policy: &Pool) -> Identity {
+fn identity(slot: usize, policy: &PoolConfig) -> Identity {
     let pool = Arc::from(policy.name.as_str());
     Identity { pool, slot }
 }
@@ -196,7 +197,7 @@ struct Lane {
     /// Its time had come: tasks, age or memory.
     recycled: bool,
     /// The rules that the moments below were drawn by.
-    drawn_by: Arc<Pool>,
+    drawn_by: Arc<PoolConfig>,
     recycle_at: Option<Instant>,
     recycle_after: Option<u64>,
     memory_check_at: Option<Instant>,

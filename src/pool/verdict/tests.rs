@@ -6,22 +6,24 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::model::{Command, Limits, Options, Pipeline, Prefetch, Recycle, Restart, Retry};
+use crate::config::model::{
+    Limits, Options, Pipeline, Prefetch, Recycle, Restart, Retry, WorkerCommand,
+};
 use crate::delivery::Exit;
 
-pub(crate) fn policy() -> Pool {
+pub(crate) fn policy() -> PoolConfig {
     let backoff = Backoff {
         initial: Duration::from_secs(1),
         factor: 2.0,
         max: Duration::from_secs(60),
         jitter: 0.0,
     };
-    Pool {
+    PoolConfig {
         name: "p".into(),
         source: "s".into(),
         queue: "q".into(),
         workers: 1,
-        command: Command {
+        command: WorkerCommand {
             program: "true".into(),
             args: Vec::new(),
             env: BTreeMap::new(),
@@ -294,7 +296,7 @@ fn a_reply_goes_on_with_the_messages_properties() {
 
 #[test]
 fn a_reply_that_may_not_go_there_is_kept_with_the_dead_letter() {
-    let policy = Pool {
+    let policy = PoolConfig {
         publish_to: Some(vec!["results.*".into()]),
         ..policy()
     };

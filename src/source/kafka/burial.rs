@@ -8,10 +8,10 @@ use std::time::Duration;
 use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::time::Instant;
 
-use super::error::{is_its_fault, is_too_large};
-use super::parts;
-use super::record::Outbound;
-use crate::source::letter::{header, without_end};
+use crate::broker::kafka::error::{is_its_fault, is_too_large};
+use crate::broker::kafka::parts;
+use crate::broker::kafka::record::Outbound;
+use crate::dead_letter::{header, without_end};
 
 /// A part that most topics take, whose batches may be 1 MiB unless they are set otherwise.
 const PART_BYTES_MAX: usize = 960 << 10;
@@ -28,7 +28,7 @@ const TOO_LONG: Duration = Duration::from_secs(12 * 3600);
 
 /// How a record is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum StoredForm {
     Whole,
     /// With hardly a word of the failure.
     Short,
@@ -44,7 +44,7 @@ pub(super) struct Burial {
     /// How many of them are.
     stored: usize,
     /// How the next of them is stored.
-    form: Form,
+    form: StoredForm,
     /// The records of it, as far as they are not stored; its own is the last.
     records: VecDeque<Outbound>,
     /// When the first record was stored.
@@ -57,7 +57,7 @@ impl Burial {
         let mut burial = Self {
             all: reply.into_iter().chain([letter]).collect(),
             stored: 0,
-            form: Form::Whole,
+            form: StoredForm::Whole,
             records: VecDeque::new(),
             since: None,
         };
@@ -81,7 +81,7 @@ impl Burial {
         if self.stored == self.all.len() && now >= since + TOO_LONG {
             (self.stored, self.since) = (0, None);
         }
-        self.form = Form::Whole;
+        self.form = StoredForm::Whole;
         self.cut();
     }
 
@@ -98,28 +98,32 @@ impl Burial {
         }
     }
 
-    fn smaller(&self, code: Code) -> Option<Form> {
+    fn smaller(&self, code: Code) -> Option<StoredForm> {
         let is_too_large = is_too_large(code);
         let first = self.all.get(self.stored)?;
         match self.form {
-            Form::Whole if is_its_fault(code) && is_wordy(first) => Some(Form::Short),
-            Form::Whole | Form::Short if is_too_large => Some(Form::Parts(PART_BYTES_MAX)),
-            Form::Parts(bytes) if is_too_large && bytes / 2 >= PART_BYTES_MIN => {
-                Some(Form::Parts(bytes / 2))
+            StoredForm::Whole if is_its_fault(code) && is_wordy(first) => Some(StoredForm::Short),
+            StoredForm::Whole | StoredForm::Short if is_too_large => {
+                Some(StoredForm::Parts(PART_BYTES_MAX))
             }
-            Form::Whole | Form::Short | Form::Parts(_) => None,
+            StoredForm::Parts(bytes) if is_too_large && bytes / 2 >= PART_BYTES_MIN => {
+                Some(StoredForm::Parts(bytes / 2))
+            }
+            StoredForm::Whole | StoredForm::Short | StoredForm::Parts(_) => None,
         }
     }
 
     fn cut(&mut self) {
         self.records = match (self.all.get(self.stored), self.form) {
             (None, _) => VecDeque::new(),
-            (Some(first), Form::Whole) => [first.clone()].into(),
-            (Some(first), Form::Short) => [shortened(first)].into(),
-            (Some(first), Form::Parts(bytes)) if bytes >= WORDY_PART_BYTES => {
+            (Some(first), StoredForm::Whole) => [first.clone()].into(),
+            (Some(first), StoredForm::Short) => [shortened(first)].into(),
+            (Some(first), StoredForm::Parts(bytes)) if bytes >= WORDY_PART_BYTES => {
                 parts::split(first, bytes).into()
             }
-            (Some(first), Form::Parts(bytes)) => parts::split(&shortened(first), bytes).into(),
+            (Some(first), StoredForm::Parts(bytes)) => {
+                parts::split(&shortened(first), bytes).into()
+            }
         };
     }
 }
@@ -150,8 +154,9 @@ fn shortened(record: &Outbound) -> Outbound {
 mod tests {
     use bytes::Bytes;
 
-    use super::super::headers::{self, Raw};
     use super::*;
+    use crate::broker::kafka::headers;
+    use crate::broker::kafka::headers::Raw;
 
     fn letter(value_bytes: usize) -> Outbound {
         let mut headers: Raw = vec![("colour".to_owned(), Some("red".into()))];

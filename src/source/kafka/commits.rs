@@ -7,12 +7,13 @@ use std::time::Duration;
 use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::time::Instant;
 
-use super::asking::{self, Answer};
-use super::consumer::Commit;
-use super::error::words;
-use super::health::Trouble;
-use super::metadata::TEXT_BYTES_MAX;
-use super::task::Task;
+use super::blocking_calls;
+use super::blocking_calls::Answer;
+use super::event_loop::Task;
+use super::health::HealthIssue;
+use crate::broker::kafka::commit_metadata::TEXT_BYTES_MAX;
+use crate::broker::kafka::consumer::Commit;
+use crate::broker::kafka::error::words;
 
 /// The least time between two commits when they are urgent.
 const URGENT: Duration = Duration::from_millis(20);
@@ -76,7 +77,7 @@ pub(super) enum Urgency {
 
 impl Task {
     pub(super) fn has_something_to_commit(&self) -> Option<Urgency> {
-        let probe = self.health.has(Trouble::Brokers) || self.health.has(Trouble::Commits);
+        let probe = self.health.has(HealthIssue::Brokers) || self.health.has(HealthIssue::Commits);
         let mut open = self
             .partitions
             .values()
@@ -110,7 +111,7 @@ impl Task {
         }
         let native = Arc::clone(self.consumer.native());
         let failed = Answer::Committed(Err(Code::Fail));
-        let commit = move || Answer::Committed(asking::commit(&native, &commits));
+        let commit = move || Answer::Committed(blocking_calls::commit(&native, &commits));
         self.commits.number += 1;
         if self.asking.ask("kafka-commit", failed, commit) {
             self.commits.is_sent = true;
@@ -133,9 +134,9 @@ impl Task {
             Err(code) => self.commit_failed(code),
             Ok(()) => {
                 self.commits.failures = 0;
-                self.health.over(&self.end, Trouble::Commits);
-                self.health.over(&self.end, Trouble::Brokers);
-                self.health.over(&self.end, Trouble::Refused);
+                self.health.over(&self.end, HealthIssue::Commits);
+                self.health.over(&self.end, HealthIssue::Brokers);
+                self.health.over(&self.end, HealthIssue::Refused);
             }
         }
     }
@@ -164,7 +165,7 @@ impl Task {
             code => {
                 if is_trouble(self.commits.failures, self.partitions.len()) {
                     self.health
-                        .trouble(&self.end, Trouble::Commits, words(code));
+                        .trouble(&self.end, HealthIssue::Commits, words(code));
                 }
             }
         }

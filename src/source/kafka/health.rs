@@ -6,7 +6,7 @@ use crate::delivery::SourceEnd;
 
 /// What can be wrong, each by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Trouble {
+pub(super) enum HealthIssue {
     /// No broker has answered yet, or the topics are not what they must be.
     Setup,
     /// No broker is connected.
@@ -29,7 +29,7 @@ pub(super) enum Trouble {
     Letters,
 }
 
-impl Trouble {
+impl HealthIssue {
     fn as_str(self) -> &'static str {
         match self {
             Self::Setup => "Kafka can't be used yet",
@@ -50,7 +50,7 @@ impl Trouble {
 #[derive(Debug)]
 pub(super) struct Health {
     pool: String,
-    troubles: BTreeMap<Trouble, String>,
+    troubles: BTreeMap<HealthIssue, String>,
 }
 
 impl Health {
@@ -63,7 +63,7 @@ impl Health {
     }
 
     /// Takes down that something is wrong.
-    pub(super) fn trouble(&mut self, end: &SourceEnd, trouble: Trouble, problem: String) {
+    pub(super) fn trouble(&mut self, end: &SourceEnd, trouble: HealthIssue, problem: String) {
         let pool = self.pool.as_str();
         match self.troubles.insert(trouble, problem.clone()) {
             None => tracing::error!(pool, problem, "{}", trouble.as_str()),
@@ -74,7 +74,7 @@ impl Health {
     }
 
     /// Takes down that it is over.
-    pub(super) fn over(&mut self, end: &SourceEnd, trouble: Trouble) {
+    pub(super) fn over(&mut self, end: &SourceEnd, trouble: HealthIssue) {
         if self.troubles.remove(&trouble).is_some() {
             let (pool, what) = (self.pool.as_str(), trouble.as_str());
             tracing::info!(pool, "over: {what}");
@@ -94,7 +94,7 @@ impl Health {
     }
 
     /// Whether this is wrong.
-    pub(super) fn has(&self, trouble: Trouble) -> bool {
+    pub(super) fn has(&self, trouble: HealthIssue) -> bool {
         self.troubles.contains_key(&trouble)
     }
 

@@ -8,16 +8,17 @@ use bytes::Bytes;
 use rdkafka::message::{BorrowedMessage, Message as _};
 use tokio::time::Instant;
 
-use super::consumer;
-use super::headers;
-use super::health::Trouble;
-use super::lag::Lag;
-use super::lanes::{Count, Entry, Lane, Part};
+use super::event_loop::Task;
+use super::health::HealthIssue;
+use super::ordering::{Count, Entry, Lane};
 use super::partition::{Parked, Partition};
-use super::record::Record;
 use super::settle::unix_ms;
-use super::task::Task;
 use super::watermark::Delivered;
+use crate::broker::kafka::begins::Part;
+use crate::broker::kafka::consumer;
+use crate::broker::kafka::headers;
+use crate::broker::kafka::record::Record;
+use crate::broker::kafka::statistics::Lag;
 use crate::config::model::Order;
 
 /// How many messages are ready beyond what the pool has room for, all partitions together.
@@ -338,7 +339,7 @@ impl Task {
 
     /// What is done could not be written down, or not be told: nothing more is begun.
     fn is_held_up(&self) -> bool {
-        let troubles = [Trouble::Brokers, Trouble::Commits];
+        let troubles = [HealthIssue::Brokers, HealthIssue::Commits];
         troubles.into_iter().any(|trouble| self.health.has(trouble))
             || self.standstill.in_doubt()
             || self.producer.is_full()

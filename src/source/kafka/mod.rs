@@ -1,54 +1,35 @@
 //! The source of a pool that reads from Kafka: one consumer for the pool, however many workers it
-//! has. `task` waits, and does one thing after the other; what it does is in the files beside it:
-//! `intake` takes messages in and hands them out, `settle` carries out outcomes, `group` follows
-//! the group's decisions, `positions` knows where partitions are read from, `commits` writes down
-//! how far they are. What they decide is pure: `lanes` (what may go out next), `watermark` and
-//! `metadata` (how far a partition is done), `names`, `headers`, `record`.
+//! has. `event_loop` waits, and does one thing after the other; what it does is in the files beside it:
+//! `intake` takes messages in and hands them out, `settle` carries out outcomes, `rebalance` follows
+//! the group's decisions, `start_offsets` knows where partitions are read from, `commits` writes down
+//! how far they are. What they decide is pure: `ordering` (what may go out next), `watermark` and
+//! `commit_metadata` (how far a partition is done).
 
-mod asking;
-mod begins;
+mod blocking_calls;
 mod burial;
 mod commits;
-mod consumer;
-mod desk;
-mod error;
-mod fitness;
-mod fork;
-mod group;
-mod headers;
+mod event_loop;
 mod health;
 mod intake;
-mod lag;
-mod lanes;
-mod line;
-mod load;
-mod metadata;
-mod names;
+mod ordering;
 mod partition;
-mod parts;
-mod positions;
-mod producer;
-mod record;
-mod settings;
+mod rebalance;
+mod retry_topics;
+mod session_gap;
 mod settle;
-mod setup;
-mod standstill;
+mod start_offsets;
 mod strangers;
-mod task;
 mod throttle;
-mod tiers;
-mod topics;
 mod vain;
 mod watermark;
 mod whence;
 
 use std::sync::Arc;
 
-use super::Link;
+use super::link::Link;
+use crate::broker::kafka::error::KafkaError;
+use crate::broker::kafka::setup::Setup;
 use crate::config::model::KafkaSource;
-pub(super) use desk::Desk;
-pub use error::KafkaError;
-use setup::Setup;
 
 /// Opens the source; what is returned runs it to its end on this thread.
 ///
@@ -56,10 +37,10 @@ use setup::Setup;
 /// If the properties are no good, the broker refuses us, or a topic is missing or unfit. A broker
 /// that can't be reached is no error: it is waited for.
 pub(super) fn open(config: &KafkaSource, link: Link) -> Result<impl FnOnce() + use<>, KafkaError> {
-    let runtime = setup::event_loop()?;
+    let runtime = crate::broker::kafka::setup::event_loop()?;
     let pool = Arc::clone(&link.policy.borrow());
     let mut setup = Setup::new(config, &pool)?;
-    let found = match runtime.block_on(setup.look(setup::PATIENCE)) {
+    let found = match runtime.block_on(setup.look(crate::broker::kafka::setup::PATIENCE)) {
         Ok(found) => Some(found),
         Err(error) if error.may_pass() => {
             let problem = error.to_string();
@@ -68,5 +49,5 @@ pub(super) fn open(config: &KafkaSource, link: Link) -> Result<impl FnOnce() + u
         }
         Err(error) => return Err(error),
     };
-    Ok(move || runtime.block_on(task::run(setup, found, link)))
+    Ok(move || runtime.block_on(event_loop::run(setup, found, link)))
 }

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
-use super::consumer::{Commit, Inbox, Start};
-use super::metadata::{self, Carried, Place, Tried};
-use super::record::Record;
 use super::watermark::Watermark;
+use crate::broker::kafka::commit_metadata;
+use crate::broker::kafka::commit_metadata::{Carried, PartitionSeed, Tried};
+use crate::broker::kafka::consumer::{Commit, Inbox, Start};
+use crate::broker::kafka::record::Record;
 use crate::delivery::Claim;
 
 /// Beyond so much of a commit's metadata nothing is handed out that would add to it.
@@ -83,13 +84,14 @@ impl Progress {
             return true;
         }
         let (span, runs) = self.mark.spread(offset);
-        metadata::text_bytes(span, runs) <= METADATA_BYTES_PAUSE && self.tried.len() <= TRIED_MAX
+        commit_metadata::text_bytes(span, runs) <= METADATA_BYTES_PAUSE
+            && self.tried.len() <= TRIED_MAX
     }
 
     /// What is to be committed, if that differs from what was; with `anyhow`, even if not.
     pub(super) fn commit(
         &mut self,
-        place: Place,
+        place: PartitionSeed,
         metadata_bytes_max: usize,
         anyhow: bool,
     ) -> Option<(i64, String)> {
@@ -100,7 +102,7 @@ impl Progress {
         let offset = self.mark.committable();
         // Done long since, before a restart.
         self.tried = self.tried.split_off(&offset);
-        let text = metadata::encode(place, offset, &self.carried(), metadata_bytes_max);
+        let text = commit_metadata::encode(place, offset, &self.carried(), metadata_bytes_max);
         let commit = (offset, text);
         if self.committed.as_ref() == Some(&commit) && !anyhow {
             return None;
@@ -154,7 +156,7 @@ pub(super) struct Partition {
     /// What is out of it is void without.
     pub(super) claim: Claim,
     /// What tells its commits from others'.
-    pub(super) place: Place,
+    pub(super) place: PartitionSeed,
     /// A tier's, not the pool's own topic's.
     pub(super) is_tier: bool,
     pub(super) inbox: Inbox,
@@ -229,13 +231,13 @@ impl Partition {
 
 #[cfg(test)]
 mod tests {
+    use super::super::watermark::Delivered;
     use super::*;
-    use crate::source::kafka::watermark::Delivered;
 
-    const MAX: usize = metadata::TEXT_BYTES_MAX;
+    const MAX: usize = commit_metadata::TEXT_BYTES_MAX;
 
-    fn here() -> Place {
-        Place::new("cluster", "topic", 0)
+    fn here() -> PartitionSeed {
+        PartitionSeed::new("cluster", "topic", 0)
     }
 
     fn reading(count: i64) -> Progress {
@@ -289,7 +291,7 @@ mod tests {
         progress.done(3);
         let (offset, text) = progress.commit(here(), MAX, false).unwrap();
         assert_eq!(offset, 1);
-        let carried = metadata::decode(here(), offset, &text).unwrap();
+        let carried = commit_metadata::decode(here(), offset, &text).unwrap();
         let mut again = Progress::new(offset, Some(text), carried);
         let kinds: Vec<Delivered> = (1..5).map(|offset| again.mark.delivered(offset)).collect();
         use Delivered::{DoneBefore, New};
@@ -331,7 +333,7 @@ mod tests {
             progress.has_room(0) && progress.has_room(2),
             "these shorten it"
         );
-        let known = metadata::decode(here(), 0, &text).unwrap();
+        let known = commit_metadata::decode(here(), 0, &text).unwrap();
         assert_eq!(known.ahead, progress.mark.ahead());
     }
 

@@ -7,27 +7,35 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::burial::Burial;
-use super::error::words;
-use super::health::Trouble;
-use super::lanes::Place;
-use super::names::{self, Tier};
-use super::producer::{Report, Then};
-use super::record::{Outbound, Record, reply_of_letter};
-use super::task::Task;
-use super::{error, headers};
+use super::event_loop::Task;
+use super::health::HealthIssue;
+use super::ordering::Position;
+use crate::broker::kafka::error::words;
+use crate::broker::kafka::producer::{Report, Then};
+use crate::broker::kafka::record::{Outbound, Record, reply_of_letter};
+use crate::broker::kafka::topic_names;
+use crate::broker::kafka::topic_names::Tier;
+use crate::broker::kafka::{error, headers};
 use crate::config::model::Order;
+use crate::dead_letter;
+use crate::dead_letter::Letter;
 use crate::delivery::{Failure, Outcome, Outgoing, Publish, PublishError, Reason, Settlement};
-use crate::source::letter::{self, Letter};
 
 /// What a publication is for, and so what its confirmation sets off.
 #[derive(Debug)]
 pub(super) enum Purpose {
     /// The reply of a message that is done with it.
-    Reply { place: Place, reply: Box<Outgoing> },
+    Reply {
+        place: Position,
+        reply: Box<Outgoing>,
+    },
     /// A copy that waits in a tier; the message is done with it.
-    Tier { place: Place, due: Instant },
+    Tier { place: Position, due: Instant },
     /// A dead letter, a record of which this is; with the last the message is done.
-    Letter { place: Place, burial: Box<Burial> },
+    Letter {
+        place: Position,
+        burial: Box<Burial>,
+    },
     /// An emit: someone waits to be told.
     Emit {
         queue: String,
@@ -64,7 +72,7 @@ impl Purpose {
     }
 
     /// The message that it settles.
-    pub(super) fn place(&self) -> Option<Place> {
+    pub(super) fn place(&self) -> Option<Position> {
         match self {
             Self::Reply { place, .. } | Self::Tier { place, .. } | Self::Letter { place, .. } => {
                 Some(*place)
@@ -117,7 +125,7 @@ impl Task {
         }
     }
 
-    fn settled_too_late(&mut self, place: Place, outcome: &Outcome) {
+    fn settled_too_late(&mut self, place: Position, outcome: &Outcome) {
         let Some(entry) = self.lanes.remove(place) else {
             return;
         };
@@ -138,7 +146,7 @@ impl Task {
     }
 
     /// All that was to be done for a message has been.
-    fn done(&mut self, place: Place) {
+    fn done(&mut self, place: Position) {
         let is_void = self.lanes.is_void(place);
         let Some(entry) = self.lanes.remove(place) else {
             return;
@@ -153,7 +161,7 @@ impl Task {
         }
     }
 
-    fn reply(&mut self, place: Place, reply: Box<Outgoing>) {
+    fn reply(&mut self, place: Position, reply: Box<Outgoing>) {
         let Some(record) = self.lanes.get(place).map(|entry| &entry.item) else {
             return;
         };
@@ -169,7 +177,7 @@ impl Task {
         self.publish(outbound, Purpose::Reply { place, reply });
     }
 
-    fn requeue(&mut self, place: Place, from: Instant) {
+    fn requeue(&mut self, place: Position, from: Instant) {
         if let Some(record) = self.lanes.get_mut(place) {
             record.counters.requeues = record.counters.requeues.saturating_add(1);
             record.suspect = false;
@@ -178,7 +186,7 @@ impl Task {
     }
 
     /// Again later: from memory, where its place in the order is kept, or out of a tier.
-    fn later(&mut self, place: Place, delay: Duration, now: Instant) {
+    fn later(&mut self, place: Position, delay: Duration, now: Instant) {
         let in_place_max = self.policy.borrow().retry.in_place_max;
         if self.plan.order != Order::None && delay <= in_place_max {
             self.hold(place, now + delay);
@@ -214,7 +222,7 @@ impl Task {
     }
 
     /// Keeps a message for another try.
-    fn hold(&mut self, place: Place, until: Instant) {
+    fn hold(&mut self, place: Position, until: Instant) {
         if let Some(entry) = self.lanes.get(place)
             && let Some(tried) = entry.item.tried()
             && let Some(partition) = self.partitions.get_mut(&entry.part)
@@ -224,14 +232,14 @@ impl Task {
         self.lanes.again(place, Some(until));
     }
 
-    fn bury(&mut self, place: Place, failure: &Failure) {
+    fn bury(&mut self, place: Position, failure: &Failure) {
         let Some(record) = self.lanes.get_mut(place) else {
             return;
         };
         charge(record, failure);
         // No worker has it again, however long its letter takes.
         self.lanes.let_pass(place);
-        let id = letter::id(unix_ms(), fastrand::u128(..));
+        let id = dead_letter::id(unix_ms(), fastrand::u128(..));
         let Some(record) = self.lanes.get(place).map(|entry| &entry.item) else {
             return;
         };
@@ -244,7 +252,7 @@ impl Task {
     }
 
     /// Sends what is next of a letter; once nothing is, its message is done.
-    fn bury_next(&mut self, place: Place, burial: Box<Burial>) {
+    fn bury_next(&mut self, place: Position, burial: Box<Burial>) {
         match burial.next().cloned() {
             Some(record) => {
                 let purpose = Purpose::Letter { place, burial };
@@ -273,7 +281,7 @@ impl Task {
     /// Publishes something where a worker wants it. What no broker would take is refused like what
     /// one did not take.
     fn publish(&mut self, outbound: Outbound, purpose: Purpose) {
-        if names::fault_in(&outbound.topic).is_some() {
+        if topic_names::fault_in(&outbound.topic).is_some() {
             self.refused(purpose, Code::InvalidTopic);
         } else if self.strangers.refuse(&outbound.topic) {
             self.refused(purpose, Code::MessageTimedOut);
@@ -310,7 +318,8 @@ impl Task {
         let lanes = &self.lanes;
         // What was another's meanwhile runs again there.
         let is_void = |purpose: &Purpose| purpose.place().is_some_and(|place| lanes.is_void(place));
-        self.strangers.look(now, self.health.has(Trouble::Brokers));
+        self.strangers
+            .look(now, self.health.has(HealthIssue::Brokers));
         let strangers = &self.strangers;
         let reports = self.producer.reports(now, |purpose, code, age| {
             if is_void(purpose) {
@@ -321,20 +330,21 @@ impl Task {
         });
         let is_taken = reports.ended.iter().any(|report| report.result.is_ok());
         if is_taken {
-            self.health.over(&self.end, Trouble::Brokers);
-            self.health.over(&self.end, Trouble::Refused);
+            self.health.over(&self.end, HealthIssue::Brokers);
+            self.health.over(&self.end, HealthIssue::Refused);
         }
         // A refusal is an answer, too.
         let is_heard = is_taken || !reports.refused.is_empty();
         if is_heard && self.producer.unheard(now).is_none() || self.producer.is_idle() {
-            self.health.over(&self.end, Trouble::Publishing);
+            self.health.over(&self.end, HealthIssue::Publishing);
         }
         for (code, topic) in reports.refused {
             let problem = error::reason(code, &topic);
-            self.health.trouble(&self.end, Trouble::Letters, problem);
+            self.health
+                .trouble(&self.end, HealthIssue::Letters, problem);
         }
         if self.producer.refused() == 0 {
-            self.health.over(&self.end, Trouble::Letters);
+            self.health.over(&self.end, HealthIssue::Letters);
         }
         for Report { purpose, result } in reports.ended {
             if let Some(topic) = purpose.stranger() {
@@ -348,10 +358,11 @@ impl Task {
         self.make_room(now);
         // A reason that was told is worth more.
         if let Some(topic) = self.producer.unheard(now)
-            && !self.health.has(Trouble::Publishing)
+            && !self.health.has(HealthIssue::Publishing)
         {
             let problem = format!("nothing is confirmed of what is for the topic `{topic}`");
-            self.health.trouble(&self.end, Trouble::Publishing, problem);
+            self.health
+                .trouble(&self.end, HealthIssue::Publishing, problem);
         }
         for (code, detail) in reports.errors {
             let problem = error::reason(code, &detail);
@@ -366,14 +377,15 @@ impl Task {
                     "the producer has no connection"
                 );
             } else if !self.producer.is_idle() {
-                self.health.trouble(&self.end, Trouble::Publishing, problem);
+                self.health
+                    .trouble(&self.end, HealthIssue::Publishing, problem);
             }
         }
     }
 
     /// Callers that do not take their replies do not keep others from theirs.
     fn make_room(&mut self, now: Instant) {
-        if self.health.has(Trouble::Brokers) {
+        if self.health.has(HealthIssue::Brokers) {
             return;
         }
         let is_reply = |purpose: &Purpose| matches!(purpose, Purpose::Reply { .. });

@@ -59,7 +59,7 @@ impl Strangers {
         match result {
             Ok(()) => drop(self.closed.remove(topic)),
             // Timed out, or refused by those that keep a copy, until it was given up.
-            Err(code) if !super::error::is_for_good(code) => {
+            Err(code) if !crate::broker::kafka::error::is_for_good(code) => {
                 self.closed.insert(topic.to_owned(), false);
             }
             // It answers, and said what it does not take.

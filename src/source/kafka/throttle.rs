@@ -8,9 +8,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::lanes::Part;
+use super::event_loop::Task;
 use super::partition::Pause;
-use super::task::Task;
+use crate::broker::kafka::begins::Part;
+use crate::broker::kafka::settings;
+use crate::broker::kafka::setup::Plan;
+use crate::broker::kafka::topics::Found;
 
 /// How long those whose turn comes have to be fetched, before others are let in too.
 const GRACE: Duration = Duration::from_millis(150);
@@ -50,6 +53,12 @@ struct Change {
 }
 
 impl Throttle {
+    /// For a source that is to do what the plan says.
+    pub(super) fn of(plan: &Plan, found: &Found) -> Self {
+        let queue_bytes = settings::queue_bytes(&plan.properties(found));
+        Self::new(plan.fetched_bytes_max(), queue_bytes, Instant::now())
+    }
+
     pub(super) fn new(bytes_max: usize, queue_bytes: usize, now: Instant) -> Self {
         Self {
             bytes_max,

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::lanes::Part;
+use super::event_loop::Task;
 use super::settle::Purpose;
-use super::task::Task;
+use crate::broker::kafka::begins::Part;
 
 /// How long is waited for what nothing is heard of.
 const WITHIN: Duration = Duration::from_secs(3);

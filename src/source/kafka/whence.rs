@@ -1,7 +1,7 @@
 //! Where a partition is read on whose position is gone. Pure.
 
-use super::begins::Standing;
-use super::settings::Reset;
+use crate::broker::kafka::begins::Standing;
+use crate::broker::kafka::settings::Reset;
 
 /// What is there of a partition whose position is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use crate::delivery::SourceEnd;
 
 /// What can be wrong at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum HealthIssue {
     /// There is no connection.
     Connection,
     /// The broker takes nothing from us: it is short of memory or disk.
@@ -22,14 +22,14 @@ pub(super) enum Trouble {
     Aside,
 }
 
-pub(super) const TROUBLES: [Trouble; 7] = [
-    Trouble::Connection,
-    Trouble::Blocked,
-    Trouble::Line,
-    Trouble::Backlog,
-    Trouble::Queues,
-    Trouble::Publishing,
-    Trouble::Aside,
+pub(super) const TROUBLES: [HealthIssue; 7] = [
+    HealthIssue::Connection,
+    HealthIssue::Blocked,
+    HealthIssue::Line,
+    HealthIssue::Backlog,
+    HealthIssue::Queues,
+    HealthIssue::Publishing,
+    HealthIssue::Aside,
 ];
 
 /// The standing of one source.
@@ -49,17 +49,17 @@ impl Health {
     }
 
     /// Whether this is wrong now.
-    pub(super) fn has(&self, trouble: Trouble) -> bool {
+    pub(super) fn has(&self, trouble: HealthIssue) -> bool {
         self.problem(trouble).is_some()
     }
 
-    fn problem(&self, trouble: Trouble) -> Option<&String> {
+    fn problem(&self, trouble: HealthIssue) -> Option<&String> {
         let index = TROUBLES.iter().position(|other| *other == trouble)?;
         self.problems.get(index)?.as_ref()
     }
 
     /// Something is wrong, or is wrong in another way than before.
-    pub(super) fn begin(&mut self, end: &SourceEnd, trouble: Trouble, problem: &str) {
+    pub(super) fn begin(&mut self, end: &SourceEnd, trouble: HealthIssue, problem: &str) {
         if self.problem(trouble).is_some_and(|known| known == problem) {
             return;
         }
@@ -68,14 +68,14 @@ impl Health {
     }
 
     /// It is over, if it was there.
-    pub(super) fn over(&mut self, end: &SourceEnd, trouble: Trouble) {
+    pub(super) fn over(&mut self, end: &SourceEnd, trouble: HealthIssue) {
         if self.has(trouble) {
             tracing::info!(pool = self.pool, "{}", trouble.end());
         }
         self.set(end, trouble, None);
     }
 
-    fn set(&mut self, end: &SourceEnd, trouble: Trouble, problem: Option<String>) {
+    fn set(&mut self, end: &SourceEnd, trouble: HealthIssue, problem: Option<String>) {
         for (other, known) in TROUBLES.iter().zip(&mut self.problems) {
             if *other == trouble {
                 known.clone_from(&problem);
@@ -101,7 +101,7 @@ impl Health {
     }
 }
 
-impl Trouble {
+impl HealthIssue {
     fn beginning(self) -> &'static str {
         match self {
             Self::Connection => "not connected to the broker",

@@ -7,19 +7,21 @@ use lapin::options::BasicNackOptions;
 use tokio::time::{Duration, Instant};
 
 use super::Task;
-use super::consume::Consumers;
-use super::copy::{Received, unwrap};
-use super::error::RabbitMqError;
-use super::health::Trouble;
-use super::job::{Aim, Form};
-use super::ledger::Others;
+use super::health::HealthIssue;
 use super::message::message;
-use super::readable;
-use super::rules::{self, Demand, Fate, Step};
-use super::session::{Held, Place, Session, written};
+use super::publication::{LetterDetail, Publication};
+use super::session::{Held, HeldState, Session};
 use super::survived::Fingerprint;
+use crate::broker::rabbitmq::consumers::Consumers;
+use crate::broker::rabbitmq::error::RabbitMqError;
+use crate::broker::rabbitmq::ledger::Others;
+use crate::broker::rabbitmq::republish::{Received, unwrap};
+use crate::broker::rabbitmq::utf8::restore;
+use crate::broker::rabbitmq::words::written;
 use crate::delivery::Intake;
-use crate::source::Limits;
+use crate::rules::Limits;
+use crate::rules::rabbitmq as rules;
+use crate::rules::rabbitmq::{Demand, Fate, Step};
 
 /// How long a delivery may wait for a worker. The broker's patience is a setting of ours as well,
 /// since it does not tell.
@@ -41,7 +43,7 @@ impl Session {
             routing_key: delivery.routing_key,
             redelivered: delivery.redelivered,
         };
-        let shown = readable::shown(&received);
+        let shown = restore::shown(&received);
         let is_unreadable = shown.is_some();
         let (original, mut arrival) = unwrap(shown.unwrap_or(received));
         arrival.is_unreadable = is_unreadable;
@@ -60,7 +62,7 @@ impl Session {
             hold: task.share.hold(body.len()),
             body,
             since: Instant::now(),
-            place: Place::Here,
+            place: HeldState::Here,
             warnings: 0,
         };
         if self.ledger.receive(tag, Box::new(held)).is_some() {
@@ -75,7 +77,7 @@ impl Session {
         let Some(held) = self.ledger.get_mut(tag) else {
             return Ok(());
         };
-        held.place = Place::Here;
+        held.place = HeldState::Here;
         match rules::fate(held.arrival, Limits::of(&self.pool)) {
             // Those that come back from the pool were there before the others.
             Fate::HandOut => {
@@ -95,14 +97,14 @@ impl Session {
             }
             Fate::Renew(lapses) => {
                 held.arrival.lapses = lapses;
-                self.publish_for(tag, Aim::Back)
+                self.publish_for(tag, Publication::Back)
             }
             Fate::Bury(counters, failure) => {
                 self.log_dead(tag, &failure);
-                let aim = Aim::Letter {
+                let aim = Publication::Letter {
                     counters,
                     failure: Box::new(failure),
-                    form: Form::Full,
+                    form: LetterDetail::Full,
                 };
                 self.publish_for(tag, aim)
             }
@@ -132,7 +134,7 @@ impl Session {
         let Some(held) = self.ledger.get_mut(tag) else {
             return;
         };
-        held.place = Place::Out;
+        held.place = HeldState::Out;
         let begin_by = Some(held.since + begin_within(task));
         let again = held.arrival.redelivered || held.arrival.counters.attempts > 0;
         let message = message(&self.pool.queue, held, again);
@@ -261,7 +263,7 @@ impl Session {
             return Ok(());
         };
         if rules::returns_as_copy(held.arrival) {
-            return self.publish_for(tag, Aim::Back);
+            return self.publish_for(tag, Publication::Back);
         }
         self.nack(tag)
     }
@@ -281,7 +283,7 @@ impl Session {
     pub(super) fn consumer_lost(&mut self, task: &mut Task) {
         let problem = "the broker cancelled the consumer: its queue was deleted, or has moved, or a \
                        message took longer than the broker's consumer_timeout";
-        task.health.begin(&task.end, Trouble::Queues, problem);
+        task.health.begin(&task.end, HealthIssue::Queues, problem);
         self.consumable = false;
         self.check_later();
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use lapin::types::ShortString;
 
-use super::copy::Original;
 use super::session::Held;
+use crate::broker::rabbitmq::republish::Original;
 use crate::delivery::{Message, Property};
 
 /// Makes the message.

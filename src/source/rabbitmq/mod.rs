@@ -1,66 +1,36 @@
 //! The source of a pool that reads from RabbitMQ: connecting, again and again, for as long as the
 //! pool wants messages. What happens while there is a connection is in `session.rs`.
 
-mod aging;
-mod aloft;
-mod connect;
-mod consume;
-mod copy;
-mod desk;
-mod ending;
-mod error;
+mod close;
+mod confirms;
 mod health;
 mod intake;
-mod job;
-mod judge;
-mod ledger;
-mod line;
-mod mend;
 mod message;
 mod outbox;
-mod publisher;
-mod readable;
-mod returns;
-mod rules;
+mod publication;
 mod session;
 mod settle;
 mod survived;
 mod suspects;
 mod targets;
-mod tls;
-mod topology;
-mod value;
-mod wire;
+mod timeouts;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::Link;
-use super::budget::Share;
-use super::exclusive::Turn;
-use crate::backoff::Backoff;
-use crate::config::model::{Pool, RabbitMqSource};
+use super::link::Link;
+use crate::broker::rabbitmq::error::RabbitMqError;
+use crate::broker::rabbitmq::line::{GOOD_AFTER, RECONNECT};
+use crate::budget::Share;
+use crate::config::model::{PoolConfig, RabbitMqSource};
 use crate::delivery::{Intake, Outcome, Publish, PublishError, Settlement, SourceEnd};
-pub(super) use desk::Desk;
-pub use error::RabbitMqError;
-use health::{Health, TROUBLES, Trouble};
+use crate::rules::exclusive::Turn;
+use health::{Health, HealthIssue, TROUBLES};
 use session::Session;
 use survived::Survived;
-
-/// The pauses between tries to connect.
-const RECONNECT: Backoff = Backoff {
-    initial: Duration::from_millis(100),
-    factor: 2.0,
-    max: Duration::from_secs(5),
-    jitter: 0.5,
-};
-
-/// A connection that lived so long was a good one: the next pause is a short one again.
-const GOOD_AFTER: Duration = Duration::from_secs(10);
 
 /// Opens the source; what is returned runs it to its end.
 ///
@@ -92,7 +62,8 @@ fn open_first(runtime: &Runtime, task: &mut Task) -> Result<Option<Session>, Rab
         Ok(session) => Ok(Some(session)),
         Err(error) if error.is_passing() => {
             let problem = error.to_string();
-            task.health.begin(&task.end, Trouble::Connection, &problem);
+            task.health
+                .begin(&task.end, HealthIssue::Connection, &problem);
             Ok(None)
         }
         Err(error) => Err(error),
@@ -104,7 +75,7 @@ fn open_first(runtime: &Runtime, task: &mut Task) -> Result<Option<Session>, Rab
 struct Task {
     config: RabbitMqSource,
     end: SourceEnd,
-    policy: watch::Receiver<Arc<Pool>>,
+    policy: watch::Receiver<Arc<PoolConfig>>,
     /// The daemon's turn for suspects.
     turn: Turn,
     /// The token of the suspect that has it, whichever connection it came by.
@@ -130,13 +101,13 @@ impl Task {
             suspect: None,
             survived: Survived::default(),
             health: Health::new(&pool),
-            share: link.share.within(rules::BYTES_ASKED_MAX),
+            share: link.share.within(crate::rules::rabbitmq::BYTES_ASKED_MAX),
             out: 0,
             next_token: 0,
         }
     }
 
-    fn pool(&self) -> Arc<Pool> {
+    fn pool(&self) -> Arc<PoolConfig> {
         Arc::clone(&self.policy.borrow())
     }
 
@@ -171,13 +142,13 @@ impl Task {
                 failures.saturating_add(1)
             };
             self.health
-                .begin(&self.end, Trouble::Connection, &error.to_string());
+                .begin(&self.end, HealthIssue::Connection, &error.to_string());
         }
     }
 
     /// Works until the intake is closed and everything settled, or the connection is lost.
     async fn serve(&mut self, mut session: Session) -> Result<(), RabbitMqError> {
-        self.health.over(&self.end, Trouble::Connection);
+        self.health.over(&self.end, HealthIssue::Connection);
         let result = session.run(self).await;
         self.next_token = session.next_token();
         self.share.promise(0);
@@ -191,9 +162,9 @@ impl Task {
             return Ok(());
         };
         self.health
-            .begin(&self.end, Trouble::Connection, &error.to_string());
+            .begin(&self.end, HealthIssue::Connection, &error.to_string());
         for trouble in TROUBLES {
-            if trouble != Trouble::Connection {
+            if trouble != HealthIssue::Connection {
                 self.health.over(&self.end, trouble);
             }
         }

@@ -1,5 +1,5 @@
 //! What is on its way to the broker and what waits to be taken: how much of it there is, and which
-//! queues it waits for. What follows from the broker's word is in `judge.rs`.
+//! queues it waits for. What follows from the broker's word is in `confirms.rs`.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -9,9 +9,9 @@ use lapin::types::ShortString;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::job::Aim;
-use super::publisher::{Parcel, Publisher};
+use super::publication::Publication;
 use super::targets::{Standing, Targets};
+use crate::broker::rabbitmq::publisher::{OutboundMessage, Publisher};
 use crate::delivery::PublishError;
 
 /// So many that are not taken may wait before nothing new is begun,
@@ -22,20 +22,20 @@ const WAITING_BYTES_MAX: usize = 16 << 20;
 /// Something that is being published.
 #[derive(Debug)]
 pub(super) struct Job {
-    pub(super) subject: Subject,
+    pub(super) subject: JobSubject,
     /// What is published now.
-    pub(super) parcel: Rc<Parcel>,
+    pub(super) parcel: Rc<OutboundMessage>,
     /// What is published after it.
-    pub(super) then: VecDeque<Parcel>,
+    pub(super) then: VecDeque<OutboundMessage>,
     /// When it was first not taken.
     pub(super) refused: Option<Instant>,
 }
 
 /// What it is published for.
 #[derive(Debug)]
-pub(super) enum Subject {
+pub(super) enum JobSubject {
     /// A delivery, to be acknowledged after it.
-    Delivery { tag: u64, aim: Aim },
+    Delivery { tag: u64, aim: Publication },
     /// A worker, in the middle of its work.
     Emit {
         confirmed: oneshot::Sender<Result<(), PublishError>>,
@@ -48,30 +48,36 @@ impl Job {
     /// that asked is told.
     pub(super) fn is_for_others(&self) -> bool {
         match &self.subject {
-            Subject::Emit { .. } => true,
-            Subject::Delivery { .. } => self.is_reply(),
+            JobSubject::Emit { .. } => true,
+            JobSubject::Delivery { .. } => self.is_reply(),
         }
     }
 
     /// The delivery that it is for.
     fn tag(&self) -> Option<u64> {
         match &self.subject {
-            Subject::Delivery { tag, .. } => Some(*tag),
-            Subject::Emit { .. } => None,
+            JobSubject::Delivery { tag, .. } => Some(*tag),
+            JobSubject::Emit { .. } => None,
         }
     }
 
     /// Whether it is the copy by which a message goes back to our own queue.
     fn goes_back(&self) -> bool {
-        matches!(self.subject, Subject::Delivery { aim: Aim::Back, .. })
+        matches!(
+            self.subject,
+            JobSubject::Delivery {
+                aim: Publication::Back,
+                ..
+            }
+        )
     }
 
     fn is_reply(&self) -> bool {
         let aim = match &self.subject {
-            Subject::Delivery { aim, .. } => aim,
-            Subject::Emit { .. } => return false,
+            JobSubject::Delivery { aim, .. } => aim,
+            JobSubject::Emit { .. } => return false,
         };
-        matches!(aim, Aim::Reply(_))
+        matches!(aim, Publication::Reply(_))
     }
 }
 

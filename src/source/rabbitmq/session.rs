@@ -1,15 +1,14 @@
 //! One connection's life: what arrives, what the pool says, what the broker says, until the pool
 //! wants no more or the connection is lost. The loop is here; what is done about a message that
-//! arrives is in `intake.rs`, about one that is settled in `settle.rs` and `judge.rs`, about one
-//! that stays too long in `aging.rs`, at the end in `ending.rs`.
+//! arrives is in `intake.rs`, about one that is settled in `settle.rs` and `confirms.rs`, about one
+//! that stays too long in `timeouts.rs`, at the end in `close.rs`.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, pending, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,23 +18,25 @@ use lapin::options::BasicAckOptions;
 use lapin::{Channel, Event};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::connect::{Broker, connect};
-use super::consume::{Consumers, News, Order};
-use super::copy::Original;
-use super::ending::Words;
-use super::error::RabbitMqError;
-use super::health::Trouble;
-use super::ledger::{Ack, Ledger, Others};
-use super::line::Change;
+use super::Task;
+use super::close::Words;
+use super::health::HealthIssue;
 use super::outbox::{Backlog, Outbox};
-use super::publisher::{News as Published, Publisher};
-use super::rules::Arrival;
 use super::suspects::Suspects;
-use super::topology::Topology;
-use super::{RECONNECT, Task};
-use crate::config::model::{Options, Pool, RabbitMqOptions, RabbitMqSource};
+use crate::broker::rabbitmq::connect::{Broker, connect};
+use crate::broker::rabbitmq::consumers::{ConsumerNews, Consumers, Order};
+use crate::broker::rabbitmq::error::RabbitMqError;
+use crate::broker::rabbitmq::ledger::{Ack, Ledger, Others};
+use crate::broker::rabbitmq::line::LineChange;
+use crate::broker::rabbitmq::line::RECONNECT;
+use crate::broker::rabbitmq::publisher::{Publisher, PublisherNews as Published};
+use crate::broker::rabbitmq::republish::Original;
+use crate::broker::rabbitmq::topology::Topology;
+use crate::broker::rabbitmq::words::written;
+use crate::budget::Hold;
+use crate::config::model::{Options, PoolConfig, RabbitMqOptions, RabbitMqSource};
 use crate::delivery::{Intake, Settlement};
-use crate::source::budget::Hold;
+use crate::rules::rabbitmq::Arrival;
 
 /// How many messages are read, and settlements taken in, before something else has a turn.
 const BATCH: usize = 256;
@@ -53,7 +54,7 @@ pub(super) struct Session {
     pub(super) consumers: Consumers,
     pub(super) outbox: Outbox,
     pub(super) events: Pin<Box<dyn Stream<Item = Event> + Send>>,
-    pub(super) pool: Arc<Pool>,
+    pub(super) pool: Arc<PoolConfig>,
     pub(super) topology: Topology,
     /// The token of the delivery with tag 0.
     base: u64,
@@ -115,14 +116,14 @@ pub(super) struct Held {
     pub(super) hold: Hold,
     /// When it came.
     pub(super) since: Instant,
-    pub(super) place: Place,
+    pub(super) place: HeldState,
     /// How often it was warned that the broker will not wait much longer.
     pub(super) warnings: u8,
 }
 
 /// Where a delivery is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum HeldState {
     /// It waits for the pool's credit.
     Here,
     /// The pool has it.
@@ -134,7 +135,7 @@ pub(super) enum Place {
 }
 
 /// What woke us.
-enum Woken {
+enum Wake {
     Intake,
     Policy,
     Turn,
@@ -142,7 +143,7 @@ enum Woken {
     Emit(crate::delivery::Publish),
     Published(Result<Published, RabbitMqError>),
     Settled,
-    Consumers(Result<News, RabbitMqError>),
+    Consumers(Result<ConsumerNews, RabbitMqError>),
     Checked(Result<(), RabbitMqError>),
     Time,
 }
@@ -151,7 +152,7 @@ impl Session {
     /// Connects and sees to the queues.
     pub(super) async fn open(
         config: &RabbitMqSource,
-        pool: Arc<Pool>,
+        pool: Arc<PoolConfig>,
         next_token: u64,
     ) -> Result<Self, RabbitMqError> {
         let name = format!("{} {}", config.connection_name, pool.name);
@@ -174,7 +175,7 @@ impl Session {
     async fn new(
         broker: Rc<Broker>,
         publisher: Publisher,
-        pool: Arc<Pool>,
+        pool: Arc<PoolConfig>,
         topology: Topology,
         next_token: u64,
     ) -> Result<Self, RabbitMqError> {
@@ -284,7 +285,7 @@ impl Session {
 
     /// Waits for something to happen. What comes seldom comes first, so that a steady stream of
     /// messages can't hide it.
-    async fn event(&mut self, task: &mut Task) -> Woken {
+    async fn event(&mut self, task: &mut Task) -> Wake {
         let deadline = self.deadline();
         if let Some(deadline) = deadline
             && deadline != self.alarm.deadline()
@@ -299,60 +300,60 @@ impl Session {
         let (settled, read) = (&mut self.settled, &mut self.read);
         tokio::select! {
             biased;
-            _ = end.intake.changed(), if end.intake.has_changed().is_ok() => Woken::Intake,
-            Ok(()) = policy.changed() => Woken::Policy,
-            () = turn.called() => Woken::Turn,
-            () = share.freed() => Woken::Turn,
-            event = poll_fn(|cx| self.events.as_mut().poll_next(cx)) => Woken::Broker(event),
-            checked = next(&mut self.checking) => Woken::Checked(checked),
-            Some(publish) = end.publishes.recv(), if more_emits => Woken::Emit(publish),
-            news = poll_fn(|cx| self.outbox.publisher.poll_news(cx)) => Woken::Published(news),
-            _ = end.settlements.recv_many(settled, BATCH), if can_settle => Woken::Settled,
+            _ = end.intake.changed(), if end.intake.has_changed().is_ok() => Wake::Intake,
+            Ok(()) = policy.changed() => Wake::Policy,
+            () = turn.called() => Wake::Turn,
+            () = share.freed() => Wake::Turn,
+            event = poll_fn(|cx| self.events.as_mut().poll_next(cx)) => Wake::Broker(event),
+            checked = next(&mut self.checking) => Wake::Checked(checked),
+            Some(publish) = end.publishes.recv(), if more_emits => Wake::Emit(publish),
+            news = poll_fn(|cx| self.outbox.publisher.poll_news(cx)) => Wake::Published(news),
+            _ = end.settlements.recv_many(settled, BATCH), if can_settle => Wake::Settled,
             news = poll_fn(|cx| self.consumers.poll_read(cx, BATCH, read)) => {
-                Woken::Consumers(news)
+                Wake::Consumers(news)
             }
             // Only to wake: what is due is seen in every turn.
-            () = self.alarm.as_mut(), if deadline.is_some() => Woken::Time,
+            () = self.alarm.as_mut(), if deadline.is_some() => Wake::Time,
         }
     }
 
-    fn heed(&mut self, task: &mut Task, woken: Woken) -> Result<(), RabbitMqError> {
+    fn heed(&mut self, task: &mut Task, woken: Wake) -> Result<(), RabbitMqError> {
         match woken {
-            Woken::Intake | Woken::Turn | Woken::Time => Ok(()),
-            Woken::Policy => {
+            Wake::Intake | Wake::Turn | Wake::Time => Ok(()),
+            Wake::Policy => {
                 self.adopt(task.pool());
                 Ok(())
             }
-            Woken::Broker(event) => self.hear(event),
-            Woken::Emit(publish) => {
+            Wake::Broker(event) => self.hear(event),
+            Wake::Emit(publish) => {
                 self.emit(publish);
                 Ok(())
             }
-            Woken::Published(news) => {
+            Wake::Published(news) => {
                 let Published { verdicts, change } = news?;
                 if let Some(change) = change {
                     self.line_changed(task, change);
                 }
                 self.judge_all(task, verdicts)
             }
-            Woken::Checked(checked) => {
+            Wake::Checked(checked) => {
                 self.checking = None;
                 self.checked(task, checked)
             }
-            Woken::Settled => {
+            Wake::Settled => {
                 let mut settled = std::mem::take(&mut self.settled);
                 let result = self.settle_all(task, settled.drain(..));
                 self.settled = settled;
                 result
             }
-            Woken::Consumers(news) => {
+            Wake::Consumers(news) => {
                 let news = news?;
                 let mut read = std::mem::take(&mut self.read);
                 for delivery in read.drain(..) {
                     self.receive(task, delivery)?;
                 }
                 self.read = read;
-                if matches!(news, News::Cancelled) {
+                if matches!(news, ConsumerNews::Cancelled) {
                     self.consumer_lost(task);
                 }
                 Ok(())
@@ -361,7 +362,7 @@ impl Session {
     }
 
     /// New rules: there may be more tiers.
-    fn adopt(&mut self, pool: Arc<Pool>) {
+    fn adopt(&mut self, pool: Arc<PoolConfig>) {
         let topology = Topology::of(&pool);
         if topology != self.topology {
             self.topology = topology;
@@ -382,26 +383,26 @@ impl Session {
     }
 
     /// Something has become of the connection that publishes. Nothing is void by that.
-    fn line_changed(&mut self, task: &mut Task, change: Change) {
+    fn line_changed(&mut self, task: &mut Task, change: LineChange) {
         let (health, end) = (&mut task.health, &task.end);
         let is_shut = match change {
-            Change::Up => {
-                health.over(end, Trouble::Line);
+            LineChange::Up => {
+                health.over(end, HealthIssue::Line);
                 false
             }
-            Change::Blocked(reason) => {
+            LineChange::Blocked(reason) => {
                 let problem = format!("the broker has blocked the connection: {reason}");
-                health.begin(end, Trouble::Blocked, &problem);
+                health.begin(end, HealthIssue::Blocked, &problem);
                 true
             }
-            Change::Unblocked => {
-                health.over(end, Trouble::Blocked);
+            LineChange::Unblocked => {
+                health.over(end, HealthIssue::Blocked);
                 false
             }
-            Change::Down(error) => {
-                health.over(end, Trouble::Blocked);
+            LineChange::Down(error) => {
+                health.over(end, HealthIssue::Blocked);
                 let problem = format!("what there is to publish waits: {error}");
-                health.begin(end, Trouble::Line, &problem);
+                health.begin(end, HealthIssue::Line, &problem);
                 self.outbox.lose();
                 true
             }
@@ -419,14 +420,14 @@ impl Session {
             Ok(()) => {
                 self.checks = 0;
                 self.consumable = true;
-                task.health.over(&task.end, Trouble::Queues);
+                task.health.over(&task.end, HealthIssue::Queues);
                 Ok(())
             }
             Err(error) if error.is_passing() => Err(error),
             Err(error) => {
                 self.check_later();
                 let problem = error.to_string();
-                task.health.begin(&task.end, Trouble::Queues, &problem);
+                task.health.begin(&task.end, HealthIssue::Queues, &problem);
                 Ok(())
             }
         }
@@ -514,23 +515,11 @@ async fn see_to_queues(
     topology.check(broker, declare).await
 }
 
-fn options(pool: &Pool) -> &RabbitMqOptions {
+fn options(pool: &PoolConfig) -> &RabbitMqOptions {
     static DEFAULT: std::sync::LazyLock<RabbitMqOptions> =
         std::sync::LazyLock::new(RabbitMqOptions::default);
     match &pool.options {
         Options::RabbitMq(options) => options,
         Options::Table | Options::Kafka(_) => &DEFAULT,
-    }
-}
-
-/// Writes a method that has no answer. The library puts it in its place among the others when it is
-/// first asked for; that it has gone out is of no interest.
-pub(super) fn written(
-    method: impl Future<Output = lapin::Result<()>>,
-) -> Result<(), RabbitMqError> {
-    let mut context = Context::from_waker(Waker::noop());
-    match pin!(method).poll(&mut context) {
-        Poll::Ready(Err(error)) => Err(RabbitMqError::lost(&error)),
-        Poll::Ready(Ok(())) | Poll::Pending => Ok(()),
     }
 }

@@ -1,23 +1,25 @@
 //! What the pool says of a delivery: acknowledged, given back, or published for. What follows from
-//! the broker's word on what was published is in `judge.rs`.
+//! the broker's word on what was published is in `confirms.rs`.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 use lapin::options::BasicRejectOptions;
 
-use super::error::RabbitMqError;
 use super::intake::begin_within;
-use super::job::{self, Aim, Form, Press};
-use super::outbox::{Job, Subject};
-use super::publisher::Parcel;
-use super::rules;
-use super::session::{Place, Session, written};
+use super::outbox::{Job, JobSubject};
+use super::publication;
+use super::publication::{Composer, LetterDetail, Publication};
+use super::session::{HeldState, Session};
 use super::targets::PATIENCE;
 use super::{Task, confirm};
+use crate::broker::rabbitmq::error::RabbitMqError;
+use crate::broker::rabbitmq::publisher::OutboundMessage;
+use crate::broker::rabbitmq::words::written;
 use crate::config::model::DeadLetters;
 use crate::delivery::{Failure, Outcome, Publish, Settlement};
 use crate::metrics::dead_lettered;
+use crate::rules::rabbitmq as rules;
 
 impl Session {
     /// Takes in what the pool says: all of it, even if the connection is lost in the middle. What
@@ -43,7 +45,7 @@ impl Session {
 
     fn settle(&mut self, task: &Task, tag: u64, outcome: Outcome) -> Result<(), RabbitMqError> {
         let held = self.ledger.get(tag);
-        let Some(held) = held.filter(|held| held.place == Place::Out) else {
+        let Some(held) = held.filter(|held| held.place == HeldState::Out) else {
             tracing::error!(tag, "settled, but never handed out");
             return Ok(());
         };
@@ -54,24 +56,24 @@ impl Session {
                 return Ok(());
             }
             Outcome::Return { suspect } => return self.take_back(task, tag, suspect),
-            Outcome::Reply(reply) => Aim::Reply(reply),
-            Outcome::Requeue { after } => Aim::Requeue {
+            Outcome::Reply(reply) => Publication::Reply(reply),
+            Outcome::Requeue { after } => Publication::Requeue {
                 counters: rules::requeued(counters),
                 after,
             },
-            Outcome::ReturnAfter { delay } => Aim::Requeue {
+            Outcome::ReturnAfter { delay } => Publication::Requeue {
                 counters,
                 after: delay,
             },
-            Outcome::RetryAfter { delay, failure } => Aim::Retry {
+            Outcome::RetryAfter { delay, failure } => Publication::Retry {
                 counters: rules::charged(counters, failure.reason.is_crash(), now_ms()),
                 delay,
                 failure,
             },
-            Outcome::DeadLetter(failure) => Aim::Letter {
+            Outcome::DeadLetter(failure) => Publication::Letter {
                 counters: rules::charged(counters, failure.reason.is_crash(), now_ms()),
                 failure,
-                form: Form::Full,
+                form: LetterDetail::Full,
             },
         };
         self.publish_for(tag, aim)
@@ -92,14 +94,18 @@ impl Session {
     }
 
     /// Publishes for a delivery, in whichever form the protocol has room for.
-    pub(super) fn publish_for(&mut self, tag: u64, mut aim: Aim) -> Result<(), RabbitMqError> {
+    pub(super) fn publish_for(
+        &mut self,
+        tag: u64,
+        mut aim: Publication,
+    ) -> Result<(), RabbitMqError> {
         loop {
             let by_broker = self.options().dead_letter == DeadLetters::Broker;
-            if by_broker && matches!(aim, Aim::Letter { .. }) {
+            if by_broker && matches!(aim, Publication::Letter { .. }) {
                 return self.reject(tag);
             }
             aim = match aim {
-                Aim::Reply(reply) if self.outbox.is_hopeless(&reply.queue) => {
+                Publication::Reply(reply) if self.outbox.is_hopeless(&reply.queue) => {
                     match self.undelivered(tag, reply, &taken_nothing()) {
                         Some(letter) => letter,
                         None => return Ok(()),
@@ -110,10 +116,10 @@ impl Session {
             let Some(held) = self.ledger.get_mut(tag) else {
                 return Ok(());
             };
-            held.place = Place::Leaving;
+            held.place = HeldState::Leaving;
             match self.parcels(tag, &aim) {
                 Ok(parcels) => {
-                    self.launch(Subject::Delivery { tag, aim }, parcels);
+                    self.launch(JobSubject::Delivery { tag, aim }, parcels);
                     return Ok(());
                 }
                 Err(why) => match self.plainer(tag, &aim, &why) {
@@ -125,11 +131,11 @@ impl Session {
     }
 
     /// What to publish instead of what is refused for good.
-    pub(super) fn plainer(&self, tag: u64, aim: &Aim, why: &str) -> Option<Aim> {
+    pub(super) fn plainer(&self, tag: u64, aim: &Publication, why: &str) -> Option<Publication> {
         let arrival = self.ledger.get(tag)?.arrival;
-        let plainer = job::plainer(aim.clone(), arrival, now_ms(), why)?;
-        if let Aim::Letter { failure, .. } = &plainer
-            && !matches!(aim, Aim::Letter { .. })
+        let plainer = publication::plainer(aim.clone(), arrival, now_ms(), why)?;
+        if let Publication::Letter { failure, .. } = &plainer
+            && !matches!(aim, Publication::Letter { .. })
         {
             self.log_dead(tag, failure);
         }
@@ -144,11 +150,11 @@ impl Session {
         dead_lettered(&self.pool.name, id, failure);
     }
 
-    fn parcels(&self, tag: u64, aim: &Aim) -> Result<VecDeque<Parcel>, String> {
+    fn parcels(&self, tag: u64, aim: &Publication) -> Result<VecDeque<OutboundMessage>, String> {
         let Some(held) = self.ledger.get(tag) else {
             return Ok(VecDeque::new());
         };
-        let subject = job::Subject {
+        let subject = publication::Subject {
             original: &held.original,
             body: &held.body,
             arrival: held.arrival,
@@ -156,9 +162,9 @@ impl Session {
         Ok(self.press().parcels(&subject, aim)?.into())
     }
 
-    fn press(&self) -> Press<'_> {
+    fn press(&self) -> Composer<'_> {
         let dead = self.topology.dead.as_ref();
-        Press {
+        Composer {
             pool: &self.pool.name,
             queue: &self.pool.queue,
             dead: dead.map_or("", |dead| &dead.name),
@@ -168,7 +174,7 @@ impl Session {
         }
     }
 
-    fn launch(&mut self, subject: Subject, mut parcels: VecDeque<Parcel>) {
+    fn launch(&mut self, subject: JobSubject, mut parcels: VecDeque<OutboundMessage>) {
         let Some(parcel) = parcels.pop_front() else {
             return;
         };
@@ -197,7 +203,7 @@ impl Session {
             Ok(parcel) => {
                 self.outbox.emits += 1;
                 let queue = message.queue;
-                let subject = Subject::Emit { confirmed, queue };
+                let subject = JobSubject::Emit { confirmed, queue };
                 self.launch(subject, VecDeque::from([parcel]));
             }
             Err(why) => confirm(confirmed, &message.queue, Err(why)),

@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bytes::Bytes;
 
-use super::copy::Original;
+use crate::broker::rabbitmq::republish::Original;
 
 /// The most messages that are remembered; beyond that only those of the last loss are.
 const REMEMBERED_MAX: usize = 1 << 17;

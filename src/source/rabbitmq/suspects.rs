@@ -9,10 +9,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Task;
-use super::error::RabbitMqError;
-use super::job::Aim;
-use super::rules;
+use super::publication::Publication;
 use super::session::Session;
+use crate::broker::rabbitmq::error::RabbitMqError;
+use crate::rules::rabbitmq as rules;
 
 /// The most that wait in hand; others wait in a tier. Nor may they have more than half of what the
 /// broker sends ahead.
@@ -140,7 +140,7 @@ impl Session {
             self.suspects.next = Some(Next::Here(tag));
             return Ok(());
         }
-        self.publish_for(tag, Aim::Back)
+        self.publish_for(tag, Publication::Back)
     }
 
     /// Asks for the turn while one waits, and begins it with a copy that says so.
@@ -175,7 +175,7 @@ impl Session {
         }
         let until = now + COMES_WITHIN;
         self.suspects.next = Some(Next::Coming { turn, until });
-        self.publish_for(tag, Aim::Turn)
+        self.publish_for(tag, Publication::Turn)
     }
 
     fn has_room(&self, task: &Task) -> bool {
@@ -193,7 +193,7 @@ impl Session {
             let Some(tag) = self.suspects.waiting.pop_back() else {
                 break;
             };
-            self.publish_for(tag, Aim::Aside)?;
+            self.publish_for(tag, Publication::Aside)?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::model::Settled;
+use crate::broker::table::Settled;
 use crate::delivery::Outcome;
 
 /// Beyond either the oldest is given up: its row comes again when this daemon ends.
@@ -71,8 +71,8 @@ fn bytes(outcome: &Outcome) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::broker::table::Claim;
     use crate::delivery::Outgoing;
-    use crate::source::table::model::Claim;
 
     fn reply(row: i64, bytes: usize) -> Settled {
         let body = vec![0; bytes].into();

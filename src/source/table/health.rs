@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::model::{Claim, Fault, Settled};
 use crate::backoff::Backoff;
+use crate::broker::table::{Claim, Fault, Settled};
 use crate::delivery::{Failure, SourceEnd};
 
 /// The pauses between tries while the database can't be written to.

@@ -1,15 +1,12 @@
 //! The source task of a table queue: when to look, what to write, what to keep when that fails.
-//! It knows no SQL and no database; what it writes it writes through `sqlite::Store`, and what it
+//! It knows no SQL and no database; what it writes it writes through `crate::broker::sqlite::Store`, and what it
 //! decides is in `rules.rs`.
 
 mod aside;
 mod health;
-mod model;
-mod rescue;
-mod rules;
-mod sqlite;
 #[cfg(test)]
 mod tests;
+mod write_failure;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,17 +15,18 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::budget::{Hold, Share};
-use super::exclusive::Turn;
-use super::{Limits, Link};
-use crate::config::model::{Database, Pool, TableSource};
+use super::link::Link;
+use crate::broker::sqlite::Owners;
+use crate::broker::sqlite::SqliteError as TableError;
+use crate::broker::sqlite::{Store, WallClock};
+use crate::broker::table::{Ask, Claim, Claimed, Fault, LookReason, Settled, Stop, Work, Written};
+use crate::budget::{Hold, Share};
+use crate::config::model::{Database, PoolConfig, TableSource};
 use crate::delivery::{Intake, Publish, PublishError, Settlement, SourceEnd};
+use crate::rules::Limits;
+use crate::rules::exclusive::Turn;
 use aside::Aside;
 use health::Health;
-use model::{Ask, Claim, Claimed, Fault, Settled, Stop, Woken, Work, Written};
-pub use sqlite::SqliteError as TableError;
-pub(super) use sqlite::{Desk, Owners};
-use sqlite::{Store, WallClock};
 
 /// The least time between two looks at a queue in which nothing was ready, however often others
 /// write to the database.
@@ -46,7 +44,7 @@ const PUBLISHES_KEPT_MAX: usize = 64;
 pub(super) struct Task {
     end: SourceEnd,
     store: Store,
-    policy: watch::Receiver<Arc<Pool>>,
+    policy: watch::Receiver<Arc<PoolConfig>>,
     /// Our part in the daemon's turn for suspects.
     turn: Turn,
     /// The suspect that is out.
@@ -117,7 +115,7 @@ impl Task {
             turn: Turn::new(&link.exclusive, &pool.name),
             suspect: None,
             poll_interval: config.poll_interval,
-            share: link.share.within(rules::BYTES_OUT_MAX),
+            share: link.share.within(crate::rules::table::BYTES_OUT_MAX),
             out: HashMap::new(),
             settled: Vec::new(),
             publishes: Vec::new(),
@@ -178,8 +176,8 @@ impl Task {
                 self.next_look = Instant::now();
             }
             woken = self.store.woken(news) => match woken {
-                Woken::Data => self.next_look = self.next_look.min(self.last_look + LOOK_GAP),
-                Woken::Owners => self.next_poll = Instant::now(),
+                LookReason::Data => self.next_look = self.next_look.min(self.last_look + LOOK_GAP),
+                LookReason::Owners => self.next_poll = Instant::now(),
             },
             () = self.turn.called() => self.next_look = Instant::now(),
             () = self.share.freed() => self.next_look = Instant::now(),
@@ -303,7 +301,8 @@ impl Task {
         }
         match self.store.peek(self.limits()) {
             Ok(outlook) => {
-                self.next_look = now + rules::next_look(self.poll_interval, outlook.due_in);
+                self.next_look =
+                    now + crate::rules::table::next_look(self.poll_interval, outlook.due_in);
                 let suspect = self.line_up(outlook.suspects_wait);
                 if outlook.ready || suspect {
                     self.store.was_fruitful();
@@ -343,7 +342,7 @@ impl Task {
     /// How many rows there is room for, once what is settled is written.
     fn room(&self) -> usize {
         let staying = self.out.len() - self.settled.len();
-        let rows = rules::room(self.intake(), staying);
+        let rows = crate::rules::table::room(self.intake(), staying);
         if rows == 0 {
             self.share.rest();
         }
@@ -404,7 +403,7 @@ impl Task {
             Stop::Full if claimed => now,
             // Not even one row fitted: settlements have to make room first, and claim by themselves.
             Stop::Full => now + self.poll_interval,
-            Stop::Empty => now + rules::next_look(self.poll_interval, due_in),
+            Stop::Empty => now + crate::rules::table::next_look(self.poll_interval, due_in),
         };
     }
 

@@ -29,7 +29,7 @@ def echo():
         write(body)
 ";
 
-fn python(script: &str) -> Command {
+fn python(script: &str) -> WorkerCommand {
     command("python3", &["-c", &format!("{CONNECT}\n{script}")])
 }
 
@@ -51,7 +51,7 @@ async fn exchange(connection: &mut Connection, body: &[u8]) -> Option<Bytes> {
 }
 
 /// Connects, exchanges frames both ways, ends by our end of file; the paths go with the connection.
-async fn works(command: &Command) {
+async fn works(command: &WorkerCommand) {
     let Starting {
         mut process,
         mut listener,

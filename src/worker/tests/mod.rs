@@ -13,7 +13,7 @@ use tokio::task::LocalSet;
 use super::Identity;
 use super::process::{Starting, pollable, spawn};
 use super::spawner::Spawner;
-use crate::config::model::{Command, Limits};
+use crate::config::model::{Limits, WorkerCommand};
 
 /// A test that takes longer hangs.
 const TEST_DEADLINE: Duration = Duration::from_secs(60);
@@ -26,8 +26,8 @@ static SPAWNER: LazyLock<Spawner> = LazyLock::new(|| Spawner::new("tests"));
 const FRAME_BYTES_MAX: usize = 1024 * 1024;
 
 /// A plain command with nothing but a `PATH`.
-pub(super) fn command(program: &str, args: &[&str]) -> Command {
-    Command {
+pub(super) fn command(program: &str, args: &[&str]) -> WorkerCommand {
+    WorkerCommand {
         program: program.into(),
         args: args.iter().map(|arg| (*arg).to_owned()).collect(),
         env: [("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned())].into(),
@@ -44,11 +44,11 @@ pub(super) fn identity() -> Identity {
     }
 }
 
-fn shell(script: &str) -> Command {
+fn shell(script: &str) -> WorkerCommand {
     command("sh", &["-c", script])
 }
 
-async fn start(command: &Command) -> Starting {
+async fn start(command: &WorkerCommand) -> Starting {
     let command = std::sync::Arc::new(command.clone());
     spawn(&SPAWNER, &command, &identity(), FRAME_BYTES_MAX)
         .await
@@ -56,7 +56,7 @@ async fn start(command: &Command) -> Starting {
 }
 
 /// Runs a worker to its end and tells what it wrote to stderr.
-async fn stderr_of(command: &Command) -> Vec<String> {
+async fn stderr_of(command: &WorkerCommand) -> Vec<String> {
     let mut process = start(command).await.process;
     process.wait().await;
     process.last_words(FOR_EVER).await

@@ -5,7 +5,7 @@ use std::fs;
 use rusqlite::Connection;
 
 use super::page::{self, Block};
-use crate::harness::{NewMessage, Pool, Scene, Site};
+use crate::harness::{NewMessage, Pool, Scene, Workspace};
 use crate::python::python;
 
 crate::harness::trials![
@@ -56,7 +56,7 @@ fn configurations_are_valid() {
     let blocks = blocks("toml");
     assert!(!blocks.is_empty());
     for block in blocks {
-        let site = Site::new();
+        let site = Workspace::new();
         let mut config = block.text.replace("${", "$${");
         if !config.contains("[sources.") {
             config = format!("{SOURCE}{config}");
@@ -73,7 +73,7 @@ fn configurations_are_valid() {
 
 /// The setting, with the program or the secret in place that it names and that is no part of the
 /// example.
-fn completed(site: &Site, line: &str) -> String {
+fn completed(site: &Workspace, line: &str) -> String {
     let key = line.split('=').next().unwrap_or_default().trim();
     let path = line.split('"').nth(1).unwrap_or_default();
     let is_program = ["command", "command_line"].contains(&key);
@@ -116,7 +116,7 @@ fn workers_answer() {
         .collect();
     assert!(!workers.is_empty());
     for (block, (body, reply)) in workers {
-        let site = Site::new();
+        let site = Workspace::new();
         site.put("worker.py", &block.text, false);
         let script = site.path("worker.py");
         let pool = Pool::of_program(python().to_str().unwrap(), &[script.to_str().unwrap()]);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 
 use super::page::{self, Block, Page, Part};
-use crate::harness::{self, PROGRAM, Site};
+use crate::harness::{self, PROGRAM, Workspace};
 use crate::python::python;
 
 /// What the shell begins with.
@@ -167,14 +167,14 @@ fn matches(pattern: &str, text: &str) -> bool {
 
 /// The shell, in a directory of its own. Whatever it has started ends with it.
 struct Shell {
-    site: Site,
+    site: Workspace,
     child: std::cell::RefCell<Child>,
     mark: String,
 }
 
 impl Shell {
     fn of(page: &str, steps: &[Step]) -> Self {
-        let site = Site::new();
+        let site = Workspace::new();
         let mut script = SHELL.to_owned();
         for (number, step) in steps.iter().enumerate() {
             let file = format!("step-{number}");
@@ -208,7 +208,7 @@ impl Shell {
     }
 }
 
-fn begin(site: &Site, mark: &str) -> Child {
+fn begin(site: &Workspace, mark: &str) -> Child {
     let file = |name: &str| File::create(site.path(name)).unwrap();
     let path = format!(
         "{}:{}",

@@ -11,10 +11,10 @@ mod processes;
 mod proxy;
 pub(crate) mod rabbit;
 pub(crate) mod record;
-mod site;
 mod table;
 mod terminal;
 pub(crate) mod tls;
+mod workspace;
 
 use libtest_mimic::Trial;
 
@@ -24,9 +24,9 @@ pub(crate) use pool::Pool;
 pub(crate) use processes::{MARK, kill_marked};
 pub(crate) use proxy::{Flow, Proxy};
 pub(crate) use record::{Entry, Event, Progress, Record};
-pub(crate) use site::Site;
 pub(crate) use table::{NewMessage, Table, Waiting};
 pub(crate) use terminal::{EVIL, assert_tame, terminal};
+pub(crate) use workspace::Workspace;
 
 pub(crate) use crate::servers::{DEADLINE, look, look_for};
 
@@ -69,7 +69,7 @@ pub(crate) fn with_long(mut always: Vec<Trial>, long: Vec<Trial>) -> Vec<Trial> 
 pub(crate) struct Scene {
     pub(crate) daemon: Daemon,
     pub(crate) table: Table,
-    pub(crate) site: Site,
+    pub(crate) site: Workspace,
 }
 
 impl Scene {
@@ -80,11 +80,11 @@ impl Scene {
 
     /// Starts a daemon with those pools.
     pub(crate) fn with(pools: &[Pool]) -> Self {
-        Self::at(Site::new(), pools)
+        Self::at(Workspace::new(), pools)
     }
 
     /// Starts it in a directory that is prepared.
-    pub(crate) fn at(site: Site, pools: &[Pool]) -> Self {
+    pub(crate) fn at(site: Workspace, pools: &[Pool]) -> Self {
         let daemon = site.start(pools);
         let table = site.table();
         Self {

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use super::Site;
+use super::Workspace;
 
 super::trials![a_record_that_is_cut_short_hides_no_other];
 
@@ -130,7 +130,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    pub(crate) fn of(site: &Site) -> Self {
+    pub(crate) fn of(site: &Workspace) -> Self {
         Self {
             path: site.path("record"),
             read_bytes: 0,

@@ -1,12 +1,12 @@
 //! The daemon on Kafka: real brokers, as `harness::kafka` starts them.
 
+mod client;
 mod cluster;
 mod commits;
-mod desk;
 mod kills;
 mod ledger;
 mod members;
-mod mishaps;
+mod operator_faults;
 mod order;
 mod outage;
 mod records;
@@ -26,11 +26,11 @@ pub(crate) fn trials() -> Vec<Trial> {
     let rooms = [
         cluster::trials(),
         commits::trials(),
-        desk::trials(),
+        client::trials(),
         kills::trials(),
         ledger::trials(),
         members::trials(),
-        mishaps::trials(),
+        operator_faults::trials(),
         order::trials(),
         outage::trials(),
         records::trials(),

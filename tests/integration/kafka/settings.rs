@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use crate::harness::kafka::{
     Kafka, KafkaSite, MECHANISM, PASSWORD, Plan, in_trouble, is_before_4, is_well,
 };
-use crate::harness::{Site, field, trials};
+use crate::harness::{Workspace, field, trials};
 
 trials![
     tls_and_a_password_are_passed_through,
@@ -123,7 +123,7 @@ fn properties_that_would_break_the_promise_are_refused() {
             "[sources.main]\nkind = \"kafka\"\nbrokers = \"127.0.0.1:1\"\ngroup = \"g\"\n\
              [sources.main.{table}]\n\"{property}\" = \"{value}\""
         );
-        let site = Site::with_sections(&sections);
+        let site = Workspace::with_sections(&sections);
         site.configure_commands(&[crate::harness::Pool::new(&[])]);
         let wrong = site.ganger(&["check"]).bad(2);
         let problem = format!("sources.main.{table}.{property}");
@@ -216,7 +216,7 @@ fn two_pools_of_a_group_on_one_topic_are_refused() {
     };
     let check = |groups: [&str; 2]| {
         let sections = section("one", groups[0]) + &section("two", groups[1]);
-        let site = Site::with_sections(&sections);
+        let site = Workspace::with_sections(&sections);
         site.configure_commands(&[pool("one"), pool("two")]);
         site.ganger(&["check"])
     };
@@ -229,7 +229,7 @@ fn two_pools_of_a_group_on_one_topic_are_refused() {
 }
 
 fn the_order_is_for_kafka_only() {
-    let site = Site::new();
+    let site = Workspace::new();
     site.configure_commands(&[crate::harness::Pool::new(&[]).text("order", "key")]);
     let wrong = site.ganger(&["check"]).bad(2);
     assert!(wrong.contains("order"), "{wrong}");

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use lapin::types::AMQPValue;
 
-use super::desk::{id, list};
+use super::client::{id, list};
 use crate::harness::rabbit::{DEAD, Letter, RabbitScene, Vhost, kind, rabbit_site, rough, text};
-use crate::harness::{DEADLINE, Pool, Site, look_for, trials};
+use crate::harness::{DEADLINE, Pool, Workspace, look_for, trials};
 use crate::servers::rabbit::binary;
 
 trials![
@@ -26,7 +26,7 @@ trials![
 const LETTERS: &str = "letters";
 
 /// A virtual host with that queue of dead letters, and a directory for commands.
-fn place(vhost: Vhost, arguments: &[(&str, AMQPValue)]) -> (Vhost, Site) {
+fn place(vhost: Vhost, arguments: &[(&str, AMQPValue)]) -> (Vhost, Workspace) {
     vhost.client().declare(LETTERS, arguments);
     let site = rabbit_site(&vhost.url(), "");
     let pool = Pool::new(&["--v2=1"]).text("dead_letter", LETTERS);
@@ -48,7 +48,7 @@ fn many_letters(vhost: &Vhost, queue: &str, count: usize) {
     vhost.client().publish(&all);
 }
 
-fn listed_ids(site: &Site) -> Vec<String> {
+fn listed_ids(site: &Workspace) -> Vec<String> {
     let args = ["dead", "list", "--limit", "100000", "-o", "json"];
     let letters = site.ganger(&args).json();
     letters.as_array().unwrap().iter().map(id).collect()

@@ -1,14 +1,14 @@
 //! RabbitMQ: the real daemon at real servers of the tests' own. Only what to run is decided here.
 
 mod answers;
+mod chaos;
+mod client;
 mod connection;
 mod consuming;
-mod desk;
-mod disasters;
-mod ground;
+mod harness_selftest;
 mod looking;
-mod misfortunes;
 mod network;
+mod operator_faults;
 mod properties;
 mod publishing;
 mod queues;
@@ -21,16 +21,16 @@ use libtest_mimic::Trial;
 /// The tests of all modules here, those that take longest first.
 pub(crate) fn trials() -> Vec<Trial> {
     let rooms = [
-        disasters::trials(),
+        chaos::trials(),
         publishing::trials(),
         network::trials(),
         answers::trials(),
         connection::trials(),
         consuming::trials(),
-        desk::trials(),
-        ground::trials(),
+        client::trials(),
+        harness_selftest::trials(),
         looking::trials(),
-        misfortunes::trials(),
+        operator_faults::trials(),
         properties::trials(),
         queues::trials(),
         rpc::trials(),

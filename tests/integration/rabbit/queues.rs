@@ -6,7 +6,7 @@ use lapin::types::AMQPValue;
 use serde_json::Value;
 
 use crate::harness::rabbit::{DEAD, Letter, RabbitScene, Vhost, kind, rabbit_site, refused, text};
-use crate::harness::{Pool, Site, trials};
+use crate::harness::{Pool, Workspace, trials};
 use crate::servers::rabbit::binary;
 
 trials![
@@ -266,7 +266,7 @@ fn a_second_start_finds_what_the_first_has_declared() {
     let scene = RabbitScene::of(pool());
     let declared = scene.vhost.queues();
     scene.daemon.stop();
-    let site: Site = rabbit_site(&scene.vhost.url(), "");
+    let site: Workspace = rabbit_site(&scene.vhost.url(), "");
     let again = site.start(&[pool()]);
     assert_eq!(scene.vhost.queues(), declared);
     again.stop();

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::super::super::kinds::{Wrong, duration, integer, plain, size, word};
-use super::super::super::model::{Argument, KafkaSource};
-use super::super::super::reader::Reader;
-use super::super::MILLISECOND;
+use crate::config::keys::MILLISECOND;
+use crate::config::model::{Argument, KafkaSource};
+use crate::config::reader::Reader;
+use crate::config::value_types::{Wrong, duration, integer, plain, size, word};
 
 const YEAR: Duration = Duration::from_secs(366 * 24 * 3600);
 const MINUTE: Duration = Duration::from_secs(60);

@@ -9,10 +9,10 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use super::super::kinds::{Kind, NAME_RULE, Wrong, boolean, choice, is_name, word};
-use super::super::model::{QueueType, Source};
-use super::super::reader::Reader;
 use super::Surroundings;
+use crate::config::model::{QueueType, SourceConfig};
+use crate::config::reader::Reader;
+use crate::config::value_types::{Kind, NAME_RULE, Wrong, boolean, choice, is_name, word};
 
 /// The longest secret that a file may hold, in bytes.
 const SECRET_BYTES_MAX: u64 = 4096;
@@ -32,7 +32,7 @@ pub(super) const QUEUE_TYPES: [(&str, QueueType); 2] = [
 ];
 
 /// Reads one source.
-pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> Source {
+pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> SourceConfig {
     let kind = t.must("kind", kind(), "What is at the other end.");
     if kind.is_none() {
         // Nobody knows what its other keys should be: one problem says enough.
@@ -52,9 +52,9 @@ pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> Source {
     });
     let kafka = t.only("Kafka", is(SourceKind::Kafka), |t| kafka::read(t, declare));
     // Without a kind all three were read, to no use but to find what is wrong.
-    let table = table.map(Source::Table);
-    let broker = || rabbitmq.map(Source::RabbitMq);
-    let log = || kafka.map(Source::Kafka);
+    let table = table.map(SourceConfig::Table);
+    let broker = || rabbitmq.map(SourceConfig::RabbitMq);
+    let log = || kafka.map(SourceConfig::Kafka);
     table
         .or_else(broker)
         .or_else(log)

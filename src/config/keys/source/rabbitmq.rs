@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
-use super::super::super::kinds::{Wrong, choice, duration, list_of, plain, word};
-use super::super::super::model::{
+use super::{QUEUE_TYPES, Url, secret_file};
+use crate::config::keys::{DAY, HOUR, Surroundings};
+use crate::config::model::{
     Argument, Host, Identity, QueueDeclaration, RabbitMqSource, Secret, Tls,
 };
-use super::super::super::reader::Reader;
-use super::super::{DAY, HOUR, Surroundings};
-use super::{QUEUE_TYPES, Url, secret_file};
+use crate::config::reader::Reader;
+use crate::config::value_types::{Wrong, choice, duration, list_of, plain, word};
 
 /// The ports that IANA has registered for `amqp` and `amqps`.
 const PORT: u16 = 5672;

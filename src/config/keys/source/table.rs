@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::super::super::kinds::{Wrong, duration, file_mode, octal_mode};
-use super::super::super::model::{Database, TableSource};
-use super::super::super::reader::Reader;
-use super::super::{HOUR, Surroundings};
 use super::Url;
+use crate::config::keys::{HOUR, Surroundings};
+use crate::config::model::{Database, TableSource};
+use crate::config::reader::Reader;
+use crate::config::value_types::{Wrong, duration, file_mode, octal_mode};
 
 /// Reads a table queue.
 pub(super) fn read(t: &mut Reader<'_>, url: Option<&Url>, around: Surroundings<'_>) -> TableSource {

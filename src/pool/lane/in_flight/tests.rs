@@ -7,8 +7,8 @@ use crate::protocol::status::Status;
 const TWO: Version = Version::Two { concurrency: 8 };
 const DIED: Cause = Cause::Died;
 
-fn place(head: bool, begun: bool, begun_in_all: usize) -> Place {
-    Place {
+fn place(head: bool, begun: bool, begun_in_all: usize) -> HeldState {
+    HeldState {
         head,
         begun,
         left_unread: false,
@@ -18,8 +18,8 @@ fn place(head: bool, begun: bool, begun_in_all: usize) -> Place {
     }
 }
 
-fn unsure(head: bool, begun_in_all: usize) -> Place {
-    Place {
+fn unsure(head: bool, begun_in_all: usize) -> HeldState {
+    HeldState {
         left_unread: true,
         ..place(head, true, begun_in_all)
     }
@@ -27,11 +27,11 @@ fn unsure(head: bool, begun_in_all: usize) -> Place {
 
 #[test]
 fn a_worker_that_leaves_well_took_nothing_that_it_had_not_read() {
-    let well = |place| Place {
+    let well = |place| HeldState {
         left_well: true,
         ..place
     };
-    let alone = |place| Place {
+    let alone = |place| HeldState {
         alone: true,
         ..place
     };

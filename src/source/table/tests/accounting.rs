@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use super::*;
+use crate::client::Client;
+use crate::client::DeadFilter;
+use crate::dead_letter::DeadReply;
 use crate::delivery::{Exit, Failure, History, Message, Outgoing, Property, Reason};
-use crate::source::client::{Client, DeadFilter, DeadReply};
 
 fn failure(reason: Reason) -> Box<Failure> {
     Box::new(Failure::new(reason, "it broke"))
@@ -220,14 +222,11 @@ async fn a_dead_letter_keeps_everything_and_says_why() {
 
     let mut client = Client::open(
         "local",
-        &crate::config::model::Source::Table(rig.config()),
+        &crate::config::model::SourceConfig::Table(rig.config()),
         &[],
     )
     .unwrap();
-    assert_eq!(
-        client.depth("q").unwrap(),
-        crate::source::client::Depth::default()
-    );
+    assert_eq!(client.depth("q").unwrap(), crate::client::Depth::default());
     let dead = client.dead_show("1").unwrap().unwrap();
     assert_eq!((dead.pool.as_str(), dead.queue.as_str()), ("p", "q"));
     assert_eq!(

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::{Link, Task, WallClock, run};
-use crate::config::model::{Database, Pool, TableSource};
+use crate::config::model::{Database, PoolConfig, TableSource};
 use crate::delivery::{Delivery, Intake, Outcome, PoolEnd, SourceState, link};
 use crate::pool::verdict::tests::policy;
 use crate::source::{Running, Shared, on_a_thread};
@@ -44,7 +44,7 @@ impl Rig {
             dir: tempfile::tempdir().unwrap(),
             now_ms: Arc::new(AtomicI64::new(NOW_MS)),
         };
-        super::sqlite::open_for_tests(&rig.path());
+        crate::broker::sqlite::open_for_tests(&rig.path());
         rig
     }
 
@@ -66,7 +66,7 @@ impl Rig {
         &self,
         daemon: &Shared,
         config: &TableSource,
-    ) -> (Task, PoolEnd, watch::Sender<Arc<Pool>>) {
+    ) -> (Task, PoolEnd, watch::Sender<Arc<PoolConfig>>) {
         let (end, pool) = link();
         let (tell, policy) = watch::channel(Arc::new(policy()));
         let link = Link {
@@ -133,11 +133,16 @@ impl Rig {
 struct Source {
     pool: PoolEnd,
     running: Running,
-    policy: watch::Sender<Arc<Pool>>,
+    policy: watch::Sender<Arc<PoolConfig>>,
 }
 
 impl Source {
-    fn run(task: Task, pool: PoolEnd, policy: watch::Sender<Arc<Pool>>, credit: usize) -> Self {
+    fn run(
+        task: Task,
+        pool: PoolEnd,
+        policy: watch::Sender<Arc<PoolConfig>>,
+        credit: usize,
+    ) -> Self {
         let running = on_a_thread("p", move || run(task)).unwrap();
         let source = Self {
             pool,

@@ -1,7 +1,7 @@
 //! Owners that vanish, and what they had claimed.
 
 use super::*;
-use crate::source::table::sqlite::tests_support::OtherOwner;
+use crate::broker::sqlite::tests_support::OtherOwner;
 
 #[tokio::test]
 async fn a_dead_daemons_messages_come_at_once() {

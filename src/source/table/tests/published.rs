@@ -5,8 +5,8 @@ use super::*;
 const TEXT: &str = include_str!("../../../../proto-spec/table.md");
 /// The steps from an empty file to the tables as they are.
 const STEPS: [&str; 2] = [
-    include_str!("../sqlite/v1.sql"),
-    include_str!("../sqlite/v2.sql"),
+    include_str!("../../../broker/sqlite/v1.sql"),
+    include_str!("../../../broker/sqlite/v2.sql"),
 ];
 
 /// The blocks of one language.

@@ -2,9 +2,9 @@
 //! itself.
 
 use super::*;
+use crate::broker::table::{Claim, Fault, Settled};
 use crate::delivery::{Failure, Outgoing, Publish, PublishError, Reason};
-use crate::source::exclusive::Turn;
-use crate::source::table::model::{Claim, Fault, Settled};
+use crate::rules::exclusive::Turn;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -388,7 +388,7 @@ async fn a_claim_that_could_not_be_taken_back_is_tried_again_after_a_while() {
 
 #[tokio::test]
 async fn an_owner_that_cannot_be_struck_holds_nobody_up() {
-    use crate::source::table::sqlite::tests_support::OtherOwner;
+    use crate::broker::sqlite::tests_support::OtherOwner;
 
     let rig = Rig::new();
     rig.insert("hers");

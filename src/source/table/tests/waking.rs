@@ -2,9 +2,9 @@
 //! these.
 
 use super::*;
+use crate::client::Client;
 use crate::config::model;
 use crate::delivery::Outgoing;
-use crate::source::client::Client;
 
 #[tokio::test]
 async fn plain_sql_of_another_connection_wakes_an_idle_source() {
@@ -21,7 +21,7 @@ async fn plain_sql_of_another_connection_wakes_an_idle_source() {
 async fn a_client_sends_and_takes_the_answer() {
     let rig = Rig::new();
     let mut source = rig.source(&Shared::default(), 1);
-    let mut client = Client::open("local", &model::Source::Table(rig.config()), &[]).unwrap();
+    let mut client = Client::open("local", &model::SourceConfig::Table(rig.config()), &[]).unwrap();
     let ask = Outgoing {
         queue: "q".to_owned(),
         body: "6 * 7".into(),

@@ -7,7 +7,7 @@ use super::client::Client;
 use super::letter::Letter;
 use super::vhost::Vhost;
 use crate::harness::pool::QUEUE;
-use crate::harness::{Daemon, Event, Pool, Record, Site, field, said};
+use crate::harness::{Daemon, Event, Pool, Record, Workspace, field, said};
 
 /// Where the pool's dead letters are.
 pub(crate) const DEAD: &str = "work.dead";
@@ -19,7 +19,7 @@ const RELOADED: &str = "configuration reloaded";
 pub(crate) struct RabbitScene {
     pub(crate) daemon: Daemon,
     pub(crate) client: Client,
-    pub(crate) site: Site,
+    pub(crate) site: Workspace,
     pub(crate) vhost: Vhost,
 }
 
@@ -177,9 +177,9 @@ impl RabbitScene {
 }
 
 /// A directory for daemons whose source is at that address.
-pub(crate) fn rabbit_site(url: &str, settings: &str) -> Site {
+pub(crate) fn rabbit_site(url: &str, settings: &str) -> Workspace {
     let url = serde_json::Value::from(url);
-    Site::with_sections(&format!(
+    Workspace::with_sections(&format!(
         "[sources.main]\nkind = \"rabbitmq\"\nurl = {url}\n{settings}"
     ))
 }

@@ -1,0 +1,501 @@
+//! Where partitions are read from when they come: where the group's commits say, as far as the log is
+//! still the one that they speak of, or else at an end. Every function here blocks; all partitions
+//! are asked about at once.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+use std::time::Duration;
+
+use rdkafka::config::ClientConfig;
+use rdkafka::consumer::Consumer as _;
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+
+use super::commit_metadata;
+use super::commit_metadata::{Carried, PartitionSeed};
+use super::consumer::{Native, TopicPartition};
+use super::error::KafkaError;
+use super::fork::forks;
+use super::settings::Reset;
+
+/// One assignment of a partition; never used again for another.
+pub(crate) type Part = u32;
+
+/// How long a question may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// Where a partition begins or ends, or why that can't be told now.
+type End = Result<i64, String>;
+
+/// What is to be known for it.
+#[derive(Debug, Clone)]
+pub(crate) struct Question {
+    pub(crate) pool: String,
+    /// The pool's own topic. All others are tiers.
+    pub(crate) main: String,
+    /// The id of the cluster.
+    pub(crate) cluster: String,
+    pub(crate) reset: Reset,
+    /// Of the client that looks whether a log is the one that was read.
+    pub(crate) looking: ClientConfig,
+}
+
+/// Where a partition begins for us.
+#[derive(Debug)]
+pub(crate) struct Begin {
+    pub(crate) topic: String,
+    pub(crate) partition: i32,
+    pub(crate) offset: i64,
+    /// The metadata of the group's commit; none where it has committed nothing that counts.
+    pub(crate) committed: Option<String>,
+    /// What that says.
+    pub(crate) carried: Carried,
+}
+
+/// Where partitions begin for us.
+#[derive(Debug, Default)]
+pub(crate) struct Begins {
+    pub(crate) begun: Vec<Begin>,
+    /// The commits of those, with their epochs.
+    pub(crate) commits: Option<TopicPartitionList>,
+    /// Of which it can't be told now, and why.
+    pub(crate) unknown: Vec<(TopicPartition, String)>,
+    /// Which are not to be read, and why.
+    pub(crate) unread: Vec<(TopicPartition, String)>,
+}
+
+/// A partition of ours whose position is gone, and how far it was read.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) part: Part,
+    pub(crate) name: TopicPartition,
+    pub(crate) read_to: i64,
+}
+
+/// How such a partition stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Its first offset, and one past the last.
+    pub(crate) ends: (i64, i64),
+    /// The group has committed something for it.
+    pub(crate) is_committed: bool,
+    /// From there on it is not the log that was read.
+    pub(crate) fork: Option<i64>,
+}
+
+/// Where partitions begin.
+pub(crate) fn begins(
+    native: &Native,
+    partitions: &[TopicPartition],
+    question: &Question,
+) -> Result<Begins, KafkaError> {
+    let mut begins = Begins::default();
+    let led = led(native, partitions, &mut begins)?;
+    // A tier is read from its first message, whatever is set for the topic.
+    let (main, tiers): (Vec<_>, Vec<_>) = led
+        .into_iter()
+        .partition(|(topic, _)| *topic == question.main);
+    for (partitions, reset) in [(main, question.reset), (tiers, Reset::Earliest)] {
+        if !partitions.is_empty() {
+            begin_each(native, &partitions, reset, question, &mut begins)?;
+        }
+    }
+    let begun = begins.begun.iter();
+    let begun: Vec<TopicPartition> = begun
+        .map(|begin| (begin.topic.clone(), begin.partition))
+        .collect();
+    if !begun.is_empty() {
+        begins.commits = Some(committed(native, &begun)?);
+    }
+    Ok(begins)
+}
+
+/// Those that have a leader. One question about several of which one has none would wait for it.
+fn led(
+    native: &Native,
+    partitions: &[TopicPartition],
+    begins: &mut Begins,
+) -> Result<Vec<TopicPartition>, KafkaError> {
+    let led = leaders(native, partitions)?;
+    let (with, without): (Vec<_>, Vec<_>) = partitions
+        .iter()
+        .cloned()
+        .partition(|partition| led.contains_key(partition));
+    let without = without.into_iter();
+    begins
+        .unknown
+        .extend(without.map(|partition| (partition, "it has no leader".to_owned())));
+    Ok(with)
+}
+
+/// Who leads the partitions of these topics; those that nobody leads are left out.
+fn leaders(
+    native: &Native,
+    partitions: &[TopicPartition],
+) -> Result<HashMap<TopicPartition, i32>, KafkaError> {
+    let topics: BTreeSet<&str> = partitions.iter().map(|(topic, _)| topic.as_str()).collect();
+    let mut leaders = HashMap::new();
+    for topic in topics {
+        let told = native.fetch_metadata(Some(topic), ANSWER_WITHIN);
+        let told = told.map_err(|error| KafkaError::of_request("asking for leaders", &error))?;
+        let each = told.topics().iter().flat_map(|topic| topic.partitions());
+        leaders.extend(
+            each.filter(|partition| partition.leader() >= 0)
+                .map(|partition| ((topic.to_owned(), partition.id()), partition.leader())),
+        );
+    }
+    Ok(leaders)
+}
+
+fn begin_each(
+    native: &Native,
+    partitions: &[TopicPartition],
+    reset: Reset,
+    question: &Question,
+    begins: &mut Begins,
+) -> Result<(), KafkaError> {
+    let commits = committed(native, partitions)?;
+    let mut fresh = Vec::new();
+    let mut resumed = Vec::new();
+    for mut element in commits.elements() {
+        let partition = (element.topic().to_owned(), element.partition());
+        let Offset::Offset(offset) = element.offset() else {
+            fresh.push(partition);
+            // Nothing was read of it.
+            drop(element.set_offset(Offset::End));
+            continue;
+        };
+        // The library panics over text that is not UTF-8.
+        let text = catch_unwind(AssertUnwindSafe(|| element.metadata().to_owned()));
+        let text = text.unwrap_or_else(|_| "not UTF-8".to_owned());
+        let begin = resume(partition, offset, text, question);
+        drop(element.set_offset(Offset::Offset(begin.carried.end(offset))));
+        resumed.push(begin);
+    }
+    begin_fresh(native, fresh, reset, begins);
+    let looking = looking(&question.looking, reset);
+    let mut forks = forks(native, &looking, &question.pool, &commits)?;
+    for mut begin in resumed {
+        let partition = (begin.topic.clone(), begin.partition);
+        match forks.remove(&partition).unwrap_or(Ok(None)) {
+            Ok(None) => begins.begun.push(begin),
+            Ok(Some(fork)) if reset == Reset::Refuse => {
+                let why = refusal(begin.offset, fork);
+                begins.unread.push((partition, why));
+            }
+            Ok(Some(fork)) => {
+                tell_of_fork(
+                    &question.pool,
+                    &partition,
+                    begin.carried.end(begin.offset),
+                    fork,
+                );
+                begin.offset = begin.offset.min(fork);
+                begin.carried.cut(fork);
+                begin.committed = None;
+                begins.begun.push(begin);
+            }
+            Err(why) => begins.unknown.push((partition, why)),
+        }
+    }
+    Ok(())
+}
+
+fn resume(partition: TopicPartition, offset: i64, text: String, question: &Question) -> Begin {
+    let (topic, partition) = partition;
+    let place = PartitionSeed::new(&question.cluster, &topic, partition);
+    let carried = commit_metadata::decode(place, offset, &text).unwrap_or_else(|why| {
+        tracing::warn!(
+            pool = question.pool,
+            topic,
+            partition,
+            offset,
+            "the commit's metadata is ignored: {why}; more may run twice"
+        );
+        Carried::default()
+    });
+    Begin {
+        topic,
+        partition,
+        offset,
+        committed: Some(text),
+        carried,
+    }
+}
+
+/// Says that a log is not what it was.
+pub(crate) fn tell_of_fork(pool: &str, partition: &TopicPartition, read_to: i64, fork: i64) {
+    let (topic, number) = partition;
+    tracing::error!(
+        pool,
+        partition = format!("{topic}/{number}"),
+        read_to,
+        fork,
+        "the log has lost messages that were read: a topic made anew, or an unclean election; \
+         reading goes on where it departs"
+    );
+}
+
+/// Why a partition whose log has departed is not read.
+pub(crate) fn refusal(position: i64, fork: i64) -> String {
+    format!(
+        "the log that was read to offset {position} is another from {fork} on, and \
+         auto.offset.reset is `error`"
+    )
+}
+
+fn begin_fresh(
+    native: &Native,
+    partitions: Vec<TopicPartition>,
+    reset: Reset,
+    begins: &mut Begins,
+) {
+    if reset == Reset::Refuse {
+        let why = "nothing is committed for it, and auto.offset.reset is `error`";
+        let unread = partitions.into_iter();
+        begins
+            .unread
+            .extend(unread.map(|partition| (partition, why.to_owned())));
+        return;
+    }
+    if partitions.is_empty() {
+        return;
+    }
+    let end = if reset == Reset::Latest {
+        Offset::End
+    } else {
+        Offset::Beginning
+    };
+    for (partition, end) in ends_of(native, &partitions, end) {
+        match end {
+            Ok(offset) => begins.begun.push(Begin {
+                topic: partition.0,
+                partition: partition.1,
+                offset,
+                committed: None,
+                carried: Carried::default(),
+            }),
+            Err(why) => begins.unknown.push((partition, why)),
+        }
+    }
+}
+
+/// One end of each of these partitions, or why it can't be told. Each leader is asked for itself:
+/// a question to several of which one does not answer would fail as a whole.
+pub(crate) fn ends_of(
+    native: &Native,
+    partitions: &[TopicPartition],
+    end: Offset,
+) -> HashMap<TopicPartition, End> {
+    match leaders(native, partitions) {
+        Ok(leaders) => ask_each(partitions, &leaders, |these| ask_ends(native, these, end)),
+        Err(error) => none_of(partitions, &error).collect(),
+    }
+}
+
+/// Asks about the partitions of each leader for themselves, all at the same time.
+fn ask_each(
+    partitions: &[TopicPartition],
+    leaders: &HashMap<TopicPartition, i32>,
+    ask: impl Fn(&[TopicPartition]) -> Result<HashMap<TopicPartition, i64>, KafkaError> + Sync,
+) -> HashMap<TopicPartition, End> {
+    let mut led: BTreeMap<Option<i32>, Vec<TopicPartition>> = BTreeMap::new();
+    for partition in partitions {
+        let leader = leaders.get(partition).copied();
+        led.entry(leader).or_default().push(partition.clone());
+    }
+    let ask = |these: &[TopicPartition]| -> Vec<(TopicPartition, End)> {
+        match ask(these) {
+            Ok(ends) => {
+                let end = |these: &TopicPartition| ends.get(these).copied();
+                let told = |these: &TopicPartition| end(these).ok_or("it was not told".to_owned());
+                these
+                    .iter()
+                    .map(|each| (each.clone(), told(each)))
+                    .collect()
+            }
+            Err(error) => none_of(these, &error).collect(),
+        }
+    };
+    let (ask, mut ends) = (&ask, HashMap::new());
+    thread::scope(|scope| {
+        let asked: Vec<_> = led
+            .values()
+            .map(|these| {
+                let thread = thread::Builder::new().name("kafka-ends".to_owned());
+                (these, thread.spawn_scoped(scope, move || ask(these)))
+            })
+            .collect();
+        for (these, asked) in asked {
+            match asked.map(thread::ScopedJoinHandle::join) {
+                Ok(Ok(told)) => ends.extend(told),
+                Ok(Err(_)) => ends.extend(none_of(these, &KafkaError::panicked())),
+                Err(error) => ends.extend(none_of(these, &error)),
+            }
+        }
+    });
+    ends
+}
+
+/// Nothing is known of any of these.
+fn none_of(
+    partitions: &[TopicPartition],
+    why: &impl ToString,
+) -> impl Iterator<Item = (TopicPartition, End)> {
+    let why = why.to_string();
+    let none = move |partition: &TopicPartition| (partition.clone(), Err(why.clone()));
+    partitions.iter().map(none)
+}
+
+/// One end of each of these partitions. Those of which it can't be told are left out.
+fn ask_ends(
+    native: &Native,
+    partitions: &[TopicPartition],
+    end: Offset,
+) -> Result<HashMap<TopicPartition, i64>, KafkaError> {
+    const WHAT: &str = "asking where partitions begin or end";
+    let mut asked = TopicPartitionList::with_capacity(partitions.len());
+    for (topic, partition) in partitions {
+        // In the place of a moment this asks for that end.
+        let set = asked.add_partition(topic, *partition).set_offset(end);
+        set.map_err(|error| KafkaError::of_request(WHAT, &error))?;
+    }
+    let told = native.offsets_for_times(asked, ANSWER_WITHIN);
+    let told = told.map_err(|error| KafkaError::of_request(WHAT, &error))?;
+    let known = told.elements().into_iter().filter_map(|element| {
+        let Offset::Offset(offset) = element.offset() else {
+            return None;
+        };
+        let is_known = element.error().is_ok();
+        is_known.then(|| ((element.topic().to_owned(), element.partition()), offset))
+    });
+    Ok(known.collect())
+}
+
+/// What the group has committed, with the epochs. Whoever reads a text must know that the library
+/// panics over one that is not UTF-8.
+fn committed(
+    native: &Native,
+    partitions: &[TopicPartition],
+) -> Result<TopicPartitionList, KafkaError> {
+    const WHAT: &str = "reading the group's commits";
+    let mut list = TopicPartitionList::with_capacity(partitions.len());
+    for (topic, partition) in partitions {
+        list.add_partition(topic, *partition);
+    }
+    let commits = native
+        .committed_offsets(list, ANSWER_WITHIN)
+        .map_err(|error| KafkaError::of_request(WHAT, &error))?;
+    for element in commits.elements() {
+        let fault = element.error();
+        fault.map_err(|error| KafkaError::of_request(WHAT, &error))?;
+    }
+    Ok(commits)
+}
+
+/// How each of these partitions stands. One client looks at all that are read alike, however many.
+pub(crate) fn standings(
+    native: &Native,
+    asked: &[Asked],
+    question: &Question,
+) -> Vec<(Part, Result<Standing, String>)> {
+    let (main, tiers): (Vec<_>, Vec<_>) = asked
+        .iter()
+        .cloned()
+        .partition(|asked| asked.name.0 == question.main);
+    let mut all = Vec::with_capacity(asked.len());
+    for (asked, reset) in [(main, question.reset), (tiers, Reset::Earliest)] {
+        if asked.is_empty() {
+            continue;
+        }
+        let mut told = standings_alike(native, &asked, reset, question);
+        for Asked { part, name, .. } in asked {
+            let standing = match &mut told {
+                Ok(told) => told
+                    .remove(&name)
+                    .unwrap_or(Err("it was not told".to_owned())),
+                Err(error) => Err(error.to_string()),
+            };
+            all.push((part, standing));
+        }
+    }
+    all
+}
+
+fn standings_alike(
+    native: &Native,
+    asked: &[Asked],
+    reset: Reset,
+    question: &Question,
+) -> Result<HashMap<TopicPartition, Result<Standing, String>>, KafkaError> {
+    let names: Vec<TopicPartition> = asked.iter().map(|asked| asked.name.clone()).collect();
+    let read_to: HashMap<&TopicPartition, i64> = asked
+        .iter()
+        .map(|asked| (&asked.name, asked.read_to))
+        .collect();
+    let mut firsts = ends_of(native, &names, Offset::Beginning);
+    let mut ends = ends_of(native, &names, Offset::End);
+    let commits = committed(native, &names)?;
+    let mut with_commits = HashSet::new();
+    for mut element in commits.elements() {
+        let name = (element.topic().to_owned(), element.partition());
+        let to = read_to.get(&name).copied().unwrap_or_default();
+        if matches!(element.offset(), Offset::Offset(_)) {
+            with_commits.insert(name);
+        }
+        drop(element.set_offset(Offset::Offset(to)));
+    }
+    let looking = looking(&question.looking, reset);
+    let mut forks = forks(native, &looking, &question.pool, &commits)?;
+    let unasked = || Err("it was not asked for".to_owned());
+    let mut stand = |name: &TopicPartition| {
+        Ok(Standing {
+            ends: (
+                firsts.remove(name).unwrap_or_else(unasked)?,
+                ends.remove(name).unwrap_or_else(unasked)?,
+            ),
+            is_committed: with_commits.contains(name),
+            fork: forks.remove(name).unwrap_or(Ok(None))?,
+        })
+    };
+    let told = names.iter().map(|name| (name.clone(), stand(name)));
+    Ok(told.collect())
+}
+
+/// The client that looks, with what a log that has nothing of ours any more is to be read from.
+fn looking(properties: &ClientConfig, reset: Reset) -> ClientConfig {
+    let mut properties = properties.clone();
+    let reset = match reset {
+        Reset::Latest => "latest",
+        Reset::Earliest | Reset::Refuse => "earliest",
+    };
+    properties.set("auto.offset.reset", reset);
+    properties
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leader_that_does_not_answer_keeps_no_other_from_it() {
+        let partition = |number| ("t".to_owned(), number);
+        let partitions: Vec<TopicPartition> = (0..5).map(partition).collect();
+        let leaders = [(0, 1), (1, 2), (2, 1), (3, 3)];
+        let leaders = leaders.map(|(number, leader)| (partition(number), leader));
+        let ends = ask_each(&partitions, &HashMap::from(leaders), |these| {
+            if these.contains(&partition(1)) {
+                return Err(KafkaError::panicked());
+            }
+            let known = these.iter().filter(|(_, number)| *number != 2);
+            Ok(known
+                .map(|each| (each.clone(), i64::from(each.1)))
+                .collect())
+        });
+        assert_eq!(ends.len(), partitions.len(), "{ends:?}");
+        for (number, is_told) in [(0, true), (1, false), (2, false), (3, true), (4, true)] {
+            let end = ends.get(&partition(number)).unwrap();
+            assert_eq!(end.is_ok(), is_told, "{number}: {end:?}");
+        }
+    }
+}

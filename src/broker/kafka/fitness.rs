@@ -1,0 +1,202 @@
+//! What the topics must be that a pool reads and writes beside its own, and what is made of those
+//! that are missing. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::error::KafkaError;
+use crate::config::model::KafkaSource;
+
+/// How much larger than a message its copy may be: our headers and its own key.
+const COPY_BYTES_MORE: usize = 64 << 10;
+/// What Kafka takes unless a topic is set otherwise, and librdkafka's overhead on top.
+const MESSAGE_BYTES_MAX: usize = 1_048_588;
+const MAX_BYTES: &str = "max.message.bytes";
+pub(crate) const POLICY: &str = "cleanup.policy";
+pub(crate) const RETENTION: &str = "retention.ms";
+const RETENTION_BYTES: &str = "retention.bytes";
+
+/// What a topic must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Main,
+    Tier,
+    Dead,
+}
+
+/// A topic's settings, by name.
+pub(crate) type Settings = BTreeMap<String, String>;
+
+/// The most bytes that a copy of a message takes, by its topic's settings.
+pub(crate) fn copy_bytes_max(settings: Option<&Settings>) -> usize {
+    let message_bytes = settings.and_then(|settings| number(settings, MAX_BYTES));
+    let message_bytes = message_bytes.map_or(MESSAGE_BYTES_MAX, |bytes| {
+        usize::try_from(bytes).unwrap_or(MESSAGE_BYTES_MAX)
+    });
+    message_bytes + COPY_BYTES_MORE
+}
+
+/// The settings that we make one with.
+pub(crate) fn made_with(
+    role: Role,
+    config: &KafkaSource,
+    copy_bytes_max: usize,
+) -> Vec<(&'static str, String)> {
+    let bytes = (MAX_BYTES, copy_bytes_max.to_string());
+    match role {
+        Role::Main => Vec::new(),
+        Role::Tier => vec![
+            bytes,
+            (POLICY, "delete".to_owned()),
+            (RETENTION, config.retry_retention.as_millis().to_string()),
+            (RETENTION_BYTES, "-1".to_owned()),
+        ],
+        Role::Dead => vec![bytes, (POLICY, "compact".to_owned())],
+    }
+}
+
+/// Checks those that are there: what is wrong is told all at once.
+pub(crate) fn check(
+    described: &BTreeMap<String, Settings>,
+    topics: &[(String, Role)],
+    config: &KafkaSource,
+    copy_bytes_max: usize,
+) -> Result<(), KafkaError> {
+    let faults: Vec<String> = topics
+        .iter()
+        .filter_map(|(name, role)| Some((name, *role, described.get(name)?)))
+        .flat_map(|(name, role, settings)| {
+            let faults = faults(role, settings, config.retry_retention, copy_bytes_max);
+            faults
+                .into_iter()
+                .map(move |fault| format!("topic `{name}`: {fault}"))
+        })
+        .collect();
+    if faults.is_empty() {
+        return Ok(());
+    }
+    Err(KafkaError::UnfitTopics(faults))
+}
+
+/// What is wrong with a topic that we did not make.
+fn faults(
+    role: Role,
+    settings: &Settings,
+    retention: Duration,
+    copy_bytes_max: usize,
+) -> Vec<String> {
+    let mut faults = Vec::new();
+    let get = |key| settings.get(key).map_or("", String::as_str);
+    let policy = get(POLICY);
+    match role {
+        Role::Main => return faults,
+        Role::Tier => {
+            if policy.contains("compact") {
+                // It keeps one message of each key.
+                faults.push(format!("{POLICY} must be delete: `{policy}`"));
+            }
+            let needed = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
+            let set = number(settings, RETENTION).unwrap_or(-1);
+            if (0..needed).contains(&set) {
+                faults.push(format!(
+                    "{RETENTION} must be at least {needed} or -1: `{set}`"
+                ));
+            }
+            let bytes = number(settings, RETENTION_BYTES).unwrap_or(-1);
+            if bytes >= 0 {
+                faults.push(format!("{RETENTION_BYTES} must be -1: `{bytes}`"));
+            }
+        }
+        Role::Dead => {
+            let limits = [RETENTION, RETENTION_BYTES];
+            let forgets = limits.iter().any(|key| number(settings, key) != Some(-1));
+            if !policy.contains("compact") {
+                faults.push(format!("{POLICY} must be compact: `{policy}`"));
+            } else if policy.contains("delete") && forgets {
+                faults.push(format!(
+                    "{POLICY} must be compact alone, or letters are deleted by their age and number: \
+                     `{policy}`"
+                ));
+            }
+        }
+    }
+    let bytes = number(settings, MAX_BYTES).unwrap_or(i64::MAX);
+    if usize::try_from(bytes).is_ok_and(|bytes| bytes < copy_bytes_max) {
+        faults.push(format!(
+            "{MAX_BYTES} must be at least {copy_bytes_max}: `{bytes}`"
+        ));
+    }
+    faults
+}
+
+pub(crate) fn number(settings: &Settings, key: &str) -> Option<i64> {
+    settings.get(key)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::settings;
+    use super::*;
+
+    fn faults_of(role: Role, settings: &[(&str, &str)]) -> Vec<String> {
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        let settings = settings.iter().map(owned).collect();
+        faults(role, &settings, Duration::from_secs(60), 1000)
+    }
+
+    #[test]
+    fn what_we_make_is_fit() {
+        let config = settings::tests::source(&[]);
+        for role in [Role::Tier, Role::Dead] {
+            let settings = made_with(role, &config, 1000);
+            let settings = settings
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value));
+            let faults = faults(role, &settings.collect(), config.retry_retention, 1000);
+            assert_eq!(faults, [""; 0]);
+        }
+    }
+
+    #[test]
+    fn unfit_topics_are_told_why() {
+        assert_eq!(faults_of(Role::Main, &[(POLICY, "compact")]), [""; 0]);
+        assert_eq!(
+            faults_of(
+                Role::Tier,
+                &[
+                    (POLICY, "compact,delete"),
+                    (RETENTION, "59999"),
+                    (RETENTION_BYTES, "9")
+                ]
+            ),
+            [
+                "cleanup.policy must be delete: `compact,delete`",
+                "retention.ms must be at least 60000 or -1: `59999`",
+                "retention.bytes must be -1: `9`",
+            ]
+        );
+        assert_eq!(
+            faults_of(Role::Dead, &[(POLICY, "delete"), (MAX_BYTES, "999")]),
+            [
+                "cleanup.policy must be compact: `delete`",
+                "max.message.bytes must be at least 1000: `999`",
+            ]
+        );
+        let forgetful = "cleanup.policy must be compact alone, or letters are deleted by their age \
+                         and number: `compact,delete`";
+        let both = (POLICY, "compact,delete");
+        let limits = [(RETENTION, "604800000"), (RETENTION_BYTES, "-1")];
+        let expected = [forgetful];
+        assert_eq!(faults_of(Role::Dead, &[both]), expected);
+        assert_eq!(
+            faults_of(Role::Dead, &[both, limits[0], limits[1]]),
+            expected
+        );
+        let unlimited = [both, (RETENTION, "-1"), (RETENTION_BYTES, "-1")];
+        assert_eq!(faults_of(Role::Dead, &unlimited), [""; 0]);
+        assert_eq!(
+            faults_of(Role::Tier, &[(POLICY, "delete"), (RETENTION, "-1")]),
+            [""; 0]
+        );
+    }
+}

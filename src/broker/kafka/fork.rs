@@ -1,0 +1,188 @@
+//! Whether a partition's log is still the one that we have read. After an unclean election it may
+//! have lost its end and grown past it anew: an offset that was done is another message then. Every
+//! commit carries the epoch of the leader that gave us the last message, and a leader knows where
+//! that epoch ended for it.
+//!
+//! librdkafka asks that when the leader changes, and whenever a position is sought, but keeps the
+//! answer to itself. So a client of its own seeks to where we have read: where the log has departed,
+//! it goes back by itself, and the first message that it is given tells how far.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::config::ClientConfig;
+use rdkafka::consumer::Consumer as _;
+use rdkafka::error::RDKafkaErrorCode as Code;
+use rdkafka::message::Message as _;
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+use super::begins::ends_of;
+use super::consumer::{Consumer, Inbox, Native, TopicPartition};
+use super::error::{KafkaError, words};
+use super::setup::event_loop;
+
+/// How long all partitions together may take to answer.
+const WITHIN: Duration = Duration::from_secs(5);
+
+/// What is known of a partition's log: the offset from which on it is not the one that we have
+/// read, if there is one; or why that can't be told now.
+pub(crate) type Fork = Result<Option<i64>, String>;
+
+/// Where logs depart from what was read of them. The list is one of commits, as the broker gave it,
+/// for it holds their epochs; each offset says how far was read. A log that has nothing of ours any
+/// more, or of which no epoch is known and that is too short, departs where `properties` say that
+/// reading begins.
+pub(crate) fn forks(
+    native: &Native,
+    properties: &ClientConfig,
+    pool: &str,
+    read: &TopicPartitionList,
+) -> Result<HashMap<TopicPartition, Fork>, KafkaError> {
+    let read_to: Vec<(TopicPartition, i64)> = read
+        .elements()
+        .iter()
+        .filter_map(|element| match element.offset() {
+            Offset::Offset(to) if to > 0 => {
+                Some(((element.topic().to_owned(), element.partition()), to))
+            }
+            _ => None,
+        })
+        .collect();
+    if read_to.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let names: Vec<TopicPartition> = read_to.iter().map(|(name, _)| name.clone()).collect();
+    // Before the other question, so that nothing which comes between them is skipped.
+    let mut ends = ends_of(native, &names, Offset::End);
+    let found = event_loop()?.block_on(seek(properties, pool, read, &read_to))?;
+    let judged = found.into_iter().map(|((name, to), seen)| {
+        let end = ends.remove(&name).and_then(Result::ok);
+        let fork = judge(to, end, seen);
+        (name, fork)
+    });
+    Ok(judged.collect())
+}
+
+/// What was seen at the place where we have read to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Seen {
+    /// A message of this offset came first.
+    Message(i64),
+    /// There is nothing more to read.
+    End,
+    /// Nothing, and why.
+    Nothing(String),
+}
+
+/// Where a log departs of which was read so far, and that ended there just before.
+fn judge(read_to: i64, end: Option<i64>, seen: Seen) -> Fork {
+    match (seen, end) {
+        (Seen::Message(first), _) => Ok((first < read_to).then_some(first)),
+        (Seen::End, Some(end)) => Ok((end < read_to).then_some(end)),
+        (Seen::End, None) => Err("nobody knows where it ends".to_owned()),
+        (Seen::Nothing(why), _) => Err(why),
+    }
+}
+
+/// One partition that is looked at.
+struct Look {
+    name: TopicPartition,
+    to: i64,
+    inbox: Inbox,
+    seen: Option<Seen>,
+}
+
+async fn seek(
+    properties: &ClientConfig,
+    pool: &str,
+    read: &TopicPartitionList,
+    read_to: &[(TopicPartition, i64)],
+) -> Result<Vec<((TopicPartition, i64), Seen)>, KafkaError> {
+    const WHAT: &str = "looking whether partitions are what was read";
+    let deadline = Instant::now() + WITHIN;
+    let bell = Arc::new(Notify::new());
+    let consumer = Consumer::new(properties, pool, Arc::clone(&bell))?;
+    let mut looks = Vec::with_capacity(read_to.len());
+    for (name, to) in read_to {
+        let inbox = consumer.inbox(&name.0, name.1);
+        let inbox = inbox.ok_or(KafkaError::Failed {
+            what: WHAT,
+            why: "a partition has no queue".to_owned(),
+        })?;
+        looks.push(Look {
+            name: name.clone(),
+            to: *to,
+            inbox,
+            seen: None,
+        });
+    }
+    let native = consumer.native();
+    let begun = native.assign(read);
+    begun.map_err(|error| KafkaError::of_request(WHAT, &error))?;
+    // What is assigned is not looked at by its epoch, what is sought is.
+    let sought = native.seek_partitions(read.clone(), WITHIN);
+    let sought = sought.map_err(|error| KafkaError::of_request(WHAT, &error))?;
+    for look in &mut looks {
+        let element = sought.find_partition(&look.name.0, look.name.1);
+        if let Some(Err(error)) = element.map(|element| element.error()) {
+            look.seen = Some(Seen::Nothing(super::error::of(&error)));
+        }
+    }
+    loop {
+        drop(consumer.poll(|_| ()));
+        looks.iter_mut().for_each(Look::look);
+        let is_over = looks.iter().all(|look| look.seen.is_some());
+        if is_over || timeout_at(deadline, bell.notified()).await.is_err() {
+            break;
+        }
+    }
+    let seen = |look: Look| {
+        let silence = || Seen::Nothing(format!("its leader has said nothing for {WITHIN:?}"));
+        ((look.name, look.to), look.seen.unwrap_or_else(silence))
+    };
+    Ok(looks.into_iter().map(seen).collect())
+}
+
+impl Look {
+    fn look(&mut self) {
+        while self.seen.is_none()
+            && let Some(next) = self.inbox.next()
+        {
+            self.seen = match next {
+                Ok(message) => Some(Seen::Message(message.offset())),
+                Err(Code::PartitionEOF) => Some(Seen::End),
+                Err(code) => Some(Seen::Nothing(words(code))),
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_seen_tells_where_a_log_departs() {
+        let table = [
+            // All is as it was, with more behind it, or without.
+            (100, Some(120), Seen::Message(100), Ok(None)),
+            (100, Some(120), Seen::Message(107), Ok(None)),
+            (100, Some(100), Seen::End, Ok(None)),
+            // It was cut, and has grown again, past what was read or not so far.
+            (100, Some(150), Seen::Message(45), Ok(Some(45))),
+            (100, Some(60), Seen::Message(45), Ok(Some(45))),
+            // It was cut, and nothing was written since; or only after its end was asked for.
+            (100, Some(45), Seen::End, Ok(Some(45))),
+            (100, Some(45), Seen::Message(46), Ok(Some(46))),
+        ];
+        for (read_to, end, seen, expected) in table {
+            let got = judge(read_to, end, seen.clone());
+            assert_eq!(got, expected, "{read_to} {end:?} {seen:?}");
+        }
+        assert!(judge(100, None, Seen::End).is_err());
+        assert!(judge(100, Some(100), Seen::Nothing("away".to_owned())).is_err());
+    }
+}

@@ -1,0 +1,257 @@
+//! The line to the broker that is published over: a channel with confirmations, on a connection that
+//! others have made, or on one of its own. That is opened when there is something to publish, and
+//! from then on again and again, for as long as it takes: the broker stops reading a connection that publishes when
+//! it is short of memory or disk, and acknowledgements must flow meanwhile.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_util::Stream;
+use lapin::options::ConfirmSelectOptions;
+use lapin::{Channel, Event};
+use tokio::time::{Instant, sleep_until};
+
+use super::connect::{Broker, close, connect};
+use super::error::RabbitMqError;
+use crate::backoff::Backoff;
+use crate::config::model::RabbitMqSource;
+
+type Opening = Pin<Box<dyn Future<Output = Result<End, RabbitMqError>>>>;
+type Events = Pin<Box<dyn Stream<Item = Event> + Send>>;
+
+/// The pauses between tries to connect.
+pub(crate) const RECONNECT: Backoff = Backoff {
+    initial: Duration::from_millis(100),
+    factor: 2.0,
+    max: Duration::from_secs(5),
+    jitter: 0.5,
+};
+
+/// A connection that lived so long was a good one: the next pause is a short one again.
+pub(crate) const GOOD_AFTER: Duration = Duration::from_secs(10);
+
+/// The line.
+pub(crate) struct Line {
+    way: Way,
+    door: Door,
+    /// What the broker says of a connection of our own.
+    events: Events,
+}
+
+/// Whose the connection is.
+enum Way {
+    /// Others have made it, and see to it that it lives.
+    Shared(Rc<Broker>),
+    Own(Box<Own>),
+}
+
+/// How a connection of our own is made.
+struct Own {
+    config: RabbitMqSource,
+    name: String,
+    /// How often in a row it could not be made, or lived too short.
+    failures: u32,
+    since: Instant,
+}
+
+enum Door {
+    /// Nobody has asked for it.
+    Shut,
+    Opening(Opening),
+    Open(End),
+}
+
+/// Our end of an open line.
+#[derive(Clone)]
+pub(crate) struct End {
+    pub(crate) broker: Rc<Broker>,
+    pub(crate) channel: Rc<Channel>,
+}
+
+/// What has become of the line.
+#[derive(Debug)]
+pub(crate) enum LineChange {
+    /// It's open, on a connection of its own that was made anew.
+    Up,
+    /// The broker takes nothing for now; its reason.
+    Blocked(String),
+    /// It takes what is published again.
+    Unblocked,
+    /// A connection of its own is lost, or can't be made. It's tried again.
+    Down(RabbitMqError),
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let door = match self.door {
+            Door::Shut => "shut",
+            Door::Opening(_) => "opening",
+            Door::Open(_) => "open",
+        };
+        f.debug_struct("Line").field("door", &door).finish()
+    }
+}
+
+impl Line {
+    /// Over a connection of others.
+    pub(crate) async fn over(broker: Rc<Broker>) -> Result<Self, RabbitMqError> {
+        let end = open_channel(Rc::clone(&broker)).await?;
+        Ok(Self {
+            way: Way::Shared(broker),
+            door: Door::Open(end),
+            events: Box::pin(futures_util::stream::pending()),
+        })
+    }
+
+    /// Over a connection of its own, which the broker lists by this name.
+    pub(crate) fn own(config: RabbitMqSource, name: String) -> Self {
+        Self {
+            way: Way::Own(Box::new(Own {
+                config,
+                name,
+                failures: 0,
+                since: Instant::now(),
+            })),
+            door: Door::Shut,
+            events: Box::pin(futures_util::stream::pending()),
+        }
+    }
+
+    /// Our end, while it is open.
+    pub(crate) fn end(&self) -> Option<&End> {
+        match &self.door {
+            Door::Open(end) => Some(end),
+            Door::Shut | Door::Opening(_) => None,
+        }
+    }
+
+    /// Whether it can be opened again if its connection is lost.
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self.way, Way::Own(_))
+    }
+
+    /// Brings the line up if something is `wanted` of it; tells what has become of it. Resolves with
+    /// nothing if it is as before and open, or not wanted.
+    ///
+    /// # Errors
+    /// If a connection of others is lost.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        wanted: bool,
+    ) -> Poll<Result<Option<LineChange>, RabbitMqError>> {
+        if let Poll::Ready(Some(event)) = self.events.as_mut().poll_next(cx)
+            && let Some(change) = self.hear(event)
+        {
+            return Poll::Ready(Ok(Some(change)));
+        }
+        if wanted && matches!(self.door, Door::Shut) {
+            self.open();
+        }
+        let Door::Opening(opening) = &mut self.door else {
+            return Poll::Ready(Ok(None));
+        };
+        match (ready!(opening.as_mut().poll(cx)), &mut self.way) {
+            (Ok(end), Way::Shared(_)) => {
+                self.door = Door::Open(end);
+                Poll::Ready(Ok(None))
+            }
+            (Ok(end), Way::Own(own)) => {
+                own.since = Instant::now();
+                self.events = Box::pin(end.broker.connection().events_listener());
+                self.door = Door::Open(end);
+                Poll::Ready(Ok(Some(LineChange::Up)))
+            }
+            (Err(error), Way::Shared(_)) => Poll::Ready(Err(error)),
+            (Err(error), Way::Own(_)) => Poll::Ready(Ok(Some(self.lost(error)))),
+        }
+    }
+
+    fn hear(&mut self, event: Event) -> Option<LineChange> {
+        match event {
+            Event::ConnectionBlocked(reason) => Some(LineChange::Blocked(reason)),
+            Event::ConnectionUnblocked => Some(LineChange::Unblocked),
+            Event::Error(error) => {
+                let is_lost = |end: &End| !end.broker.connection().status().connected();
+                let lost = self.end().is_some_and(is_lost);
+                lost.then(|| self.lost(RabbitMqError::lost(&error)))
+            }
+            _ => None,
+        }
+    }
+
+    /// A connection of our own is lost. The next is made whether or not something is wanted of it:
+    /// whoever hears of the loss is to hear of its end.
+    pub(crate) fn lost(&mut self, error: RabbitMqError) -> LineChange {
+        if let Way::Own(own) = &mut self.way {
+            let was_good = self.door.is_open() && own.since.elapsed() >= GOOD_AFTER;
+            own.failures = if was_good {
+                1
+            } else {
+                own.failures.saturating_add(1)
+            };
+        }
+        self.open();
+        self.events = Box::pin(futures_util::stream::pending());
+        LineChange::Down(error)
+    }
+
+    /// The channel has ended, and its connection lives.
+    pub(crate) fn replace_channel(&mut self) {
+        let broker = match (&self.way, &self.door) {
+            (_, Door::Open(end)) => Rc::clone(&end.broker),
+            (Way::Shared(broker), _) => Rc::clone(broker),
+            (Way::Own(_), _) => return,
+        };
+        self.door = Door::Opening(Box::pin(open_channel(broker)));
+    }
+
+    fn open(&mut self) {
+        self.door = Door::Opening(match &self.way {
+            Way::Shared(broker) => Box::pin(open_channel(Rc::clone(broker))),
+            Way::Own(own) => {
+                let (config, name) = (own.config.clone(), own.name.clone());
+                let wait = RECONNECT.wait(own.failures, fastrand::f64());
+                let at = Instant::now() + wait;
+                Box::pin(async move {
+                    sleep_until(at).await;
+                    open_channel(Rc::new(connect(&config, &name).await?)).await
+                })
+            }
+        });
+    }
+
+    /// Ends it in order.
+    pub(crate) async fn close(self) {
+        let Self { way, door, events } = self;
+        drop(events);
+        let Door::Open(End { broker, channel }) = door else {
+            return;
+        };
+        close(&channel).await;
+        drop(channel);
+        if let Way::Own(_) = way
+            && let Some(broker) = Rc::into_inner(broker)
+        {
+            broker.close().await;
+        }
+    }
+}
+
+impl Door {
+    fn is_open(&self) -> bool {
+        matches!(self, Self::Open(_))
+    }
+}
+
+async fn open_channel(broker: Rc<Broker>) -> Result<End, RabbitMqError> {
+    let channel = broker.channel().await?;
+    let confirms = channel.confirm_select(ConfirmSelectOptions::default());
+    broker.answer(confirms).await?;
+    let channel = Rc::new(channel);
+    Ok(End { broker, channel })
+}

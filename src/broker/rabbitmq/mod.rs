@@ -1,0 +1,19 @@
+//! RabbitMQ: the connection and its socket, queues, consumers, and what is published, by the
+//! protocol's own words. It waits for answers, and decides nothing about a message.
+
+pub(crate) mod aloft;
+pub(crate) mod command_error;
+pub(crate) mod connect;
+pub(crate) mod consumers;
+pub(crate) mod error;
+pub(crate) mod field_table;
+pub(crate) mod ledger;
+pub(crate) mod line;
+pub(crate) mod publisher;
+pub(crate) mod republish;
+pub(crate) mod returned;
+pub(crate) mod socket;
+pub(crate) mod tls;
+pub(crate) mod topology;
+pub(crate) mod utf8;
+pub(crate) mod words;

@@ -1,0 +1,485 @@
+//! Copies of messages: what a retry, a requeue or a dead letter keeps, what it must not keep since
+//! it would act again, and how a message that comes back is what its producer sent once more. Pure.
+
+use lapin::BasicProperties;
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+
+use super::field_table::{header_frame_bytes, long, text};
+use super::returned::NUMBER_BYTES;
+use super::utf8::FRAME_BYTES_MAX;
+use crate::dead_letter::{Counters, Own, header};
+use crate::delivery::{Headers, Outgoing};
+use crate::names::OWN_HEADER_PREFIX;
+use crate::rules::rabbitmq::Arrival;
+
+/// Room in a frame for what the broker writes on a copy: the names of an exchange, of two queues and
+/// of routing keys, and how often it has been there.
+pub(crate) const HEAD_ROOM_BYTES: u32 = 4096;
+
+/// Where a copy keeps what would act again if it stayed in its place.
+pub(crate) mod kept {
+    /// The exchange that the message was published to.
+    pub(crate) const EXCHANGE: &str = "x-ganger-exchange";
+    /// The routing key that it was published with.
+    pub(crate) const ROUTING_KEY: &str = "x-ganger-routing-key";
+    /// Its expiration: it would run on, and end the copy.
+    pub(crate) const EXPIRATION: &str = "x-ganger-expiration";
+    /// Its user: the broker takes no other than the connection's.
+    pub(crate) const USER_ID: &str = "x-ganger-user-id";
+    /// Its delivery mode, where the copy has another: it is persistent.
+    pub(crate) const DELIVERY_MODE: &str = "x-ganger-delivery-mode";
+    /// A table of the headers by which the broker would route it, or tell where it died.
+    pub(crate) const HEADERS: &str = "x-ganger-headers";
+    /// It was in the hands of a worker that died with several: it runs alone.
+    pub(crate) const SUSPECT: &str = "x-ganger-suspect";
+    /// It is a suspect: so many daemons vanished over it in a row.
+    pub(crate) const LAPSES: &str = "x-ganger-lapses";
+    /// Its turn to run has begun: a number by which the copy is known.
+    pub(crate) const TURN: &str = "x-ganger-turn";
+    /// Our own number for a message that has no id of its producer's.
+    pub(crate) const NUMBER: &str = "x-ganger-number";
+    /// Its priority, where the copy has none: it would pass others that wait with it.
+    pub(crate) const PRIORITY: &str = "x-ganger-priority";
+    /// Which reading of the dead letters has put it where it is.
+    pub(crate) const PASS: &str = "x-ganger-pass";
+}
+
+/// Headers that the broker acts by.
+const ACTIVE: [&str; 2] = ["CC", "BCC"];
+/// Headers that the broker writes.
+const DEATHS: [&str; 7] = [
+    "x-death",
+    "x-first-death-exchange",
+    "x-first-death-queue",
+    "x-first-death-reason",
+    "x-last-death-exchange",
+    "x-last-death-queue",
+    "x-last-death-reason",
+];
+/// How often the message came back to its queue.
+const DELIVERY_COUNT: &str = "x-delivery-count";
+/// How often it was handed out, on newer brokers.
+const ACQUIRED_COUNT: &str = "x-acquired-count";
+
+/// The persistent delivery mode.
+const PERSISTENT: u8 = 2;
+
+/// A message as its producer sent it, however often we have copied it since.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Original {
+    /// Its properties, with its headers and without any of ours.
+    pub(crate) properties: BasicProperties,
+    /// The exchange that it was published to.
+    pub(crate) exchange: String,
+    /// The routing key that it was published with.
+    pub(crate) routing_key: String,
+}
+
+/// What the broker hands out: a message, or a copy of it.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) properties: BasicProperties,
+    pub(crate) exchange: ShortString,
+    pub(crate) routing_key: ShortString,
+    pub(crate) redelivered: bool,
+}
+
+/// Tells the message from what we and the broker have written on it.
+pub(crate) fn unwrap(received: Received) -> (Original, Arrival) {
+    let Received {
+        properties,
+        exchange,
+        routing_key,
+        redelivered,
+    } = received;
+    let mut original = Original {
+        properties,
+        exchange: exchange.into(),
+        routing_key: routing_key.into(),
+    };
+    let mut arrival = Arrival {
+        redelivered,
+        ..Arrival::default()
+    };
+    let Some(headers) = original.properties.headers() else {
+        return (original, arrival);
+    };
+    let theirs = |(name, _): (&ShortString, &AMQPValue)| is_the_brokers(name.as_str());
+    arrival.returns = headers.inner().get(DELIVERY_COUNT).map_or(0, whole);
+    if is_copy(headers) {
+        let own = own_headers(headers);
+        arrival.counters = Counters::read(&own);
+        arrival.suspect = find(&own, kept::SUSPECT).is_some();
+        arrival.lapses = parsed(&own, kept::LAPSES).unwrap_or_default();
+        arrival.turn = parsed(&own, kept::TURN);
+        arrival.number = parsed(&own, kept::NUMBER);
+        original = as_sent(&original, headers, &own);
+    } else if headers.into_iter().any(theirs) {
+        let without: Vec<_> = headers.into_iter().filter(|pair| !theirs(*pair)).collect();
+        let table = table_of(without);
+        original.properties = original.properties.with_headers(table);
+    }
+    (original, arrival)
+}
+
+/// The properties of a copy in the same queue, behind all that is there: without what the broker has
+/// written on it since, and without what would have it pass others.
+pub(crate) fn moved(properties: &BasicProperties, pass: &str) -> BasicProperties {
+    let headers = properties.headers().iter().flatten();
+    let mut table = table_of(headers.filter(|(name, _)| !is_the_brokers(name.as_str())));
+    table.insert(kept::PASS.into(), long(pass));
+    if let Some(priority) = properties.priority() {
+        table.insert(kept::PRIORITY.into(), long(&priority.to_string()));
+    }
+    unranked(properties)
+        .with_headers(table)
+        .with_delivery_mode(PERSISTENT)
+}
+
+fn is_the_brokers(name: &str) -> bool {
+    name == DELIVERY_COUNT || name == ACQUIRED_COUNT
+}
+
+fn is_copy(headers: &FieldTable) -> bool {
+    headers.contains_key(header::QUEUE)
+}
+
+/// Puts everything back in its place.
+fn as_sent(copy: &Original, headers: &FieldTable, own: &Headers) -> Original {
+    let plain = headers.into_iter().filter(|(name, _)| {
+        let name = name.as_str();
+        !is_own(name) && !is_the_brokers(name) && !is_moved(name)
+    });
+    let mut table = table_of(plain);
+    if let Some(AMQPValue::FieldTable(moved)) = headers.inner().get(kept::HEADERS) {
+        for (name, value) in moved {
+            table.insert(name.clone(), value.clone());
+        }
+    }
+    let mut properties = plain_properties(&copy.properties);
+    if !table.inner().is_empty() {
+        properties = properties.with_headers(table);
+    }
+    if let Some(mode) = find(own, kept::DELIVERY_MODE) {
+        properties = as_it_was(&properties, mode.parse().ok());
+    }
+    if let Some(priority) = parsed(own, kept::PRIORITY) {
+        properties = properties.with_priority(priority);
+    }
+    if let Some(expiration) = short(own, kept::EXPIRATION) {
+        properties = properties.with_expiration(expiration);
+    }
+    if let Some(user) = short(own, kept::USER_ID) {
+        properties = properties.with_user_id(user);
+    }
+    Original {
+        properties,
+        exchange: find(own, kept::EXCHANGE).unwrap_or_default().to_owned(),
+        routing_key: find(own, kept::ROUTING_KEY).unwrap_or_default().to_owned(),
+    }
+}
+
+/// The properties with this delivery mode instead of a copy's.
+fn as_it_was(copied: &BasicProperties, mode: Option<u8>) -> BasicProperties {
+    let mut properties = without_mode(copied);
+    if let Some(headers) = copied.headers() {
+        properties = properties.with_headers(headers.clone());
+    }
+    match mode {
+        Some(mode) => properties.with_delivery_mode(mode),
+        None => properties,
+    }
+}
+
+/// What a copy says beside the message itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Marks<'a> {
+    /// The queue that the message was read from.
+    pub(crate) queue: &'a str,
+    /// What it has been through.
+    pub(crate) counters: Counters,
+    /// It must run alone.
+    pub(crate) suspect: bool,
+    /// Over how many daemons in a row that vanished it is a suspect.
+    pub(crate) lapses: u32,
+    /// Its turn begins.
+    pub(crate) turn: Option<u64>,
+    /// Our own number for it.
+    pub(crate) number: Option<u64>,
+}
+
+impl<'a> Marks<'a> {
+    /// Of a message that has been through nothing.
+    pub(crate) fn none(queue: &'a str) -> Self {
+        Self {
+            queue,
+            counters: Counters::default(),
+            suspect: false,
+            lapses: 0,
+            turn: None,
+            number: None,
+        }
+    }
+}
+
+impl Original {
+    /// The properties of a copy.
+    pub(crate) fn copied(&self, marks: &Marks<'_>) -> BasicProperties {
+        let mut own = marks.counters.write();
+        own.push((header::QUEUE, marks.queue.to_owned()));
+        if let Some(number) = marks.number {
+            own.push((kept::NUMBER, number.to_string()));
+        }
+        if marks.suspect {
+            own.push((kept::SUSPECT, "true".to_owned()));
+        }
+        if marks.lapses > 0 {
+            own.push((kept::LAPSES, marks.lapses.to_string()));
+        }
+        if let Some(turn) = marks.turn {
+            own.push((kept::TURN, turn.to_string()));
+        }
+        self.with_own(&own)
+    }
+
+    /// The properties of a copy that has these headers of ours, and those that keep what would
+    /// act again.
+    pub(crate) fn with_own(&self, own: &Own) -> BasicProperties {
+        let original = self.properties.headers();
+        let mut table = table_of(self.headers().filter(|(name, _)| !is_moved(name.as_str())));
+        for (name, value) in own {
+            table.insert((*name).into(), long(value));
+        }
+        table.insert(kept::EXCHANGE.into(), long(&self.exchange));
+        table.insert(kept::ROUTING_KEY.into(), long(&self.routing_key));
+        let user = self.properties.user_id();
+        for (name, value) in [
+            (kept::EXPIRATION, self.properties.expiration()),
+            (kept::USER_ID, user),
+        ] {
+            if let Some(value) = value {
+                table.insert(name.into(), long(value.as_str()));
+            }
+        }
+        if self.properties.delivery_mode() != &Some(PERSISTENT) {
+            let mode = self.properties.delivery_mode();
+            let mode = mode.map_or_else(String::new, |mode| mode.to_string());
+            table.insert(kept::DELIVERY_MODE.into(), long(&mode));
+        }
+        let moved = original.iter().flatten();
+        let moved = table_of(moved.filter(|(name, _)| is_moved(name.as_str())));
+        if !moved.inner().is_empty() {
+            table.insert(kept::HEADERS.into(), AMQPValue::FieldTable(moved));
+        }
+        plain_properties(&self.properties)
+            .with_headers(table)
+            .with_delivery_mode(PERSISTENT)
+    }
+
+    /// The properties of a copy that says nothing, for a message that has no room for more.
+    pub(crate) fn bare(&self) -> BasicProperties {
+        let table = table_of(self.headers().filter(|(name, _)| !is_moved(name.as_str())));
+        let properties = plain_properties(&self.properties).with_delivery_mode(PERSISTENT);
+        if table.inner().is_empty() {
+            properties
+        } else {
+            properties.with_headers(table)
+        }
+    }
+
+    fn headers(&self) -> impl Iterator<Item = (&ShortString, &AMQPValue)> {
+        let headers = self.properties.headers().as_ref();
+        headers
+            .into_iter()
+            .flatten()
+            .filter(|(name, _)| !is_own(name.as_str()))
+    }
+
+    /// The headers as workers get them.
+    pub(crate) fn text_headers(&self) -> Headers {
+        let pair = |(name, value): (&ShortString, &AMQPValue)| (name.to_string(), text(value));
+        self.headers().map(pair).collect()
+    }
+}
+
+/// The properties of a message that we publish for a worker. What it continues, if anything,
+/// lends it what the worker can't say. An error says what AMQP has no room for.
+pub(crate) fn published(
+    message: &Outgoing,
+    continued: Option<&Original>,
+) -> Result<BasicProperties, String> {
+    let mut properties = continued.map_or_else(BasicProperties::default, |original| {
+        lent(&original.properties)
+    });
+    let typed = continued.and_then(|original| original.properties.headers().as_ref());
+    let headers = headers_of(&message.headers, typed)?;
+    if !headers.inner().is_empty() {
+        properties = properties.with_headers(headers);
+    }
+    if !message.correlation_id.is_empty() {
+        let id = fitting("correlation id", &message.correlation_id)?;
+        properties = properties.with_correlation_id(id);
+    }
+    if let Some(queue) = &message.reply_to {
+        properties = properties.with_reply_to(fitting("reply-to", queue)?);
+    }
+    if let Some(id) = &message.message_id {
+        properties = properties.with_message_id(fitting("message id", id)?);
+    }
+    if let Some(kind) = &message.content_type {
+        properties = properties.with_content_type(fitting("content type", kind)?);
+    }
+    if message.priority != 0 {
+        let priority = u8::try_from(message.priority.clamp(0, 255)).unwrap_or(u8::MAX);
+        properties = properties.with_priority(priority);
+    }
+    Ok(properties.with_delivery_mode(PERSISTENT))
+}
+
+/// A text that AMQP keeps in at most 255 bytes.
+pub(crate) fn fitting(what: &str, text: &str) -> Result<ShortString, String> {
+    ShortString::try_new(text)
+        .map_err(|_| format!("its {what} must be at most 255 bytes: {} bytes", text.len()))
+}
+
+/// The size of a frame that no frame of ours may exceed; nor may it be so large that it would not
+/// be looked into if it came back.
+pub(crate) fn check_size(properties: &BasicProperties, frame_max: u32) -> Result<(), String> {
+    let bytes = header_frame_bytes(properties) + NUMBER_BYTES;
+    let most = usize::try_from(frame_max).unwrap_or(usize::MAX);
+    let most = most.min(FRAME_BYTES_MAX);
+    if bytes > most {
+        return Err(format!(
+            "its headers must fit into a frame of {most} bytes: {bytes} bytes"
+        ));
+    }
+    Ok(())
+}
+
+/// What a reply has of the message it continues, beside what `Outgoing` says.
+fn lent(from: &BasicProperties) -> BasicProperties {
+    let mut to = BasicProperties::default();
+    if let Some(encoding) = from.content_encoding() {
+        to = to.with_content_encoding(encoding.clone());
+    }
+    if let Some(timestamp) = from.timestamp() {
+        to = to.with_timestamp(*timestamp);
+    }
+    if let Some(kind) = from.kind() {
+        to = to.with_type(kind.clone());
+    }
+    if let Some(app) = from.app_id() {
+        to = to.with_app_id(app.clone());
+    }
+    to
+}
+
+/// A worker's headers. One that the message had, and that it left as it was, keeps its type.
+fn headers_of(headers: &Headers, typed: Option<&FieldTable>) -> Result<FieldTable, String> {
+    let mut table = FieldTable::default();
+    for (name, value) in headers {
+        if is_own(name) || is_moved(name) || is_the_brokers(name) {
+            continue;
+        }
+        let known = typed.and_then(|typed| typed.inner().get(name.as_str()));
+        let value = match known {
+            Some(known) if text(known) == *value => known.clone(),
+            _ => long(value),
+        };
+        table.insert(fitting("header's name", name)?, value);
+    }
+    Ok(table)
+}
+
+/// All properties but the headers and those that would act again.
+fn plain_properties(from: &BasicProperties) -> BasicProperties {
+    let to = without_mode(from);
+    match from.delivery_mode() {
+        Some(mode) => to.with_delivery_mode(*mode),
+        None => to,
+    }
+}
+
+/// Likewise, without the delivery mode.
+fn without_mode(from: &BasicProperties) -> BasicProperties {
+    let to = unranked(from);
+    match from.priority() {
+        Some(priority) => to.with_priority(*priority),
+        None => to,
+    }
+}
+
+/// Likewise, without the priority.
+fn unranked(from: &BasicProperties) -> BasicProperties {
+    let mut to = lent(from);
+    if let Some(kind) = from.content_type() {
+        to = to.with_content_type(kind.clone());
+    }
+    if let Some(id) = from.correlation_id() {
+        to = to.with_correlation_id(id.clone());
+    }
+    if let Some(queue) = from.reply_to() {
+        to = to.with_reply_to(queue.clone());
+    }
+    if let Some(id) = from.message_id() {
+        to = to.with_message_id(id.clone());
+    }
+    if let Some(id) = from.cluster_id() {
+        to = to.with_cluster_id(id.clone());
+    }
+    to
+}
+
+fn is_own(name: &str) -> bool {
+    let start = name.get(..OWN_HEADER_PREFIX.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(OWN_HEADER_PREFIX))
+}
+
+fn is_moved(name: &str) -> bool {
+    ACTIVE.contains(&name) || DEATHS.contains(&name)
+}
+
+/// Our own headers as text.
+pub(crate) fn own_headers(headers: &FieldTable) -> Headers {
+    let own = headers
+        .into_iter()
+        .filter(|(name, _)| is_own(name.as_str()));
+    own.map(|(name, value)| (name.to_string(), text(value)))
+        .collect()
+}
+
+fn table_of<'a>(pairs: impl IntoIterator<Item = (&'a ShortString, &'a AMQPValue)>) -> FieldTable {
+    let mut table = FieldTable::default();
+    for (name, value) in pairs {
+        table.insert(name.clone(), value.clone());
+    }
+    table
+}
+
+fn find<'a>(headers: &'a Headers, name: &str) -> Option<&'a str> {
+    let found = headers.iter().find(|(other, _)| other == name);
+    found.map(|(_, value)| value.as_str())
+}
+
+fn parsed<T: std::str::FromStr>(headers: &Headers, name: &str) -> Option<T> {
+    find(headers, name)?.parse().ok()
+}
+
+fn short(headers: &Headers, name: &str) -> Option<ShortString> {
+    ShortString::try_new(find(headers, name)?).ok()
+}
+
+fn whole(value: &AMQPValue) -> u64 {
+    match value {
+        AMQPValue::LongLongInt(count) => u64::try_from(*count).unwrap_or(0),
+        AMQPValue::LongInt(count) => u64::try_from(*count).unwrap_or(0),
+        AMQPValue::LongUInt(count) => u64::from(*count),
+        AMQPValue::ShortInt(count) => u64::try_from(*count).unwrap_or(0),
+        AMQPValue::ShortUInt(count) => u64::from(*count),
+        AMQPValue::ShortShortUInt(count) => u64::from(*count),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,440 @@
+//! Making the broker's frames readable for the library, which gives the connection up over a single
+//! text that is not UTF-8, again and again, while RabbitMQ takes any bytes for properties, names of
+//! headers and routing keys. Such bytes are replaced on their way in, one for one, so that nothing
+//! but the texts changes, and but headers nested so deep that they would end its stack; what becomes
+//! of the message is decided elsewhere. What comes back on the way is told to [`Returns`].
+
+pub(crate) mod restore;
+use std::collections::BTreeSet;
+
+use super::returned;
+use super::returned::Returns;
+
+/// What a byte that is not UTF-8 is replaced by: U+001A, which ASCII has for just that, and which
+/// no sane text has.
+pub(crate) const SUBSTITUTE: char = '\u{1a}';
+
+/// A frame's type, channel and size come before its payload, and a byte that ends it behind.
+const HEAD_BYTES: usize = 7;
+const END_BYTES: usize = 1;
+/// Longer frames are not looked into: no broker sends methods or properties that long.
+pub(crate) const FRAME_BYTES_MAX: usize = 1 << 20;
+/// The library follows nested tables without a limit, down to the end of its stack. It does not see
+/// headers that are nested deeper.
+const DEPTH_MAX: usize = 32;
+
+const METHOD: u8 = 1;
+const HEADER: u8 = 2;
+/// The types of frames that there are.
+const TYPES: std::ops::RangeInclusive<u8> = 1..=8;
+
+/// What comes before the properties: the class, a weight, the size of the body.
+const SIZE_AND_BEFORE: usize = 12;
+
+/// The class and method of `basic.return`, `basic.deliver` and `basic.get-ok`.
+const RETURN: (u16, u16) = (60, 50);
+const DELIVER: (u16, u16) = (60, 60);
+const GET_OK: (u16, u16) = (60, 71);
+
+/// A stream of frames on its way in.
+#[derive(Debug, Default)]
+pub(crate) struct Mender {
+    /// What has come and not gone on.
+    held: Vec<u8>,
+    /// So much of it may. What is behind that is the beginning of a frame.
+    ready: usize,
+    /// So many bytes are still to come of a frame that nobody looks into.
+    passing: usize,
+    watch: Watch,
+}
+
+/// Sees what comes back.
+#[derive(Debug, Default)]
+struct Watch {
+    returns: Returns,
+    /// The channels on which the properties of a message that comes back are next.
+    returning: BTreeSet<[u8; 2]>,
+}
+
+impl Mender {
+    /// One that tells what comes back.
+    pub(crate) fn new(returns: Returns) -> Self {
+        let watch = Watch {
+            returns,
+            ..Watch::default()
+        };
+        Self {
+            watch,
+            ..Self::default()
+        }
+    }
+
+    /// Takes in what was read into the first `count` bytes of `buffer`, and puts there what may go
+    /// on. Returns how many bytes that is; none if more has to come first.
+    pub(crate) fn pass(&mut self, buffer: &mut [u8], count: usize) -> usize {
+        let read = &mut buffer[..count];
+        if self.held.is_empty() {
+            let ready = mend(read, &mut self.passing, &mut self.watch);
+            self.held.extend_from_slice(&read[ready..]);
+            return ready;
+        }
+        self.held.extend_from_slice(read);
+        let behind = &mut self.held[self.ready..];
+        self.ready += mend(behind, &mut self.passing, &mut self.watch);
+        self.rest(buffer)
+    }
+
+    /// Puts into `buffer` what may go on and has not found room before.
+    pub(crate) fn rest(&mut self, buffer: &mut [u8]) -> usize {
+        let count = self.ready.min(buffer.len());
+        buffer[..count].copy_from_slice(&self.held[..count]);
+        self.held.drain(..count);
+        self.ready -= count;
+        count
+    }
+}
+
+/// What a stream begins with.
+enum Next {
+    /// A frame whose rest has to come first.
+    Part,
+    /// A frame that may go on as it is, of so many bytes.
+    Plain(usize),
+    /// A whole frame with texts, likewise.
+    Texts(usize),
+}
+
+/// Mends all whole frames, and returns how many bytes may go on.
+fn mend(bytes: &mut [u8], passing: &mut usize, watch: &mut Watch) -> usize {
+    let mut at = 0;
+    loop {
+        let passed = (*passing).min(bytes.len() - at);
+        *passing -= passed;
+        at += passed;
+        match next(&bytes[at..]) {
+            Next::Part => return at,
+            Next::Plain(size) => *passing = size,
+            Next::Texts(size) => {
+                mend_frame(&mut bytes[at..at + size], watch);
+                at += size;
+            }
+        }
+    }
+}
+
+fn next(bytes: &[u8]) -> Next {
+    match bytes.first() {
+        None => return Next::Part,
+        // What speaks no AMQP is the library's to complain of.
+        Some(kind) if !TYPES.contains(kind) => return Next::Plain(usize::MAX),
+        Some(_) => {}
+    }
+    let Some(([kind, _, _, size @ ..], _)) = bytes.split_first_chunk::<HEAD_BYTES>() else {
+        return Next::Part;
+    };
+    let payload = usize::try_from(u32::from_be_bytes(*size)).unwrap_or(usize::MAX);
+    let size = payload.saturating_add(HEAD_BYTES + END_BYTES);
+    match *kind {
+        METHOD | HEADER if size <= FRAME_BYTES_MAX && size > bytes.len() => Next::Part,
+        METHOD | HEADER if size <= FRAME_BYTES_MAX => Next::Texts(size),
+        _ => Next::Plain(size),
+    }
+}
+
+fn mend_frame(frame: &mut [u8], watch: &mut Watch) {
+    let (kind, channel) = (frame[0], [frame[1], frame[2]]);
+    let payload = HEAD_BYTES..frame.len() - END_BYTES;
+    let payload = &mut frame[payload];
+    watch.see(kind, channel, payload);
+    let mut cursor = Cursor { rest: payload };
+    // One that ends too early is the library's to complain of.
+    let _ = match kind {
+        METHOD => cursor.method(),
+        _ => cursor.properties(),
+    };
+}
+
+impl Watch {
+    fn see(&mut self, kind: u8, channel: [u8; 2], payload: &mut [u8]) {
+        let mut cursor = Cursor { rest: payload };
+        if kind == METHOD {
+            if (cursor.short(), cursor.short()) == (Some(RETURN.0), Some(RETURN.1)) {
+                self.returning.insert(channel);
+            }
+        } else if self.returning.remove(&channel) {
+            self.returns.came_back(cursor.number());
+        }
+    }
+}
+
+/// What is left of a payload. Everything here is none if that is too short.
+struct Cursor<'a> {
+    rest: &'a mut [u8],
+}
+
+impl<'a> Cursor<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a mut [u8]> {
+        let rest = std::mem::take(&mut self.rest);
+        let (taken, rest) = rest.split_at_mut_checked(count)?;
+        self.rest = rest;
+        Some(taken)
+    }
+
+    fn chunk<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    fn short(&mut self) -> Option<u16> {
+        self.chunk().map(u16::from_be_bytes)
+    }
+
+    fn long(&mut self) -> Option<usize> {
+        let long = u32::from_be_bytes(self.chunk()?);
+        usize::try_from(long).ok()
+    }
+
+    /// A text with its length before it.
+    fn text(&mut self) -> Option<()> {
+        let [bytes] = self.chunk()?;
+        mend_text(self.take(bytes.into())?);
+        Some(())
+    }
+
+    fn method(&mut self) -> Option<()> {
+        match (self.short()?, self.short()?) {
+            RETURN => {
+                self.take(2)?;
+                self.text()?;
+            }
+            DELIVER => {
+                self.text()?;
+                self.take(9)?;
+            }
+            GET_OK => drop(self.take(9)?),
+            _ => return Some(()),
+        }
+        // The exchange and the routing key.
+        self.text()?;
+        self.text()
+    }
+
+    /// In the order of AMQP 0-9-1, section 1.8.4 of its definition of classes.
+    fn properties(&mut self) -> Option<()> {
+        self.take(SIZE_AND_BEFORE)?;
+        let present = self.short()?;
+        for (index, kind) in PROPERTIES.iter().enumerate() {
+            if present & (0x8000 >> index) == 0 {
+                continue;
+            }
+            match kind {
+                Kind::Text => self.text()?,
+                Kind::Table => self.headers()?,
+                Kind::Bytes(count) => drop(self.take(*count)?),
+            }
+        }
+        Some(())
+    }
+
+    /// The number that a message was sent with.
+    fn number(&mut self) -> Option<u64> {
+        self.take(SIZE_AND_BEFORE)?;
+        let present = self.short()?;
+        for (index, kind) in PROPERTIES.iter().enumerate() {
+            match kind {
+                _ if present & (0x8000 >> index) == 0 => {}
+                Kind::Text => self.text()?,
+                Kind::Bytes(count) => drop(self.take(*count)?),
+                Kind::Table => return self.number_in_table(),
+            }
+        }
+        None
+    }
+
+    fn number_in_table(&mut self) -> Option<u64> {
+        let bytes = self.long()?;
+        let mut table = Cursor {
+            rest: self.take(bytes)?,
+        };
+        loop {
+            let [length] = table.chunk()?;
+            let is_it = table.take(length.into())? == returned::HEADER.as_bytes();
+            if is_it && table.rest.first() == Some(&b'l') {
+                let [_, number @ ..] = table.chunk::<9>()?;
+                return Some(u64::from_be_bytes(number));
+            }
+            // However deep it is.
+            table.skip()?;
+        }
+    }
+
+    fn headers(&mut self) -> Option<()> {
+        let bytes = self.long()?;
+        let mut table = Cursor {
+            rest: self.take(bytes)?,
+        };
+        while !table.rest.is_empty() {
+            let bytes = match table.header_bytes() {
+                Some(bytes) => bytes,
+                // Nobody can tell where it ends.
+                None => return flatten_all(table.rest),
+            };
+            mend_header(table.take(bytes)?)?;
+        }
+        Some(())
+    }
+
+    /// How long the next header is.
+    fn header_bytes(&mut self) -> Option<usize> {
+        let all = self.rest.len();
+        let mut behind = Cursor {
+            rest: &mut *self.rest,
+        };
+        let [length] = behind.chunk()?;
+        behind.take(length.into())?;
+        behind.skip()?;
+        Some(all - behind.rest.len())
+    }
+
+    /// Mends a table. Returns whether it is not nested too deep.
+    fn table(&mut self, depth: usize) -> Option<bool> {
+        let bytes = self.long()?;
+        let mut table = Cursor {
+            rest: self.take(bytes)?,
+        };
+        let mut is_whole = true;
+        while !table.rest.is_empty() {
+            table.text()?;
+            is_whole &= table.value(depth)?;
+        }
+        Some(is_whole)
+    }
+
+    fn array(&mut self, depth: usize) -> Option<bool> {
+        let bytes = self.long()?;
+        let mut array = Cursor {
+            rest: self.take(bytes)?,
+        };
+        let mut is_whole = true;
+        while !array.rest.is_empty() {
+            is_whole &= array.value(depth)?;
+        }
+        Some(is_whole)
+    }
+
+    /// Mends a value. Values are never texts that must be UTF-8, but tables have names.
+    fn value(&mut self, depth: usize) -> Option<bool> {
+        let Some(depth) = depth.checked_sub(1) else {
+            self.skip()?;
+            return Some(false);
+        };
+        match self.rest.first()? {
+            b'F' => {
+                self.take(1)?;
+                self.table(depth)
+            }
+            b'A' => {
+                self.take(1)?;
+                self.array(depth)
+            }
+            _ => self.skip().map(|()| true),
+        }
+    }
+
+    /// Passes over a value, by the letters that RabbitMQ gives to types.
+    fn skip(&mut self) -> Option<()> {
+        let bytes = match self.chunk()? {
+            [b'F' | b'A' | b'S' | b'x'] => self.long()?,
+            [b'V'] => 0,
+            [b't' | b'b' | b'B'] => 1,
+            [b's' | b'U' | b'u'] => 2,
+            [b'I' | b'i' | b'f'] => 4,
+            [b'D'] => 5,
+            [b'l' | b'L' | b'd' | b'T'] => 8,
+            _ => return None,
+        };
+        self.take(bytes).map(drop)
+    }
+}
+
+fn mend_header(header: &mut [u8]) -> Option<()> {
+    let mut cursor = Cursor { rest: &mut *header };
+    cursor.text()?;
+    match cursor.value(DEPTH_MAX) {
+        Some(true) => Some(()),
+        // It is too deep, or holds what the library would give the connection up over.
+        Some(false) | None => flatten(header),
+    }
+}
+
+/// Makes one header of plain bytes of all that is left of a table, with a name that could not be
+/// read; of what is too short for that one with such a name and nothing in it.
+fn flatten_all(rest: &mut [u8]) -> Option<()> {
+    const LEAST: usize = 1 + 1 + 1 + 4;
+    let name = if rest.len() < LEAST {
+        let (kind, _) = rest.split_last_mut()?;
+        *kind = b'V';
+        rest.len().checked_sub(2)?
+    } else {
+        1
+    };
+    rest[0] = u8::try_from(name).ok()?;
+    rest[1..=name].fill(SUBSTITUTE as u8);
+    if rest.len() >= LEAST {
+        flatten(rest)?;
+    }
+    Some(())
+}
+
+/// Makes a header that is nested too deep, or can't be read, one of plain bytes, as long as it was, with a name that
+/// could not be read: so the message is taken for what it is. A name that is empty takes a byte
+/// from the value.
+fn flatten(header: &mut [u8]) -> Option<()> {
+    let name = (*header.first()?).max(1);
+    let (_, value) = header.split_at_mut_checked(1 + usize::from(name))?;
+    let (kind_and_size, bytes) = value.split_at_mut_checked(1 + 4)?;
+    let size = u32::try_from(bytes.len()).ok()?.to_be_bytes();
+    kind_and_size[0] = b'x';
+    kind_and_size[1..].copy_from_slice(&size);
+    header[0] = name;
+    // What else there is of its first character goes with it.
+    header[1] = 0xff;
+    mend_text(&mut header[1..=usize::from(name)]);
+    Some(())
+}
+
+/// How a property is written.
+enum Kind {
+    Text,
+    Table,
+    Bytes(usize),
+}
+
+const PROPERTIES: [Kind; 14] = [
+    Kind::Text,     // content-type
+    Kind::Text,     // content-encoding
+    Kind::Table,    // headers
+    Kind::Bytes(1), // delivery-mode
+    Kind::Bytes(1), // priority
+    Kind::Text,     // correlation-id
+    Kind::Text,     // reply-to
+    Kind::Text,     // expiration
+    Kind::Text,     // message-id
+    Kind::Bytes(8), // timestamp
+    Kind::Text,     // type
+    Kind::Text,     // user-id
+    Kind::Text,     // app-id
+    Kind::Text,     // cluster-id
+];
+
+fn mend_text(text: &mut [u8]) {
+    let mut from = 0;
+    while let Err(error) = std::str::from_utf8(&text[from..]) {
+        let at = from + error.valid_up_to();
+        let end = error.error_len().map_or(text.len(), |bytes| at + bytes);
+        text[at..end].fill(SUBSTITUTE as u8);
+        from = end;
+    }
+}
+
+#[cfg(test)]
+mod tests;

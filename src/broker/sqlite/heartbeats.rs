@@ -1,0 +1,107 @@
+//! Whose heartbeat stands still: a pure count, by the observer's own clock and over its own
+//! successful heartbeats only, so that a time in which nobody could write is held against nobody.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// What the table says of another owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Beat {
+    pub(crate) owner: i64,
+    /// How often its heart has beaten.
+    pub(crate) heartbeat: i64,
+    /// How long it may stand still.
+    pub(crate) lease: Duration,
+}
+
+/// How long each other owner's heartbeat has stood still so far.
+#[derive(Debug, Default)]
+pub(crate) struct Standstill {
+    seen: HashMap<i64, (i64, Duration)>,
+}
+
+impl Standstill {
+    /// Counts the time `since` the observer's last successful heartbeat, and returns the owners
+    /// whose heartbeat has stood still for their lease.
+    ///
+    /// One look counts at most half a lease, however long ago the last one was: if the whole
+    /// machine, or only the observer, was stopped, the others get time to beat again.
+    pub(crate) fn observe(&mut self, beats: &[Beat], since: Duration) -> Vec<Beat> {
+        let seen = beats.iter().map(|beat| {
+            let still = match self.seen.get(&beat.owner) {
+                Some((heartbeat, still)) if *heartbeat == beat.heartbeat => {
+                    *still + since.min(beat.lease / 2)
+                }
+                _ => Duration::ZERO,
+            };
+            (beat.owner, (beat.heartbeat, still))
+        });
+        self.seen = seen.collect();
+        let lost = |beat: &&Beat| self.seen[&beat.owner].1 >= beat.lease;
+        beats.iter().filter(lost).copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(8);
+    const EVERY: Duration = Duration::from_secs(2);
+
+    fn beat(owner: i64, heartbeat: i64) -> Beat {
+        Beat {
+            owner,
+            heartbeat,
+            lease: LEASE,
+        }
+    }
+
+    #[test]
+    fn a_heart_that_stands_still_for_the_lease_is_lost() {
+        let mut standstill = Standstill::default();
+        for _ in 0..4 {
+            assert_eq!(standstill.observe(&[beat(1, 7)], EVERY), []);
+        }
+        assert_eq!(standstill.observe(&[beat(1, 7)], EVERY), [beat(1, 7)]);
+    }
+
+    #[test]
+    fn one_beat_begins_the_count_anew() {
+        let mut standstill = Standstill::default();
+        for round in 0..20 {
+            let beats = [beat(1, round / 4), beat(2, round)];
+            assert_eq!(standstill.observe(&beats, EVERY), [], "round {round}");
+        }
+    }
+
+    #[test]
+    fn a_long_stop_of_the_observer_is_held_against_nobody() {
+        let mut standstill = Standstill::default();
+        let hour = Duration::from_secs(3600);
+        standstill.observe(&[beat(1, 7)], EVERY);
+        assert_eq!(standstill.observe(&[beat(1, 7)], hour), []);
+        assert_eq!(standstill.observe(&[beat(1, 8)], EVERY), []);
+    }
+
+    #[test]
+    fn each_by_its_own_lease() {
+        let mut standstill = Standstill::default();
+        let short = Beat {
+            lease: EVERY * 2,
+            ..beat(2, 7)
+        };
+        let beats = [beat(1, 7), short];
+        standstill.observe(&beats, EVERY);
+        standstill.observe(&beats, EVERY);
+        assert_eq!(standstill.observe(&beats, EVERY), [short]);
+    }
+
+    #[test]
+    fn those_that_left_are_forgotten() {
+        let mut standstill = Standstill::default();
+        standstill.observe(&[beat(1, 7)], EVERY);
+        standstill.observe(&[], EVERY);
+        assert!(standstill.seen.is_empty());
+    }
+}

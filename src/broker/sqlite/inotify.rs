@@ -1,0 +1,233 @@
+//! The kernel's news of files. One instance of inotify serves the whole daemon, since a user may
+//! have few of them, and a thread of its own reads it and rings a bell for each listener.
+
+use std::collections::HashMap;
+use std::future::pending;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::thread;
+
+use nix::errno::Errno;
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
+use tokio::sync::Notify;
+
+/// The daemon's instance, from the first bell on; or why there is none.
+static NEWS: OnceLock<Result<Arc<Rung>, Errno>> = OnceLock::new();
+
+/// Tells bells apart.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+#[derive(Debug)]
+struct Rung {
+    inotify: Inotify,
+    bells: Mutex<HashMap<u64, Hung>>,
+}
+
+#[derive(Debug)]
+struct Hung {
+    /// None if the kernel would tell us nothing.
+    watch: Option<WatchDescriptor>,
+    rung: Arc<Notify>,
+}
+
+/// What to listen for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Of {
+    /// Writes to a file. The kernel tells of the first; of the next when someone listens again, so
+    /// that a file which is written to all the time wakes nobody who has no use for it.
+    Writes,
+    /// Files in a directory that are closed after they could have been written to.
+    Closing,
+}
+
+/// Rings when something has happened to a file. Dropped, nobody listens any more.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    id: u64,
+    path: PathBuf,
+    of: Of,
+    news: Arc<Rung>,
+    rung: Arc<Notify>,
+}
+
+impl Bell {
+    /// Begins to listen.
+    pub(crate) fn hang(path: &Path, of: Of) -> io::Result<Self> {
+        let news = NEWS.get_or_init(Rung::start).clone()?;
+        let bell = Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            path: path.to_owned(),
+            of,
+            news,
+            rung: Arc::default(),
+        };
+        bell.listen()?;
+        Ok(bell)
+    }
+
+    /// Has the kernel tell us, unless it would anyway. Returns whether it would not have.
+    fn listen(&self) -> Result<bool, Errno> {
+        let flags = match self.of {
+            Of::Writes => AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_ONESHOT,
+            Of::Closing => AddWatchFlags::IN_CLOSE_WRITE,
+        };
+        // Held until the watch is known, so that no news of it come before.
+        let mut bells = self.news.bells();
+        let hung = bells.entry(self.id).or_insert_with(|| Hung {
+            watch: None,
+            rung: Arc::clone(&self.rung),
+        });
+        if hung.watch.is_some() {
+            return Ok(false);
+        }
+        hung.watch = Some(self.news.inotify.add_watch(&self.path, flags)?);
+        Ok(true)
+    }
+
+    /// Resolves when it has rung since it last did, or could not have: what came before one listens
+    /// is not heard. Never, if it can't any more. Loses nothing when it is dropped.
+    pub(crate) async fn rung(&self) {
+        match self.listen() {
+            Ok(true) => {}
+            Ok(false) => self.rung.notified().await,
+            Err(error) => {
+                only_polled(&self.path, &error.into());
+                pending().await
+            }
+        }
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        let mut bells = self.news.bells();
+        let watch = bells.remove(&self.id).and_then(|hung| hung.watch);
+        if let Some(watch) = watch
+            && !bells.values().any(|hung| hung.watch == Some(watch))
+            && let Err(error) = self.news.inotify.rm_watch(watch)
+        {
+            tracing::debug!(%error, "a watch had ended by itself");
+        }
+    }
+}
+
+impl Rung {
+    fn start() -> Result<Arc<Self>, Errno> {
+        let news = Arc::new(Self {
+            inotify: Inotify::init(InitFlags::IN_CLOEXEC)?,
+            bells: Mutex::default(),
+        });
+        let reader = Arc::clone(&news);
+        thread::Builder::new()
+            .name("inotify".into())
+            .spawn(move || reader.read())
+            .map_err(|_| Errno::EAGAIN)?;
+        Ok(news)
+    }
+
+    fn read(&self) {
+        loop {
+            match self.inotify.read_events() {
+                Ok(events) => {
+                    let mut bells = self.bells();
+                    events.iter().for_each(|event| ring(&mut bells, event));
+                }
+                Err(Errno::EINTR) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "the wake-up failed, only the poll is left");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn bells(&self) -> MutexGuard<'_, HashMap<u64, Hung>> {
+        // What it guards is never left half changed.
+        self.bells.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Rings the bells that an event is for; those of a watch that has ended must listen anew.
+fn ring(bells: &mut HashMap<u64, Hung>, event: &InotifyEvent) {
+    let lost = event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW);
+    let ended = event.mask.contains(AddWatchFlags::IN_IGNORED);
+    for hung in bells.values_mut() {
+        if lost || hung.watch == Some(event.wd) {
+            hung.rung.notify_one();
+            if ended {
+                hung.watch = None;
+            }
+        }
+    }
+}
+
+/// Says, once for all, that what happens to files is not told us.
+pub(crate) fn only_polled(path: &Path, error: &io::Error) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        tracing::warn!(
+            path = %path.display(),
+            %error,
+            "the kernel does not tell what is written to tables: they are only polled"
+        );
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::io::Write;
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn each_bell_rings_for_its_own_file_whatever_the_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let listen = |number: u32| {
+            let path = dir.path().join(number.to_string());
+            fs::write(&path, "").unwrap();
+            (Bell::hang(&path, Of::Writes).unwrap(), path)
+        };
+        // More than a user may have instances, by default.
+        let all: Vec<(Bell, PathBuf)> = (0..300).map(listen).collect();
+        for (bell, path) in &all {
+            for _ in 0..2 {
+                fs::write(path, "news").unwrap();
+                timeout(SOON, bell.rung()).await.unwrap();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn those_who_listen_to_one_file_all_hear_and_can_listen_again() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let bells = [(); 3].map(|()| Bell::hang(file.path(), Of::Writes).unwrap());
+        for _ in 0..5 {
+            file.as_file().write_all(b"news").unwrap();
+            for bell in &bells {
+                timeout(SOON, bell.rung()).await.unwrap();
+            }
+            for bell in &bells {
+                // Now it listens, or has listened before the write.
+                timeout(SOON, bell.rung()).await.unwrap();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn closing_is_told_every_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let bell = Bell::hang(dir.path(), Of::Closing).unwrap();
+        for _ in 0..3 {
+            drop(File::create(dir.path().join("lock")).unwrap());
+            timeout(SOON, bell.rung()).await.unwrap();
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Who may use the files: a database that we make is for whom the configuration says, nobody else
+//! by default; what is made beside one is for those who may use the database.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+/// Until it is known who else may.
+const OWNER_FILE: u32 = 0o600;
+const OWNER_DIRECTORY: u32 = 0o700;
+
+/// Makes the database an empty file, unless there is one; what SQLite makes for it follows its mode.
+pub(crate) fn make_database(path: &Path, mode: u32) -> io::Result<()> {
+    match make_file(path, mode) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        made => made.map(drop),
+    }
+}
+
+/// Makes a new file and opens it for writing.
+fn make_file(path: &Path, mode: u32) -> io::Result<File> {
+    let mut new = OpenOptions::new();
+    let file = new
+        .write(true)
+        .create_new(true)
+        .mode(OWNER_FILE)
+        .open(path)?;
+    if mode != OWNER_FILE {
+        // The umask, which is for programs that do not ask, would take some of it away.
+        file.set_permissions(Permissions::from_mode(mode))?;
+    }
+    Ok(file)
+}
+
+/// Makes a directory, unless there is one, for those who may use the database.
+pub(crate) fn make_directory(directory: &Path, database: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(OWNER_DIRECTORY).create(directory) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
+        made => made?,
+    }
+    let files = mode_of(database)?;
+    let mode = files | (files & 0o444) >> 2;
+    fs::set_permissions(directory, Permissions::from_mode(mode))
+}
+
+/// Makes a new file there for those who may use the directory.
+pub(crate) fn make_file_in(directory: &Path, path: &Path) -> io::Result<File> {
+    make_file(path, mode_of(directory)?)
+}
+
+fn mode_of(path: &Path) -> io::Result<u32> {
+    Ok(fs::metadata(path)?.mode() & 0o666)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_beside_a_database_is_for_those_who_may_use_it() {
+        for (mode, directory_mode) in [(0o600, 0o700), (0o660, 0o770), (0o644, 0o755)] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = |name: &str| dir.path().join(name);
+            make_database(&path("q.db"), mode).unwrap();
+            make_database(&path("q.db"), 0o666).unwrap();
+            make_directory(&path("locks"), &path("q.db")).unwrap();
+            make_directory(&path("locks"), &path("q.db")).unwrap();
+            make_file_in(&path("locks"), &path("locks/a")).unwrap();
+            let modes = ["q.db", "locks", "locks/a"]
+                .map(|name| fs::metadata(path(name)).unwrap().mode() & 0o777);
+            assert_eq!(modes, [mode, directory_mode, mode]);
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Opening a database file: its pragmas and its tables, brought up to date. What the tables hold
+//! is other files' business.
+
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use rusqlite::{Connection, Error, ErrorCode, TransactionBehavior};
+use tokio::time::Instant;
+
+use super::error::SqliteError;
+use super::rights;
+
+/// The steps from one version of the tables to the next, the first from an empty file. A step
+/// that was released is never changed.
+const MIGRATIONS: &[&str] = &[include_str!("v1.sql"), include_str!("v2.sql")];
+
+/// How long opening waits for another process that has the database locked, as one does that
+/// makes it, migrates it or recovers it after a crash.
+const OPEN_BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often a statement asks for the write lock, about a millisecond apart. What it does not get
+/// by then is tried again after a pause, and reported meanwhile.
+const BUSY_TRIES: i32 = 250;
+
+/// The same for an operator's command, which has nothing else to do.
+const BUSY_TRIES_OF_COMMANDS: i32 = 10_000;
+
+/// More than there are statements, so that each is prepared once.
+const STATEMENTS_CACHED: usize = 64;
+
+/// Opens the file, makes it with that mode if it is missing, and brings its tables up to date.
+pub(crate) fn open(path: &Path, mode: u32) -> Result<Connection, SqliteError> {
+    rights::make_database(path, mode).map_err(|error| SqliteError::Path {
+        path: path.to_owned(),
+        error,
+    })?;
+    let mut conn = prepared(path).map_err(|error| failed(path, error))?;
+    let mode = switch_to_wal(&conn).map_err(|error| failed(path, error))?;
+    if mode != "wal" {
+        let path = path.to_owned();
+        return Err(SqliteError::NoWal { path, mode });
+    }
+    migrate(&mut conn, path, MIGRATIONS)?;
+    conn.busy_handler(Some(wait_for_the_lock))
+        .map_err(|error| failed(path, error))?;
+    Ok(conn)
+}
+
+/// Returns the journal's mode then. For this switch SQLite does not wait, whatever timeout it has:
+/// who opens a file that another is just making would be told that it is busy.
+fn switch_to_wal(conn: &Connection) -> Result<String, Error> {
+    let give_up = Instant::now() + OPEN_BUSY_TIMEOUT;
+    loop {
+        let switched = conn.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0));
+        let busy = switched.as_ref().is_err_and(is_busy);
+        if !busy || Instant::now() > give_up {
+            return switched;
+        }
+        pause();
+    }
+}
+
+fn is_busy(error: &Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+}
+
+/// SQLite's own timeout sleeps ever longer, and who sleeps long is passed again and again by a
+/// daemon that commits a thousand times a second.
+fn wait_for_the_lock(tries: i32) -> bool {
+    pause();
+    tries < BUSY_TRIES
+}
+
+fn pause() {
+    thread::park_timeout(Duration::from_micros(fastrand::u64(500..1500)));
+}
+
+/// Lets a connection wait much longer for the write lock, as an operator's command may.
+pub(crate) fn be_patient(conn: &mut Connection) -> Result<(), Error> {
+    conn.busy_handler(Some(|tries| {
+        pause();
+        tries < BUSY_TRIES_OF_COMMANDS
+    }))
+}
+
+fn prepared(path: &Path) -> Result<Connection, Error> {
+    let conn = Connection::open(path)?;
+    conn.busy_timeout(OPEN_BUSY_TIMEOUT)?;
+    // NORMAL could lose a commit to a power cut: a message would be done twice, or a reply lost.
+    conn.pragma_update(None, "synchronous", "full")?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
+    // Else a value bound beside a partial index has each statement prepared anew each time.
+    conn.set_db_config(
+        rusqlite::config::DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG,
+        true,
+    )?;
+    Ok(conn)
+}
+
+fn failed(path: &Path, error: Error) -> SqliteError {
+    let path = path.to_owned();
+    SqliteError::Open { path, error }
+}
+
+/// Takes the steps that the file has not taken yet, in one transaction.
+fn migrate(conn: &mut Connection, path: &Path, steps: &[&str]) -> Result<(), SqliteError> {
+    let error = |error| failed(path, error);
+    let known = i64::try_from(steps.len()).unwrap_or(i64::MAX);
+    if version(conn).map_err(error)? == known {
+        return recognised(conn, path, known);
+    }
+    let tx = conn
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(error)?;
+    let found = version(&tx).map_err(error)?;
+    let Some(missing) = usize::try_from(found)
+        .ok()
+        .and_then(|done| steps.get(done..))
+    else {
+        let path = path.to_owned();
+        return Err(SqliteError::Newer { path, found, known });
+    };
+    if found > 0 {
+        recognised(&tx, path, found)?;
+    }
+    for step in missing {
+        tx.execute_batch(step).map_err(error)?;
+    }
+    tx.pragma_update(None, "user_version", known)
+        .map_err(error)?;
+    tx.commit().map_err(error)
+}
+
+fn version(conn: &Connection) -> Result<i64, Error> {
+    conn.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// `user_version` is anyone's, so a number alone does not make the tables ours.
+fn recognised(conn: &Connection, path: &Path, found: i64) -> Result<(), SqliteError> {
+    // Asked of the file: what the connection remembers of it may be older than the number.
+    let tables: i64 = conn
+        .query_row(
+            "SELECT count(*) FROM sqlite_schema
+             WHERE type = 'table' AND name IN ('consumer_messages', 'poisoned_messages', 'owners')",
+            [],
+            |row| row.get(0),
+        )
+        .map_err(|error| failed(path, error))?;
+    let ours = tables == 3;
+    if ours {
+        return Ok(());
+    }
+    let path = path.to_owned();
+    Err(SqliteError::Foreign { path, found })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+
+    fn open(path: &Path) -> Result<Connection, SqliteError> {
+        super::open(path, 0o600)
+    }
+
+    fn file() -> (tempfile::TempDir, std::path::PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("q.db");
+        (dir, path)
+    }
+
+    #[test]
+    fn a_new_file_has_the_latest_tables_and_is_durable() {
+        let (_dir, path) = file();
+        let conn = open(&path).unwrap();
+        assert_eq!(version(&conn).unwrap(), 2);
+        let synchronous: i64 = conn
+            .pragma_query_value(None, "synchronous", |row| row.get(0))
+            .unwrap();
+        assert_eq!(synchronous, 2);
+        open(&path).unwrap();
+    }
+
+    #[test]
+    fn who_opens_a_file_that_another_is_making_waits_for_it() {
+        let (_dir, path) = file();
+        let mut maker = Connection::open(&path).unwrap();
+        let making = maker.transaction_with_behavior(TransactionBehavior::Immediate);
+        let making = making.unwrap();
+        making.execute_batch("CREATE TABLE orders (id)").unwrap();
+        let (tell, told) = sync_channel(1);
+        let opener = thread::spawn(move || tell.send(open(&path).map(drop)).unwrap());
+        let so_far = told.recv_timeout(Duration::from_millis(100));
+        assert!(so_far.is_err(), "did not wait: {so_far:?}");
+        making.commit().unwrap();
+        told.recv().unwrap().unwrap();
+        opener.join().unwrap();
+    }
+
+    #[test]
+    fn an_old_version_is_brought_up_to_date_with_its_rows() {
+        let (_dir, path) = file();
+        let mut conn = open(&path).unwrap();
+        let insert = "INSERT INTO consumer_messages (queue, body) VALUES ('q', 'b')";
+        conn.execute(insert, []).unwrap();
+        let next = "ALTER TABLE consumer_messages ADD COLUMN colour TEXT DEFAULT 'red'";
+        migrate(&mut conn, &path, &[MIGRATIONS, &[next]].concat()).unwrap();
+        let row = "SELECT body || colour FROM consumer_messages";
+        let row: String = conn.query_row(row, [], |row| row.get(0)).unwrap();
+        assert_eq!((row.as_str(), version(&conn).unwrap()), ("bred", 3));
+    }
+
+    /// What a daemon of version 1 runs to find rows. It looks at the version only when it opens the
+    /// file, and is not hindered when another brings it up to date meanwhile.
+    const NEXT_OF_VERSION_1: &str = "
+        SELECT body FROM consumer_messages INDEXED BY consumer_messages_ready
+        WHERE queue = ?1 AND owner IS NULL AND available_after = 0
+        ORDER BY priority DESC, id LIMIT 1";
+
+    #[test]
+    fn version_1_is_brought_up_to_date_beside_a_daemon_that_knows_no_other() {
+        let (_dir, path) = file();
+        let mut old = prepared(&path).unwrap();
+        old.pragma_update(None, "journal_mode", "wal").unwrap();
+        migrate(&mut old, &path, &MIGRATIONS[..1]).unwrap();
+        let rows = "INSERT INTO consumer_messages (queue, body, lapses) VALUES \
+                    ('q', 'a', 1), ('q', 'b', 5), ('q', 'c', -9223372036854775808)";
+        old.execute(rows, []).unwrap();
+        let mut next = old.prepare(NEXT_OF_VERSION_1).unwrap();
+        let mut next = || {
+            next.query_row(["q"], |row| row.get::<_, String>(0))
+                .unwrap()
+        };
+        assert_eq!(next(), "a");
+
+        let new = open(&path).unwrap();
+        assert_eq!(version(&new).unwrap(), 2);
+        let suspicions = "SELECT group_concat(suspicion) FROM consumer_messages";
+        let suspicions: String = new.query_row(suspicions, [], |row| row.get(0)).unwrap();
+        assert_eq!(suspicions, "0,4,0");
+        assert_eq!(next(), "a");
+    }
+
+    #[test]
+    fn a_step_that_fails_changes_nothing() {
+        let (_dir, path) = file();
+        let mut conn = open(&path).unwrap();
+        let next = "DROP TABLE poisoned_messages; SELECT nonsense";
+        migrate(&mut conn, &path, &[MIGRATIONS, &[next]].concat()).unwrap_err();
+        assert_eq!(version(&conn).unwrap(), 2);
+        assert!(conn.table_exists(None, "poisoned_messages").unwrap());
+    }
+
+    #[test]
+    fn a_later_version_is_refused() {
+        let (_dir, path) = file();
+        let conn = open(&path).unwrap();
+        conn.pragma_update(None, "user_version", 7).unwrap();
+        let error = open(&path).unwrap_err().to_string();
+        assert!(error.contains("of a later version of ganger"), "{error}");
+        assert!(error.ends_with("up to 2: `7`"), "{error}");
+    }
+
+    #[test]
+    fn another_programs_database_is_refused() {
+        let (_dir, path) = file();
+        let conn = Connection::open(&path).unwrap();
+        conn.pragma_update(None, "user_version", 1).unwrap();
+        let error = open(&path).unwrap_err().to_string();
+        assert!(error.contains("of another program"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_database_is_refused() {
+        let (_dir, path) = file();
+        std::fs::write(&path, "a letter to my aunt".repeat(100)).unwrap();
+        let error = open(&path).unwrap_err().to_string();
+        assert!(error.contains("not a SQLite database"), "{error}");
+    }
+
+    #[test]
+    fn tables_of_others_in_the_same_file_stay() {
+        let (_dir, path) = file();
+        let conn = Connection::open(&path).unwrap();
+        conn.execute_batch("CREATE TABLE orders (id); INSERT INTO orders VALUES (7)")
+            .unwrap();
+        open(&path).unwrap();
+        let id: i64 = conn
+            .query_row("SELECT id FROM orders", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(id, 7);
+    }
+}

@@ -1,0 +1,120 @@
+//! The words between the source task and the database behind it. Nothing here knows SQL, and
+//! times are durations from now: the wall clock stays in the adapter.
+
+use std::time::Duration;
+
+use crate::budget::{Hold, Share};
+use crate::delivery::{Failure, History, Message, Outcome, Publish};
+use crate::rules::Limits;
+
+/// A row in our hands: its id, and the claim without which no settlement of it counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Claim {
+    pub(crate) row: i64,
+    pub(crate) token: i64,
+}
+
+impl Claim {
+    /// The number by which the pool settles it.
+    pub(crate) fn number(self) -> u64 {
+        self.token.unsigned_abs()
+    }
+}
+
+/// What became of a claimed row.
+#[derive(Debug, Clone)]
+pub(crate) struct Settled {
+    pub(crate) claim: Claim,
+    pub(crate) outcome: Outcome,
+}
+
+/// One row claimed.
+#[derive(Debug)]
+pub(crate) struct Claimed {
+    pub(crate) claim: Claim,
+    /// It is suspected of taking the daemon down.
+    pub(crate) suspect: bool,
+    pub(crate) hold: Hold,
+    pub(crate) message: Message,
+    pub(crate) history: History,
+}
+
+/// What is to be written in one transaction.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Work<'a> {
+    pub(crate) publishes: &'a [Publish],
+    pub(crate) settled: &'a [Settled],
+    /// Rows to be claimed after that.
+    pub(crate) ask: Option<Ask<'a>>,
+    /// Write something whatever else there is, to learn whether the database takes it.
+    pub(crate) probe: bool,
+}
+
+/// How much may be claimed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ask<'a> {
+    /// At most so many rows.
+    pub(crate) rows: usize,
+    /// And as many as it has room for.
+    pub(crate) share: &'a Share,
+    /// One of them may be a suspect; whether there is room for it or not.
+    pub(crate) suspect: bool,
+    pub(crate) limits: Limits,
+}
+
+/// What a transaction did.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// The settlements that found their row no longer ours.
+    pub(crate) lost: Vec<Claim>,
+    pub(crate) claimed: Vec<Claimed>,
+    /// Rows that went to the dead letters instead.
+    pub(crate) buried: Vec<(i64, Failure)>,
+    /// Why the claim ended; none if there was none.
+    pub(crate) stop: Option<Stop>,
+    /// Suspects are left that are ready.
+    pub(crate) suspects_wait: bool,
+    /// Until the next delayed row of the queue falls due, if one waits.
+    pub(crate) due_in: Option<Duration>,
+}
+
+/// Why a claim ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// No row was left.
+    Empty,
+    /// As much as was asked for.
+    Full,
+    /// A transaction should not get longer; there may be more.
+    Long,
+}
+
+/// What a look at the queue found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Outlook {
+    /// A row is ready or due that need not wait for its turn.
+    pub(crate) ready: bool,
+    /// Suspects are ready.
+    pub(crate) suspects_wait: bool,
+    /// Until the next delayed row falls due, if one waits.
+    pub(crate) due_in: Option<Duration>,
+}
+
+/// What woke us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LookReason {
+    /// Another connection has written.
+    Data,
+    /// A process with a lock file has closed it.
+    Owners,
+}
+
+/// Why the database did not do what it was asked to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// What is wrong, in a sentence.
+    pub(crate) problem: String,
+    /// It's what was to be written that it refuses, and it would refuse it tomorrow. Otherwise it
+    /// is the database or its surroundings, and the same may succeed later.
+    pub(crate) for_good: bool,
+}

@@ -1,0 +1,366 @@
+//! How much all pools of a daemon together hold of messages in memory. Each source draws from one
+//! [`Budget`] through a [`Share`] of its own, beside what it may hold by itself, and waits when
+//! nothing is left. A source that holds nothing gets its next message in any case, however large:
+//! so none starves, and none can wait for itself. While some wait, what there is is divided among
+//! them: who holds more than an equal part takes nothing in until the others have theirs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// The share of the memory that is the bound if none is configured: one part in so many.
+const PARTS_OF_MEMORY: u64 = 4;
+/// The bound where it can't be told how much memory there is.
+const BYTES_MAX_UNKNOWN: u64 = 1 << 30;
+
+/// So much is drawn at a time, so that small messages don't cost a look into the books each.
+const QUANTUM: usize = 4 << 10;
+
+/// What all sources of a daemon draw from.
+#[derive(Debug, Clone)]
+pub struct Budget(Arc<Mutex<Books>>);
+
+#[derive(Debug)]
+struct Books {
+    bytes_max: usize,
+    drawn: usize,
+    parties: BTreeMap<u64, Party>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Party {
+    pool: String,
+    drawn: usize,
+    waits: bool,
+    bell: Arc<Notify>,
+}
+
+/// How a budget stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// What all sources have drawn, in bytes.
+    pub drawn: usize,
+    /// What they may draw, but for one message each.
+    pub bytes_max: usize,
+    /// The pools that wait for some to come free.
+    pub waiting: Vec<String>,
+}
+
+impl Budget {
+    /// With that bound; without one, with a part of the memory that there is.
+    pub fn new(bytes_max: Option<usize>) -> Self {
+        Self(Arc::new(Mutex::new(Books {
+            bytes_max: bytes_max.unwrap_or_else(part_of_memory),
+            drawn: 0,
+            parties: BTreeMap::new(),
+            next: 0,
+        })))
+    }
+
+    /// Changes the bound. What is held beyond it stays until it is settled.
+    pub fn set(&self, bytes_max: Option<usize>) {
+        let mut books = self.books();
+        books.bytes_max = bytes_max.unwrap_or_else(part_of_memory);
+        books.ring(|_| true);
+    }
+
+    /// How it stands now.
+    pub fn standing(&self) -> Standing {
+        let books = self.books();
+        let waiting = books.parties.values().filter(|party| party.waits);
+        Standing {
+            drawn: books.drawn,
+            bytes_max: books.bytes_max,
+            waiting: waiting.map(|party| party.pool.clone()).collect(),
+        }
+    }
+
+    /// A share for the source of that pool.
+    pub(crate) fn share(&self, pool: &str) -> Share {
+        let bell = Arc::new(Notify::new());
+        let mut books = self.books();
+        let id = books.next;
+        books.next += 1;
+        let party = Party {
+            pool: pool.to_owned(),
+            drawn: 0,
+            waits: false,
+            bell: Arc::clone(&bell),
+        };
+        books.parties.insert(id, party);
+        let own = Own {
+            budget: self.clone(),
+            id,
+            bell,
+            held: AtomicUsize::new(0),
+            promised: AtomicUsize::new(0),
+            drawn: AtomicUsize::new(0),
+            waits: AtomicBool::new(false),
+            denied: AtomicBool::new(false),
+        };
+        Share {
+            own: Arc::new(own),
+            bytes_max: usize::MAX,
+        }
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Books {
+    /// How much a party may have drawn in all.
+    fn allowed(&self, id: u64) -> usize {
+        let others = self.parties.iter().filter(|(other, _)| **other != id);
+        let others = others.map(|(_, party)| (party.drawn, party.waits));
+        allowed(self.bytes_max, others)
+    }
+
+    /// Enters what a party has drawn, and wakes those who wait if it is less than before.
+    fn enter(&mut self, id: u64, drawn: usize) {
+        let Some(party) = self.parties.get_mut(&id) else {
+            return;
+        };
+        let before = std::mem::replace(&mut party.drawn, drawn);
+        self.drawn = self.drawn - before + drawn;
+        if drawn < before {
+            self.ring(|party| party.waits);
+        }
+    }
+
+    /// Whoever begins to wait may have others give up what they were promised; whoever waits no
+    /// more leaves its part to the rest.
+    fn wait(&mut self, id: u64, waits: bool) {
+        if let Some(party) = self.parties.get_mut(&id)
+            && party.waits != waits
+        {
+            party.waits = waits;
+            self.ring(|party| party.waits || waits);
+        }
+    }
+
+    fn ring(&self, whom: impl Fn(&Party) -> bool) {
+        let parties = self.parties.values().filter(|party| whom(party));
+        parties.for_each(|party| party.bell.notify_one());
+    }
+}
+
+/// How much one party may have drawn in all, by what the others have and whether they wait: all that
+/// is left; but while others wait, no more than its part of what those leave who don't.
+fn allowed(bytes_max: usize, others: impl Iterator<Item = (usize, bool)>) -> usize {
+    let (mut drawn, mut content, mut waiting) = (0_usize, 0_usize, 0_usize);
+    for (bytes, waits) in others {
+        drawn += bytes;
+        if waits {
+            waiting += 1;
+        } else {
+            content += bytes;
+        }
+    }
+    let part = bytes_max.saturating_sub(content) / (waiting + 1);
+    bytes_max.saturating_sub(drawn).min(part)
+}
+
+/// One source's share of the budget. It belongs to that source's thread; what is held may be let go
+/// anywhere.
+#[derive(Debug)]
+pub(crate) struct Share {
+    own: Arc<Own>,
+    /// What the source may hold by itself.
+    bytes_max: usize,
+}
+
+#[derive(Debug)]
+struct Own {
+    budget: Budget,
+    id: u64,
+    bell: Arc<Notify>,
+    held: AtomicUsize,
+    promised: AtomicUsize,
+    /// What the books say, which is never less than what is held and promised.
+    drawn: AtomicUsize,
+    waits: AtomicBool,
+    denied: AtomicBool,
+}
+
+/// So many bytes that are held; dropped, they are free again.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    own: Arc<Own>,
+    bytes: usize,
+}
+
+impl Share {
+    /// The same, of a source that may hold only so much by itself.
+    pub(crate) fn within(self, bytes_max: usize) -> Self {
+        Self { bytes_max, ..self }
+    }
+
+    /// How much is held and promised.
+    pub(crate) fn used(&self) -> usize {
+        self.own.used()
+    }
+
+    /// How much may be held and promised in all.
+    pub(crate) fn most(&self) -> usize {
+        let allowed = self.own.budget.books().allowed(self.own.id);
+        allowed.min(self.bytes_max)
+    }
+
+    /// How much more there is room for. If none is, that is waited for.
+    pub(crate) fn room(&self) -> usize {
+        let most = self.most();
+        let room = most.saturating_sub(self.used());
+        if room == 0 && most < self.bytes_max {
+            self.own.deny();
+        }
+        room
+    }
+
+    /// Holds one message more of so many bytes, if there is room for it or nothing else is held. If
+    /// there is none it is waited for.
+    pub(crate) fn take(&self, bytes: usize) -> Option<Hold> {
+        let used = self.used();
+        let wanted = used + bytes;
+        if used > 0 && (wanted > self.bytes_max || !self.own.draw(wanted)) {
+            return None;
+        }
+        Some(self.hold(bytes))
+    }
+
+    /// Holds what has come already.
+    pub(crate) fn hold(&self, bytes: usize) -> Hold {
+        self.own.held.fetch_add(bytes, Ordering::Relaxed);
+        self.own.adjust();
+        Hold {
+            own: Arc::clone(&self.own),
+            bytes,
+        }
+    }
+
+    /// So much may come without being asked for any more, in place of what was promised before.
+    pub(crate) fn promise(&self, bytes: usize) {
+        if self.own.promised.swap(bytes, Ordering::Relaxed) != bytes {
+            self.own.adjust();
+        }
+    }
+
+    /// Something more could be used, and is waited for.
+    pub(crate) fn deny(&self) {
+        self.own.deny();
+    }
+
+    /// A look is over. Unless something was denied meanwhile, nothing is waited for.
+    pub(crate) fn rest(&self) {
+        let denied = self.own.denied.swap(false, Ordering::Relaxed);
+        if !denied && self.own.waits.swap(false, Ordering::Relaxed) {
+            self.own.budget.books().wait(self.own.id, false);
+        }
+    }
+
+    /// Waits until there may be more than there was.
+    pub(crate) async fn freed(&self) {
+        self.own.bell.notified().await;
+    }
+}
+
+impl Own {
+    fn used(&self) -> usize {
+        self.held.load(Ordering::Relaxed) + self.promised.load(Ordering::Relaxed)
+    }
+
+    /// Draws up to so much in all, if that may be.
+    fn draw(&self, wanted: usize) -> bool {
+        if wanted <= self.drawn.load(Ordering::Relaxed) {
+            return true;
+        }
+        let mut books = self.budget.books();
+        let allowed = books.allowed(self.id);
+        if wanted > allowed {
+            drop(books);
+            self.deny();
+            return false;
+        }
+        let drawn = wanted.next_multiple_of(QUANTUM).min(allowed);
+        books.enter(self.id, drawn);
+        self.drawn.store(drawn, Ordering::Relaxed);
+        true
+    }
+
+    fn deny(&self) {
+        self.denied.store(true, Ordering::Relaxed);
+        if !self.waits.swap(true, Ordering::Relaxed) {
+            self.budget.books().wait(self.id, true);
+        }
+    }
+
+    /// Sees that the books tell of what is used, and of little more.
+    fn adjust(&self) {
+        let drawn = self.drawn.load(Ordering::Relaxed);
+        let used = self.used();
+        if used <= drawn && drawn - used < 2 * QUANTUM && used > 0 {
+            return;
+        }
+        let mut books = self.budget.books();
+        // Once more: another may have let something go before.
+        let used = self.used();
+        let drawn = used.next_multiple_of(QUANTUM);
+        books.enter(self.id, drawn);
+        self.drawn.store(drawn, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        let mut books = self.budget.books();
+        books.enter(self.id, 0);
+        books.wait(self.id, false);
+        books.parties.remove(&self.id);
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.own.held.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.own.adjust();
+    }
+}
+
+/// What the daemon may hold if nobody says how much.
+fn part_of_memory() -> usize {
+    let memory = memory().unwrap_or(BYTES_MAX_UNKNOWN * PARTS_OF_MEMORY);
+    usize::try_from(memory / PARTS_OF_MEMORY).unwrap_or(usize::MAX)
+}
+
+/// How much memory we may use: what the machine has, or the least limit of our cgroup and those
+/// around it.
+fn memory() -> Option<u64> {
+    let read = |path: &Path| fs::read_to_string(path).ok();
+    let machine = read(Path::new("/proc/meminfo")).and_then(|text| total(&text));
+    let ours = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
+    let cgroups = ours.lines().filter_map(|line| line.strip_prefix("0::/"));
+    let limits = cgroups.flat_map(|path| {
+        let within = Path::new(path).ancestors();
+        within.filter_map(|path| read(&Path::new("/sys/fs/cgroup").join(path).join("memory.max")))
+    });
+    let limits = limits.filter_map(|text| text.trim().parse().ok());
+    limits.chain(machine).min()
+}
+
+/// What `/proc/meminfo` says of all memory, in bytes.
+fn total(meminfo: &str) -> Option<u64> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+#[cfg(test)]
+mod tests;

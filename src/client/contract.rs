@@ -1,0 +1,146 @@
+//! What a client of each kind offers, and in which words it answers.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::broker::{Fault, UnusableSource};
+use crate::dead_letter::DeadLetter;
+use crate::delivery::{Headers, Outgoing};
+
+/// What each kind of source offers here. The methods of [`Client`](super::Client) say what is meant.
+pub(super) trait ClientKind: std::fmt::Debug + Send {
+    fn check(&mut self) -> Result<Vec<String>, Fault>;
+    fn send(&mut self, messages: &[Outgoing]) -> Result<(), Partial>;
+    fn depth(&mut self, queue: &str) -> Result<Depth, Fault>;
+    fn reply_to(&mut self, unique: &str) -> Result<String, Fault>;
+    fn take_reply(&mut self, queue: &str, correlation_id: &str) -> Result<Option<Reply>, Fault>;
+    fn wait_for_change(&mut self, timeout: Duration);
+    fn dead_list(&mut self, page: &Page, each: &mut Each<'_>) -> Result<Listed, Fault>;
+    fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Partial>;
+    fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial>;
+}
+
+/// Where something ended that can't be taken back.
+#[derive(Debug)]
+pub(super) struct Partial {
+    /// How many were done before, each of them for good.
+    pub(super) done: usize,
+    /// Why not all.
+    pub(super) fault: Fault,
+}
+
+impl<F: Into<Fault>> From<F> for Partial {
+    fn from(fault: F) -> Self {
+        Self {
+            done: 0,
+            fault: fault.into(),
+        }
+    }
+}
+
+/// A source did not do all that it was asked to.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Halted {
+    /// How many it did, each of them confirmed. None where it does all or nothing.
+    pub done: usize,
+    /// Why not all.
+    pub error: Box<UnusableSource>,
+}
+
+/// How many messages a queue holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Depth {
+    /// Ready to be claimed.
+    pub ready: u64,
+    /// Waiting for their time.
+    pub delayed: u64,
+    /// In the hands of daemons.
+    pub claimed: u64,
+}
+
+impl Depth {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.ready + self.delayed + self.claimed
+    }
+}
+
+/// An answer that was taken from a reply queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// The body, byte for byte.
+    pub body: Bytes,
+    /// Its headers.
+    pub headers: Headers,
+    /// Empty where it has none.
+    pub correlation_id: String,
+    /// The MIME type of the body.
+    pub content_type: Option<String>,
+}
+
+/// Which dead letters are meant: those that every given part fits.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeadFilter {
+    /// Only these.
+    pub ids: Option<Vec<String>>,
+    /// Only of this pool.
+    pub pool: Option<String>,
+    /// Only of these queues.
+    pub queues: Option<Vec<String>>,
+}
+
+impl DeadFilter {
+    /// Whether a letter is meant.
+    pub(super) fn fits(&self, letter: &DeadLetter) -> bool {
+        let pool = self.pool.as_ref();
+        let queues = self.queues.as_ref();
+        self.names(&letter.id)
+            && pool.is_none_or(|pool| *pool == letter.pool)
+            && queues.is_none_or(|queues| queues.contains(&letter.queue))
+    }
+
+    /// Whether a letter of this id may be meant.
+    pub(super) fn names(&self, id: &str) -> bool {
+        let ids = self.ids.as_ref();
+        ids.is_none_or(|ids| ids.iter().any(|other| other == id))
+    }
+}
+
+/// Which part of the dead letters is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// Those that are meant.
+    pub filter: DeadFilter,
+    /// Only those behind this one.
+    pub after: Option<String>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+impl Page {
+    /// All that are meant.
+    pub fn all(filter: DeadFilter) -> Self {
+        Self {
+            filter,
+            after: None,
+            limit: usize::MAX,
+        }
+    }
+}
+
+/// Takes the letters of a page as they are read, one after the other. After a break no more come.
+pub type Each<'a> = dyn FnMut(DeadLetter) -> ControlFlow<()> + 'a;
+
+/// How a reading ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listed {
+    /// There is nothing behind the last letter.
+    All,
+    /// There is more, or was not looked for.
+    More,
+    /// The letter to begin behind is not there.
+    Lost,
+}

@@ -1,0 +1,90 @@
+//! Answers to what a command has sent. Kafka has no place for them of its own, so a topic is made
+//! for one command, and deleted when the command ends. If it is killed the topic stays; what is in
+//! it does not, after an hour.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+
+use super::reader::{Reader, Stored};
+use crate::broker::kafka::error::KafkaError;
+use crate::broker::kafka::headers;
+use crate::broker::kafka::topics;
+use crate::client::contract::Reply;
+use crate::config::model::KafkaSource;
+
+/// A topic for answers, and those that have come.
+#[derive(Debug)]
+pub(super) struct Replies {
+    config: KafkaSource,
+    topic: String,
+    reader: Reader,
+    come: VecDeque<Reply>,
+    /// Why no more can be read.
+    trouble: Option<KafkaError>,
+}
+
+impl Replies {
+    /// Makes the topic.
+    pub(super) fn open(
+        config: &KafkaSource,
+        runtime: &Runtime,
+        unique: &str,
+    ) -> Result<Self, KafkaError> {
+        let topic = format!("ganger.reply.{unique}");
+        let reader = Reader::open(config)?;
+        runtime.block_on(topics::create_for_replies(config, &topic, reader.native()))?;
+        reader.follow(&topic, 0)?;
+        Ok(Self {
+            config: config.clone(),
+            topic,
+            reader,
+            come: VecDeque::new(),
+            trouble: None,
+        })
+    }
+
+    /// The topic's name.
+    pub(super) fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    /// Takes the oldest answer with this correlation id, if one has come.
+    pub(super) fn take(&mut self, correlation_id: &str) -> Result<Option<Reply>, KafkaError> {
+        let fits = |reply: &Reply| reply.correlation_id == correlation_id;
+        let at = self.come.iter().position(fits);
+        match (at.and_then(|at| self.come.remove(at)), self.trouble.take()) {
+            (None, Some(error)) => Err(error),
+            (reply, _) => Ok(reply),
+        }
+    }
+
+    /// Waits until an answer has come, or for so long.
+    pub(super) fn wait(&mut self, longest: Duration) {
+        match self.reader.next(longest) {
+            Ok(Some(stored)) => self.come.push_back(reply(stored)),
+            Ok(None) => {}
+            Err(error) if error.may_pass() => tracing::debug!(%error, "answers can't be read"),
+            Err(error) => self.trouble = Some(error),
+        }
+    }
+
+    /// Deletes the topic.
+    pub(super) fn remove(self, runtime: &Runtime) {
+        let deleted = runtime.block_on(topics::delete(&self.config, &self.topic));
+        if let Err(error) = deleted {
+            tracing::warn!(topic = self.topic, %error, "the topic for answers could not be deleted");
+        }
+    }
+}
+
+fn reply(stored: Stored) -> Reply {
+    let raw = headers::not_ours(&stored.headers);
+    Reply {
+        correlation_id: headers::find(&raw, headers::CORRELATION_ID).unwrap_or_default(),
+        content_type: headers::find(&raw, headers::CONTENT_TYPE),
+        headers: headers::all_as_text(&raw),
+        body: stored.value.unwrap_or_default(),
+    }
+}

@@ -1,0 +1,188 @@
+//! What the command line does with a source from outside: send, wait for an answer, read and move
+//! dead letters. Nothing here claims a message for a worker.
+
+mod contract;
+mod kafka;
+mod rabbitmq;
+mod table;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::broker::{Fault, UnusableSource};
+use crate::config::model::{PoolConfig, SourceConfig};
+pub use crate::dead_letter::{DeadLetter, DeadReply};
+use crate::delivery::Outgoing;
+use contract::{ClientKind, Partial};
+pub use contract::{DeadFilter, Depth, Each, Halted, Listed, Page, Reply};
+
+/// A connection of an operator or a producer.
+#[derive(Debug)]
+pub struct Client {
+    name: String,
+    kind: Box<dyn ClientKind>,
+}
+
+impl Client {
+    /// Connects to the source called `name`. Those of the `pools` that read from it tell which
+    /// queues there are.
+    ///
+    /// # Errors
+    /// If it can't be reached or is not fit to be used.
+    pub fn open(
+        name: &str,
+        source: &SourceConfig,
+        pools: &[Arc<PoolConfig>],
+    ) -> Result<Self, UnusableSource> {
+        let pools = pools.iter().filter(|pool| pool.source == name);
+        let pools: Vec<Arc<PoolConfig>> = pools.cloned().collect();
+        let kind = connect(source, &pools).map_err(|fault| fault.of(name))?;
+        Ok(Self {
+            name: name.to_owned(),
+            kind,
+        })
+    }
+
+    fn ask<T>(
+        &mut self,
+        question: impl FnOnce(&mut dyn ClientKind) -> Result<T, Fault>,
+    ) -> Result<T, UnusableSource> {
+        question(&mut *self.kind).map_err(|fault| fault.of(&self.name))
+    }
+
+    fn tell<T>(
+        &mut self,
+        order: impl FnOnce(&mut dyn ClientKind) -> Result<T, Partial>,
+    ) -> Result<T, Halted> {
+        order(&mut *self.kind).map_err(|Partial { done, fault }| Halted {
+            done,
+            error: Box::new(fault.of(&self.name)),
+        })
+    }
+
+    /// The source's name in the configuration.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Looks whether what the pools need is there, or may be made. Returns what is wrong, a
+    /// sentence each. Makes nothing.
+    ///
+    /// # Errors
+    /// If the source can't be asked.
+    pub fn check(&mut self) -> Result<Vec<String>, UnusableSource> {
+        self.ask(|kind| kind.check())
+    }
+
+    /// Sends the messages. They are safe when it returns. A table takes all or none; a broker may
+    /// have taken some when it fails, and not always the first ones.
+    ///
+    /// # Errors
+    /// If the source did not take them all.
+    pub fn send(&mut self, messages: &[Outgoing]) -> Result<(), Halted> {
+        self.tell(|kind| kind.send(messages))
+    }
+
+    /// Counts what a queue holds.
+    ///
+    /// # Errors
+    /// If the source can't be read.
+    pub fn depth(&mut self, queue: &str) -> Result<Depth, UnusableSource> {
+        self.ask(|kind| kind.depth(queue))
+    }
+
+    /// A place for the answer to one message, to be named as its reply-to. Its name holds the
+    /// `unique` text, unless one place serves for all.
+    ///
+    /// # Errors
+    /// If the source can't make one.
+    pub fn reply_to(&mut self, unique: &str) -> Result<String, UnusableSource> {
+        self.ask(|kind| kind.reply_to(unique))
+    }
+
+    /// Takes the oldest answer with this correlation id out of such a place.
+    ///
+    /// # Errors
+    /// If the source can't be used.
+    pub fn take_reply(
+        &mut self,
+        queue: &str,
+        correlation_id: &str,
+    ) -> Result<Option<Reply>, UnusableSource> {
+        self.ask(|kind| kind.take_reply(queue, correlation_id))
+    }
+
+    /// Blocks until something was written by others since the last call (the first: since the
+    /// client was opened), or the time is over. It may return early, so look again and call again.
+    ///
+    /// # Panics
+    /// If called from within an asynchronous runtime.
+    pub fn wait_for_change(&mut self, timeout: Duration) {
+        self.kind.wait_for_change(timeout);
+    }
+
+    /// Reads a page of dead letters, the oldest first, and keeps no more than a few of them. What
+    /// was read before something went wrong was given out.
+    ///
+    /// # Errors
+    /// If the source can't be read.
+    ///
+    /// # Panics
+    /// If called from within an asynchronous runtime.
+    pub fn dead_list(
+        &mut self,
+        page: &Page,
+        mut each: impl FnMut(DeadLetter) -> ControlFlow<()>,
+    ) -> Result<Listed, UnusableSource> {
+        self.ask(|kind| kind.dead_list(page, &mut each))
+    }
+
+    /// Reads one dead letter.
+    ///
+    /// # Errors
+    /// If the source can't be read.
+    pub fn dead_show(&mut self, id: &str) -> Result<Option<DeadLetter>, UnusableSource> {
+        let page = Page::all(DeadFilter {
+            ids: Some(vec![id.to_owned()]),
+            ..DeadFilter::default()
+        });
+        let mut found = None;
+        self.dead_list(&page, |letter| {
+            found = Some(letter);
+            ControlFlow::Break(())
+        })?;
+        Ok(found)
+    }
+
+    /// Sends dead letters back to their queues with a clean count, with `edit` as their body if
+    /// given. Returns how many. On a table all move or none; a broker's letters move one by one,
+    /// each gone only when its copy is safe.
+    ///
+    /// # Errors
+    /// If the source did not take them all.
+    pub fn dead_retry(
+        &mut self,
+        filter: &DeadFilter,
+        edit: Option<&Bytes>,
+    ) -> Result<usize, Halted> {
+        self.tell(|kind| kind.dead_retry(filter, edit))
+    }
+
+    /// Deletes dead letters. Returns how many.
+    ///
+    /// # Errors
+    /// If the source could not delete them all.
+    pub fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Halted> {
+        self.tell(|kind| kind.dead_drop(filter))
+    }
+}
+
+fn connect(source: &SourceConfig, pools: &[Arc<PoolConfig>]) -> Result<Box<dyn ClientKind>, Fault> {
+    Ok(match source {
+        SourceConfig::Table(config) => Box::new(table::TableClient::open(config)?),
+        SourceConfig::RabbitMq(config) => Box::new(rabbitmq::RabbitMqClient::open(config, pools)?),
+        SourceConfig::Kafka(config) => Box::new(kafka::KafkaClient::open(config, pools)?),
+    })
+}

@@ -1,0 +1,89 @@
+//! Answers to what a command has sent. They come by the broker's direct reply-to: no queue is made,
+//! and an answer that comes when nobody waits any more is nobody's trouble.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use lapin::message::Delivery;
+use lapin::options::BasicConsumeOptions;
+use lapin::types::FieldTable;
+use lapin::{Channel, Consumer};
+use tokio::time::timeout;
+
+use crate::broker::rabbitmq::error::RabbitMqError;
+use crate::broker::rabbitmq::republish::{Received, unwrap};
+use crate::client::contract::Reply;
+
+/// Where an answer is to go: the broker puts an address in its place.
+pub(super) const DIRECT: &str = "amq.rabbitmq.reply-to";
+
+/// The answers that have come and were not taken.
+#[derive(Debug)]
+pub(super) struct Replies {
+    consumer: Consumer,
+    come: VecDeque<Reply>,
+    /// Why no more will come.
+    ended: Option<RabbitMqError>,
+}
+
+impl Replies {
+    /// Waits for answers to what will be published through this very channel.
+    pub(super) async fn open(channel: &Channel) -> Result<Self, RabbitMqError> {
+        let options = BasicConsumeOptions {
+            no_ack: true,
+            ..BasicConsumeOptions::default()
+        };
+        let tag = "ganger-replies".into();
+        let consumer = channel.basic_consume(DIRECT.into(), tag, options, FieldTable::default());
+        Ok(Self {
+            consumer: consumer
+                .await
+                .map_err(|error| RabbitMqError::lost(&error))?,
+            come: VecDeque::new(),
+            ended: None,
+        })
+    }
+
+    /// Takes the oldest answer with this correlation id, if one has come.
+    pub(super) fn take(&mut self, correlation_id: &str) -> Result<Option<Reply>, RabbitMqError> {
+        let fits = |reply: &Reply| reply.correlation_id == correlation_id;
+        match (self.come.iter().position(fits), &self.ended) {
+            (Some(at), _) => Ok(self.come.remove(at)),
+            (None, Some(error)) => Err(error.clone()),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Waits until an answer has come or no more will, or for so long.
+    pub(super) async fn wait(&mut self, longest: Duration) {
+        if self.ended.is_some() {
+            return;
+        }
+        match timeout(longest, self.consumer.next()).await {
+            Ok(Some(Ok(delivery))) => self.come.push_back(reply(delivery)),
+            Ok(Some(Err(error))) => self.ended = Some(RabbitMqError::lost(&error)),
+            Ok(None) => {
+                let why = "the broker ended it while answers were waited for".to_owned();
+                self.ended = Some(RabbitMqError::ChannelClosed { why });
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+fn reply(delivery: Delivery) -> Reply {
+    let (original, _) = unwrap(Received {
+        properties: delivery.properties,
+        exchange: delivery.exchange,
+        routing_key: delivery.routing_key,
+        redelivered: delivery.redelivered,
+    });
+    let text = |text: &Option<lapin::types::ShortString>| text.as_ref().map(ToString::to_string);
+    Reply {
+        headers: original.text_headers(),
+        correlation_id: text(original.properties.correlation_id()).unwrap_or_default(),
+        content_type: text(original.properties.content_type()),
+        body: delivery.data.into(),
+    }
+}

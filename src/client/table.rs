@@ -1,0 +1,309 @@
+//! The operator's and the producer's side of a database file: sending, counting, taking replies,
+//! and the dead letters. Nothing here is an owner of claims.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
+use super::contract::{DeadFilter, Depth, Each, Listed, Page, Partial, Reply};
+use crate::broker::Fault;
+use crate::broker::sqlite::change_watch::Wake;
+use crate::broker::sqlite::clock::WallClock;
+use crate::broker::sqlite::error::SqliteError;
+use crate::broker::sqlite::leases::directory;
+use crate::broker::sqlite::{canonical, row, schema, settle};
+use crate::config::model::{Database, TableSource};
+use crate::dead_letter::rfc_3339;
+use crate::dead_letter::{DeadLetter, DeadReply};
+use crate::delivery::Outgoing;
+
+/// So many dead letters are read at once.
+const SOME: usize = 500;
+/// Or so many bytes of them, and the one beyond.
+const SOME_BYTES: usize = 4 << 20;
+
+/// A connection for commands.
+#[derive(Debug)]
+pub(crate) struct TableClient {
+    conn: Connection,
+    clock: WallClock,
+    database: PathBuf,
+    /// The wake-up and what drives it; there from the first wait on.
+    waiting: Option<(Runtime, Wake)>,
+}
+
+impl TableClient {
+    /// Opens the database file, makes it if it is missing.
+    pub(crate) fn open(config: &TableSource) -> Result<Self, SqliteError> {
+        let Database::Sqlite(path) = &config.database;
+        let mut conn = schema::open(path, config.mode)?;
+        schema::be_patient(&mut conn).map_err(failed("opening"))?;
+        Ok(Self {
+            conn,
+            clock: WallClock::system(),
+            database: canonical(path)?,
+            waiting: None,
+        })
+    }
+
+    /// The first letters behind that row, at most so many, and no more of them than memory has room
+    /// for. None if there are none. Whoever takes them may be slow: nothing of the file is held
+    /// meanwhile.
+    fn some_letters(
+        &self,
+        filter: &DeadFilter,
+        after: i64,
+        count_max: usize,
+    ) -> rusqlite::Result<Vec<(i64, DeadLetter)>> {
+        let sql = format!("{LETTERS} WHERE {CHOSEN} AND id > ?4 ORDER BY id LIMIT ?5");
+        let (ids, pool, queues) = chosen(filter);
+        let count_max = i64::try_from(count_max.min(SOME)).unwrap_or(i64::MAX);
+        let mut statement = self.conn.prepare_cached(&sql)?;
+        let mut rows = statement.query(params![ids, pool, queues, after, count_max])?;
+        let (mut some, mut bytes) = (Vec::new(), 0);
+        while bytes < SOME_BYTES
+            && let Some(row) = rows.next()?
+        {
+            let letter = letter(row)?;
+            bytes += letter.body.len() + letter.reply.as_ref().map_or(0, |reply| reply.body.len());
+            some.push((row.get(0)?, letter));
+        }
+        Ok(some)
+    }
+
+    fn insert(&mut self, messages: &[Outgoing]) -> rusqlite::Result<()> {
+        let tx = self
+            .conn
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for message in messages {
+            settle::publish(&tx, message, &self.clock)?;
+        }
+        tx.commit()
+    }
+}
+
+impl super::contract::ClientKind for TableClient {
+    fn check(&mut self) -> Result<Vec<String>, Fault> {
+        // All that a pool needs is made when the file is opened.
+        Ok(Vec::new())
+    }
+
+    fn send(&mut self, messages: &[Outgoing]) -> Result<(), Partial> {
+        Ok(self.insert(messages).map_err(failed("sending"))?)
+    }
+
+    fn depth(&mut self, queue: &str) -> Result<Depth, Fault> {
+        let counts = self.conn.query_row(DEPTH, [queue], |row| {
+            let count = |column| row.get(column).map(i64::unsigned_abs);
+            let (ready, delayed, claimed) = (count(0)?, count(1)?, count(2)?);
+            Ok(Depth {
+                ready,
+                delayed,
+                claimed,
+            })
+        });
+        Ok(counts.map_err(failed("counting"))?)
+    }
+
+    fn reply_to(&mut self, unique: &str) -> Result<String, Fault> {
+        Ok(format!("ganger.reply.{unique}"))
+    }
+
+    fn take_reply(&mut self, queue: &str, correlation_id: &str) -> Result<Option<Reply>, Fault> {
+        let looked = self
+            .conn
+            .prepare_cached(REPLY_THERE)
+            .and_then(|mut statement| statement.exists([queue, correlation_id]));
+        if !looked.map_err(failed("looking for the reply"))? {
+            return Ok(None);
+        }
+        let taken = self
+            .conn
+            .query_row(TAKE_REPLY, [queue, correlation_id], reply)
+            .optional();
+        Ok(taken.map_err(failed("taking the reply"))?)
+    }
+
+    fn wait_for_change(&mut self, longest: Duration) {
+        let Some((runtime, wake)) = &mut self.waiting else {
+            // What was written before counts as a change.
+            self.waiting = listen(&self.database, &self.conn);
+            return;
+        };
+        if !wake.others_wrote(&self.conn) {
+            // Woken or out of time: the caller looks either way.
+            drop(runtime.block_on(async { timeout(longest, wake.woken(&self.conn, true)).await }));
+        }
+    }
+
+    fn dead_list(&mut self, page: &Page, each: &mut Each<'_>) -> Result<Listed, Fault> {
+        let mut after = match page.after.as_deref().map(str::parse) {
+            None => i64::MIN,
+            Some(Ok(row)) => row,
+            Some(Err(_)) => return Ok(Listed::Lost),
+        };
+        let mut left = page.limit;
+        loop {
+            let some = self.some_letters(&page.filter, after, left.saturating_add(1));
+            let some = some.map_err(failed("reading the dead letters"))?;
+            if some.is_empty() {
+                return Ok(Listed::All);
+            }
+            for (row, letter) in some {
+                if left == 0 || each(letter).is_break() {
+                    return Ok(Listed::More);
+                }
+                (left, after) = (left - 1, row);
+            }
+        }
+    }
+
+    fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Partial> {
+        let (ids, pool, queues) = chosen(filter);
+        let body = edit.map(|edit| row::body_value(edit));
+        let mut back = || {
+            let tx = self
+                .conn
+                .transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let copied = tx.execute(
+                &format!("{BACK} WHERE {CHOSEN} ORDER BY id"),
+                params![ids, pool, queues, body],
+            )?;
+            tx.execute(
+                &format!("{DROP} WHERE {CHOSEN}"),
+                params![ids, pool, queues],
+            )?;
+            tx.commit()?;
+            Ok(copied)
+        };
+        Ok(back().map_err(failed("sending the dead letters back"))?)
+    }
+
+    fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
+        let (ids, pool, queues) = chosen(filter);
+        let sql = format!("{DROP} WHERE {CHOSEN}");
+        let dropped = self.conn.execute(&sql, params![ids, pool, queues]);
+        Ok(dropped.map_err(failed("dropping the dead letters"))?)
+    }
+}
+
+fn listen(database: &Path, conn: &Connection) -> Option<(Runtime, Wake)> {
+    let runtime = Builder::new_current_thread().enable_all().build().ok()?;
+    let entered = runtime.enter();
+    let wake = Wake::listen(database, &directory(database), conn);
+    drop(entered);
+    Some((runtime, wake))
+}
+
+fn failed(doing: &'static str) -> impl Fn(rusqlite::Error) -> SqliteError {
+    move |error| SqliteError::Command { doing, error }
+}
+
+const DEPTH: &str = "
+SELECT
+  (SELECT count(*) FROM consumer_messages
+   WHERE queue = ?1 AND owner IS NULL AND available_after = 0),
+  (SELECT count(*) FROM consumer_messages
+   WHERE queue = ?1 AND owner IS NULL AND available_after > 0),
+  (SELECT count(*) FROM consumer_messages WHERE owner IS NOT NULL AND queue = ?1)";
+
+const REPLY_THERE: &str = "
+SELECT 1 FROM consumer_messages
+WHERE queue = ?1 AND owner IS NULL AND available_after = 0 AND correlation_id = ?2";
+
+const TAKE_REPLY: &str = "
+DELETE FROM consumer_messages WHERE id = (
+  SELECT id FROM consumer_messages
+  WHERE queue = ?1 AND owner IS NULL AND available_after = 0 AND correlation_id = ?2
+  ORDER BY id LIMIT 1)
+RETURNING body, headers, correlation_id, content_type";
+
+fn reply(row: &Row<'_>) -> rusqlite::Result<Reply> {
+    Ok(Reply {
+        body: row::body_bytes(row.get_ref(0)?),
+        headers: row::headers(row.get_ref(1)?).unwrap_or_default(),
+        correlation_id: row::text(row.get_ref(2)?).unwrap_or_default(),
+        content_type: row::text(row.get_ref(3)?),
+    })
+}
+
+const LETTERS: &str = "
+SELECT id, pool, queue, reason, error, attempts, crashes, exit_code, signal, oom, stderr,
+  first_failed_at, last_failed_at, correlation_id, reply_to, message_id, content_type, key,
+  priority, headers, body, reply_queue, reply_headers, reply_body
+FROM poisoned_messages";
+
+const BACK: &str = "
+INSERT INTO consumer_messages (queue, body, headers, correlation_id, reply_to, message_id,
+  content_type, key, priority)
+SELECT queue, coalesce(?4, body), headers, correlation_id, reply_to, message_id,
+  content_type, key, priority
+FROM poisoned_messages";
+
+const DROP: &str = "DELETE FROM poisoned_messages";
+
+/// What a [`DeadFilter`] means.
+const CHOSEN: &str = "(?1 IS NULL OR id IN (SELECT value FROM json_each(?1)))
+  AND (?2 IS NULL OR pool = ?2)
+  AND (?3 IS NULL OR queue IN (SELECT value FROM json_each(?3)))";
+
+/// The parameters of [`CHOSEN`].
+fn chosen(filter: &DeadFilter) -> (Option<String>, Option<&str>, Option<String>) {
+    let json = |value: serde_json::Value| value.to_string();
+    (
+        filter.ids.as_deref().map(|ids| json(rows(ids).into())),
+        filter.pool.as_deref(),
+        filter.queues.as_deref().map(|queues| json(queues.into())),
+    )
+}
+
+/// The rows with these ids; what is no number names none.
+fn rows(ids: &[String]) -> Vec<i64> {
+    ids.iter().filter_map(|id| id.parse().ok()).collect()
+}
+
+fn letter(row: &Row<'_>) -> rusqlite::Result<DeadLetter> {
+    let string = |column| Ok::<_, rusqlite::Error>(row::text(row.get_ref(column)?));
+    Ok(DeadLetter {
+        id: row.get::<_, i64>(0)?.to_string(),
+        pool: row.get(1)?,
+        queue: row.get(2)?,
+        reason: row.get(3)?,
+        error: row.get(4)?,
+        attempts: row::count(row.get(5)?),
+        crashes: row::count(row.get(6)?),
+        exit_code: row.get(7)?,
+        signal: row.get(8)?,
+        oom: row.get(9)?,
+        stderr: serde_json::from_str(&row.get::<_, String>(10)?).unwrap_or_default(),
+        first_failed_at: rfc_3339(row.get(11)?),
+        last_failed_at: rfc_3339(row.get(12)?),
+        correlation_id: string(13)?.unwrap_or_default(),
+        reply_to: string(14)?,
+        message_id: string(15)?,
+        content_type: string(16)?,
+        key: string(17)?,
+        priority: row.get(18)?,
+        headers: row::all_headers(row.get_ref(19)?).unwrap_or_default(),
+        body: row::body_bytes(row.get_ref(20)?),
+        reply: dead_reply(row)?,
+    })
+}
+
+fn dead_reply(row: &Row<'_>) -> rusqlite::Result<Option<DeadReply>> {
+    // It may have had no queue to go to: that is why it is here.
+    let body = row.get_ref(23)?;
+    if body == ValueRef::Null {
+        return Ok(None);
+    }
+    Ok(Some(DeadReply {
+        queue: row::text(row.get_ref(21)?).unwrap_or_default(),
+        headers: row::all_headers(row.get_ref(22)?).unwrap_or_default(),
+        body: row::body_bytes(body),
+    }))
+}

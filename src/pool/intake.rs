@@ -1,0 +1,217 @@
+//! The messages' way from the source to the lanes: what is taken in, who gets it, how much may
+//! come.
+
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::time::Instant;
+
+use super::breaker::News;
+use super::least_loaded::Board;
+use super::{Handle, Pool};
+use crate::delivery::{CREDIT_MAX, Delivery, Intake};
+
+impl Pool {
+    pub(super) fn takes_deliveries(&self) -> bool {
+        // While the breaker is open messages wait here without being tried, within the credit.
+        (self.held.is_empty() || self.shared.breaker.borrow().is_open()) && !self.source_gone
+    }
+
+    pub(super) fn received(&mut self, count: usize, batch: &mut Vec<Delivery>) {
+        if count == 0 {
+            self.source_gone = true;
+            return;
+        }
+        // It may have been on its way when the breaker opened.
+        let kept = self.kept_while_open().unwrap_or(usize::MAX);
+        for delivery in batch.drain(..) {
+            match () {
+                // What no worker has been given goes back.
+                () if self.stopping.is_some() => drop(delivery),
+                () if self.held.len() + self.suspects.len() >= kept => drop(delivery),
+                () if delivery.history.alone => self.suspects.push_back(delivery),
+                () => self.held.push_back(delivery),
+            }
+        }
+    }
+
+    /// While the breaker is open: how many messages there may be here. None without a worker; what
+    /// workers may still have from before must leave room for those that are to be tried.
+    fn kept_while_open(&self) -> Option<usize> {
+        let at_hand = self.shared.breaker.borrow().at_hand()?;
+        match self.board.open() {
+            0 => Some(0),
+            _ => Some(at_hand + self.board.windows()),
+        }
+    }
+
+    /// What no worker has been given goes back.
+    pub(super) fn give_back(&mut self) {
+        self.held.clear();
+        self.suspects.clear();
+        while let Ok(delivery) = self.link.deliveries.try_recv() {
+            drop(delivery);
+        }
+    }
+
+    /// When the first message that waits for a worker has to go back.
+    pub(super) fn next_stale(&self) -> Option<Instant> {
+        let first = [self.held.front(), self.suspects.front()];
+        let begin_by = |delivery: &Delivery| delivery.begin_by;
+        first.into_iter().flatten().filter_map(begin_by).min()
+    }
+
+    /// What has waited for a worker for as long as its broker bears goes back.
+    pub(super) fn give_back_stale(&mut self, now: Instant) {
+        for waiting in [&mut self.held, &mut self.suspects] {
+            let stale = |first: &mut Delivery| first.begin_by.is_some_and(|by| by <= now);
+            while waiting.pop_front_if(stale).is_some() {}
+        }
+    }
+
+    /// Takes in what has changed in the lanes since the last look: a look at all of them would cost
+    /// more the more there are.
+    pub(super) fn look_at_lanes(&mut self) {
+        for slot in self.shared.changed.take() {
+            self.look_at(slot);
+        }
+    }
+
+    /// Returns whether the lane shows something new.
+    fn look_at(&mut self, slot: usize) -> bool {
+        let Some(handle) = self.slots.get(&slot) else {
+            return self.board.remove(slot).is_some();
+        };
+        handle.gauge.is_listed.set(false);
+        self.board.show(slot, handle.load())
+    }
+
+    /// Hands out what is held, as far as there is room. With no worker at all it goes back: others
+    /// may have one, and nobody knows when we do.
+    pub(super) fn dispatch(&mut self, now: Instant) {
+        if self.board.open() == 0 {
+            return self.give_back();
+        }
+        while self.admits(now)
+            && let Some(delivery) = self.suspects.pop_front()
+        {
+            if let Some(delivery) = self.place(delivery, Board::choose_idle) {
+                self.suspects.push_front(delivery);
+                break;
+            }
+            self.shared.breaker.borrow_mut().taken(now);
+        }
+        if self.suspects.is_empty() {
+            self.board.release();
+        }
+        while self.admits(now)
+            && let Some(delivery) = self.held.pop_front()
+        {
+            if let Some(delivery) = self.place(delivery, |board| board.choose()) {
+                self.held.push_front(delivery);
+                return;
+            }
+            self.shared.breaker.borrow_mut().taken(now);
+        }
+    }
+
+    fn admits(&self, now: Instant) -> bool {
+        let out = || self.board.out();
+        self.shared.breaker.borrow().admits(now, out)
+    }
+
+    /// When the breaker admits the first of those that wait.
+    pub(super) fn next_probe(&self, now: Instant) -> Option<Instant> {
+        let probe_at = self.shared.breaker.borrow().probe_at()?;
+        let waits = !self.held.is_empty() || !self.suspects.is_empty();
+        // Past that moment it is a lane that is waited for.
+        (waits && probe_at > now).then_some(probe_at)
+    }
+
+    /// When the breaker has opened, what no worker has goes back; the lanes do likewise.
+    pub(super) fn follow_breaker(&mut self) {
+        let news = self.shared.breaker.borrow_mut().news();
+        match news {
+            None => {}
+            Some(News::Opened { failed, error }) => {
+                self.give_back();
+                self.wake_lanes();
+                tracing::error!(
+                    pool = self.name(),
+                    failed,
+                    error,
+                    "the breaker is open: nearly all first attempts fail; one message at a time is tried"
+                );
+            }
+            Some(News::Closed) => {
+                tracing::info!(
+                    pool = self.name(),
+                    "the breaker is closed: attempts succeed again"
+                );
+            }
+        }
+    }
+
+    /// What the source has lost the lanes may have: they look.
+    pub(super) fn follow_losses(&self) {
+        let losses = self.link.state.borrow().losses;
+        if self.shared.losses.replace(losses) != losses {
+            self.wake_lanes();
+        }
+    }
+
+    /// Gives the message to a lane, or gives it back if none has room.
+    fn place(
+        &mut self,
+        mut delivery: Delivery,
+        choose: impl Fn(&mut Board) -> Option<usize>,
+    ) -> Option<Delivery> {
+        let alone = delivery.history.alone;
+        let bytes = delivery.message.body.len();
+        loop {
+            let Some(slot) = choose(&mut self.board) else {
+                return Some(delivery);
+            };
+            // It may be closing this very moment; then the choice is made again.
+            if self.look_at(slot) {
+                continue;
+            }
+            let Some(Handle { gauge, mailbox, .. }) = self.slots.get(&slot) else {
+                continue;
+            };
+            match mailbox.try_send(delivery) {
+                Ok(()) => {
+                    gauge.load.set(gauge.load.get() + 1);
+                    gauge.bytes.set(gauge.bytes.get() + bytes);
+                    gauge.alone.set(alone);
+                    self.look_at(slot);
+                    self.board.took(slot);
+                    return None;
+                }
+                Err(TrySendError::Closed(back) | TrySendError::Full(back)) => {
+                    gauge.open.set(false);
+                    delivery = back;
+                }
+            }
+        }
+    }
+
+    /// Tells the source how many messages the workers can use.
+    pub(super) fn set_credit(&self) {
+        let intake = if self.stopping.is_some() {
+            Intake::Closed
+        } else {
+            let most = if self.supervisor.degraded() {
+                1
+            } else {
+                CREDIT_MAX
+            };
+            let wanted = self.kept_while_open();
+            let wanted = wanted.unwrap_or_else(|| self.board.wanted());
+            Intake::Credit(wanted.min(most))
+        };
+        self.link.intake.send_if_modified(|current| {
+            let changed = *current != intake;
+            *current = intake;
+            changed
+        });
+    }
+}

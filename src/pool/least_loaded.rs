@@ -1,0 +1,327 @@
+//! Which worker gets the next message: what the lanes show of themselves, kept in order, so that a
+//! choice costs the same however many there are. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::window::BYTES_MAX;
+
+/// What a lane shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Load {
+    /// It takes messages.
+    pub open: bool,
+    /// Messages given to it and not settled.
+    pub messages: usize,
+    /// Their size together, in bytes.
+    pub bytes: usize,
+    /// How many it may have.
+    pub window: usize,
+    /// How many are fetched for it.
+    pub prefetch: usize,
+    /// It has a message that nothing may be added to.
+    pub alone: bool,
+}
+
+impl Load {
+    /// Whether it may be given a message; an idle worker may have one of any size.
+    fn has_room(&self) -> bool {
+        let fits = self.messages < self.window && self.bytes < BYTES_MAX;
+        self.open && !self.alone && (self.is_idle() || fits)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.messages == 0
+    }
+}
+
+/// How a lane stands in the order: the fewest messages first, and of equals the one that has waited
+/// for longest.
+type Rank = (usize, u64, usize);
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Shown {
+    load: Load,
+    /// When it was given something last, as a number that rises.
+    turn: u64,
+}
+
+impl Shown {
+    fn place(&self, slot: usize) -> Rank {
+        (self.load.messages, self.turn, slot)
+    }
+}
+
+/// All lanes of a pool, by slot.
+#[derive(Debug, Default)]
+pub struct Board {
+    lanes: BTreeMap<usize, Shown>,
+    /// Those with room.
+    free: BTreeSet<Rank>,
+    /// This one is to become idle: it is kept for a message that has to run alone.
+    reserved: Option<usize>,
+    turns: u64,
+    open: usize,
+    wanted: usize,
+    windows: usize,
+    out: usize,
+}
+
+impl Board {
+    /// How many lanes take messages.
+    pub fn open(&self) -> usize {
+        self.open
+    }
+
+    /// How many messages they could use, all together.
+    pub fn wanted(&self) -> usize {
+        self.wanted
+    }
+
+    /// How many messages those that take any may have in their pipes, all together.
+    pub fn windows(&self) -> usize {
+        self.windows
+    }
+
+    /// How many messages were given to lanes and are not settled.
+    pub fn out(&self) -> usize {
+        self.out
+    }
+
+    /// Takes in what a lane shows now. Returns whether that is news.
+    pub fn show(&mut self, slot: usize, load: Load) -> bool {
+        let turn = self.lanes.get(&slot).map_or(0, |shown| shown.turn);
+        let before = self.remove(slot);
+        self.out += load.messages;
+        if load.open {
+            self.open += 1;
+            self.wanted += load.prefetch;
+            self.windows += load.window;
+        }
+        self.lanes.insert(slot, Shown { load, turn });
+        self.queue(slot);
+        before != Some(load)
+    }
+
+    /// A lane is gone; what it showed last.
+    pub fn remove(&mut self, slot: usize) -> Option<Load> {
+        let shown = self.lanes.remove(&slot)?;
+        self.free.remove(&shown.place(slot));
+        let load = shown.load;
+        self.out -= load.messages;
+        if load.open {
+            self.open -= 1;
+            self.wanted -= load.prefetch;
+            self.windows -= load.window;
+        }
+        Some(load)
+    }
+
+    /// The lane for the next message.
+    pub fn choose(&self) -> Option<usize> {
+        self.free.first().map(|(_, _, slot)| *slot)
+    }
+
+    /// The lane for a message that has to run alone: an idle one. If there is none, the least loaded
+    /// gets nothing more until it is, so that the others can go on.
+    pub fn choose_idle(&mut self) -> Option<usize> {
+        let idle = |slot: &usize| {
+            self.lanes
+                .get(slot)
+                .is_some_and(|shown| shown.load.is_idle())
+        };
+        let reserved = self.reserved.filter(|slot| self.is_open(*slot));
+        if let Some(slot) = reserved.filter(idle).or(self.choose().filter(idle)) {
+            return Some(slot);
+        }
+        if reserved.is_none() {
+            let open = self.lanes.iter().filter(|(_, shown)| shown.load.open);
+            let least = open.min_by_key(|(slot, shown)| shown.place(**slot));
+            self.reserve(least.map(|(slot, _)| *slot));
+        }
+        None
+    }
+
+    /// Nothing waits for an idle lane any more.
+    pub fn release(&mut self) {
+        self.reserve(None);
+    }
+
+    /// The lane has been given a message; those that have waited for longer come first now.
+    pub fn took(&mut self, slot: usize) {
+        self.turns += 1;
+        if let Some(shown) = self.lanes.get_mut(&slot) {
+            self.free.remove(&shown.place(slot));
+            shown.turn = self.turns;
+        }
+        self.queue(slot);
+    }
+
+    fn is_open(&self, slot: usize) -> bool {
+        self.lanes.get(&slot).is_some_and(|shown| shown.load.open)
+    }
+
+    fn reserve(&mut self, slot: Option<usize>) {
+        let before = std::mem::replace(&mut self.reserved, slot);
+        if let Some((slot, shown)) = slot.and_then(|slot| Some((slot, self.lanes.get(&slot)?))) {
+            self.free.remove(&shown.place(slot));
+        }
+        if let Some(slot) = before {
+            self.queue(slot);
+        }
+    }
+
+    fn queue(&mut self, slot: usize) {
+        if let Some(shown) = self.lanes.get(&slot)
+            && shown.load.has_room()
+            && self.reserved != Some(slot)
+        {
+            self.free.insert(shown.place(slot));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn load(messages: usize, window: usize) -> Load {
+        Load {
+            open: true,
+            messages,
+            window,
+            prefetch: window + 1,
+            ..Load::default()
+        }
+    }
+
+    fn board(loads: &[Load]) -> Board {
+        let mut board = Board::default();
+        for (slot, load) in loads.iter().enumerate() {
+            board.show(slot, *load);
+        }
+        board
+    }
+
+    /// Gives so many messages and tells who got them.
+    fn give(board: &mut Board, count: usize) -> Vec<usize> {
+        let mut given = Vec::new();
+        for _ in 0..count {
+            let Some(slot) = board.choose() else { break };
+            let before = board.lanes[&slot].load;
+            let messages = before.messages + 1;
+            board.show(slot, Load { messages, ..before });
+            board.took(slot);
+            given.push(slot);
+        }
+        given
+    }
+
+    #[test]
+    fn the_least_loaded_goes_first_and_equals_take_turns() {
+        let mut three = board(&[load(2, 4), load(1, 4), load(1, 4)]);
+        assert_eq!(give(&mut three, 9), [1, 2, 0, 1, 2, 0, 1, 2]);
+        let mut idle = board(&[load(0, 1), load(0, 1)]);
+        assert_eq!(give(&mut idle, 1), [0]);
+        idle.show(0, load(0, 1));
+        assert_eq!(
+            give(&mut idle, 1),
+            [1],
+            "the one that has waited for longer"
+        );
+        assert_eq!(board(&[load(1, 1), load(1, 1)]).choose(), None);
+        assert_eq!(Board::default().choose(), None);
+    }
+
+    #[test]
+    fn a_suspect_goes_to_an_idle_worker_and_nothing_follows_it() {
+        assert_eq!(board(&[load(1, 4), load(0, 4)]).choose_idle(), Some(1));
+        let alone = Load {
+            alone: true,
+            ..load(1, 4)
+        };
+        assert_eq!(board(&[alone]).choose(), None);
+    }
+
+    #[test]
+    fn the_least_loaded_is_kept_for_a_suspect_and_the_others_go_on() {
+        let mut board = board(&[load(3, 8), load(2, 8), load(4, 8)]);
+        assert_eq!(board.choose_idle(), None);
+        assert_eq!(give(&mut board, 5), [0, 2, 0, 2, 0], "1 gets nothing more");
+        assert_eq!(board.choose_idle(), None);
+        board.show(1, load(1, 8));
+        assert_eq!(board.choose(), Some(2));
+        board.show(1, load(0, 8));
+        assert_eq!(board.choose_idle(), Some(1));
+        board.release();
+        assert_eq!(board.choose(), Some(1), "nothing waits any more");
+    }
+
+    #[test]
+    fn a_lane_that_closes_is_kept_for_nobody() {
+        let mut board = board(&[load(1, 8), load(2, 8)]);
+        assert_eq!(board.choose_idle(), None);
+        board.show(
+            0,
+            Load {
+                open: false,
+                ..load(1, 8)
+            },
+        );
+        assert_eq!(board.choose_idle(), None);
+        assert_eq!(board.choose(), None, "the other one is kept now");
+        board.remove(1);
+        board.remove(0);
+        assert_eq!(board.choose_idle(), None);
+        board.show(0, load(0, 8));
+        assert_eq!(board.choose_idle(), Some(0));
+    }
+
+    #[test]
+    fn a_full_pipe_takes_nothing_but_an_idle_worker_takes_anything() {
+        let full = Load {
+            bytes: BYTES_MAX,
+            ..load(1, 64)
+        };
+        assert_eq!(board(&[full]).choose(), None);
+        let idle = Load {
+            bytes: 0,
+            ..load(0, 1)
+        };
+        assert_eq!(board(&[idle]).choose(), Some(0));
+    }
+
+    fn loads() -> impl Strategy<Value = Vec<(usize, Option<Load>)>> {
+        let any = (any::<bool>(), 0usize..4, 0usize..4, any::<bool>());
+        let load = any.prop_map(|(open, messages, window, alone)| Load {
+            open,
+            alone,
+            ..load(messages, window)
+        });
+        proptest::collection::vec((0usize..6, proptest::option::of(load)), 0..60)
+    }
+
+    proptest! {
+        /// However it came about, the order and the sums are what a look at all lanes would give.
+        #[test]
+        fn the_board_is_what_the_lanes_show(steps in loads()) {
+            let mut board = Board::default();
+            for (slot, load) in steps {
+                match load {
+                    Some(load) => drop(board.show(slot, load)),
+                    None => drop(board.remove(slot)),
+                }
+                let lanes = || board.lanes.iter().map(|(slot, shown)| (*slot, shown));
+                let open = || lanes().filter(|(_, shown)| shown.load.open);
+                prop_assert_eq!(board.open(), open().count());
+                prop_assert_eq!(board.wanted(), open().map(|(_, s)| s.load.prefetch).sum::<usize>());
+                let free = lanes().filter(|(_, shown)| shown.load.has_room());
+                let least = free.min_by_key(|(slot, shown)| shown.place(*slot));
+                prop_assert_eq!(board.choose(), least.map(|(slot, _)| slot));
+                if let Some(slot) = board.choose() {
+                    board.took(slot);
+                }
+            }
+        }
+    }
+}

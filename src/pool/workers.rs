@@ -1,0 +1,182 @@
+//! The pool's workers: starting what the supervisor plans, and taking in how they came and went.
+
+use std::rc::Rc;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::{Id, JoinError};
+use tokio::time::Instant;
+
+use super::lane;
+use super::lane::{Ended, Gauge, Start};
+use super::roster::Generation;
+use super::supervise::{Action, End};
+use super::trial::Seen;
+use super::{Handle, MAILBOX, Pool};
+use crate::shutdown::Phase;
+
+impl Pool {
+    /// Looks how the new workers of a rolling restart do.
+    pub(super) fn watch_trials(&mut self, now: Instant) {
+        for slot in self.supervisor.on_trial() {
+            let Some(Handle { gauge, .. }) = self.slots.get(&slot) else {
+                continue;
+            };
+            let seen = Seen {
+                answers: gauge.answered.get(),
+                successes: gauge.succeeded.get(),
+                busy: gauge.load.get() > 0,
+            };
+            if self.supervisor.observe(slot, seen, now) {
+                gauge.on_trial.set(false);
+                tracing::info!(pool = self.name(), worker = slot, "the new worker works");
+            }
+        }
+    }
+
+    pub(super) fn carry_out_plan(&mut self, now: Instant) {
+        if self.stopping.is_some() {
+            return;
+        }
+        for action in self.supervisor.plan(now) {
+            match action {
+                Action::Start(slot, generation) => self.start(slot, generation),
+                Action::Drain(slot) => {
+                    if let Some(handle) = self.slots.get(&slot) {
+                        handle.raise(Phase::Draining);
+                    }
+                }
+                Action::Rolled(generation) => {
+                    self.commands.retain(|other, _| *other >= generation);
+                    tracing::info!(pool = self.name(), generation, "every worker is new");
+                }
+                Action::RollFailed(generation) => {
+                    self.commands.remove(&generation);
+                    tracing::error!(
+                        pool = self.name(),
+                        "rolling restart stopped: a new worker did not come up; the old ones stay"
+                    );
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, slot: usize, generation: Generation) {
+        let command = self
+            .commands
+            .range(..=generation)
+            .next_back()
+            .or(self.commands.iter().next());
+        let Some((_, command)) = command else { return };
+        let (mailbox_tx, mailbox) = mpsc::channel(MAILBOX);
+        let (phase_tx, phase) = watch::channel(Phase::Running);
+        let gauge = Rc::new(Gauge::default());
+        gauge.on_trial.set(self.supervisor.is_on_trial(slot));
+        let start = Start {
+            slot,
+            command: command.clone(),
+            shared: self.shared.clone(),
+            gauge: gauge.clone(),
+            mailbox,
+            phase,
+        };
+        let task = self.lanes.spawn_local(lane::run(start));
+        self.slot_of.insert(task.id(), slot);
+        self.slots.insert(
+            slot,
+            Handle {
+                gauge,
+                mailbox: mailbox_tx,
+                phase: phase_tx,
+            },
+        );
+    }
+
+    pub(super) fn connected(&mut self, slot: usize) {
+        let was_degraded = self.supervisor.degraded();
+        self.supervisor.connected(slot, Instant::now());
+        let pid = self
+            .slots
+            .get(&slot)
+            .and_then(|handle| handle.gauge.pid.get());
+        tracing::info!(pool = self.name(), worker = slot, pid, "worker up");
+        self.note_recovery(was_degraded);
+    }
+
+    /// A crash loop is over with the first answer.
+    pub(super) fn watch_answers(&mut self) {
+        if self.supervisor.degraded() && self.shared.counters.answers() > self.answers_at_last_end {
+            self.supervisor.answered(Instant::now());
+            self.note_recovery(true);
+        }
+    }
+
+    fn note_recovery(&self, was_degraded: bool) {
+        if was_degraded && !self.supervisor.degraded() {
+            tracing::info!(pool = self.name(), "the pool has recovered");
+        }
+    }
+
+    pub(super) fn lane_ended(&mut self, ended: Result<(Id, Ended), JoinError>) {
+        let id = match &ended {
+            Ok((id, _)) => *id,
+            Err(panic) => panic.id(),
+        };
+        let Some(slot) = self.slot_of.remove(&id) else {
+            return;
+        };
+        let Some(handle) = self.slots.remove(&slot) else {
+            return;
+        };
+        self.board.remove(slot);
+        let ended = ended.map_or_else(
+            |panic| Ended {
+                connected: true,
+                orderly: false,
+                cause: format!("its lane was lost: {panic}"),
+                stderr: Vec::new(),
+                explained: false,
+            },
+            |(_, ended)| ended,
+        );
+        let pid = handle.gauge.pid.get();
+        if ended.orderly {
+            tracing::info!(
+                pool = self.name(),
+                worker = slot,
+                pid,
+                cause = ended.cause,
+                "worker gone"
+            );
+        } else {
+            self.shared
+                .counters
+                .worker_lost(slot, pid, &ended.cause, &ended.stderr);
+        }
+        self.supervise(slot, &ended, handle.gauge.answered.get() > 0);
+    }
+
+    fn supervise(&mut self, slot: usize, ended: &Ended, answered: bool) {
+        let answers = self.shared.counters.answers();
+        let proven = |handle: &Handle| handle.gauge.open.get() && handle.gauge.answered.get() > 0;
+        let was_degraded = self.supervisor.degraded();
+        let end = End {
+            connected: ended.connected,
+            answered,
+            explained: ended.explained,
+            orderly: ended.orderly,
+            pool_answered: answers > self.answers_at_last_end,
+            others_proven: self.slots.values().any(proven),
+        };
+        self.supervisor
+            .ended(slot, end, Instant::now(), fastrand::f64());
+        self.answers_at_last_end = answers;
+        if self.supervisor.degraded() && !was_degraded {
+            self.give_back();
+            tracing::error!(
+                pool = self.name(),
+                cause = ended.cause,
+                "the pool is degraded: its workers fail one after the other; one at a time is tried"
+            );
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The decisions of a table source as pure functions: how much to claim, what to do with a row
+//! that daemons have vanished over, what fits into a dead letter. No SQL, no clock, no channel.
+
+use std::time::Duration;
+
+use super::Limits;
+use crate::delivery::{CREDIT_MAX, Failure, Intake, Outcome, Reason};
+
+/// The most rows that one transaction claims or makes ready, so that none holds the lock for long.
+pub(crate) const ROWS_PER_TURN_MAX: u32 = 1000;
+
+/// The most bytes of bodies and headers that one source has out at once.
+pub(crate) const BYTES_OUT_MAX: usize = 32 << 20;
+
+/// The most bytes of a dead letter beside the message itself.
+const METADATA_BYTES_MAX: usize = 16 << 10;
+
+/// So often in a row a row's owner vanished before the row is a suspect. One time is forgiven, for a
+/// power cut would otherwise make suspects of all that was out. The tables know it too, as the
+/// column `suspicion`.
+pub(crate) const LAPSES_SUSPECT: u32 = 2;
+
+/// How many rows may be claimed now, with so many out.
+pub(crate) fn room(intake: Intake, out: usize) -> usize {
+    match intake {
+        Intake::Closed => 0,
+        Intake::Credit(credit) => credit
+            .min(CREDIT_MAX)
+            .saturating_sub(out)
+            .min(ROWS_PER_TURN_MAX as usize),
+    }
+}
+
+/// What a row's counters say before it is claimed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) attempts: u32,
+    pub(crate) crashes: u32,
+    pub(crate) lapses: u32,
+}
+
+/// Why a row that is next in the queue goes to the dead letters instead of being handed out, if it
+/// does. Attempts that ended with the daemon's end are not among the reasons: a suspect has more of
+/// them than the policy allows, since others may have been the cause.
+pub(crate) fn dead(counts: Counts, limits: Limits) -> Option<Failure> {
+    let error = if counts.lapses >= limits.lapses_max {
+        format!("took the daemon down {} times in a row", counts.lapses)
+    } else if counts.crashes >= limits.crashes_max.max(1) {
+        format!("crashed the worker {} times", counts.crashes)
+    } else {
+        return None;
+    };
+    Some(Failure::new(Reason::Crashed, error))
+}
+
+/// A failure's texts, cut to what a dead letter may hold: first the oldest lines of stderr go,
+/// then the end of the error.
+pub(crate) fn fit(failure: &Failure) -> (&str, &[String]) {
+    let error = cut(&failure.error, METADATA_BYTES_MAX);
+    let mut room = METADATA_BYTES_MAX - error.len();
+    let kept = failure.stderr.iter().rev().take_while(|line| {
+        // As JSON: two quotes, a comma, and at the worst six bytes for one.
+        let bytes = 3 + line.chars().map(json_bytes).sum::<usize>();
+        let fits = bytes <= room;
+        room = room.saturating_sub(bytes);
+        fits
+    });
+    let kept = kept.count();
+    (error, &failure.stderr[failure.stderr.len() - kept..])
+}
+
+fn json_bytes(c: char) -> usize {
+    match c {
+        '\n' | '\r' | '\t' | '"' | '\\' => 2,
+        c if c.is_ascii_control() => 6,
+        c => c.len_utf8(),
+    }
+}
+
+fn cut(text: &str, bytes_max: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes_max)]
+}
+
+/// What to try instead of an outcome that the database refuses for good; none if nothing is left
+/// to try.
+pub(crate) fn plainer(outcome: &Outcome, problem: &str) -> Option<Outcome> {
+    match outcome {
+        Outcome::Reply(reply) => Some(Outcome::DeadLetter(Box::new(Failure {
+            reason: Reason::UnroutableReply,
+            error: format!(
+                "the reply to `{}` could not be stored: {problem}",
+                reply.queue
+            ),
+            reply: Some(reply.clone()),
+            ..Failure::default()
+        }))),
+        Outcome::DeadLetter(failure) => bare(failure).map(Outcome::DeadLetter),
+        Outcome::RetryAfter { delay, failure } => {
+            bare(failure).map(|failure| Outcome::RetryAfter {
+                delay: *delay,
+                failure,
+            })
+        }
+        Outcome::Done
+        | Outcome::Requeue { .. }
+        | Outcome::Return { .. }
+        | Outcome::ReturnAfter { .. } => None,
+    }
+}
+
+/// The failure without its texts; none if it is so already. A reply stays: it is the work's result.
+fn bare(failure: &Failure) -> Option<Box<Failure>> {
+    let bare = Failure {
+        reason: failure.reason,
+        exit: failure.exit,
+        reply: failure.reply.clone(),
+        ..Failure::default()
+    };
+    (bare != *failure).then(|| Box::new(bare))
+}
+
+/// How long to wait for the next look at a queue that has nothing ready.
+pub(crate) fn next_look(poll_interval: Duration, due_in: Option<Duration>) -> Duration {
+    due_in.map_or(poll_interval, |due_in| due_in.min(poll_interval))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::{Exit, Outgoing};
+    use proptest::prelude::*;
+
+    const LIMITS: Limits = Limits {
+        crashes_max: 3,
+        attempts_max: 5,
+        lapses_max: 10,
+    };
+
+    #[test]
+    fn room_is_what_the_credit_leaves() {
+        let table = [
+            (Intake::Closed, 0, 0),
+            (Intake::Credit(0), 0, 0),
+            (Intake::Credit(10), 4, 6),
+            (Intake::Credit(4), 10, 0),
+            (Intake::Credit(usize::MAX), 0, ROWS_PER_TURN_MAX as usize),
+            (Intake::Credit(usize::MAX), CREDIT_MAX - 1, 1),
+        ];
+        for (intake, out, expected) in table {
+            assert_eq!(room(intake, out), expected, "{intake:?} {out}");
+        }
+    }
+
+    #[test]
+    fn dead_by_crashes_and_lapses_but_not_by_attempts() {
+        let table = [
+            ((0, 0, 0), None),
+            ((4, 2, 9), None),
+            ((99, 0, 9), None),
+            ((3, 3, 0), Some("crashed the worker 3 times")),
+            ((3, 3, 5), Some("crashed the worker 3 times")),
+            ((5, 1, 10), Some("took the daemon down 10 times in a row")),
+        ];
+        for ((attempts, crashes, lapses), expected) in table {
+            let counts = Counts {
+                attempts,
+                crashes,
+                lapses,
+            };
+            let got = dead(counts, LIMITS).map(|failure| failure.error);
+            assert_eq!(got.as_deref(), expected, "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn the_newest_lines_of_stderr_stay() {
+        let failure = Failure {
+            error: "e".repeat(1000),
+            stderr: (0..64)
+                .map(|n| format!("{n} {}", "x".repeat(1000)))
+                .collect(),
+            ..Failure::default()
+        };
+        let (error, stderr) = fit(&failure);
+        assert_eq!(error.len(), 1000);
+        assert_eq!(stderr.len(), 15);
+        assert_eq!(stderr.last(), failure.stderr.last());
+    }
+
+    #[test]
+    fn a_refused_outcome_gets_plainer_until_nothing_is_left() {
+        let reply = Outgoing {
+            queue: "r".to_owned(),
+            ..Outgoing::default()
+        };
+        let first = plainer(&Outcome::Reply(Box::new(reply)), "too big").unwrap();
+        let Outcome::DeadLetter(failure) = &first else {
+            panic!("{first:?}")
+        };
+        assert_eq!(
+            failure.error,
+            "the reply to `r` could not be stored: too big"
+        );
+        assert_eq!(failure.reply.as_ref().unwrap().queue, "r");
+        let second = plainer(&first, "too big").unwrap();
+        assert!(
+            matches!(&second, Outcome::DeadLetter(failure) if failure.error.is_empty() && failure.reply.is_some())
+        );
+        assert_eq!(plainer(&second, "too big"), None);
+        assert_eq!(plainer(&Outcome::Done, "too big"), None);
+        let exit = Some(Exit::default());
+        let retry = Outcome::RetryAfter {
+            delay: Duration::from_secs(3),
+            failure: Box::new(Failure {
+                exit,
+                error: "why".to_owned(),
+                reason: Reason::Crashed,
+                ..Failure::default()
+            }),
+        };
+        let plain = plainer(&retry, "").unwrap();
+        assert!(matches!(plain, Outcome::RetryAfter { failure, .. } if failure.reason.is_crash()));
+    }
+
+    #[test]
+    fn the_next_look_is_at_what_falls_due_or_the_poll() {
+        let second = Duration::from_secs(1);
+        assert_eq!(next_look(second, None), second);
+        assert_eq!(next_look(second, Some(second * 2)), second);
+        assert_eq!(next_look(second, Some(second / 2)), second / 2);
+    }
+
+    proptest! {
+        #[test]
+        fn a_dead_letters_metadata_fits(
+            error in "\\PC{0,300}",
+            times in 0usize..100,
+            stderr in proptest::collection::vec(".{0,400}", 0..64),
+        ) {
+            let failure = Failure { error: error.repeat(times), stderr, ..Failure::default() };
+            let (error, stderr) = fit(&failure);
+            let json = serde_json::to_string(stderr).unwrap();
+            prop_assert!(error.len() + json.len() <= METADATA_BYTES_MAX + 2);
+            prop_assert!(failure.error.starts_with(error));
+            prop_assert!(failure.stderr.ends_with(stderr));
+        }
+    }
+}

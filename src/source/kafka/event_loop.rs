@@ -1,0 +1,454 @@
+//! The source's task: it waits for whatever comes next, and then goes round all that may be to do.
+//! Nothing it does waits: requests that block run on threads of their own, and their answers come
+//! like anything else.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::blocking_calls::{Asking, aside};
+use super::commits::Commits;
+use super::health::{Health, HealthIssue};
+use super::intake;
+use super::ordering::Lanes;
+use super::partition::Partition;
+use super::rebalance::Group;
+use super::retry_topics::{Making, Others};
+use super::session_gap::{Standstill, boot_time};
+use super::settle::Purpose;
+use super::start_offsets::Positions;
+use super::strangers::Strangers;
+use super::throttle::Throttle;
+use crate::backoff::Backoff;
+use crate::broker::kafka::begins::Part;
+use crate::broker::kafka::consumer::Consumer;
+use crate::broker::kafka::error::{KafkaError, is_refusal, reason, words};
+use crate::broker::kafka::producer::Producer;
+use crate::broker::kafka::record::Record;
+use crate::broker::kafka::settings;
+use crate::broker::kafka::setup;
+use crate::broker::kafka::setup::{Plan, Setup};
+use crate::broker::kafka::topics::Found;
+use crate::budget::Share;
+use crate::config::model::PoolConfig;
+use crate::delivery::{Intake, Publish, Settlement, SourceEnd};
+use crate::source::link::Link;
+use rdkafka::error::RDKafkaErrorCode as Code;
+
+/// The pauses between looks for a broker that does not answer.
+const LOOK_AGAIN: Backoff = Backoff {
+    initial: Duration::from_millis(200),
+    factor: 2.0,
+    max: Duration::from_secs(5),
+    jitter: 0.2,
+};
+/// How long each of those looks waits for a connection.
+const LOOK: Duration = Duration::from_millis(500);
+/// The longest time between two polls, if `max.poll.interval.ms` is not shorter.
+const POLL_EVERY: Duration = Duration::from_secs(5);
+/// A connection that was refused tells so again within that, while it is.
+pub(super) const REFUSAL_LASTS: Duration = Duration::from_secs(15);
+/// How long leaving the group may take before we go without.
+const LEAVE_WITHIN: Duration = Duration::from_secs(5);
+
+/// The source of one pool.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) end: SourceEnd,
+    pub(super) policy: watch::Receiver<Arc<PoolConfig>>,
+    pub(super) plan: Plan,
+    pub(super) found: Found,
+    pub(super) health: Health,
+    pub(super) consumer: Consumer,
+    pub(super) producer: Producer<Purpose>,
+    pub(super) strangers: Strangers,
+    pub(super) bell: Arc<Notify>,
+    pub(super) lanes: Lanes<Record>,
+    /// The partitions that are ours.
+    pub(super) partitions: HashMap<Part, Partition>,
+    pub(super) last_part: Part,
+    pub(super) group: Group,
+    /// How often the group was joined anew.
+    pub(super) rebirths: u32,
+    pub(super) positions: Positions,
+    pub(super) throttle: Throttle,
+    /// For what is read and not done, and what librdkafka holds.
+    pub(super) budget: Share,
+    /// The partitions of ours that can't be read, by name.
+    pub(super) unread: BTreeSet<String>,
+    /// Tiers that are being made.
+    pub(super) making: Making,
+    /// Tiers that others make.
+    pub(super) others: Others,
+    pub(super) asking: Asking,
+    pub(super) commits: Commits,
+    /// Deliveries that are not settled.
+    pub(super) out: usize,
+    /// There is more at hand than a turn takes.
+    pub(super) more: bool,
+    pub(super) standstill: Standstill,
+    /// Settlements that were not looked at yet.
+    arrived: Vec<Settlement>,
+    /// Likewise emits.
+    asked: Vec<Publish>,
+    /// Why a connection failed last.
+    last_failure: Option<String>,
+    last_refusal: Option<Instant>,
+    /// It was said that long waits leave the order.
+    pub(super) told_of_order: bool,
+    poll_every: Duration,
+    next_poll: Instant,
+}
+
+/// Runs a source to its end.
+pub(super) async fn run(setup: Setup, found: Option<Found>, mut link: Link) {
+    let mut health = Health::new(&setup.plan.pool);
+    let found = match found {
+        Some(found) => Some((setup, found)),
+        None => wait_for_kafka(setup, &mut link.end, &mut health).await,
+    };
+    let Some((setup, found)) = found else {
+        return;
+    };
+    match Task::new(setup, found, link, health) {
+        Ok(task) => task.run().await,
+        // The same properties have made clients already.
+        Err(error) => tracing::error!(%error, "the clients for Kafka can't be made"),
+    }
+}
+
+/// Looks for a broker, over and over; gives the setup back with what was found, or none if we are
+/// to end before.
+async fn wait_for_kafka(
+    mut setup: Setup,
+    end: &mut SourceEnd,
+    health: &mut Health,
+) -> Option<(Setup, Found)> {
+    let mut failures = 0;
+    loop {
+        // On a thread of its own: it may take as long as a broker takes to answer.
+        let look = aside("kafka-setup", move || {
+            let found = setup.look_blocking(LOOK);
+            (setup, found)
+        });
+        let found;
+        (setup, found) = unless_closed(end, look?).await?.ok()?;
+        match found {
+            Ok(found) => {
+                health.over(end, HealthIssue::Setup);
+                return Some((setup, found));
+            }
+            Err(error) => health.trouble(end, HealthIssue::Setup, error.to_string()),
+        }
+        failures += 1;
+        let pause = LOOK_AGAIN.wait(failures, fastrand::f64());
+        unless_closed(end, sleep(pause)).await?;
+    }
+}
+
+/// Waits for something, unless the intake closes before.
+async fn unless_closed<T>(end: &mut SourceEnd, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = std::pin::pin!(future);
+    loop {
+        if intake(end) == Intake::Closed {
+            return None;
+        }
+        tokio::select! {
+            _ = end.intake.changed() => {}
+            value = &mut future => return Some(value),
+        }
+    }
+}
+
+fn intake(end: &SourceEnd) -> Intake {
+    if end.intake.has_changed().is_err() {
+        return Intake::Closed;
+    }
+    *end.intake.borrow()
+}
+
+impl Task {
+    fn new(setup: Setup, found: Found, link: Link, health: Health) -> Result<Self, KafkaError> {
+        let plan = setup.plan;
+        let bell = Arc::new(Notify::new());
+        let max_poll_interval = settings::max_poll_interval(&plan.config);
+        let session_timeout = settings::session_timeout(&plan.config);
+        let poll_every = POLL_EVERY.min(max_poll_interval / 4);
+        health.tell(&link.end);
+        Ok(Self {
+            consumer: plan.consumer(&found, &bell)?,
+            producer: plan.producer(&bell)?,
+            strangers: Strangers::new(settings::patience(&plan.config)),
+            end: link.end,
+            policy: link.policy,
+            commits: Commits::new(plan.config.commit_interval),
+            group: Group::new(max_poll_interval),
+            rebirths: 0,
+            positions: Positions::default(),
+            throttle: Throttle::of(&plan, &found),
+            budget: link.share,
+            unread: BTreeSet::new(),
+            making: Making::default(),
+            others: Others::new(settings::topics_every(&plan.config), Instant::now()),
+            asking: Asking::new(),
+            health,
+            bell,
+            found,
+            lanes: Lanes::new(),
+            partitions: HashMap::new(),
+            last_part: 0,
+            out: 0,
+            more: false,
+            last_failure: None,
+            last_refusal: None,
+            told_of_order: false,
+            standstill: Standstill::new(session_timeout, boot_time()),
+            arrived: Vec::new(),
+            asked: Vec::new(),
+            poll_every: poll_every.min(Standstill::turn_every_max(session_timeout)),
+            next_poll: Instant::now(),
+            plan,
+        })
+    }
+
+    async fn run(mut self) {
+        while !self.is_finished() {
+            self.event().await;
+            self.turn();
+        }
+        self.close().await;
+    }
+
+    /// Told to end, and nothing is left to settle, to publish or to commit, but for what nobody
+    /// takes.
+    fn is_finished(&self) -> bool {
+        self.is_closing()
+            && self.out == 0
+            && self.asked.is_empty()
+            && self.end.publishes.is_empty()
+            && !self.is_still_publishing(Instant::now())
+            && self
+                .partitions
+                .values()
+                .all(|partition| partition.progress.is_committed())
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        intake(&self.end) == Intake::Closed
+    }
+
+    /// How many deliveries the pool has room for.
+    pub(super) fn credit(&self) -> usize {
+        match intake(&self.end) {
+            Intake::Credit(credit) => credit,
+            Intake::Closed => 0,
+        }
+    }
+
+    /// Waits for something to happen. What comes seldom comes first, so that a steady stream of
+    /// settlements can't hide it.
+    async fn event(&mut self) {
+        let timer = self.timer();
+        let room_for_publishes = self.has_room_for_publishes();
+        let end = &mut self.end;
+        tokio::select! {
+            biased;
+            _ = end.intake.changed(), if end.intake.has_changed().is_ok() => {}
+            Ok(()) = self.policy.changed() => self.policy_changed(),
+            () = self.asking.answered() => {}
+            Some(publish) = end.publishes.recv(), if room_for_publishes => self.asked.push(publish),
+            Some(settlement) = end.settlements.recv() => self.arrived.push(settlement),
+            () = self.bell.notified() => {}
+            () = self.budget.freed() => {}
+            () = sleep_until(timer) => {}
+        }
+    }
+
+    /// When something falls due by itself.
+    fn timer(&self) -> Instant {
+        if self.more {
+            return Instant::now();
+        }
+        let parked = self
+            .partitions
+            .values()
+            .filter_map(|partition| partition.parked.as_ref());
+        let parked = parked.map(|parked| parked.look_at).min();
+        let dues = [
+            // On the way out nothing is taken in any more.
+            parked.filter(|_| !self.is_closing()),
+            self.lanes.next_due(),
+            self.producer.next_due(),
+            self.next_in_vain(),
+            self.group.due(Instant::now()),
+            self.positions.due(),
+            self.making.due(),
+            self.throttle.due().filter(|_| !self.is_closing()),
+            Some(self.others.due()).filter(|_| !self.is_closing()),
+            self.commits.due(self.has_something_to_commit()),
+        ];
+        dues.into_iter()
+            .flatten()
+            .fold(self.next_poll, Instant::min)
+    }
+
+    /// Goes round all that may be to do.
+    fn turn(&mut self) {
+        let now = Instant::now();
+        self.next_poll = now + self.poll_every;
+        let commit = self.commits.number();
+        if self.standstill.awake(boot_time(), commit) {
+            tracing::warn!(
+                pool = self.plan.pool,
+                "the daemon stood still for about as long as its session: what is in hand waits \
+                 until the group has answered"
+            );
+        }
+        self.poll(now);
+        self.follow_group(now);
+        self.collect();
+        self.published(now);
+        self.lanes.release(now);
+        self.take_in(now);
+        self.throttle(now);
+        self.budget
+            .promise(self.lanes.bytes() + self.throttle.held());
+        self.budget.rest();
+        self.hand_out();
+        self.look_for_more();
+        self.commit(now);
+    }
+
+    /// Carries out what has been settled and what is to be published.
+    fn collect(&mut self) {
+        while let Ok(settlement) = self.end.settlements.try_recv() {
+            self.arrived.push(settlement);
+        }
+        if self.partitions.is_empty() {
+            self.standstill.is_over();
+        }
+        if self.standstill.in_doubt() {
+            return;
+        }
+        let mut arrived = std::mem::take(&mut self.arrived);
+        for settlement in arrived.drain(..) {
+            self.settle(settlement);
+        }
+        // Its room is used again.
+        self.arrived = arrived;
+        for publish in std::mem::take(&mut self.asked) {
+            self.emit(publish);
+        }
+        // Once nobody has a message any more, no emit is waited for: what is left is thrown away.
+        let is_over = self.is_closing() && self.out == 0;
+        while is_over || self.has_room_for_publishes() {
+            match self.end.publishes.try_recv() {
+                Ok(publish) => self.emit(publish),
+                Err(_) => break,
+            }
+        }
+    }
+
+    /// Serves the consumer's events.
+    fn poll(&mut self, now: Instant) {
+        let mut strays = Vec::new();
+        let topic = &self.plan.topic;
+        let notes = self
+            .consumer
+            .poll(|message| strays.push(intake::stray(topic, message)));
+        if let Some(problem) = notes.fatal {
+            // Whatever else it told was of what is no more.
+            if self.group.may_join(now) {
+                self.begin_again(problem, now);
+            }
+            return;
+        }
+        for stray in strays {
+            self.take_stray(stray, now);
+        }
+        if notes.failure.is_some() {
+            self.last_failure = notes.failure;
+        }
+        for (code, detail) in notes.errors {
+            self.consumer_error(code, &detail, now);
+        }
+        if notes.connected {
+            self.health.over(&self.end, HealthIssue::Brokers);
+            let lately = |refused| now < refused + REFUSAL_LASTS;
+            if !self.last_refusal.is_some_and(lately) {
+                self.health.over(&self.end, HealthIssue::Refused);
+            }
+        }
+        self.group.note(notes.rebalances);
+        if let Some(is_in_group) = notes.is_in_group {
+            self.membership(is_in_group, now);
+        }
+        if let Some(statistics) = notes.lag {
+            self.take_statistics(&statistics, now);
+        }
+    }
+
+    fn consumer_error(&mut self, code: Code, detail: &str, now: Instant) {
+        let reason = reason(code, detail);
+        match code {
+            Code::AllBrokersDown => {
+                let why = self.last_failure.clone().unwrap_or_else(|| words(code));
+                self.health.trouble(&self.end, HealthIssue::Brokers, why);
+            }
+            // One of several may be away.
+            Code::BrokerTransportFailure | Code::Resolve | Code::OperationTimedOut => {
+                tracing::debug!(pool = self.plan.pool, reason, "a connection failed");
+            }
+            Code::GroupAuthorizationFailed => self.not_admitted(reason, now),
+            Code::Fenced | Code::FencedInstanceId => {
+                self.health.trouble(&self.end, HealthIssue::Group, reason);
+            }
+            code if is_refusal(code) => {
+                self.last_refusal = Some(now);
+                self.health.trouble(&self.end, HealthIssue::Refused, reason);
+            }
+            _ => tracing::warn!(pool = self.plan.pool, reason, "Kafka reports an error"),
+        }
+    }
+
+    fn policy_changed(&mut self) {
+        let policy = Arc::clone(&self.policy.borrow_and_update());
+        let tiers = setup::tiers(self.plan.order, &policy);
+        self.need_tiers(tiers, Instant::now());
+    }
+
+    /// Leaves the group and lets the clients go, on a thread of its own: it may take as long as a
+    /// broker takes to answer.
+    async fn close(mut self) {
+        self.tell_of_what_is_left();
+        self.consumer.begin_to_leave();
+        self.leave_nothing_unanswered();
+        let Self {
+            consumer,
+            producer,
+            partitions,
+            plan,
+            end,
+            ..
+        } = self;
+        drop(partitions);
+        // All is settled: the pool need not wait for the rest.
+        drop(end);
+        let is_static = settings::is_static_member(&plan.config);
+        let left = aside("kafka-close", move || {
+            consumer.leave(is_static);
+            drop(producer);
+        });
+        if let Some(left) = left
+            && timeout(LEAVE_WITHIN, left).await.is_err()
+        {
+            tracing::warn!(
+                pool = plan.pool,
+                "leaving the group takes too long; its other members will notice in time"
+            );
+        }
+    }
+}

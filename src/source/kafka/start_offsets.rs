@@ -1,0 +1,483 @@
+//! Where partitions are read from: when they come, by what the group has committed; and when their
+//! position is gone, by what is there yet. What can't be found out now is asked again, and keeps no
+//! other partition from being read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::error::RDKafkaErrorCode as Code;
+use tokio::time::Instant;
+
+use super::blocking_calls::Answer;
+use super::event_loop::Task;
+use super::health::HealthIssue;
+use super::partition::{Partition, Progress};
+use super::rebalance::{AGAIN, Step, names};
+use super::whence::{Found, fork, go_on_at};
+use crate::backoff::Backoff;
+use crate::broker::kafka::begins;
+use crate::broker::kafka::begins::Part;
+use crate::broker::kafka::begins::{Asked, Begin, Begins, Question, Standing};
+use crate::broker::kafka::commit_metadata::PartitionSeed;
+use crate::broker::kafka::consumer::{Start, TopicPartition};
+use crate::broker::kafka::error::{KafkaError, words};
+use crate::broker::kafka::settings;
+use crate::broker::kafka::settings::Reset;
+use crate::delivery::Claim;
+
+/// The pauses before it is asked again how a partition stands.
+const ASTRAY_AGAIN: Backoff = Backoff {
+    initial: Duration::from_secs(1),
+    factor: 2.0,
+    max: Duration::from_secs(15),
+    jitter: 0.2,
+};
+
+/// What is to be asked again.
+#[derive(Debug, Default)]
+pub(super) struct Positions {
+    /// Ours, but nobody could tell yet where they begin.
+    unbegun: Vec<TopicPartition>,
+    ask_unbegun_at: Option<Instant>,
+    /// Partitions whose position is gone, and when to ask how they stand.
+    astray: BTreeMap<Part, Instant>,
+    /// That is being asked of some.
+    is_asking: bool,
+}
+
+impl Positions {
+    /// When something falls due by itself.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let astray = self.astray.values().filter(|_| !self.is_asking).min();
+        astray.copied().into_iter().chain(self.ask_unbegun_at).min()
+    }
+}
+
+impl Task {
+    /// Asks again what could not be answered.
+    pub(super) fn ask_again(&mut self, now: Instant) {
+        if let Step::Asking {
+            partitions,
+            again: Some(again),
+        } = &mut self.group.step
+            && *again <= now
+        {
+            let partitions = std::mem::take(partitions);
+            self.ask_where_they_begin(partitions, now);
+        }
+        if self
+            .positions
+            .ask_unbegun_at
+            .is_some_and(|when| when <= now)
+        {
+            self.ask_for_unbegun(now);
+        }
+        self.ask_how_they_stand(now);
+        self.ask_again_for_topics(now);
+        self.look_for_tiers(now);
+    }
+
+    /// Forgets what is to be asked about partitions.
+    pub(super) fn forget_positions(&mut self, partitions: &[TopicPartition]) {
+        let unbegun = &mut self.positions.unbegun;
+        unbegun.retain(|each| !partitions.contains(each));
+        let left = &self.partitions;
+        let astray = &mut self.positions.astray;
+        astray.retain(|part, _| left.contains_key(part));
+    }
+
+    // -- partitions that come --
+
+    pub(super) fn ask_where_they_begin(&mut self, partitions: Vec<TopicPartition>, now: Instant) {
+        let question = self.begins_of(partitions.clone());
+        let failed = Answer::Begins(Err(KafkaError::panicked()));
+        let asked = self
+            .asking
+            .ask("kafka-begins", failed, move || Answer::Begins(question()));
+        let again = (!asked).then(|| now + AGAIN);
+        self.group.step = Step::Asking { partitions, again };
+    }
+
+    fn begins_of(
+        &self,
+        partitions: Vec<TopicPartition>,
+    ) -> impl FnOnce() -> Result<Begins, KafkaError> + use<> {
+        let (native, question) = (Arc::clone(self.consumer.native()), self.question());
+        move || begins::begins(&native, &partitions, &question)
+    }
+
+    fn question(&self) -> Question {
+        Question {
+            pool: self.plan.pool.clone(),
+            main: self.plan.topic.to_string(),
+            cluster: self.found.cluster.clone(),
+            reset: self.plan.reset,
+            looking: settings::looking(&self.plan.config, &self.plan.pool),
+        }
+    }
+
+    /// The partitions that the group gave us begin.
+    pub(super) fn begin(&mut self, begins: Result<Begins, KafkaError>, now: Instant) {
+        let Step::Asking { partitions, .. } = &mut self.group.step else {
+            return;
+        };
+        let partitions = std::mem::take(partitions);
+        match begins.and_then(|begins| self.begin_all(begins, now)) {
+            Ok(()) => {
+                self.group.step = Step::Idle;
+                self.health.over(&self.end, HealthIssue::Group);
+                self.health.over(&self.end, HealthIssue::NotAdmitted);
+            }
+            Err(error) => {
+                self.health
+                    .trouble(&self.end, HealthIssue::Group, error.to_string());
+                let again = Some(now + AGAIN);
+                self.group.step = Step::Asking { partitions, again };
+            }
+        }
+    }
+
+    fn begin_all(&mut self, begins: Begins, now: Instant) -> Result<(), KafkaError> {
+        let begun = begins.begun.into_iter();
+        let begun: Vec<(Part, Start)> = begun.filter_map(|begin| self.begin_one(begin)).collect();
+        let (parts, starts): (Vec<Part>, Vec<Start>) = begun.into_iter().unzip();
+        let assigned = match &begins.commits {
+            Some(commits) => self.consumer.begin(&starts, commits),
+            None => self.consumer.assign(&starts),
+        };
+        if let Err(error) = assigned {
+            parts
+                .iter()
+                .for_each(|part| drop(self.partitions.remove(part)));
+            return Err(error);
+        }
+        for (partition, why) in begins.unknown {
+            // Of a topic that is just being made it is told soon, and no trouble.
+            let name = names(std::slice::from_ref(&partition));
+            tracing::debug!(pool = self.plan.pool, partition = name, why, "asked again");
+            self.positions.unbegun.push(partition);
+            self.positions.ask_unbegun_at = Some(now + AGAIN);
+        }
+        for (partition, why) in begins.unread {
+            self.can_not_be_read(names(&[partition]), &why);
+        }
+        Ok(())
+    }
+
+    fn begin_one(&mut self, begin: Begin) -> Option<(Part, Start)> {
+        let Begin {
+            topic,
+            partition,
+            offset,
+            committed,
+            carried,
+        } = begin;
+        let Some(inbox) = self.consumer.inbox(&topic, partition) else {
+            tracing::error!(
+                topic,
+                partition,
+                "the partition has no queue; it can't be read"
+            );
+            return None;
+        };
+        let part = self.new_part();
+        let begun = Partition {
+            is_tier: *topic != *self.plan.topic,
+            number: partition,
+            claim: Claim::default(),
+            place: PartitionSeed::new(&self.found.cluster, &topic, partition),
+            inbox,
+            progress: Progress::new(offset, committed, carried),
+            parked: None,
+            leaving: false,
+            is_full: false,
+            is_idle: false,
+            is_damaged: false,
+            times_astray: 0,
+            pause: None,
+            topic,
+        };
+        let start = begun.at(offset);
+        self.partitions.insert(part, begun);
+        Some((part, start))
+    }
+
+    fn new_part(&mut self) -> Part {
+        self.last_part = self.last_part.wrapping_add(1);
+        self.last_part
+    }
+
+    fn ask_for_unbegun(&mut self, now: Instant) {
+        self.positions.ask_unbegun_at = None;
+        if self.positions.unbegun.is_empty() {
+            return;
+        }
+        let question = self.begins_of(self.positions.unbegun.clone());
+        let failed = Answer::Later(Err(KafkaError::panicked()));
+        let asked = self
+            .asking
+            .ask("kafka-begins", failed, move || Answer::Later(question()));
+        if !asked {
+            self.positions.ask_unbegun_at = Some(now + AGAIN);
+        }
+    }
+
+    /// Partitions begin that could not when the group gave us them.
+    pub(super) fn begin_later(&mut self, begins: Result<Begins, KafkaError>, now: Instant) {
+        self.positions.ask_unbegun_at = Some(now + AGAIN);
+        let Ok(begins) = begins else {
+            return;
+        };
+        for (partition, why) in begins.unknown {
+            if self.positions.unbegun.contains(&partition) {
+                self.can_not_be_read(names(&[partition]), &why);
+            }
+        }
+        if !self.group.is_settled() {
+            return;
+        }
+        for begin in begins.begun {
+            let partition = (begin.topic.clone(), begin.partition);
+            if !self.positions.unbegun.contains(&partition) {
+                // It has gone to someone else meanwhile.
+                continue;
+            }
+            let others = self.starts(None);
+            let Some((part, start)) = self.begin_one(begin) else {
+                continue;
+            };
+            if let Err(error) = self.consumer.add(start, others) {
+                self.partitions.remove(&part);
+                self.can_not_be_read(names(&[partition]), &error.to_string());
+                continue;
+            }
+            self.positions.unbegun.retain(|each| *each != partition);
+            self.can_be_read(&names(&[partition]));
+        }
+    }
+
+    /// Where the partitions but one go on.
+    fn starts(&self, but: Option<Part>) -> Vec<Start> {
+        let others = self
+            .partitions
+            .iter()
+            .filter(|(part, _)| Some(**part) != but);
+        others
+            .map(|(_, partition)| partition.at(partition.progress.mark.position()))
+            .collect()
+    }
+
+    // -- partitions that can't be read --
+
+    fn can_not_be_read(&mut self, name: String, why: &str) {
+        let problem = format!("partition {name}: {why}");
+        self.unread.insert(name);
+        self.health
+            .trouble(&self.end, HealthIssue::Partitions, problem);
+    }
+
+    /// Takes down that a partition is read after all, or is no longer ours.
+    pub(super) fn can_be_read(&mut self, name: &str) {
+        if self.unread.remove(name) && self.unread.is_empty() {
+            self.health.over(&self.end, HealthIssue::Partitions);
+        }
+    }
+
+    /// Takes in what is wrong with a partition.
+    pub(super) fn partition_error(&mut self, part: Part, code: Code, now: Instant) {
+        let Some(partition) = self.partitions.get_mut(&part) else {
+            return;
+        };
+        match code {
+            Code::AutoOffsetReset => drop(self.positions.astray.insert(part, now)),
+            Code::PartitionEOF => {}
+            // librdkafka goes on behind it. Fetched anew it may be sound; else the partition waits,
+            // and says so, until someone has mended it or set the group's offset past it.
+            Code::BadMessage | Code::BadCompression | Code::NotImplemented => {
+                partition.is_damaged = true;
+                let (name, next) = (partition.name(), partition.progress.mark.position());
+                let why = format!("what follows offset {next} is damaged: {}", words(code));
+                self.can_not_be_read(name, &why);
+                if !self.positions.astray.contains_key(&part) {
+                    self.is_still_astray(part, now);
+                }
+            }
+            // That it is over is not told by itself: it is asked for.
+            code => {
+                let name = partition.name();
+                self.can_not_be_read(name, &words(code));
+                if !self.positions.astray.contains_key(&part) {
+                    self.is_still_astray(part, now);
+                }
+            }
+        }
+    }
+
+    /// Nothing is fetched of a partition: it may have told so when nobody listened.
+    pub(super) fn is_not_fetched(&mut self, part: Part, now: Instant) {
+        if self.group.is_settled() {
+            self.positions.astray.entry(part).or_insert(now);
+        }
+    }
+
+    /// It is asked again how a partition stands, ever later.
+    fn is_still_astray(&mut self, part: Part, now: Instant) {
+        if let Some(partition) = self.partitions.get_mut(&part) {
+            partition.times_astray = partition.times_astray.saturating_add(1);
+            let wait = ASTRAY_AGAIN.wait(partition.times_astray, fastrand::f64());
+            self.positions.astray.insert(part, now + wait);
+        }
+    }
+
+    /// Asks how partitions stand, of all for which it is time at once, and of no others before there is
+    /// an answer.
+    fn ask_how_they_stand(&mut self, now: Instant) {
+        if self.positions.is_asking || self.positions.due().is_none_or(|due| now < due) {
+            return;
+        }
+        let due = |_: &Part, when: &mut Instant| *when <= now;
+        let due = self.positions.astray.extract_if(.., due);
+        let ours = due.filter_map(|(part, _)| Some((part, self.partitions.get(&part)?)));
+        let asked: Vec<Asked> = ours
+            .map(|(part, partition)| Asked {
+                part,
+                name: (partition.topic.clone(), partition.number),
+                read_to: partition.progress.read_to(),
+            })
+            .collect();
+        if asked.is_empty() {
+            return;
+        }
+        let (native, question) = (Arc::clone(self.consumer.native()), self.question());
+        let panicked = || Err(KafkaError::panicked().to_string());
+        let failed = asked.iter().map(|asked| (asked.part, panicked()));
+        let failed = Answer::Standings(failed.collect());
+        let parts: Vec<Part> = asked.iter().map(|asked| asked.part).collect();
+        let ask = move || Answer::Standings(begins::standings(&native, &asked, &question));
+        self.positions.is_asking = self.asking.ask("kafka-standings", failed, ask);
+        if !self.positions.is_asking {
+            parts
+                .into_iter()
+                .for_each(|part| self.is_still_astray(part, now));
+        }
+    }
+
+    pub(super) fn find_all_back(
+        &mut self,
+        standings: Vec<(Part, Result<Standing, String>)>,
+        now: Instant,
+    ) {
+        self.positions.is_asking = false;
+        for (part, standing) in standings {
+            self.find_back(part, standing, now);
+        }
+    }
+
+    /// Goes on where there is something to read, and says what is skipped.
+    fn find_back(&mut self, part: Part, standing: Result<Standing, String>, now: Instant) {
+        let Some(partition) = self.partitions.get(&part) else {
+            return;
+        };
+        let name = partition.name();
+        let standing = match standing {
+            // The restart of one partition would be taken for our answer to the group.
+            Ok(_) if !self.group.is_settled() => {
+                self.positions.astray.insert(part, now + AGAIN);
+                return;
+            }
+            Ok(standing) => standing,
+            Err(why) => {
+                self.can_not_be_read(name, &why);
+                return self.is_still_astray(part, now);
+            }
+        };
+        let was_damaged = partition.is_damaged;
+        let mark = &partition.progress.mark;
+        let (position, committable) = (mark.position(), mark.committable());
+        let reset = if partition.is_tier {
+            Reset::Earliest
+        } else {
+            self.plan.reset
+        };
+        let found = Found {
+            ends: standing.ends,
+            fork: fork(&standing, partition.progress.was_committed()),
+        };
+        let Some(to) = go_on_at(position, committable, found, reset) else {
+            let (first, end) = found.ends;
+            let why = match found.fork {
+                Some(fork) => begins::refusal(position, fork),
+                None => format!(
+                    "offset {position} is gone, it has {first} to {end}, and auto.offset.reset is \
+                     `error`"
+                ),
+            };
+            return self.can_not_be_read(name, &why);
+        };
+        let part = self.move_to(part, to, found);
+        match self.restart(part, to) {
+            // What is damaged may be so still.
+            Ok(()) if was_damaged => {}
+            Ok(()) => self.can_be_read(&name),
+            Err(error) => {
+                self.can_not_be_read(name, &error.to_string());
+                self.is_still_astray(part, now);
+            }
+        }
+    }
+
+    /// Has the books say where a partition goes on. It may be called otherwise from then on.
+    fn move_to(&mut self, part: Part, to: i64, found: Found) -> Part {
+        let Some(partition) = self.partitions.get_mut(&part) else {
+            return part;
+        };
+        let position = partition.progress.mark.position();
+        if let Some(fork) = found.fork {
+            let at = (partition.topic.clone(), partition.number);
+            begins::tell_of_fork(&self.plan.pool, &at, partition.progress.read_to(), fork);
+            let mut carried = partition.progress.carried();
+            carried.cut(fork);
+            // What is out of the old log is void.
+            partition.progress = Progress::new(to, None, carried);
+            partition.parked = None;
+            return self.rename(part);
+        }
+        if to != position {
+            let (first, end) = found.ends;
+            tracing::warn!(
+                pool = self.plan.pool,
+                partition = partition.name(),
+                position,
+                first,
+                end,
+                skipped = to.saturating_sub(position),
+                "the offset to go on from is gone; reading goes on at another"
+            );
+            partition.progress.skip_to(to);
+        }
+        part
+    }
+
+    /// Voids what is out of a partition.
+    fn rename(&mut self, part: Part) -> Part {
+        self.lanes.forget(part);
+        self.throttle.forget(part);
+        self.resume(&[part]);
+        let anew = self.new_part();
+        if let Some(partition) = self.partitions.remove(&part) {
+            self.partitions.insert(anew, partition);
+        }
+        anew
+    }
+
+    fn restart(&mut self, part: Part, to: i64) -> Result<(), KafkaError> {
+        let others = self.starts(Some(part));
+        let Some(partition) = self.partitions.get_mut(&part) else {
+            return Ok(());
+        };
+        self.consumer.restart(partition.at(to), others)?;
+        partition.is_damaged = false;
+        Ok(())
+    }
+}

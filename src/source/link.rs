@@ -1,0 +1,48 @@
+//! What ties the sources of one daemon to each other, and a source to its pool.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::broker::sqlite::Owners;
+use crate::budget::{Budget, Share};
+use crate::config::model::PoolConfig;
+use crate::delivery::SourceEnd;
+use crate::rules::exclusive::Exclusive;
+
+/// What all sources of one daemon share.
+#[derive(Debug, Clone)]
+pub struct Shared {
+    pub(super) budget: Budget,
+    pub(super) exclusive: Exclusive,
+    pub(super) owners: Owners,
+}
+
+impl Shared {
+    /// For a daemon that has no source yet, whose sources share this budget.
+    pub fn new(budget: Budget) -> Self {
+        Self {
+            budget,
+            exclusive: Exclusive::default(),
+            owners: Owners::default(),
+        }
+    }
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self::new(Budget::new(None))
+    }
+}
+
+/// What ties a source to its pool.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// The channels to the pool.
+    pub(super) end: SourceEnd,
+    /// The pool's rules; a reload replaces them, but never its name, its queue or its options.
+    pub(super) policy: watch::Receiver<Arc<PoolConfig>>,
+    pub(super) exclusive: Exclusive,
+    /// What the source draws from for the messages that it holds.
+    pub(super) share: Share,
+}

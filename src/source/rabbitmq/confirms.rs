@@ -1,0 +1,365 @@
+//! What follows from the broker's word on what was published: acknowledged, tried again, published
+//! in another form, or set aside.
+
+use std::rc::Rc;
+
+use lapin::types::ShortString;
+use tokio::time::Instant;
+
+use super::health::HealthIssue;
+use super::outbox::{Job, JobSubject};
+use super::publication;
+use super::publication::Publication;
+use super::session::{HeldState, Session};
+use super::settle::{now_ms, taken_nothing};
+use super::targets::{PATIENCE, Standing};
+use super::timeouts::CONFIRMED_WITHIN;
+use super::{Task, confirm};
+use crate::broker::rabbitmq::error::RabbitMqError;
+use crate::broker::rabbitmq::line::RECONNECT;
+use crate::broker::rabbitmq::publisher::Verdict;
+use crate::config::model::UnroutableReply;
+use crate::delivery::Outgoing;
+
+impl Session {
+    /// Takes in what the broker says.
+    pub(super) fn judge_all(
+        &mut self,
+        task: &mut Task,
+        verdicts: Vec<(u64, Verdict)>,
+    ) -> Result<(), RabbitMqError> {
+        let again = self.outbox.publisher.take_sent_again();
+        let why = "they were published again after the channel or its connection was lost";
+        task.health.likely_duplicates(&task.end, again, why);
+        for (id, verdict) in verdicts {
+            if let Some(job) = self.outbox.jobs.remove(&id) {
+                self.judge(task, job, verdict)?;
+            } else if let Some(queue) = self.outbox.remember(id)
+                && verdict == Verdict::Confirmed
+            {
+                self.took(&queue);
+            }
+        }
+        self.watch_waiting(task);
+        Ok(())
+    }
+
+    fn judge(&mut self, task: &mut Task, job: Job, verdict: Verdict) -> Result<(), RabbitMqError> {
+        match verdict {
+            Verdict::Confirmed => {
+                self.confirmed(job);
+                Ok(())
+            }
+            Verdict::NotNow => self.not_now(task, job),
+            Verdict::Returned => self.returned(task, job),
+            Verdict::Refused(why) => self.refused(task, job, &why),
+        }
+    }
+
+    fn confirmed(&mut self, mut job: Job) {
+        self.took(&job.parcel.to);
+        if let Some(next) = job.then.pop_front() {
+            job.parcel = Rc::new(next);
+            return self.outbox.send(job);
+        }
+        match job.subject {
+            JobSubject::Delivery { tag, .. } => {
+                self.ledger.settle(tag);
+            }
+            JobSubject::Emit { confirmed, queue } => {
+                self.outbox.emits -= 1;
+                confirm(confirmed, &queue, Ok(()));
+            }
+        }
+    }
+
+    /// A queue takes what it is sent.
+    fn took(&mut self, queue: &ShortString) {
+        if self.outbox.targets.took(queue) {
+            let (pool, queue) = (&self.pool.name, queue.as_str());
+            tracing::info!(pool, queue, "the queue takes what is published again");
+        }
+    }
+
+    /// The queue is full, say: it is tried again, unless that has been so for long. Not so with a
+    /// suspect's turn, since only working on the messages of our own queue makes room there. What
+    /// goes back to it waits for that, too: the broker would count it, and drop it at last.
+    fn not_now(&mut self, task: &mut Task, mut job: Job) -> Result<(), RabbitMqError> {
+        if let JobSubject::Delivery { tag, aim } = &job.subject
+            && (*aim == Publication::Turn || *aim == Publication::Back && self.closing)
+        {
+            return self.give_up(*tag, aim, "the queue is full");
+        }
+        if self.is_given_up(&mut job, Instant::now()) && job.is_for_others() {
+            return self.undeliverable(job, &taken_nothing());
+        }
+        let problem = format!(
+            "the queue `{}` does not take it: is it full?",
+            job.parcel.to
+        );
+        task.health
+            .begin(&task.end, HealthIssue::Publishing, &problem);
+        self.wait(job);
+        Ok(())
+    }
+
+    /// The queue has not said a word on it for long.
+    pub(super) fn is_silent(
+        &mut self,
+        task: &mut Task,
+        id: u64,
+        now: Instant,
+    ) -> Result<(), RabbitMqError> {
+        let Some(mut job) = self.outbox.jobs.remove(&id) else {
+            return Ok(());
+        };
+        let given_up = self.is_given_up(&mut job, now) && job.is_for_others();
+        let problem = format!(
+            "the queue `{}` has not confirmed a message for {CONFIRMED_WITHIN:?}",
+            job.parcel.to
+        );
+        self.outbox.jobs.insert(id, job);
+        self.outbox.publisher.be_silent(id);
+        if given_up && let Some(job) = self.outbox.forget(id) {
+            return self.undeliverable(job, &taken_nothing());
+        }
+        self.outbox.waits = self.outbox.waits.max(1);
+        task.health
+            .begin(&task.end, HealthIssue::Publishing, &problem);
+        Ok(())
+    }
+
+    /// A queue has not taken a job. Whether nobody waits for it any more.
+    fn is_given_up(&mut self, job: &mut Job, now: Instant) -> bool {
+        let standing = self.outbox.refused(job, now);
+        if standing == Standing::IsGivenUp {
+            let (pool, queue) = (&self.pool.name, job.parcel.to.as_str());
+            tracing::warn!(
+                pool,
+                queue,
+                "the queue has taken nothing for {PATIENCE:?}; until it does, replies to it become \
+                 dead letters and emits fail"
+            );
+        }
+        standing != Standing::Waits
+    }
+
+    /// Nobody waits any more for the queue that a reply or an emit is for.
+    fn undeliverable(&mut self, job: Job, why: &str) -> Result<(), RabbitMqError> {
+        match job.subject {
+            JobSubject::Emit { confirmed, queue } => {
+                self.outbox.emits -= 1;
+                confirm(confirmed, &queue, Err(why.into()));
+                Ok(())
+            }
+            JobSubject::Delivery {
+                tag,
+                aim: Publication::Reply(reply),
+            } => match self.undelivered(tag, reply, why) {
+                Some(letter) => self.publish_for(tag, letter),
+                None => Ok(()),
+            },
+            subject @ JobSubject::Delivery { .. } => {
+                self.wait(Job { subject, ..job });
+                Ok(())
+            }
+        }
+    }
+
+    /// Intake pauses when too much is not taken, and goes on when that is less. A caller that does
+    /// not take its reply can't bring that about: the reply that has waited longest goes first.
+    pub(super) fn watch_backlog(&mut self, task: &mut Task) -> Result<(), RabbitMqError> {
+        self.backlog = self.outbox.backlog();
+        while self.backlog.is_full()
+            && !self.outbox.is_shut()
+            && let Some(job) = self.outbox.take_oldest_reply()
+        {
+            self.undeliverable(job, "too much else waits to be published")?;
+            self.backlog = self.outbox.backlog();
+        }
+        if self.backlog.is_full() {
+            let problem = "what there is to publish is not taken, and no more may wait";
+            task.health.begin(&task.end, HealthIssue::Backlog, problem);
+        } else if task.health.has(HealthIssue::Backlog) {
+            task.health.over(&task.end, HealthIssue::Backlog);
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, mut job: Job) {
+        job.refused.get_or_insert_with(Instant::now);
+        let outbox = &mut self.outbox;
+        outbox.waiting.push(job);
+        if outbox.retry_at.is_none() {
+            outbox.waits = outbox.waits.saturating_add(1);
+            let wait = RECONNECT.wait(outbox.waits, fastrand::f64());
+            outbox.retry_at = Some(Instant::now() + wait);
+        }
+    }
+
+    /// Sends once more what could not be taken.
+    pub(super) fn try_again(&mut self, task: &mut Task) {
+        self.outbox.retry_at = None;
+        for job in std::mem::take(&mut self.outbox.waiting) {
+            match job.subject {
+                // Whoever asked has given up, so the task behind it failed and will publish again.
+                JobSubject::Emit { confirmed, .. } if confirmed.is_closed() => {
+                    self.outbox.emits -= 1
+                }
+                _ => self.outbox.send(job),
+            }
+        }
+        self.watch_waiting(task);
+    }
+
+    /// Once all that could not be taken is taken, the trouble is over.
+    pub(super) fn watch_waiting(&mut self, task: &mut Task) {
+        let outbox = &mut self.outbox;
+        let over = outbox.waits > 0
+            && outbox.waiting.is_empty()
+            && !outbox.jobs.values().any(|job| job.refused.is_some());
+        if over {
+            outbox.waits = 0;
+            // A try may be left for one that has gone back; the next to wait counts anew.
+            outbox.retry_at = None;
+            task.health.over(&task.end, HealthIssue::Publishing);
+        }
+    }
+
+    /// There is no such queue.
+    fn returned(&mut self, task: &mut Task, job: Job) -> Result<(), RabbitMqError> {
+        let why = "there is no such queue";
+        match job.subject {
+            JobSubject::Emit { confirmed, queue } => {
+                self.outbox.emits -= 1;
+                confirm(confirmed, &queue, Err(why.into()));
+                Ok(())
+            }
+            JobSubject::Delivery {
+                tag,
+                aim: Publication::Reply(reply),
+            } => self.reply_returned(tag, reply, why),
+            JobSubject::Delivery {
+                tag,
+                aim: aim @ (Publication::Turn | Publication::Back),
+            } => self.give_up(tag, &aim, why),
+            subject @ JobSubject::Delivery { .. } => {
+                let problem = format!("the queue `{}` is missing", job.parcel.to);
+                task.health
+                    .begin(&task.end, HealthIssue::Publishing, &problem);
+                self.check_at = Some(Instant::now());
+                self.wait(Job { subject, ..job });
+                Ok(())
+            }
+        }
+    }
+
+    fn reply_returned(
+        &mut self,
+        tag: u64,
+        reply: Box<Outgoing>,
+        why: &str,
+    ) -> Result<(), RabbitMqError> {
+        if self.options().unroutable_reply == UnroutableReply::Drop {
+            let queue = &reply.queue;
+            tracing::info!(pool = self.pool.name, queue, why, "reply dropped");
+            self.ledger.settle(tag);
+            return Ok(());
+        }
+        match self.undelivered(tag, reply, why) {
+            Some(letter) => self.publish_for(tag, letter),
+            None => Ok(()),
+        }
+    }
+
+    /// What becomes of a message whose reply can't be delivered.
+    pub(super) fn undelivered(
+        &self,
+        tag: u64,
+        reply: Box<Outgoing>,
+        why: &str,
+    ) -> Option<Publication> {
+        let counters = self.ledger.get(tag)?.arrival.counters;
+        let aim = publication::undeliverable(reply, counters, now_ms(), why);
+        if let Publication::Letter { failure, .. } = &aim {
+            self.log_dead(tag, failure);
+        }
+        Some(aim)
+    }
+
+    /// The broker will never take it.
+    fn refused(&mut self, task: &mut Task, job: Job, why: &str) -> Result<(), RabbitMqError> {
+        let to = job.parcel.to.as_str();
+        tracing::warn!(
+            pool = self.pool.name,
+            to,
+            why,
+            "the broker refuses a message"
+        );
+        let (tag, aim) = match job.subject {
+            JobSubject::Delivery { tag, aim } => (tag, aim),
+            JobSubject::Emit { confirmed, queue } => {
+                self.outbox.emits -= 1;
+                confirm(confirmed, &queue, Err(why.into()));
+                return Ok(());
+            }
+        };
+        match self.plainer(tag, &aim, why) {
+            Some(plainer) => self.publish_for(tag, plainer)?,
+            None => self.give_up(tag, &aim, why)?,
+        }
+        self.watch_aside(task);
+        Ok(())
+    }
+
+    /// Nothing can be published for it.
+    pub(super) fn give_up(
+        &mut self,
+        tag: u64,
+        aim: &Publication,
+        why: &str,
+    ) -> Result<(), RabbitMqError> {
+        match aim {
+            // The work is not done: it goes back as it is.
+            Publication::Back | Publication::Aside => return self.nack(tag),
+            // It runs in its turn all the same, if it is not too late for that.
+            Publication::Turn => {
+                if let Some(held) = self.ledger.get_mut(tag) {
+                    held.place = HeldState::Here;
+                    let turn = held.arrival.turn.take();
+                    self.suspects.run_unmarked(tag, turn);
+                }
+            }
+            Publication::Requeue { .. }
+            | Publication::Reply(_)
+            | Publication::Retry { .. }
+            | Publication::Letter { .. } => {
+                if let Some(held) = self.ledger.get_mut(tag) {
+                    held.place = HeldState::Aside;
+                }
+                tracing::error!(
+                    pool = self.pool.name,
+                    tag,
+                    why,
+                    "a settlement is refused for good; the message is set aside"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells how many messages are set aside.
+    pub(super) fn watch_aside(&mut self, task: &mut Task) {
+        let held = self.ledger.iter();
+        let count = held
+            .filter(|(_, held)| held.place == HeldState::Aside)
+            .count();
+        self.outbox.aside = count;
+        if count == 0 {
+            return task.health.over(&task.end, HealthIssue::Aside);
+        }
+        let problem =
+            format!("the broker refuses for good what there is to publish for {count} messages");
+        task.health.begin(&task.end, HealthIssue::Aside, &problem);
+    }
+}

@@ -1,0 +1,149 @@
+//! What falls due by itself: what has waited too long for a worker, for its worker, or for the
+//! broker's word.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Task;
+use super::intake::begin_within;
+use super::outbox::{Job, JobSubject};
+use super::publication::Publication;
+use super::session::{Held, HeldState, Session};
+use crate::broker::rabbitmq::error::RabbitMqError;
+
+/// The longest time between two looks at what is old.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// How long the broker may take over what we publish before that is called a trouble.
+pub(super) const CONFIRMED_WITHIN: Duration = Duration::from_secs(30);
+
+impl Session {
+    /// Does what is due.
+    pub(super) fn keep_time(&mut self, task: &mut Task, now: Instant) -> Result<(), RabbitMqError> {
+        if self.outbox.retry_at.is_some_and(|at| at <= now) {
+            self.try_again(task);
+        }
+        if now >= self.age_at {
+            self.age_at = now + (task.config.consumer_timeout / 32).min(LOOK_EVERY);
+            self.look_at_silence(task, now)?;
+            self.look_at_age(task, now)?;
+        }
+        Ok(())
+    }
+
+    /// A queue without a leader, say, takes what is published and never confirms it.
+    fn look_at_silence(&mut self, task: &mut Task, now: Instant) -> Result<(), RabbitMqError> {
+        let silent = self.outbox.silent_for(CONFIRMED_WITHIN, now);
+        silent
+            .into_iter()
+            .try_for_each(|id| self.is_silent(task, id, now))
+    }
+
+    /// The broker ends the channel, with everything on it, when one delivery is not acknowledged
+    /// for too long. What nobody has begun goes back in time; of the rest it is warned; what can't
+    /// be settled goes back at last.
+    fn look_at_age(&mut self, task: &mut Task, now: Instant) -> Result<(), RabbitMqError> {
+        let patience = task.config.consumer_timeout;
+        let (mut unbegun, mut stuck) = (Vec::new(), Vec::new());
+        let aged: Vec<u64> = self.aged(begin_within(task), now);
+        for tag in aged {
+            let Some(held) = self.ledger.get_mut(tag) else {
+                continue;
+            };
+            let age = now.duration_since(held.since);
+            let late = age >= patience / 4 * 3;
+            match held.place {
+                HeldState::Here => unbegun.push(tag),
+                HeldState::Leaving | HeldState::Aside if late => stuck.push(tag),
+                HeldState::Leaving | HeldState::Aside => {}
+                HeldState::Out => warn_of_age(&self.pool.name, held, age, patience, late),
+            }
+        }
+        self.give_back_unbegun(&unbegun)?;
+        self.give_back_stuck(task, &stuck)
+    }
+
+    fn aged(&self, age: Duration, now: Instant) -> Vec<u64> {
+        let old = |held: &Held| now.duration_since(held.since) >= age;
+        let aged = self.ledger.iter().filter(|(_, held)| old(held));
+        aged.map(|(tag, _)| tag).collect()
+    }
+
+    fn give_back_unbegun(&mut self, tags: &[u64]) -> Result<(), RabbitMqError> {
+        if tags.is_empty() {
+            return Ok(());
+        }
+        tracing::warn!(
+            pool = self.pool.name,
+            count = tags.len(),
+            "messages have waited for a worker for half of the broker's consumer_timeout and go back"
+        );
+        // They are in order.
+        let stays = |tag: &u64| tags.binary_search(tag).is_err();
+        self.ready.retain(stays);
+        self.suspects.retain(|tag| stays(&tag));
+        self.give_back_all(tags)
+    }
+
+    /// Their work is done and can't be written down: they run again rather than take all others
+    /// along.
+    fn give_back_stuck(&mut self, task: &mut Task, tags: &[u64]) -> Result<(), RabbitMqError> {
+        if tags.is_empty() {
+            return Ok(());
+        }
+        let why = "what there is to publish for them could not be published in time";
+        let count = u64::try_from(tags.len()).unwrap_or(u64::MAX);
+        task.health.likely_duplicates(&task.end, count, why);
+        let stays = |job: &Job| match &job.subject {
+            JobSubject::Delivery { tag, .. } => tags.binary_search(tag).is_err(),
+            JobSubject::Emit { .. } => true,
+        };
+        let has_copy = |job: &Job| match &job.subject {
+            JobSubject::Delivery { tag, aim } => (*aim == Publication::Back).then_some(*tag),
+            JobSubject::Emit { .. } => None,
+        };
+        // Of these a copy may be there, or there is no room for one.
+        let jobs = self.outbox.jobs.values().chain(&self.outbox.waiting);
+        let copied: BTreeSet<u64> = jobs.filter_map(has_copy).collect();
+        self.outbox.waiting.retain(stays);
+        let is_stuck = |(_, job): &(&u64, &Job)| !stays(job);
+        let stuck = self.outbox.jobs.iter().filter(is_stuck);
+        let stuck: Vec<u64> = stuck.map(|(id, _)| *id).collect();
+        for id in stuck {
+            // Whatever the broker says of it, nothing follows: the message is none of ours.
+            drop(self.outbox.forget(id));
+        }
+        for tag in tags {
+            // Nor of one for which nothing can be published at all.
+            let held = self.ledger.get(*tag);
+            let is_aside = held.is_some_and(|held| held.place == HeldState::Aside);
+            if is_aside || copied.contains(tag) {
+                self.nack(*tag)?;
+            } else {
+                self.give_back(*tag)?;
+            }
+        }
+        self.watch_waiting(task);
+        self.watch_aside(task);
+        Ok(())
+    }
+}
+
+fn warn_of_age(pool: &str, held: &mut Held, age: Duration, patience: Duration, late: bool) {
+    let due = 1 + u8::from(late);
+    if held.warnings >= due {
+        return;
+    }
+    held.warnings = due;
+    let correlation_id = held.original.properties.correlation_id().as_ref();
+    tracing::warn!(
+        pool,
+        correlation_id = correlation_id.map_or("", |id| id.as_str()),
+        ?age,
+        consumer_timeout = ?patience,
+        "a message is being worked on for so long that the broker is going to take it back, with \
+         all others of this connection: raise the broker's consumer_timeout"
+    );
+}

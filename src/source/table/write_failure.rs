@@ -1,0 +1,150 @@
+//! What the source does when a transaction has failed: nothing is lost, what can be written is
+//! written, and one message that the database refuses does not hold up the others.
+
+use tokio::time::Instant;
+
+use super::{Task, confirm};
+use crate::broker::table::{Fault, Settled, Work, Written};
+use crate::delivery::{Publish, PublishError};
+use crate::rules::table as rules;
+
+impl Task {
+    /// A transaction failed and nothing of it has happened. If there was `more` in it than what was
+    /// to be written, a claim or a probe, it is tried without that; what is refused for good is told
+    /// from the rest; the rest is kept.
+    pub(super) fn rescue(&mut self, fault: &Fault, more: bool) {
+        if !self.has_work() {
+            return self.trouble(fault);
+        }
+        let without = if more {
+            self.write(0, false)
+        } else {
+            Err(fault.clone())
+        };
+        match without {
+            Ok(written) => {
+                self.written(written);
+                self.trouble(fault);
+            }
+            Err(fault) if fault.for_good => self.one_by_one(),
+            Err(fault) => self.trouble(&fault),
+        }
+    }
+
+    /// Writes each publish and each settlement in a transaction of its own, so that one that the
+    /// database refuses does not stand in the way of the others. Once trouble of another kind
+    /// begins, the rest is kept for later.
+    fn one_by_one(&mut self) {
+        self.next_look = Instant::now();
+        for publish in std::mem::take(&mut self.publishes) {
+            if self.health.is_waiting(Instant::now()) {
+                self.publishes.push(publish);
+            } else {
+                self.publish_one(publish);
+            }
+        }
+        for settled in std::mem::take(&mut self.settled) {
+            if self.health.is_waiting(Instant::now()) {
+                self.settled.push(settled);
+            } else {
+                self.settle_one(settled);
+            }
+        }
+    }
+
+    fn publish_one(&mut self, publish: Publish) {
+        let publishes = std::slice::from_ref(&publish);
+        let work = Work {
+            publishes,
+            ..Work::default()
+        };
+        match self.store.write(&work) {
+            Ok(_) => confirm(publish, Ok(())),
+            Err(fault) if fault.for_good => {
+                let queue = publish.message.queue.clone();
+                let why = fault.problem;
+                confirm(publish, Err(PublishError { queue, why }));
+            }
+            Err(fault) => {
+                self.publishes.push(publish);
+                self.trouble(&fault);
+            }
+        }
+    }
+
+    fn settle_one(&mut self, settled: Settled) {
+        match self.write_plainer(&settled) {
+            Ok(written) => {
+                self.health.lost(&self.end, &written.lost);
+                self.forget(settled.claim);
+            }
+            Err(fault) if fault.for_good => {
+                self.health.set_aside(&settled, &fault);
+                self.forget(settled.claim);
+                self.keep_aside(settled, &fault);
+            }
+            Err(fault) => {
+                self.settled.push(settled);
+                self.trouble(&fault);
+            }
+        }
+    }
+
+    /// Writes it, with less about it if the database refuses that.
+    fn write_plainer(&mut self, settled: &Settled) -> Result<Written, Fault> {
+        let mut settled = settled.clone();
+        loop {
+            let work = Work {
+                settled: std::slice::from_ref(&settled),
+                ..Work::default()
+            };
+            match self.store.write(&work) {
+                Err(fault) if fault.for_good => {
+                    let plainer = rules::plainer(&settled.outcome, &fault.problem);
+                    settled.outcome = plainer.ok_or(fault)?;
+                }
+                written => return written,
+            }
+        }
+    }
+
+    fn keep_aside(&mut self, settled: Settled, fault: &Fault) {
+        let given_up = self.aside.keep(settled, Instant::now());
+        self.health.given_up(given_up.iter());
+        self.health.kept(&self.end, self.aside.len(), fault);
+    }
+
+    /// Tries again what was refused for good: whatever refused it may be mended by now. Once trouble
+    /// of another kind begins, the rest is kept as it is.
+    pub(super) fn settle_aside(&mut self) {
+        let kept = self.aside.take();
+        if kept.is_empty() {
+            return;
+        }
+        self.health.none_kept(&self.end);
+        let mut trouble: Option<Fault> = None;
+        for settled in kept {
+            if let Some(fault) = &trouble {
+                self.keep_aside(settled, fault);
+                continue;
+            }
+            match self.write_plainer(&settled) {
+                Ok(written) => self.health.lost(&self.end, &written.lost),
+                Err(fault) => {
+                    self.keep_aside(settled, &fault);
+                    trouble = Some(fault).filter(|fault| !fault.for_good);
+                }
+            }
+        }
+        if let Some(fault) = trouble {
+            self.trouble(&fault);
+        }
+    }
+
+    /// The last chance for what was refused.
+    pub(super) fn give_up_aside(&mut self) {
+        self.settle_aside();
+        let given_up = self.aside.take();
+        self.health.given_up(given_up.iter());
+    }
+}
