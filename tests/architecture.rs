@@ -1,0 +1,431 @@
+//! The house is as ARCHITECTURE.md draws it: nobody imports upward, no files import each other in a
+//! circle, each file says what it is for and is short enough to be read, and in one room a type's
+//! name means one thing.
+
+#![expect(clippy::unwrap_used, reason = "what can not be read fails the test")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use syn::visit::{self, Visit};
+use syn::{Attribute, Item, ItemMod, ItemUse, UseTree};
+
+/// The most lines that a file has.
+const LINES_MAX: usize = 500;
+
+/// Files that are longer yet.
+const STILL_LONG: &[&str] = &[
+    "broker/kafka/begins.rs",
+    "pool/lane/mod.rs",
+    "pool/supervise/tests.rs",
+    "rules/rabbitmq.rs",
+    "source/rabbitmq/session.rs",
+];
+
+/// Circles that are not opened yet, each by its first file and how many it has.
+const STILL_CIRCLES: &[(&str, usize)] = &[
+    ("broker/kafka/begins.rs", 2),
+    ("broker/sqlite/leases.rs", 2),
+    ("cli/check.rs", 8),
+    ("client/kafka/mod.rs", 4),
+    ("config/document.rs", 18),
+    ("daemon.rs", 2),
+    ("pool/mod.rs", 2),
+    ("protocol/decode.rs", 4),
+    ("source/kafka/commits.rs", 8),
+    ("source/rabbitmq/close.rs", 4),
+    ("worker/account.rs", 3),
+];
+
+/// What is imported by a file: the words of a path, from the root of the crate on.
+type Import = Vec<String>;
+
+/// A file of the crate.
+struct Source {
+    /// Its module, from the root of the crate on.
+    module: Vec<String>,
+    text: String,
+    imports: BTreeSet<Import>,
+    types: Vec<String>,
+}
+
+/// A room of the picture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Room {
+    /// The folder or file, below `src`.
+    path: String,
+    /// The rank of its line and of its place there: what it imports has a higher one.
+    rank: (usize, usize),
+    /// One of several that must not see each other.
+    sibling: bool,
+}
+
+#[test]
+fn nobody_imports_upward() {
+    let (rooms, house) = (rooms(), house());
+    let mut wrong = Vec::new();
+    for (file, source) in &house {
+        let Some(room) = room_of(&rooms, file) else {
+            wrong.push(format!("src/{file} is in no room of ARCHITECTURE.md"));
+            continue;
+        };
+        for other in imported(&house, source) {
+            let Some(from) = room_of(&rooms, other) else {
+                continue;
+            };
+            let blind = from.rank == room.rank && from != room;
+            if from.rank < room.rank || blind {
+                wrong.push(format!(
+                    "src/{file} ({}) imports src/{other} ({})",
+                    room.path, from.path
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_room_of_the_picture_is_there() {
+    let house = house();
+    for room in rooms() {
+        assert!(
+            house.keys().any(|file| holds(&room.path, file)),
+            "no file is in {}, which ARCHITECTURE.md draws",
+            room.path
+        );
+    }
+}
+
+#[test]
+fn no_files_import_each_other_in_a_circle() {
+    let house = house();
+    let edges: BTreeMap<&str, BTreeSet<&str>> = house
+        .iter()
+        .map(|(file, source)| (file.as_str(), imported(&house, source).collect()))
+        .collect();
+    let found = circles(&edges);
+    let counted: Vec<(&str, usize)> = found.iter().map(|files| (files[0], files.len())).collect();
+    assert_eq!(counted, STILL_CIRCLES, "{found:#?}");
+}
+
+#[test]
+fn each_file_says_what_it_is_for() {
+    let silent = house()
+        .into_iter()
+        .filter(|(_, source)| !source.text.starts_with("//!"));
+    let silent: Vec<String> = silent.map(|(file, _)| file).collect();
+    assert!(silent.is_empty(), "without `//!`: {silent:#?}");
+}
+
+#[test]
+fn no_file_is_long() {
+    let mut long = Vec::new();
+    walk(&root().join("src"), &mut |path| {
+        let lines = fs::read_to_string(path).unwrap().lines().count();
+        if lines > LINES_MAX {
+            let path = path.strip_prefix(root().join("src")).unwrap();
+            long.push(path.to_str().unwrap().to_owned());
+        }
+    });
+    long.sort();
+    assert_eq!(long, STILL_LONG, "longer than {LINES_MAX} lines");
+}
+
+#[test]
+fn a_type_name_means_one_thing_in_a_room() {
+    let (rooms, house) = (rooms(), house());
+    let mut names: BTreeMap<(String, String), Vec<&str>> = BTreeMap::new();
+    for (file, source) in &house {
+        let Some(room) = room_of(&rooms, file) else {
+            continue;
+        };
+        for name in &source.types {
+            let files = names.entry((room.path.clone(), name.clone())).or_default();
+            files.push(file);
+        }
+    }
+    let twice: Vec<_> = names
+        .into_iter()
+        .filter(|(_, files)| files.len() > 1)
+        .collect();
+    assert!(twice.is_empty(), "{twice:#?}");
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn walk(folder: &Path, each: &mut dyn FnMut(&Path)) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            walk(&path, each);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            each(&path);
+        }
+    }
+}
+
+/// The rooms, as the first picture under "The rooms" has them: a line a storey, and on it, from the
+/// left, what may see what stands to its right.
+fn rooms() -> Vec<Room> {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let (_, page) = page
+        .split_once("\n## The rooms\n")
+        .expect("a heading `The rooms`");
+    let (_, page) = page.split_once("```text\n").expect("a picture");
+    let (picture, _) = page.split_once("```").expect("the end of the picture");
+    let mut rooms = Vec::new();
+    for (line, text) in picture.lines().enumerate() {
+        let words = text.split_whitespace().skip(1);
+        let drawn = words.take_while(|word| word.ends_with('/') || word.ends_with(".rs"));
+        for (place, word) in drawn.enumerate() {
+            let rank = (line, place);
+            match (word.find('{'), word.find('}')) {
+                (Some(from), Some(to)) => {
+                    rooms.extend(word[from + 1..to].split(',').map(|name| Room {
+                        path: format!("{}{name}{}", &word[..from], &word[to + 1..]),
+                        rank,
+                        sibling: true,
+                    }));
+                }
+                _ => rooms.push(Room {
+                    path: word.to_owned(),
+                    rank,
+                    sibling: false,
+                }),
+            }
+        }
+    }
+    assert!(
+        rooms.len() > 10,
+        "the picture was not understood: {rooms:?}"
+    );
+    rooms
+}
+
+/// Whether the file is in the room, or is the face of it.
+fn holds(room: &str, file: &str) -> bool {
+    let face = room.strip_suffix('/').map(|room| format!("{room}.rs"));
+    file == room || room.ends_with('/') && file.starts_with(room) || face.as_deref() == Some(file)
+}
+
+/// The smallest room that a file is in.
+fn room_of<'a>(rooms: &'a [Room], file: &str) -> Option<&'a Room> {
+    let around = rooms.iter().filter(|room| holds(&room.path, file));
+    around.max_by_key(|room| room.path.len())
+}
+
+/// The files that a file imports from.
+fn imported<'a>(
+    house: &'a BTreeMap<String, Source>,
+    source: &'a Source,
+) -> impl Iterator<Item = &'a str> {
+    let of = |import: &Import| {
+        let inside = |other: &&(&String, &Source)| {
+            !other.1.module.is_empty() && import.starts_with(&other.1.module)
+        };
+        let all: Vec<_> = house.iter().collect();
+        let file = all
+            .iter()
+            .filter(inside)
+            .max_by_key(|other| other.1.module.len());
+        file.map(|other| other.0.as_str())
+    };
+    let files: BTreeSet<&str> = source.imports.iter().filter_map(of).collect();
+    let own = house.iter().find(|other| other.1.module == source.module);
+    let own = own.map(|(file, _)| file.as_str());
+    files.into_iter().filter(move |file| Some(*file) != own)
+}
+
+/// All files but the crate's own two faces and those that only tests have.
+fn house() -> BTreeMap<String, Source> {
+    let src = root().join("src");
+    let mut modules = BTreeMap::new();
+    walk(&src, &mut |path| {
+        let file = path
+            .strip_prefix(&src)
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned();
+        let mut module: Vec<String> = file
+            .trim_end_matches(".rs")
+            .split('/')
+            .map(str::to_owned)
+            .collect();
+        if module.last().is_some_and(|last| last == "mod") {
+            module.pop();
+        }
+        if module != ["lib"] && !module.iter().any(|word| word.starts_with("tests")) {
+            modules.insert(file, module);
+        }
+    });
+    let read = |(file, module): (&String, &Vec<String>)| {
+        let text = fs::read_to_string(src.join(file)).unwrap();
+        let parsed = syn::parse_file(&text).unwrap_or_else(|error| panic!("src/{file}: {error}"));
+        let mut reading = Reading {
+            here: module.clone(),
+            modules: modules.values().collect(),
+            imports: BTreeSet::new(),
+        };
+        reading.visit_file(&parsed);
+        let imports = reading.imports;
+        let types = parsed.items.iter().filter_map(type_name).collect();
+        let source = Source {
+            module: module.clone(),
+            text,
+            imports,
+            types,
+        };
+        // What only tests have is declared so by its parent.
+        (file.clone(), source)
+    };
+    let mut house: BTreeMap<String, Source> = modules.iter().map(read).collect();
+    let of_tests: BTreeSet<Vec<String>> = house.values().flat_map(declared_for_tests).collect();
+    house.retain(|_, source| {
+        !of_tests
+            .iter()
+            .any(|module| source.module.starts_with(module))
+    });
+    house
+}
+
+fn declared_for_tests(source: &Source) -> Vec<Vec<String>> {
+    let parsed = syn::parse_file(&source.text).unwrap();
+    let declared = parsed.items.iter().filter_map(|item| match item {
+        Item::Mod(item) if item.content.is_none() && for_tests(&item.attrs) => Some(&item.ident),
+        _ => None,
+    });
+    let below = |name: &syn::Ident| [source.module.as_slice(), &[name.to_string()]].concat();
+    declared.map(below).collect()
+}
+
+fn for_tests(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("cfg")
+            && attribute
+                .parse_args::<syn::Path>()
+                .is_ok_and(|path| path.is_ident("test"))
+    })
+}
+
+fn type_name(item: &Item) -> Option<String> {
+    let (name, attributes) = match item {
+        Item::Struct(item) => (&item.ident, &item.attrs),
+        Item::Enum(item) => (&item.ident, &item.attrs),
+        Item::Trait(item) => (&item.ident, &item.attrs),
+        Item::Type(item) => (&item.ident, &item.attrs),
+        Item::Union(item) => (&item.ident, &item.attrs),
+        _ => return None,
+    };
+    (!for_tests(attributes)).then(|| name.to_string())
+}
+
+/// Collects what a file imports, its tests apart.
+struct Reading<'a> {
+    here: Vec<String>,
+    modules: Vec<&'a Vec<String>>,
+    imports: BTreeSet<Import>,
+}
+
+impl Reading<'_> {
+    /// A path within the crate, from its root on.
+    fn resolved(&self, path: &[String]) -> Option<Import> {
+        let first = path.first()?;
+        let ups = path.iter().take_while(|word| *word == "super").count();
+        let absolute = match first.as_str() {
+            "crate" => path[1..].to_vec(),
+            "self" => [&self.here, &path[1..]].concat(),
+            "super" => {
+                let above = self.here.len().saturating_sub(ups);
+                [&self.here[..above], &path[ups..]].concat()
+            }
+            _ => {
+                let child = [self.here.as_slice(), &path[..1]].concat();
+                if !self.modules.contains(&&child) {
+                    return None;
+                }
+                [self.here.as_slice(), path].concat()
+            }
+        };
+        Some(absolute)
+    }
+
+    fn import(&mut self, path: &[String]) {
+        self.imports.extend(self.resolved(path));
+    }
+
+    fn tree(&mut self, before: &[String], tree: &UseTree) {
+        let with = |name: &syn::Ident| [before, &[name.to_string()]].concat();
+        match tree {
+            UseTree::Path(path) => self.tree(&with(&path.ident), &path.tree),
+            UseTree::Name(name) if name.ident == "self" => self.import(before),
+            UseTree::Name(name) => self.import(&with(&name.ident)),
+            UseTree::Rename(name) => self.import(&with(&name.ident)),
+            UseTree::Glob(_) => self.import(before),
+            UseTree::Group(group) => group.items.iter().for_each(|tree| self.tree(before, tree)),
+        }
+    }
+}
+
+impl<'a> Visit<'a> for Reading<'_> {
+    fn visit_item_mod(&mut self, item: &'a ItemMod) {
+        if !for_tests(&item.attrs) && item.content.is_some() {
+            visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'a ItemUse) {
+        if !for_tests(&item.attrs) {
+            self.tree(&[], &item.tree);
+        }
+    }
+
+    fn visit_path(&mut self, path: &'a syn::Path) {
+        let words: Vec<String> = path
+            .segments
+            .iter()
+            .map(|word| word.ident.to_string())
+            .collect();
+        if words.len() > 1 {
+            self.import(&words);
+        }
+        visit::visit_path(self, path);
+    }
+}
+
+/// The sets of files that reach each other.
+fn circles<'a>(edges: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> Vec<Vec<&'a str>> {
+    let reach: BTreeMap<&str, BTreeSet<&str>> = edges
+        .keys()
+        .map(|file| (*file, reached(edges, file)))
+        .collect();
+    let mut seen = BTreeSet::new();
+    let mut found = Vec::new();
+    for file in edges.keys() {
+        let with = reach[file]
+            .iter()
+            .filter(|other| reach[*other].contains(file));
+        let circle: Vec<&str> = with.copied().collect();
+        if !circle.is_empty() && circle.iter().all(|file| seen.insert(*file)) {
+            found.push(circle);
+        }
+    }
+    found
+}
+
+fn reached<'a>(edges: &BTreeMap<&'a str, BTreeSet<&'a str>>, from: &str) -> BTreeSet<&'a str> {
+    let mut reached = BTreeSet::new();
+    let mut next: Vec<&str> = edges[from].iter().copied().collect();
+    while let Some(file) = next.pop() {
+        if let Some(others) = edges.get(file)
+            && reached.insert(file)
+        {
+            next.extend(others);
+        }
+    }
+    reached
+}
