@@ -1,5 +1,5 @@
 //! How much all pools of a daemon together hold of messages in memory. Each source draws from one
-//! [`Budget`] through a [`Share`] of its own, beside what it may hold by itself, and waits when
+//! [`Budget`] through a `Share` of its own, beside what it may hold by itself, and waits when
 //! nothing is left. A source that holds nothing gets its next message in any case, however large:
 //! so none starves, and none can wait for itself. While some wait, what there is is divided among
 //! them: who holds more than an equal part takes nothing in until the others have theirs.
