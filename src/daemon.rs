@@ -2,6 +2,7 @@
 //! It owns every pool's thread by name; what happens inside a pool is the pool's affair.
 
 mod becoming;
+mod error;
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,9 +20,9 @@ use crate::pool;
 use crate::pool::Command;
 use crate::pool::status::PoolStatus;
 use crate::source;
-use crate::source::SourceError;
 use crate::telemetry;
 use becoming::{Becoming, Opened, ready};
+pub use error::DaemonError;
 
 /// Commands that may wait for a pool; it looks at them before anything else.
 const COMMANDS_WAITING_MAX: usize = 64;
@@ -39,37 +40,6 @@ pub enum Request {
     Roll,
     /// Tell how things stand.
     Status(oneshot::Sender<Vec<PoolStatus>>),
-}
-
-/// Why the daemon ended otherwise than it should.
-#[derive(Debug, thiserror::Error)]
-pub enum DaemonError {
-    /// A source could not be opened.
-    #[error("pool `{pool}` can't be started")]
-    Start {
-        /// The pool's name.
-        pool: String,
-        /// Why.
-        #[source]
-        source: Box<SourceError>,
-    },
-    /// The operating system would not give us a thread.
-    #[error("no thread for pool `{pool}`")]
-    Thread {
-        /// The pool's name.
-        pool: String,
-        /// Its word.
-        #[source]
-        source: std::io::Error,
-    },
-    /// A pool failed.
-    #[error("pool `{pool}` failed: {why}")]
-    Pool {
-        /// The pool's name.
-        pool: String,
-        /// What happened.
-        why: String,
-    },
 }
 
 /// A pool's thread has ended.

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::{CommandResult, ConfigFile, Format, Output, output};
+use super::common::{CommandResult, ConfigFile, Format, Output};
+use super::output;
 use crate::client::Client;
 use crate::config;
 use crate::config::model::Config;

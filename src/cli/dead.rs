@@ -15,7 +15,8 @@ use clap::Subcommand;
 use miette::{IntoDiagnostic, WrapErr, bail};
 use serde_json::json;
 
-use super::{CommandResult, ConfigFile, Format, Output, output};
+use super::common::{CommandResult, ConfigFile, Format, Output};
+use super::output;
 use crate::client::Client;
 use crate::client::{DeadFilter, Halted, Listed, Page};
 use print::Print;

@@ -20,8 +20,9 @@ use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use super::common::{CommandResult, Format, Output, environment};
 use super::demo_worker::RECORD;
-use super::{CommandResult, Format, Output, environment, output};
+use super::output;
 use crate::client::Client;
 use crate::client::{DeadFilter, Page};
 use crate::config;

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use bytes::BytesMut;
 use miette::{IntoDiagnostic, WrapErr};
 
-use super::CommandResult;
+use super::common::CommandResult;
 use crate::names::{PIPE_DIR, PIPE_PREFIX};
 use crate::protocol::Task;
 use crate::protocol::frame::next_frame;

@@ -2,6 +2,7 @@
 //! printed.
 
 mod check;
+mod common;
 mod dead;
 mod demo;
 mod demo_worker;
@@ -9,14 +10,11 @@ mod output;
 mod run;
 mod send;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::config;
 use crate::config::Problems;
-use crate::config::model::Config;
 
 /// Turns any program into a reliable consumer of a message queue.
 #[derive(Debug, Parser)]
@@ -58,57 +56,6 @@ enum Command {
     DemoWorker,
 }
 
-/// Where the configuration is.
-#[derive(Debug, clap::Args)]
-struct ConfigFile {
-    /// The configuration: a TOML file, or a directory of them
-    #[arg(
-        long = "config",
-        short = 'c',
-        value_name = "PATH",
-        env = "GANGER_CONFIG",
-        default_value = "ganger.toml"
-    )]
-    path: PathBuf,
-}
-
-impl ConfigFile {
-    fn load(&self) -> Result<Config, Problems> {
-        config::load(&self.path, &environment())
-    }
-}
-
-/// The daemon's own environment. What is not text can't be named in the configuration anyway.
-fn environment() -> config::Environment {
-    std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect()
-}
-
-/// How results are printed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// For people
-    #[default]
-    Text,
-    /// For programs
-    Json,
-}
-
-/// How results are printed.
-#[derive(Debug, clap::Args)]
-struct Output {
-    /// How results are printed
-    #[arg(
-        long = "output",
-        short = 'o',
-        value_enum,
-        default_value_t,
-        value_name = "FORMAT"
-    )]
-    format: Format,
-}
-
 /// Runs the command and prints what went wrong.
 pub fn main(cli: Cli) -> ExitCode {
     let result = match cli.command {
@@ -131,9 +78,6 @@ pub fn main(cli: Cli) -> ExitCode {
         ExitCode::from(if wrong_input { 2 } else { 1 })
     })
 }
-
-/// What a command returns.
-type CommandResult = miette::Result<ExitCode>;
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,8 @@ use signal_hook::iterator::Signals;
 use tokio::sync::mpsc;
 
 use super::check::too_many_workers;
-use super::{CommandResult, ConfigFile, environment, output};
+use super::common::{CommandResult, ConfigFile, environment};
+use super::output;
 use crate::config;
 use crate::config::model::Config;
 use crate::daemon::{Daemon, Request};

@@ -15,7 +15,8 @@ use miette::{IntoDiagnostic, WrapErr, bail, miette};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::{CommandResult, ConfigFile, Format, Output, output};
+use super::common::{CommandResult, ConfigFile, Format, Output};
+use super::output;
 use crate::client::Client;
 use crate::client::Reply;
 use crate::config::model::{Config, SourceConfig};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::DaemonError;
+use super::error::DaemonError;
 use crate::config::diff::Change;
 use crate::config::model::{Config, PoolConfig};
 use crate::delivery;

@@ -7,7 +7,8 @@ use std::ops::ControlFlow;
 
 use serde_json::{Map, Value, json};
 
-use crate::cli::{Format, output};
+use crate::cli::common::Format;
+use crate::cli::output;
 use crate::dead_letter::DeadLetter;
 use crate::foreign;
 

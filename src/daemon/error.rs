@@ -1,0 +1,34 @@
+//! How a daemon ends that does not end as it should.
+
+use crate::source::SourceError;
+
+/// Why the daemon ended otherwise than it should.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// A source could not be opened.
+    #[error("pool `{pool}` can't be started")]
+    Start {
+        /// The pool's name.
+        pool: String,
+        /// Why.
+        #[source]
+        source: Box<SourceError>,
+    },
+    /// The operating system would not give us a thread.
+    #[error("no thread for pool `{pool}`")]
+    Thread {
+        /// The pool's name.
+        pool: String,
+        /// Its word.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A pool failed.
+    #[error("pool `{pool}` failed: {why}")]
+    Pool {
+        /// The pool's name.
+        pool: String,
+        /// What happened.
+        why: String,
+    },
+}
