@@ -19,8 +19,8 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use super::begins::ends_of;
 use super::consumer::{Consumer, Inbox, Native, TopicPartition};
+use super::ends::ends_of;
 use super::error::{KafkaError, words};
 use super::setup::event_loop;
 

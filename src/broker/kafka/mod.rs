@@ -5,6 +5,7 @@ pub(crate) mod begins;
 pub(crate) mod command_error;
 pub(crate) mod commit_metadata;
 pub(crate) mod consumer;
+mod ends;
 pub(crate) mod error;
 pub(crate) mod fitness;
 pub(crate) mod fork;

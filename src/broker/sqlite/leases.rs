@@ -15,6 +15,7 @@ use super::heartbeats::{Beat, Standstill};
 use super::identity::FileId;
 use super::lock;
 use super::lock::{Lock, LockFile};
+use super::owners;
 use super::passed_over::PassedOver;
 use super::rights;
 use super::take_back;
@@ -205,14 +206,14 @@ impl Member {
 
     /// Whether our row is still there. Without it a claim would have an owner that nobody watches.
     pub(crate) fn is_seated(&self, conn: &Connection) -> rusqlite::Result<bool> {
-        exists(conn, self.id())
+        owners::exists(conn, self.id())
     }
 
     /// Enters us again, under a new id, after others have taken us for dead.
     pub(crate) fn sit_down_again(&self, conn: &Connection, clock: &WallClock) -> Result<(), Fault> {
         let _turn = locked(&self.owner.writing);
         let mut seat = locked(&self.owner.seat);
-        if exists(conn, seat.id)? {
+        if owners::exists(conn, seat.id)? {
             return Ok(());
         }
         let again = Seat::take(conn, &self.owner.dir, self.owner.lease, clock)?;
@@ -237,7 +238,9 @@ impl Member {
     /// The owners whose locks are free.
     fn unlocked(&self, conn: &Connection) -> rusqlite::Result<Vec<Lost>> {
         let me = self.id();
-        let others = lock_files(conn)?.into_iter().filter(|(id, _)| *id != me);
+        let others = owners::lock_files(conn)?
+            .into_iter()
+            .filter(|(id, _)| *id != me);
         let free = others
             .filter(|(_, name)| matches!(lock::look(&self.owner.dir.join(name)), Lock::Free(_)));
         Ok(free.map(|(id, _)| Lost::surely(id)).collect())
@@ -245,7 +248,7 @@ impl Member {
 
     /// Removes the lock files of those who died before they were entered in the table.
     pub(crate) fn sweep(&self, conn: &Connection) -> Result<(), Fault> {
-        let known: Vec<_> = lock_files(conn)?
+        let known: Vec<_> = owners::lock_files(conn)?
             .into_iter()
             .map(|(_, name)| name)
             .collect();
@@ -275,7 +278,7 @@ impl Member {
     fn beat_once(&self, conn: &mut Connection, clock: &WallClock) -> Result<Vec<Beat>, Fault> {
         let (turn, tx) = self.begin(conn)?;
         let seated = self.pulse(&tx)?;
-        let others = beats(&tx, self.id())?;
+        let others = owners::beats(&tx, self.id())?;
         tx.commit()?;
         drop(turn);
         if !seated {
@@ -351,29 +354,4 @@ fn count_down(files: &mut Files, database: &File) {
             files.remove(database);
         }
     }
-}
-
-pub(crate) fn exists(conn: &Connection, owner: i64) -> rusqlite::Result<bool> {
-    conn.prepare_cached("SELECT 1 FROM owners WHERE id = ?1")?
-        .exists([owner])
-}
-
-fn lock_files(conn: &Connection) -> rusqlite::Result<Vec<(i64, String)>> {
-    let mut statement = conn.prepare_cached("SELECT id, lock_file FROM owners")?;
-    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    rows.collect()
-}
-
-fn beats(conn: &Connection, me: i64) -> rusqlite::Result<Vec<Beat>> {
-    let others = "SELECT id, heartbeat, lease_ms FROM owners WHERE id <> ?1";
-    let mut statement = conn.prepare_cached(others)?;
-    let rows = statement.query_map([me], |row| {
-        let lease_ms: i64 = row.get(2)?;
-        Ok(Beat {
-            owner: row.get(0)?,
-            heartbeat: row.get(1)?,
-            lease: Duration::from_millis(u64::try_from(lease_ms).unwrap_or(0)),
-        })
-    })?;
-    rows.collect()
 }

@@ -10,6 +10,7 @@ mod identity;
 mod inotify;
 pub(crate) mod leases;
 mod lock;
+mod owners;
 mod passed_over;
 mod rights;
 pub(crate) mod row;

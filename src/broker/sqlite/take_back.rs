@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::heartbeats::Beat;
-use super::leases::exists;
+use super::owners::exists;
 use super::passed_over::{PassedOver, Refused, with};
 
 /// An owner to be taken from.

@@ -7,11 +7,12 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use rdkafka::error::RDKafkaErrorCode as Code;
 
+use super::KafkaClient;
 use super::letter_index::{At, Entry, Index, back, chunks, is_letter, keeps_its_time, letter_of};
 use super::pile::Pile;
 use super::reader::{Reader, Span, Stored};
 use super::send::refused;
-use super::{CommandError, KafkaClient};
+use crate::broker::kafka::command_error::CommandError;
 use crate::broker::kafka::error::{KafkaError, is_too_large};
 use crate::broker::kafka::parts::Torn;
 use crate::broker::kafka::record::Outbound;

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 
-use super::CommandError;
 use super::reader::Stored;
+use crate::broker::kafka::command_error::CommandError;
 use crate::broker::kafka::headers;
 use crate::broker::kafka::parts;
 use crate::broker::kafka::record::Outbound;

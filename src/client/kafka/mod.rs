@@ -19,7 +19,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::contract::{DeadFilter, Depth, Each, Listed, Page, Partial, Reply};
 use crate::broker::Fault;
-pub(super) use crate::broker::kafka::command_error::CommandError;
+use crate::broker::kafka::command_error::CommandError;
 use crate::broker::kafka::consumer::Consumer;
 use crate::broker::kafka::error::KafkaError;
 use crate::broker::kafka::headers;

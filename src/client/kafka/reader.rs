@@ -13,7 +13,7 @@ use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tokio::time::Instant;
 
-use super::CommandError;
+use crate::broker::kafka::command_error::CommandError;
 use crate::broker::kafka::consumer;
 use crate::broker::kafka::consumer::{Consumer, Context};
 use crate::broker::kafka::error;

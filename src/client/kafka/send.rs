@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use super::CommandError;
+use crate::broker::kafka::command_error::CommandError;
 use crate::broker::kafka::error::{KafkaError, is_for_good, reason, words};
 use crate::broker::kafka::producer::{Producer, Then};
 use crate::broker::kafka::record::Outbound;
