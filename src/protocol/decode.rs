@@ -12,9 +12,6 @@ use super::value;
 /// enough for any stack.
 pub const DEPTH_MAX: usize = 64;
 
-/// How much of a text that is in the wrong place an error quotes, in bytes.
-const QUOTE_BYTES_MAX: usize = 40;
-
 /// Why a frame is not of the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
@@ -303,11 +300,6 @@ fn in_terms_of_messagepack(why: String) -> String {
         }
     }
     why
-}
-
-/// As much of `text` as an error may quote.
-pub(super) fn quote(text: &str) -> &str {
-    &text[..text.floor_char_boundary(QUOTE_BYTES_MAX)]
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use super::text::AnyAsText;
-use super::value::seed;
+use super::scalar::ScalarAsText;
+use super::seed::seed;
 
 /// Appends one value to the text.
 pub(super) struct Json<'a>(pub(super) &'a mut String);
@@ -57,7 +57,7 @@ impl<'de> Visitor<'de> for Json<'_> {
     }
 
     fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<(), E> {
-        self.append_string(&AnyAsText.visit_bytes::<E>(bytes)?)
+        self.append_string(&ScalarAsText.visit_bytes::<E>(bytes)?)
     }
 
     fn visit_unit<E: Error>(self) -> Result<(), E> {
@@ -95,57 +95,7 @@ impl<'de> Visitor<'de> for Json<'_> {
     }
 
     fn visit_newtype_struct<D: Deserializer<'de>>(self, ext: D) -> Result<(), D::Error> {
-        self.append_string(&AnyAsText.visit_newtype_struct(ext)?)
-    }
-}
-
-/// The name of an entry. A list or a map is refused there: its text would be quoted, and with it the
-/// quotes of the names inside, so that a kilobyte of maps within names would make gigabytes of text.
-struct ScalarAsText;
-
-seed!(ScalarAsText => String);
-
-impl<'de> Visitor<'de> for ScalarAsText {
-    type Value = String;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a name that is no list and no map")
-    }
-
-    fn visit_bool<E: Error>(self, yes: bool) -> Result<String, E> {
-        AnyAsText.visit_bool(yes)
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<String, E> {
-        AnyAsText.visit_i64(number)
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<String, E> {
-        AnyAsText.visit_u64(number)
-    }
-
-    fn visit_f32<E: Error>(self, number: f32) -> Result<String, E> {
-        AnyAsText.visit_f32(number)
-    }
-
-    fn visit_f64<E: Error>(self, number: f64) -> Result<String, E> {
-        AnyAsText.visit_f64(number)
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
-        AnyAsText.visit_str(text)
-    }
-
-    fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<String, E> {
-        AnyAsText.visit_bytes(bytes)
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<String, E> {
-        AnyAsText.visit_unit()
-    }
-
-    fn visit_newtype_struct<D: Deserializer<'de>>(self, ext: D) -> Result<String, D::Error> {
-        AnyAsText.visit_newtype_struct(ext)
+        self.append_string(&ScalarAsText.visit_newtype_struct(ext)?)
     }
 }
 

@@ -10,6 +10,8 @@ pub mod status;
 
 mod decode;
 mod json;
+mod scalar;
+mod seed;
 mod task;
 mod text;
 mod value;

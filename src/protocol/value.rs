@@ -9,10 +9,13 @@ use serde::de::{
 };
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use super::decode::quote;
+use super::seed::seed;
 use super::text::AnyAsText;
 use crate::delivery::{Headers, Property};
 use crate::names;
+
+/// How much of a text that is in the wrong place an error quotes, in bytes.
+const QUOTE_BYTES_MAX: usize = 40;
 
 /// The most headers or properties that one frame may hold: far beyond use, near enough that a
 /// frame full of tiny ones does not take many times its size in memory.
@@ -31,6 +34,11 @@ pub(super) fn is_own_header(name: &str) -> bool {
 /// The error for a text where something else belongs, without all of a long text in it.
 pub(super) fn unexpected_text<E: Error>(text: &str, expected: &dyn serde::de::Expected) -> E {
     E::invalid_type(Unexpected::Str(quote(text)), expected)
+}
+
+/// As much of `text` as an error may quote.
+pub(super) fn quote(text: &str) -> &str {
+    &text[..text.floor_char_boundary(QUOTE_BYTES_MAX)]
 }
 
 /// A body to be written: text where it can be, so that every worker can read it.
@@ -71,20 +79,6 @@ where
         map.end()
     }
 }
-
-/// Declares that a visitor is also the seed that asks for whatever value is there.
-macro_rules! seed {
-    ($visitor:ty => $value:ty) => {
-        impl<'de> DeserializeSeed<'de> for $visitor {
-            type Value = $value;
-
-            fn deserialize<D: Deserializer<'de>>(self, source: D) -> Result<$value, D::Error> {
-                source.deserialize_any(self)
-            }
-        }
-    };
-}
-pub(super) use seed;
 
 /// A body that was read.
 #[derive(Debug)]

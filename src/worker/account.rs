@@ -5,7 +5,7 @@ use std::ffi::CString;
 use nix::errno::Errno;
 use nix::unistd::{Gid, Uid, User};
 
-use super::launch::SpawnError;
+use super::error::SpawnError;
 
 /// Who the worker runs as.
 #[derive(Debug, Clone)]

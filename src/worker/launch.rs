@@ -3,7 +3,6 @@
 //! async-signal-safe calls are allowed.
 
 use std::ffi::CString;
-use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -17,7 +16,7 @@ use nix::unistd::Pid;
 
 use super::Identity;
 use super::account::{Account, Change};
-use super::pipe::PipeError;
+use super::error::{SpawnError, Step};
 use super::{open_files, orphans};
 use crate::config::model;
 use crate::names;
@@ -27,134 +26,6 @@ const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 /// How many files a worker has from the start: stdin, stdout, stderr.
 const STANDARD_STREAMS: libc::c_uint = 3;
-
-/// Why a worker process could not be started.
-#[derive(Debug, thiserror::Error)]
-pub enum SpawnError {
-    /// The user database does not know the configured user.
-    #[error("the worker's user must exist: `{name}`")]
-    UnknownUser {
-        /// The configured name.
-        name: String,
-    },
-    /// The user database could not be asked.
-    #[error("looking up the worker's user failed: {cause}: `{name}`")]
-    UserLookup {
-        /// The configured name.
-        name: String,
-        /// The system's word.
-        cause: Errno,
-    },
-    /// The pipe could not be made.
-    #[error(transparent)]
-    Pipe(#[from] PipeError),
-    /// The program, an argument or the directory can't be told to the kernel.
-    #[error("a command must not contain NUL bytes: `{program}`")]
-    Nul {
-        /// The configured program.
-        program: String,
-    },
-    /// The child could not be put under its limits, its user or its directory.
-    #[error("{step} failed: {}: `{value}`", explain(*.cause))]
-    Confine {
-        /// What was tried.
-        step: Step,
-        /// The configured value.
-        value: String,
-        /// The system's word.
-        cause: Errno,
-    },
-    /// The program could not be executed.
-    #[error("starting a worker failed: {cause} (looked {place}): `{program}`")]
-    Program {
-        /// The configured program.
-        program: String,
-        /// Where it was looked for.
-        place: String,
-        /// The system's word.
-        cause: io::Error,
-    },
-    /// It could not be had, or was started and can't be watched; then it was killed.
-    #[error("starting and watching a worker failed: {cause}: `{program}`")]
-    Watch {
-        /// The configured program.
-        program: String,
-        /// The system's word.
-        cause: io::Error,
-    },
-}
-
-/// An error of the system, with what it means for the configuration.
-pub(super) fn explain(cause: Errno) -> String {
-    match cause {
-        Errno::EPERM | Errno::EACCES => {
-            format!("{}, the privileges are missing", cause.desc())
-        }
-        _ => cause.desc().to_owned(),
-    }
-}
-
-/// What the child does before it becomes the program, in this order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(i32)]
-pub enum Step {
-    /// Limits its memory.
-    Memory = 1,
-    /// Limits its open files.
-    OpenFiles = 2,
-    /// Sets its niceness.
-    Niceness = 3,
-    /// Becomes its user, with that user's groups.
-    User = 4,
-    /// Goes to its directory.
-    Directory = 5,
-    /// Asks the kernel to die with the thread that started it.
-    DeathSignal = 6,
-    /// Checks that this thread's process was not already gone.
-    Orphaned = 7,
-}
-
-impl Step {
-    const ALL: [Self; 7] = [
-        Self::Memory,
-        Self::OpenFiles,
-        Self::Niceness,
-        Self::User,
-        Self::Directory,
-        Self::DeathSignal,
-        Self::Orphaned,
-    ];
-
-    /// An error of the child reaches the parent as one number and nothing else, so the step is
-    /// packed in above the system's error number, which is less than 4096.
-    fn failed(self, cause: Errno) -> io::Error {
-        io::Error::from_raw_os_error((self as i32) << STEP_SHIFT | cause as i32)
-    }
-
-    fn unpack(error: &io::Error) -> Option<(Self, Errno)> {
-        let packed = error.raw_os_error()?;
-        let step = Self::ALL
-            .into_iter()
-            .find(|step| *step as i32 == packed >> STEP_SHIFT)?;
-        Some((step, Errno::from_raw(packed & ((1 << STEP_SHIFT) - 1))))
-    }
-}
-
-const STEP_SHIFT: u32 = 16;
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Memory => "limiting a worker's memory",
-            Self::OpenFiles => "limiting a worker's open files",
-            Self::Niceness => "setting a worker's niceness",
-            Self::User => "changing to a worker's user",
-            Self::Directory => "entering a worker's directory",
-            Self::DeathSignal => "tying a worker's life to the daemon's",
-            Self::Orphaned => "checking that the daemon still lives",
-        })
-    }
-}
 
 /// Starts the child. It has read nothing yet, and its stdin, stdout and stderr are pipes.
 ///

@@ -9,6 +9,7 @@
 
 mod account;
 pub mod connection;
+pub mod error;
 pub mod exit;
 mod flood;
 pub mod launch;

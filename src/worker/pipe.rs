@@ -17,51 +17,13 @@ use nix::unistd::{Uid, fchownat};
 
 use super::Identity;
 use super::connection::Connection;
-use super::launch::explain;
+use super::error::PipeError;
 use super::peer;
 use super::peer::Expected;
 use crate::names;
 
 /// The longest path that a socket's address holds, in bytes.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
-
-/// Why there is no pipe.
-#[derive(Debug, thiserror::Error)]
-pub enum PipeError {
-    /// The system gave no random bytes for a name.
-    #[error("making a random name for a worker's pipe failed: {0}")]
-    Random(getrandom::Error),
-    /// The socket could not be made.
-    #[error("making a worker's pipe failed: {cause}: `{path}`")]
-    Create {
-        /// Where it was to be.
-        path: PathBuf,
-        /// The system's word.
-        cause: io::Error,
-    },
-    /// The socket could not be given to the worker's user.
-    #[error("giving a worker's pipe to its user failed: {}: `{uid}`", explain(*.cause))]
-    Chown {
-        /// The worker's user.
-        uid: u32,
-        /// The system's word.
-        cause: Errno,
-    },
-    /// No connection could be taken.
-    #[error("waiting for a worker to connect failed: {cause}: `{path}`")]
-    Accept {
-        /// Where it listens.
-        path: PathBuf,
-        /// The system's word.
-        cause: io::Error,
-    },
-    /// There was a connection already.
-    #[error("a worker's pipe takes one connection and had it: `{path}`")]
-    Taken {
-        /// Where it listened.
-        path: PathBuf,
-    },
-}
 
 /// A pipe that a worker is about to connect to. Dropped, its paths are removed.
 #[derive(Debug)]

@@ -33,7 +33,7 @@ use super::spawner::Spawner;
 use crate::config::model;
 use crate::delivery::Exit;
 
-pub use super::launch::SpawnError;
+pub use super::error::SpawnError;
 
 /// The longest control line, in bytes, its end included. POSIX promises that so short a write to a
 /// pipe is taken whole or not at all (`PIPE_BUF` is at least this), so that a full stdin can't

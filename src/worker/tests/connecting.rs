@@ -10,7 +10,7 @@ use nix::unistd::Uid;
 use super::*;
 use crate::delivery::Exit;
 use crate::worker::connection::{Connection, Received};
-use crate::worker::pipe::PipeError;
+use crate::worker::error::PipeError;
 
 /// What a version 1 worker does first, then what it is told to, as Python programs.
 const CONNECT: &str = "
