@@ -1,6 +1,6 @@
 //! `${VAR}` and `${VAR:-default}` in text. The environment is given; nothing here reads it.
 
-use super::Environment;
+use super::environment::Environment;
 
 /// Why a text can't be expanded.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

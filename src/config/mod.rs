@@ -12,6 +12,7 @@
 mod description;
 pub mod diff;
 mod document;
+mod environment;
 mod expand;
 mod keys;
 mod load;
@@ -32,13 +33,9 @@ mod value_types;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-
 pub use document::{reference, schema};
+pub use environment::Environment;
 pub use load::{exposed, load, parse};
 pub use print::print;
 pub use problem::{Problem, Problems};
 pub use program::find_program;
-
-/// An environment: variables and their values.
-pub type Environment = BTreeMap<String, String>;

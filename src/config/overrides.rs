@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Environment;
+use super::environment::Environment;
 use super::problem::{Origin, Report};
 use super::reader::name_of;
 use super::tree::{Entry, Node, Table, Value};

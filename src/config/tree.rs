@@ -7,7 +7,7 @@ use std::collections::btree_map::Entry as Slot;
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
-use super::Environment;
+use super::environment::Environment;
 use super::expand::expand;
 use super::problem::{Origin, Report};
 

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 
 use serde_json::{Value as Json, json};
 
-use super::Surroundings;
-use crate::config::Environment;
+use super::shared::Surroundings;
+use crate::config::environment::Environment;
 use crate::config::model::{Limits, WorkerCommand};
 use crate::config::reader::Reader;
 use crate::config::shell_words;
 use crate::config::tree::{Node, Value};
-use crate::config::value_types::{Kind, Wrong, integer, list_of, size, text, word};
+use crate::config::value_types::compound::list_of;
+use crate::config::value_types::{Kind, Wrong, integer, size, text, word};
 
 /// What every worker has of the daemon's own environment.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];

@@ -4,31 +4,18 @@
 mod command;
 mod pool;
 mod retry;
+pub(super) mod shared;
 mod source;
 
 use std::path::Path;
 use std::time::Duration;
 
-use super::Environment;
 use super::description::Key;
+use super::environment::Environment;
 use super::model::{Config, DaemonConfig, LogFormat};
 use super::reader::Reader;
 use super::value_types::{choice, duration, log_filter, size};
-
-/// Bounds that several keys share.
-const MILLISECOND: Duration = Duration::from_millis(1);
-const HOUR: Duration = Duration::from_secs(3600);
-const DAY: Duration = Duration::from_secs(24 * 3600);
-const MONTH: Duration = Duration::from_secs(30 * 24 * 3600);
-
-/// What the meaning of some keys depends on beside the file.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Surroundings<'a> {
-    /// The directory of the configuration, which relative paths start from.
-    pub(super) directory: &'a Path,
-    /// The daemon's own environment.
-    pub(super) environment: &'a Environment,
-}
+use shared::{DAY, Surroundings};
 
 /// Reads the whole configuration. Where a problem is recorded the result is not to be used.
 pub(super) fn config(t: &mut Reader<'_>, around: Surroundings<'_>) -> Config {

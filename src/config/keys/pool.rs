@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::source::{QUEUE_TYPES, rabbitmq};
-use super::{DAY, HOUR, MILLISECOND, MONTH, Surroundings, command, retry};
+use super::shared::{DAY, HOUR, MILLISECOND, MONTH, Surroundings};
+use super::source::rabbitmq;
+use super::source::rabbitmq::QUEUE_TYPES;
+use super::{command, retry};
 use crate::backoff::Backoff;
 use crate::config::model::{
     Database, DeadLetters, KafkaOptions, Options, Order, Pipeline, PoolConfig, Prefetch,
@@ -14,8 +16,9 @@ use crate::config::model::{
 };
 use crate::config::reader::Reader;
 use crate::config::suggest::nearest;
+use crate::config::value_types::compound::{auto_or, hinted, list_of};
 use crate::config::value_types::{
-    Wrong, auto_or, choice, duration, float, hinted, integer, list_of, name, plain, size, word,
+    Wrong, choice, duration, float, integer, name, plain, size, word,
 };
 
 /// The statuses that end a task; those below only tell about it.

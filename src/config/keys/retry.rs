@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{DAY, HOUR, MILLISECOND, MONTH};
+use super::shared::{DAY, HOUR, MILLISECOND, MONTH};
 use crate::backoff::Backoff;
 use crate::config::model::{Breaker, Retry, SourceConfig};
 use crate::config::reader::Reader;

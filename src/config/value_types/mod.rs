@@ -1,7 +1,7 @@
 //! The kinds of value that a key may take: how each is read, what is said when it is wrong, and
 //! how the reference and the schema describe it. Nothing here knows a key.
 
-mod compound;
+pub(super) mod compound;
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -16,7 +16,6 @@ use super::model::Argument;
 use super::problem::Origin;
 use super::tree::{Node, Value};
 use super::units;
-pub(super) use compound::{auto_or, hinted, list_of};
 
 /// A kind of value.
 pub(super) trait Kind {

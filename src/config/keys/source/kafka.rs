@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::config::keys::MILLISECOND;
+use crate::config::keys::shared::MILLISECOND;
 use crate::config::model::{Argument, KafkaSource};
 use crate::config::reader::Reader;
 use crate::config::value_types::{Wrong, duration, integer, plain, size, word};

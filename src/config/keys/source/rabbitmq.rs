@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
-use super::{QUEUE_TYPES, Url, secret_file};
-use crate::config::keys::{DAY, HOUR, Surroundings};
+use super::url::{Url, secret_file};
+use crate::config::keys::shared::{DAY, HOUR, Surroundings};
 use crate::config::model::{
-    Argument, Host, Identity, QueueDeclaration, RabbitMqSource, Secret, Tls,
+    Argument, Host, Identity, QueueDeclaration, QueueType, RabbitMqSource, Secret, Tls,
 };
 use crate::config::reader::Reader;
-use crate::config::value_types::{Wrong, choice, duration, list_of, plain, word};
+use crate::config::value_types::compound::list_of;
+use crate::config::value_types::{Wrong, choice, duration, plain, word};
 
 /// The ports that IANA has registered for `amqp` and `amqps`.
 const PORT: u16 = 5672;
@@ -20,6 +21,12 @@ const TLS_PORT: u16 = 5671;
 const GUEST: &str = "guest";
 
 const SECOND: Duration = Duration::from_secs(1);
+
+/// The types of a queue of RabbitMQ.
+pub(crate) const QUEUE_TYPES: [(&str, QueueType); 2] = [
+    ("quorum", QueueType::Quorum),
+    ("classic", QueueType::Classic),
+];
 
 /// Reads a connection.
 pub(super) fn read(
@@ -88,7 +95,7 @@ fn queue(t: &mut Reader<'_>) -> QueueDeclaration {
 }
 
 /// Reads the arguments that queues are declared with.
-pub(in super::super) fn arguments(t: &mut Reader<'_>) -> BTreeMap<String, Argument> {
+pub(crate) fn arguments(t: &mut Reader<'_>) -> BTreeMap<String, Argument> {
     t.map(
         "queue_arguments",
         "an argument's name",

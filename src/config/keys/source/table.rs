@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::Url;
-use crate::config::keys::{HOUR, Surroundings};
+use super::url::Url;
+use crate::config::keys::shared::{HOUR, Surroundings};
 use crate::config::model::{Database, TableSource};
 use crate::config::reader::Reader;
 use crate::config::value_types::{Wrong, duration, file_mode, octal_mode};

@@ -1,0 +1,6 @@
+//! What a process is told by its environment.
+
+use std::collections::BTreeMap;
+
+/// An environment: variables and their values.
+pub type Environment = BTreeMap<String, String>;
