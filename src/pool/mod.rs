@@ -10,6 +10,7 @@ pub mod publish_to;
 mod report;
 pub mod roster;
 pub mod status;
+mod stop;
 mod stopping;
 pub mod supervise;
 pub mod trial;

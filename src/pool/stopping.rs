@@ -1,12 +1,8 @@
-//! The stop of a pool: its deadlines, those who are late for them, and how it ended.
+//! The deadlines of a pool's stop. What is done at each is the pool's affair.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
-
-use super::status::WorkerStatus;
-use super::{Handle, Pool, PoolError};
-use crate::shutdown::Phase;
 
 /// How long the last settlements may take when everything else is over.
 pub(super) const SETTLE_WITHIN: Duration = Duration::from_secs(10);
@@ -18,6 +14,7 @@ const ABANDON_WITHIN: Duration = Duration::from_secs(1);
 const LAGGARDS_EVERY: Duration = Duration::from_secs(5);
 
 /// A stop under way.
+#[derive(Debug)]
 pub(super) struct Stopping {
     yield_at: Instant,
     /// When workers that even SIGKILL did not end are left to the kernel.
@@ -27,157 +24,95 @@ pub(super) struct Stopping {
     name_laggards_at: Instant,
 }
 
-impl Pool {
-    pub(super) fn stop(&mut self, drain_timeout: Duration) {
-        if self.stopping.is_some() {
-            return;
-        }
-        let now = Instant::now();
-        let stop_timeout = self.shared.policy.borrow().stop_timeout;
-        self.stopping = Some(Stopping {
+impl Stopping {
+    pub(super) fn begin(now: Instant, drain_timeout: Duration, stop_timeout: Duration) -> Self {
+        Self {
             yield_at: now + drain_timeout,
             abandon_at: now + drain_timeout + PHASES_TO_SIGKILL * stop_timeout + LAGGARDS_EVERY,
             give_up_at: None,
             name_laggards_at: now + LAGGARDS_EVERY,
-        });
-        self.give_back();
-        self.raise_all(Phase::Draining);
-    }
-
-    pub(super) fn hurry(&mut self) {
-        let Some(stopping) = &mut self.stopping else {
-            // It has missed the first word.
-            return self.stop(Duration::ZERO);
-        };
-        stopping.yield_at = Instant::now();
-        stopping.give_up_at = stopping.give_up_at.map(|_| Instant::now());
-        let killing = |handle: &Handle| handle.gauge.phase.get() == Phase::Killing;
-        if self.slots.values().all(killing) {
-            stopping.abandon_at = Instant::now() + ABANDON_WITHIN;
-        }
-        for handle in self.slots.values() {
-            handle.raise(handle.gauge.phase.get().next());
         }
     }
 
-    fn raise_all(&self, phase: Phase) {
-        self.slots.values().for_each(|handle| handle.raise(phase));
-    }
-
-    pub(super) fn next_alarm(&self, now: Instant) -> Option<Instant> {
-        match &self.stopping {
-            None => {
-                let alarms = [
-                    self.supervisor.next_start(),
-                    self.next_stale(),
-                    self.next_probe(now),
-                ];
-                alarms.into_iter().flatten().min()
-            }
-            Some(stopping) => {
-                let alarms = [
-                    Some(stopping.yield_at),
-                    Some(stopping.name_laggards_at),
-                    Some(stopping.abandon_at).filter(|_| !self.lanes.is_empty()),
-                    stopping.give_up_at,
-                ];
-                alarms.into_iter().flatten().min()
-            }
+    /// Whatever is waited for is due now. Workers that are all being killed have little time left.
+    pub(super) fn hurry(&mut self, now: Instant, all_are_being_killed: bool) {
+        self.yield_at = now;
+        self.give_up_at = self.give_up_at.map(|_| now);
+        if all_are_being_killed {
+            self.abandon_at = now + ABANDON_WITHIN;
         }
     }
 
-    pub(super) fn keep_time(&mut self) {
-        let now = Instant::now();
-        let Some(stopping) = &mut self.stopping else {
-            return;
-        };
-        if stopping.yield_at <= now {
-            // From here on each lane goes through its phases by itself.
-            stopping.yield_at = now + LAGGARDS_EVERY;
-            self.raise_all(Phase::Yielding);
-        }
-        let Some(stopping) = &mut self.stopping else {
-            return;
-        };
-        if stopping.name_laggards_at <= now {
-            stopping.name_laggards_at = now + LAGGARDS_EVERY;
-            self.name_laggards();
-        }
-        if self
-            .stopping
-            .as_ref()
-            .is_some_and(|stopping| stopping.abandon_at <= now)
-        {
-            // SIGKILL is pending, so they will not run another line of their program.
-            self.lanes.abort_all();
-        }
+    pub(super) fn next_alarm(&self, has_workers: bool) -> Option<Instant> {
+        let alarms = [
+            Some(self.yield_at),
+            Some(self.name_laggards_at),
+            Some(self.abandon_at).filter(|_| has_workers),
+            self.give_up_at,
+        ];
+        alarms.into_iter().flatten().min()
     }
 
-    fn name_laggards(&self) {
-        if self.lanes.is_empty() {
-            let problem = self.link.state.borrow().problem.clone();
-            tracing::warn!(pool = self.name(), problem, "the stop waits for the source");
-        }
-        let running = |worker: &WorkerStatus| worker.pid.is_some();
-        for worker in self.worker_statuses().into_iter().filter(running) {
-            tracing::warn!(
-                pool = self.name(),
-                worker = worker.slot,
-                pid = worker.pid,
-                state = worker.state,
-                in_flight = worker.in_flight,
-                message_age = worker.message_age,
-                "the stop waits for this worker"
-            );
-        }
+    /// Whether the workers are to be asked to yield. From there on each lane goes through its phases
+    /// by itself.
+    pub(super) fn yields(&mut self, now: Instant) -> bool {
+        is_due(&mut self.yield_at, now)
     }
 
-    /// How the pool ended, once it has.
-    pub(super) fn result(&mut self, now: Instant) -> Option<Result<(), PoolError>> {
-        if self.source_gone && self.stopping.is_none() {
-            self.source_failed = true;
-            self.stop(Duration::ZERO);
-        }
-        let stopping = self.stopping.as_mut().filter(|_| self.lanes.is_empty())?;
-        let give_up_at = *stopping.give_up_at.get_or_insert(now + SETTLE_WITHIN);
-        match () {
-            () if self.source_failed => Some(Err(PoolError::SourceEnded)),
-            () if self.source_gone => Some(Ok(())),
-            () if give_up_at <= now => Some(Err(PoolError::Unsettled)),
-            () => None,
-        }
+    /// Whether those who are late are to be named.
+    pub(super) fn names_laggards(&mut self, now: Instant) -> bool {
+        is_due(&mut self.name_laggards_at, now)
     }
+
+    /// Whether the workers that are left are left to the kernel.
+    pub(super) fn abandons(&self, now: Instant) -> bool {
+        self.abandon_at <= now
+    }
+
+    /// Every worker has gone. Whether the source has had its time since.
+    pub(super) fn gives_up(&mut self, now: Instant) -> bool {
+        *self.give_up_at.get_or_insert(now + SETTLE_WITHIN) <= now
+    }
+}
+
+/// Whether it is, and then the next time.
+fn is_due(at: &mut Instant, now: Instant) -> bool {
+    let is_due = *at <= now;
+    if is_due {
+        *at = now + LAGGARDS_EVERY;
+    }
+    is_due
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use super::*;
 
-    use tokio::sync::mpsc;
-    use tokio::task::LocalSet;
+    #[test]
+    fn each_deadline_comes_when_it_should() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut stopping = Stopping::begin(start, 30 * second, 2 * second);
+        assert_eq!(stopping.next_alarm(true), Some(start + LAGGARDS_EVERY));
+        assert!(!stopping.yields(start + 29 * second));
+        assert!(stopping.yields(start + 30 * second));
+        assert!(stopping.names_laggards(start + 30 * second));
+        assert!(!stopping.names_laggards(start + 34 * second));
+        // Asked to yield, to quit, to terminate, and then some time to be gone.
+        assert!(!stopping.abandons(start + 40 * second));
+        assert!(stopping.abandons(start + 41 * second));
+        let gone = start + 50 * second;
+        assert!(!stopping.gives_up(gone));
+        assert!(stopping.gives_up(gone + SETTLE_WITHIN));
+    }
 
-    use super::super::{Command, run};
-    use crate::config::model;
-    use crate::delivery::{Intake, link};
-    use crate::pool::verdict::tests::policy;
-
-    /// However it came that it has missed the first word: the second is enough.
-    #[tokio::test]
-    async fn a_hurry_stops_one_that_was_not_told_to_stop() {
-        let (mut source, pool) = link();
-        let policy = model::PoolConfig {
-            workers: 0,
-            ..policy()
-        };
-        let (commands, told) = mpsc::channel(1);
-        commands.send(Command::Hurry).await.unwrap();
-        let source = async {
-            let closed = |intake: &Intake| *intake == Intake::Closed;
-            drop(source.intake.wait_for(closed).await.unwrap());
-            drop(source);
-        };
-        let run = run(Arc::new(policy), pool, told);
-        let both = async { tokio::join!(run, source).0 };
-        assert_eq!(LocalSet::new().run_until(both).await, Ok(()));
+    #[test]
+    fn a_hurry_ends_what_is_waited_for() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut stopping = Stopping::begin(start, 30 * second, 30 * second);
+        stopping.hurry(start, false);
+        assert!(stopping.yields(start) && !stopping.abandons(start + ABANDON_WITHIN));
+        assert!(!stopping.gives_up(start));
+        stopping.hurry(start, true);
+        assert!(stopping.abandons(start + ABANDON_WITHIN) && stopping.gives_up(start));
     }
 }
