@@ -14,14 +14,6 @@ use syn::{Attribute, Item, ItemMod, ItemUse, UseTree};
 /// The most lines that a file has.
 const LINES_MAX: usize = 500;
 
-/// Files that are longer yet.
-const STILL_LONG: &[&str] = &[
-    "pool/lane/mod.rs",
-    "pool/supervise/tests.rs",
-    "rules/rabbitmq.rs",
-    "source/rabbitmq/session.rs",
-];
-
 /// Circles that are not opened yet, each by its first file and how many it has.
 const STILL_CIRCLES: &[(&str, usize)] = &[
     ("source/kafka/commits.rs", 8),
@@ -120,7 +112,7 @@ fn no_file_is_long() {
         }
     });
     long.sort();
-    assert_eq!(long, STILL_LONG, "longer than {LINES_MAX} lines");
+    assert!(long.is_empty(), "longer than {LINES_MAX} lines: {long:#?}");
 }
 
 #[test]

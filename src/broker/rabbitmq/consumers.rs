@@ -19,7 +19,7 @@ use super::error::{RabbitMqError, words};
 use super::field_table::long;
 use super::republish::fitting;
 use crate::config::model::{Argument, RabbitMqOptions};
-use crate::rules::rabbitmq::Flow;
+use crate::rules::rabbitmq::demand::Flow;
 
 /// The argument of a queue by which one consumer gets all messages until it ends.
 const SINGLE_ACTIVE: &str = "x-single-active-consumer";

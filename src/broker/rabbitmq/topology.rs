@@ -17,7 +17,7 @@ use super::field_table::long;
 use crate::config::model::{
     DeadLetters, Options, PoolConfig, QueueDeclaration, QueueType, RabbitMqOptions,
 };
-use crate::rules::rabbitmq as rules;
+use crate::rules::rabbitmq::tiers;
 
 /// So high that the broker drops nothing: attempts are counted by us. The same for all versions,
 /// so that a redeclaration never differs.
@@ -69,7 +69,7 @@ impl Topology {
         });
         Self {
             work: Wanted::plain(queue, &options.queue),
-            tiers: rules::tiers(pool.retry.backoff.max)
+            tiers: tiers::tiers(pool.retry.backoff.max)
                 .into_iter()
                 .map(tier)
                 .collect(),
@@ -238,7 +238,7 @@ impl Wanted {
     /// A tier of a queue.
     pub(crate) fn tier(queue: &str, tier: Duration) -> Self {
         Self {
-            name: rules::tier_queue(queue, tier),
+            name: tiers::tier_queue(queue, tier),
             arguments: tier_arguments(queue),
             before: None,
             ours: true,

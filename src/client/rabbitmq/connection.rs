@@ -24,7 +24,7 @@ use crate::broker::rabbitmq::topology::{Topology, Wanted};
 use crate::client::contract::{Depth, Partial, Reply};
 use crate::config::model::{PoolConfig, RabbitMqSource};
 use crate::delivery::Outgoing;
-use crate::rules::rabbitmq as rules;
+use crate::rules::rabbitmq::tiers;
 
 /// So long the broker may confirm nothing at all before a command gives up.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(60);
@@ -88,12 +88,12 @@ impl Clerk {
         let reading = self.pools.iter().find(|pool| *pool.queue == *queue);
         let longest = reading.map(|pool| pool.retry.backoff.max);
         let tiers = longest.into_iter().flat_map(|longest| {
-            let tiers = rules::tiers(longest).into_iter();
-            tiers.chain(rules::former_tiers(longest))
+            let tiers = tiers::tiers(longest).into_iter();
+            tiers.chain(tiers::former_tiers(longest))
         });
         let mut delayed = 0;
         for tier in tiers {
-            delayed += topology::count(&self.broker, &rules::tier_queue(queue, tier))
+            delayed += topology::count(&self.broker, &tiers::tier_queue(queue, tier))
                 .await?
                 .unwrap_or(0);
         }
@@ -167,7 +167,7 @@ impl Clerk {
             self.seen.insert(message.queue.clone());
         }
         if !message.delay.is_zero() {
-            let tier = rules::tier(message.delay);
+            let tier = tiers::tier(message.delay);
             let wanted = Wanted::tier(&message.queue, tier);
             if !self.seen.contains(&wanted.name) {
                 topology::see_to(&self.broker, [&wanted], declare).await?;
@@ -304,8 +304,8 @@ fn addressed(message: &Outgoing) -> Result<(String, BasicProperties), String> {
     let properties = original
         .copied(&marks)
         .with_expiration(fitting("delay", &delay)?);
-    let tier = rules::tier(message.delay);
-    Ok((rules::tier_queue(&message.queue, tier), properties))
+    let tier = tiers::tier(message.delay);
+    Ok((tiers::tier_queue(&message.queue, tier), properties))
 }
 
 /// Why a parcel did not arrive; none if it did.

@@ -5,6 +5,7 @@
 mod exchange;
 mod gauge;
 pub mod in_flight;
+mod start;
 mod stop;
 pub mod unread;
 
@@ -20,67 +21,22 @@ use tokio::time::Instant;
 use super::breaker;
 use super::verdict::{Case, Event, decide, lasting_name};
 use super::window::Pace;
-use crate::config::model::{PoolConfig, WorkerCommand};
+use crate::config::model::PoolConfig;
 use crate::delivery::{Delivery, Exit, Failure, Outgoing, Publish, PublishError, Reason};
 use crate::shutdown::Phase;
-use crate::worker::Identity;
 use crate::worker::connection::Connection;
 use crate::worker::notes::Notes;
 use crate::worker::process;
-use crate::worker::process::{Process, Signal, Starting};
+use crate::worker::process::Process;
 pub use gauge::{Gauge, Shared};
 use in_flight::{Blame, Cause, Entry, InFlight, Read, Version};
+pub use start::{Ended, Start};
+use start::{LAST_WORDS_WITHIN, connect, identity};
 
 /// A worker that has closed its pipe is about to end; one that does not end is made to.
 const CLOSED_PIPE_GRACE: Duration = Duration::from_secs(1);
-/// How long a dead worker's stderr may be held open by its children.
-const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
 /// How often a worker's memory is looked at, where it is limited.
 const MEMORY_CHECK_EVERY: Duration = Duration::from_secs(1);
-
-/// How a lane ended.
-#[derive(Debug)]
-pub struct Ended {
-    /// Its worker had connected.
-    pub connected: bool,
-    /// It was asked to leave, or had been there for its time.
-    pub orderly: bool,
-    /// Why it ended, in words.
-    pub cause: String,
-    /// The last lines of the worker's stderr.
-    pub stderr: Vec<String>,
-    /// It died over a message that has killed workers before: no sign of a bad worker.
-    pub explained: bool,
-}
-
-impl Ended {
-    fn unstarted(cause: String, stderr: Vec<String>) -> Self {
-        Self {
-            connected: false,
-            orderly: false,
-            cause,
-            stderr,
-            explained: false,
-        }
-    }
-}
-
-/// Everything that a lane is started with.
-#[derive(Debug)]
-pub struct Start {
-    /// The worker's place.
-    pub slot: usize,
-    /// How its process is started.
-    pub command: Arc<WorkerCommand>,
-    /// What the lanes share.
-    pub shared: Rc<Shared>,
-    /// What the pool sees of it.
-    pub gauge: Rc<Gauge>,
-    /// The messages for it.
-    pub mailbox: mpsc::Receiver<Delivery>,
-    /// How far it is to be stopped.
-    pub phase: watch::Receiver<Phase>,
-}
 
 /// Runs one worker process to its end, and settles everything that it was given.
 pub async fn run(start: Start) -> Ended {
@@ -109,47 +65,6 @@ pub async fn run(start: Start) -> Ended {
         }
         Err(ended) => ended,
     }
-}
-
-fn identity(slot: usize, policy: &PoolConfig) -> Identity {
-    let pool = Arc::from(policy.name.as_str());
-    Identity { pool, slot }
-}
-
-/// Waits until the worker has connected, has died, has let its time run out, or is not wanted any
-/// more.
-async fn connect(
-    starting: Starting,
-    start: &Start,
-    start_timeout: Duration,
-) -> Result<(Process, Connection), Ended> {
-    let Starting {
-        mut process,
-        mut listener,
-    } = starting;
-    let mut phase = start.phase.clone();
-    let (cause, orderly) = tokio::select! {
-        biased;
-        accepted = listener.accept() => match accepted {
-            Ok(connection) => return Ok((process, connection)),
-            Err(error) => (error.to_string(), false),
-        },
-        exit = process.wait() => (format!("{exit} before it connected to its pipe"), false),
-        _ = phase.wait_for(|phase| *phase > Phase::Running) => ("not wanted any more".into(), true),
-        () = tokio::time::sleep(start_timeout) => {
-            (format!("did not connect to its pipe within {start_timeout:?}"), false)
-        }
-    };
-    process.signal_group(Signal::Kill);
-    process.wait().await;
-    let stderr = process.last_words(LAST_WORDS_WITHIN).await;
-    Err(Ended {
-        connected: false,
-        orderly,
-        cause,
-        stderr,
-        explained: false,
-    })
 }
 
 /// The worker's work, once it has connected.

@@ -9,8 +9,9 @@ use lapin::types::FieldTable;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Task;
+use super::held::{Held, HeldState};
 use super::outbox::JobSubject;
-use super::session::{Held, HeldState, Session};
+use super::session::Session;
 use super::survived::Fingerprint;
 use crate::broker::rabbitmq::connect::close;
 use crate::broker::rabbitmq::error::RabbitMqError;

@@ -7,10 +7,11 @@ use lapin::types::ShortString;
 use tokio::time::Instant;
 
 use super::health::HealthIssue;
+use super::held::HeldState;
 use super::outbox::{Job, JobSubject};
 use super::publication;
 use super::publication::Publication;
-use super::session::{HeldState, Session};
+use super::session::Session;
 use super::settle::{now_ms, taken_nothing};
 use super::targets::{PATIENCE, Standing};
 use super::timeouts::CONFIRMED_WITHIN;

@@ -8,9 +8,10 @@ use tokio::time::{Duration, Instant};
 
 use super::Task;
 use super::health::HealthIssue;
+use super::held::{Held, HeldState};
 use super::message::message;
 use super::publication::{LetterDetail, Publication};
-use super::session::{Held, HeldState, Session};
+use super::session::Session;
 use super::survived::Fingerprint;
 use crate::broker::rabbitmq::consumers::Consumers;
 use crate::broker::rabbitmq::error::RabbitMqError;
@@ -21,7 +22,9 @@ use crate::broker::rabbitmq::words::written;
 use crate::delivery::Intake;
 use crate::rules::Limits;
 use crate::rules::rabbitmq as rules;
-use crate::rules::rabbitmq::{Demand, Fate, Step};
+use crate::rules::rabbitmq::Fate;
+use crate::rules::rabbitmq::demand;
+use crate::rules::rabbitmq::demand::{Demand, Step};
 
 /// How long a delivery may wait for a worker. The broker's patience is a setting of ours as well,
 /// since it does not tell.
@@ -116,7 +119,7 @@ impl Session {
         if self.is_held_up() {
             return;
         }
-        for _ in 0..rules::room(task.intake(), task.out) {
+        for _ in 0..demand::room(task.intake(), task.out) {
             let Some(tag) = self.ready.pop_front() else {
                 return;
             };
@@ -151,9 +154,9 @@ impl Session {
         let prefetch = usize::from(self.consumers.prefetch());
         let ahead = prefetch.saturating_sub(self.ledger.unacknowledged());
         task.share.promise(ahead.saturating_mul(self.body_bytes));
-        let credit = rules::room(task.intake(), 0);
-        let wanted = rules::prefetch(credit, self.body_bytes, rules::BYTES_ASKED_MAX);
-        let fitting = rules::prefetch(credit, self.body_bytes, task.share.most());
+        let credit = demand::room(task.intake(), 0);
+        let wanted = demand::prefetch(credit, self.body_bytes, demand::BYTES_ASKED_MAX);
+        let fitting = demand::prefetch(credit, self.body_bytes, task.share.most());
         if fitting < wanted {
             task.share.deny();
         }
@@ -182,7 +185,7 @@ impl Session {
         let demand = self.demand(task, useful);
         let flow = self.consumers.flow(self.full);
         let settled = change_at.is_some_and(|at| at <= now);
-        match rules::step(flow, demand, settled) {
+        match demand::step(flow, demand, settled) {
             Step::Stay => {}
             Step::Wait(patience) => self.change_at = change_at.or(Some(now + patience)),
             Step::Add(prefetch) => {
@@ -207,9 +210,9 @@ impl Session {
         // By the newest rules: the credit may be by them already.
         let usual = {
             let pool = task.policy.borrow();
-            rules::usual(pool.workers, pool.prefetch)
+            demand::usual(pool.workers, pool.prefetch)
         };
-        let usual = rules::prefetch(usual, self.body_bytes, task.share.most());
+        let usual = demand::prefetch(usual, self.body_bytes, task.share.most());
         self.is_short &= 0 < now && now < usual;
         Demand {
             now,
@@ -240,7 +243,7 @@ impl Session {
         let kept = if self.closing {
             0
         } else {
-            rules::room(task.intake(), task.out)
+            demand::room(task.intake(), task.out)
         };
         let surplus = self.ready.split_off(kept.min(self.ready.len()));
         let mut back: Vec<u64> = surplus.into();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lapin::types::ShortString;
 
-use super::session::Held;
+use super::held::Held;
 use crate::broker::rabbitmq::republish::Original;
 use crate::delivery::{Message, Property};
 

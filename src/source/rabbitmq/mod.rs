@@ -4,6 +4,7 @@
 mod close;
 mod confirms;
 mod health;
+mod held;
 mod intake;
 mod message;
 mod outbox;
@@ -101,7 +102,9 @@ impl Task {
             suspect: None,
             survived: Survived::default(),
             health: Health::new(&pool),
-            share: link.share.within(crate::rules::rabbitmq::BYTES_ASKED_MAX),
+            share: link
+                .share
+                .within(crate::rules::rabbitmq::demand::BYTES_ASKED_MAX),
             out: 0,
             next_token: 0,
         }

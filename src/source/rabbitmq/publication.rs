@@ -15,7 +15,7 @@ use crate::dead_letter;
 use crate::dead_letter::{Counters, Letter, Own, header};
 use crate::delivery::{Failure, Outgoing, Reason};
 use crate::rules::rabbitmq as rules;
-use crate::rules::rabbitmq::{Arrival, RETURNS_MAX};
+use crate::rules::rabbitmq::{Arrival, RETURNS_MAX, tiers};
 
 /// Queues that exist only as long as someone waits for an answer, on the same broker. RabbitMQ 3
 /// says that there is none even though the answer arrives.
@@ -160,7 +160,7 @@ impl Composer<'_> {
         marks: &Marks<'_>,
         delay: Duration,
     ) -> Result<OutboundMessage, String> {
-        let to = rules::tier_queue(self.queue, rules::tier(delay));
+        let to = tiers::tier_queue(self.queue, tiers::tier(delay));
         let properties = subject
             .original
             .copied(marks)

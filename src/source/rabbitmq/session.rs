@@ -11,7 +11,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::Stream;
 use lapin::message::Delivery;
 use lapin::options::BasicAckOptions;
@@ -21,6 +20,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::Task;
 use super::close::Words;
 use super::health::HealthIssue;
+use super::held::Held;
 use super::outbox::{Backlog, Outbox};
 use super::suspects::Suspects;
 use crate::broker::rabbitmq::connect::{Broker, connect};
@@ -30,13 +30,10 @@ use crate::broker::rabbitmq::ledger::{Ack, Ledger, Others};
 use crate::broker::rabbitmq::line::LineChange;
 use crate::broker::rabbitmq::line::RECONNECT;
 use crate::broker::rabbitmq::publisher::{Publisher, PublisherNews as Published};
-use crate::broker::rabbitmq::republish::Original;
 use crate::broker::rabbitmq::topology::Topology;
 use crate::broker::rabbitmq::words::written;
-use crate::budget::Hold;
 use crate::config::model::{Options, PoolConfig, RabbitMqOptions, RabbitMqSource};
 use crate::delivery::{Intake, Settlement};
-use crate::rules::rabbitmq::Arrival;
 
 /// How many messages are read, and settlements taken in, before something else has a turn.
 const BATCH: usize = 256;
@@ -103,35 +100,6 @@ impl fmt::Debug for Session {
             .field("outbox", &self.outbox)
             .finish_non_exhaustive()
     }
-}
-
-/// A delivery in our hands.
-#[derive(Debug)]
-pub(super) struct Held {
-    pub(super) original: Original,
-    pub(super) arrival: Arrival,
-    pub(super) body: Bytes,
-    /// What it takes of the daemon's memory.
-    #[expect(dead_code, reason = "it is there to be dropped with the body")]
-    pub(super) hold: Hold,
-    /// When it came.
-    pub(super) since: Instant,
-    pub(super) place: HeldState,
-    /// How often it was warned that the broker will not wait much longer.
-    pub(super) warnings: u8,
-}
-
-/// Where a delivery is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum HeldState {
-    /// It waits for the pool's credit.
-    Here,
-    /// The pool has it.
-    Out,
-    /// It is settled, and something is being published for it.
-    Leaving,
-    /// It is settled, but the broker refuses what there is to publish for it.
-    Aside,
 }
 
 /// What woke us.

@@ -6,11 +6,12 @@ use std::rc::Rc;
 
 use lapin::options::BasicRejectOptions;
 
+use super::held::HeldState;
 use super::intake::begin_within;
 use super::outbox::{Job, JobSubject};
 use super::publication;
 use super::publication::{Composer, LetterDetail, Publication};
-use super::session::{HeldState, Session};
+use super::session::Session;
 use super::targets::PATIENCE;
 use super::{Task, confirm};
 use crate::broker::rabbitmq::error::RabbitMqError;

@@ -7,10 +7,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Task;
+use super::held::{Held, HeldState};
 use super::intake::begin_within;
 use super::outbox::{Job, JobSubject};
 use super::publication::Publication;
-use super::session::{Held, HeldState, Session};
+use super::session::Session;
 use crate::broker::rabbitmq::error::RabbitMqError;
 
 /// The longest time between two looks at what is old.

@@ -1,0 +1,103 @@
+//! How a lane begins: with what, and until its worker has connected or will not any more.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use super::gauge::{Gauge, Shared};
+use crate::config::model::{PoolConfig, WorkerCommand};
+use crate::delivery::Delivery;
+use crate::shutdown::Phase;
+use crate::worker::Identity;
+use crate::worker::connection::Connection;
+use crate::worker::process::{Process, Signal, Starting};
+
+/// How long a dead worker's stderr may be held open by its children.
+pub(super) const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
+
+/// How a lane ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its worker had connected.
+    pub connected: bool,
+    /// It was asked to leave, or had been there for its time.
+    pub orderly: bool,
+    /// Why it ended, in words.
+    pub cause: String,
+    /// The last lines of the worker's stderr.
+    pub stderr: Vec<String>,
+    /// It died over a message that has killed workers before: no sign of a bad worker.
+    pub explained: bool,
+}
+
+impl Ended {
+    pub(super) fn unstarted(cause: String, stderr: Vec<String>) -> Self {
+        Self {
+            connected: false,
+            orderly: false,
+            cause,
+            stderr,
+            explained: false,
+        }
+    }
+}
+
+/// Everything that a lane is started with.
+#[derive(Debug)]
+pub struct Start {
+    /// The worker's place.
+    pub slot: usize,
+    /// How its process is started.
+    pub command: Arc<WorkerCommand>,
+    /// What the lanes share.
+    pub shared: Rc<Shared>,
+    /// What the pool sees of it.
+    pub gauge: Rc<Gauge>,
+    /// The messages for it.
+    pub mailbox: mpsc::Receiver<Delivery>,
+    /// How far it is to be stopped.
+    pub phase: watch::Receiver<Phase>,
+}
+
+pub(super) fn identity(slot: usize, policy: &PoolConfig) -> Identity {
+    let pool = Arc::from(policy.name.as_str());
+    Identity { pool, slot }
+}
+
+/// Waits until the worker has connected, has died, has let its time run out, or is not wanted any
+/// more.
+pub(super) async fn connect(
+    starting: Starting,
+    start: &Start,
+    start_timeout: Duration,
+) -> Result<(Process, Connection), Ended> {
+    let Starting {
+        mut process,
+        mut listener,
+    } = starting;
+    let mut phase = start.phase.clone();
+    let (cause, orderly) = tokio::select! {
+        biased;
+        accepted = listener.accept() => match accepted {
+            Ok(connection) => return Ok((process, connection)),
+            Err(error) => (error.to_string(), false),
+        },
+        exit = process.wait() => (format!("{exit} before it connected to its pipe"), false),
+        _ = phase.wait_for(|phase| *phase > Phase::Running) => ("not wanted any more".into(), true),
+        () = tokio::time::sleep(start_timeout) => {
+            (format!("did not connect to its pipe within {start_timeout:?}"), false)
+        }
+    };
+    process.signal_group(Signal::Kill);
+    process.wait().await;
+    let stderr = process.last_words(LAST_WORDS_WITHIN).await;
+    Err(Ended {
+        connected: false,
+        orderly,
+        cause,
+        stderr,
+        explained: false,
+    })
+}
