@@ -16,7 +16,7 @@ COPY config config
 # Cargo.toml names these; the daemon does not need what is in them.
 COPY benches benches
 COPY tests tests
-RUN cargo build --release --locked --bin ganger && strip target/release/ganger
+RUN cargo build --profile dist --locked --bin ganger
 
 FROM debian:bookworm-slim AS base
 # ca-certificates: who may have signed a broker's certificate, where a source has no ca_file.
@@ -24,7 +24,7 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --system --uid 10001 --home-dir /var/lib/ganger --create-home ganger
-COPY --from=build /src/target/release/ganger /usr/local/bin/ganger
+COPY --from=build /src/target/dist/ganger /usr/local/bin/ganger
 USER ganger
 WORKDIR /var/lib/ganger
 ENV GANGER_CONFIG=/etc/ganger/ganger.toml

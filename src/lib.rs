@@ -4,6 +4,15 @@
 //! draws. The library exists for the binary, the benchmarks and the fuzz targets; its interface
 //! is not kept stable for others.
 
+#![cfg_attr(
+    not(all(feature = "kafka", feature = "rabbitmq", feature = "sqlite")),
+    allow(
+        dead_code,
+        unused,
+        reason = "some of what all share is used by one broker only"
+    )
+)]
+
 pub mod backoff;
 pub mod broker;
 pub mod budget;

@@ -1,25 +1,40 @@
 //! What speaks to one kind of broker each: connections, topology, records, SQL. No room here has a
 //! loop, knows a pool, or sees another; `table` is what any database is asked for a table queue.
 
+#[cfg(feature = "kafka")]
 pub(crate) mod kafka;
+#[cfg(feature = "rabbitmq")]
 pub(crate) mod rabbitmq;
+#[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
+#[cfg(feature = "sqlite")]
 pub(crate) mod table;
 
+#[cfg(feature = "kafka")]
 pub use kafka::error::KafkaError;
+#[cfg(feature = "rabbitmq")]
 pub use rabbitmq::error::RabbitMqError;
+#[cfg(feature = "sqlite")]
 pub use sqlite::SqliteError as TableError;
 
 /// What is wrong with what is at the other end.
 #[derive(Debug, thiserror::Error)]
-#[error(transparent)]
 pub enum Fault {
     /// With a table queue.
+    #[cfg(feature = "sqlite")]
+    #[error(transparent)]
     Table(#[from] TableError),
     /// With RabbitMQ.
+    #[cfg(feature = "rabbitmq")]
+    #[error(transparent)]
     RabbitMq(#[from] RabbitMqError),
     /// With Kafka.
+    #[cfg(feature = "kafka")]
+    #[error(transparent)]
     Kafka(#[from] KafkaError),
+    /// This program was built without the kind.
+    #[error("this ganger was built without {0}: build it with the cargo feature `{0}`")]
+    LeftOut(&'static str),
 }
 
 impl Fault {

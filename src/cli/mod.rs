@@ -4,7 +4,9 @@
 mod check;
 mod common;
 mod dead;
+#[cfg(feature = "sqlite")]
 mod demo;
+#[cfg(feature = "sqlite")]
 mod demo_worker;
 mod output;
 mod run;
@@ -32,6 +34,7 @@ Exit codes:
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    #[cfg(feature = "sqlite")]
     /// Show the whole thing at work: workers that are killed, messages that are not lost
     Demo(demo::DemoArgs),
     /// Run the daemon
@@ -51,6 +54,7 @@ enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    #[cfg(feature = "sqlite")]
     /// A worker of `ganger demo`; it is started by the demo only
     #[command(hide = true)]
     DemoWorker,
@@ -59,6 +63,7 @@ enum Command {
 /// Runs the command and prints what went wrong.
 pub fn main(cli: Cli) -> ExitCode {
     let result = match cli.command {
+        #[cfg(feature = "sqlite")]
         Command::Demo(args) => demo::run(args),
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
@@ -70,6 +75,7 @@ pub fn main(cli: Cli) -> ExitCode {
             clap_complete::generate(shell, &mut Cli::command(), "ganger", &mut script);
             output::bytes(&script).map(|()| ExitCode::SUCCESS)
         }
+        #[cfg(feature = "sqlite")]
         Command::DemoWorker => demo_worker::run(),
     };
     result.unwrap_or_else(|report| {

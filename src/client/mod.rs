@@ -2,9 +2,13 @@
 //! dead letters. Nothing here claims a message for a worker.
 
 mod contract;
+#[cfg(feature = "kafka")]
 mod kafka;
+#[cfg(feature = "rabbitmq")]
 mod rabbitmq;
+#[cfg(feature = "sqlite")]
 mod table;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -181,8 +185,30 @@ impl Client {
 
 fn connect(source: &SourceConfig, pools: &[Arc<PoolConfig>]) -> Result<Box<dyn ClientKind>, Fault> {
     Ok(match source {
+        #[cfg(feature = "sqlite")]
         SourceConfig::Table(config) => Box::new(table::TableClient::open(config)?),
+        #[cfg(feature = "rabbitmq")]
         SourceConfig::RabbitMq(config) => Box::new(rabbitmq::RabbitMqClient::open(config, pools)?),
+        #[cfg(feature = "kafka")]
         SourceConfig::Kafka(config) => Box::new(kafka::KafkaClient::open(config, pools)?),
+        #[cfg(not(all(feature = "kafka", feature = "rabbitmq", feature = "sqlite")))]
+        left_out => return Err(Fault::LeftOut(left_out.feature())),
     })
+}
+
+#[cfg(all(test, not(feature = "kafka")))]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    #[test]
+    fn a_kind_that_was_left_out_is_named() {
+        let text = "[sources.events]\nkind = \"kafka\"\nbrokers = \"localhost\"\ngroup = \"g\"\n\
+                    [[pools]]\nname = \"p\"\nsource = \"events\"\nqueue = \"q\"\ncommand = \"true\"\n";
+        let config = config::parse(text, "ganger.toml", &config::Environment::new()).unwrap();
+        let error = Client::open("events", &config.sources["events"], &[]).unwrap_err();
+        let says = "source `events`: this ganger was built without kafka: build it with the cargo \
+                    feature `kafka`";
+        assert_eq!(error.to_string(), says);
+    }
 }

@@ -2,7 +2,9 @@
 //! message to what becomes of it. Nothing here waits, and nothing knows a connection.
 
 pub(crate) mod exclusive;
+#[cfg(feature = "rabbitmq")]
 pub(crate) mod rabbitmq;
+#[cfg(feature = "sqlite")]
 pub(crate) mod table;
 
 use crate::config::model::PoolConfig;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+#[cfg(feature = "sqlite")]
 use crate::broker::sqlite::Owners;
 use crate::budget::{Budget, Share};
 use crate::config::model::PoolConfig;
@@ -15,6 +16,7 @@ use crate::rules::exclusive::Exclusive;
 pub struct Shared {
     pub(super) budget: Budget,
     pub(super) exclusive: Exclusive,
+    #[cfg(feature = "sqlite")]
     pub(super) owners: Owners,
 }
 
@@ -24,6 +26,7 @@ impl Shared {
         Self {
             budget,
             exclusive: Exclusive::default(),
+            #[cfg(feature = "sqlite")]
             owners: Owners::default(),
         }
     }

@@ -2,9 +2,12 @@
 //! to a broker and talks to its pool through a [`SourceEnd`]. This file knows which kinds there
 //! are; what a kind does is its own room's business, and no kind sees another.
 
+#[cfg(feature = "kafka")]
 mod kafka;
 mod link;
+#[cfg(feature = "rabbitmq")]
 mod rabbitmq;
+#[cfg(feature = "sqlite")]
 mod table;
 
 use std::any::Any;
@@ -66,6 +69,7 @@ pub fn open(
         share: shared.budget.share(&pool),
     };
     match source {
+        #[cfg(feature = "sqlite")]
         SourceConfig::Table(config) => {
             let (config, owners) = (config.clone(), shared.owners.clone());
             opened_on_a_thread(name, &pool, move || {
@@ -73,14 +77,18 @@ pub fn open(
                 Ok(move || table::run(task))
             })
         }
+        #[cfg(feature = "rabbitmq")]
         SourceConfig::RabbitMq(config) => {
             let config = config.clone();
             opened_on_a_thread(name, &pool, move || Ok(rabbitmq::open(&config, link)?))
         }
+        #[cfg(feature = "kafka")]
         SourceConfig::Kafka(config) => {
             let config = config.clone();
             opened_on_a_thread(name, &pool, move || Ok(kafka::open(&config, link)?))
         }
+        #[cfg(not(all(feature = "kafka", feature = "rabbitmq", feature = "sqlite")))]
+        left_out => Err(Fault::LeftOut(left_out.feature()).of(name).into()),
     }
 }
 
