@@ -41,6 +41,8 @@ pub(crate) struct Broker {
     dir: tempfile::TempDir,
     plain_port: u16,
     secure_port: u16,
+    /// Where that one may move to.
+    spare_port: u16,
     /// The first node's, which keeps the cluster's metadata.
     controller_port: u16,
     node: i32,
@@ -72,6 +74,7 @@ impl Broker {
             dir,
             plain_port: free_port(),
             secure_port: free_port(),
+            spare_port: free_port(),
             controller_port,
             node,
             process: Mutex::new(None),
@@ -95,6 +98,18 @@ impl Broker {
     /// Where one needs TLS and a password.
     pub(crate) fn secure(&self) -> String {
         format!("127.0.0.1:{}", self.secure_port)
+    }
+
+    /// Where that is once it has moved.
+    pub(crate) fn spare(&self) -> String {
+        format!("127.0.0.1:{}", self.spare_port)
+    }
+
+    /// Moves that listener of a broker that does not run.
+    pub(crate) fn move_secure(&self) {
+        let file = self.path("server.properties");
+        let properties = fs::read_to_string(&file).unwrap();
+        fs::write(file, properties.replace(&self.secure(), &self.spare())).unwrap();
     }
 
     /// The certificate to check it by.

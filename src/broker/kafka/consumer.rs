@@ -55,8 +55,8 @@ pub(crate) struct Notes {
     pub(crate) is_in_group: Option<bool>,
     /// Why a connection failed last.
     pub(crate) failure: Option<String>,
-    /// A broker was seen connected.
-    pub(crate) connected: bool,
+    /// Whether a broker is connected, by the last word on it.
+    pub(crate) connected: Option<bool>,
     /// Why the consumer is of no use any more.
     pub(crate) fatal: Option<String>,
 }
@@ -89,7 +89,7 @@ impl ClientContext for Context {
         let stats = statistics::read(json);
         self.note(|notes| {
             if let Some(stats) = stats {
-                notes.connected |= stats.connected;
+                notes.connected = Some(stats.connected);
                 notes.is_in_group = Some(stats.is_in_group);
                 notes.lag = Some(stats.lag);
             }
@@ -98,7 +98,13 @@ impl ClientContext for Context {
 
     fn error(&self, error: Fault, reason: &str) {
         if let Some(code) = error.rdkafka_error_code() {
-            self.note(|notes| notes.errors.push((code, reason.to_owned())));
+            self.note(|notes| {
+                if code == Code::AllBrokersDown {
+                    // Whatever the statistics said before is of the past.
+                    notes.connected = Some(false);
+                }
+                notes.errors.push((code, reason.to_owned()));
+            });
         }
     }
 }

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use super::consumer::log;
 use super::error::KafkaError;
+use super::out_of_reach::OutOfReach;
 use super::record::Outbound;
 use crate::backoff::Backoff;
 
@@ -126,6 +127,7 @@ pub(crate) struct Line {
     /// How often it was made anew since it took something, and when it may be again.
     renewals: u32,
     renew_at: Option<Instant>,
+    away: OutOfReach,
 }
 
 impl fmt::Debug for Line {
@@ -137,10 +139,12 @@ impl fmt::Debug for Line {
 }
 
 impl Line {
-    /// Makes one. `bell` rings when it has something to say.
+    /// Makes one. `bell` rings when it has something to say; `patience` is how long it may reach no
+    /// broker.
     pub(crate) fn open(
         properties: &ClientConfig,
         pool: &str,
+        patience: Duration,
         bell: &Arc<Notify>,
     ) -> Result<Self, KafkaError> {
         let notes = Arc::default();
@@ -155,6 +159,7 @@ impl Line {
             waiting: VecDeque::new(),
             renewals: 0,
             renew_at: None,
+            away: OutOfReach::new(patience),
         })
     }
 
@@ -206,6 +211,12 @@ impl Line {
     /// It has taken something.
     pub(crate) fn is_well(&mut self) {
         self.renewals = 0;
+        self.away.is_over();
+    }
+
+    /// It reaches no broker.
+    pub(crate) fn is_away(&mut self, now: Instant) {
+        self.away.began(now);
     }
 
     /// It is to be made anew, after a pause.
@@ -216,19 +227,27 @@ impl Line {
         }
     }
 
-    /// When it is to be made anew.
-    pub(crate) fn renew_at(&self) -> Option<Instant> {
-        self.renew_at
+    /// Whether it may be that it is to be made anew.
+    pub(crate) fn is_unsound(&self) -> bool {
+        self.renew_at.is_some() || self.away.due().is_some()
+    }
+
+    /// When it is to be made anew, with something under way since then.
+    pub(crate) fn renew_at(&self, oldest: Instant) -> Option<Instant> {
+        let planned = self.renew_at.into_iter();
+        planned.chain(self.away.due_for(oldest)).min()
     }
 
     /// Another takes its place, or none could be made. What the old one still says at its end is
     /// nobody's.
     pub(crate) fn renewed(&mut self, by: Option<Self>) {
         self.renew_at = None;
+        self.away.renewed();
         if let Some(new) = by {
-            let renewals = self.renewals;
+            let (renewals, away) = (self.renewals, self.away.clone());
             *self = new;
             self.renewals = renewals;
+            self.away = away;
         }
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod fork;
 pub(crate) mod headers;
 pub(crate) mod line;
 pub(crate) mod load;
+pub(crate) mod out_of_reach;
 pub(crate) mod parts;
 pub(crate) mod producer;
 pub(crate) mod record;

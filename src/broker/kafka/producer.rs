@@ -122,7 +122,7 @@ impl<P> Producer<P> {
     ) -> Result<Self, KafkaError> {
         let usual = Way::default();
         // At once, for its faults to be told at the start.
-        let line = Line::open(&settings::producer(source, pool, usual), pool, &bell)?;
+        let line = open(source, pool, usual, &bell)?;
         Ok(Self {
             source: source.clone(),
             pool: pool.to_owned(),
@@ -211,20 +211,22 @@ impl<P> Producer<P> {
     /// When something is to be sent again.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let paused = self.paused.first().map(|(due, _)| *due);
-        let renewals = self
+        let renewal = self
             .lines
-            .iter()
-            .filter_map(|(way, line)| line.renew_at().filter(|_| self.needs(*way)));
-        let renewal = renewals.min();
+            .keys()
+            .filter_map(|way| self.renew_at(*way))
+            .min();
         // Once it is over, nothing more falls due.
         let silence = self.oldest().map(|job| job.since + SILENCE_MAX);
         let silence = silence.filter(|silence| *silence > Instant::now());
         [paused, renewal, silence].into_iter().flatten().min()
     }
 
-    /// Whether something goes that way. Else its line need not be sound.
-    fn needs(&self, way: Way) -> bool {
-        self.jobs.values().any(|job| job.way() == way)
+    /// When a line is to be made anew. While nothing goes that way it need not be sound.
+    fn renew_at(&self, way: Way) -> Option<Instant> {
+        let line = self.lines.get(&way).filter(|line| line.is_unsound())?;
+        let oldest = self.jobs.values().find(|job| job.way() == way)?;
+        line.renew_at(oldest.since)
     }
 
     /// The oldest that is not refused.
@@ -282,8 +284,7 @@ impl<P> Producer<P> {
     }
 
     fn line(&self, way: Way) -> Result<Line, KafkaError> {
-        let properties = settings::producer(&self.source, &self.pool, way);
-        Line::open(&properties, &self.pool, &self.bell)
+        open(&self.source, &self.pool, way, &self.bell)
     }
 
     /// Hands on to librdkafka what it has room for.
@@ -326,6 +327,10 @@ impl<P> Producer<P> {
         let Some(notes) = self.lines.get(&way).map(Line::notes) else {
             return;
         };
+        let is_away = notes
+            .errors
+            .iter()
+            .any(|error| error.0 == Code::AllBrokersDown);
         let mut reports = Reports {
             ended: Vec::with_capacity(notes.reports.len()),
             refused: Vec::new(),
@@ -340,6 +345,9 @@ impl<P> Producer<P> {
         if reports.ended.iter().any(|report| report.result.is_ok()) {
             line.is_well();
         }
+        if is_away {
+            line.is_away(now);
+        }
         // The code of the error need not say that it is one of those.
         let asked = (!reports.errors.is_empty()).then(|| line.fatal());
         if let Some(fatal) = asked.flatten() {
@@ -348,8 +356,7 @@ impl<P> Producer<P> {
             reports.errors = vec![fatal];
             line.plan_renewal(now);
         }
-        let is_due = line.renew_at().is_some_and(|when| when <= now);
-        if is_due && self.needs(way) {
+        if self.renew_at(way).is_some_and(|when| when <= now) {
             self.renew(way, now);
         }
         all.ended.extend(reports.ended);
@@ -430,15 +437,15 @@ impl<P> Producer<P> {
         }
     }
 
-    /// An idempotent producer that has lost track of its sequence is of no use any more. All that
-    /// is not confirmed goes through a new one, and so may come twice.
+    /// An idempotent producer that has lost track of its sequence is of no use any more, nor one that
+    /// finds no broker. All that is not confirmed goes through a new one, and so may come twice.
     fn renew(&mut self, way: Way, now: Instant) {
         let its = self.jobs.iter().filter(|(_, job)| job.way() == way);
         let ids: Vec<usize> = its.map(|(id, _)| *id).collect();
         tracing::warn!(
             pool = self.pool,
             unconfirmed = ids.len(),
-            "the producer broke down and is made anew"
+            "the producer is of no use any more and is made anew: what is not confirmed may come twice"
         );
         let new = match self.line(way) {
             Ok(mut new) => {
@@ -456,6 +463,17 @@ impl<P> Producer<P> {
             line.renewed(new);
         }
     }
+}
+
+/// Makes a line.
+fn open(
+    source: &KafkaSource,
+    pool: &str,
+    way: Way,
+    bell: &Arc<Notify>,
+) -> Result<Line, KafkaError> {
+    let properties = settings::producer(source, pool, way);
+    Line::open(&properties, pool, settings::out_of_reach_max(source), bell)
 }
 
 #[cfg(test)]

@@ -86,6 +86,9 @@ const MAX_POLL_INTERVAL_MS: u64 = 300_000;
 /// all others wait when the group decides anew, and can't commit; but the restart of a broker should
 /// end no session.
 const SESSION_TIMEOUT_MS: u64 = 20_000;
+/// How long after its session a client that reaches no broker is given up: by then whatever the group
+/// has kept for it is lost anyway, and brokers that only restart are back.
+const OUT_OF_REACH_MAX: Duration = Duration::from_secs(60);
 /// A static member is meant to be waited for.
 const STATIC_SESSION_TIMEOUT_MS: u64 = 45_000;
 
@@ -301,6 +304,13 @@ pub(crate) fn session_timeout(config: &KafkaSource) -> Duration {
     milliseconds(config, "session.timeout.ms").unwrap_or(default)
 }
 
+/// How long a client may reach no broker before a new one takes its place: longer than its session in
+/// any case, which is over by then, so that nothing is lost to the group by that.
+pub(crate) fn out_of_reach_max(config: &KafkaSource) -> Duration {
+    let session = session_timeout(config);
+    session + (session * 2).min(OUT_OF_REACH_MAX)
+}
+
 fn milliseconds(config: &KafkaSource, property: &str) -> Option<Duration> {
     let set = of_consumer(config, property)?;
     Some(Duration::from_millis(set.parse().ok()?))
@@ -435,6 +445,15 @@ pub(crate) mod tests {
         assert_eq!(timeout(set), ("7000".to_owned(), zero.clone(), seconds(7)));
         let set = Some(("message.timeout.ms", "0"));
         assert_eq!(timeout(set), (zero.clone(), zero, None));
+    }
+
+    #[test]
+    fn a_client_is_given_up_after_its_session() {
+        let seconds = |set: &[(&str, &str)]| out_of_reach_max(&source(set)).as_secs();
+        assert_eq!(seconds(&[]), 60);
+        assert_eq!(seconds(&[("group.instance.id", "a")]), 105);
+        assert_eq!(seconds(&[("session.timeout.ms", "6000")]), 18);
+        assert_eq!(seconds(&[("session.timeout.ms", "1800000")]), 1860);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::consumer::Consumer;
 use super::error::{KafkaError, is_refusal, of, reason};
+use super::out_of_reach::OutOfReach;
 use super::producer::Producer;
 use super::settings;
 use super::settings::{Reset, Way};
@@ -56,6 +57,9 @@ pub(crate) struct Setup {
     pub(crate) plan: Plan,
     /// Asks whether a broker is there. It joins no group.
     probe: Consumer,
+    /// What it is made with.
+    properties: ClientConfig,
+    away: OutOfReach,
     /// Why it has not reached one: it is not told each time.
     last_failure: Option<String>,
 }
@@ -89,16 +93,33 @@ impl Setup {
         };
         let probe = Consumer::new(&properties, &pool.name, Arc::default())?;
         Ok(Self {
+            away: OutOfReach::new(settings::out_of_reach_max(config)),
             plan,
             probe,
+            properties,
             last_failure: None,
         })
     }
 
     /// Looks for a broker for so long, then checks and makes the topics.
     pub(crate) async fn look(&mut self, patience: Duration) -> Result<Found, KafkaError> {
-        reach(&self.probe, &mut self.last_failure, patience)?;
+        let reached = reach(&self.probe, &mut self.last_failure, patience);
+        match &reached {
+            Ok(()) => self.away.is_over(),
+            Err(_) => self.begin_again(Instant::now())?,
+        }
+        reached?;
         topics::prepare(&self.plan.config, &self.plan.wanted, self.probe.native()).await
+    }
+
+    /// The probe reaches no broker: after a while a new one looks.
+    fn begin_again(&mut self, now: Instant) -> Result<(), KafkaError> {
+        self.away.began(now);
+        if self.away.due().is_some_and(|due| due <= now) {
+            self.away.renewed();
+            self.probe = Consumer::new(&self.properties, &self.plan.pool, Arc::default())?;
+        }
+        Ok(())
     }
 
     /// The same, for a thread that may block.

@@ -26,6 +26,7 @@ use crate::backoff::Backoff;
 use crate::broker::kafka::begins::Part;
 use crate::broker::kafka::consumer::Consumer;
 use crate::broker::kafka::error::{KafkaError, is_refusal, reason, words};
+use crate::broker::kafka::out_of_reach::OutOfReach;
 use crate::broker::kafka::producer::Producer;
 use crate::broker::kafka::record::Record;
 use crate::broker::kafka::settings;
@@ -97,6 +98,8 @@ pub(super) struct Task {
     /// Why a connection failed last.
     last_failure: Option<String>,
     last_refusal: Option<Instant>,
+    /// Whether the consumer reaches a broker.
+    away: OutOfReach,
     /// It was said that long waits leave the order.
     pub(super) told_of_order: bool,
     poll_every: Duration,
@@ -204,6 +207,7 @@ impl Task {
             more: false,
             last_failure: None,
             last_refusal: None,
+            away: OutOfReach::new(settings::out_of_reach_max(&plan.config)),
             told_of_order: false,
             standstill: Standstill::new(session_timeout, boot_time()),
             arrived: Vec::new(),
@@ -287,6 +291,7 @@ impl Task {
             self.positions.due(),
             self.making.due(),
             self.throttle.due().filter(|_| !self.is_closing()),
+            self.away.due().filter(|_| !self.is_closing()),
             Some(self.others.due()).filter(|_| !self.is_closing()),
             self.commits.due(self.has_something_to_commit()),
         ];
@@ -308,6 +313,7 @@ impl Task {
             );
         }
         self.poll(now);
+        self.reach_out(now);
         self.follow_group(now);
         self.collect();
         self.published(now);
@@ -375,7 +381,11 @@ impl Task {
         for (code, detail) in notes.errors {
             self.consumer_error(code, &detail, now);
         }
-        if notes.connected {
+        if notes.connected == Some(false) {
+            self.away.began(now);
+        }
+        if notes.connected == Some(true) {
+            self.away.is_over();
             self.health.over(&self.end, HealthIssue::Brokers);
             let lately = |refused| now < refused + REFUSAL_LASTS;
             if !self.last_refusal.is_some_and(lately) {
@@ -391,13 +401,34 @@ impl Task {
         }
     }
 
+    /// Makes the consumer anew that has reached no broker for so long that it may know of none.
+    fn reach_out(&mut self, now: Instant) {
+        if self.is_closing() || self.away.due().is_none_or(|due| due > now) {
+            return;
+        }
+        self.away.renewed();
+        // Why it is not let in is worth more.
+        if !self.health.has(HealthIssue::Brokers) && !self.health.has(HealthIssue::Refused) {
+            self.all_brokers_down();
+        }
+        tracing::warn!(
+            pool = self.plan.pool,
+            "no broker was reached for long: the consumer is made anew, and what was in hand may run \
+             twice"
+        );
+        self.join_as_new(None, now);
+    }
+
+    fn all_brokers_down(&mut self) {
+        let last = self.last_failure.clone();
+        let why = last.unwrap_or_else(|| words(Code::AllBrokersDown));
+        self.health.trouble(&self.end, HealthIssue::Brokers, why);
+    }
+
     fn consumer_error(&mut self, code: Code, detail: &str, now: Instant) {
         let reason = reason(code, detail);
         match code {
-            Code::AllBrokersDown => {
-                let why = self.last_failure.clone().unwrap_or_else(|| words(code));
-                self.health.trouble(&self.end, HealthIssue::Brokers, why);
-            }
+            Code::AllBrokersDown => self.all_brokers_down(),
             // One of several may be away.
             Code::BrokerTransportFailure | Code::Resolve | Code::OperationTimedOut => {
                 tracing::debug!(pool = self.plan.pool, reason, "a connection failed");

@@ -16,7 +16,7 @@ use super::health::HealthIssue;
 use super::partition::Partition;
 use crate::backoff::Backoff;
 use crate::broker::kafka::begins::Part;
-use crate::broker::kafka::consumer::{Rebalanced, TopicPartition};
+use crate::broker::kafka::consumer::{Consumer, Rebalanced, TopicPartition};
 
 /// The pause before what failed is tried again.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
@@ -401,16 +401,7 @@ impl Task {
         self.health.trouble(&self.end, HealthIssue::Group, problem);
         self.rebirths = self.rebirths.saturating_add(1);
         let pause = REJOIN.wait(self.rebirths, fastrand::f64());
-        match self.plan.consumer(&self.found, &self.bell) {
-            Ok(consumer) => self.replace_consumer(consumer),
-            // It worked before, and is tried again after the pause.
-            Err(error) => {
-                tracing::error!(pool = self.plan.pool, %error, "no new consumer could be made");
-            }
-        }
-        let finish_within = self.group.finish_within;
-        self.group = Group::new(finish_within * 2);
-        self.group.not_before = Some(now + pause);
+        self.join_as_new(Some(now + pause), now);
         tracing::warn!(
             pool = self.plan.pool,
             ?pause,
@@ -418,7 +409,21 @@ impl Task {
         );
     }
 
-    fn replace_consumer(&mut self, consumer: crate::broker::kafka::consumer::Consumer) {
+    /// A new consumer takes the place of the old, and joins, not before that time.
+    pub(super) fn join_as_new(&mut self, not_before: Option<Instant>, now: Instant) {
+        match self.plan.consumer(&self.found, &self.bell) {
+            Ok(consumer) => self.replace_consumer(consumer, now),
+            // It worked before, and is tried again: what is wrong with the old one stays wrong.
+            Err(error) => {
+                tracing::error!(pool = self.plan.pool, %error, "no new consumer could be made");
+            }
+        }
+        let finish_within = self.group.finish_within;
+        self.group = Group::new(finish_within * 2);
+        self.group.not_before = not_before;
+    }
+
+    fn replace_consumer(&mut self, consumer: Consumer, now: Instant) {
         let parts: Vec<Part> = self.partitions.keys().copied().collect();
         self.forget(&parts);
         self.unread.clear();
@@ -426,6 +431,7 @@ impl Task {
         self.health.over(&self.end, HealthIssue::Partitions);
         // Answers to the old one's questions reach nobody.
         self.asking = Asking::new();
+        self.making.ask_again(now);
         self.positions = super::start_offsets::Positions::default();
         self.commits.forget_sent();
         let old = std::mem::replace(&mut self.consumer, consumer);

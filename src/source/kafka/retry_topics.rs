@@ -66,6 +66,11 @@ impl Making {
     pub(super) fn due(&self) -> Option<Instant> {
         self.again
     }
+
+    /// The answer will reach nobody.
+    pub(super) fn ask_again(&mut self, now: Instant) {
+        self.again = self.wanted.is_some().then_some(now);
+    }
 }
 
 impl Task {

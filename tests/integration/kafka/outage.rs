@@ -3,22 +3,27 @@
 
 use nix::sys::signal::Signal;
 
-use crate::harness::kafka::{Kafka, KafkaSite, Plan};
+use crate::harness::kafka::{Kafka, KafkaSite, MECHANISM, PASSWORD, Plan, USER};
 use crate::harness::{Daemon, Event, field, trials};
 
 trials![
     a_broker_that_dies_and_comes_back,
-    a_broker_that_stands_still
+    a_broker_that_stands_still,
+    a_broker_that_comes_back_elsewhere,
 ];
 
-/// Two in hand whose answers are wanted, and one that is to die.
-fn in_hand() -> (KafkaSite, Daemon, String) {
-    let plan = Plan::on(Kafka::own(), 1).tables(
+/// On a broker of its own that is soon found missing.
+fn impatient() -> Plan {
+    Plan::on(Kafka::own(), 1).tables(
         r#"
         [sources.main.client]
         "socket.timeout.ms" = "3000"
         "#,
-    );
+    )
+}
+
+/// Two in hand whose answers are wanted, and one that is to die.
+fn in_hand(plan: Plan) -> (KafkaSite, Daemon, String) {
     let site = plan.make();
     let answers = site.named("answers");
     site.kafka.make_topic(&answers, 1);
@@ -70,7 +75,7 @@ fn is_settled(site: &KafkaSite, daemon: &Daemon, answers: &str) {
 }
 
 fn a_broker_that_dies_and_comes_back() {
-    let (site, daemon, answers) = in_hand();
+    let (site, daemon, answers) = in_hand(impatient());
     site.kafka.kill();
     is_told(&daemon);
     site.site.touch("go");
@@ -84,7 +89,7 @@ fn a_broker_that_dies_and_comes_back() {
 }
 
 fn a_broker_that_stands_still() {
-    let (site, daemon, answers) = in_hand();
+    let (site, daemon, answers) = in_hand(impatient());
     site.kafka.signal(Signal::SIGSTOP);
     site.site.touch("go");
     daemon.eventually("both to be done", || {
@@ -93,6 +98,45 @@ fn a_broker_that_stands_still() {
     is_told(&daemon);
     site.kafka.signal(Signal::SIGCONT);
     is_settled(&site, &daemon, &answers);
+    assert_eq!(daemon.times_logged("worker lost"), 0);
+    daemon.stop();
+}
+
+/// The clients have forgotten what they were configured with, as librdkafka does, and all that they
+/// have learnt is gone: only new ones get anywhere.
+fn a_broker_that_comes_back_elsewhere() {
+    let kafka = Kafka::own();
+    let (first, then) = (kafka.secure_address(), kafka.spare_address());
+    let client = format!(
+        r#"
+        [sources.main.client]
+        "security.protocol" = "sasl_ssl"
+        "sasl.mechanisms" = "{MECHANISM}"
+        "sasl.username" = "{USER}"
+        "sasl.password" = "{PASSWORD}"
+        "ssl.ca.location" = "{}"
+        "metadata.recovery.strategy" = "none"
+        "#,
+        kafka.certificate().display()
+    );
+    let brokers = format!("brokers = \"{first},{then}\"");
+    let plan = Plan::on(kafka, 1).source(&brokers).tables(&client);
+    let (site, daemon, answers) = in_hand(plan);
+    site.kafka.kill();
+    is_told(&daemon);
+    site.site.touch("go");
+    daemon.eventually("both to be done", || {
+        site.record().all(Event::Done).len() == 2
+    });
+    site.kafka.move_secure();
+    site.kafka.start_again();
+    is_settled(&site, &daemon, &answers);
+    let consumer = "no broker was reached for long: the consumer is made anew, and what was in hand may \
+                    run twice";
+    assert!(daemon.times_logged(consumer) > 0);
+    let producer =
+        "the producer is of no use any more and is made anew: what is not confirmed may come twice";
+    assert!(daemon.times_logged(producer) > 0);
     assert_eq!(daemon.times_logged("worker lost"), 0);
     daemon.stop();
 }

@@ -144,7 +144,8 @@ fn a_producer_that_is_refused_is_made_anew_in_good_time() {
     let question = site.message("mode:reply a").header("ReplyTo", &answers);
     site.kafka.send(&[question]);
     in_trouble(&daemon, "we are not allowed to do that in this cluster");
-    let anew = "the producer broke down and is made anew";
+    let anew =
+        "the producer is of no use any more and is made anew: what is not confirmed may come twice";
     daemon.eventually("some more tries", || daemon.times_logged(anew) > 4);
     let tries = daemon.records(|record| said(record, anew));
     let gaps: Vec<u64> = tries

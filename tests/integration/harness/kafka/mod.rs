@@ -81,6 +81,11 @@ impl Kafka {
         self.broker.secure()
     }
 
+    /// Where that is once it has moved.
+    pub(crate) fn spare_address(&self) -> String {
+        self.broker.spare()
+    }
+
     /// The certificate by which it is known there.
     pub(crate) fn certificate(&self) -> PathBuf {
         self.broker.certificate()
@@ -158,6 +163,11 @@ impl Kafka {
     /// Takes away the end of a partition of one that was killed.
     pub(crate) fn cut_log(&self, topic: &str, partition: i32, from: i64) {
         self.broker.cut_log(topic, partition, from);
+    }
+
+    /// Has one that was killed come back elsewhere for those with TLS and a password.
+    pub(crate) fn move_secure(&self) {
+        self.broker.move_secure();
     }
 
     /// Waits until it answers.
