@@ -47,6 +47,19 @@ impl Fault {
     }
 }
 
+#[cfg(not(all(feature = "kafka", feature = "rabbitmq", feature = "sqlite")))]
+impl Fault {
+    /// Of a source whose kind this program was built without.
+    pub(crate) fn left_out(source: &crate::config::model::SourceConfig) -> Self {
+        use crate::config::model::SourceConfig;
+        Self::LeftOut(match source {
+            SourceConfig::Table(_) => "sqlite",
+            SourceConfig::RabbitMq(_) => "rabbitmq",
+            SourceConfig::Kafka(_) => "kafka",
+        })
+    }
+}
+
 /// What is at the other end of a source can't be used.
 #[derive(Debug, thiserror::Error)]
 #[error("source `{name}`: {fault}")]

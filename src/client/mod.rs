@@ -192,7 +192,7 @@ fn connect(source: &SourceConfig, pools: &[Arc<PoolConfig>]) -> Result<Box<dyn C
         #[cfg(feature = "kafka")]
         SourceConfig::Kafka(config) => Box::new(kafka::KafkaClient::open(config, pools)?),
         #[cfg(not(all(feature = "kafka", feature = "rabbitmq", feature = "sqlite")))]
-        left_out => return Err(Fault::LeftOut(left_out.feature())),
+        left_out => return Err(Fault::left_out(left_out)),
     })
 }
 

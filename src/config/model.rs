@@ -57,16 +57,6 @@ pub enum SourceConfig {
 }
 
 impl SourceConfig {
-    /// The cargo feature that it needs.
-    #[cfg(not(all(feature = "kafka", feature = "rabbitmq", feature = "sqlite")))]
-    pub(crate) fn feature(&self) -> &'static str {
-        match self {
-            Self::Table(_) => "sqlite",
-            Self::RabbitMq(_) => "rabbitmq",
-            Self::Kafka(_) => "kafka",
-        }
-    }
-
     /// The word for it in the file.
     pub fn kind(&self) -> &'static str {
         match self {

@@ -88,7 +88,7 @@ pub fn open(
             opened_on_a_thread(name, &pool, move || Ok(kafka::open(&config, link)?))
         }
         #[cfg(not(all(feature = "kafka", feature = "rabbitmq", feature = "sqlite")))]
-        left_out => Err(Fault::LeftOut(left_out.feature()).of(name).into()),
+        left_out => Err(Fault::left_out(left_out).of(name).into()),
     }
 }
 
