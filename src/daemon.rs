@@ -15,12 +15,9 @@ use tokio::task::LocalSet;
 use crate::budget::Budget;
 use crate::config::diff::{Change, difference};
 use crate::config::model::{Config, PoolConfig};
-use crate::delivery;
-use crate::pool;
 use crate::pool::Command;
 use crate::pool::status::PoolStatus;
-use crate::source;
-use crate::telemetry;
+use crate::{delivery, pool, source, telemetry};
 use becoming::{Becoming, Opened, ready};
 pub use error::DaemonError;
 

@@ -17,8 +17,7 @@ use serde_json::json;
 
 use super::common::{CommandResult, ConfigFile, Format, Output};
 use super::output;
-use crate::client::Client;
-use crate::client::{DeadFilter, Halted, Listed, Page};
+use crate::client::{Client, DeadFilter, Halted, Listed, Page};
 use print::Print;
 use sources::{Sources, only_source};
 

@@ -23,14 +23,12 @@ use tokio::time::Instant;
 use super::common::{CommandResult, Format, Output, environment};
 use super::demo_worker::RECORD;
 use super::output;
-use crate::client::Client;
-use crate::client::{DeadFilter, Page};
-use crate::config;
+use crate::client::{Client, DeadFilter, Page};
 use crate::config::model::Config;
 use crate::daemon::{Daemon, DaemonError, Request};
 use crate::delivery::Outgoing;
 use crate::pool::status::PoolStatus;
-use crate::telemetry;
+use crate::{config, telemetry};
 
 const QUEUE: &str = "demo";
 /// Messages that are sent in one transaction.

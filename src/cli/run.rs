@@ -14,11 +14,10 @@ use tokio::sync::mpsc;
 use super::check::too_many_workers;
 use super::common::{CommandResult, ConfigFile, environment};
 use super::output;
-use crate::config;
 use crate::config::model::Config;
 use crate::daemon::{Daemon, Request};
-use crate::telemetry;
 use crate::worker::{open_files, orphans, sweep};
+use crate::{config, telemetry};
 
 /// How often `--watch` looks at the configuration.
 const WATCH_EVERY: Duration = Duration::from_secs(1);

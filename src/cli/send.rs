@@ -17,8 +17,7 @@ use tokio::time::Instant;
 
 use super::common::{CommandResult, ConfigFile, Format, Output};
 use super::output;
-use crate::client::Client;
-use crate::client::Reply;
+use crate::client::{Client, Reply};
 use crate::config::model::{Config, SourceConfig};
 use crate::delivery::Outgoing;
 use crate::names;

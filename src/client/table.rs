@@ -18,8 +18,7 @@ use crate::broker::sqlite::error::SqliteError;
 use crate::broker::sqlite::leases::directory;
 use crate::broker::sqlite::{canonical, row, schema, settle};
 use crate::config::model::{Database, TableSource};
-use crate::dead_letter::rfc_3339;
-use crate::dead_letter::{DeadLetter, DeadReply};
+use crate::dead_letter::{DeadLetter, DeadReply, rfc_3339};
 use crate::delivery::Outgoing;
 
 /// So many dead letters are read at once.

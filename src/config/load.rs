@@ -5,14 +5,12 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::environment::Environment;
-use super::keys;
 use super::keys::shared::Surroundings;
 use super::model::Config;
 use super::problem::{Origin, Problems, Report};
 use super::reader::Reader;
-use super::tree;
 use super::tree::Table;
-use super::{overrides, rights};
+use super::{keys, overrides, rights, tree};
 
 /// The longest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;

@@ -10,8 +10,7 @@ use tokio::sync::watch;
 use super::error::DaemonError;
 use crate::config::diff::Change;
 use crate::config::model::{Config, PoolConfig};
-use crate::delivery;
-use crate::source;
+use crate::{delivery, source};
 
 /// A pool that could be started: its source is open.
 #[derive(Debug)]

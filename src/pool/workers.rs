@@ -6,12 +6,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{Id, JoinError};
 use tokio::time::Instant;
 
-use super::lane;
 use super::lane::{Ended, Gauge, Start};
 use super::roster::Generation;
 use super::supervise::{Action, End};
 use super::trial::Seen;
-use super::{Handle, MAILBOX, Pool};
+use super::{Handle, MAILBOX, Pool, lane};
 use crate::shutdown::Phase;
 
 impl Pool {

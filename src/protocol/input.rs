@@ -4,10 +4,9 @@
 use bytes::BytesMut;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use super::frame;
 use super::frame::Oversized;
-use super::value;
 use super::value::{Body, HeaderMap};
+use super::{frame, value};
 use crate::delivery::{Message, Property};
 use crate::names;
 

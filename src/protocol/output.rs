@@ -5,13 +5,12 @@ use bytes::{Bytes, BytesMut};
 use serde::de::{Error, MapAccess};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use super::decode;
 use super::decode::{DecodeError, Fields};
-use super::frame;
 use super::status::Status;
 use super::value::{
     Body, BodyValue, HeaderMap, HeadersValue, IntegerValue, NonNegativeValue, TextValue,
 };
+use super::{decode, frame};
 use crate::delivery::Headers;
 
 /// One frame of a worker.

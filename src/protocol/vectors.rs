@@ -9,8 +9,7 @@ use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
 
 use super::frame::{FrameError, LENGTH_BYTES};
-use super::invariants;
-use super::{DecodeError, Extras, Input, Output, Status, Task};
+use super::{DecodeError, Extras, Input, Output, Status, Task, invariants};
 use crate::delivery::{Headers, Message, Property};
 
 #[derive(Deserialize)]

@@ -11,10 +11,9 @@ mod rabbitmq;
 mod table;
 
 use std::any::Any;
-use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
-use std::thread;
+use std::{io, thread};
 
 use tokio::sync::{oneshot, watch};
 

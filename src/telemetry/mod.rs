@@ -3,12 +3,11 @@
 mod writer;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
-use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::panic::{self, PanicHookInfo};
 use std::sync::OnceLock;
-use std::thread;
 use std::time::Duration;
+use std::{fmt, thread};
 
 use tracing::field::Field;
 use tracing_subscriber::EnvFilter;

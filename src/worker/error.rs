@@ -1,8 +1,7 @@
 //! Why there is no worker: what could not be done for it, or not by it before it became the program.
 
-use std::fmt;
-use std::io;
 use std::path::PathBuf;
+use std::{fmt, io};
 
 use nix::errno::Errno;
 

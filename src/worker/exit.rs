@@ -1,11 +1,10 @@
 //! How a process ended: its wait status in our words, and whether the kernel killed it for want of
 //! memory. Pure but for the one type that reads the kernel's counter. Nothing here waits.
 
-use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use std::{fmt, fs};
 
 use nix::sys::signal::Signal;
 use rustix::process::WaitIdStatus;

@@ -14,10 +14,9 @@ use nix::libc;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::unistd::Pid;
 
-use super::Identity;
 use super::account::{Account, Change};
 use super::error::{SpawnError, Step};
-use super::{open_files, orphans};
+use super::{Identity, open_files, orphans};
 use crate::config::model;
 use crate::names;
 

@@ -2,10 +2,9 @@
 //! has to reap it; how a worker ended must not be taken from the lane that waits to know.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
 use std::process::{self, Child};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::{fs, io};
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 

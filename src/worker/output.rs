@@ -14,10 +14,9 @@ use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::Level;
 
-use super::Identity;
 use super::flood::{Admission, Flood};
-use super::lines;
 use super::lines::{Line, Record, Splitter};
+use super::{Identity, lines};
 
 /// How many lines of stderr are kept.
 const TAIL_LINES_MAX: usize = 64;

@@ -15,11 +15,10 @@ use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::unistd::{Uid, fchownat};
 
-use super::Identity;
 use super::connection::Connection;
 use super::error::PipeError;
-use super::peer;
 use super::peer::Expected;
+use super::{Identity, peer};
 use crate::names;
 
 /// The longest path that a socket's address holds, in bytes.

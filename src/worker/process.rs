@@ -20,16 +20,13 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
-use super::Identity;
 use super::account::Account;
-use super::exit;
 use super::exit::OomKills;
-use super::launch;
-use super::orphans;
 use super::output::Output;
 use super::peer::Expected;
 use super::pipe::{Listener, Unclaimed};
 use super::spawner::Spawner;
+use super::{Identity, exit, launch, orphans};
 use crate::config::model;
 use crate::delivery::Exit;
 

@@ -14,12 +14,10 @@ use super::consumer::Consumer;
 use super::error::{KafkaError, is_refusal, of, reason};
 use super::out_of_reach::OutOfReach;
 use super::producer::Producer;
-use super::settings;
 use super::settings::{Reset, Way};
-use super::topic_names;
 use super::topic_names::Tier;
-use super::topics;
 use super::topics::{Found, Wanted};
+use super::{settings, topic_names, topics};
 use crate::config::model::{KafkaOptions, KafkaSource, Options, Order, PoolConfig};
 
 /// How long a start waits for a broker before it goes on without.

@@ -14,9 +14,8 @@ use tokio::time::{Instant, sleep};
 use super::consumer::Context;
 use super::error::{KafkaError, words};
 use super::fitness::{POLICY, RETENTION, Role, Settings, check, copy_bytes_max, made_with, number};
-use super::settings;
-use super::topic_names;
 use super::topic_names::Tier;
+use super::{settings, topic_names};
 use crate::config::model::KafkaSource;
 
 /// How long a request may take.

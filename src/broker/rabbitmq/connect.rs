@@ -2,13 +2,12 @@
 //! its own words and a connection that hangs can be cut. What a connection is used for is decided
 //! elsewhere.
 
-use std::fmt;
 use std::future::Future;
-use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Mutex;
 use std::time::Duration;
+use std::{fmt, io};
 
 use async_rs::Runtime;
 use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo};
@@ -18,10 +17,9 @@ use tokio::time::timeout;
 
 use super::error::{RabbitMqError, words};
 use super::returned::Returns;
-use super::socket;
 use super::socket::{Kit, Socket};
-use super::tls;
 use super::tls::Encryption;
+use super::{socket, tls};
 use crate::config::model::{Host, RabbitMqSource};
 
 /// How long a broker may take to say good-bye.

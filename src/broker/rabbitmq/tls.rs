@@ -1,11 +1,10 @@
 //! Encryption: whom to trust, what to show, and telling from a server's behaviour what it misses.
 
-use std::fmt;
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use std::{fmt, fs};
 
 use rustls::client::{ResolvesClientCert, WantsClientCert};
 use rustls::crypto::{CryptoProvider, ring};

@@ -13,13 +13,10 @@ use tokio::time::Instant;
 use super::clock::WallClock;
 use super::heartbeats::{Beat, Standstill};
 use super::identity::FileId;
-use super::lock;
 use super::lock::{Lock, LockFile};
-use super::owners;
 use super::passed_over::PassedOver;
-use super::rights;
-use super::take_back;
 use super::take_back::Lost;
+use super::{lock, owners, rights, take_back};
 use crate::broker::table::Fault;
 
 /// So many heartbeats go into a lease.

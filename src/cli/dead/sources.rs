@@ -8,8 +8,7 @@ use miette::{IntoDiagnostic, bail, miette};
 
 use crate::broker::UnusableSource;
 use crate::cli::output;
-use crate::client::Client;
-use crate::client::{DeadFilter, Halted, Listed, Page};
+use crate::client::{Client, DeadFilter, Halted, Listed, Page};
 use crate::config::model::{Config, DeadLetters, Options};
 use crate::dead_letter::DeadLetter;
 

@@ -7,13 +7,11 @@ use bytes::Bytes;
 
 use super::reader::Stored;
 use crate::broker::kafka::command_error::CommandError;
-use crate::broker::kafka::headers;
-use crate::broker::kafka::parts;
 use crate::broker::kafka::record::Outbound;
+use crate::broker::kafka::{headers, parts};
 use crate::client::contract::DeadFilter;
 use crate::dead_letter;
-use crate::dead_letter::DeadLetter;
-use crate::dead_letter::header;
+use crate::dead_letter::{DeadLetter, header};
 
 /// Where a record is, in the order in which letters are listed: the oldest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -14,12 +14,10 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tokio::time::Instant;
 
 use crate::broker::kafka::command_error::CommandError;
-use crate::broker::kafka::consumer;
 use crate::broker::kafka::consumer::{Consumer, Context};
-use crate::broker::kafka::error;
 use crate::broker::kafka::error::KafkaError;
 use crate::broker::kafka::headers::Raw;
-use crate::broker::kafka::settings;
+use crate::broker::kafka::{consumer, error, settings};
 use crate::config::model::KafkaSource;
 
 /// How long a question may take.

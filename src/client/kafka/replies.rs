@@ -9,8 +9,7 @@ use tokio::runtime::Runtime;
 
 use super::reader::{Reader, Stored};
 use crate::broker::kafka::error::KafkaError;
-use crate::broker::kafka::headers;
-use crate::broker::kafka::topics;
+use crate::broker::kafka::{headers, topics};
 use crate::client::contract::Reply;
 use crate::config::model::KafkaSource;
 

@@ -35,8 +35,7 @@ use crate::broker::rabbitmq::connect::{Broker, close};
 use crate::broker::rabbitmq::error::{RabbitMqError, soft, words};
 use crate::broker::rabbitmq::ledger::{Ledger, Others};
 use crate::broker::rabbitmq::topology;
-use crate::broker::rabbitmq::words::written;
-use crate::broker::rabbitmq::words::{TAKEN_IN, WORDS_MAX};
+use crate::broker::rabbitmq::words::{TAKEN_IN, WORDS_MAX, written};
 
 /// The most messages in hand, but for those that can't be put back yet.
 const BATCH_MAX: u64 = 128;

@@ -11,13 +11,11 @@ use lapin::types::ShortString;
 
 use super::letter_index::{Death, Found, Item};
 use crate::broker::rabbitmq::publisher::OutboundMessage;
-use crate::broker::rabbitmq::republish::HEAD_ROOM_BYTES;
 use crate::broker::rabbitmq::republish::{
-    Original, Received, check_size, kept, moved, own_headers, unwrap,
+    HEAD_ROOM_BYTES, Original, Received, check_size, kept, moved, own_headers, unwrap,
 };
 use crate::dead_letter;
-use crate::dead_letter::DeadLetter;
-use crate::dead_letter::header;
+use crate::dead_letter::{DeadLetter, header};
 use crate::delivery::Headers;
 
 /// One message of the queue, as it was read.

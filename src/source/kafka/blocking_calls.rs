@@ -10,8 +10,7 @@ use rdkafka::error::RDKafkaErrorCode as Code;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList, TopicPartitionListElem};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::broker::kafka::begins::Part;
-use crate::broker::kafka::begins::{Begins, Standing};
+use crate::broker::kafka::begins::{Begins, Part, Standing};
 use crate::broker::kafka::consumer::{Commit, Native, TopicPartition};
 use crate::broker::kafka::error::KafkaError;
 use crate::broker::kafka::setup::event_loop;

@@ -15,10 +15,9 @@ use super::partition::{Parked, Partition};
 use super::settle::unix_ms;
 use super::watermark::Delivered;
 use crate::broker::kafka::begins::Part;
-use crate::broker::kafka::consumer;
-use crate::broker::kafka::headers;
 use crate::broker::kafka::record::Record;
 use crate::broker::kafka::statistics::Lag;
+use crate::broker::kafka::{consumer, headers};
 use crate::config::model::Order;
 
 /// How many messages are ready beyond what the pool has room for, all partitions together.

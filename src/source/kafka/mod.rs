@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use super::link::Link;
 use crate::broker::kafka::error::KafkaError;
-use crate::broker::kafka::setup::Setup;
+use crate::broker::kafka::setup::{self, Setup};
 use crate::config::model::KafkaSource;
 
 /// Opens the source; what is returned runs it to its end on this thread.
@@ -37,10 +37,10 @@ use crate::config::model::KafkaSource;
 /// If the properties are no good, the broker refuses us, or a topic is missing or unfit. A broker
 /// that can't be reached is no error: it is waited for.
 pub(super) fn open(config: &KafkaSource, link: Link) -> Result<impl FnOnce() + use<>, KafkaError> {
-    let runtime = crate::broker::kafka::setup::event_loop()?;
+    let runtime = setup::event_loop()?;
     let pool = Arc::clone(&link.policy.borrow());
     let mut setup = Setup::new(config, &pool)?;
-    let found = match runtime.block_on(setup.look(crate::broker::kafka::setup::PATIENCE)) {
+    let found = match runtime.block_on(setup.look(setup::PATIENCE)) {
         Ok(found) => Some(found),
         Err(error) if error.may_pass() => {
             let problem = error.to_string();

@@ -14,6 +14,7 @@ use super::blocking_calls::{Answer, Asking};
 use super::event_loop::{REFUSAL_LASTS, Task};
 use super::health::HealthIssue;
 use super::partition::Partition;
+use super::start_offsets::Positions;
 use crate::backoff::Backoff;
 use crate::broker::kafka::begins::Part;
 use crate::broker::kafka::consumer::{Consumer, Rebalanced, TopicPartition};
@@ -432,7 +433,7 @@ impl Task {
         // Answers to the old one's questions reach nobody.
         self.asking = Asking::new();
         self.making.ask_again(now);
-        self.positions = super::start_offsets::Positions::default();
+        self.positions = Positions::default();
         self.commits.forget_sent();
         let old = std::mem::replace(&mut self.consumer, consumer);
         old.begin_to_leave();

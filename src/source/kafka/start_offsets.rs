@@ -16,14 +16,12 @@ use super::partition::{Partition, Progress};
 use super::rebalance::{AGAIN, Step, names};
 use super::whence::{Found, fork, go_on_at};
 use crate::backoff::Backoff;
-use crate::broker::kafka::begins;
-use crate::broker::kafka::begins::Part;
-use crate::broker::kafka::begins::{Asked, Begin, Begins, Question, Standing};
+use crate::broker::kafka::begins::{Asked, Begin, Begins, Part, Question, Standing};
 use crate::broker::kafka::commit_metadata::PartitionSeed;
 use crate::broker::kafka::consumer::{Start, TopicPartition};
 use crate::broker::kafka::error::{KafkaError, words};
-use crate::broker::kafka::settings;
 use crate::broker::kafka::settings::Reset;
+use crate::broker::kafka::{begins, settings};
 use crate::delivery::Claim;
 
 /// The pauses before it is asked again how a partition stands.

@@ -7,6 +7,8 @@ use std::time::Duration;
 use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::time::Instant;
 
+use crate::broker::kafka::error;
+
 /// The topics that have taken nothing for too long.
 #[derive(Debug)]
 pub(super) struct Strangers {
@@ -59,7 +61,7 @@ impl Strangers {
         match result {
             Ok(()) => drop(self.closed.remove(topic)),
             // Timed out, or refused by those that keep a copy, until it was given up.
-            Err(code) if !crate::broker::kafka::error::is_for_good(code) => {
+            Err(code) if !error::is_for_good(code) => {
                 self.closed.insert(topic.to_owned(), false);
             }
             // It answers, and said what it does not take.

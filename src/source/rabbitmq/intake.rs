@@ -20,11 +20,9 @@ use crate::broker::rabbitmq::republish::{Received, unwrap};
 use crate::broker::rabbitmq::utf8::restore;
 use crate::broker::rabbitmq::words::written;
 use crate::delivery::Intake;
-use crate::rules::Limits;
-use crate::rules::rabbitmq as rules;
-use crate::rules::rabbitmq::Fate;
-use crate::rules::rabbitmq::demand;
 use crate::rules::rabbitmq::demand::{Demand, Step};
+use crate::rules::rabbitmq::{Fate, demand};
+use crate::rules::{Limits, rabbitmq as rules};
 
 /// How long a delivery may wait for a worker. The broker's patience is a setting of ours as well,
 /// since it does not tell.

@@ -29,6 +29,7 @@ use crate::budget::Share;
 use crate::config::model::{PoolConfig, RabbitMqSource};
 use crate::delivery::{Intake, Outcome, Publish, PublishError, Settlement, SourceEnd};
 use crate::rules::exclusive::Turn;
+use crate::rules::rabbitmq::demand;
 use health::{Health, HealthIssue, TROUBLES};
 use session::Session;
 use survived::Survived;
@@ -102,9 +103,7 @@ impl Task {
             suspect: None,
             survived: Survived::default(),
             health: Health::new(&pool),
-            share: link
-                .share
-                .within(crate::rules::rabbitmq::demand::BYTES_ASKED_MAX),
+            share: link.share.within(demand::BYTES_ASKED_MAX),
             out: 0,
             next_token: 0,
         }

@@ -9,8 +9,9 @@ use lapin::types::ShortString;
 
 use crate::broker::rabbitmq::field_table::long;
 use crate::broker::rabbitmq::publisher::OutboundMessage;
-use crate::broker::rabbitmq::republish::HEAD_ROOM_BYTES;
-use crate::broker::rabbitmq::republish::{Marks, Original, check_size, fitting, published};
+use crate::broker::rabbitmq::republish::{
+    HEAD_ROOM_BYTES, Marks, Original, check_size, fitting, published,
+};
 use crate::dead_letter;
 use crate::dead_letter::{Counters, Letter, Own, header};
 use crate::delivery::{Failure, Outgoing, Reason};

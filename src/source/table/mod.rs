@@ -1,6 +1,6 @@
 //! The source task of a table queue: when to look, what to write, what to keep when that fails.
-//! It knows no SQL and no database; what it writes it writes through `crate::broker::sqlite::Store`, and what it
-//! decides is in `rules.rs`.
+//! It knows no SQL: what it writes it writes through `broker::sqlite::Store`, and what it decides is
+//! in `rules::table`.
 
 mod aside;
 mod health;
@@ -16,15 +16,13 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::link::Link;
-use crate::broker::sqlite::Owners;
-use crate::broker::sqlite::SqliteError as TableError;
-use crate::broker::sqlite::{Store, WallClock};
+use crate::broker::sqlite::{Owners, SqliteError as TableError, Store, WallClock};
 use crate::broker::table::{Ask, Claim, Claimed, Fault, LookReason, Settled, Stop, Work, Written};
 use crate::budget::{Hold, Share};
 use crate::config::model::{Database, PoolConfig, TableSource};
 use crate::delivery::{Intake, Publish, PublishError, Settlement, SourceEnd};
-use crate::rules::Limits;
 use crate::rules::exclusive::Turn;
+use crate::rules::{Limits, table};
 use aside::Aside;
 use health::Health;
 
@@ -115,7 +113,7 @@ impl Task {
             turn: Turn::new(&link.exclusive, &pool.name),
             suspect: None,
             poll_interval: config.poll_interval,
-            share: link.share.within(crate::rules::table::BYTES_OUT_MAX),
+            share: link.share.within(table::BYTES_OUT_MAX),
             out: HashMap::new(),
             settled: Vec::new(),
             publishes: Vec::new(),
@@ -301,8 +299,7 @@ impl Task {
         }
         match self.store.peek(self.limits()) {
             Ok(outlook) => {
-                self.next_look =
-                    now + crate::rules::table::next_look(self.poll_interval, outlook.due_in);
+                self.next_look = now + table::next_look(self.poll_interval, outlook.due_in);
                 let suspect = self.line_up(outlook.suspects_wait);
                 if outlook.ready || suspect {
                     self.store.was_fruitful();
@@ -342,7 +339,7 @@ impl Task {
     /// How many rows there is room for, once what is settled is written.
     fn room(&self) -> usize {
         let staying = self.out.len() - self.settled.len();
-        let rows = crate::rules::table::room(self.intake(), staying);
+        let rows = table::room(self.intake(), staying);
         if rows == 0 {
             self.share.rest();
         }
@@ -403,7 +400,7 @@ impl Task {
             Stop::Full if claimed => now,
             // Not even one row fitted: settlements have to make room first, and claim by themselves.
             Stop::Full => now + self.poll_interval,
-            Stop::Empty => now + crate::rules::table::next_look(self.poll_interval, due_in),
+            Stop::Empty => now + table::next_look(self.poll_interval, due_in),
         };
     }
 

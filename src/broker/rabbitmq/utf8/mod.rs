@@ -5,10 +5,10 @@
 //! of the message is decided elsewhere. What comes back on the way is told to [`Returns`].
 
 pub(crate) mod restore;
+
 use std::collections::BTreeSet;
 
-use super::returned;
-use super::returned::Returns;
+use super::returned::{self, Returns};
 
 /// What a byte that is not UTF-8 is replaced by: U+001A, which ASCII has for just that, and which
 /// no sane text has.

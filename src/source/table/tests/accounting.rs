@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::client::Client;
-use crate::client::DeadFilter;
+use crate::client::{Client, DeadFilter};
 use crate::dead_letter::DeadReply;
 use crate::delivery::{Exit, Failure, History, Message, Outgoing, Property, Reason};
 
