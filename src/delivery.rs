@@ -172,6 +172,19 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Whether a worker's work came to an end by it. What was not begun, or given up, runs once,
+    /// wherever it runs in the end.
+    pub fn is_of_work(&self) -> bool {
+        match self {
+            Self::Done
+            | Self::Reply(_)
+            | Self::Requeue { .. }
+            | Self::RetryAfter { .. }
+            | Self::DeadLetter(_) => true,
+            Self::Return { .. } | Self::ReturnAfter { .. } => false,
+        }
+    }
+
     /// The worker did what it was asked to, or asked to do it later.
     pub fn is_success(&self) -> bool {
         match self {
@@ -414,6 +427,12 @@ impl SourceEnd {
                 slot,
             })
             .is_ok()
+    }
+
+    /// Counts messages that were worked on and are somebody else's now.
+    pub fn may_run_twice(&self, count: u64) {
+        self.state
+            .send_modify(|state| state.likely_duplicates += count);
     }
 
     /// Has the pool look which messages are void, after claims were dropped.

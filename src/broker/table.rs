@@ -65,7 +65,7 @@ pub(crate) struct Ask<'a> {
 /// What a transaction did.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
-    /// The settlements that found their row no longer ours.
+    /// The settlements of work that found their row no longer ours.
     pub(crate) lost: Vec<Claim>,
     pub(crate) claimed: Vec<Claimed>,
     /// Rows that went to the dead letters instead.

@@ -174,13 +174,13 @@ fn filter(level: &str) -> Result<EnvFilter, ParseError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
 
     /// What a log of this level takes of some records, as text without colours.
-    fn logged(level: &str, records: impl FnOnce()) -> String {
+    pub(crate) fn logged(level: &str, records: impl FnOnce()) -> String {
         #[derive(Clone, Default)]
         struct Page(Arc<Mutex<Vec<u8>>>);
         impl Write for Page {

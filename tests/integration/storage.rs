@@ -20,7 +20,7 @@ trials![
 ];
 
 const TROUBLE: &str = "the table can't be used; intake pauses";
-const RECOVERED: &str = "the table can be used again";
+const RECOVERED: &str = "over: the table can't be used; intake pauses";
 
 fn bodies(what: &str, count: usize) -> Vec<String> {
     (0..count).map(|n| format!("{what} {n}")).collect()

@@ -156,7 +156,8 @@ impl Store {
         }
         let mut written = Written::default();
         for settled in work.settled {
-            if !settle::settle(&tx, &self.pool, settled, &self.clock)? {
+            let is_ours = settle::settle(&tx, &self.pool, settled, &self.clock)?;
+            if !is_ours && settled.outcome.is_of_work() {
                 written.lost.push(settled.claim);
             }
         }

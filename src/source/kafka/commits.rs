@@ -165,7 +165,7 @@ impl Task {
             code => {
                 if is_trouble(self.commits.failures, self.partitions.len()) {
                     self.health
-                        .trouble(&self.end, HealthIssue::Commits, words(code));
+                        .begin(&self.end, HealthIssue::Commits, words(code));
                 }
             }
         }

@@ -143,7 +143,7 @@ async fn wait_for_kafka(
                 health.over(end, HealthIssue::Setup);
                 return Some((setup, found));
             }
-            Err(error) => health.trouble(end, HealthIssue::Setup, error.to_string()),
+            Err(error) => health.begin(end, HealthIssue::Setup, error.to_string()),
         }
         failures += 1;
         let pause = LOOK_AGAIN.wait(failures, fastrand::f64());
@@ -421,7 +421,7 @@ impl Task {
     fn all_brokers_down(&mut self) {
         let last = self.last_failure.clone();
         let why = last.unwrap_or_else(|| words(Code::AllBrokersDown));
-        self.health.trouble(&self.end, HealthIssue::Brokers, why);
+        self.health.begin(&self.end, HealthIssue::Brokers, why);
     }
 
     fn consumer_error(&mut self, code: Code, detail: &str, now: Instant) {
@@ -434,11 +434,11 @@ impl Task {
             }
             Code::GroupAuthorizationFailed => self.not_admitted(reason, now),
             Code::Fenced | Code::FencedInstanceId => {
-                self.health.trouble(&self.end, HealthIssue::Group, reason);
+                self.health.begin(&self.end, HealthIssue::Group, reason);
             }
             code if is_refusal(code) => {
                 self.last_refusal = Some(now);
-                self.health.trouble(&self.end, HealthIssue::Refused, reason);
+                self.health.begin(&self.end, HealthIssue::Refused, reason);
             }
             _ => tracing::warn!(pool = self.plan.pool, reason, "Kafka reports an error"),
         }

@@ -190,7 +190,7 @@ impl Task {
             Err(error) => {
                 self.group.not_before = Some(now + AGAIN);
                 self.health
-                    .trouble(&self.end, HealthIssue::Group, error.to_string());
+                    .begin(&self.end, HealthIssue::Group, error.to_string());
             }
         }
     }
@@ -199,7 +199,7 @@ impl Task {
     pub(super) fn not_admitted(&mut self, problem: String, now: Instant) {
         self.group.refused_at = Some(now);
         self.health
-            .trouble(&self.end, HealthIssue::NotAdmitted, problem);
+            .begin(&self.end, HealthIssue::NotAdmitted, problem);
     }
 
     /// Takes in whether the group knows us. librdkafka keeps silent about a coordinator that is away,
@@ -220,7 +220,7 @@ impl Task {
         if now >= since + OUTSIDE_MAX {
             let problem = "the group's coordinator is away, or does not know our group.protocol";
             self.health
-                .trouble(&self.end, HealthIssue::Coordinator, problem.to_owned());
+                .begin(&self.end, HealthIssue::Coordinator, problem.to_owned());
         }
     }
 
@@ -251,7 +251,7 @@ impl Task {
         );
         self.let_go(partitions);
         let problem = "the group has put us out".to_owned();
-        self.health.trouble(&self.end, HealthIssue::Group, problem);
+        self.health.begin(&self.end, HealthIssue::Group, problem);
     }
 
     // -- partitions that go --
@@ -366,7 +366,7 @@ impl Task {
     fn give_back(&mut self, partitions: Vec<TopicPartition>) {
         if let Err(error) = self.consumer.unassign(&partitions) {
             self.health
-                .trouble(&self.end, HealthIssue::Group, error.to_string());
+                .begin(&self.end, HealthIssue::Group, error.to_string());
             self.group.owed = Some((Instant::now() + AGAIN, partitions));
         }
     }
@@ -399,7 +399,7 @@ impl Task {
     /// The consumer is of no use any more, as when another member has our name: what was ours is
     /// lost without a word, and after a pause a new consumer joins.
     pub(super) fn begin_again(&mut self, problem: String, now: Instant) {
-        self.health.trouble(&self.end, HealthIssue::Group, problem);
+        self.health.begin(&self.end, HealthIssue::Group, problem);
         self.rebirths = self.rebirths.saturating_add(1);
         let pause = REJOIN.wait(self.rebirths, fastrand::f64());
         self.join_as_new(Some(now + pause), now);

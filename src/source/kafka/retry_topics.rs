@@ -177,7 +177,7 @@ impl Task {
                 let pause = AGAIN.wait(self.making.failures, fastrand::f64());
                 self.making.again = Some(now + pause);
                 self.health
-                    .trouble(&self.end, HealthIssue::Setup, error.to_string());
+                    .begin(&self.end, HealthIssue::Setup, error.to_string());
             }
         }
     }

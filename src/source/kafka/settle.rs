@@ -128,11 +128,7 @@ impl Task {
         let Some(entry) = self.lanes.remove(place) else {
             return;
         };
-        // What came back unbegun, or was given up, runs once, wherever it runs now.
-        if matches!(
-            outcome,
-            Outcome::Return { .. } | Outcome::ReturnAfter { .. }
-        ) {
+        if !outcome.is_of_work() {
             return;
         }
         tracing::warn!(
@@ -141,7 +137,7 @@ impl Task {
             offset = entry.item.offset,
             "settled too late: the partition was lost, so the message may run twice"
         );
-        self.health.duplicates(&self.end, 1);
+        self.end.may_run_twice(1);
     }
 
     /// All that was to be done for a message has been.
@@ -151,8 +147,8 @@ impl Task {
             return;
         };
         if is_void {
-            // Its reply or copy is there, and the message runs again elsewhere.
-            self.health.duplicates(&self.end, 1);
+            let why = "what was published for them was taken after their partitions were lost";
+            self.health.may_run_twice(&self.end, 1, why);
             return;
         }
         if let Some(partition) = self.partitions.get_mut(&entry.part) {
@@ -339,8 +335,7 @@ impl Task {
         }
         for (code, topic) in reports.refused {
             let problem = error::reason(code, &topic);
-            self.health
-                .trouble(&self.end, HealthIssue::Letters, problem);
+            self.health.begin(&self.end, HealthIssue::Letters, problem);
         }
         if self.producer.refused() == 0 {
             self.health.over(&self.end, HealthIssue::Letters);
@@ -361,7 +356,7 @@ impl Task {
         {
             let problem = format!("nothing is confirmed of what is for the topic `{topic}`");
             self.health
-                .trouble(&self.end, HealthIssue::Publishing, problem);
+                .begin(&self.end, HealthIssue::Publishing, problem);
         }
         for (code, detail) in reports.errors {
             let problem = error::reason(code, &detail);
@@ -377,7 +372,7 @@ impl Task {
                 );
             } else if !self.producer.is_idle() {
                 self.health
-                    .trouble(&self.end, HealthIssue::Publishing, problem);
+                    .begin(&self.end, HealthIssue::Publishing, problem);
             }
         }
     }

@@ -129,7 +129,7 @@ impl Task {
             }
             Err(error) => {
                 self.health
-                    .trouble(&self.end, HealthIssue::Group, error.to_string());
+                    .begin(&self.end, HealthIssue::Group, error.to_string());
                 let again = Some(now + AGAIN);
                 self.group.step = Step::Asking { partitions, again };
             }
@@ -272,7 +272,7 @@ impl Task {
         let problem = format!("partition {name}: {why}");
         self.unread.insert(name);
         self.health
-            .trouble(&self.end, HealthIssue::Partitions, problem);
+            .begin(&self.end, HealthIssue::Partitions, problem);
     }
 
     /// Takes down that a partition is read after all, or is no longer ours.

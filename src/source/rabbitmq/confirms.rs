@@ -30,7 +30,7 @@ impl Session {
     ) -> Result<(), RabbitMqError> {
         let again = self.outbox.publisher.take_sent_again();
         let why = "they were published again after the channel or its connection was lost";
-        task.health.likely_duplicates(&task.end, again, why);
+        task.health.may_run_twice(&task.end, again, why);
         for (id, verdict) in verdicts {
             if let Some(job) = self.outbox.jobs.remove(&id) {
                 self.judge(task, job, verdict)?;
@@ -98,7 +98,7 @@ impl Session {
             job.parcel.to
         );
         task.health
-            .begin(&task.end, HealthIssue::Publishing, &problem);
+            .begin(&task.end, HealthIssue::Publishing, problem);
         self.wait(job);
         Ok(())
     }
@@ -125,7 +125,7 @@ impl Session {
         }
         self.outbox.waits = self.outbox.waits.max(1);
         task.health
-            .begin(&task.end, HealthIssue::Publishing, &problem);
+            .begin(&task.end, HealthIssue::Publishing, problem);
         Ok(())
     }
 
@@ -180,7 +180,7 @@ impl Session {
         if self.backlog.is_full() {
             let problem = "what there is to publish is not taken, and no more may wait";
             task.health.begin(&task.end, HealthIssue::Backlog, problem);
-        } else if task.health.has(HealthIssue::Backlog) {
+        } else {
             task.health.over(&task.end, HealthIssue::Backlog);
         }
         Ok(())
@@ -246,7 +246,7 @@ impl Session {
             subject @ JobSubject::Delivery { .. } => {
                 let problem = format!("the queue `{}` is missing", job.parcel.to);
                 task.health
-                    .begin(&task.end, HealthIssue::Publishing, &problem);
+                    .begin(&task.end, HealthIssue::Publishing, problem);
                 self.check_at = Some(Instant::now());
                 self.wait(Job { subject, ..job });
                 Ok(())
@@ -360,6 +360,6 @@ impl Session {
         }
         let problem =
             format!("the broker refuses for good what there is to publish for {count} messages");
-        task.health.begin(&task.end, HealthIssue::Aside, &problem);
+        task.health.begin(&task.end, HealthIssue::Aside, problem);
     }
 }

@@ -27,10 +27,10 @@ use crate::broker::rabbitmq::error::RabbitMqError;
 use crate::broker::rabbitmq::line::{GOOD_AFTER, RECONNECT};
 use crate::budget::Share;
 use crate::config::model::{PoolConfig, RabbitMqSource};
-use crate::delivery::{Intake, Outcome, Publish, PublishError, Settlement, SourceEnd};
+use crate::delivery::{Intake, Publish, PublishError, Settlement, SourceEnd};
 use crate::rules::exclusive::Turn;
 use crate::rules::rabbitmq::demand;
-use health::{Health, HealthIssue, TROUBLES};
+use health::{Health, HealthIssue};
 use session::Session;
 use survived::Survived;
 
@@ -65,7 +65,7 @@ fn open_first(runtime: &Runtime, task: &mut Task) -> Result<Option<Session>, Rab
         Err(error) if error.is_passing() => {
             let problem = error.to_string();
             task.health
-                .begin(&task.end, HealthIssue::Connection, &problem);
+                .begin(&task.end, HealthIssue::Connection, problem);
             Ok(None)
         }
         Err(error) => Err(error),
@@ -144,13 +144,14 @@ impl Task {
                 failures.saturating_add(1)
             };
             self.health
-                .begin(&self.end, HealthIssue::Connection, &error.to_string());
+                .begin(&self.end, HealthIssue::Connection, error.to_string());
         }
     }
 
     /// Works until the intake is closed and everything settled, or the connection is lost.
     async fn serve(&mut self, mut session: Session) -> Result<(), RabbitMqError> {
         self.health.over(&self.end, HealthIssue::Connection);
+        self.health.tell(&self.end);
         let result = session.run(self).await;
         self.next_token = session.next_token();
         self.share.promise(0);
@@ -164,16 +165,12 @@ impl Task {
             return Ok(());
         };
         self.health
-            .begin(&self.end, HealthIssue::Connection, &error.to_string());
-        for trouble in TROUBLES {
-            if trouble != HealthIssue::Connection {
-                self.health.over(&self.end, trouble);
-            }
-        }
+            .begin(&self.end, HealthIssue::Connection, error.to_string());
+        self.health.nothing_but(&self.end, HealthIssue::Connection);
         let why = "the connection was lost before their acknowledgements";
         self.survived.lost(session.fingerprints());
         let unsure = session.abandon();
-        self.health.likely_duplicates(&self.end, unsure, why);
+        self.health.may_run_twice(&self.end, unsure, why);
         Err(error)
     }
 
@@ -208,14 +205,12 @@ impl Task {
     /// back.
     fn void(&self, count: u64) {
         let why = "they were settled after their connection was lost";
-        self.health.likely_duplicates(&self.end, count, why);
+        self.health.may_run_twice(&self.end, count, why);
     }
 
     /// Takes in what is settled while there is no connection.
     fn settle_nothing(&mut self, first: &Settlement) {
-        let worked_on = |settlement: &Settlement| {
-            u64::from(!matches!(settlement.outcome, Outcome::Return { .. }))
-        };
+        let worked_on = |settlement: &Settlement| u64::from(settlement.outcome.is_of_work());
         let mut void = worked_on(first);
         self.is_back(first.token);
         while let Ok(settlement) = self.end.settlements.try_recv() {

@@ -359,7 +359,7 @@ impl Session {
             }
             LineChange::Blocked(reason) => {
                 let problem = format!("the broker has blocked the connection: {reason}");
-                health.begin(end, HealthIssue::Blocked, &problem);
+                health.begin(end, HealthIssue::Blocked, problem);
                 true
             }
             LineChange::Unblocked => {
@@ -369,7 +369,7 @@ impl Session {
             LineChange::Down(error) => {
                 health.over(end, HealthIssue::Blocked);
                 let problem = format!("what there is to publish waits: {error}");
-                health.begin(end, HealthIssue::Line, &problem);
+                health.begin(end, HealthIssue::Line, problem);
                 self.outbox.lose();
                 true
             }
@@ -394,7 +394,7 @@ impl Session {
             Err(error) => {
                 self.check_later();
                 let problem = error.to_string();
-                task.health.begin(&task.end, HealthIssue::Queues, &problem);
+                task.health.begin(&task.end, HealthIssue::Queues, problem);
                 Ok(())
             }
         }

@@ -36,7 +36,7 @@ impl Session {
             let tag = self.tag(settlement.token).filter(|_| result.is_ok());
             match tag {
                 Some(tag) => result = self.settle(task, tag, settlement.outcome),
-                None => void += u64::from(!matches!(settlement.outcome, Outcome::Return { .. })),
+                None => void += u64::from(settlement.outcome.is_of_work()),
             }
         }
         task.void(void);

@@ -96,7 +96,7 @@ impl Session {
         }
         let why = "what there is to publish for them could not be published in time";
         let count = u64::try_from(tags.len()).unwrap_or(u64::MAX);
-        task.health.likely_duplicates(&task.end, count, why);
+        task.health.may_run_twice(&task.end, count, why);
         let stays = |job: &Job| match &job.subject {
             JobSubject::Delivery { tag, .. } => tags.binary_search(tag).is_err(),
             JobSubject::Emit { .. } => true,

@@ -22,11 +22,15 @@ pub(super) struct Aside {
     kept: VecDeque<Settled>,
     bytes: usize,
     again: Option<Instant>,
+    /// Why the last of them was refused.
+    why: String,
 }
 
 impl Aside {
-    pub(super) fn len(&self) -> usize {
-        self.kept.len()
+    /// What to say of them, if there are any.
+    pub(super) fn problem(&self) -> Option<String> {
+        let (count, why) = (self.kept.len(), &self.why);
+        (count > 0).then(|| format!("{count} settlements are refused: {why}"))
     }
 
     /// When they are to be tried again.
@@ -35,7 +39,8 @@ impl Aside {
     }
 
     /// Keeps it, and returns what there is no room for any more.
-    pub(super) fn keep(&mut self, settled: Settled, now: Instant) -> Vec<Settled> {
+    pub(super) fn keep(&mut self, settled: Settled, why: &str, now: Instant) -> Vec<Settled> {
+        why.clone_into(&mut self.why);
         self.again.get_or_insert(now + AGAIN_AFTER);
         self.bytes += bytes(&settled.outcome);
         self.kept.push_back(settled);
@@ -95,14 +100,16 @@ mod tests {
     async fn the_oldest_goes_when_there_are_too_many_or_too_large_ones() {
         let mut aside = Aside::default();
         let now = Instant::now();
-        let given_up = (0..300).flat_map(|row| aside.keep(reply(row, 1), now));
+        let given_up = (0..300).flat_map(|row| aside.keep(reply(row, 1), "no", now));
         assert_eq!(rows(given_up), (0..44).collect::<Vec<_>>());
         assert_eq!(aside.again(), Some(now + AGAIN_AFTER));
+        let problem = aside.problem();
+        assert_eq!(problem.as_deref(), Some("256 settlements are refused: no"));
         assert_eq!(rows(aside.take()).len(), KEPT_MAX);
-        assert_eq!((aside.len(), aside.again()), (0, None));
+        assert_eq!((aside.problem(), aside.again()), (None, None));
 
-        assert_eq!(rows(aside.keep(reply(1, BYTES_MAX + 1), now)), [0; 0]);
-        assert_eq!(rows(aside.keep(reply(2, 1), now)), [1]);
-        assert_eq!(rows(aside.keep(reply(3, BYTES_MAX), now)), [2]);
+        assert_eq!(rows(aside.keep(reply(1, BYTES_MAX + 1), "no", now)), [0; 0]);
+        assert_eq!(rows(aside.keep(reply(2, 1), "no", now)), [1]);
+        assert_eq!(rows(aside.keep(reply(3, BYTES_MAX), "no", now)), [2]);
     }
 }

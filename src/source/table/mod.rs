@@ -4,6 +4,7 @@
 
 mod aside;
 mod health;
+mod pause;
 #[cfg(test)]
 mod tests;
 mod write_failure;
@@ -24,7 +25,8 @@ use crate::delivery::{Intake, Publish, PublishError, Settlement, SourceEnd};
 use crate::rules::exclusive::Turn;
 use crate::rules::{Limits, table};
 use aside::Aside;
-use health::Health;
+use health::{Health, HealthIssue};
+use pause::Pause;
 
 /// The least time between two looks at a queue in which nothing was ready, however often others
 /// write to the database.
@@ -47,7 +49,10 @@ pub(super) struct Task {
     turn: Turn,
     /// The suspect that is out.
     suspect: Option<u64>,
+    /// The pool's name.
+    pool: String,
     health: Health,
+    pause: Pause,
     poll_interval: Duration,
     /// For the bodies and headers of what is out and not settled.
     share: Share,
@@ -106,7 +111,9 @@ impl Task {
         let store = Store::open(file, &pool.name, &pool.queue, config.lease, owners, clock)?;
         let now = Instant::now();
         Ok(Self {
-            health: Health::new(&pool.name, &link.end),
+            pool: pool.name.clone(),
+            health: Health::new(&pool.name),
+            pause: Pause::default(),
             end: link.end,
             store,
             policy: link.policy,
@@ -127,6 +134,7 @@ impl Task {
     }
 
     async fn run(mut self) {
+        self.health.tell(&self.end);
         self.store.listen();
         if let Err(fault) = self.store.sweep() {
             self.trouble(&fault);
@@ -135,7 +143,7 @@ impl Task {
             self.event().await;
             self.collect();
             self.tend_owners();
-            if !self.health.is_waiting(Instant::now()) {
+            if !self.pause.is_on(Instant::now()) {
                 self.follow_the_file();
                 self.write_and_claim();
                 self.tend_aside();
@@ -196,7 +204,7 @@ impl Task {
         for when in [self.owners_again, self.aside.again()] {
             timer = timer.min(when.unwrap_or(timer));
         }
-        self.health.timer(timer).min(self.next_beat)
+        self.pause.timer(timer).min(self.next_beat)
     }
 
     /// Takes along what else is at hand, for one transaction.
@@ -233,7 +241,7 @@ impl Task {
         match found {
             Ok(true) => self.next_look = now,
             // In trouble the next write shows whether it lasts: it must not wait for the owners.
-            Err(fault) if !self.health.is_troubled() => self.trouble(&fault),
+            Err(fault) if !self.pause.is_troubled() => self.trouble(&fault),
             Ok(false) | Err(_) => {}
         }
     }
@@ -242,7 +250,7 @@ impl Task {
     /// the old one.
     fn follow_the_file(&mut self) {
         let idle = self.out.is_empty() && !self.has_work();
-        if !idle || !self.health.is_troubled() || !self.store.is_replaced() {
+        if !idle || !self.pause.is_troubled() || !self.store.is_replaced() {
             return;
         }
         self.give_up_aside();
@@ -260,17 +268,18 @@ impl Task {
 
     /// Writes what there is to write and claims what there is room for.
     fn write_and_claim(&mut self) {
-        let must_write = self.has_work() || self.health.is_troubled();
+        let must_write = self.has_work() || self.pause.is_troubled();
         let look = Instant::now() >= self.next_look;
         let may_claim = must_write || (look && self.anything_to_claim());
         if !may_claim {
             return;
         }
         let rows = self.room();
-        let probe = self.health.is_troubled();
+        let probe = self.pause.is_troubled();
         match self.write(rows, probe) {
             Ok(written) => {
-                self.health.recovered(&self.end);
+                self.pause.end();
+                self.health.over(&self.end, HealthIssue::Table);
                 self.written(written);
             }
             Err(fault) => self.rescue(&fault, probe || rows > 0),
@@ -377,8 +386,8 @@ impl Task {
         for settled in std::mem::take(&mut self.settled) {
             self.forget(settled.claim);
         }
-        self.health.lost(&self.end, &written.lost);
-        self.health.buried(&written.buried);
+        health::lost(&self.pool, &self.end, &written.lost);
+        health::buried(&self.pool, &written.buried);
         let claimed_any = !written.claimed.is_empty();
         for claimed in written.claimed {
             self.hand_out(claimed);
@@ -430,7 +439,12 @@ impl Task {
 
     fn trouble(&mut self, fault: &Fault) {
         self.step_aside();
-        self.health.trouble(&self.end, fault, Instant::now());
+        let now = Instant::now();
+        if !self.pause.is_on(now) {
+            self.pause.begin(now, fastrand::f64());
+            self.health
+                .begin(&self.end, HealthIssue::Table, &fault.problem);
+        }
     }
 }
 

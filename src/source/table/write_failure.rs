@@ -3,7 +3,8 @@
 
 use tokio::time::Instant;
 
-use super::{Task, confirm};
+use super::health::HealthIssue;
+use super::{Task, confirm, health};
 use crate::broker::table::{Fault, Settled, Work, Written};
 use crate::delivery::{Publish, PublishError};
 use crate::rules::table as rules;
@@ -37,19 +38,20 @@ impl Task {
     fn one_by_one(&mut self) {
         self.next_look = Instant::now();
         for publish in std::mem::take(&mut self.publishes) {
-            if self.health.is_waiting(Instant::now()) {
+            if self.pause.is_on(Instant::now()) {
                 self.publishes.push(publish);
             } else {
                 self.publish_one(publish);
             }
         }
         for settled in std::mem::take(&mut self.settled) {
-            if self.health.is_waiting(Instant::now()) {
+            if self.pause.is_on(Instant::now()) {
                 self.settled.push(settled);
             } else {
                 self.settle_one(settled);
             }
         }
+        self.watch_aside();
     }
 
     fn publish_one(&mut self, publish: Publish) {
@@ -75,11 +77,11 @@ impl Task {
     fn settle_one(&mut self, settled: Settled) {
         match self.write_plainer(&settled) {
             Ok(written) => {
-                self.health.lost(&self.end, &written.lost);
+                health::lost(&self.pool, &self.end, &written.lost);
                 self.forget(settled.claim);
             }
             Err(fault) if fault.for_good => {
-                self.health.set_aside(&settled, &fault);
+                health::set_aside(&self.pool, &settled, &fault);
                 self.forget(settled.claim);
                 self.keep_aside(settled, &fault);
             }
@@ -109,9 +111,17 @@ impl Task {
     }
 
     fn keep_aside(&mut self, settled: Settled, fault: &Fault) {
-        let given_up = self.aside.keep(settled, Instant::now());
-        self.health.given_up(given_up.iter());
-        self.health.kept(&self.end, self.aside.len(), fault);
+        let given_up = self.aside.keep(settled, &fault.problem, Instant::now());
+        health::given_up(&self.pool, given_up);
+    }
+
+    /// Tells how many are kept.
+    fn watch_aside(&mut self) {
+        let issue = HealthIssue::Aside;
+        match self.aside.problem() {
+            Some(problem) => self.health.begin(&self.end, issue, problem),
+            None => self.health.over(&self.end, issue),
+        }
     }
 
     /// Tries again what was refused for good: whatever refused it may be mended by now. Once trouble
@@ -121,7 +131,6 @@ impl Task {
         if kept.is_empty() {
             return;
         }
-        self.health.none_kept(&self.end);
         let mut trouble: Option<Fault> = None;
         for settled in kept {
             if let Some(fault) = &trouble {
@@ -129,13 +138,14 @@ impl Task {
                 continue;
             }
             match self.write_plainer(&settled) {
-                Ok(written) => self.health.lost(&self.end, &written.lost),
+                Ok(written) => health::lost(&self.pool, &self.end, &written.lost),
                 Err(fault) => {
                     self.keep_aside(settled, &fault);
                     trouble = Some(fault).filter(|fault| !fault.for_good);
                 }
             }
         }
+        self.watch_aside();
         if let Some(fault) = trouble {
             self.trouble(&fault);
         }
@@ -144,7 +154,6 @@ impl Task {
     /// The last chance for what was refused.
     pub(super) fn give_up_aside(&mut self) {
         self.settle_aside();
-        let given_up = self.aside.take();
-        self.health.given_up(given_up.iter());
+        health::given_up(&self.pool, self.aside.take());
     }
 }

@@ -24,6 +24,7 @@ trials![
 const LONG: Duration = Duration::from_mins(5);
 const LOST: &str = "not connected to the broker";
 const UNPUBLISHED: &str = "not connected for publishing";
+const PUBLISHED: &str = "over: not connected for publishing";
 /// What RabbitMQ takes unless it is told otherwise: 3 takes more.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 const PAUSES: &str = "too much waits to be published; intake pauses";
@@ -270,7 +271,7 @@ fn a_lost_publishing_connection_makes_nothing_void() {
             scene.daemon.times_logged(UNPUBLISHED) == times
         });
         scene.daemon.eventually("another connection", || {
-            scene.daemon.times_logged("connected for publishing again") == times
+            scene.daemon.times_logged(PUBLISHED) == times
         });
     }
     scene.all_done();
@@ -279,7 +280,7 @@ fn a_lost_publishing_connection_makes_nothing_void() {
     // With nothing to publish it comes back, too.
     assert_eq!(close_publishing(&scene.vhost), 1);
     scene.daemon.eventually("another connection", || {
-        scene.daemon.times_logged("connected for publishing again") == 4
+        scene.daemon.times_logged(PUBLISHED) == 4
     });
     assert_eq!(scene.daemon.times_logged(LOST), 0);
     scene.has_no_problem();

@@ -170,7 +170,6 @@ async fn a_settlement_without_its_claim_touches_nothing() {
         Outcome::Reply(Box::new(reply)),
         Outcome::DeadLetter(failure(Reason::Failed)),
         retry(Reason::Failed),
-        Outcome::Return { suspect: true },
     ];
     for outcome in outcomes {
         let mut source = rig.source(&Shared::default(), 1);
@@ -189,6 +188,19 @@ async fn a_settlement_without_its_claim_touches_nothing() {
         rig.execute("UPDATE consumer_messages SET claim = NULL, owner = NULL");
         source.end().await;
     }
+}
+
+/// What was not begun runs once, wherever that is.
+#[tokio::test]
+async fn what_goes_back_without_its_claim_is_no_duplicate() {
+    let rig = with_row("attempts", "0");
+    let mut source = rig.source(&Shared::default(), 1);
+    let delivery = source.next().await;
+    rig.execute("UPDATE consumer_messages SET claim = 7");
+    source.credit(0);
+    delivery.settle(Outcome::Return { suspect: true });
+    assert_eq!(source.end().await.likely_duplicates, 0);
+    assert_eq!(rig.get::<i64>("SELECT suspect FROM consumer_messages"), 0);
 }
 
 #[tokio::test]

@@ -209,7 +209,8 @@ async fn trouble_ends_the_next_try_of_what_was_refused() {
         let claim = Claim { row, token: row };
         let failure = Failure::new(Reason::Failed, "why");
         let outcome = Outcome::DeadLetter(Box::new(failure));
-        task.aside.keep(Settled { claim, outcome }, Instant::now());
+        task.aside
+            .keep(Settled { claim, outcome }, "no", Instant::now());
     }
     task.settle_aside();
     assert!(!pool.state.borrow().healthy);
@@ -232,7 +233,7 @@ async fn trouble_does_not_put_off_the_heartbeat() {
         for_good: false,
     };
     let now = Instant::now();
-    task.health.trouble(&task.end, &fault, now);
+    task.trouble(&fault);
     task.next_beat = now + Duration::from_millis(1);
     assert_eq!(task.timer(), task.next_beat);
     task.next_beat = now + NEVER;
