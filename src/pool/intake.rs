@@ -70,7 +70,7 @@ impl Pool {
     /// Takes in what has changed in the lanes since the last look: a look at all of them would cost
     /// more the more there are.
     pub(super) fn look_at_lanes(&mut self) {
-        for slot in self.shared.changed.take() {
+        for slot in self.shared.take_changed() {
             self.look_at(slot);
         }
     }
@@ -80,8 +80,7 @@ impl Pool {
         let Some(handle) = self.slots.get(&slot) else {
             return self.board.remove(slot).is_some();
         };
-        handle.gauge.is_listed.set(false);
-        self.board.show(slot, handle.load())
+        self.board.show(slot, handle.gauge.look())
     }
 
     /// Hands out what is held, as far as there is room. With no worker at all it goes back: others
@@ -153,7 +152,7 @@ impl Pool {
     /// What the source has lost the lanes may have: they look.
     pub(super) fn follow_losses(&self) {
         let losses = self.link.state.borrow().losses;
-        if self.shared.losses.replace(losses) != losses {
+        if self.shared.set_losses(losses) {
             self.wake_lanes();
         }
     }
@@ -179,15 +178,13 @@ impl Pool {
             };
             match mailbox.try_send(delivery) {
                 Ok(()) => {
-                    gauge.load.set(gauge.load.get() + 1);
-                    gauge.bytes.set(gauge.bytes.get() + bytes);
-                    gauge.alone.set(alone);
+                    gauge.given(bytes, alone);
                     self.look_at(slot);
                     self.board.took(slot);
                     return None;
                 }
                 Err(TrySendError::Closed(back) | TrySendError::Full(back)) => {
-                    gauge.open.set(false);
+                    gauge.close();
                     delivery = back;
                 }
             }

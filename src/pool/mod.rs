@@ -29,12 +29,9 @@ use tokio::time::Instant;
 
 use crate::config::model::{PoolConfig as Policy, WorkerCommand};
 use crate::delivery::{Delivery, PoolEnd};
-use crate::metrics::Counters;
 use crate::shutdown::Phase;
-use crate::worker::spawner::Spawner;
-use breaker::Breaker;
 use lane::{Ended, Gauge, Shared};
-use least_loaded::{Board, Load};
+use least_loaded::Board;
 use roster::Generation;
 use status::PoolStatus;
 use stopping::{SETTLE_WITHIN, Stopping};
@@ -138,17 +135,6 @@ struct Handle {
 }
 
 impl Handle {
-    fn load(&self) -> Load {
-        Load {
-            open: self.gauge.open.get(),
-            messages: self.gauge.load.get(),
-            bytes: self.gauge.bytes.get(),
-            window: self.gauge.window.get(),
-            prefetch: self.gauge.prefetch.get(),
-            alone: self.gauge.alone.get(),
-        }
-    }
-
     fn raise(&self, phase: Phase) {
         self.phase.send_if_modified(|current| {
             let later = phase > *current;
@@ -186,18 +172,7 @@ impl Pool {
     fn new(policy: Arc<Policy>, link: PoolEnd, connected: mpsc::Sender<usize>) -> Self {
         let supervisor = Supervisor::new(policy.workers, policy.restart);
         let commands = BTreeMap::from([(0, Arc::new(policy.command.clone()))]);
-        let shared = Shared {
-            spawner: Spawner::new(&policy.name),
-            counters: Counters::new(&policy.name),
-            breaker: Breaker::new(policy.breaker).into(),
-            policy: policy.into(),
-            losses: Default::default(),
-            room: tokio::sync::Notify::new(),
-            changed: Default::default(),
-            unread: Default::default(),
-            publishes: link.publishes.clone(),
-            connected,
-        };
+        let shared = Shared::new(policy, link.publishes.clone(), connected);
         Self {
             shared: Rc::new(shared),
             link,

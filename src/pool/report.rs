@@ -30,7 +30,7 @@ impl Pool {
                 + self
                     .slots
                     .values()
-                    .map(|handle| handle.gauge.load.get())
+                    .map(|handle| handle.gauge.load())
                     .sum::<usize>(),
             counts,
             done_per_second,
@@ -78,23 +78,20 @@ impl Pool {
 }
 
 fn worker_status(slot: usize, gauge: &Gauge, now: Instant) -> WorkerStatus {
-    let state = match gauge.phase.get() {
-        Phase::Running if !gauge.open.get() => "starting",
-        Phase::Running if gauge.load.get() > 0 => "busy",
+    let state = match gauge.phase() {
+        Phase::Running if !gauge.is_open() => "starting",
+        Phase::Running if gauge.load() > 0 => "busy",
         Phase::Running => "idle",
         stopping => stopping.as_str(),
     };
     WorkerStatus {
         slot,
-        pid: gauge.pid.get(),
+        pid: gauge.pid(),
         state: state.into(),
-        in_flight: gauge.load.get(),
-        window: gauge.window.get(),
-        message_age: gauge
-            .busy_since
-            .get()
-            .map(|since| (now - since).as_secs_f64()),
-        answered: gauge.answered.get(),
-        progress: gauge.progress.borrow().clone(),
+        in_flight: gauge.load(),
+        window: gauge.window(),
+        message_age: gauge.busy_since().map(|since| (now - since).as_secs_f64()),
+        answered: gauge.answered(),
+        progress: gauge.progress(),
     }
 }

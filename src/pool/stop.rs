@@ -26,10 +26,10 @@ impl Pool {
             // It has missed the first word.
             return self.stop(Duration::ZERO);
         };
-        let killing = |handle: &Handle| handle.gauge.phase.get() == Phase::Killing;
+        let killing = |handle: &Handle| handle.gauge.phase() == Phase::Killing;
         stopping.hurry(Instant::now(), self.slots.values().all(killing));
         for handle in self.slots.values() {
-            handle.raise(handle.gauge.phase.get().next());
+            handle.raise(handle.gauge.phase().next());
         }
     }
 

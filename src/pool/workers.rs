@@ -21,12 +21,12 @@ impl Pool {
                 continue;
             };
             let seen = Seen {
-                answers: gauge.answered.get(),
-                successes: gauge.succeeded.get(),
-                busy: gauge.load.get() > 0,
+                answers: gauge.answered(),
+                successes: gauge.succeeded(),
+                busy: gauge.load() > 0,
             };
             if self.supervisor.observe(slot, seen, now) {
-                gauge.on_trial.set(false);
+                gauge.passed_trial();
                 tracing::info!(pool = self.name(), worker = slot, "the new worker works");
             }
         }
@@ -68,8 +68,7 @@ impl Pool {
         let Some((_, command)) = command else { return };
         let (mailbox_tx, mailbox) = mpsc::channel(MAILBOX);
         let (phase_tx, phase) = watch::channel(Phase::Running);
-        let gauge = Rc::new(Gauge::default());
-        gauge.on_trial.set(self.supervisor.is_on_trial(slot));
+        let gauge = Rc::new(Gauge::new(self.supervisor.is_on_trial(slot)));
         let start = Start {
             slot,
             command: command.clone(),
@@ -93,10 +92,7 @@ impl Pool {
     pub(super) fn connected(&mut self, slot: usize) {
         let was_degraded = self.supervisor.degraded();
         self.supervisor.connected(slot, Instant::now());
-        let pid = self
-            .slots
-            .get(&slot)
-            .and_then(|handle| handle.gauge.pid.get());
+        let pid = self.slots.get(&slot).and_then(|handle| handle.gauge.pid());
         tracing::info!(pool = self.name(), worker = slot, pid, "worker up");
         self.note_recovery(was_degraded);
     }
@@ -137,7 +133,7 @@ impl Pool {
             },
             |(_, ended)| ended,
         );
-        let pid = handle.gauge.pid.get();
+        let pid = handle.gauge.pid();
         if ended.orderly {
             tracing::info!(
                 pool = self.name(),
@@ -151,12 +147,12 @@ impl Pool {
                 .counters
                 .worker_lost(slot, pid, &ended.cause, &ended.stderr);
         }
-        self.supervise(slot, &ended, handle.gauge.answered.get() > 0);
+        self.supervise(slot, &ended, handle.gauge.answered() > 0);
     }
 
     fn supervise(&mut self, slot: usize, ended: &Ended, answered: bool) {
         let answers = self.shared.counters.answers();
-        let proven = |handle: &Handle| handle.gauge.open.get() && handle.gauge.answered.get() > 0;
+        let proven = |handle: &Handle| handle.gauge.is_open() && handle.gauge.answered() > 0;
         let was_degraded = self.supervisor.degraded();
         let end = End {
             connected: ended.connected,

@@ -1,371 +1,434 @@
-//! What goes through a worker's pipe: messages out, answers and notes in.
+//! What goes through a worker's pipe: messages out, answers and notes in, until each message is
+//! settled.
 
 use std::io;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::in_flight::{Cause, Entry, Version, soft_timeout};
-use super::{Lane, PublishError};
-use crate::delivery::{Delivery, Failure, Reason};
-use crate::names::EMIT_ID_HEADER;
-use crate::pool::verdict;
+use super::blame::{Cause, Read, Version};
+use super::emits::{Emits, Emitted};
+use super::in_flight::{Due, InFlight, Judged, Settled, soft_timeout};
+use super::pool_side::PoolSide;
+use super::tempo::Tempo;
+use crate::config::model::PoolConfig;
+use crate::delivery::{Delivery, Failure, PublishError, Reason};
 use crate::pool::verdict::Event;
 use crate::pool::window::BYTES_MAX;
 use crate::protocol::input::{EncodeError, Extras, Input};
 use crate::protocol::output::Output;
 use crate::protocol::status::Status;
-use crate::shutdown::Phase;
-use crate::worker::connection::{Ready, Received};
+use crate::worker::connection::{Connection, Ready, Received};
 use crate::worker::notes;
+use crate::worker::notes::Notes;
 
 /// How many of a worker's frames are taken in before others have their turn.
 const FRAMES_PER_TURN: u32 = 32;
 
-const NOWHERE: &str =
-    "an emit has nowhere to go: it names no queue and the message has no reply-to";
-
 /// The most messages that a worker may take at once, whatever its HELLO says.
 const CONCURRENCY_MAX: usize = 1024;
 
-impl Lane {
-    /// Puts pending messages into the pipe, as many as the worker may have, in one write.
-    pub(super) fn fill(&mut self, now: Instant) {
-        let mut sent = false;
-        while let Some(delivery) = self.next_to_send(now) {
-            self.send(delivery, now);
-            sent = true;
-        }
-        if sent {
-            self.in_flight.begin_head(now);
-            self.show();
-        }
-        if self.connection.unsent() > 0
-            && self.closed_at.is_none()
-            && let Err(error) = self.connection.flush()
-        {
-            self.pipe_closed(&error.to_string(), now);
+/// What goes on between a lane and its worker.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pool: PoolSide,
+    connection: Connection,
+    connected_at: Instant,
+    version: Version,
+    in_flight: InFlight,
+    emits: Emits,
+    tempo: Tempo,
+    /// How many messages the worker may have, as the pool was shown last.
+    window: usize,
+    notes: Notes,
+    /// Frames may be left in the buffer: the worker's turn was over.
+    has_more: bool,
+}
+
+/// What there is to be done.
+#[derive(Debug)]
+pub(super) enum Turn {
+    /// The emits have gone on.
+    Emits(Emitted),
+    /// There are frames left.
+    More,
+    /// The pipe can be read or written.
+    Ready(io::Result<Ready>),
+}
+
+/// What the worker has done to its pipe.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// It has closed its end; how that was seen.
+    Closed(String),
+    /// It has broken the protocol.
+    Broken(String),
+}
+
+impl Exchange {
+    /// Nothing was said yet.
+    pub(super) fn new(pool: PoolSide, connection: Connection, notes: Notes, now: Instant) -> Self {
+        Self {
+            in_flight: InFlight::new(now, pool.losses()),
+            pool,
+            connection,
+            connected_at: now,
+            version: Version::Unknown,
+            emits: Emits::default(),
+            tempo: Tempo::new(now),
+            window: 1,
+            notes,
+            has_more: false,
         }
     }
 
-    fn next_to_send(&mut self, now: Instant) -> Option<Delivery> {
-        let takes_work = self.phase == Phase::Running
-            && !self.recycled
-            && self.cause.is_none()
-            && self.closed_at.is_none();
-        let has_room = self.in_flight.is_empty()
-            || (self.in_flight.len() < self.gauge.window.get()
-                && self.in_flight.bytes() < BYTES_MAX);
-        if !takes_work || !has_room {
-            return None;
+    /// The worker has nothing in hand.
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
+    /// Its turn was over before all was taken in.
+    pub(super) fn has_more(&self) -> bool {
+        self.has_more
+    }
+
+    /// The number and the correlation id of the message that it works on, if that is only one.
+    pub(super) fn works_on(&self) -> Option<(u64, &str)> {
+        let one = self.in_flight.len() == 1 || !self.is_version2();
+        self.in_flight.head().filter(|_| one)
+    }
+
+    /// It can be told of single messages.
+    pub(super) fn is_version2(&self) -> bool {
+        matches!(self.version, Version::Two { .. })
+    }
+
+    /// Whether the worker may be given one more.
+    pub(super) fn has_room(&self) -> bool {
+        self.in_flight.is_empty()
+            || (self.in_flight.len() < self.window && self.in_flight.bytes() < BYTES_MAX)
+    }
+
+    /// Whether it may be given this one. Bytes that are no text only a version 2 worker may have,
+    /// and it says what it is in its first frame.
+    pub(super) fn may_have(&mut self, delivery: &Delivery, now: Instant) -> bool {
+        let text = || std::str::from_utf8(&delivery.message.body).is_ok();
+        if self.version != Version::Unknown || text() {
+            return true;
         }
-        // Whoever has it now begins it.
-        while let Some(void) = self.pending.pop_front_if(|next| next.is_void()) {
-            self.settle(void, Event::Stopped { suspect: false });
-            self.shared.room.notify_one();
+        if now < self.hello_deadline() {
+            return false;
         }
-        let next = self.pending.front()?;
-        let text =
-            self.version != Version::Unknown || std::str::from_utf8(&next.message.body).is_ok();
-        if !text {
-            // Only a version 2 worker may have it, and it says what it is in its first frame.
-            if now < self.hello_deadline() {
-                return None;
-            }
-            self.version = Version::One;
-        }
-        self.pending.pop_front()
+        self.version = Version::One;
+        true
+    }
+
+    /// Until when a worker with nothing in hand may say what it speaks, if it has not.
+    pub(super) fn silent_until(&self) -> Option<Instant> {
+        let silent = self.version == Version::Unknown && self.is_idle();
+        silent.then(|| self.hello_deadline())
     }
 
     /// A worker that has said nothing by now speaks version 1.
-    pub(super) fn hello_deadline(&self) -> Instant {
-        self.connected_at + self.shared.policy.borrow().start_timeout
+    fn hello_deadline(&self) -> Instant {
+        self.connected_at + self.pool.rules().start_timeout
     }
 
-    fn send(&mut self, delivery: Delivery, now: Instant) {
-        let policy = self.shared.policy();
+    /// Encodes the message, to be sent by [`Exchange::flush`].
+    pub(super) fn send(&mut self, delivery: Delivery, now: Instant) {
+        let policy = self.pool.policy();
         let soft = soft_timeout(policy.timeout, &delivery.message.headers);
-        let millis =
-            |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let hard = soft.map(|soft| soft + policy.timeout_grace);
         let input = Input {
             message: &delivery.message,
             timeout_ms: soft.map(millis),
-            id: self.next_id,
+            id: self.in_flight.next_id(),
             extras: (self.version != Version::One).then(|| Extras {
                 attempt: delivery.history.attempt,
                 milliseconds_left: hard.map(millis),
             }),
         };
-        let starts_at = self.connection.sent_total() + self.connection.unsent() as u64;
+        let starts_at = self.written();
         if let Err(error) = input.encode(self.connection.outgoing(), policy.frame_bytes_max) {
             return self.refuse(delivery, &error);
         }
-        let ends_at = self.connection.sent_total() + self.connection.unsent() as u64;
         if self.in_flight.is_empty() {
-            self.busy_since = now;
-            self.last_frame = now;
-            self.process.begin(now);
+            self.tempo.begins(now);
         }
-        let at_once = matches!(self.version, Version::Two { .. });
-        self.in_flight.push(Entry {
-            id: self.next_id,
-            delivery,
-            starts_at,
-            ends_at,
-            begun: at_once.then_some(now),
-            soft,
-            cancelled: false,
-            yielding: false,
-            emitted: 0,
-            unconfirmed: 0,
-            emit_failure: None,
-            answer: None,
-        });
-        self.next_id += 1;
+        let frame = (starts_at, self.written());
+        let at_once = self.is_version2();
+        self.in_flight.push(delivery, frame, soft, at_once, now);
+    }
+
+    /// The bytes that were encoded since the start.
+    fn written(&self) -> u64 {
+        self.connection.sent_total() + self.connection.unsent() as u64
     }
 
     /// The message can't be put into a frame for this worker. It is no fault of the worker's.
     fn refuse(&mut self, delivery: Delivery, error: &EncodeError) {
         let failure = Failure::new(Reason::Undeliverable, error.to_string());
-        self.settle(delivery, Event::Failed(failure));
-        self.shared.room.notify_one();
+        self.pool.settle(delivery, Event::Failed(failure));
+        self.pool.has_room();
     }
 
-    /// The pipe can be read or written.
-    pub(super) fn exchange(&mut self, ready: io::Result<Ready>) {
-        let now = Instant::now();
-        let done = ready.and_then(|ready| {
-            if ready.writable {
-                self.connection.flush()?;
+    /// Messages were sent: the first of them may have to begin.
+    pub(super) fn has_sent(&mut self, now: Instant) {
+        self.in_flight.begin_head(now);
+        self.show();
+    }
+
+    /// Writes what is encoded, as far as the pipe takes it.
+    pub(super) fn flush(&mut self) -> Result<(), Trouble> {
+        if self.connection.unsent() == 0 {
+            return Ok(());
+        }
+        self.connection.flush().map_err(closed)
+    }
+
+    /// Waits until there is something to be done. A worker whose emits wait for the broker is not
+    /// read from: it waits as well. Cancel-safe.
+    pub(super) async fn turn(&mut self) -> Turn {
+        let listening = !self.emits.are_waiting();
+        tokio::select! {
+            biased;
+            Some(emitted) = self.emits.step(self.pool.publishes()), if !self.emits.is_empty() => Turn::Emits(emitted),
+            () = std::future::ready(()), if listening && self.has_more => Turn::More,
+            ready = self.connection.ready(), if listening => Turn::Ready(ready),
+            // An emit waits, so there is a step of its own to wait for.
+            else => std::future::pending().await,
+        }
+    }
+
+    /// Does it. What the worker writes counts only while it is heard.
+    pub(super) fn take(&mut self, turn: Turn, is_heard: bool, now: Instant) -> Result<(), Trouble> {
+        match turn {
+            Turn::Emits(Emitted::Sent) => Ok(()),
+            Turn::Emits(Emitted::Confirmed(id, result)) => {
+                self.confirmed(id, result);
+                Ok(())
             }
-            if ready.readable {
-                self.connection.receive().map(Some)
-            } else {
-                Ok(None)
-            }
-        });
-        match done {
-            Ok(Some(Received::Some(_))) => self.take_frames(now),
-            Ok(Some(Received::Eof)) => self.pipe_closed("end of file", now),
-            Ok(Some(Received::WouldBlock) | None) => {}
-            Err(error) => self.pipe_closed(&error.to_string(), now),
+            Turn::More => self.take_frames(is_heard, now),
+            Turn::Ready(ready) => match self.pass_bytes(ready).map_err(closed)? {
+                Received::Some(_) => self.take_frames(is_heard, now),
+                Received::Eof => Err(Trouble::Closed("end of file".into())),
+                Received::WouldBlock => Ok(()),
+            },
+        }
+    }
+
+    fn pass_bytes(&mut self, ready: io::Result<Ready>) -> io::Result<Received> {
+        let ready = ready?;
+        if ready.writable {
+            self.connection.flush()?;
+        }
+        match ready.readable {
+            true => self.connection.receive(),
+            false => Ok(Received::WouldBlock),
         }
     }
 
     /// After the worker's end: what it had written before is still in the pipe.
-    pub(super) fn read_the_rest(&mut self) {
-        while self.is_heard() {
+    pub(super) fn read_the_rest(&mut self) -> Result<(), Trouble> {
+        loop {
             let received =
                 !self.has_more && matches!(self.connection.receive(), Ok(Received::Some(_)));
             if !received && !self.has_more {
-                return;
+                return Ok(());
             }
-            self.take_frames(Instant::now());
-        }
-    }
-
-    fn pipe_closed(&mut self, how: &str, now: Instant) {
-        if self.closed_at.is_none() {
-            tracing::debug!(
-                worker = self.slot,
-                pid = self.process.pid(),
-                how,
-                "pipe closed"
-            );
-            self.closed_at = Some(now);
-            self.close();
+            self.take_frames(true, Instant::now())?;
         }
     }
 
     /// Takes in the frames that are there, as many as is one turn's.
-    pub(super) fn take_frames(&mut self, now: Instant) {
-        self.has_more = false;
-        for turn in 0.. {
-            if !self.is_heard() {
-                break;
-            }
-            if turn == FRAMES_PER_TURN {
-                self.has_more = true;
-                break;
-            }
-            match self.connection.next_frame() {
-                Ok(Some(frame)) => match Output::decode(&frame) {
-                    Ok(output) => self.unpaced += u32::from(self.take_frame(output, now)),
-                    Err(error) => self.protocol_error(error.to_string()),
-                },
-                Ok(None) => break,
-                Err(error) => self.protocol_error(error.to_string()),
-            }
-        }
-        if self.unpaced > 0 && !self.has_more {
-            self.pace.record(self.unpaced, now - self.busy_since);
-            self.unpaced = 0;
-            self.busy_since = now;
+    fn take_frames(&mut self, is_heard: bool, now: Instant) -> Result<(), Trouble> {
+        let taken = match is_heard {
+            true => self.take_turn(now),
+            false => Ok(false),
+        };
+        self.has_more = taken.as_ref().is_ok_and(|more| *more);
+        if !self.has_more {
+            self.tempo.caught_up(now);
         }
         self.show();
-        self.shared.room.notify_one();
+        self.pool.has_room();
+        taken.map(drop).map_err(Trouble::Broken)
     }
 
-    /// Takes one frame in; returns whether it is an answer.
-    fn take_frame(&mut self, output: Output, now: Instant) -> bool {
-        self.last_frame = now;
+    /// Returns whether there may be more, or how the worker has broken the protocol.
+    fn take_turn(&mut self, now: Instant) -> Result<bool, String> {
+        for _ in 0..FRAMES_PER_TURN {
+            let frame = self.connection.next_frame();
+            let Some(frame) = frame.map_err(|error| error.to_string())? else {
+                return Ok(false);
+            };
+            let output = Output::decode(&frame).map_err(|error| error.to_string())?;
+            self.take_frame(output, now)?;
+        }
+        Ok(true)
+    }
+
+    fn take_frame(&mut self, output: Output, now: Instant) -> Result<(), String> {
+        self.in_flight.heard(now);
         if self.version == Version::Unknown {
             self.version = first_word(&output);
-            if let Version::Two { .. } = self.version {
-                self.in_flight
-                    .iter_mut()
-                    .for_each(|entry| entry.begun = Some(now));
-                return false;
+            if self.is_version2() {
+                self.in_flight.begin_all(now);
+                return Ok(());
             }
         }
         match output.status {
-            Status::IGNORE => {}
+            Status::IGNORE => Ok(()),
             Status::LOG => self.log(&output, now),
             Status::PROGRESS => self.progress(&output),
             Status::EMIT => self.emit(output),
-            Status(100..=199) => self.shared.counters.note(output.status.0),
-            _ => return self.answer(output, now),
-        }
-        false
-    }
-
-    fn answer(&mut self, output: Output, now: Instant) -> bool {
-        let sent = self.connection.sent_total();
-        let id = match self.in_flight.answered(output.id, self.version, sent) {
-            Ok(id) => id,
-            Err(error) => {
-                self.protocol_error(error);
-                return false;
+            Status(100..=199) => {
+                self.pool.ignored(output.status);
+                Ok(())
             }
-        };
-        self.gauge.answered.set(self.gauge.answered.get() + 1);
-        if let Some(entry) = self.in_flight.get_mut(id) {
-            let begun = entry.begun.unwrap_or(now);
-            entry.answer = Some(output);
-            self.shared.counters.answered(now - begun);
+            _ => self.answer(output, now),
         }
-        self.in_flight.begin_head(now);
-        self.finish(id);
-        true
     }
 
-    /// Settles a message that is answered and whose emits are confirmed.
-    fn finish(&mut self, id: u64) {
-        let ready = |entry: &mut Entry| entry.answer.is_some() && entry.unconfirmed == 0;
-        if !self.in_flight.get_mut(id).is_some_and(ready) {
-            return;
+    fn answer(&mut self, answer: Output, now: Instant) -> Result<(), String> {
+        let sent = self.connection.sent_total();
+        let (took, settled) = self.in_flight.answer(answer, self.version, sent, now)?;
+        self.tempo.answered();
+        self.pool.answered(took);
+        self.settle(settled);
+        Ok(())
+    }
+
+    fn settle(&self, settled: Option<Settled>) {
+        if let Some((delivery, event)) = settled {
+            self.pool.settle(delivery, event);
         }
-        let Some(Entry {
-            delivery,
-            yielding,
-            emit_failure,
-            answer: Some(answer),
-            ..
-        }) = self.in_flight.take(id)
-        else {
-            return;
-        };
-        let event = match emit_failure {
-            None if yielding => Event::Yielded(answer),
-            None => Event::Answered(answer),
-            Some(_) if yielding => Event::Stopped { suspect: false },
-            Some(error) => Event::Failed(Failure {
-                error,
-                ..Failure::default()
-            }),
-        };
-        self.settle(delivery, event);
+    }
+
+    fn emit(&mut self, output: Output) -> Result<(), String> {
+        let sent = self.connection.sent_total();
+        let policy = self.pool.rules();
+        let emitted = self.in_flight.emit(output, self.version, sent, &policy)?;
+        if let Some((id, outgoing)) = emitted {
+            self.emits.push(id, outgoing);
+        }
+        Ok(())
     }
 
     /// The broker has taken an emit, or has not.
-    pub(super) fn confirmed(&mut self, id: u64, result: Result<(), PublishError>) {
-        if let Some(entry) = self.in_flight.get_mut(id) {
-            entry.unconfirmed -= 1;
-            if let Err(error) = result {
-                entry.emit_failure.get_or_insert(error.to_string());
-            }
-        }
-        self.finish(id);
+    fn confirmed(&mut self, id: u64, result: Result<(), PublishError>) {
+        let settled = self.in_flight.confirmed(id, result);
+        self.settle(settled);
         self.show();
-        self.shared.room.notify_one();
+        self.pool.has_room();
     }
 
-    fn emit(&mut self, output: Output) {
-        let policy = self.shared.policy();
-        let sent = self.connection.sent_total();
-        let found = self.in_flight.answered(output.id, self.version, sent);
-        let Some(entry) = found
-            .as_ref()
-            .ok()
-            .and_then(|id| self.in_flight.get_mut(*id))
-        else {
-            let error = found.err().unwrap_or_default();
-            return self.protocol_error(format!("an emit that belongs to no message: {error}"));
+    /// A note for a message that is settled comes too late: it is dropped and counted.
+    fn log(&mut self, output: &Output, now: Instant) -> Result<(), String> {
+        match self.in_flight.subject(output.id) {
+            Some(correlation_id) => self.notes.log(output, correlation_id, now),
+            None => self.pool.ignored(output.status),
+        }
+        Ok(())
+    }
+
+    fn progress(&self, output: &Output) -> Result<(), String> {
+        match self.in_flight.subject(output.id) {
+            Some(_) => self.pool.progress(notes::progress(output)),
+            None => self.pool.ignored(output.status),
+        }
+        Ok(())
+    }
+
+    /// Shows the pool how things stand.
+    pub(super) fn show(&mut self) {
+        if self.in_flight.is_empty() {
+            self.pool.is_idle();
+        }
+        let (window, prefetch) = self.tempo.wants(self.version, &self.pool.rules());
+        let busy_since = self.in_flight.oldest_begun();
+        self.pool.show(window, prefetch, busy_since);
+        self.window = window;
+    }
+
+    /// What the clock says of the messages. A worker that is not listened to can't be late.
+    pub(super) fn due(&mut self, now: Instant) -> Due {
+        if self.notes.calm_at().is_some_and(|calm| calm <= now) {
+            self.notes.tell_suppressed();
+        }
+        if let Some(by) = self.emits.stood_still(now) {
+            self.in_flight.postpone(by);
+        }
+        if self.emits.are_deaf() {
+            return Due::default();
+        }
+        let mut due = self.in_flight.due(&self.pool.rules(), now);
+        if !self.is_version2() {
+            due.cancel.clear();
+        }
+        due
+    }
+
+    /// The next moment at which [`Exchange::due`] has something to say.
+    pub(super) fn next_deadline(&self, policy: &PoolConfig) -> Option<Instant> {
+        let listened = (!self.emits.are_deaf()).then(|| self.in_flight.next_deadline(policy));
+        let deadlines = [listened.flatten(), self.notes.calm_at()];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// The worker is asked to give up what it has: the numbers.
+    pub(super) fn yield_all(&mut self) -> Vec<u64> {
+        self.in_flight.yield_all()
+    }
+
+    /// What the source has lost is another's to do: what the worker is to give up. A version 1
+    /// worker can't be told: the line names no message, and could reach it when it is on the next.
+    pub(super) fn yield_void(&mut self) -> Vec<u64> {
+        match self.version {
+            Version::Two { .. } => self.in_flight.yield_void(self.pool.losses()),
+            Version::Unknown | Version::One => Vec::new(),
+        }
+    }
+
+    /// The worker reads an end of file from now on.
+    pub(super) fn finish_sending(&mut self) {
+        self.connection.finish_sending();
+    }
+
+    /// The worker has ended for that cause: what that means for each message that it has not
+    /// answered.
+    pub(super) fn judge(&mut self, cause: &Cause, exited_well: bool) -> Vec<Judged> {
+        self.notes.tell_suppressed();
+        let left_unread = self.connection.left_unread();
+        let read = Read {
+            sent: self.connection.sent_total(),
+            left_unread,
+            left_well: exited_well && (!left_unread || self.is_forgiven()),
         };
-        entry.emitted += 1;
-        let message = &entry.delivery.message;
-        let queue = verdict::destination(&output, message);
-        let queue = match queue {
-            None => Err(NOWHERE.to_owned()),
-            Some(queue) => match verdict::refusal(&queue, &policy) {
-                None => Ok(queue),
-                Some(refusal) => Err(format!("an emit is refused: {refusal}")),
-            },
-        };
-        let queue = match queue {
-            Ok(queue) => queue,
-            Err(error) => {
-                entry.emit_failure.get_or_insert(error);
-                return;
+        self.in_flight.judge(cause, self.version, read)
+    }
+
+    /// The worker left of its own accord and had not read the first of its messages.
+    fn is_forgiven(&self) -> bool {
+        let name = self.in_flight.head_name();
+        name.is_none_or(|name| self.pool.forgives(name))
+    }
+
+    /// Answers that came in time wait for their emits even when their worker is gone.
+    pub(super) async fn settle_after_emits(&mut self) {
+        while !self.in_flight.is_empty() {
+            match self.emits.step(self.pool.publishes()).await {
+                Some(Emitted::Confirmed(id, result)) => self.confirmed(id, result),
+                Some(Emitted::Sent) => {}
+                None => return,
             }
-        };
-        let mut outgoing = verdict::outgoing(queue, output, message);
-        outgoing.message_id = None;
-        let of = verdict::lasting_name(message);
-        outgoing.headers.retain(|(name, _)| name != EMIT_ID_HEADER);
-        outgoing
-            .headers
-            .push((EMIT_ID_HEADER.into(), format!("{of}:{}", entry.emitted)));
-        entry.unconfirmed += 1;
-        self.to_publish.push_back((entry.id, outgoing));
-    }
-
-    /// The message that a note is about. One for a message that is settled comes too late: it is
-    /// dropped and counted.
-    fn subject(&self, note: &Output) -> Option<&Entry> {
-        let entry = match note.id {
-            Some(id) => self.in_flight.get(id),
-            None => self.in_flight.head(),
-        };
-        if entry.is_none() {
-            self.shared.counters.note(note.status.0);
-        }
-        entry
-    }
-
-    fn log(&mut self, output: &Output, now: Instant) {
-        if let Some(entry) = self.subject(output) {
-            let correlation_id = entry.delivery.message.correlation_id.clone();
-            self.notes.log(output, &correlation_id, now);
         }
     }
+}
 
-    fn progress(&self, output: &Output) {
-        if self.subject(output).is_some() {
-            *self.gauge.progress.borrow_mut() = Some(notes::progress(output));
-        }
-    }
-
-    /// What it writes still counts: it keeps to the protocol, and was not killed for more than one
-    /// message's time, which an answer at the last moment redeems.
-    pub(super) fn is_heard(&self) -> bool {
-        !self.broke_protocol && matches!(self.cause, None | Some(Cause::TimedOut(_)))
-    }
-
-    pub(super) fn protocol_error(&mut self, error: String) {
-        self.broke_protocol = true;
-        self.kill(Cause::ProtocolError(error));
-    }
+fn closed(error: impl ToString) -> Trouble {
+    Trouble::Closed(error.to_string())
 }
 
 /// What a worker's first frame says of its version.

@@ -12,6 +12,7 @@ use crate::config::model::PoolConfig;
 use crate::delivery::Publish;
 use crate::metrics::Counters;
 use crate::pool::breaker::Breaker;
+use crate::pool::least_loaded::Load;
 use crate::shutdown::Phase;
 use crate::worker::spawner::Spawner;
 
@@ -26,26 +27,59 @@ pub struct Shared {
     pub counters: Counters,
     /// What their attempts tell of what the workers depend on.
     pub breaker: RefCell<Breaker>,
-    /// How often the source has lost claims: each time lanes look which of their messages are void.
-    pub losses: Cell<u64>,
     /// Wakes the pool when a lane has room again.
     pub room: Notify,
-    /// The slots of the lanes that show something new.
-    pub changed: RefCell<Vec<usize>>,
     /// What workers that left had not read.
     pub unread: RefCell<Unread>,
     /// Where emits go.
     pub publishes: mpsc::Sender<Publish>,
     /// Tells the pool that the lane in a slot has connected.
     pub connected: mpsc::Sender<usize>,
+    losses: Cell<u64>,
+    changed: RefCell<Vec<usize>>,
 }
 
 impl Shared {
+    /// For a pool with these rules.
+    pub fn new(
+        policy: Arc<PoolConfig>,
+        publishes: mpsc::Sender<Publish>,
+        connected: mpsc::Sender<usize>,
+    ) -> Self {
+        Self {
+            spawner: Spawner::new(&policy.name),
+            counters: Counters::new(&policy.name),
+            breaker: Breaker::new(policy.breaker).into(),
+            policy: policy.into(),
+            room: Notify::new(),
+            unread: RefCell::default(),
+            publishes,
+            connected,
+            losses: Cell::default(),
+            changed: RefCell::default(),
+        }
+    }
+
     /// The lane in that slot shows something new.
     pub fn list(&self, slot: usize, gauge: &Gauge) {
         if !gauge.is_listed.replace(true) {
             self.changed.borrow_mut().push(slot);
         }
+    }
+
+    /// The slots of the lanes that have shown something new since this was asked last.
+    pub fn take_changed(&self) -> Vec<usize> {
+        self.changed.take()
+    }
+
+    /// How often the source has lost claims: each time lanes look which of their messages are void.
+    pub fn losses(&self) -> u64 {
+        self.losses.get()
+    }
+
+    /// So often the source has lost claims by now. Returns whether that is news.
+    pub fn set_losses(&self, losses: u64) -> bool {
+        self.losses.replace(losses) != losses
     }
 
     /// The pool's rules now.
@@ -58,31 +92,160 @@ impl Shared {
 #[derive(Debug, Default)]
 pub struct Gauge {
     /// The pool has been told that it shows something new, and has not looked yet.
-    pub is_listed: Cell<bool>,
+    is_listed: Cell<bool>,
     /// It takes messages.
-    pub open: Cell<bool>,
+    open: Cell<bool>,
     /// Messages given to it and not settled.
-    pub load: Cell<usize>,
+    load: Cell<usize>,
     /// Their bodies' size together, in bytes.
-    pub bytes: Cell<usize>,
+    bytes: Cell<usize>,
     /// How many it may have.
-    pub window: Cell<usize>,
+    window: Cell<usize>,
     /// How many are fetched for it.
-    pub prefetch: Cell<usize>,
+    prefetch: Cell<usize>,
     /// It has a message that nothing may be added to.
-    pub alone: Cell<bool>,
+    alone: Cell<bool>,
+    pid: Cell<Option<u32>>,
+    phase: Cell<Phase>,
+    busy_since: Cell<Option<Instant>>,
+    answered: Cell<u64>,
+    succeeded: Cell<u64>,
+    on_trial: Cell<bool>,
+    progress: RefCell<Option<String>>,
+}
+
+/// What the pool does and sees.
+impl Gauge {
+    /// Of a lane that is about to start; on trial if it is new in a rolling restart and has to show
+    /// that it works.
+    pub fn new(on_trial: bool) -> Self {
+        Self {
+            on_trial: on_trial.into(),
+            ..Self::default()
+        }
+    }
+
+    /// What it shows now. It has to be told of anew from here on.
+    pub fn look(&self) -> Load {
+        self.is_listed.set(false);
+        Load {
+            open: self.open.get(),
+            messages: self.load.get(),
+            bytes: self.bytes.get(),
+            window: self.window.get(),
+            prefetch: self.prefetch.get(),
+            alone: self.alone.get(),
+        }
+    }
+
+    /// It has been given a message of that size, which may have to run alone.
+    pub fn given(&self, bytes: usize, alone: bool) {
+        self.load.set(self.load.get() + 1);
+        self.bytes.set(self.bytes.get() + bytes);
+        self.alone.set(alone);
+    }
+
+    /// It takes no messages any more.
+    pub fn close(&self) {
+        self.open.set(false);
+    }
+
+    /// It has shown that it works.
+    pub fn passed_trial(&self) {
+        self.on_trial.set(false);
+    }
+
+    /// It takes messages.
+    pub fn is_open(&self) -> bool {
+        self.open.get()
+    }
+
+    /// Messages given to it and not settled.
+    pub fn load(&self) -> usize {
+        self.load.get()
+    }
+
+    /// How many it may have.
+    pub fn window(&self) -> usize {
+        self.window.get()
+    }
+
     /// Its process.
-    pub pid: Cell<Option<u32>>,
+    pub fn pid(&self) -> Option<u32> {
+        self.pid.get()
+    }
+
     /// How far its stop has come.
-    pub phase: Cell<Phase>,
+    pub fn phase(&self) -> Phase {
+        self.phase.get()
+    }
+
     /// Since when its current message is worked on.
-    pub busy_since: Cell<Option<Instant>>,
+    pub fn busy_since(&self) -> Option<Instant> {
+        self.busy_since.get()
+    }
+
     /// Messages that it has answered.
-    pub answered: Cell<u64>,
+    pub fn answered(&self) -> u64 {
+        self.answered.get()
+    }
+
     /// Those that are no failure.
-    pub succeeded: Cell<u64>,
-    /// It is new in a rolling restart and has not shown yet that it works.
-    pub on_trial: Cell<bool>,
+    pub fn succeeded(&self) -> u64 {
+        self.succeeded.get()
+    }
+
     /// What its worker last said of its progress.
-    pub progress: RefCell<Option<String>>,
+    pub fn progress(&self) -> Option<String> {
+        self.progress.borrow().clone()
+    }
+}
+
+/// What the lane shows.
+impl Gauge {
+    pub(super) fn started(&self, pid: u32) {
+        self.pid.set(Some(pid));
+    }
+
+    pub(super) fn opened(&self) {
+        self.open.set(true);
+    }
+
+    pub(super) fn set_phase(&self, phase: Phase) {
+        self.phase.set(phase);
+    }
+
+    pub(super) fn has_answered(&self) {
+        self.answered.set(self.answered.get() + 1);
+    }
+
+    pub(super) fn set_progress(&self, progress: String) {
+        *self.progress.borrow_mut() = Some(progress);
+    }
+
+    pub(super) fn settled(&self, bytes: usize, alone: bool, success: bool) {
+        self.load.set(self.load.get() - 1);
+        self.bytes.set(self.bytes.get() - bytes);
+        if alone {
+            self.alone.set(false);
+        }
+        self.succeeded
+            .set(self.succeeded.get() + u64::from(success));
+    }
+
+    /// It may have so many messages, so many are fetched for it, and it has been busy since then.
+    pub(super) fn show(&self, window: usize, prefetch: usize, busy_since: Option<Instant>) {
+        self.window.set(window);
+        self.prefetch.set(prefetch);
+        self.busy_since.set(busy_since);
+    }
+
+    /// It has nothing in hand.
+    pub(super) fn is_idle(&self) {
+        self.progress.take();
+    }
+
+    pub(super) fn is_on_trial(&self) -> bool {
+        self.on_trial.get()
+    }
 }

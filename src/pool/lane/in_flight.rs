@@ -1,221 +1,350 @@
-//! The messages in one worker's hands: which is being worked on, since when and until when, and
-//! who is to blame when the worker ends. Plain data and decisions; no pipe, no process.
+//! The messages in one worker's hands, and how far each is on its way: which is being worked on,
+//! since when and until when, and what becomes of it with an answer. Plain data and decisions; no
+//! pipe, no process.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::blame::{Blame, Cause, HeldState, Read, Version, blame};
 use crate::config::model::PoolConfig;
-use crate::delivery::{Delivery, Headers};
-use crate::names::TIMEOUT_HEADER;
+use crate::delivery::{Delivery, Failure, Headers, Outgoing, PublishError};
+use crate::names::{EMIT_ID_HEADER, TIMEOUT_HEADER};
+use crate::pool::verdict;
+use crate::pool::verdict::Event;
 use crate::protocol::output::Output;
 
-/// What the worker speaks. Unknown until its first frame.
+const NOWHERE: &str =
+    "an emit has nowhere to go: it names no queue and the message has no reply-to";
+
+/// How far a message is on its way through the worker.
+#[derive(Debug)]
+enum Way {
+    /// Put into the pipe, behind others.
+    Piped,
+    /// Since then the worker's time for it runs: for version 1 since it became the head.
+    Begun(Instant),
+    /// Answered; what is missing are confirmations of its emits.
+    Answered { begun: Instant, answer: Output },
+}
+
+/// What the worker was asked to do with a message before it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Version {
-    /// No frame yet. It may be given one message.
-    Unknown,
-    /// One message at a time, answers in order.
-    One,
-    /// So many messages at once, answers in any order.
-    Two {
-        /// As its HELLO says.
-        concurrency: usize,
-    },
+enum Asked {
+    /// Nothing.
+    Nothing,
+    /// To stop: its time is up.
+    Stop,
+    /// To give it up for our sake, while it still had time.
+    Yield,
+    /// That, and then its time was up as well.
+    YieldThenStop,
 }
 
 /// A message in the worker's hands.
 #[derive(Debug)]
-pub struct Entry {
+struct Entry {
     /// The number that the worker knows it by.
-    pub id: u64,
-    /// The message.
-    pub delivery: Delivery,
+    id: u64,
+    delivery: Delivery,
     /// Where its frame begins in the stream of bytes to the worker.
-    pub starts_at: u64,
+    starts_at: u64,
     /// Where its frame ends.
-    pub ends_at: u64,
-    /// When the worker's time for it began: when it became the head, for version 1.
-    pub begun: Option<Instant>,
+    ends_at: u64,
+    way: Way,
+    asked: Asked,
     /// How long the worker may take before it is asked to stop.
-    pub soft: Option<Duration>,
-    /// Its time is up, and it has been asked to stop for that.
-    pub cancelled: bool,
-    /// It has been asked to stop for our sake, while it still had time.
-    pub yielding: bool,
+    soft: Option<Duration>,
     /// Emits so far.
-    pub emitted: u32,
+    emitted: u32,
     /// Emits that the broker has not confirmed yet.
-    pub unconfirmed: u32,
+    unconfirmed: u32,
     /// The first emit that failed.
-    pub emit_failure: Option<String>,
-    /// Its answer, which waits for the emits.
-    pub answer: Option<Output>,
+    emit_failure: Option<String>,
 }
 
 impl Entry {
-    fn hard_deadline(&self, policy: &PoolConfig) -> Option<Instant> {
-        Some(self.begun? + self.soft? + policy.timeout_grace)
+    fn is_open(&self) -> bool {
+        !matches!(self.way, Way::Answered { .. })
+    }
+
+    fn begun(&self) -> Option<Instant> {
+        match self.way {
+            Way::Piped => None,
+            Way::Begun(begun) | Way::Answered { begun, .. } => Some(begun),
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        !self.is_open() && self.unconfirmed == 0
+    }
+
+    fn was_told_to_stop(&self) -> bool {
+        matches!(self.asked, Asked::Stop | Asked::YieldThenStop)
     }
 
     fn soft_deadline(&self) -> Option<Instant> {
-        if self.cancelled {
-            None
-        } else {
-            Some(self.begun? + self.soft?)
+        match self.was_told_to_stop() {
+            true => None,
+            false => Some(self.begun()? + self.soft?),
         }
     }
-}
 
-/// Why a worker's time with its messages is over.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Cause {
-    /// It ended by itself, or someone else killed it.
-    Died,
-    /// It was stopped by us, for a reason that has nothing to do with its messages.
-    Stopped,
-    /// It was killed over one message.
-    TimedOut(u64),
-    /// It was killed because it was silent.
-    Stalled,
-    /// It was made to leave because it closed its pipe and lived on.
-    PipeClosed,
-    /// It was killed because it broke the protocol.
-    ProtocolError(String),
-}
-
-/// What a worker's end means for one of its messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Blame {
-    /// The attempt failed, for the reason that the worker ended for.
-    Charged,
-    /// Back unharmed.
-    Returned,
-    /// Back uncharged, to run alone: it is one of several that were begun.
-    Suspect,
-}
-
-impl Blame {
-    /// In a rolling restart the death of a new worker that has shown nothing yet is its build's own
-    /// fault, unless the message has killed others before.
-    #[must_use]
-    pub fn on_trial(self, on_trial: bool, cause: &Cause, crashes: u32) -> Self {
-        let excused = on_trial && *cause == Cause::Died && crashes == 0;
-        if excused { Self::Returned } else { self }
+    fn hard_deadline(&self, policy: &PoolConfig) -> Option<Instant> {
+        Some(self.begun()? + self.soft? + policy.timeout_grace)
     }
+
+    /// What is to be done with it, once it is answered.
+    fn settled(self) -> Option<Settled> {
+        let Way::Answered { answer, .. } = self.way else {
+            return None;
+        };
+        let yielded = matches!(self.asked, Asked::Yield | Asked::YieldThenStop);
+        let event = match self.emit_failure {
+            None if yielded => Event::Yielded(answer),
+            None => Event::Answered(answer),
+            Some(_) if yielded => Event::Stopped { suspect: false },
+            Some(error) => Event::Failed(Failure {
+                error,
+                ..Failure::default()
+            }),
+        };
+        Some((self.delivery, event))
+    }
+}
+
+/// A message that the worker is done with, and what has happened to it.
+pub(super) type Settled = (Delivery, Event);
+
+/// A message that the worker's end has left without an answer.
+#[derive(Debug)]
+pub(super) struct Judged {
+    pub(super) delivery: Delivery,
+    /// How long the worker was allowed to take.
+    pub(super) soft: Option<Duration>,
+    pub(super) blame: Blame,
+}
+
+/// What the clock says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Due {
+    /// The messages that the worker is to be told to stop.
+    pub(super) cancel: Vec<u64>,
+    /// What it is to be killed for.
+    pub(super) kill: Option<Cause>,
 }
 
 /// The messages in one worker's hands, in the order in which they were given to it.
-#[derive(Debug, Default)]
-pub struct InFlight {
+#[derive(Debug)]
+pub(super) struct InFlight {
     entries: VecDeque<Entry>,
     bytes: usize,
+    next_id: u64,
+    /// When the worker was heard of last, or got something to do.
+    last_frame: Instant,
+    /// Of the source: which messages are void was looked at since.
+    losses: u64,
 }
 
 impl InFlight {
+    /// None yet. So often the source has lost claims before.
+    pub(super) fn new(now: Instant, losses: u64) -> Self {
+        Self {
+            entries: VecDeque::new(),
+            bytes: 0,
+            next_id: 1,
+            last_frame: now,
+            losses,
+        }
+    }
+
     /// How many messages.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// Whether the worker has nothing in hand.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
     /// The bodies' size together, in bytes.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// When the message that has been worked on for longest was begun.
-    pub fn oldest_begun(&self) -> Option<Instant> {
-        self.entries.iter().filter_map(|entry| entry.begun).min()
+    pub(super) fn oldest_begun(&self) -> Option<Instant> {
+        self.entries.iter().filter_map(Entry::begun).min()
     }
 
-    /// The message that the worker is on: the first without an answer.
-    pub fn head(&self) -> Option<&Entry> {
-        self.entries.iter().find(|entry| entry.answer.is_none())
+    /// The number and the correlation id of the message that the worker is on: the first without an
+    /// answer.
+    pub(super) fn head(&self) -> Option<(u64, &str)> {
+        let head = self.entries.iter().find(|entry| entry.is_open())?;
+        Some((head.id, &head.delivery.message.correlation_id))
     }
 
-    /// The entry of that number.
-    pub fn get(&self, id: u64) -> Option<&Entry> {
-        self.entries.iter().find(|entry| entry.id == id)
+    /// What the head is called for ever.
+    pub(super) fn head_name(&self) -> Option<String> {
+        let head = self.entries.iter().find(|entry| entry.is_open())?;
+        Some(verdict::lasting_name(&head.delivery.message))
     }
 
-    /// The entry of that number, to be changed.
-    pub fn get_mut(&mut self, id: u64) -> Option<&mut Entry> {
-        self.entries.iter_mut().find(|entry| entry.id == id)
+    /// The correlation id of the message that a note is about. None if it is settled.
+    pub(super) fn subject(&self, id: Option<u64>) -> Option<&str> {
+        let Some(id) = id else {
+            return Some(self.head()?.1);
+        };
+        let entry = self.entries.iter().find(|entry| entry.id == id)?;
+        Some(&entry.delivery.message.correlation_id)
     }
 
-    /// All entries.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
-        self.entries.iter_mut()
+    /// The number that the next message will have.
+    pub(super) fn next_id(&self) -> u64 {
+        self.next_id
     }
 
-    /// Adds a message that has just been put into the pipe.
-    pub fn push(&mut self, entry: Entry) {
-        self.bytes += entry.delivery.message.body.len();
-        self.entries.push_back(entry);
+    /// Adds a message whose frame has just been put into the pipe, from the one byte to the other.
+    /// `at_once` where the worker begins all that it has.
+    pub(super) fn push(
+        &mut self,
+        delivery: Delivery,
+        (starts_at, ends_at): (u64, u64),
+        soft: Option<Duration>,
+        at_once: bool,
+        now: Instant,
+    ) {
+        if self.entries.is_empty() {
+            self.last_frame = now;
+        }
+        self.bytes += delivery.message.body.len();
+        self.entries.push_back(Entry {
+            id: self.next_id,
+            delivery,
+            starts_at,
+            ends_at,
+            way: if at_once { Way::Begun(now) } else { Way::Piped },
+            asked: Asked::Nothing,
+            soft,
+            emitted: 0,
+            unconfirmed: 0,
+            emit_failure: None,
+        });
+        self.next_id += 1;
     }
 
-    /// Takes a message out.
-    pub fn take(&mut self, id: u64) -> Option<Entry> {
-        let position = self.entries.iter().position(|entry| entry.id == id)?;
-        let entry = self.entries.remove(position)?;
-        self.bytes -= entry.delivery.message.body.len();
-        Some(entry)
+    /// The worker has been heard of.
+    pub(super) fn heard(&mut self, now: Instant) {
+        self.last_frame = now;
     }
 
     /// Starts the time of the first message without an answer, if it is not running.
-    pub fn begin_head(&mut self, now: Instant) {
-        if let Some(head) = self.entries.iter_mut().find(|entry| entry.answer.is_none()) {
-            head.begun.get_or_insert(now);
+    pub(super) fn begin_head(&mut self, now: Instant) {
+        if let Some(head) = self.entries.iter_mut().find(|entry| entry.is_open())
+            && matches!(head.way, Way::Piped)
+        {
+            head.way = Way::Begun(now);
         }
     }
 
-    /// Takes all messages without an answer out, with what the worker's end means for each.
-    pub fn judge(&mut self, cause: &Cause, version: Version, read: Read) -> Vec<(Entry, Blame)> {
-        let (answered, open): (VecDeque<_>, VecDeque<_>) = self
-            .entries
-            .drain(..)
-            .partition(|entry| entry.answer.is_some());
-        self.bytes = answered
-            .iter()
-            .map(|entry| entry.delivery.message.body.len())
-            .sum();
-        self.entries = answered;
-        let begun = open.iter().filter(|entry| is_begun(entry, read)).count();
-        let left_unread = read.left_unread && matches!(cause, Cause::Died | Cause::PipeClosed);
-        let head = open.front().map(|entry| entry.id);
-        let blamed = |entry: Entry| {
-            let place = HeldState {
-                head: Some(entry.id) == head,
-                begun: is_begun(&entry, read),
-                left_unread,
-                left_well: read.left_well && *cause == Cause::Died,
-                alone: entry.delivery.history.alone,
-                begun_in_all: begun,
-            };
-            let blame = blame(cause, version, entry.id, place);
-            (entry, blame)
-        };
-        open.into_iter().map(blamed).collect()
+    /// The worker has said that it begins all that it has.
+    pub(super) fn begin_all(&mut self, now: Instant) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.is_open()) {
+            entry.way = Way::Begun(now);
+        }
     }
 
-    /// The message that an answer is for: the one it names, the head (version 1), or the only one.
-    pub fn answered(&self, id: Option<u64>, version: Version, sent: u64) -> Result<u64, String> {
-        let waiting = |entry: &&Entry| entry.answer.is_none();
-        let found = match id {
-            Some(id) => self
-                .entries
-                .iter()
-                .filter(waiting)
-                .find(|entry| entry.id == id)
+    /// Takes an answer in. Tells how long the worker took, and what is settled by it, unless
+    /// confirmations of its emits are missing.
+    pub(super) fn answer(
+        &mut self,
+        answer: Output,
+        version: Version,
+        sent: u64,
+        now: Instant,
+    ) -> Result<(Duration, Option<Settled>), String> {
+        let at = self.meant(answer.id, version, sent)?;
+        let entry = &mut self.entries[at];
+        let begun = entry.begun().unwrap_or(now);
+        entry.way = Way::Answered { begun, answer };
+        self.begin_head(now);
+        Ok((now - begun, self.finish(at)))
+    }
+
+    /// Takes an emit in, and tells what is to be published for the message with that number. One
+    /// that may not be published fails its message instead.
+    pub(super) fn emit(
+        &mut self,
+        output: Output,
+        version: Version,
+        sent: u64,
+        policy: &PoolConfig,
+    ) -> Result<Option<(u64, Outgoing)>, String> {
+        let found = self.meant(output.id, version, sent);
+        let at = found.map_err(|error| format!("an emit that belongs to no message: {error}"))?;
+        let entry = &mut self.entries[at];
+        entry.emitted += 1;
+        let message = &entry.delivery.message;
+        let queue = match verdict::destination(&output, message) {
+            None => Err(NOWHERE.to_owned()),
+            Some(queue) => match verdict::refusal(&queue, policy) {
+                None => Ok(queue),
+                Some(refusal) => Err(format!("an emit is refused: {refusal}")),
+            },
+        };
+        let queue = match queue {
+            Ok(queue) => queue,
+            Err(error) => {
+                entry.emit_failure.get_or_insert(error);
+                return Ok(None);
+            }
+        };
+        let mut outgoing = verdict::outgoing(queue, output, message);
+        outgoing.message_id = None;
+        let name = format!("{}:{}", verdict::lasting_name(message), entry.emitted);
+        outgoing.headers.retain(|(name, _)| name != EMIT_ID_HEADER);
+        outgoing.headers.push((EMIT_ID_HEADER.into(), name));
+        entry.unconfirmed += 1;
+        Ok(Some((entry.id, outgoing)))
+    }
+
+    /// The broker has taken an emit of that message, or has not. What is settled by it.
+    pub(super) fn confirmed(
+        &mut self,
+        id: u64,
+        result: Result<(), PublishError>,
+    ) -> Option<Settled> {
+        let at = self.entries.iter().position(|entry| entry.id == id)?;
+        let entry = &mut self.entries[at];
+        entry.unconfirmed -= 1;
+        if let Err(error) = result {
+            entry.emit_failure.get_or_insert(error.to_string());
+        }
+        self.finish(at)
+    }
+
+    /// Takes a message out, if it is answered and its emits are confirmed.
+    fn finish(&mut self, at: usize) -> Option<Settled> {
+        if !self.entries.get(at)?.is_settled() {
+            return None;
+        }
+        let entry = self.entries.remove(at)?;
+        self.bytes -= entry.delivery.message.body.len();
+        entry.settled()
+    }
+
+    /// The message that an answer or an emit is for: the one it names, the head (version 1), or the
+    /// only one.
+    fn meant(&self, id: Option<u64>, version: Version, sent: u64) -> Result<usize, String> {
+        let mut open = self.entries.iter().enumerate();
+        let mut open = std::iter::from_fn(|| open.find(|(_, entry)| entry.is_open()));
+        let (at, found) = match id {
+            Some(id) => open
+                .find(|(_, entry)| entry.id == id)
                 .ok_or_else(|| format!("an answer for id {id}, which is not in flight"))?,
             None => {
-                let mut open = self.entries.iter().filter(waiting);
                 let first = open.next().ok_or("an answer with nothing in flight")?;
                 if matches!(version, Version::Two { .. }) && open.next().is_some() {
                     return Err(
@@ -229,130 +358,117 @@ impl InFlight {
         if found.ends_at > sent {
             return Err("an answer before the message was sent in full".into());
         }
-        Ok(found.id)
+        Ok(at)
+    }
+
+    /// Takes all messages without an answer out, with what the worker's end means for each.
+    pub(super) fn judge(&mut self, cause: &Cause, version: Version, read: Read) -> Vec<Judged> {
+        let (open, answered): (VecDeque<_>, VecDeque<_>) =
+            self.entries.drain(..).partition(Entry::is_open);
+        let size = |entry: &Entry| entry.delivery.message.body.len();
+        self.bytes = answered.iter().map(size).sum();
+        self.entries = answered;
+        let begun = |entry: &Entry| read.has_begun(entry.starts_at);
+        let begun_in_all = open.iter().filter(|entry| begun(entry)).count();
+        let left_unread = read.left_unread && matches!(cause, Cause::Died | Cause::PipeClosed);
+        let head = open.front().map(|entry| entry.id);
+        let judged = |entry: Entry| {
+            let place = HeldState {
+                head: Some(entry.id) == head,
+                begun: begun(&entry),
+                left_unread,
+                left_well: read.left_well && *cause == Cause::Died,
+                alone: entry.delivery.history.alone,
+                begun_in_all,
+            };
+            Judged {
+                blame: blame(cause, version, entry.id, place),
+                delivery: entry.delivery,
+                soft: entry.soft,
+            }
+        };
+        open.into_iter().map(judged).collect()
     }
 
     /// Moves all deadlines: for so long we have not listened to the worker.
-    pub fn postpone(&mut self, by: Duration) {
-        let begun = self
-            .entries
-            .iter_mut()
-            .filter_map(|entry| entry.begun.as_mut());
-        begun.for_each(|begun| *begun += by);
+    pub(super) fn postpone(&mut self, by: Duration) {
+        self.last_frame += by;
+        for entry in &mut self.entries {
+            match &mut entry.way {
+                Way::Piped => {}
+                Way::Begun(begun) | Way::Answered { begun, .. } => *begun += by,
+            }
+        }
     }
 
     /// The worker is asked to give up all messages without an answer: their numbers. One whose time
     /// was up before fails for that, whatever we ask now.
-    pub fn yield_all(&mut self) -> Vec<u64> {
-        let open = self.entries.iter_mut();
-        let open = open.filter(|entry| entry.answer.is_none());
-        let mut ids = Vec::new();
-        for entry in open {
-            entry.yielding = !entry.cancelled;
-            ids.push(entry.id);
-        }
-        ids
-    }
-
-    /// The worker is asked to give up what is void and has no answer: the numbers of those that it
-    /// was not asked to give up before.
-    pub fn yield_void(&mut self) -> Vec<u64> {
-        let open = self.entries.iter_mut();
-        let open = open.filter(|entry| entry.answer.is_none() && entry.delivery.is_void());
-        let unasked = open.filter(|entry| !entry.cancelled && !entry.yielding);
+    pub(super) fn yield_all(&mut self) -> Vec<u64> {
+        let open = self.entries.iter_mut().filter(|entry| entry.is_open());
         let ask = |entry: &mut Entry| {
-            entry.yielding = true;
+            entry.asked = match entry.was_told_to_stop() {
+                true => Asked::Stop,
+                false => Asked::Yield,
+            };
             entry.id
         };
-        unasked.map(ask).collect()
+        open.map(ask).collect()
+    }
+
+    /// So often the source has lost claims. If that is news, the worker is asked to give up what is
+    /// void and has no answer: the numbers of those that it was not asked to give up before.
+    pub(super) fn yield_void(&mut self, losses: u64) -> Vec<u64> {
+        if self.losses == losses {
+            return Vec::new();
+        }
+        self.losses = losses;
+        let open = self.entries.iter_mut().filter(|entry| entry.is_open());
+        let unasked = |entry: &&mut Entry| entry.asked == Asked::Nothing;
+        let void = open
+            .filter(unasked)
+            .filter(|entry| entry.delivery.is_void());
+        let ask = |entry: &mut Entry| {
+            entry.asked = Asked::Yield;
+            entry.id
+        };
+        void.map(ask).collect()
     }
 
     /// The earliest moment at which [`InFlight::due`] has something to say.
-    pub fn next_deadline(&self, policy: &PoolConfig) -> Option<Instant> {
-        self.entries
-            .iter()
-            .filter(|entry| entry.answer.is_none())
-            .flat_map(|entry| [entry.soft_deadline(), entry.hard_deadline(policy)])
-            .flatten()
-            .min()
+    pub(super) fn next_deadline(&self, policy: &PoolConfig) -> Option<Instant> {
+        let open = self.entries.iter().filter(|entry| entry.is_open());
+        let of_entry = |entry: &Entry| [entry.soft_deadline(), entry.hard_deadline(policy)];
+        let deadlines = open.flat_map(of_entry).flatten();
+        deadlines.chain(self.silent_at(policy)).min()
     }
 
-    /// The messages to be cancelled now, marked as such, and the one that the worker is to be
-    /// killed for.
-    pub fn due(&mut self, policy: &PoolConfig, now: Instant) -> (Vec<u64>, Option<u64>) {
-        let mut cancel = Vec::new();
-        let mut kill = None;
-        for entry in self
-            .entries
-            .iter_mut()
-            .filter(|entry| entry.answer.is_none())
-        {
-            if entry
-                .soft_deadline()
-                .is_some_and(|deadline| deadline <= now)
-            {
-                entry.cancelled = true;
-                cancel.push(entry.id);
+    /// The messages to be cancelled now, marked as such, and what the worker is to be killed for.
+    pub(super) fn due(&mut self, policy: &PoolConfig, now: Instant) -> Due {
+        let is_over = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
+        let mut due = Due::default();
+        for entry in self.entries.iter_mut().filter(|entry| entry.is_open()) {
+            if is_over(entry.soft_deadline()) {
+                entry.asked = match entry.asked {
+                    Asked::Nothing | Asked::Stop => Asked::Stop,
+                    Asked::Yield | Asked::YieldThenStop => Asked::YieldThenStop,
+                };
+                due.cancel.push(entry.id);
             }
-            if entry
-                .hard_deadline(policy)
-                .is_some_and(|deadline| deadline <= now)
-            {
-                kill.get_or_insert(entry.id);
+            if is_over(entry.hard_deadline(policy)) {
+                due.kill.get_or_insert(Cause::TimedOut(entry.id));
             }
         }
-        (cancel, kill)
+        if is_over(self.silent_at(policy)) {
+            due.kill.get_or_insert(Cause::Stalled);
+        }
+        due
     }
-}
 
-/// What is known of how far a worker has read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Read {
-    /// Bytes that were handed to the kernel for it.
-    pub sent: u64,
-    /// It ended with some of them unread.
-    pub left_unread: bool,
-    /// It exited with code 0, as one does that leaves between two messages.
-    pub left_well: bool,
-}
-
-/// A message is begun once a byte of its frame has left: a worker that dies over the sheer size of
-/// a message has died over it.
-fn is_begun(entry: &Entry, read: Read) -> bool {
-    read.sent > entry.starts_at
-}
-
-/// Where a message stands among the others of its worker.
-#[derive(Debug, Clone, Copy)]
-struct HeldState {
-    head: bool,
-    begun: bool,
-    /// The worker died with something unread, which may have been this.
-    left_unread: bool,
-    /// It exited with code 0.
-    left_well: bool,
-    /// It ran with nothing else in the worker.
-    alone: bool,
-    begun_in_all: usize,
-}
-
-fn blame(cause: &Cause, version: Version, id: u64, place: HeldState) -> Blame {
-    match cause {
-        Cause::Stopped => Blame::Returned,
-        Cause::TimedOut(blamed) if *blamed == id => Blame::Charged,
-        Cause::TimedOut(_) => Blame::Returned,
-        Cause::Died | Cause::PipeClosed | Cause::Stalled | Cause::ProtocolError(_) => match version
-        {
-            _ if !place.begun => Blame::Returned,
-            Version::Two { .. } if place.begun_in_all > 1 => Blame::Suspect,
-            Version::One | Version::Unknown if !place.head => Blame::Returned,
-            // What it had not read whole it had not begun.
-            _ if place.left_well && place.left_unread => Blame::Returned,
-            // It may have read ahead and left between two messages. Running alone tells.
-            _ if place.left_well && place.begun_in_all > 1 => Blame::Suspect,
-            _ if place.left_unread && !place.alone => Blame::Suspect,
-            _ => Blame::Charged,
-        },
+    /// When a worker that has a message has been silent for too long.
+    fn silent_at(&self, policy: &PoolConfig) -> Option<Instant> {
+        let timeout = policy.stall_timeout?;
+        let waits = self.entries.iter().any(Entry::is_open);
+        waits.then(|| self.last_frame + timeout)
     }
 }
 
@@ -360,7 +476,7 @@ fn blame(cause: &Cause, version: Version, id: u64, place: HeldState) -> Blame {
 const LONGEST_SOFT_TIMEOUT: Duration = Duration::from_hours(24 * 365);
 
 /// How long the work on a message may take: the pool's limit, which the message may only shorten.
-pub fn soft_timeout(pool: Option<Duration>, headers: &Headers) -> Option<Duration> {
+pub(super) fn soft_timeout(pool: Option<Duration>, headers: &Headers) -> Option<Duration> {
     let asked = headers
         .iter()
         .find(|(name, _)| name == TIMEOUT_HEADER)

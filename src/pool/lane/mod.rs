@@ -1,42 +1,44 @@
 //! A lane owns one worker process and its connection, from the start of the process to the
-//! settlement of the last message that it had in hand. It waits here; what it does with frames is
-//! in `exchange`, how it is stopped in `stop`, who is to blame in `in_flight`.
+//! settlement of the last message that it had in hand. It waits here, and does what its parts say:
+//! `backlog` is what is not in the pipe yet, `exchange` what goes through it, `wear` when the worker
+//! is to be replaced, `ending` how far its end has come.
 
+mod backlog;
+mod blame;
+mod emits;
+mod ending;
 mod exchange;
 mod gauge;
-pub mod in_flight;
+mod in_flight;
+mod pool_side;
 mod start;
-mod stop;
+mod tempo;
 pub mod unread;
+mod wear;
 
-use std::collections::VecDeque;
-use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::breaker;
-use super::verdict::{Case, Event, decide, lasting_name};
-use super::window::Pace;
-use crate::config::model::PoolConfig;
-use crate::delivery::{Delivery, Exit, Failure, Outgoing, Publish, PublishError, Reason};
+use super::verdict::Event;
+use crate::delivery::{Delivery, Exit, Failure};
+use crate::names::{CANCEL, CONTEXT_SWITCH, QUIT};
 use crate::shutdown::Phase;
 use crate::worker::connection::Connection;
 use crate::worker::notes::Notes;
 use crate::worker::process;
-use crate::worker::process::Process;
+use crate::worker::process::{Process, Signal};
+use backlog::Backlog;
+use blame::{Blame, Cause};
+use ending::Ending;
+use exchange::{Exchange, Trouble};
 pub use gauge::{Gauge, Shared};
-use in_flight::{Blame, Cause, Entry, InFlight, Read, Version};
+use in_flight::Judged;
+use pool_side::PoolSide;
 pub use start::{Ended, Start};
 use start::{LAST_WORDS_WITHIN, connect, identity};
-
-/// A worker that has closed its pipe is about to end; one that does not end is made to.
-const CLOSED_PIPE_GRACE: Duration = Duration::from_secs(1);
-/// How often a worker's memory is looked at, where it is limited.
-const MEMORY_CHECK_EVERY: Duration = Duration::from_secs(1);
+use wear::Wear;
 
 /// Runs one worker process to its end, and settles everything that it was given.
 pub async fn run(start: Start) -> Ended {
@@ -55,7 +57,7 @@ pub async fn run(start: Start) -> Ended {
         Ok(starting) => starting,
         Err(error) => return Ended::unstarted(error.to_string(), Vec::new()),
     };
-    start.gauge.pid.set(Some(starting.process.pid()));
+    start.gauge.started(starting.process.pid());
     match connect(starting, &start, policy.start_timeout).await {
         Ok((process, connection)) => {
             if start.shared.connected.send(start.slot).await.is_err() {
@@ -69,117 +71,40 @@ pub async fn run(start: Start) -> Ended {
 
 /// The worker's work, once it has connected.
 struct Lane {
-    slot: usize,
-    shared: Rc<Shared>,
-    gauge: Rc<Gauge>,
-    mailbox: mpsc::Receiver<Delivery>,
-    asked: watch::Receiver<Phase>,
-
+    pool: PoolSide,
     process: Process,
-    connection: Connection,
-    /// The worker has closed its end, at that moment.
-    closed_at: Option<Instant>,
-    version: Version,
-    connected_at: Instant,
-
-    /// Given to the lane, not yet put into the pipe.
-    pending: VecDeque<Delivery>,
-    /// Of the breaker: what was given to the lane before the last is not begun.
-    openings: u64,
-    /// Of the source: which messages are void was looked at since.
-    losses: u64,
-    in_flight: InFlight,
-    next_id: u64,
+    /// How far its stop should be.
+    asked: watch::Receiver<Phase>,
+    backlog: Backlog,
+    exchange: Exchange,
+    wear: Wear,
+    ending: Ending,
     /// The message that the worker's output is tied to.
     printing_for: Option<u64>,
-    last_frame: Instant,
-    /// Frames may be left in the buffer: the worker's turn was over.
-    has_more: bool,
-    notes: Notes,
-    pace: Pace,
-    /// Answers that the pace does not know of yet.
-    unpaced: u32,
-    /// Since when the worker has been busy without an answer.
-    busy_since: Instant,
-
-    to_publish: VecDeque<(u64, Outgoing)>,
-    /// Since when they wait, and the worker is not listened to.
-    deaf_since: Option<Instant>,
-    confirmations: JoinSet<(u64, Result<(), PublishError>)>,
-
-    phase: Phase,
-    phase_since: Instant,
-    /// Its time had come: tasks, age or memory.
-    recycled: bool,
-    /// The rules that the moments below were drawn by.
-    drawn_by: Arc<PoolConfig>,
-    recycle_at: Option<Instant>,
-    recycle_after: Option<u64>,
-    memory_check_at: Option<Instant>,
-    broke_protocol: bool,
-    /// What it was killed for.
-    cause: Option<Cause>,
 }
 
 impl Lane {
     fn new(start: Start, process: Process, connection: Connection) -> Self {
-        let Start {
-            slot,
-            shared,
-            gauge,
-            mailbox,
-            phase: asked,
-            ..
-        } = start;
         let now = Instant::now();
-        let policy = shared.policy();
-        let notes = Notes::new(identity(slot, &policy), now);
-        let openings = shared.breaker.borrow().openings();
-        let losses = shared.losses.get();
-        let mut lane = Self {
-            slot,
-            shared,
-            gauge,
-            mailbox,
-            asked,
+        let pool = PoolSide::new(start.slot, start.shared, start.gauge);
+        let policy = pool.policy();
+        let notes = Notes::new(identity(start.slot, &policy), now);
+        Self {
             process,
-            connection,
-            closed_at: None,
-            version: Version::Unknown,
-            connected_at: now,
-            pending: VecDeque::new(),
-            openings,
-            losses,
-            in_flight: InFlight::default(),
-            next_id: 1,
+            asked: start.phase,
+            backlog: Backlog::new(start.mailbox, pool.openings()),
+            exchange: Exchange::new(pool.clone(), connection, notes, now),
+            wear: Wear::draw(now, policy, fastrand::f64()),
+            ending: Ending::new(now),
             printing_for: None,
-            last_frame: now,
-            has_more: false,
-            notes,
-            pace: Pace::default(),
-            unpaced: 0,
-            busy_since: now,
-            to_publish: VecDeque::new(),
-            deaf_since: None,
-            confirmations: JoinSet::new(),
-            phase: Phase::Running,
-            phase_since: now,
-            recycled: false,
-            drawn_by: policy,
-            recycle_at: None,
-            recycle_after: None,
-            memory_check_at: None,
-            broke_protocol: false,
-            cause: None,
-        };
-        lane.plan_recycling();
-        lane
+            pool,
+        }
     }
 
     async fn run(mut self) -> Ended {
-        self.gauge.open.set(true);
-        self.show();
-        self.shared.room.notify_one();
+        self.pool.open();
+        self.exchange.show();
+        self.pool.has_room();
         let exit = self.serve().await;
         self.wind_up(exit).await
     }
@@ -187,7 +112,6 @@ impl Lane {
     /// Until the process has ended.
     async fn serve(&mut self) -> Exit {
         let mut alarm = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
-        let shared = self.shared.clone();
         loop {
             let now = Instant::now();
             self.keep_time(now);
@@ -198,9 +122,7 @@ impl Lane {
             {
                 alarm.as_mut().reset(deadline);
             }
-            // A worker whose emits wait for the broker is not read from: it waits as well.
-            let listening = self.to_publish.is_empty();
-            if self.has_more {
+            if self.exchange.has_more() {
                 // Its neighbours first, or one that writes without end would have all the time.
                 tokio::task::yield_now().await;
             }
@@ -208,95 +130,243 @@ impl Lane {
             tokio::select! {
                 biased;
                 exit = self.process.wait() => return exit,
-                Some(delivery) = self.mailbox.recv() => {
-                    self.pending.push_back(delivery);
-                    while let Ok(next) = self.mailbox.try_recv() {
-                        self.pending.push_back(next);
-                    }
-                }
+                Some(()) = self.backlog.arrival() => {}
                 Ok(()) = self.asked.changed() => {}
-                permit = shared.publishes.reserve(), if !self.to_publish.is_empty() => {
-                    publish_next(permit, &mut self.to_publish, &mut self.confirmations);
+                turn = self.exchange.turn() => {
+                    let now = Instant::now();
+                    let done = self.exchange.take(turn, self.ending.is_heard(), now);
+                    self.tie_output();
+                    self.look_at(done, now);
                 }
-                Some(Ok((id, result))) = self.confirmations.join_next() => self.confirmed(id, result),
-                () = std::future::ready(()), if listening && self.has_more => self.take_frames(Instant::now()),
-                ready = self.connection.ready(), if listening => self.exchange(ready),
                 () = &mut alarm, if deadline.is_some() => {}
             }
         }
     }
 
+    /// Does what is due by now.
+    fn keep_time(&mut self, now: Instant) {
+        self.follow_policy();
+        if let Some(unbegun) = self.backlog.after(self.pool.openings()) {
+            unbegun.into_iter().for_each(|one| self.pool.give_back(one));
+            self.pool.has_room();
+        }
+        let void = self.exchange.yield_void();
+        self.cancel(&void);
+        let due = self.exchange.due(now);
+        self.cancel(&due.cancel);
+        if let Some(cause) = due.kill {
+            self.kill(cause);
+        }
+        self.recycle_if_due(now);
+        let asked = *self.asked.borrow_and_update();
+        let stop_timeout = self.pool.rules().stop_timeout;
+        let is_idle = self.exchange.is_idle();
+        for phase in self.ending.advance(now, asked, is_idle, stop_timeout) {
+            self.enter(phase);
+        }
+    }
+
+    /// The next moment at which [`Lane::keep_time`] has something to do.
+    fn next_deadline(&self) -> Option<Instant> {
+        let policy = self.pool.rules();
+        let ending = self.ending.next(policy.stop_timeout);
+        if self.ending.is_condemned() {
+            return ending;
+        }
+        let hello = self.exchange.silent_until();
+        let waits = !self.backlog.is_empty() && !self.ending.is_closed();
+        [
+            ending,
+            self.exchange.next_deadline(&policy),
+            self.wear.next(),
+            hello.filter(|_| waits),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// After a reload: what was derived from the rules is derived anew.
+    fn follow_policy(&mut self) {
+        if self.wear.is_by(&self.pool.rules()) || !self.ending.is_wanted() {
+            return;
+        }
+        self.wear.redraw(self.pool.policy(), fastrand::f64());
+        self.exchange.show();
+        self.pool.has_room();
+    }
+
+    fn recycle_if_due(&mut self, now: Instant) {
+        let answered = self.pool.answers();
+        let resident = || self.process.resident_bytes();
+        if !self.ending.is_wanted() || !self.wear.is_over(answered, now, resident) {
+            return;
+        }
+        self.ending.recycle();
+        self.stop_taking_work();
+        tracing::info!(
+            worker = self.pool.slot(),
+            pid = self.process.pid(),
+            answered,
+            "recycling the worker"
+        );
+    }
+
+    /// Puts waiting messages into the pipe, as many as the worker may have, in one write.
+    fn fill(&mut self, now: Instant) {
+        let was_idle = self.exchange.is_idle();
+        let mut sent = false;
+        while let Some(delivery) = self.next_to_send(now) {
+            self.exchange.send(delivery, now);
+            sent = true;
+        }
+        if sent {
+            if was_idle && !self.exchange.is_idle() {
+                self.process.begin(now);
+            }
+            self.exchange.has_sent(now);
+            self.tie_output();
+        }
+        if !self.ending.is_closed() {
+            let done = self.exchange.flush();
+            self.look_at(done, now);
+        }
+    }
+
+    fn next_to_send(&mut self, now: Instant) -> Option<Delivery> {
+        if !self.ending.takes_work() || !self.exchange.has_room() {
+            return None;
+        }
+        // Whoever has it now begins it.
+        while let Some(void) = self.backlog.pop_void() {
+            self.pool.give_back(void);
+            self.pool.has_room();
+        }
+        let may_have = self.exchange.may_have(self.backlog.first()?, now);
+        may_have.then(|| self.backlog.pop()).flatten()
+    }
+
+    /// Ties what the worker prints to what it works on.
+    fn tie_output(&mut self) {
+        let works_on = self.exchange.works_on();
+        let id = works_on.map(|(id, _)| id);
+        if id != self.printing_for {
+            self.printing_for = id;
+            self.process
+                .working_on(works_on.map(|(_, correlation_id)| correlation_id));
+        }
+    }
+
+    fn look_at(&mut self, done: Result<(), Trouble>, now: Instant) {
+        match done {
+            Ok(()) => {}
+            Err(Trouble::Broken(error)) => self.kill(Cause::ProtocolError(error)),
+            Err(Trouble::Closed(how)) => {
+                if self.ending.closed(now) {
+                    let (worker, pid) = (self.pool.slot(), self.process.pid());
+                    tracing::debug!(worker, pid, how, "pipe closed");
+                    self.pool.close();
+                }
+            }
+        }
+    }
+
+    /// Kills the worker over something that it did.
+    fn kill(&mut self, cause: Cause) {
+        if self.ending.condemn(cause) {
+            self.pool.close();
+            self.process.signal_group(Signal::Kill);
+        }
+    }
+
+    fn cancel(&mut self, ids: &[u64]) {
+        for id in ids {
+            self.process.tell(&format!("{CANCEL} {id}"));
+        }
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        self.pool.enter(phase);
+        match phase {
+            Phase::Running => {}
+            Phase::Draining => self.stop_taking_work(),
+            Phase::Yielding => self.ask_to_yield(),
+            Phase::Quitting => {
+                // One that has closed its pipe comes here without having drained.
+                self.stop_taking_work();
+                self.process.tell(QUIT);
+                self.process.close_stdin();
+                self.exchange.finish_sending();
+            }
+            Phase::Terminating => self.process.signal_group(Signal::Terminate),
+            Phase::Killing => self.process.signal_group(Signal::Kill),
+        }
+    }
+
+    fn ask_to_yield(&mut self) {
+        let ids = self.exchange.yield_all();
+        if self.exchange.is_version2() {
+            self.cancel(&ids);
+        } else if !ids.is_empty() {
+            self.process.tell(CONTEXT_SWITCH);
+        }
+    }
+
+    /// From here on it leaves as soon as it can, so there is nothing left to be replaced for.
+    fn stop_taking_work(&mut self) {
+        self.wear.forget();
+        self.refuse_work();
+    }
+
+    /// Drops what is not in the pipe yet: it goes back.
+    fn refuse_work(&mut self) {
+        self.pool.close();
+        self.backlog.close();
+        let unbegun = self.backlog.take_all().into_iter();
+        unbegun.for_each(|one| self.pool.give_back(one));
+    }
+
     /// The process has ended. What it had written before counts; then everything that it had in
     /// hand is settled, and nothing sooner: until now it may have been working on it.
     async fn wind_up(mut self, exit: Exit) -> Ended {
-        self.close();
-        let died = if self.phase >= Phase::Yielding {
-            Cause::Stopped
-        } else {
-            Cause::Died
-        };
-        if self.is_heard() {
+        self.pool.close();
+        if self.ending.is_heard() {
             // With a budget that is used up the pipe would seem empty, and an answer be lost.
             tokio::task::yield_now().await;
-            self.read_the_rest();
+            let done = self.exchange.read_the_rest();
+            self.look_at(done, Instant::now());
         }
-        self.notes.tell_suppressed();
-        let cause = self.cause.take().unwrap_or(died);
+        let cause = self.ending.cause();
         let stderr = self.process.last_words(LAST_WORDS_WITHIN).await;
-        let left_unread = self.connection.left_unread();
-        let read = Read {
-            sent: self.connection.sent_total(),
-            left_unread,
-            left_well: exit.code == Some(0) && (!left_unread || self.is_forgiven()),
-        };
-        let judged = self.in_flight.judge(&cause, self.version, read);
-        let known = |(entry, blame): &(Entry, Blame)| {
-            *blame == Blame::Charged && entry.delivery.history.crashes > 0
-        };
-        let explained = judged.iter().any(known);
-        let on_trial = self.gauge.on_trial.get();
-        let mut excused = false;
-        for (entry, judged) in judged {
-            let blame = judged.on_trial(on_trial, &cause, entry.delivery.history.crashes);
-            excused |= blame != judged;
-            self.settle_unanswered(entry, blame, &cause, exit, &stderr);
+        let on_trial = self.pool.is_on_trial();
+        let (mut explained, mut excused) = (false, false);
+        for judged in self.exchange.judge(&cause, exit.code == Some(0)) {
+            let crashes = judged.delivery.history.crashes;
+            explained |= judged.blame == Blame::Charged && crashes > 0;
+            let blame = judged.blame.on_trial(on_trial, &cause, crashes);
+            excused |= blame != judged.blame;
+            self.settle_unanswered(Judged { blame, ..judged }, &cause, exit, &stderr);
         }
-        self.settle_after_emits().await;
+        self.exchange.settle_after_emits().await;
         self.refuse_work();
-        self.show();
-        self.shared.room.notify_one();
-        let asked = self.recycled || self.phase >= Phase::Draining;
+        self.exchange.show();
+        self.pool.has_room();
         // What the message is not charged with is held against the build, or it would go on for ever.
-        let orderly = asked && cause != Cause::PipeClosed && !excused;
+        let orderly = self.ending.is_asked() && cause != Cause::PipeClosed && !excused;
         Ended {
             connected: true,
             orderly,
-            cause: describe(&cause, exit),
+            cause: cause.describe(exit),
             stderr,
             explained,
         }
     }
 
-    /// The worker left of its own accord and had not read the first of its messages.
-    fn is_forgiven(&self) -> bool {
-        self.in_flight.head().is_none_or(|entry| {
-            let name = lasting_name(&entry.delivery.message);
-            self.shared.unread.borrow_mut().forgives(name)
-        })
-    }
-
-    fn settle_unanswered(
-        &self,
-        entry: Entry,
-        blame: Blame,
-        cause: &Cause,
-        exit: Exit,
-        stderr: &[String],
-    ) {
-        let event = match blame {
+    fn settle_unanswered(&self, judged: Judged, cause: &Cause, exit: Exit, stderr: &[String]) {
+        let event = match judged.blame {
             Blame::Charged => Event::Failed(Failure {
-                reason: reason(cause),
-                error: self.error(&entry, cause, exit),
+                reason: cause.reason(),
+                error: cause.error(exit, judged.soft, self.pool.rules().timeout_grace),
                 exit: Some(exit),
                 stderr: stderr.to_vec(),
                 reply: None,
@@ -304,141 +374,6 @@ impl Lane {
             Blame::Returned => Event::Stopped { suspect: false },
             Blame::Suspect => Event::Stopped { suspect: true },
         };
-        self.settle(entry.delivery, event);
-    }
-
-    fn error(&self, entry: &Entry, cause: &Cause, exit: Exit) -> String {
-        let Cause::TimedOut(_) = cause else {
-            return describe(cause, exit);
-        };
-        let soft = entry.soft.unwrap_or_default();
-        let grace = self.shared.policy.borrow().timeout_grace;
-        format!("timed out: no answer within {soft:?} and {grace:?} of grace")
-    }
-
-    /// Answers that came in time wait for their emits even when their worker is gone.
-    async fn settle_after_emits(&mut self) {
-        let shared = self.shared.clone();
-        while !self.in_flight.is_empty() {
-            tokio::select! {
-                permit = shared.publishes.reserve(), if !self.to_publish.is_empty() => {
-                    publish_next(permit, &mut self.to_publish, &mut self.confirmations);
-                }
-                Some(confirmed) = self.confirmations.join_next() => {
-                    if let Ok((id, result)) = confirmed {
-                        self.confirmed(id, result);
-                    }
-                }
-                else => return,
-            }
-        }
-    }
-
-    fn settle(&self, delivery: Delivery, event: Event) {
-        let policy = self.shared.policy.borrow();
-        let outcome = decide(
-            event,
-            Case {
-                message: &delivery.message,
-                history: delivery.history,
-                policy: &policy,
-                chance: fastrand::f64(),
-            },
-        );
-        if outcome.is_success() {
-            self.gauge.succeeded.set(self.gauge.succeeded.get() + 1);
-        }
-        self.shared
-            .counters
-            .settled(&delivery.message.correlation_id, &outcome);
-        if let Some(sign) = breaker::sign(&outcome) {
-            let first = delivery.history.attempt <= 1;
-            let name = || lasting_name(&delivery.message);
-            let mut breaker = self.shared.breaker.borrow_mut();
-            breaker.told(sign, first, name, Instant::now());
-        }
-        self.gauge.load.set(self.gauge.load.get() - 1);
-        let bytes = delivery.message.body.len();
-        self.gauge.bytes.set(self.gauge.bytes.get() - bytes);
-        if delivery.history.alone {
-            self.gauge.alone.set(false);
-        }
-        self.shared.list(self.slot, &self.gauge);
-        delivery.settle(outcome);
-    }
-
-    /// Shows the pool how things stand, and ties what the worker prints to what it works on.
-    fn show(&mut self) {
-        let head = self.in_flight.head();
-        let alone = self.in_flight.len() == 1 || !matches!(self.version, Version::Two { .. });
-        let current = head.filter(|_| alone).map(|entry| entry.id);
-        if current != self.printing_for {
-            self.printing_for = current;
-            let correlation_id = |entry: &Entry| entry.delivery.message.correlation_id.clone();
-            self.process
-                .working_on(head.filter(|_| alone).map(correlation_id).as_deref());
-        }
-        let policy = self.shared.policy.borrow();
-        let window = match self.version {
-            Version::Unknown => 1,
-            Version::One => super::window::version1(policy.pipeline, &self.pace),
-            Version::Two { concurrency } => concurrency,
-        };
-        self.gauge.window.set(window);
-        self.gauge
-            .prefetch
-            .set(super::window::prefetch(policy.prefetch, window, &self.pace));
-        self.gauge.busy_since.set(self.in_flight.oldest_begun());
-        if self.in_flight.is_empty() {
-            self.gauge.progress.take();
-        }
-        self.gauge.phase.set(self.phase);
-        self.shared.list(self.slot, &self.gauge);
-    }
-}
-
-type Permit<'a> = Result<mpsc::Permit<'a, Publish>, mpsc::error::SendError<()>>;
-
-/// Sends the first waiting emit; with the source gone, all of them have failed.
-fn publish_next(
-    permit: Permit<'_>,
-    waiting: &mut VecDeque<(u64, Outgoing)>,
-    confirmations: &mut JoinSet<(u64, Result<(), PublishError>)>,
-) {
-    let Some((id, message)) = waiting.pop_front() else {
-        return;
-    };
-    let queue = message.queue.clone();
-    let gone = move || PublishError {
-        queue,
-        why: "the source is gone".into(),
-    };
-    let (confirm, confirmed) = tokio::sync::oneshot::channel();
-    if let Ok(permit) = permit {
-        permit.send(Publish {
-            message,
-            confirmed: confirm,
-        });
-    }
-    confirmations.spawn_local(async move { (id, confirmed.await.unwrap_or_else(|_| Err(gone()))) });
-}
-
-fn reason(cause: &Cause) -> Reason {
-    match cause {
-        Cause::Died | Cause::Stopped => Reason::Crashed,
-        Cause::TimedOut(_) => Reason::TimedOut,
-        Cause::Stalled => Reason::Stalled,
-        Cause::PipeClosed | Cause::ProtocolError(_) => Reason::ProtocolError,
-    }
-}
-
-fn describe(cause: &Cause, exit: Exit) -> String {
-    match cause {
-        Cause::Died => format!("the worker ended: {exit}"),
-        Cause::Stopped => format!("the worker was stopped: {exit}"),
-        Cause::TimedOut(_) => "timed out: the worker was killed".into(),
-        Cause::Stalled => "stalled: the worker was silent for too long and was killed".into(),
-        Cause::PipeClosed => "protocol error: the worker closed its pipe and lives on".into(),
-        Cause::ProtocolError(error) => format!("protocol error: {error}"),
+        self.pool.settle(judged.delivery, event);
     }
 }

@@ -1,128 +1,17 @@
 //! Tests of `in_flight`.
 
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
 use super::*;
 use crate::delivery::Claim;
+use crate::pool::verdict::tests::policy;
 use crate::protocol::status::Status;
 
 const TWO: Version = Version::Two { concurrency: 8 };
+const SECOND: Duration = Duration::from_secs(1);
 const DIED: Cause = Cause::Died;
-
-fn place(head: bool, begun: bool, begun_in_all: usize) -> HeldState {
-    HeldState {
-        head,
-        begun,
-        left_unread: false,
-        left_well: false,
-        alone: false,
-        begun_in_all,
-    }
-}
-
-fn unsure(head: bool, begun_in_all: usize) -> HeldState {
-    HeldState {
-        left_unread: true,
-        ..place(head, true, begun_in_all)
-    }
-}
-
-#[test]
-fn a_worker_that_leaves_well_took_nothing_that_it_had_not_read() {
-    let well = |place| HeldState {
-        left_well: true,
-        ..place
-    };
-    let alone = |place| HeldState {
-        alone: true,
-        ..place
-    };
-    let table = [
-        // Not read whole, so not begun, whatever it is suspected of.
-        (Version::One, well(unsure(true, 1)), Blame::Returned),
-        (Version::One, well(unsure(true, 3)), Blame::Returned),
-        (Version::One, alone(well(unsure(true, 1))), Blame::Returned),
-        (TWO, well(unsure(true, 1)), Blame::Returned),
-        // Read, and alone in its hands: it left in the middle of it.
-        (Version::One, well(place(true, true, 1)), Blame::Charged),
-        (TWO, well(place(true, true, 1)), Blame::Charged),
-        // Read, or only read ahead.
-        (Version::One, well(place(true, true, 3)), Blame::Suspect),
-        (Version::One, well(place(false, true, 3)), Blame::Returned),
-        (TWO, well(unsure(true, 3)), Blame::Suspect),
-        // Any other end.
-        (Version::One, unsure(true, 1), Blame::Suspect),
-        (Version::One, alone(unsure(true, 1)), Blame::Charged),
-    ];
-    for (version, place, blamed) in table {
-        assert_eq!(
-            blame(&DIED, version, 7, place),
-            blamed,
-            "{version:?} {place:?}"
-        );
-    }
-}
-
-#[test]
-fn only_what_a_worker_had_begun_is_blamed_for_its_end() {
-    let table = [
-        (DIED, Version::One, place(true, true, 3), Blame::Charged),
-        (DIED, Version::One, place(false, true, 3), Blame::Returned),
-        (DIED, Version::One, place(true, false, 0), Blame::Returned),
-        (DIED, Version::Unknown, place(true, true, 1), Blame::Charged),
-        (DIED, TWO, place(true, true, 1), Blame::Charged),
-        (DIED, TWO, place(true, true, 2), Blame::Suspect),
-        (DIED, TWO, place(false, true, 2), Blame::Suspect),
-        (DIED, TWO, place(false, false, 2), Blame::Returned),
-        (Cause::Stalled, TWO, place(true, true, 1), Blame::Charged),
-        (
-            Cause::ProtocolError(String::new()),
-            Version::One,
-            place(true, true, 1),
-            Blame::Charged,
-        ),
-        (
-            Cause::TimedOut(7),
-            TWO,
-            place(false, true, 3),
-            Blame::Charged,
-        ),
-        (
-            Cause::TimedOut(8),
-            TWO,
-            place(true, true, 3),
-            Blame::Returned,
-        ),
-        (
-            Cause::Stopped,
-            Version::One,
-            place(true, true, 1),
-            Blame::Returned,
-        ),
-        (Cause::Stopped, TWO, place(true, true, 1), Blame::Returned),
-    ];
-    for (cause, version, place, blamed) in table {
-        assert_eq!(
-            blame(&cause, version, 7, place),
-            blamed,
-            "{cause:?} {version:?} {place:?}"
-        );
-    }
-}
-
-#[test]
-fn a_new_build_that_dies_on_trial_has_itself_to_blame() {
-    let table = [
-        (Blame::Charged, true, DIED, 0, Blame::Returned),
-        (Blame::Suspect, true, DIED, 0, Blame::Returned),
-        (Blame::Charged, true, DIED, 1, Blame::Charged),
-        (Blame::Charged, true, Cause::TimedOut(7), 0, Blame::Charged),
-        (Blame::Charged, false, DIED, 0, Blame::Charged),
-        (Blame::Suspect, false, DIED, 0, Blame::Suspect),
-    ];
-    for (blame, on_trial, cause, crashes, expected) in table {
-        let judged = blame.on_trial(on_trial, &cause, crashes);
-        assert_eq!(judged, expected, "{blame:?} {on_trial} {cause:?} {crashes}");
-    }
-}
 
 #[test]
 fn a_message_may_only_shorten_its_time() {
@@ -149,54 +38,53 @@ fn a_message_may_only_shorten_its_time() {
     }
 }
 
-fn entry(id: u64, ends_at: u64) -> Entry {
-    entry_under(None, id, ends_at)
-}
-
-fn entry_under(claim: Option<&Claim>, id: u64, ends_at: u64) -> Entry {
+fn delivery(claim: Option<&Claim>, alone: bool) -> Delivery {
     let (source, mut pool) = crate::delivery::link();
     let message = crate::delivery::Message {
         queue: "q".into(),
         body: bytes::Bytes::from_static(b"1234"),
         headers: Vec::new(),
         correlation_id: String::new(),
-        reply_to: None,
+        reply_to: Some("replies".into()),
         properties: Vec::new(),
     };
-    let history = crate::delivery::History::default();
-    match claim {
-        Some(claim) => source.deliver_under(claim, id, message, history),
-        None => source.deliver(id, message, history),
+    let history = crate::delivery::History {
+        alone,
+        ..Default::default()
     };
-    Entry {
-        id,
-        delivery: pool.deliveries.try_recv().unwrap(),
-        starts_at: ends_at - 10,
-        ends_at,
-        begun: None,
-        soft: None,
-        cancelled: false,
-        yielding: false,
-        emitted: 0,
-        unconfirmed: 0,
-        emit_failure: None,
-        answer: None,
-    }
+    match claim {
+        Some(claim) => source.deliver_under(claim, 0, message, history),
+        None => source.deliver(0, message, history),
+    };
+    pool.deliveries.try_recv().unwrap()
 }
 
-fn three() -> InFlight {
-    let mut in_flight = InFlight::default();
-    for (id, ends_at) in [(1, 10), (2, 20), (3, 30)] {
-        in_flight.push(entry(id, ends_at));
+/// Each of ten bytes, one after the other, of a worker that begins one at a time.
+fn of(deliveries: impl IntoIterator<Item = Delivery>) -> (Instant, InFlight) {
+    let now = Instant::now();
+    let mut in_flight = InFlight::new(now, 0);
+    for (delivery, at) in deliveries.into_iter().zip(0..) {
+        let frame = (at * 10, at * 10 + 10);
+        in_flight.push(delivery, frame, Some(SECOND), false, now);
     }
-    in_flight
+    (now, in_flight)
+}
+
+fn three() -> (Instant, InFlight) {
+    of((0..3).map(|_| delivery(None, false)))
+}
+
+fn done(id: Option<u64>) -> Output {
+    Output::new(Status::DONE, id, "")
+}
+
+fn asked(in_flight: &InFlight) -> Vec<Asked> {
+    in_flight.entries.iter().map(|entry| entry.asked).collect()
 }
 
 #[test]
 fn an_answer_without_an_id_is_for_the_head_of_a_version_1_worker_only() {
-    let in_flight = three();
-    assert_eq!(in_flight.answered(None, Version::One, 30), Ok(1));
-    assert_eq!(in_flight.answered(Some(3), TWO, 30), Ok(3));
+    let (now, mut in_flight) = three();
     let wrong = [
         (None, TWO, 30),
         (Some(4), TWO, 30),
@@ -205,112 +93,217 @@ fn an_answer_without_an_id_is_for_the_head_of_a_version_1_worker_only() {
     ];
     for (id, version, sent) in wrong {
         assert!(
-            in_flight.answered(id, version, sent).is_err(),
+            in_flight.answer(done(id), version, sent, now).is_err(),
             "{id:?} {version:?} {sent}"
         );
     }
-    assert!(InFlight::default().answered(None, Version::One, 0).is_err());
+    assert!(in_flight.answer(done(None), Version::One, 30, now).is_ok());
+    assert_eq!(in_flight.head().map(|(id, _)| id), Some(2));
+    assert!(in_flight.answer(done(Some(3)), TWO, 30, now).is_ok());
+    assert_eq!((in_flight.len(), in_flight.bytes()), (1, 4));
+    let mut none = InFlight::new(now, 0);
+    assert!(none.answer(done(None), Version::One, 0, now).is_err());
 }
 
 #[test]
 fn a_message_that_was_not_sent_is_not_judged() {
-    let mut in_flight = three();
-    let judged = in_flight.judge(
-        &DIED,
-        TWO,
-        Read {
-            sent: 15,
-            left_unread: false,
-            left_well: false,
-        },
-    );
-    let blames: Vec<Blame> = judged.iter().map(|(_, blame)| *blame).collect();
+    let (_, mut in_flight) = three();
+    let read = Read {
+        sent: 15,
+        left_unread: false,
+        left_well: false,
+    };
+    let judged = in_flight.judge(&DIED, TWO, read);
+    let blames: Vec<Blame> = judged.iter().map(|judged| judged.blame).collect();
     assert_eq!(blames, [Blame::Suspect, Blame::Suspect, Blame::Returned]);
     assert_eq!((in_flight.len(), in_flight.bytes()), (0, 0));
 }
 
 #[test]
 fn a_message_that_may_have_been_left_unread_runs_alone_first() {
-    let table = [
-        (Version::One, unsure(true, 1), Blame::Suspect),
-        (Version::One, unsure(true, 3), Blame::Suspect),
-        (Version::One, unsure(false, 3), Blame::Returned),
-        (TWO, unsure(true, 1), Blame::Suspect),
-    ];
-    for (version, place, blamed) in table {
-        assert_eq!(
-            blame(&DIED, version, 7, place),
-            blamed,
-            "{version:?} {place:?}"
-        );
-    }
-    let mut alone = three();
-    alone
-        .iter_mut()
-        .for_each(|entry| entry.delivery.history.alone = true);
     let read = Read {
         sent: 30,
         left_unread: true,
         left_well: false,
     };
-    assert_eq!(alone.judge(&DIED, Version::One, read)[0].1, Blame::Charged);
-    let closed = three().judge(&Cause::PipeClosed, Version::One, read);
-    assert_eq!(closed[0].1, Blame::Suspect);
-    let stalled = three().judge(&Cause::Stalled, Version::One, read);
-    assert_eq!(stalled[0].1, Blame::Charged, "it was read, if not answered");
+    let first = |in_flight: &mut InFlight, cause| {
+        let judged = in_flight.judge(&cause, Version::One, read);
+        judged.into_iter().map(|judged| judged.blame).next()
+    };
+    let (_, mut alone) = of((0..3).map(|_| delivery(None, true)));
+    assert_eq!(first(&mut alone, DIED), Some(Blame::Charged));
+    assert_eq!(
+        first(&mut three().1, Cause::PipeClosed),
+        Some(Blame::Suspect)
+    );
+    let stalled = first(&mut three().1, Cause::Stalled);
+    assert_eq!(
+        stalled,
+        Some(Blame::Charged),
+        "it was read, if not answered"
+    );
 }
 
 #[test]
 fn what_is_void_yields_once_and_the_rest_goes_on() {
     let (lost, kept) = (Claim::default(), Claim::default());
-    let mut in_flight = InFlight::default();
-    in_flight.push(entry(1, 10));
-    in_flight.push(entry_under(Some(&kept), 2, 20));
-    for id in 3..=5 {
-        in_flight.push(entry_under(Some(&lost), id, id * 10));
-    }
-    in_flight.get_mut(4).unwrap().cancelled = true;
-    in_flight.get_mut(5).unwrap().answer = Some(Output::new(Status::DONE, Some(5), ""));
-    assert!(in_flight.yield_void().is_empty());
+    let claims = [None, Some(&kept), Some(&lost), Some(&lost), Some(&lost)];
+    let (now, mut in_flight) = of(claims.map(|claim| delivery(claim, false)));
+    in_flight.entries[3].asked = Asked::Stop;
+    in_flight.entries[4].unconfirmed = 1;
+    let answered = in_flight.answer(done(Some(5)), TWO, 50, now);
+    assert!(matches!(answered, Ok((_, None))), "its emit is missing");
+    assert!(in_flight.yield_void(0).is_empty());
     drop(lost);
-    assert_eq!(in_flight.yield_void(), [3]);
-    let yielding: Vec<bool> = in_flight.iter_mut().map(|entry| entry.yielding).collect();
-    assert_eq!(yielding, [false, false, true, false, false]);
-    assert!(in_flight.yield_void().is_empty(), "it was asked");
+    assert!(in_flight.yield_void(0).is_empty(), "nobody has said so");
+    assert_eq!(in_flight.yield_void(1), [3]);
+    let (nothing, stop) = (Asked::Nothing, Asked::Stop);
+    let expected = [nothing, nothing, Asked::Yield, stop, nothing];
+    assert_eq!(asked(&in_flight), expected);
+    assert!(in_flight.yield_void(2).is_empty(), "it was asked");
 }
 
 #[test]
 fn what_was_cancelled_for_its_time_does_not_yield_to_us() {
-    let mut in_flight = three();
-    in_flight.get_mut(2).unwrap().cancelled = true;
+    let (_, mut in_flight) = three();
+    in_flight.entries[1].asked = Asked::Stop;
     assert_eq!(in_flight.yield_all(), [1, 2, 3]);
-    let yielding: Vec<bool> = in_flight.iter_mut().map(|entry| entry.yielding).collect();
-    assert_eq!(yielding, [true, false, true]);
+    assert_eq!(asked(&in_flight), [Asked::Yield, Asked::Stop, Asked::Yield]);
 }
 
 #[test]
 fn time_runs_from_a_messages_turn() {
-    let pool = crate::pool::verdict::tests::policy();
-    let now = Instant::now();
-    let mut in_flight = three();
-    in_flight
-        .iter_mut()
-        .for_each(|entry| entry.soft = Some(Duration::from_secs(1)));
+    let pool = policy();
+    let (now, mut in_flight) = three();
     assert_eq!(in_flight.next_deadline(&pool), None);
     in_flight.begin_head(now);
-    assert_eq!(
-        in_flight.next_deadline(&pool),
-        Some(now + Duration::from_secs(1))
-    );
-    assert_eq!(
-        in_flight.due(&pool, now + Duration::from_secs(1)),
-        (vec![1], None)
-    );
-    let hard = now + Duration::from_secs(1) + pool.timeout_grace;
+    assert_eq!(in_flight.next_deadline(&pool), Some(now + SECOND));
+    let due = in_flight.due(&pool, now + SECOND);
+    assert_eq!((due.cancel, due.kill), (vec![1], None));
+    let hard = now + SECOND + pool.timeout_grace;
     assert_eq!(in_flight.next_deadline(&pool), Some(hard));
-    assert_eq!(in_flight.due(&pool, hard), (vec![], Some(1)));
-    drop(in_flight.take(1));
-    in_flight.begin_head(hard);
+    let due = in_flight.due(&pool, hard);
+    assert_eq!((due.cancel, due.kill), (vec![], Some(Cause::TimedOut(1))));
+    drop(in_flight.answer(done(None), Version::One, 30, hard));
     assert_eq!(in_flight.oldest_begun(), Some(hard));
-    assert_eq!(in_flight.bytes(), 8);
+    in_flight.postpone(SECOND);
+    assert_eq!(in_flight.next_deadline(&pool), Some(hard + 2 * SECOND));
+}
+
+#[test]
+fn silence_counts_only_while_there_is_something_to_say() {
+    let pool = PoolConfig {
+        stall_timeout: Some(5 * SECOND),
+        ..policy()
+    };
+    let (now, mut in_flight) = of([delivery(None, false)]);
+    assert_eq!(in_flight.next_deadline(&pool), Some(now + 5 * SECOND));
+    in_flight.heard(now + SECOND);
+    assert_eq!(in_flight.due(&pool, now + 5 * SECOND), Due::default());
+    let kill = in_flight.due(&pool, now + 6 * SECOND).kill;
+    assert_eq!(kill, Some(Cause::Stalled));
+    drop(in_flight.answer(done(None), Version::One, 10, now + 6 * SECOND));
+    assert_eq!(in_flight.next_deadline(&pool), None);
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Happens {
+    Given,
+    Answered(u64),
+    Emitted(u64),
+    Confirmed(u64, bool),
+    YieldsAll,
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    let id = || 1u64..8;
+    prop_oneof![
+        3 => Just(Happens::Given),
+        3 => id().prop_map(Happens::Answered),
+        2 => id().prop_map(Happens::Emitted),
+        3 => (id(), any::<bool>()).prop_map(|(id, taken)| Happens::Confirmed(id, taken)),
+        1 => Just(Happens::YieldsAll),
+    ]
+}
+
+/// What is known of a message in the model.
+#[derive(Debug, Default, Clone, Copy)]
+struct Known {
+    answered: bool,
+    yields: bool,
+    unconfirmed: u32,
+    failed: bool,
+}
+
+impl Known {
+    fn is_settled_as(self, event: &Event) -> bool {
+        match event {
+            Event::Answered(_) => !self.yields && !self.failed,
+            Event::Yielded(_) => self.yields && !self.failed,
+            Event::Failed(_) => !self.yields && self.failed,
+            Event::Stopped { suspect } => self.yields && self.failed && !suspect,
+        }
+    }
+}
+
+proptest! {
+    /// Each message is settled once: with the later of its answer and the last of its confirmations,
+    /// and as what the two of them say.
+    #[test]
+    fn a_message_is_settled_by_its_answer_and_its_emits(all in proptest::collection::vec(happens(), 0..80)) {
+        let (now, mut in_flight) = of([]);
+        let mut model: BTreeMap<u64, Known> = BTreeMap::new();
+        for one in all {
+            let (about, settled) = match one {
+                Happens::Given => {
+                    model.insert(in_flight.next_id(), Known::default());
+                    in_flight.push(delivery(None, false), (0, 10), None, true, now);
+                    (0, None)
+                }
+                Happens::Answered(id) => {
+                    let taken = in_flight.answer(done(Some(id)), TWO, 10, now);
+                    let open = model.get_mut(&id).filter(|known| !known.answered);
+                    prop_assert_eq!(taken.is_ok(), open.is_some());
+                    if let Some(open) = open {
+                        open.answered = true;
+                    }
+                    (id, taken.ok().and_then(|(_, settled)| settled))
+                }
+                Happens::Emitted(id) => {
+                    let emit = Output::new(Status::EMIT, Some(id), "x");
+                    let taken = in_flight.emit(emit, TWO, 10, &policy());
+                    let open = model.get_mut(&id).filter(|known| !known.answered);
+                    prop_assert_eq!(taken.is_ok(), open.is_some());
+                    if let (Some(open), Ok(Some(_))) = (open, taken) {
+                        open.unconfirmed += 1;
+                    }
+                    (id, None)
+                }
+                Happens::Confirmed(id, taken) => {
+                    let Some(known) = model.get_mut(&id).filter(|known| known.unconfirmed > 0) else {
+                        continue;
+                    };
+                    known.unconfirmed -= 1;
+                    known.failed |= !taken;
+                    let error = || PublishError { queue: "q".into(), why: "no".into() };
+                    (id, in_flight.confirmed(id, if taken { Ok(()) } else { Err(error()) }))
+                }
+                Happens::YieldsAll => {
+                    let open = model.iter_mut().filter(|(_, known)| !known.answered);
+                    let ids: Vec<u64> = open.map(|(id, known)| { known.yields = true; *id }).collect();
+                    prop_assert_eq!(in_flight.yield_all(), ids);
+                    (0, None)
+                }
+            };
+            let over = model.get(&about).copied().filter(|known| known.answered && known.unconfirmed == 0);
+            prop_assert_eq!(settled.is_some(), over.is_some());
+            if let (Some((_, event)), Some(known)) = (&settled, over) {
+                prop_assert!(known.is_settled_as(event), "{:?} as {:?}", known, event);
+                model.remove(&about);
+            }
+            prop_assert_eq!((in_flight.len(), in_flight.bytes()), (model.len(), 4 * model.len()));
+            let head = model.iter().find(|(_, known)| !known.answered).map(|(id, _)| *id);
+            prop_assert_eq!(in_flight.head().map(|(id, _)| id), head);
+        }
+    }
 }

@@ -1,0 +1,126 @@
+//! What was given to a lane and is not in its worker's pipe yet: it can still go back unharmed.
+
+use std::collections::VecDeque;
+
+use tokio::sync::mpsc;
+
+use crate::delivery::Delivery;
+
+/// The messages that wait for the pipe, the oldest first.
+#[derive(Debug)]
+pub(super) struct Backlog {
+    mailbox: mpsc::Receiver<Delivery>,
+    waiting: VecDeque<Delivery>,
+    /// Of the breaker: what was given to the lane before the last is not begun.
+    openings: u64,
+}
+
+impl Backlog {
+    /// Empty, in front of that mailbox.
+    pub(super) fn new(mailbox: mpsc::Receiver<Delivery>, openings: u64) -> Self {
+        Self {
+            mailbox,
+            waiting: VecDeque::new(),
+            openings,
+        }
+    }
+
+    /// Waits for what is given to the lane, and takes in all there is. None when nothing more can
+    /// come. Cancel-safe.
+    pub(super) async fn arrival(&mut self) -> Option<()> {
+        let first = self.mailbox.recv().await?;
+        self.waiting.push_back(first);
+        self.take_in();
+        Some(())
+    }
+
+    /// Nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// The next, which may stay.
+    pub(super) fn first(&self) -> Option<&Delivery> {
+        self.waiting.front()
+    }
+
+    /// The next.
+    pub(super) fn pop(&mut self) -> Option<Delivery> {
+        self.waiting.pop_front()
+    }
+
+    /// The next, if it is another's to do by now.
+    pub(super) fn pop_void(&mut self) -> Option<Delivery> {
+        self.waiting.pop_front_if(|next| next.is_void())
+    }
+
+    /// Nothing more can be given to the lane.
+    pub(super) fn close(&mut self) {
+        self.mailbox.close();
+    }
+
+    /// So often the breaker has opened. What has to go back: if that is news, everything.
+    pub(super) fn after(&mut self, openings: u64) -> Option<VecDeque<Delivery>> {
+        let opened = openings != self.openings;
+        self.openings = openings;
+        opened.then(|| self.take_all())
+    }
+
+    /// Everything, to go back.
+    pub(super) fn take_all(&mut self) -> VecDeque<Delivery> {
+        self.take_in();
+        std::mem::take(&mut self.waiting)
+    }
+
+    fn take_in(&mut self) {
+        while let Ok(next) = self.mailbox.try_recv() {
+            self.waiting.push_back(next);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::{History, Message, Outcome, link};
+
+    fn message() -> Message {
+        Message {
+            queue: "q".into(),
+            body: bytes::Bytes::new(),
+            headers: Vec::new(),
+            correlation_id: String::new(),
+            reply_to: None,
+            properties: Vec::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_not_begun_goes_back_whole_and_in_its_order() {
+        let (mut source, mut pool) = link();
+        let (give, mailbox) = mpsc::channel(8);
+        let mut backlog = Backlog::new(mailbox, 3);
+        for token in 0..4 {
+            source.deliver(token, message(), History::default());
+            let delivery = pool.deliveries.try_recv().unwrap();
+            give.try_send(delivery).unwrap();
+            if token == 2 {
+                backlog.arrival().await.unwrap();
+            }
+        }
+        drop(backlog.pop().unwrap());
+        assert!(backlog.after(3).is_none(), "the breaker has not opened");
+        let unbegun = backlog.after(4).unwrap();
+        assert_eq!(unbegun.len(), 3, "the last was still in the mailbox");
+        assert!(backlog.is_empty() && backlog.after(4).is_none());
+        drop(unbegun);
+        for token in 0..4 {
+            let back = source.settlements.recv().await.unwrap();
+            assert_eq!(back.token, token);
+            assert_eq!(back.outcome, Outcome::Return { suspect: false });
+        }
+        backlog.close();
+        assert!(backlog.arrival().await.is_none());
+        assert!(give.is_closed());
+    }
+}

@@ -1,0 +1,167 @@
+//! The side of a lane that faces its pool: it settles what was given to it, shows how things stand,
+//! and asks for the rules.
+
+use std::cell::Ref;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::gauge::{Gauge, Shared};
+use crate::config::model::PoolConfig;
+use crate::delivery::{Delivery, Publish};
+use crate::pool::breaker;
+use crate::pool::verdict::{Case, Event, decide, lasting_name};
+use crate::protocol::status::Status;
+use crate::shutdown::Phase;
+
+/// A lane's way to its pool.
+#[derive(Debug, Clone)]
+pub(super) struct PoolSide {
+    slot: usize,
+    shared: Rc<Shared>,
+    gauge: Rc<Gauge>,
+}
+
+impl PoolSide {
+    /// Of the lane in that slot.
+    pub(super) fn new(slot: usize, shared: Rc<Shared>, gauge: Rc<Gauge>) -> Self {
+        Self {
+            slot,
+            shared,
+            gauge,
+        }
+    }
+
+    pub(super) fn slot(&self) -> usize {
+        self.slot
+    }
+
+    /// The pool's rules, to be looked at.
+    pub(super) fn rules(&self) -> Ref<'_, Arc<PoolConfig>> {
+        self.shared.policy.borrow()
+    }
+
+    /// The pool's rules, to be kept.
+    pub(super) fn policy(&self) -> Arc<PoolConfig> {
+        self.shared.policy()
+    }
+
+    /// Where emits go.
+    pub(super) fn publishes(&self) -> &mpsc::Sender<Publish> {
+        &self.shared.publishes
+    }
+
+    /// How often the breaker has opened.
+    pub(super) fn openings(&self) -> u64 {
+        self.shared.breaker.borrow().openings()
+    }
+
+    /// How often the source has lost claims.
+    pub(super) fn losses(&self) -> u64 {
+        self.shared.losses()
+    }
+
+    /// It is new in a rolling restart and has not shown yet that it works.
+    pub(super) fn is_on_trial(&self) -> bool {
+        self.gauge.is_on_trial()
+    }
+
+    /// Messages that its worker has answered.
+    pub(super) fn answers(&self) -> u64 {
+        self.gauge.answered()
+    }
+
+    /// Whether a message may be left unread once more.
+    pub(super) fn forgives(&self, name: String) -> bool {
+        self.shared.unread.borrow_mut().forgives(name)
+    }
+
+    /// It takes messages from now on.
+    pub(super) fn open(&self) {
+        self.gauge.opened();
+    }
+
+    /// It takes none any more.
+    pub(super) fn close(&self) {
+        self.gauge.close();
+        self.list();
+        self.has_room();
+    }
+
+    /// The pool looks again how much it has.
+    pub(super) fn has_room(&self) {
+        self.shared.room.notify_one();
+    }
+
+    /// How far its stop has come.
+    pub(super) fn enter(&self, phase: Phase) {
+        self.gauge.set_phase(phase);
+        self.list();
+    }
+
+    /// How much it may have, how much is to be fetched for it, and since when it is busy.
+    pub(super) fn show(&self, window: usize, prefetch: usize, busy_since: Option<Instant>) {
+        self.gauge.show(window, prefetch, busy_since);
+        self.list();
+    }
+
+    /// It has nothing in hand.
+    pub(super) fn is_idle(&self) {
+        self.gauge.is_idle();
+    }
+
+    /// Its worker says how far it is.
+    pub(super) fn progress(&self, progress: String) {
+        self.gauge.set_progress(progress);
+    }
+
+    /// Its worker has answered after that time.
+    pub(super) fn answered(&self, took: Duration) {
+        self.gauge.has_answered();
+        self.shared.counters.answered(took);
+    }
+
+    /// Its worker says something that nobody wants to hear.
+    pub(super) fn ignored(&self, status: Status) {
+        self.shared.counters.note(status.0);
+    }
+
+    /// It goes back: it was not begun.
+    pub(super) fn give_back(&self, delivery: Delivery) {
+        self.settle(delivery, Event::Stopped { suspect: false });
+    }
+
+    /// Decides what becomes of it, and hands it to its source.
+    pub(super) fn settle(&self, delivery: Delivery, event: Event) {
+        let (message, history) = (&delivery.message, delivery.history);
+        let outcome = decide(
+            event,
+            Case {
+                message,
+                history,
+                policy: &self.rules(),
+                chance: fastrand::f64(),
+            },
+        );
+        let counters = &self.shared.counters;
+        counters.settled(&message.correlation_id, &outcome);
+        if let Some(sign) = breaker::sign(&outcome) {
+            let first = history.attempt <= 1;
+            let name = || lasting_name(message);
+            let mut breaker = self.shared.breaker.borrow_mut();
+            breaker.told(sign, first, name, Instant::now());
+        }
+        let success = outcome.is_success();
+        self.gauge
+            .settled(message.body.len(), history.alone, success);
+        self.list();
+        delivery.settle(outcome);
+    }
+
+    fn list(&self) {
+        self.shared.list(self.slot, &self.gauge);
+    }
+}
