@@ -2,43 +2,41 @@
 //! file, a pool of real worker processes, workers killed on purpose, and at the end a count of what
 //! the workers themselves have written down.
 
-use std::collections::HashMap;
+mod burst;
+mod records;
+mod show;
+mod stage;
+mod summary;
+pub(super) mod worker;
+
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bytes::Bytes;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use miette::{IntoDiagnostic, miette};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde::Serialize;
-use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::common::{CommandResult, Format, Output, environment};
-use super::demo_worker::RECORD;
-use super::output;
-use crate::client::{Client, DeadFilter, Page};
-use crate::config::model::Config;
-use crate::daemon::{Daemon, DaemonError, Request};
-use crate::delivery::Outgoing;
+use super::common::{CommandResult, Output};
+use crate::client::{DeadFilter, Page};
 use crate::pool::status::PoolStatus;
-use crate::{config, telemetry};
+use crate::telemetry;
+use records::Records;
+use show::{Figures, Killed, Show};
+use stage::{Plan, Stage};
+use summary::Summary;
 
-const QUEUE: &str = "demo";
-/// Messages that are sent in one transaction.
-const SEND_BATCH: usize = 500;
 /// How often the records are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Without any progress for so long the demo gives up.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 /// What a message asks for: the primes below numbers from here on, about a millisecond's work.
-const PRIMES_BELOW: usize = 20_000;
+const PRIMES_BELOW: u32 = 20_000;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct DemoArgs {
@@ -51,6 +49,10 @@ pub(super) struct DemoArgs {
     /// How often one of them is killed: a duration, or `never`
     #[arg(long, default_value = "200ms", value_name = "DURATION", value_parser = parse_kill_every)]
     kill_every: KillEvery,
+    /// How many messages that take no work are sent at the end, for the speed of ganger itself
+    /// [default: 100000, or none with your own worker]
+    #[arg(long, value_name = "N")]
+    burst: Option<u32>,
     #[command(flatten)]
     output: Output,
     /// Your own worker instead of the built-in one. It gets numbers; what is done is then counted
@@ -75,22 +77,6 @@ fn parse_kill_every(text: &str) -> Result<KillEvery, String> {
     }
 }
 
-/// What the demo found.
-#[derive(Debug, Serialize)]
-struct Summary {
-    sent: u64,
-    done: u64,
-    lost: u64,
-    dead: u64,
-    retried: u64,
-    duplicates: u64,
-    workers_killed: u64,
-    seconds: f64,
-    messages_per_second: f64,
-    p50_ms: f64,
-    p99_ms: f64,
-}
-
 pub(super) fn run(args: DemoArgs) -> CommandResult {
     let directory = tempfile::Builder::new()
         .prefix("ganger-demo-")
@@ -98,24 +84,39 @@ pub(super) fn run(args: DemoArgs) -> CommandResult {
         .into_diagnostic()?;
     let record = directory.path().join("record");
     File::create(&record).into_diagnostic()?;
-    let config = configure(&args, directory.path(), &record)?;
+    let plan = Plan {
+        database: directory.path().join("demo.db"),
+        workers: args.workers,
+        command: &args.command,
+        record: &record,
+        concurrency: 1,
+    };
+    let config = plan.config()?;
     let _log = telemetry::start_log(&config.daemon).into_diagnostic()?;
-    let (requests, daemon) = start_daemon(config.clone())?;
+    let stage = Stage::start(config)?;
+    let sender = Sender::start(&stage, args.messages)?;
     let demo = Demo {
-        show: Show::new(&args),
-        client: open_client(&config)?,
+        show: Show::new(
+            args.output.format,
+            args.messages.into(),
+            args.workers as usize,
+        ),
+        stage,
         records: Records::open(&record)?,
-        requests,
         killed: 0,
         started: Instant::now(),
-        args,
+        args: &args,
     };
-    let sender = start_sending(open_client(&config)?, demo.args.messages)?;
-    let summary = demo.run(sender);
-    let ended = daemon.join().map_err(|_| miette!("the daemon panicked"))?;
-    ended.into_diagnostic()?;
-    let (summary, format) = summary?;
-    summary.print(format)?;
+    let mut summary = demo.run(sender)?;
+    let unless_said = if args.command.is_empty() {
+        burst::MESSAGES
+    } else {
+        0
+    };
+    if let messages @ 1.. = args.burst.unwrap_or(unless_said) {
+        summary.burst = Some(burst::run(&args, messages, directory.path())?);
+    }
+    summary.print(args.output.format)?;
     Ok(if summary.lost == 0 {
         ExitCode::SUCCESS
     } else {
@@ -123,143 +124,86 @@ pub(super) fn run(args: DemoArgs) -> CommandResult {
     })
 }
 
-/// The configuration that a user would write for this.
-fn configure(args: &DemoArgs, directory: &Path, record: &Path) -> miette::Result<Config> {
-    let (program, arguments) = match args.command.split_first() {
-        Some((program, arguments)) => (program.clone(), arguments.to_vec()),
-        None => {
-            let own = std::env::current_exe().into_diagnostic()?;
-            (
-                own.to_string_lossy().into_owned(),
-                vec!["demo-worker".to_owned()],
-            )
-        }
-    };
-    let quoted = |text: &str| toml::Value::from(text.replace('$', "$$")).to_string();
-    let arguments: Vec<String> = arguments.iter().map(|argument| quoted(argument)).collect();
-    let database = directory.join("demo.db");
-    let text = format!(
-        r#"
-        [daemon]
-        log_level = "off"
-        drain_timeout = "10s"
-
-        [sources.demo]
-        kind = "table"
-        url = {url}
-
-        [[pools]]
-        name = "demo"
-        queue = "{QUEUE}"
-        workers = {workers}
-        command = {program}
-        args = [{arguments}]
-        env = {{ {RECORD} = {record} }}
-        crashes_max = 1000
-        retry = {{ attempts = 1000, initial = "50ms", max = "1s" }}
-        restart = {{ initial = "50ms", max = "1s" }}
-        "#,
-        url = quoted(&format!("sqlite:{}", database.display())),
-        workers = args.workers,
-        program = quoted(&program),
-        arguments = arguments.join(", "),
-        record = quoted(&record.to_string_lossy()),
-    );
-    Ok(config::parse(&text, "demo.toml", &environment())?)
+/// What fills the queue meanwhile.
+struct Sender {
+    sent: Arc<AtomicU64>,
+    thread: JoinHandle<miette::Result<()>>,
 }
 
-fn open_client(config: &Config) -> miette::Result<Client> {
-    let (name, source) = config
-        .sources
-        .first_key_value()
-        .ok_or_else(|| miette!("the demo has no source"))?;
-    Client::open(name, source, &config.pools).into_diagnostic()
-}
+impl Sender {
+    fn start(stage: &Stage, messages: u32) -> miette::Result<Self> {
+        let mut client = stage.another_client()?;
+        let sent = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&sent);
+        let primes_below = |number: u32| (PRIMES_BELOW + number % 1000).to_string();
+        let send = move || {
+            let sent = |sent| count.store(sent, Ordering::Release);
+            stage::send(&mut client, messages, primes_below, sent)
+        };
+        let thread = std::thread::Builder::new().name("sender".into());
+        Ok(Self {
+            sent,
+            thread: thread.spawn(send).into_diagnostic()?,
+        })
+    }
 
-type DaemonThread = JoinHandle<Result<(), DaemonError>>;
-
-fn start_daemon(config: Config) -> miette::Result<(mpsc::Sender<Request>, DaemonThread)> {
-    let (requests_tx, requests) = mpsc::channel(16);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .into_diagnostic()?;
-    let run = move || runtime.block_on(Daemon::new(config).run(requests));
-    let thread = std::thread::Builder::new()
-        .name("daemon".into())
-        .spawn(run)
-        .into_diagnostic()?;
-    Ok((requests_tx, thread))
-}
-
-type DemoSender = JoinHandle<miette::Result<()>>;
-
-fn start_sending(mut client: Client, messages: u32) -> miette::Result<DemoSender> {
-    let send = move || {
-        let numbers: Vec<u32> = (0..messages).collect();
-        for batch in numbers.chunks(SEND_BATCH) {
-            let batch: Vec<Outgoing> = batch.iter().map(|number| message(*number)).collect();
-            client.send(&batch).into_diagnostic()?;
-        }
-        Ok(())
-    };
-    std::thread::Builder::new()
-        .name("sender".into())
-        .spawn(send)
-        .into_diagnostic()
-}
-
-fn message(number: u32) -> Outgoing {
-    Outgoing {
-        queue: QUEUE.into(),
-        body: Bytes::from((PRIMES_BELOW + number as usize % 1000).to_string()),
-        correlation_id: number.to_string(),
-        ..Outgoing::default()
+    /// Messages that are in the queue, or were.
+    fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Acquire)
     }
 }
 
-struct Demo {
-    args: DemoArgs,
-    requests: mpsc::Sender<Request>,
-    client: Client,
+struct Demo<'a> {
+    args: &'a DemoArgs,
+    stage: Stage,
     records: Records,
     show: Show,
     killed: u64,
     started: Instant,
 }
 
-impl Demo {
+impl Demo<'_> {
     /// Until the queue is empty, or nothing moves any more; then the daemon is stopped.
-    fn run(mut self, sender: DemoSender) -> miette::Result<(Summary, Format)> {
+    fn run(mut self, sender: Sender) -> miette::Result<Summary> {
         let watched = self.watch(&sender);
         let elapsed = self.started.elapsed();
-        let status = self.status();
-        // A daemon that has failed needs no stop; its thread tells why.
-        drop(self.requests.blocking_send(Request::Stop));
+        let status = self.stage.status();
         self.show.finish();
-        watched?;
-        sender
-            .join()
-            .map_err(|_| miette!("the sender panicked"))??;
-        let format = self.args.output.format;
-        Ok((self.sum_up(elapsed, status.as_ref())?, format))
+        let Self {
+            args,
+            mut stage,
+            records,
+            killed,
+            ..
+        } = self;
+        let summary = watched.and_then(|()| {
+            sender
+                .thread
+                .join()
+                .map_err(|_| miette!("the sender panicked"))??;
+            sum_up(args, &mut stage, records, status.as_ref(), elapsed)
+        });
+        stage.stop()?;
+        let summary = summary?;
+        Ok(Summary {
+            workers_killed: killed,
+            ..summary
+        })
     }
 
-    fn watch(&mut self, sender: &DemoSender) -> miette::Result<()> {
+    fn watch(&mut self, sender: &Sender) -> miette::Result<()> {
         let mut kill_at = self.args.kill_every.0.map(|every| Instant::now() + every);
+        let mut show_at = Instant::now();
         let mut progress = (u64::MAX, Instant::now());
         loop {
             std::thread::park_timeout(LOOK_EVERY);
             let now = Instant::now();
+            // In this order, so that what moves meanwhile is never counted as lost or as all.
+            let all_sent = sender.thread.is_finished();
+            let sent = sender.sent();
+            let left = self.stage.left()?;
             self.records.read().into_diagnostic()?;
-            // Asked before the queue is looked at: what was sent in between would be missed.
-            let all_sent = sender.is_finished();
-            let left = self.client.depth(QUEUE).into_diagnostic()?.total();
-            if all_sent && left == 0 {
-                return Ok(());
-            }
-            if self.requests.is_closed() {
-                // It failed; its thread tells why.
+            if (all_sent && left == 0) || self.stage.has_failed() {
                 return Ok(());
             }
             if left != progress.0 {
@@ -278,199 +222,100 @@ impl Demo {
                     self.kill_one();
                 }
             }
-            self.show
-                .progress(self.records.seen.len(), left, self.killed);
+            if show_at <= now {
+                show_at = now + self.show.every();
+                self.show_progress(sent, left);
+            }
         }
+    }
+
+    fn show_progress(&mut self, sent: u64, left: u64) {
+        let Some(status) = self.stage.status() else {
+            return;
+        };
+        let gone = sent.saturating_sub(left);
+        let figures = Figures {
+            messages: self.args.messages.into(),
+            done: match self.args.command.is_empty() {
+                true => self.records.done(),
+                false => gone.saturating_sub(status.counts.dead),
+            },
+            lost: match self.args.command.is_empty() {
+                true => gone.saturating_sub(self.records.done() + status.counts.dead),
+                false => 0,
+            },
+            duplicates: self.records.duplicates(),
+            killed: self.killed,
+            elapsed: self.started.elapsed(),
+        };
+        self.show.progress(&figures, &status);
     }
 
     /// Kills a worker, one that has a message in hand if there is one.
     fn kill_one(&mut self) {
-        let Some(status) = self.status() else {
+        let Some(status) = self.stage.status() else {
             return;
         };
         let mut victims: Vec<_> = status
             .workers
             .iter()
-            .filter(|worker| worker.pid.is_some())
+            .filter_map(|worker| Some((worker, worker.pid?)))
             .collect();
-        if victims.iter().any(|worker| worker.state == "busy") {
-            victims.retain(|worker| worker.state == "busy");
+        if victims.iter().any(|(worker, _)| worker.state == "busy") {
+            victims.retain(|(worker, _)| worker.state == "busy");
         }
-        let Some(victim) = fastrand::choice(victims) else {
+        let Some((victim, pid)) = fastrand::choice(victims) else {
             return;
         };
-        let Some(pid) = victim.pid.and_then(|pid| i32::try_from(pid).ok()) else {
-            return;
-        };
-        if kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok() {
+        let process = i32::try_from(pid).map(Pid::from_raw);
+        if process.is_ok_and(|process| kill(process, Signal::SIGKILL).is_ok()) {
             self.killed += 1;
-            let slot = victim.slot;
-            self.show.say(&format!(
-                "killed worker {slot} (pid {pid}) with SIGKILL, messages in hand: {}",
-                victim.in_flight
-            ));
+            self.show.killed(&Killed {
+                slot: victim.slot,
+                pid,
+                in_flight: victim.in_flight,
+                at: Instant::now(),
+            });
         }
     }
-
-    fn status(&self) -> Option<PoolStatus> {
-        let (reply, status) = oneshot::channel();
-        self.requests.blocking_send(Request::Status(reply)).ok()?;
-        status.blocking_recv().ok()?.into_iter().next()
-    }
-
-    fn sum_up(mut self, elapsed: Duration, status: Option<&PoolStatus>) -> miette::Result<Summary> {
-        self.records.read().into_diagnostic()?;
-        let sent = u64::from(self.args.messages);
-        let mut dead: u64 = 0;
-        let count = |_| {
-            dead += 1;
-            ControlFlow::Continue(())
-        };
-        let all = Page::all(DeadFilter::default());
-        self.client.dead_list(&all, count).into_diagnostic()?;
-        let left = self.client.depth(QUEUE).into_diagnostic()?.total();
-        let built_in = self.args.command.is_empty();
-        let done = if built_in {
-            self.records.seen.len() as u64
-        } else {
-            sent - dead - left
-        };
-        let seconds = elapsed.as_secs_f64();
-        #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-        let messages_per_second = done as f64 / seconds;
-        Ok(Summary {
-            sent,
-            done,
-            lost: sent.saturating_sub(done + dead),
-            dead,
-            retried: self.records.retried(),
-            duplicates: self.records.lines - self.records.seen.len() as u64,
-            workers_killed: self.killed,
-            seconds,
-            messages_per_second,
-            p50_ms: status.map_or(0.0, |status| status.counts.p50_ms),
-            p99_ms: status.map_or(0.0, |status| status.counts.p99_ms),
-        })
-    }
 }
 
-/// What the workers have written down, read as it grows.
-struct Records {
-    file: BufReader<File>,
-    partial: String,
-    lines: u64,
-    /// Each message that was done, with its highest attempt.
-    seen: HashMap<u32, u32>,
-}
-
-impl Records {
-    fn open(path: &Path) -> miette::Result<Self> {
-        let file = File::open(path).into_diagnostic()?;
-        let file = BufReader::new(file);
-        Ok(Self {
-            file,
-            partial: String::new(),
-            lines: 0,
-            seen: HashMap::new(),
-        })
-    }
-
-    fn read(&mut self) -> io::Result<()> {
-        while self.file.read_line(&mut self.partial)? > 0 {
-            if !self.partial.ends_with('\n') {
-                return Ok(());
-            }
-            let line = std::mem::take(&mut self.partial);
-            let mut numbers = line.split_whitespace().map(str::parse::<u32>);
-            if let (Some(Ok(message)), Some(Ok(attempt))) = (numbers.next(), numbers.next()) {
-                let highest = self.seen.entry(message).or_default();
-                *highest = attempt.max(*highest);
-                self.lines += 1;
-            }
-        }
-        Ok(())
-    }
-
-    fn retried(&self) -> u64 {
-        self.seen.values().filter(|attempt| **attempt > 1).count() as u64
-    }
-}
-
-/// What is shown while it runs: a bar and who was killed, on stderr, for people only.
-struct Show {
-    bar: ProgressBar,
-    format: Format,
-    messages: u64,
-    built_in: bool,
-}
-
-impl Show {
-    fn new(args: &DemoArgs) -> Self {
-        let messages = u64::from(args.messages);
-        let target = match args.output.format {
-            Format::Text => ProgressDrawTarget::stderr(),
-            Format::Json => ProgressDrawTarget::hidden(),
-        };
-        let bar = ProgressBar::with_draw_target(Some(messages), target);
-        let style = "{bar:40} {pos}/{len} done, {per_sec}, {msg}";
-        bar.set_style(
-            ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()),
-        );
-        let show = Self {
-            bar,
-            format: args.output.format,
-            messages,
-            built_in: args.command.is_empty(),
-        };
-        let workers = args.workers;
-        show.say(&format!(
-            "{messages} messages, {workers} worker processes, a queue in a temporary SQLite file"
-        ));
-        show
-    }
-
-    fn progress(&self, recorded: usize, left: u64, killed: u64) {
-        let done = if self.built_in {
-            recorded as u64
-        } else {
-            self.messages.saturating_sub(left)
-        };
-        self.bar.set_position(done);
-        self.bar.set_message(format!("{killed} workers killed"));
-    }
-
-    fn say(&self, text: &str) {
-        if self.format == Format::Text {
-            self.bar.suspend(|| output::note(text));
-        }
-    }
-
-    fn finish(&self) {
-        self.bar.finish_and_clear();
-    }
-}
-
-impl Summary {
-    fn print(&self, format: Format) -> miette::Result<()> {
-        if format == Format::Json {
-            return output::json(self);
-        }
-        let rows = [
-            ("sent", self.sent.to_string()),
-            ("done", self.done.to_string()),
-            ("lost", self.lost.to_string()),
-            ("dead-lettered", self.dead.to_string()),
-            ("retried", self.retried.to_string()),
-            ("duplicates", self.duplicates.to_string()),
-            ("workers killed", self.workers_killed.to_string()),
-            ("seconds", format!("{:.2}", self.seconds)),
-            ("messages/s", format!("{:.0}", self.messages_per_second)),
-            ("p50 at a worker", format!("{:.2} ms", self.p50_ms)),
-            ("p99 at a worker", format!("{:.2} ms", self.p99_ms)),
-        ];
-        output::line(output::table(
-            &["", ""],
-            rows.map(|(name, value)| vec![name.to_owned(), value]),
-        ))
-    }
+fn sum_up(
+    args: &DemoArgs,
+    stage: &mut Stage,
+    mut records: Records,
+    status: Option<&PoolStatus>,
+    elapsed: Duration,
+) -> miette::Result<Summary> {
+    records.read().into_diagnostic()?;
+    let sent = u64::from(args.messages);
+    let mut dead: u64 = 0;
+    let count = |_| {
+        dead += 1;
+        ControlFlow::Continue(())
+    };
+    let all = Page::all(DeadFilter::default());
+    stage.client().dead_list(&all, count).into_diagnostic()?;
+    let done = if args.command.is_empty() {
+        records.done()
+    } else {
+        sent - dead - stage.left()?
+    };
+    let seconds = elapsed.as_secs_f64();
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    let messages_per_second = done as f64 / seconds;
+    Ok(Summary {
+        sent,
+        done,
+        lost: sent.saturating_sub(done + dead),
+        dead,
+        retried: records.retried(),
+        duplicates: records.duplicates(),
+        workers_killed: 0,
+        seconds,
+        messages_per_second,
+        p50_ms: status.map_or(0.0, |status| status.counts.p50_ms),
+        p99_ms: status.map_or(0.0, |status| status.counts.p99_ms),
+        burst: None,
+    })
 }

@@ -6,8 +6,6 @@ mod common;
 mod dead;
 #[cfg(feature = "sqlite")]
 mod demo;
-#[cfg(feature = "sqlite")]
-mod demo_worker;
 mod output;
 mod run;
 mod send;
@@ -76,7 +74,7 @@ pub fn main(cli: Cli) -> ExitCode {
             output::bytes(&script).map(|()| ExitCode::SUCCESS)
         }
         #[cfg(feature = "sqlite")]
-        Command::DemoWorker => demo_worker::run(),
+        Command::DemoWorker => demo::worker::run(),
     };
     result.unwrap_or_else(|report| {
         let wrong_input = report.downcast_ref::<Problems>().is_some();

@@ -11,6 +11,7 @@ use crate::modes_worker;
 trials![
     the_demo_kills_workers_and_loses_nothing,
     the_demo_for_people,
+    the_demo_on_a_terminal,
     the_demo_with_ones_own_worker,
     the_demo_with_a_worker_that_fails,
     a_good_configuration,
@@ -58,6 +59,8 @@ fn the_demo_kills_workers_and_loses_nothing() {
         "3",
         "--kill-every",
         "100ms",
+        "--burst",
+        "100",
     ]);
     assert_eq!(told["lost"], 0, "{told}");
     assert_eq!((&told["sent"], &told["done"]), (&300.into(), &300.into()));
@@ -67,6 +70,10 @@ fn the_demo_kills_workers_and_loses_nothing() {
     let again = ["retried", "duplicates"].map(|key| told[key].as_u64().unwrap());
     assert!(again.iter().all(|count| *count <= killed), "{told}");
     assert!(told["p50_ms"].as_f64() <= told["p99_ms"].as_f64(), "{told}");
+    assert_eq!(told["burst"]["messages"], 100, "{told}");
+    let burst = ["seconds", "messages_per_second"].map(|key| told["burst"][key].as_f64().unwrap());
+    assert!(burst[0] > 0.001, "they take their time: {told}");
+    assert!((burst[0] * burst[1] - 100.0).abs() < 1.0, "{told}");
 }
 
 fn the_demo_for_people() {
@@ -79,6 +86,8 @@ fn the_demo_for_people() {
         "2",
         "--kill-every",
         "100ms",
+        "--burst",
+        "100",
     ];
     let ran = site.ganger(&args);
     assert!(
@@ -89,6 +98,11 @@ fn the_demo_for_people() {
         ran.err.contains("SIGKILL"),
         "it says whom it kills: {ran:?}"
     );
+    assert!(
+        ran.err.contains(" of 100 done, ") && ran.err.contains(" 0 lost, "),
+        "how far it is, in lines: {ran:?}"
+    );
+    assert!(!ran.err.contains(['\r', '\u{1b}']), "plain lines: {ran:?}");
     let out = ran.good();
     let row = |name: &str| {
         let line = out.lines().find_map(|line| line.trim().strip_prefix(name));
@@ -100,8 +114,46 @@ fn the_demo_for_people() {
         (row("sent"), row("done"), row("lost")),
         ("100".into(), "100".into(), "0".into())
     );
-    for name in ["retried", "duplicates", "messages/s", "p50", "p99"] {
+    for name in [
+        "retried",
+        "duplicates",
+        "messages/s",
+        "p50",
+        "p99",
+        "without work",
+    ] {
         assert!(!row(name).is_empty());
+    }
+}
+
+/// A line for each worker, one of which has just been killed, and a bar.
+fn the_demo_on_a_terminal() {
+    let text = Workspace::new().shown(&[
+        "demo",
+        "--messages",
+        "300",
+        "--workers",
+        "14",
+        "--kill-every",
+        "100ms",
+        "--burst",
+        "0",
+    ]);
+    for part in [
+        "300 messages, 14 worker processes",
+        "worker 0 ",
+        "worker 11 ",
+        "and 2 more",
+        "answered",
+        "killed with SIGKILL, messages in hand: ",
+        "/300 done, ",
+        " 0 lost, ",
+        "\u{1b}[",
+    ] {
+        assert!(text.contains(part), "{part:?} in {text:?}");
+    }
+    for part in ["worker 12 ", "without work"] {
+        assert!(!text.contains(part), "{part:?} in {text:?}");
     }
 }
 

@@ -63,6 +63,7 @@ pub(super) fn shown(dir: &Path, args: &[&str]) -> String {
     let mut child = Command::new(super::PROGRAM)
         .args(args)
         .current_dir(dir)
+        .env("TERM", "xterm")
         .stdin(Stdio::null())
         .stdout(terminal.try_clone().unwrap())
         .stderr(terminal)

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use bytes::BytesMut;
 use miette::{IntoDiagnostic, WrapErr};
 
-use super::common::CommandResult;
+use super::super::common::CommandResult;
 use crate::names::{PIPE_DIR, PIPE_PREFIX};
 use crate::protocol::Task;
 use crate::protocol::frame::next_frame;
@@ -18,10 +18,12 @@ use crate::protocol::status::Status;
 
 /// The file that the workers write what they have done to.
 pub(super) const RECORD: &str = "DEMO_RECORD";
+/// How many messages it may be handed at once.
+pub(super) const CONCURRENCY: &str = "DEMO_CONCURRENCY";
 /// A demo's messages are small.
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
-pub(super) fn run() -> CommandResult {
+pub(in crate::cli) fn run() -> CommandResult {
     let record = std::env::var_os(RECORD).ok_or_else(|| {
         miette::miette!("{RECORD} is not set: this worker is started by `ganger demo`")
     })?;
@@ -36,28 +38,32 @@ pub(super) fn run() -> CommandResult {
     let pipe = UnixStream::connect(&path)
         .into_diagnostic()
         .wrap_err(path)?;
-    serve(pipe, record).into_diagnostic()?;
+    let concurrency = std::env::var(CONCURRENCY).unwrap_or_else(|_| "1".into());
+    serve(pipe, &concurrency, record).into_diagnostic()?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn serve(mut pipe: UnixStream, mut record: File) -> io::Result<()> {
+/// Answers the messages that came together with one write.
+fn serve(mut pipe: UnixStream, concurrency: &str, mut record: File) -> io::Result<()> {
     let mut hello = Output::new(Status::HELLO, None, "");
     hello.headers = Some(vec![
         ("sdk".into(), "demo".into()),
-        ("concurrency".into(), "1".into()),
+        ("concurrency".into(), concurrency.into()),
     ]);
-    send(&mut pipe, &hello)?;
+    let mut answers = BytesMut::new();
+    hello.encode(&mut answers);
     let mut read = BytesMut::new();
+    let mut chunk = [0; 16 * 1024];
     loop {
-        while let Some(frame) = next_frame(&mut read, FRAME_BYTES_MAX).map_err(io::Error::other)? {
-            let task = Task::decode(&frame).map_err(io::Error::other)?;
-            let answer = work(&task, &mut record)?;
-            send(&mut pipe, &answer)?;
-        }
-        let mut chunk = [0; 4096];
+        pipe.write_all(&answers)?;
+        answers.clear();
         match pipe.read(&mut chunk)? {
             0 => return Ok(()),
             count => read.extend_from_slice(&chunk[..count]),
+        }
+        while let Some(frame) = next_frame(&mut read, FRAME_BYTES_MAX).map_err(io::Error::other)? {
+            let task = Task::decode(&frame).map_err(io::Error::other)?;
+            work(&task, &mut record)?.encode(&mut answers);
         }
     }
 }
@@ -85,12 +91,6 @@ fn primes_below(limit: u32) -> usize {
             .all(|d| !n.is_multiple_of(d))
     };
     (2..limit).filter(is_prime).count()
-}
-
-fn send(pipe: &mut UnixStream, output: &Output) -> io::Result<()> {
-    let mut frame = BytesMut::new();
-    output.encode(&mut frame);
-    pipe.write_all(&frame)
 }
 
 #[cfg(test)]

@@ -1,0 +1,85 @@
+//! The demo's end: messages that take no work, for the speed of ganger itself.
+
+use std::path::Path;
+use std::time::Duration;
+
+use miette::miette;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::stage::{self, Plan, Stage};
+use super::{DemoArgs, STUCK_AFTER};
+
+/// How many are sent unless the user says otherwise.
+pub(super) const MESSAGES: u32 = 100_000;
+/// How many the built-in worker takes at once: it answers those that came together with one write.
+const CONCURRENCY: u32 = 64;
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+pub(super) struct Burst {
+    messages: u64,
+    seconds: f64,
+    pub(super) messages_per_second: f64,
+}
+
+/// The queue is filled first; the time runs from the start of the daemon until all is done.
+pub(super) fn run(args: &DemoArgs, messages: u32, directory: &Path) -> miette::Result<Burst> {
+    let plan = Plan {
+        database: directory.join("burst.db"),
+        workers: args.workers,
+        command: &args.command,
+        record: Path::new("/dev/null"),
+        concurrency: CONCURRENCY,
+    };
+    let config = plan.config()?;
+    let mut client = stage::open_client(&config)?;
+    stage::send(&mut client, messages, |_| "0".to_owned(), |_| ())?;
+    let messages = u64::from(messages);
+    let started = Instant::now();
+    let stage = Stage::start(config)?;
+    let worked = work_through(&stage, messages);
+    let seconds = started.elapsed().as_secs_f64();
+    stage.stop()?;
+    worked?;
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    let messages_per_second = messages as f64 / seconds;
+    Ok(Burst {
+        messages,
+        seconds,
+        messages_per_second,
+    })
+}
+
+/// Until all are done, or dead with a worker that fails.
+fn work_through(stage: &Stage, messages: u64) -> miette::Result<()> {
+    let mut progress = (0, Instant::now());
+    loop {
+        std::thread::park_timeout(LOOK_EVERY);
+        if stage.has_failed() {
+            return Ok(());
+        }
+        // Until the pool is up there is none.
+        let counts = stage.status().map(|status| status.counts);
+        let ended = counts.map_or(0, |counts| counts.done + counts.dead);
+        if ended >= messages {
+            return Ok(());
+        }
+        if ended > progress.0 {
+            progress = (ended, Instant::now());
+        }
+        if progress.1.elapsed() > STUCK_AFTER {
+            return Err(miette!(
+                "{ended} of {messages} messages of the burst are done, and nothing has moved for a minute"
+            ));
+        }
+    }
+}
+
+impl Burst {
+    /// For people.
+    pub(super) fn told(&self) -> String {
+        format!("{:.0} messages/s", self.messages_per_second)
+    }
+}

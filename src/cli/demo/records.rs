@@ -1,0 +1,60 @@
+//! What the demo's workers have written down, read as it grows.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+
+use miette::IntoDiagnostic;
+
+/// Each message that was done, and how often.
+pub(super) struct Records {
+    file: BufReader<File>,
+    partial: String,
+    lines: u64,
+    /// Each message that was done, with its highest attempt.
+    seen: HashMap<u32, u32>,
+}
+
+impl Records {
+    pub(super) fn open(path: &Path) -> miette::Result<Self> {
+        Ok(Self {
+            file: BufReader::new(File::open(path).into_diagnostic()?),
+            partial: String::new(),
+            lines: 0,
+            seen: HashMap::new(),
+        })
+    }
+
+    /// Reads what has come since.
+    pub(super) fn read(&mut self) -> io::Result<()> {
+        while self.file.read_line(&mut self.partial)? > 0 {
+            if !self.partial.ends_with('\n') {
+                return Ok(());
+            }
+            let line = std::mem::take(&mut self.partial);
+            let mut numbers = line.split_whitespace().map(str::parse::<u32>);
+            if let (Some(Ok(message)), Some(Ok(attempt))) = (numbers.next(), numbers.next()) {
+                let highest = self.seen.entry(message).or_default();
+                *highest = attempt.max(*highest);
+                self.lines += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Messages that were done, each counted once.
+    pub(super) fn done(&self) -> u64 {
+        self.seen.len() as u64
+    }
+
+    /// Times that a message was done again.
+    pub(super) fn duplicates(&self) -> u64 {
+        self.lines - self.done()
+    }
+
+    /// Messages that took more than one attempt.
+    pub(super) fn retried(&self) -> u64 {
+        self.seen.values().filter(|attempt| **attempt > 1).count() as u64
+    }
+}

@@ -1,0 +1,177 @@
+//! What the demo runs on: a queue in a SQLite file of its own, and a daemon with one pool on it.
+
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use miette::{IntoDiagnostic, miette};
+use tokio::sync::{mpsc, oneshot};
+
+use super::super::common::environment;
+use super::worker::{CONCURRENCY, RECORD};
+use crate::client::Client;
+use crate::config;
+use crate::config::model::Config;
+use crate::daemon::{Daemon, DaemonError, Request};
+use crate::delivery::Outgoing;
+use crate::pool::status::PoolStatus;
+
+const QUEUE: &str = "demo";
+/// Messages that are sent in one transaction.
+const SEND_BATCH: usize = 500;
+
+/// What differs between the demo's parts.
+pub(super) struct Plan<'a> {
+    pub(super) database: PathBuf,
+    pub(super) workers: u32,
+    /// A worker of the user's; the built-in one if it is empty.
+    pub(super) command: &'a [String],
+    /// Where the built-in worker writes down what it has done.
+    pub(super) record: &'a Path,
+    /// How many messages the built-in worker takes at once.
+    pub(super) concurrency: u32,
+}
+
+/// A daemon at work, and clients of its queue.
+pub(super) struct Stage {
+    config: Config,
+    client: Client,
+    requests: mpsc::Sender<Request>,
+    daemon: JoinHandle<Result<(), DaemonError>>,
+}
+
+impl Plan<'_> {
+    /// The configuration that a user would write for this.
+    pub(super) fn config(&self) -> miette::Result<Config> {
+        let (program, arguments) = match self.command.split_first() {
+            Some((program, arguments)) => (program.clone(), arguments.to_vec()),
+            None => {
+                let own = std::env::current_exe().into_diagnostic()?;
+                let own = own.to_string_lossy().into_owned();
+                (own, vec!["demo-worker".to_owned()])
+            }
+        };
+        let quoted = |text: &str| toml::Value::from(text.replace('$', "$$")).to_string();
+        let arguments: Vec<String> = arguments.iter().map(|argument| quoted(argument)).collect();
+        let text = format!(
+            r#"
+            [daemon]
+            log_level = "off"
+            drain_timeout = "10s"
+
+            [sources.demo]
+            kind = "table"
+            url = {url}
+
+            [[pools]]
+            name = "demo"
+            queue = "{QUEUE}"
+            workers = {workers}
+            command = {program}
+            args = [{arguments}]
+            env = {{ {RECORD} = {record}, {CONCURRENCY} = "{concurrency}" }}
+            crashes_max = 1000
+            retry = {{ attempts = 1000, initial = "50ms", max = "1s" }}
+            restart = {{ initial = "50ms", max = "1s" }}
+            "#,
+            url = quoted(&format!("sqlite:{}", self.database.display())),
+            workers = self.workers,
+            program = quoted(&program),
+            arguments = arguments.join(", "),
+            record = quoted(&self.record.to_string_lossy()),
+            concurrency = self.concurrency,
+        );
+        Ok(config::parse(&text, "demo.toml", &environment())?)
+    }
+}
+
+impl Stage {
+    /// Starts the daemon.
+    pub(super) fn start(config: Config) -> miette::Result<Self> {
+        let (requests_tx, requests) = mpsc::channel(16);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .into_diagnostic()?;
+        let daemon = Daemon::new(config.clone());
+        let run = move || runtime.block_on(daemon.run(requests));
+        let thread = std::thread::Builder::new().name("daemon".into());
+        Ok(Self {
+            client: open_client(&config)?,
+            daemon: thread.spawn(run).into_diagnostic()?,
+            requests: requests_tx,
+            config,
+        })
+    }
+
+    pub(super) fn client(&mut self) -> &mut Client {
+        &mut self.client
+    }
+
+    /// A client for another thread.
+    pub(super) fn another_client(&self) -> miette::Result<Client> {
+        open_client(&self.config)
+    }
+
+    /// Messages that are in the queue or in hand.
+    pub(super) fn left(&mut self) -> miette::Result<u64> {
+        Ok(self.client.depth(QUEUE).into_diagnostic()?.total())
+    }
+
+    /// What the pool tells; nothing once the daemon has failed.
+    pub(super) fn status(&self) -> Option<PoolStatus> {
+        let (reply, status) = oneshot::channel();
+        self.requests.blocking_send(Request::Status(reply)).ok()?;
+        status.blocking_recv().ok()?.into_iter().next()
+    }
+
+    /// Its thread tells why.
+    pub(super) fn has_failed(&self) -> bool {
+        self.requests.is_closed()
+    }
+
+    /// Stops the daemon.
+    pub(super) fn stop(self) -> miette::Result<()> {
+        // One that has failed needs no stop.
+        drop(self.requests.blocking_send(Request::Stop));
+        let ended = self.daemon.join();
+        ended
+            .map_err(|_| miette!("the daemon panicked"))?
+            .into_diagnostic()
+    }
+}
+
+pub(super) fn open_client(config: &Config) -> miette::Result<Client> {
+    let (name, source) = config
+        .sources
+        .first_key_value()
+        .ok_or_else(|| miette!("the demo has no source"))?;
+    Client::open(name, source, &config.pools).into_diagnostic()
+}
+
+/// Sends as many messages with what `body` makes of their numbers, and says how many are sent after
+/// each batch.
+pub(super) fn send(
+    client: &mut Client,
+    messages: u32,
+    body: impl Fn(u32) -> String,
+    sent: impl Fn(u64),
+) -> miette::Result<()> {
+    let numbers: Vec<u32> = (0..messages).collect();
+    let mut count = 0;
+    for batch in numbers.chunks(SEND_BATCH) {
+        let messages: Vec<Outgoing> = batch
+            .iter()
+            .map(|number| Outgoing {
+                queue: QUEUE.into(),
+                body: Bytes::from(body(*number)),
+                correlation_id: number.to_string(),
+                ..Outgoing::default()
+            })
+            .collect();
+        client.send(&messages).into_diagnostic()?;
+        count += batch.len() as u64;
+        sent(count);
+    }
+    Ok(())
+}
