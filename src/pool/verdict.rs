@@ -4,20 +4,12 @@
 use std::time::Duration;
 
 use super::publish_to::allows;
-use crate::backoff::Backoff;
 use crate::config::model::{PoolConfig, StatusMeaning};
 use crate::delivery::{Failure, Headers, History, Message, Outcome, Outgoing, Property, Reason};
 use crate::names::OWN_HEADER_PREFIX;
 use crate::protocol::output::Output;
 use crate::protocol::status::Status;
-
-/// The wait after REQUEUE: it can't spin.
-const REQUEUE: Backoff = Backoff {
-    initial: Duration::from_millis(100),
-    factor: 2.0,
-    max: Duration::from_secs(30),
-    jitter: 0.0,
-};
+use crate::rules::attempts;
 
 /// What happened to a message in a worker's hands.
 #[derive(Debug)]
@@ -64,7 +56,7 @@ fn answered(output: Output, case: Case<'_>) -> Outcome {
         Some(StatusMeaning::Done) => Outcome::Done,
         Some(StatusMeaning::Reply) => reply(output, case),
         Some(StatusMeaning::Requeue) => Outcome::Requeue {
-            after: REQUEUE.wait(case.history.requeues.saturating_add(1), case.chance),
+            after: attempts::requeue_after(case.history.requeues),
         },
         Some(StatusMeaning::Reject) => Outcome::DeadLetter(Box::new(Failure::new(
             Reason::Rejected,
@@ -151,11 +143,9 @@ fn failed(mut failure: Failure, asked: Option<Duration>, case: Case<'_>) -> Outc
         chance,
         ..
     } = case;
-    let crashes = history
-        .crashes
-        .saturating_add(u32::from(failure.reason.is_crash()));
-    if failure.reason.is_crash() && crashes >= policy.crashes_max {
-        failure.error = format!("crashed the worker {crashes} times: {}", failure.error);
+    let crashes = attempts::crashes(history.crashes, failure.reason);
+    if failure.reason.is_crash() && attempts::is_spent(crashes, policy.crashes_max) {
+        failure.error = format!("{}: {}", attempts::crashed(crashes), failure.error);
         return Outcome::DeadLetter(Box::new(failure));
     }
     let hopeless = failure.reason == Reason::Undeliverable;

@@ -4,13 +4,10 @@
 pub(crate) mod demand;
 pub(crate) mod tiers;
 
-use super::Limits;
+use super::attempts;
+use super::attempts::{LAPSES_SUSPECT, Limits};
 use crate::dead_letter::Counters;
 use crate::delivery::{Failure, History, Reason};
-
-/// So often a message came back, and nobody knows why, before it is a suspect. One time is forgiven:
-/// a daemon that was killed would otherwise make one of every message that was out.
-const RETURNS_SUSPECT: u32 = 2;
 
 /// RabbitMQ 4 drops a message of a quorum queue after 20 returns unless the queue says otherwise.
 /// One that has so many goes on as a copy, whose count begins anew.
@@ -67,14 +64,9 @@ pub(crate) fn fate(arrival: Arrival, limits: Limits) -> Fate {
     if arrival.is_unreadable {
         return Fate::Bury(counters, Failure::new(Reason::Undeliverable, UNREADABLE));
     }
-    if counters.crashes >= limits.crashes_max.max(1) {
-        let error = format!("crashed the worker {} times", counters.crashes);
-        return Fate::Bury(counters, crashed(error));
-    }
     let lapses = lapses(arrival);
-    if lapses >= limits.lapses_max {
-        let error = format!("took the daemon down {lapses} times in a row");
-        return Fate::Bury(counters, crashed(error));
+    if let Some(failure) = attempts::dead(counters.crashes, lapses, limits) {
+        return Fate::Bury(counters, failure);
     }
     if returns >= RETURNS_MAX {
         return Fate::Renew(lapses);
@@ -93,58 +85,25 @@ fn lapses(arrival: Arrival) -> u32 {
         return arrival.lapses.saturating_add(u32::from(unexplained > 0));
     }
     // While it waited for its turn others may have been the cause.
-    if arrival.lapses == 0 && unexplained >= u64::from(RETURNS_SUSPECT) {
-        return RETURNS_SUSPECT;
+    if arrival.lapses == 0 && unexplained >= u64::from(LAPSES_SUSPECT) {
+        return LAPSES_SUSPECT;
     }
     arrival.lapses
 }
 
-fn crashed(error: String) -> Failure {
-    Failure::new(Reason::Crashed, error)
-}
-
 /// What the pool is told of the message's past.
 pub(crate) fn history(arrival: Arrival) -> History {
-    let Arrival {
-        counters,
-        suspect,
-        redelivered,
-        returns,
-        excused,
-        ..
-    } = arrival;
-    let came_back = redelivered && (excused == 0 || returns > excused);
-    History {
-        attempt: counters.attempts.saturating_add(1),
-        crashes: counters.crashes,
-        requeues: counters.requeues,
-        // One that came back may have killed a daemon: it must not share a worker.
-        alone: suspect || came_back || arrival.lapses > 0 || counters.crashes > 0,
-    }
+    let is_explained = arrival.excused > 0 && arrival.returns <= arrival.excused;
+    // One that came back may have killed a daemon.
+    let came_back = arrival.redelivered && !is_explained;
+    let is_suspected = arrival.suspect || came_back || arrival.lapses > 0;
+    attempts::history(arrival.counters, is_suspected)
 }
 
 /// Whether a message that goes back in order must go as a copy: the broker would count it, and that
 /// proves nothing against the message. The first time is no matter.
 pub(crate) fn returns_as_copy(arrival: Arrival) -> bool {
-    arrival.lapses > 0 || arrival.returns + 1 >= u64::from(RETURNS_SUSPECT)
-}
-
-/// The counters after an attempt that failed.
-pub(crate) fn charged(counters: Counters, crash: bool, now_ms: i64) -> Counters {
-    Counters {
-        attempts: counters.attempts.saturating_add(1),
-        crashes: counters.crashes.saturating_add(u32::from(crash)),
-        requeues: 0,
-        first_failed_ms: counters.first_failed_ms.or(Some(now_ms)),
-    }
-}
-
-/// The counters after a worker asked to see the message again.
-pub(crate) fn requeued(counters: Counters) -> Counters {
-    Counters {
-        requeues: counters.requeues.saturating_add(1),
-        ..counters
-    }
+    arrival.lapses > 0 || arrival.returns + 1 >= u64::from(LAPSES_SUSPECT)
 }
 
 #[cfg(test)]
@@ -153,7 +112,6 @@ mod tests {
 
     const LIMITS: Limits = Limits {
         crashes_max: 3,
-        attempts_max: 5,
         lapses_max: 10,
     };
 
@@ -254,7 +212,7 @@ mod tests {
             ..fresh
         };
         let crashed = Arrival {
-            counters: charged(Counters::default(), true, 7),
+            counters: attempts::charged(Counters::default(), Reason::Crashed, 7),
             ..fresh
         };
         for one in [redelivered, suspect, crashed] {

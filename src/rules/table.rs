@@ -1,9 +1,7 @@
-//! The decisions of a table source as pure functions: how much to claim, what to do with a row
-//! that daemons have vanished over, what fits into a dead letter. No SQL, no clock, no channel.
+//! The decisions of a table source as pure functions: how much to claim, when to look, what fits into a dead letter. No SQL, no clock, no channel.
 
 use std::time::Duration;
 
-use super::Limits;
 use crate::delivery::{CREDIT_MAX, Failure, Intake, Outcome, Reason};
 
 /// The most rows that one transaction claims or makes ready, so that none holds the lock for long.
@@ -15,11 +13,6 @@ pub(crate) const BYTES_OUT_MAX: usize = 32 << 20;
 /// The most bytes of a dead letter beside the message itself.
 const METADATA_BYTES_MAX: usize = 16 << 10;
 
-/// So often in a row a row's owner vanished before the row is a suspect. One time is forgiven, for a
-/// power cut would otherwise make suspects of all that was out. The tables know it too, as the
-/// column `suspicion`.
-pub(crate) const LAPSES_SUSPECT: u32 = 2;
-
 /// How many rows may be claimed now, with so many out.
 pub(crate) fn room(intake: Intake, out: usize) -> usize {
     match intake {
@@ -29,28 +22,6 @@ pub(crate) fn room(intake: Intake, out: usize) -> usize {
             .saturating_sub(out)
             .min(ROWS_PER_TURN_MAX as usize),
     }
-}
-
-/// What a row's counters say before it is claimed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) attempts: u32,
-    pub(crate) crashes: u32,
-    pub(crate) lapses: u32,
-}
-
-/// Why a row that is next in the queue goes to the dead letters instead of being handed out, if it
-/// does. Attempts that ended with the daemon's end are not among the reasons: a suspect has more of
-/// them than the policy allows, since others may have been the cause.
-pub(crate) fn dead(counts: Counts, limits: Limits) -> Option<Failure> {
-    let error = if counts.lapses >= limits.lapses_max {
-        format!("took the daemon down {} times in a row", counts.lapses)
-    } else if counts.crashes >= limits.crashes_max.max(1) {
-        format!("crashed the worker {} times", counts.crashes)
-    } else {
-        return None;
-    };
-    Some(Failure::new(Reason::Crashed, error))
 }
 
 /// A failure's texts, cut to what a dead letter may hold: first the oldest lines of stderr go,
@@ -130,12 +101,6 @@ mod tests {
     use crate::delivery::{Exit, Outgoing};
     use proptest::prelude::*;
 
-    const LIMITS: Limits = Limits {
-        crashes_max: 3,
-        attempts_max: 5,
-        lapses_max: 10,
-    };
-
     #[test]
     fn room_is_what_the_credit_leaves() {
         let table = [
@@ -148,27 +113,6 @@ mod tests {
         ];
         for (intake, out, expected) in table {
             assert_eq!(room(intake, out), expected, "{intake:?} {out}");
-        }
-    }
-
-    #[test]
-    fn dead_by_crashes_and_lapses_but_not_by_attempts() {
-        let table = [
-            ((0, 0, 0), None),
-            ((4, 2, 9), None),
-            ((99, 0, 9), None),
-            ((3, 3, 0), Some("crashed the worker 3 times")),
-            ((3, 3, 5), Some("crashed the worker 3 times")),
-            ((5, 1, 10), Some("took the daemon down 10 times in a row")),
-        ];
-        for ((attempts, crashes, lapses), expected) in table {
-            let counts = Counts {
-                attempts,
-                crashes,
-                lapses,
-            };
-            let got = dead(counts, LIMITS).map(|failure| failure.error);
-            assert_eq!(got.as_deref(), expected, "{counts:?}");
         }
     }
 

@@ -9,7 +9,8 @@ use super::commit_metadata::Tried;
 use super::headers;
 use super::headers::Raw;
 use crate::dead_letter::{Apart, Counters, Own, header, reply_key};
-use crate::delivery::{History, Message, Property};
+use crate::delivery::{History, Message, Property, Reason};
+use crate::rules::attempts;
 
 /// A message that was read and is not done.
 #[derive(Debug, Clone, PartialEq)]
@@ -105,12 +106,19 @@ impl Record {
 
     /// Its history, for the attempt that is about to begin.
     pub(crate) fn history(&self) -> History {
-        History {
-            attempt: self.counters.attempts.saturating_add(1),
-            crashes: self.counters.crashes,
-            requeues: self.counters.requeues,
-            alone: self.suspect || self.counters.crashes > 0,
-        }
+        attempts::history(self.counters, self.suspect)
+    }
+
+    /// An attempt failed, at that moment of Unix time.
+    pub(crate) fn charge(&mut self, reason: Reason, now_ms: i64) {
+        self.counters = attempts::charged(self.counters, reason, now_ms);
+        self.suspect = false;
+    }
+
+    /// A worker asked to see it again.
+    pub(crate) fn requeue(&mut self) {
+        self.counters = attempts::requeued(self.counters);
+        self.suspect = false;
     }
 
     /// What a commit says of it, if it has been tried.

@@ -11,9 +11,11 @@ use super::passed_over::{PassedOver, Refused, with};
 use super::{row, settle};
 use crate::broker::table::{Ask, Claim, Claimed, Outlook, Stop, Written};
 use crate::budget::Hold;
-use crate::delivery::{Failure, History, Message, Property, Reason};
-use crate::rules::Limits;
-use crate::rules::table::{Counts, LAPSES_SUSPECT, ROWS_PER_TURN_MAX, dead};
+use crate::dead_letter::Counters;
+use crate::delivery::{Failure, Message, Property, Reason};
+use crate::rules::attempts::LAPSES_SUSPECT;
+use crate::rules::table::ROWS_PER_TURN_MAX;
+use crate::rules::{Limits, attempts};
 
 /// For whom rows are claimed.
 #[derive(Debug, Clone, Copy)]
@@ -153,10 +155,10 @@ impl Picked {
         if who.passed_over.has(row.get(0)?) {
             return Ok(());
         }
-        let counts = counts(row)?;
-        let readable = match dead(counts, ask.limits) {
+        let (counters, lapses) = counts(row)?;
+        let readable = match attempts::dead(counters.crashes, lapses, ask.limits) {
             Some(failure) => Err(failure),
-            None => read(row, hold, who, counts, &mut self.tokens)?,
+            None => read(row, hold, who, (counters, lapses), &mut self.tokens)?,
         };
         match readable {
             Ok(claimed) => self.claimed.push(claimed),
@@ -255,12 +257,15 @@ fn pick(
     })
 }
 
-fn counts(row: &Row<'_>) -> rusqlite::Result<Counts> {
-    Ok(Counts {
+/// What a row has been through, and over how many owners in a row that vanished.
+fn counts(row: &Row<'_>) -> rusqlite::Result<(Counters, u32)> {
+    let counters = Counters {
         attempts: row::count(row.get(1)?),
         crashes: row::count(row.get(2)?),
-        lapses: row::count(row.get(3)?),
-    })
+        requeues: row::count(row.get(4)?),
+        first_failed_ms: None,
+    };
+    Ok((counters, row::count(row.get(3)?)))
 }
 
 /// A row as a delivery, or why it can't be one.
@@ -268,7 +273,7 @@ fn read(
     row: &Row<'_>,
     hold: Hold,
     who: Claimer<'_>,
-    counts: Counts,
+    (counters, lapses): (Counters, u32),
     tokens: &mut Tokens,
 ) -> rusqlite::Result<Result<Claimed, Failure>> {
     let headers = match row::headers(row.get_ref(13)?) {
@@ -276,8 +281,8 @@ fn read(
         Err(error) => return Ok(Err(undeliverable(error))),
     };
     let id = row.get(0)?;
-    let suspect = counts.lapses >= LAPSES_SUSPECT;
-    let attempt = counts.attempts.saturating_add(1);
+    let suspect = lapses >= LAPSES_SUSPECT;
+    let history = attempts::history(counters, suspect || row.get::<_, i64>(5)? != 0);
     let claimed = Claimed {
         claim: Claim {
             row: id,
@@ -291,14 +296,9 @@ fn read(
             headers,
             correlation_id: row::text(row.get_ref(8)?).unwrap_or_default(),
             reply_to: row::text(row.get_ref(9)?),
-            properties: properties(row, id, attempt)?,
+            properties: properties(row, id, history.attempt)?,
         },
-        history: History {
-            attempt,
-            crashes: counts.crashes,
-            requeues: row::count(row.get(4)?),
-            alone: suspect || counts.crashes > 0 || row.get::<_, i64>(5)? != 0,
-        },
+        history,
     };
     Ok(Ok(claimed))
 }

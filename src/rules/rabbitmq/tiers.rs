@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
+use crate::rules::attempts::REQUEUE_MAX;
+
 /// The shortest delay that has a tier of its own.
 const TIER_MIN: Duration = Duration::from_millis(250);
 
 /// The first tier that is followed by one of four times its length.
 const COARSE_FROM: Duration = Duration::from_secs(64);
-
-/// The longest wait after REQUEUE, whatever the policy's longest delay.
-const REQUEUE_MAX: Duration = Duration::from_secs(30);
 
 /// The tier that follows one: twice as long, from a minute on four times. A day of back-off then
 /// takes few queues, and who waits for an hour bears to wait behind another.

@@ -116,7 +116,7 @@ impl Task {
             Outcome::ReturnAfter { delay } => self.later(place, delay, now),
             Outcome::RetryAfter { delay, failure } => {
                 if let Some(record) = self.lanes.get_mut(place) {
-                    charge(record, &failure);
+                    record.charge(failure.reason, unix_ms());
                 }
                 self.later(place, delay, now);
             }
@@ -174,8 +174,7 @@ impl Task {
 
     fn requeue(&mut self, place: Position, from: Instant) {
         if let Some(record) = self.lanes.get_mut(place) {
-            record.counters.requeues = record.counters.requeues.saturating_add(1);
-            record.suspect = false;
+            record.requeue();
         }
         self.lanes.again(place, Some(from));
     }
@@ -231,7 +230,7 @@ impl Task {
         let Some(record) = self.lanes.get_mut(place) else {
             return;
         };
-        charge(record, failure);
+        record.charge(failure.reason, unix_ms());
         // No worker has it again, however long its letter takes.
         self.lanes.let_pass(place);
         let id = dead_letter::id(unix_ms(), fastrand::u128(..));
@@ -434,18 +433,6 @@ impl Task {
             }
         }
     }
-}
-
-/// Takes down a failed attempt.
-fn charge(record: &mut Record, failure: &Failure) {
-    let counters = &mut record.counters;
-    counters.attempts = counters.attempts.saturating_add(1);
-    counters.crashes = counters
-        .crashes
-        .saturating_add(u32::from(failure.reason.is_crash()));
-    counters.requeues = 0;
-    counters.first_failed_ms.get_or_insert_with(unix_ms);
-    record.suspect = false;
 }
 
 fn undeliverable(reply: Box<Outgoing>, why: &str) -> Failure {

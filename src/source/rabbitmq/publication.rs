@@ -15,7 +15,7 @@ use crate::broker::rabbitmq::republish::{
 use crate::dead_letter;
 use crate::dead_letter::{Counters, Letter, Own, header};
 use crate::delivery::{Failure, Outgoing, Reason};
-use crate::rules::rabbitmq as rules;
+use crate::rules::attempts;
 use crate::rules::rabbitmq::{Arrival, RETURNS_MAX, tiers};
 
 /// Queues that exist only as long as someone waits for an answer, on the same broker. RabbitMQ 3
@@ -364,7 +364,7 @@ pub(super) fn plainer(
                 ..Failure::default()
             };
             Some(Publication::Letter {
-                counters: rules::charged(counters, false, now_ms),
+                counters: attempts::charged(counters, failure.reason, now_ms),
                 failure: Box::new(failure),
                 form: LetterDetail::Full,
             })
@@ -400,7 +400,7 @@ pub(super) fn undeliverable(
         ..Failure::default()
     };
     Publication::Letter {
-        counters: rules::charged(counters, false, now_ms),
+        counters: attempts::charged(counters, failure.reason, now_ms),
         failure: Box::new(failure),
         form: LetterDetail::Full,
     }

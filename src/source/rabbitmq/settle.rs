@@ -19,7 +19,7 @@ use crate::broker::rabbitmq::words::written;
 use crate::config::model::DeadLetters;
 use crate::delivery::{Failure, Outcome, Publish, Settlement};
 use crate::metrics::dead_lettered;
-use crate::rules::rabbitmq as rules;
+use crate::rules::attempts;
 
 impl Session {
     /// Takes in what the pool says: all of it, even if the connection is lost in the middle. What
@@ -58,7 +58,7 @@ impl Session {
             Outcome::Return { suspect } => return self.take_back(task, tag, suspect),
             Outcome::Reply(reply) => Publication::Reply(reply),
             Outcome::Requeue { after } => Publication::Requeue {
-                counters: rules::requeued(counters),
+                counters: attempts::requeued(counters),
                 after,
             },
             Outcome::ReturnAfter { delay } => Publication::Requeue {
@@ -66,12 +66,12 @@ impl Session {
                 after: delay,
             },
             Outcome::RetryAfter { delay, failure } => Publication::Retry {
-                counters: rules::charged(counters, failure.reason.is_crash(), now_ms()),
+                counters: attempts::charged(counters, failure.reason, now_ms()),
                 delay,
                 failure,
             },
             Outcome::DeadLetter(failure) => Publication::Letter {
-                counters: rules::charged(counters, failure.reason.is_crash(), now_ms()),
+                counters: attempts::charged(counters, failure.reason, now_ms()),
                 failure,
                 form: LetterDetail::Full,
             },
