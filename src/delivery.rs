@@ -364,14 +364,13 @@ pub struct SourceEnd {
 }
 
 impl SourceEnd {
-    /// Hands a message to the pool. `token` comes back with its settlement.
-    ///
-    /// Returns whether the pool took it. If it is gone, a settlement that returns the message is
-    /// in [`SourceEnd::settlements`] already, as for any delivery that is dropped.
+    /// Hands a message to the pool. `token` comes back with its settlement. If the pool is gone, one
+    /// that returns the message is in [`SourceEnd::settlements`] already, as for any delivery that is
+    /// dropped.
     ///
     /// # Panics
     /// If more than [`CREDIT_MAX`] deliveries are out: a source never exceeds its credit.
-    pub fn deliver(&self, token: u64, message: Message, history: History) -> bool {
+    pub fn deliver(&self, token: u64, message: Message, history: History) {
         self.send(token, message, history, None, None)
     }
 
@@ -379,13 +378,7 @@ impl SourceEnd {
     ///
     /// # Panics
     /// As [`SourceEnd::deliver`] does.
-    pub fn deliver_under(
-        &self,
-        claim: &Claim,
-        token: u64,
-        message: Message,
-        history: History,
-    ) -> bool {
+    pub fn deliver_under(&self, claim: &Claim, token: u64, message: Message, history: History) {
         let claim = Arc::downgrade(&claim.0);
         self.send(token, message, history, None, Some(claim))
     }
@@ -400,7 +393,7 @@ impl SourceEnd {
         message: Message,
         history: History,
         begin_by: Option<Instant>,
-    ) -> bool {
+    ) {
         self.send(token, message, history, begin_by, None)
     }
 
@@ -411,22 +404,23 @@ impl SourceEnd {
         history: History,
         begin_by: Option<Instant>,
         claim: Option<Weak<()>>,
-    ) -> bool {
+    ) {
         let permit = self
             .settle
             .clone()
             .try_reserve_owned()
             .expect("the settlement channel has a place for every delivery within the credit");
         let slot = Some(Slot { token, permit });
-        self.deliveries
-            .try_send(Delivery {
-                message,
-                history,
-                begin_by,
-                claim,
-                slot,
-            })
-            .is_ok()
+        let delivery = Delivery {
+            message,
+            history,
+            begin_by,
+            claim,
+            slot,
+        };
+        if self.deliveries.try_send(delivery).is_err() {
+            tracing::debug!("the pool is gone; the message is on its way back");
+        }
     }
 
     /// Counts messages that were worked on and are somebody else's now.

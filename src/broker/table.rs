@@ -62,6 +62,15 @@ pub(crate) struct Ask<'a> {
     pub(crate) limits: Limits,
 }
 
+/// A row that went to the dead letters without being handed out.
+#[derive(Debug)]
+pub(crate) struct Buried {
+    pub(crate) row: i64,
+    /// Empty where it has none.
+    pub(crate) correlation_id: String,
+    pub(crate) failure: Failure,
+}
+
 /// What a transaction did.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
@@ -69,7 +78,7 @@ pub(crate) struct Written {
     pub(crate) lost: Vec<Claim>,
     pub(crate) claimed: Vec<Claimed>,
     /// Rows that went to the dead letters instead.
-    pub(crate) buried: Vec<(i64, Failure)>,
+    pub(crate) buried: Vec<Buried>,
     /// Why the claim ended; none if there was none.
     pub(crate) stop: Option<Stop>,
     /// Suspects are left that are ready.

@@ -2,8 +2,10 @@
 //! message to what becomes of it. Nothing here waits, and nothing knows a connection.
 
 pub(crate) mod attempts;
+pub(crate) mod credit;
 pub(crate) mod exclusive;
 pub(crate) mod health;
+pub(crate) mod publishing;
 #[cfg(feature = "rabbitmq")]
 pub(crate) mod rabbitmq;
 #[cfg(feature = "sqlite")]

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::delivery::{CREDIT_MAX, Failure, Intake, Outcome, Reason};
+use super::credit;
+use super::publishing::undeliverable;
+use crate::delivery::{Failure, Intake, Outcome};
 
 /// The most rows that one transaction claims or makes ready, so that none holds the lock for long.
 pub(crate) const ROWS_PER_TURN_MAX: u32 = 1000;
@@ -13,15 +15,9 @@ pub(crate) const BYTES_OUT_MAX: usize = 32 << 20;
 /// The most bytes of a dead letter beside the message itself.
 const METADATA_BYTES_MAX: usize = 16 << 10;
 
-/// How many rows may be claimed now, with so many out.
+/// How many rows one transaction may claim, with so many out.
 pub(crate) fn room(intake: Intake, out: usize) -> usize {
-    match intake {
-        Intake::Closed => 0,
-        Intake::Credit(credit) => credit
-            .min(CREDIT_MAX)
-            .saturating_sub(out)
-            .min(ROWS_PER_TURN_MAX as usize),
-    }
+    credit::room(intake, out).min(ROWS_PER_TURN_MAX as usize)
 }
 
 /// A failure's texts, cut to what a dead letter may hold: first the oldest lines of stderr go,
@@ -56,15 +52,10 @@ fn cut(text: &str, bytes_max: usize) -> &str {
 /// to try.
 pub(crate) fn plainer(outcome: &Outcome, problem: &str) -> Option<Outcome> {
     match outcome {
-        Outcome::Reply(reply) => Some(Outcome::DeadLetter(Box::new(Failure {
-            reason: Reason::UnroutableReply,
-            error: format!(
-                "the reply to `{}` could not be stored: {problem}",
-                reply.queue
-            ),
-            reply: Some(reply.clone()),
-            ..Failure::default()
-        }))),
+        Outcome::Reply(reply) => {
+            let failure = undeliverable(reply.clone(), problem);
+            Some(Outcome::DeadLetter(Box::new(failure)))
+        }
         Outcome::DeadLetter(failure) => bare(failure).map(Outcome::DeadLetter),
         Outcome::RetryAfter { delay, failure } => {
             bare(failure).map(|failure| Outcome::RetryAfter {
@@ -98,21 +89,14 @@ pub(crate) fn next_look(poll_interval: Duration, due_in: Option<Duration>) -> Du
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::delivery::{Exit, Outgoing};
+    use crate::delivery::{Exit, Outgoing, Reason};
     use proptest::prelude::*;
 
     #[test]
-    fn room_is_what_the_credit_leaves() {
-        let table = [
-            (Intake::Closed, 0, 0),
-            (Intake::Credit(0), 0, 0),
-            (Intake::Credit(10), 4, 6),
-            (Intake::Credit(4), 10, 0),
-            (Intake::Credit(usize::MAX), 0, ROWS_PER_TURN_MAX as usize),
-            (Intake::Credit(usize::MAX), CREDIT_MAX - 1, 1),
-        ];
-        for (intake, out, expected) in table {
-            assert_eq!(room(intake, out), expected, "{intake:?} {out}");
+    fn one_transaction_claims_no_more_than_it_may() {
+        let most = ROWS_PER_TURN_MAX as usize;
+        for (credit, expected) in [(4, 3), (most, most - 1), (most + 1, most), (most * 9, most)] {
+            assert_eq!(room(Intake::Credit(credit), 1), expected, "{credit}");
         }
     }
 
@@ -143,7 +127,7 @@ mod tests {
         };
         assert_eq!(
             failure.error,
-            "the reply to `r` could not be stored: too big"
+            "the reply to `r` can't be delivered: too big"
         );
         assert_eq!(failure.reply.as_ref().unwrap().queue, "r");
         let second = plainer(&first, "too big").unwrap();

@@ -120,6 +120,9 @@ fn a_message_that_takes_the_daemon_down_is_found_and_its_neighbours_are_not_char
     assert_eq!(dead.body, culprit.to_owned().into());
     assert_eq!((dead.reason.as_str(), dead.crashes), ("crashed", 0));
     assert_eq!(dead.error, "took the daemon down 5 times in a row");
+    scene.daemon.logs("message dead-lettered", |record| {
+        field(record, "error") == dead.error
+    });
     // Neither its crashes nor its attempts were what gave it up.
     assert_eq!((deaths, dead.attempts), (5, 3));
     let record = scene.record();

@@ -63,10 +63,8 @@ const PRODUCER_MUSTS: &[(&str, &str)] = &[
     // is the most that librdkafka knows, and it looks at what is not compressed yet.
     ("message.max.bytes", "1000000000"),
 ];
-/// How long what is for a stranger's topic is tried, by either name.
+/// How long what is for a stranger's topic is tried, by either name, where it is set.
 const PATIENCE: &[&str] = &["message.timeout.ms", "delivery.timeout.ms"];
-/// Unless it is set.
-const PATIENCE_MS: u64 = 300_000;
 /// What a user may have said of the compression of what strangers read.
 const COMPRESSION: &[&str] = &["compression.type", "compression.codec", "compression.level"];
 
@@ -216,8 +214,10 @@ pub(crate) fn patience(config: &KafkaSource) -> Option<Duration> {
         let names = PATIENCE.iter();
         names.filter_map(|name| table.get(*name)?.parse().ok())
     });
-    let ms = set.next().unwrap_or(PATIENCE_MS);
-    (ms > 0).then(|| Duration::from_millis(ms))
+    match set.next() {
+        None => Some(crate::rules::publishing::PATIENCE),
+        Some(ms) => (ms > 0).then(|| Duration::from_millis(ms)),
+    }
 }
 
 /// The properties of a client that only asks and administers: it has what is set for consumers, such

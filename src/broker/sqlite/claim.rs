@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::clock::WallClock;
 use super::passed_over::{PassedOver, Refused, with};
 use super::{row, settle};
-use crate::broker::table::{Ask, Claim, Claimed, Outlook, Stop, Written};
+use crate::broker::table::{Ask, Buried, Claim, Claimed, Outlook, Stop, Written};
 use crate::budget::Hold;
 use crate::dead_letter::Counters;
 use crate::delivery::{Failure, Message, Property, Reason};
@@ -103,8 +103,8 @@ pub(crate) fn claim(tx: &Connection, who: Claimer<'_>, ask: &Ask<'_>) -> Result<
         stop => stop,
     };
     mark(tx, who.owner, &picked.claimed)?;
-    for (id, failure) in &picked.buried {
-        settle::bury_unclaimed(tx, who.pool, *id, failure, now_ms).map_err(with(*id))?;
+    for Buried { row, failure, .. } in &picked.buried {
+        settle::bury_unclaimed(tx, who.pool, *row, failure, now_ms).map_err(with(*row))?;
     }
     Ok(Written {
         claimed: picked.claimed,
@@ -139,7 +139,7 @@ fn make_due_ready(tx: &Connection, who: Claimer<'_>, now_ms: i64) -> Result<bool
 #[derive(Debug, Default)]
 struct Picked {
     claimed: Vec<Claimed>,
-    buried: Vec<(i64, Failure)>,
+    buried: Vec<Buried>,
     tokens: Tokens,
 }
 
@@ -162,7 +162,11 @@ impl Picked {
         };
         match readable {
             Ok(claimed) => self.claimed.push(claimed),
-            Err(failure) => self.buried.push((row.get(0)?, failure)),
+            Err(failure) => self.buried.push(Buried {
+                row: row.get(0)?,
+                correlation_id: row::text(row.get_ref(8)?).unwrap_or_default(),
+                failure,
+            }),
         }
         Ok(())
     }

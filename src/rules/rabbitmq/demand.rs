@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::config::model::Prefetch;
-use crate::delivery::{CREDIT_MAX, Intake};
+use crate::delivery::CREDIT_MAX;
 
 /// The most bytes of bodies that are asked for at once, by the size that they have had lately.
 pub(crate) const BYTES_ASKED_MAX: usize = 64 << 20;
@@ -90,14 +90,6 @@ pub(crate) fn step(flow: Flow, demand: Demand, settled: bool) -> Step {
     }
 }
 
-/// How many more messages may be handed out.
-pub(crate) fn room(intake: Intake, out: usize) -> usize {
-    match intake {
-        Intake::Closed => 0,
-        Intake::Credit(credit) => credit.min(CREDIT_MAX).saturating_sub(out),
-    }
-}
-
 /// How many messages to have the broker send ahead where so many are of use, for bodies of this size
 /// and so many bytes in all, but one in any case. Zero is for none at all: to the broker that would
 /// mean no limit.
@@ -136,9 +128,6 @@ mod tests {
             let prefetch = prefetch(messages, bytes, most);
             assert_eq!(prefetch, expected, "{messages} {bytes} {most}");
         }
-        assert_eq!(room(Intake::Closed, 0), 0);
-        assert_eq!(room(Intake::Credit(10), 4), 6);
-        assert_eq!(room(Intake::Credit(4), 10), 0);
         assert_eq!(usual(4, Prefetch::Auto), 8);
         assert_eq!(usual(4, Prefetch::PerWorker(5)), 20);
     }

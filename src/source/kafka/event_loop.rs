@@ -35,6 +35,8 @@ use crate::broker::kafka::{settings, setup};
 use crate::budget::Share;
 use crate::config::model::PoolConfig;
 use crate::delivery::{Intake, Publish, Settlement, SourceEnd};
+use crate::rules::credit;
+use crate::rules::credit::intake;
 use crate::source::link::Link;
 use rdkafka::error::RDKafkaErrorCode as Code;
 
@@ -165,13 +167,6 @@ async fn unless_closed<T>(end: &mut SourceEnd, future: impl Future<Output = T>) 
     }
 }
 
-fn intake(end: &SourceEnd) -> Intake {
-    if end.intake.has_changed().is_err() {
-        return Intake::Closed;
-    }
-    *end.intake.borrow()
-}
-
 impl Task {
     fn new(setup: Setup, found: Found, link: Link, health: Health) -> Result<Self, KafkaError> {
         let plan = setup.plan;
@@ -243,12 +238,14 @@ impl Task {
         intake(&self.end) == Intake::Closed
     }
 
-    /// How many deliveries the pool has room for.
-    pub(super) fn credit(&self) -> usize {
-        match intake(&self.end) {
-            Intake::Credit(credit) => credit,
-            Intake::Closed => 0,
-        }
+    /// How many more messages may be handed out.
+    pub(super) fn room(&self) -> usize {
+        credit::room(intake(&self.end), self.out)
+    }
+
+    /// The pool wants none just now.
+    pub(super) fn is_unwanted(&self) -> bool {
+        credit::room(intake(&self.end), 0) == 0
     }
 
     /// Waits for something to happen. What comes seldom comes first, so that a steady stream of

@@ -130,7 +130,7 @@ impl Task {
 
     /// Whether there is more at hand than was handed out: then another turn follows at once.
     pub(super) fn look_for_more(&mut self) {
-        let has_credit = self.credit() > self.out && !self.is_held_up() && !self.is_closing();
+        let has_credit = self.room() > 0 && !self.is_held_up() && !self.is_closing();
         if has_credit && !self.more {
             let share = self.share();
             self.more = self
@@ -146,7 +146,7 @@ impl Task {
             partition.inbox.has_news() || self.lanes.count(**part).messages > 0
         };
         let sharers = self.partitions.iter().filter(has_something).count().max(1);
-        let spare = self.credit().saturating_sub(self.out) + READY_SPARE;
+        let spare = self.room() + READY_SPARE;
         // The other half is librdkafka's.
         let bytes_max = self.plan.config.buffered_bytes_max / 2;
         let of_all = self.lanes.bytes() + self.budget.room();
@@ -322,10 +322,7 @@ impl Task {
 
     /// Hands to the pool what it has credit for.
     pub(super) fn hand_out(&mut self) {
-        let room = self
-            .credit()
-            .saturating_sub(self.out)
-            .min(self.lanes.ready());
+        let room = self.room().min(self.lanes.ready());
         if room == 0 || self.is_held_up() {
             return;
         }
@@ -376,9 +373,7 @@ impl Task {
         let (message, history) = (entry.item.message(), entry.item.history());
         self.out += 1;
         let token = place as u64;
-        if !self.end.deliver_under(claim, token, message, history) {
-            tracing::debug!("the pool is gone; the message is on its way back");
-        }
+        self.end.deliver_under(claim, token, message, history);
         true
     }
 

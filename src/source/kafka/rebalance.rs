@@ -170,7 +170,7 @@ impl Task {
     /// Joins the group as soon as there is a worker to work, and again when there are more tiers.
     fn subscribe(&mut self, now: Instant) {
         let is_new = self.group.subscribed.is_empty();
-        if self.is_closing() || (is_new && self.credit() == 0) {
+        if self.is_closing() || (is_new && self.is_unwanted()) {
             return;
         }
         if !self.group.may_join(now) {

@@ -18,7 +18,9 @@ use crate::broker::kafka::{error, headers, topic_names};
 use crate::config::model::Order;
 use crate::dead_letter;
 use crate::dead_letter::Letter;
-use crate::delivery::{Failure, Outcome, Outgoing, Publish, PublishError, Reason, Settlement};
+use crate::delivery::{Failure, Outcome, Outgoing, Publish, PublishError, Settlement};
+use crate::metrics::dead_lettered;
+use crate::rules::publishing::{confirm, undeliverable};
 
 /// What a publication is for, and so what its confirmation sets off.
 #[derive(Debug)]
@@ -399,8 +401,7 @@ impl Task {
                 burial.stored(Instant::now());
                 self.bury_next(place, burial);
             }
-            // Nobody waiting any more is no trouble: the emit is there, and may be there again.
-            Purpose::Emit { confirmed, .. } => drop(confirmed.send(Ok(()))),
+            Purpose::Emit { confirmed, queue } => confirm(confirmed, &queue, Ok(())),
         }
     }
 
@@ -413,11 +414,13 @@ impl Task {
             return self.done(place);
         }
         match purpose {
-            Purpose::Emit { queue, confirmed } => {
-                // Nobody waiting any more is no trouble.
-                drop(confirmed.send(Err(PublishError { queue, why })));
+            Purpose::Emit { queue, confirmed } => confirm(confirmed, &queue, Err(why)),
+            Purpose::Reply { place, reply } => {
+                let id = reply.correlation_id.clone();
+                let failure = undeliverable(reply, &why);
+                dead_lettered(&pool, &id, &failure);
+                self.bury(place, &failure);
             }
-            Purpose::Reply { place, reply } => self.bury(place, &undeliverable(reply, &why)),
             Purpose::Tier { place, due } => {
                 tracing::error!(
                     pool,
@@ -432,14 +435,5 @@ impl Task {
                 self.bury_next(place, burial);
             }
         }
-    }
-}
-
-fn undeliverable(reply: Box<Outgoing>, why: &str) -> Failure {
-    Failure {
-        reason: Reason::UnroutableReply,
-        error: format!("the reply to `{}` could not be stored: {why}", reply.queue),
-        reply: Some(reply),
-        ..Failure::default()
     }
 }

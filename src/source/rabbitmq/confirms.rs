@@ -12,7 +12,7 @@ use super::outbox::{Job, JobSubject};
 use super::publication::Publication;
 use super::session::Session;
 use super::settle::{now_ms, taken_nothing};
-use super::targets::{PATIENCE, Standing};
+use super::targets::Standing;
 use super::timeouts::CONFIRMED_WITHIN;
 use super::{Task, confirm, publication};
 use crate::broker::rabbitmq::error::RabbitMqError;
@@ -20,6 +20,7 @@ use crate::broker::rabbitmq::line::RECONNECT;
 use crate::broker::rabbitmq::publisher::Verdict;
 use crate::config::model::UnroutableReply;
 use crate::delivery::Outgoing;
+use crate::rules::publishing::PATIENCE;
 
 impl Session {
     /// Takes in what the broker says.

@@ -22,7 +22,7 @@ use crate::broker::rabbitmq::words::written;
 use crate::delivery::Intake;
 use crate::rules::rabbitmq::demand::{Demand, Step};
 use crate::rules::rabbitmq::{Fate, demand};
-use crate::rules::{Limits, rabbitmq as rules};
+use crate::rules::{Limits, credit, rabbitmq as rules};
 
 /// How long a delivery may wait for a worker. The broker's patience is a setting of ours as well,
 /// since it does not tell.
@@ -117,7 +117,7 @@ impl Session {
         if self.is_held_up() {
             return;
         }
-        for _ in 0..demand::room(task.intake(), task.out) {
+        for _ in 0..task.room() {
             let Some(tag) = self.ready.pop_front() else {
                 return;
             };
@@ -141,9 +141,7 @@ impl Session {
         let message = message(&self.pool.queue, held, again);
         task.out += 1;
         let history = rules::history(held.arrival);
-        if !task.end.deliver_by(token, message, history, begin_by) {
-            tracing::debug!("the pool is gone; the message is on its way back");
-        }
+        task.end.deliver_by(token, message, history, begin_by);
     }
 
     /// How many messages the pool could use, within what there is room for in memory. What the
@@ -152,7 +150,7 @@ impl Session {
         let prefetch = usize::from(self.consumers.prefetch());
         let ahead = prefetch.saturating_sub(self.ledger.unacknowledged());
         task.share.promise(ahead.saturating_mul(self.body_bytes));
-        let credit = demand::room(task.intake(), 0);
+        let credit = credit::room(task.intake(), 0);
         let wanted = demand::prefetch(credit, self.body_bytes, demand::BYTES_ASKED_MAX);
         let fitting = demand::prefetch(credit, self.body_bytes, task.share.most());
         if fitting < wanted {
@@ -238,11 +236,7 @@ impl Session {
         }
         // At the end of all it stays so: nothing more is consumed.
         self.cancelled = self.closing;
-        let kept = if self.closing {
-            0
-        } else {
-            demand::room(task.intake(), task.out)
-        };
+        let kept = if self.closing { 0 } else { task.room() };
         let surplus = self.ready.split_off(kept.min(self.ready.len()));
         let mut back: Vec<u64> = surplus.into();
         if self.closing || task.intake() == Intake::Credit(0) {

@@ -27,8 +27,10 @@ use crate::broker::rabbitmq::error::RabbitMqError;
 use crate::broker::rabbitmq::line::{GOOD_AFTER, RECONNECT};
 use crate::budget::Share;
 use crate::config::model::{PoolConfig, RabbitMqSource};
-use crate::delivery::{Intake, Publish, PublishError, Settlement, SourceEnd};
+use crate::delivery::{Intake, Publish, Settlement, SourceEnd};
+use crate::rules::credit;
 use crate::rules::exclusive::Turn;
+use crate::rules::publishing::confirm;
 use crate::rules::rabbitmq::demand;
 use health::{Health, HealthIssue};
 use session::Session;
@@ -114,10 +116,12 @@ impl Task {
     }
 
     fn intake(&self) -> Intake {
-        if self.end.intake.has_changed().is_err() {
-            return Intake::Closed;
-        }
-        *self.end.intake.borrow()
+        credit::intake(&self.end)
+    }
+
+    /// How many more messages may be handed out.
+    fn room(&self) -> usize {
+        credit::room(self.intake(), self.out)
     }
 
     async fn run(mut self, mut first: Option<Session>) {
@@ -237,18 +241,4 @@ fn disconnected(publish: Publish) {
         &publish.message.queue,
         Err("the connection is lost".into()),
     );
-}
-
-/// Tells whoever waits for an emit. Nobody waiting any more is no trouble: it is there, and may be
-/// there again.
-fn confirm(
-    confirmed: tokio::sync::oneshot::Sender<Result<(), PublishError>>,
-    queue: &str,
-    result: Result<(), String>,
-) {
-    let result = result.map_err(|why| PublishError {
-        queue: queue.to_owned(),
-        why,
-    });
-    drop(confirmed.send(result));
 }

@@ -15,8 +15,8 @@ use crate::broker::rabbitmq::republish::{
 use crate::dead_letter;
 use crate::dead_letter::{Counters, Letter, Own, header};
 use crate::delivery::{Failure, Outgoing, Reason};
-use crate::rules::attempts;
 use crate::rules::rabbitmq::{Arrival, RETURNS_MAX, tiers};
+use crate::rules::{attempts, publishing};
 
 /// Queues that exist only as long as someone waits for an answer, on the same broker. RabbitMQ 3
 /// says that there is none even though the answer arrives.
@@ -393,12 +393,7 @@ pub(super) fn undeliverable(
     now_ms: i64,
     why: &str,
 ) -> Publication {
-    let failure = Failure {
-        reason: Reason::UnroutableReply,
-        error: format!("the reply to `{}` can't be delivered: {why}", reply.queue),
-        reply: Some(reply),
-        ..Failure::default()
-    };
+    let failure = publishing::undeliverable(reply, why);
     Publication::Letter {
         counters: attempts::charged(counters, failure.reason, now_ms),
         failure: Box::new(failure),

@@ -11,7 +11,6 @@ use super::intake::begin_within;
 use super::outbox::{Job, JobSubject};
 use super::publication::{Composer, LetterDetail, Publication};
 use super::session::Session;
-use super::targets::PATIENCE;
 use super::{Task, confirm, publication};
 use crate::broker::rabbitmq::error::RabbitMqError;
 use crate::broker::rabbitmq::publisher::OutboundMessage;
@@ -20,6 +19,7 @@ use crate::config::model::DeadLetters;
 use crate::delivery::{Failure, Outcome, Publish, Settlement};
 use crate::metrics::dead_lettered;
 use crate::rules::attempts;
+use crate::rules::publishing::PATIENCE;
 
 impl Session {
     /// Takes in what the pool says: all of it, even if the connection is lost in the middle. What

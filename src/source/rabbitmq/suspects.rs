@@ -12,7 +12,6 @@ use super::Task;
 use super::publication::Publication;
 use super::session::Session;
 use crate::broker::rabbitmq::error::RabbitMqError;
-use crate::rules::rabbitmq::demand;
 
 /// The most that wait in hand; others wait in a tier. Nor may they have more than half of what the
 /// broker sends ahead.
@@ -179,7 +178,7 @@ impl Session {
     }
 
     fn has_room(&self, task: &Task) -> bool {
-        !self.is_held_up() && demand::room(task.intake(), task.out) > 0
+        !self.is_held_up() && task.room() > 0
     }
 
     /// A thousand suspects must not take the place of all others.

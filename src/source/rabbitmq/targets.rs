@@ -1,4 +1,5 @@
-//! Which queues have taken nothing of ours for so long that nobody waits for them any more. Pure.
+//! Which queues have taken nothing of ours for so long, by the time in which the broker would have
+//! listened, that nobody waits for them any more. Pure.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,8 +7,7 @@ use std::time::Duration;
 use lapin::types::ShortString;
 use tokio::time::Instant;
 
-/// So long a queue may take nothing, by the time in which the broker would have listened to us.
-pub(super) const PATIENCE: Duration = Duration::from_mins(5);
+use crate::rules::publishing::PATIENCE;
 
 /// What waits is tried again much sooner. A refusal so long after the last one begins anew: nobody
 /// knows what the queue did in between.

@@ -1,7 +1,7 @@
 //! What can be wrong with a table source, and what is told of single rows.
 
 use crate::broker::table::{Claim, Fault, Settled};
-use crate::delivery::{Failure, SourceEnd};
+use crate::delivery::SourceEnd;
 use crate::rules::health;
 
 /// The standing of one source.
@@ -45,18 +45,6 @@ pub(super) fn lost(pool: &str, end: &SourceEnd, claims: &[Claim]) {
         );
     }
     end.may_run_twice(claims.len() as u64);
-}
-
-/// Tells of messages that were given up without being handed out.
-pub(super) fn buried(pool: &str, buried: &[(i64, Failure)]) {
-    for (row, failure) in buried {
-        tracing::warn!(
-            pool,
-            row,
-            error = failure.error,
-            "a message went to the dead letters without being handed out"
-        );
-    }
 }
 
 /// Tells of a settlement that the database refuses for good.

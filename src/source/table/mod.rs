@@ -21,9 +21,11 @@ use crate::broker::sqlite::{Owners, SqliteError as TableError, Store, WallClock}
 use crate::broker::table::{Ask, Claim, Claimed, Fault, LookReason, Settled, Stop, Work, Written};
 use crate::budget::{Hold, Share};
 use crate::config::model::{Database, PoolConfig, TableSource};
-use crate::delivery::{Intake, Publish, PublishError, Settlement, SourceEnd};
+use crate::delivery::{Intake, Publish, Settlement, SourceEnd};
+use crate::metrics::dead_lettered;
 use crate::rules::exclusive::Turn;
-use crate::rules::{Limits, table};
+use crate::rules::publishing::confirm;
+use crate::rules::{Limits, credit, table};
 use aside::Aside;
 use health::{Health, HealthIssue};
 use pause::Pause;
@@ -162,10 +164,7 @@ impl Task {
     }
 
     fn intake(&self) -> Intake {
-        if self.end.intake.has_changed().is_err() {
-            return Intake::Closed;
-        }
-        *self.end.intake.borrow()
+        credit::intake(&self.end)
     }
 
     /// Waits for something to happen. What comes seldom comes first, so that a steady stream of
@@ -381,13 +380,15 @@ impl Task {
     /// The transaction is durable: only now is anything forgotten, confirmed or handed out.
     fn written(&mut self, written: Written) {
         for publish in self.publishes.drain(..) {
-            confirm(publish, Ok(()));
+            confirm(publish.confirmed, &publish.message.queue, Ok(()));
         }
         for settled in std::mem::take(&mut self.settled) {
             self.forget(settled.claim);
         }
         health::lost(&self.pool, &self.end, &written.lost);
-        health::buried(&self.pool, &written.buried);
+        for buried in &written.buried {
+            dead_lettered(&self.pool, &buried.correlation_id, &buried.failure);
+        }
         let claimed_any = !written.claimed.is_empty();
         for claimed in written.claimed {
             self.hand_out(claimed);
@@ -423,9 +424,7 @@ impl Task {
             hold: Some(claimed.hold),
         };
         self.out.insert(token, out);
-        if !self.end.deliver(token, claimed.message, claimed.history) {
-            tracing::debug!("the pool is gone; the message is on its way back");
-        }
+        self.end.deliver(token, claimed.message, claimed.history);
     }
 
     fn forget(&mut self, claim: Claim) {
@@ -459,9 +458,4 @@ fn note(out: &mut HashMap<u64, Out>, settled: &mut Vec<Settled>, settlement: Set
         }
         None => tracing::error!(token = settlement.token, "settled, but never handed out"),
     }
-}
-
-fn confirm(publish: Publish, result: Result<(), PublishError>) {
-    // Nobody waiting any more is no trouble: the emit is there, and may be there again.
-    drop(publish.confirmed.send(result));
 }

@@ -4,9 +4,11 @@
 use tokio::time::Instant;
 
 use super::health::HealthIssue;
-use super::{Task, confirm, health};
+use super::{Task, health};
 use crate::broker::table::{Fault, Settled, Work, Written};
-use crate::delivery::{Publish, PublishError};
+use crate::delivery::{Outcome, Publish};
+use crate::metrics::dead_lettered;
+use crate::rules::publishing::confirm;
 use crate::rules::table as rules;
 
 impl Task {
@@ -61,11 +63,10 @@ impl Task {
             ..Work::default()
         };
         match self.store.write(&work) {
-            Ok(_) => confirm(publish, Ok(())),
+            Ok(_) => confirm(publish.confirmed, &publish.message.queue, Ok(())),
             Err(fault) if fault.for_good => {
-                let queue = publish.message.queue.clone();
-                let why = fault.problem;
-                confirm(publish, Err(PublishError { queue, why }));
+                let queue = &publish.message.queue;
+                confirm(publish.confirmed, queue, Err(fault.problem));
             }
             Err(fault) => {
                 self.publishes.push(publish);
@@ -93,8 +94,8 @@ impl Task {
     }
 
     /// Writes it, with less about it if the database refuses that.
-    fn write_plainer(&mut self, settled: &Settled) -> Result<Written, Fault> {
-        let mut settled = settled.clone();
+    fn write_plainer(&mut self, wanted: &Settled) -> Result<Written, Fault> {
+        let mut settled = wanted.clone();
         loop {
             let work = Work {
                 settled: std::slice::from_ref(&settled),
@@ -105,7 +106,15 @@ impl Task {
                     let plainer = rules::plainer(&settled.outcome, &fault.problem);
                     settled.outcome = plainer.ok_or(fault)?;
                 }
-                written => return written,
+                Ok(written) => {
+                    if let (Outcome::Reply(reply), Outcome::DeadLetter(failure)) =
+                        (&wanted.outcome, &settled.outcome)
+                    {
+                        dead_lettered(&self.pool, &reply.correlation_id, failure);
+                    }
+                    return Ok(written);
+                }
+                Err(fault) => return Err(fault),
             }
         }
     }

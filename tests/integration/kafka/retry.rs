@@ -495,6 +495,11 @@ fn what_is_done_cannot_fail_for_want_of_its_replys_topic() {
     assert_eq!(done.len(), 2, "each once: {done:#?}");
     let reason = dead.header("x-ganger-reason");
     assert_eq!(reason.as_deref(), Some("unroutable_reply"), "{dead:?}");
+    let error = dead.header("x-ganger-error").unwrap();
+    assert!(error.contains("can't be delivered: "), "{error}");
+    daemon.logs("message dead-lettered", |record| {
+        field(record, "error") == error
+    });
     daemon.stop();
 }
 

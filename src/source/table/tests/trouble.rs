@@ -264,7 +264,7 @@ async fn a_reply_that_is_refused_for_good_is_in_the_dead_letter() {
     );
     assert_eq!(
         letter,
-        "unroutable_reply: the reply to `closed` could not be stored: not here: closed42{\"h\":\"v\"}"
+        "unroutable_reply: the reply to `closed` can't be delivered: not here: closed42{\"h\":\"v\"}"
     );
     assert_eq!(rig.get::<i64>("SELECT count(*) FROM consumer_messages"), 0);
 }
