@@ -5,6 +5,7 @@ pub(crate) mod attempts;
 pub(crate) mod credit;
 pub(crate) mod exclusive;
 pub(crate) mod health;
+pub(crate) mod ladder;
 pub(crate) mod publishing;
 #[cfg(feature = "rabbitmq")]
 pub(crate) mod rabbitmq;

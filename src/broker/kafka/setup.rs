@@ -15,10 +15,11 @@ use super::error::{KafkaError, is_refusal, of, reason};
 use super::out_of_reach::OutOfReach;
 use super::producer::Producer;
 use super::settings::{Reset, Way};
-use super::topic_names::Tier;
+use super::topic_names::LADDER;
 use super::topics::{Found, Wanted};
 use super::{settings, topic_names, topics};
 use crate::config::model::{KafkaOptions, KafkaSource, Options, Order, PoolConfig};
+use crate::rules::ladder::Tier;
 
 /// How long a start waits for a broker before it goes on without.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -198,5 +199,5 @@ pub(crate) fn tiers(order: Order, pool: &PoolConfig) -> Vec<Tier> {
         Order::Key | Order::Partition => Some(pool.retry.in_place_max),
         Order::None => None,
     };
-    Tier::needed(above, pool.retry.backoff.max)
+    LADDER.tiers(above, pool.retry.backoff.max)
 }

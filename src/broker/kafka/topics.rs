@@ -14,9 +14,9 @@ use tokio::time::{Instant, sleep};
 use super::consumer::Context;
 use super::error::{KafkaError, words};
 use super::fitness::{POLICY, RETENTION, Role, Settings, check, copy_bytes_max, made_with, number};
-use super::topic_names::Tier;
 use super::{settings, topic_names};
 use crate::config::model::KafkaSource;
+use crate::rules::ladder::Tier;
 
 /// How long a request may take.
 const REQUEST: Duration = Duration::from_secs(10);
@@ -360,6 +360,7 @@ async fn describe(
 
 #[cfg(test)]
 mod tests {
+    use super::super::topic_names::LADDER;
     use super::*;
 
     #[test]
@@ -369,7 +370,12 @@ mod tests {
             partitions: seconds.len(),
             tiers: seconds
                 .iter()
-                .map(|seconds| (Tier::of(Duration::from_secs(*seconds)), seconds.to_string()))
+                .map(|seconds| {
+                    (
+                        LADDER.tier(Duration::from_secs(*seconds)),
+                        seconds.to_string(),
+                    )
+                })
                 .collect(),
         };
         let before = found("c", &[1, 64]);
@@ -382,7 +388,7 @@ mod tests {
     fn names_too_long_for_a_topic_are_refused() {
         let wanted = Wanted {
             topic: "t".repeat(240),
-            tiers: vec![Tier::of(Duration::from_secs(60))],
+            tiers: vec![LADDER.tier(Duration::from_secs(60))],
             dead: "dead".to_owned(),
         };
         let error = roles(&settings::tests::source(&[]), &wanted).unwrap_err();

@@ -3,7 +3,6 @@
 //! is of no other use.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use lapin::Channel;
 use lapin::options::{BasicConsumeOptions, QueueDeclareOptions};
@@ -17,6 +16,7 @@ use super::field_table::long;
 use crate::config::model::{
     DeadLetters, Options, PoolConfig, QueueDeclaration, QueueType, RabbitMqOptions,
 };
+use crate::rules::ladder::Tier;
 use crate::rules::rabbitmq::tiers;
 
 /// So high that the broker drops nothing: attempts are counted by us. The same for all versions,
@@ -236,7 +236,7 @@ impl Wanted {
     }
 
     /// A tier of a queue.
-    pub(crate) fn tier(queue: &str, tier: Duration) -> Self {
+    pub(crate) fn tier(queue: &str, tier: Tier) -> Self {
         Self {
             name: tiers::tier_queue(queue, tier),
             arguments: tier_arguments(queue),

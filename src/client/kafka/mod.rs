@@ -25,11 +25,12 @@ use crate::broker::kafka::error::KafkaError;
 use crate::broker::kafka::headers::Raw;
 use crate::broker::kafka::record::Outbound;
 use crate::broker::kafka::setup::Setup;
-use crate::broker::kafka::topic_names::Tier;
+use crate::broker::kafka::topic_names::LADDER;
 use crate::broker::kafka::{headers, setup, topics};
 use crate::config::model::{KafkaSource, PoolConfig};
 use crate::dead_letter::header;
 use crate::delivery::Outgoing;
+use crate::rules::ladder::Tier;
 use reader::{Reader, Span};
 use replies::Replies;
 use send::Post;
@@ -157,7 +158,7 @@ fn delayed(
     tiers: &BTreeMap<Tier, String>,
     now_ms: i64,
 ) -> Result<Outbound, CommandError> {
-    let Some((_, tier)) = tiers.range(Tier::of(delay)..).next() else {
+    let Some((_, tier)) = tiers.range(LADDER.tier(delay)..).next() else {
         let topic = message.topic;
         return Err(CommandError::NoTier { topic, delay });
     };
@@ -268,7 +269,7 @@ mod tests {
     #[test]
     fn a_delayed_message_waits_in_the_shortest_tier_that_is_there() {
         let topic = |seconds| {
-            let tier = Tier::of(Duration::from_secs(seconds));
+            let tier = LADDER.tier(Duration::from_secs(seconds));
             (tier, topic_names::tier_topic("orders", "billing", tier))
         };
         let tiers: BTreeMap<Tier, String> = [topic(16), topic(64)].into();

@@ -14,10 +14,10 @@ use crate::broker::kafka::begins::{Begins, Part, Standing};
 use crate::broker::kafka::consumer::{Commit, Native, TopicPartition};
 use crate::broker::kafka::error::KafkaError;
 use crate::broker::kafka::setup::event_loop;
-use crate::broker::kafka::topic_names::Tier;
 use crate::broker::kafka::topics;
 use crate::broker::kafka::topics::{Found, Wanted};
 use crate::config::model::KafkaSource;
+use crate::rules::ladder::Tier;
 
 /// More than there are questions at a time; a thread with an answer waits for room else.
 const ANSWERS_WAITING_MAX: usize = 64;

@@ -13,9 +13,9 @@ use super::event_loop::Task;
 use super::health::HealthIssue;
 use crate::backoff::Backoff;
 use crate::broker::kafka::error::KafkaError;
-use crate::broker::kafka::topic_names::Tier;
 use crate::broker::kafka::topics;
 use crate::broker::kafka::topics::{Found, Wanted};
+use crate::rules::ladder::Tier;
 
 /// The pauses before topics that could not be made are tried again.
 const AGAIN: Backoff = Backoff {

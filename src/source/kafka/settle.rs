@@ -13,7 +13,7 @@ use super::ordering::Position;
 use crate::broker::kafka::error::words;
 use crate::broker::kafka::producer::{Report, Then};
 use crate::broker::kafka::record::{Outbound, Record, reply_of_letter};
-use crate::broker::kafka::topic_names::Tier;
+use crate::broker::kafka::topic_names::LADDER;
 use crate::broker::kafka::{error, headers, topic_names};
 use crate::config::model::Order;
 use crate::dead_letter;
@@ -214,7 +214,7 @@ impl Task {
 
     /// The topic of the tier for a delay; none if it is not there yet.
     fn tier_for(&self, delay: Duration) -> Option<String> {
-        self.found.tiers.get(&Tier::of(delay)).cloned()
+        self.found.tiers.get(&LADDER.tier(delay)).cloned()
     }
 
     /// Keeps a message for another try.
