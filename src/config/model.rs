@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::redact::redact;
 use crate::backoff::Backoff;
+use crate::protocol::status::Answer;
 
 /// The whole configuration.
 #[derive(Debug, Clone, PartialEq)]
@@ -298,7 +299,7 @@ pub struct PoolConfig {
     /// How workers are replaced.
     pub restart: Restart,
     /// Statuses that mean something else in this pool.
-    pub statuses: BTreeMap<i64, StatusMeaning>,
+    pub statuses: BTreeMap<i64, Answer>,
     /// Patterns of the queues that its workers may send to; none for any on its source.
     pub publish_to: Option<Vec<String>>,
     /// What only sources of one kind have.
@@ -481,19 +482,4 @@ pub struct Recycle {
     /// The share of `tasks` and `age` that chance takes off, 0 to 1, so that workers that were
     /// started together do not leave together.
     pub jitter: f64,
-}
-
-/// What `[pools.statuses]` may make of a status.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StatusMeaning {
-    /// As 200.
-    Done,
-    /// As 201.
-    Reply,
-    /// As 300.
-    Requeue,
-    /// As 503.
-    Retry,
-    /// As 400.
-    Reject,
 }

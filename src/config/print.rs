@@ -11,10 +11,11 @@ use super::expand::escape;
 use super::model::{
     Argument, Config, DaemonConfig, Database, DeadLetters, KafkaOptions, KafkaSource, LogFormat,
     Options, Order, Pipeline, PoolConfig, Prefetch, QueueDeclaration, RabbitMqOptions,
-    RabbitMqSource, SourceConfig, StatusMeaning, TableSource, Tls, UnroutableReply, WorkerCommand,
+    RabbitMqSource, SourceConfig, TableSource, Tls, UnroutableReply, WorkerCommand,
 };
 use super::redact::{is_secret, redact};
 use super::units::{show_duration, show_size};
+use crate::protocol::status::Answer;
 
 const HEAD: &str = "\
 # The effective configuration. Secrets are not shown: each is written as the environment variable
@@ -358,12 +359,13 @@ fn log_format(format: LogFormat) -> &'static str {
     }
 }
 
-fn status_meaning(meaning: StatusMeaning) -> &'static str {
+fn status_meaning(meaning: Answer) -> &'static str {
     match meaning {
-        StatusMeaning::Done => "done",
-        StatusMeaning::Reply => "reply",
-        StatusMeaning::Requeue => "requeue",
-        StatusMeaning::Retry => "retry",
-        StatusMeaning::Reject => "reject",
+        Answer::Done => "done",
+        Answer::Reply => "reply",
+        Answer::Requeue => "requeue",
+        Answer::Retry => "retry",
+        Answer::Reject => "reject",
+        Answer::Failed => "failed",
     }
 }

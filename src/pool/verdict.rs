@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use super::publish_to::allows;
-use crate::config::model::{PoolConfig, StatusMeaning};
+use crate::config::model::PoolConfig;
 use crate::delivery::{Failure, Headers, History, Message, Outcome, Outgoing, Property, Reason};
 use crate::names::OWN_HEADER_PREFIX;
 use crate::protocol::output::Output;
-use crate::protocol::status::Status;
+use crate::protocol::status::{Answer, Meaning, Status};
 use crate::rules::attempts;
 
 /// What happened to a message in a worker's hands.
@@ -53,16 +53,16 @@ pub fn decide(event: Event, case: Case<'_>) -> Outcome {
 fn answered(output: Output, case: Case<'_>) -> Outcome {
     let status = output.status;
     match meaning(status, case.policy) {
-        Some(StatusMeaning::Done) => Outcome::Done,
-        Some(StatusMeaning::Reply) => reply(output, case),
-        Some(StatusMeaning::Requeue) => Outcome::Requeue {
+        Answer::Done => Outcome::Done,
+        Answer::Reply => reply(output, case),
+        Answer::Requeue => Outcome::Requeue {
             after: attempts::requeue_after(case.history.requeues),
         },
-        Some(StatusMeaning::Reject) => Outcome::DeadLetter(Box::new(Failure::new(
+        Answer::Reject => Outcome::DeadLetter(Box::new(Failure::new(
             Reason::Rejected,
             said(&output, "rejected by the worker"),
         ))),
-        Some(StatusMeaning::Retry) => {
+        Answer::Retry => {
             let asked = output.retry_after_ms.map(Duration::from_millis);
             let error = said(&output, "the worker asked for a retry");
             failed(
@@ -74,7 +74,7 @@ fn answered(output: Output, case: Case<'_>) -> Outcome {
                 case,
             )
         }
-        None => {
+        Answer::Failed => {
             let error = said(&output, &format!("the worker answered {status}"));
             failed(
                 Failure {
@@ -92,31 +92,23 @@ fn answered(output: Output, case: Case<'_>) -> Outcome {
 /// to nobody, or the message would be dead after as many deploys as it has attempts.
 fn yielded(output: Output, case: Case<'_>) -> Outcome {
     match meaning(output.status, case.policy) {
-        Some(StatusMeaning::Done | StatusMeaning::Reply | StatusMeaning::Reject) => {
-            answered(output, case)
-        }
-        Some(StatusMeaning::Retry) => match output.retry_after_ms.map(Duration::from_millis) {
+        Answer::Done | Answer::Reply | Answer::Reject => answered(output, case),
+        Answer::Retry => match output.retry_after_ms.map(Duration::from_millis) {
             Some(asked) => Outcome::ReturnAfter {
                 delay: asked.min(case.policy.retry.backoff.max),
             },
             None => Outcome::Return { suspect: false },
         },
-        Some(StatusMeaning::Requeue) | None => Outcome::Return { suspect: false },
+        Answer::Requeue | Answer::Failed => Outcome::Return { suspect: false },
     }
 }
 
-/// None for every status that means failure, the unknown ones included: never acked by accident.
-fn meaning(status: Status, policy: &PoolConfig) -> Option<StatusMeaning> {
-    if let Some(meaning) = policy.statuses.get(&status.0) {
-        return Some(*meaning);
-    }
-    match status {
-        Status::DONE => Some(StatusMeaning::Done),
-        Status::DONE_WITH_REPLY => Some(StatusMeaning::Reply),
-        Status::REQUEUE => Some(StatusMeaning::Requeue),
-        Status::REJECT => Some(StatusMeaning::Reject),
-        Status::RETRY | Status::UNAVAILABLE => Some(StatusMeaning::Retry),
-        _ => None,
+/// What an answer means in this pool.
+fn meaning(status: Status, policy: &PoolConfig) -> Answer {
+    match (policy.statuses.get(&status.0).copied(), status.meaning()) {
+        (Some(answer), _) | (None, Meaning::Answer(answer)) => answer,
+        // No note is an answer: it would be taken for done by accident.
+        (None, Meaning::Note(_)) => Answer::Failed,
     }
 }
 

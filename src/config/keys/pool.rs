@@ -11,7 +11,7 @@ use super::{command, retry};
 use crate::backoff::Backoff;
 use crate::config::model::{
     Database, DeadLetters, KafkaOptions, Options, Order, Pipeline, PoolConfig, Prefetch,
-    QueueDeclaration, RabbitMqOptions, Recycle, Restart, SourceConfig, StatusMeaning, TableSource,
+    QueueDeclaration, RabbitMqOptions, Recycle, Restart, SourceConfig, TableSource,
     UnroutableReply,
 };
 use crate::config::reader::Reader;
@@ -20,6 +20,7 @@ use crate::config::value_types::compound::{auto_or, hinted, list_of};
 use crate::config::value_types::{
     Wrong, choice, duration, float, integer, name, plain, size, word,
 };
+use crate::protocol::status::Answer;
 
 /// The statuses that end a task; those below only tell about it.
 const ANSWERS: std::ops::RangeInclusive<i64> = 200..=599;
@@ -380,13 +381,13 @@ fn recycle(t: &mut Reader<'_>) -> Recycle {
     }
 }
 
-fn statuses(t: &mut Reader<'_>) -> BTreeMap<i64, StatusMeaning> {
+fn statuses(t: &mut Reader<'_>) -> BTreeMap<i64, Answer> {
     let meanings = choice(&[
-        ("done", StatusMeaning::Done),
-        ("reply", StatusMeaning::Reply),
-        ("requeue", StatusMeaning::Requeue),
-        ("retry", StatusMeaning::Retry),
-        ("reject", StatusMeaning::Reject),
+        ("done", Answer::Done),
+        ("reply", Answer::Reply),
+        ("requeue", Answer::Requeue),
+        ("retry", Answer::Retry),
+        ("reject", Answer::Reject),
     ]);
     t.map(
         "statuses",

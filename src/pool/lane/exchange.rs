@@ -17,7 +17,7 @@ use crate::pool::verdict::Event;
 use crate::pool::window::BYTES_MAX;
 use crate::protocol::input::{EncodeError, Extras, Input};
 use crate::protocol::output::Output;
-use crate::protocol::status::Status;
+use crate::protocol::status::{Meaning, Note, Status};
 use crate::worker::connection::{Connection, Ready, Received};
 use crate::worker::notes;
 use crate::worker::notes::Notes;
@@ -278,16 +278,16 @@ impl Exchange {
                 return Ok(());
             }
         }
-        match output.status {
-            Status::IGNORE => Ok(()),
-            Status::LOG => self.log(&output, now),
-            Status::PROGRESS => self.progress(&output),
-            Status::EMIT => self.emit(output),
-            Status(100..=199) => {
+        match output.status.meaning() {
+            Meaning::Note(Note::Feedback) => Ok(()),
+            Meaning::Note(Note::Log) => self.log(&output, now),
+            Meaning::Note(Note::Progress) => self.progress(&output),
+            Meaning::Note(Note::Emit) => self.emit(output),
+            Meaning::Note(Note::Hello | Note::Unknown) => {
                 self.pool.ignored(output.status);
                 Ok(())
             }
-            _ => self.answer(output, now),
+            Meaning::Answer(_) => self.answer(output, now),
         }
     }
 

@@ -50,7 +50,7 @@ pub(crate) fn policy() -> PoolConfig {
         breaker: None,
         recycle: Recycle::default(),
         restart: Restart { backoff, surge: 1 },
-        statuses: BTreeMap::from([(404, StatusMeaning::Reject), (299, StatusMeaning::Done)]),
+        statuses: BTreeMap::from([(404, Answer::Reject), (299, Answer::Done)]),
         publish_to: None,
         options: Options::Table,
     }
