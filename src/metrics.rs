@@ -8,46 +8,73 @@ use hdrhistogram::Histogram;
 
 use crate::delivery::{Failure, Outcome};
 
-/// What a pool has done since it started. It lives on the pool's thread.
-#[derive(Debug)]
-pub struct Counters {
-    pool: String,
-    done: Cell<u64>,
-    replied: Cell<u64>,
-    requeued: Cell<u64>,
-    returned: Cell<u64>,
-    retried: Cell<u64>,
-    dead: Cell<u64>,
-    notes: Cell<u64>,
-    restarts: Cell<u64>,
-    durations: RefCell<Histogram<u64>>,
+/// All that a pool counts, one line each, for whoever makes something of every counter: a new one is
+/// counted from zero, is part of the counts at any moment and stands in the status report.
+macro_rules! for_each_counter {
+    ($then:ident) => {
+        $then! {
+            /// Messages done, those with a reply included.
+            done
+            /// Messages done with a reply.
+            replied
+            /// Messages that a worker asked to see again.
+            requeued
+            /// Messages given back uncharged.
+            returned
+            /// Failed attempts that are followed by another.
+            retried
+            /// Messages dead-lettered.
+            dead
+            /// Frames that were neither an answer nor known: a newer worker's notes, records that
+            /// came after their message was settled.
+            notes
+            /// Workers that ended unasked.
+            restarts
+        }
+    };
 }
+pub(crate) use for_each_counter;
 
-/// The counts at one moment.
-#[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
-pub struct Counts {
-    /// Messages done, those with a reply included.
-    pub done: u64,
-    /// Messages done with a reply.
-    pub replied: u64,
-    /// Messages that a worker asked to see again.
-    pub requeued: u64,
-    /// Messages given back uncharged.
-    pub returned: u64,
-    /// Failed attempts that are followed by another.
-    pub retried: u64,
-    /// Messages dead-lettered.
-    pub dead: u64,
-    /// Frames that were neither an answer nor known: a newer worker's notes, records that came
-    /// after their message was settled.
-    pub notes: u64,
-    /// Workers that ended unasked.
-    pub restarts: u64,
-    /// The median time from a message's turn at a worker to its answer, in milliseconds.
-    pub p50_ms: f64,
-    /// The 99th percentile of it, in milliseconds.
-    pub p99_ms: f64,
+macro_rules! define {
+    ($($(#[$doc:meta])* $name:ident)*) => {
+        /// What a pool has done since it started. It lives on the pool's thread.
+        #[derive(Debug)]
+        pub struct Counters {
+            pool: String,
+            $($name: Cell<u64>,)*
+            durations: RefCell<Histogram<u64>>,
+        }
+
+        /// The counts at one moment.
+        #[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
+        pub struct Counts {
+            $($(#[$doc])* pub $name: u64,)*
+            /// The median time from a message's turn at a worker to its answer, in milliseconds.
+            pub p50_ms: f64,
+            /// The 99th percentile of it, in milliseconds.
+            pub p99_ms: f64,
+        }
+
+        impl Counters {
+            fn of(pool: &str, durations: Histogram<u64>) -> Self {
+                Self {
+                    pool: pool.to_owned(),
+                    $($name: Cell::default(),)*
+                    durations: RefCell::new(durations),
+                }
+            }
+
+            fn with(&self, p50_ms: f64, p99_ms: f64) -> Counts {
+                Counts {
+                    $($name: self.$name.get(),)*
+                    p50_ms,
+                    p99_ms,
+                }
+            }
+        }
+    };
 }
+for_each_counter!(define);
 
 /// A percent is as exact as anyone reads, and keeps a histogram at 30 KB.
 const DIGITS: u8 = 2;
@@ -57,22 +84,9 @@ const LONGEST_MICROS: u64 = 24 * 60 * 60 * 1_000_000;
 impl Counters {
     /// For the pool of that name.
     pub fn new(pool: &str) -> Self {
-        Self {
-            pool: pool.to_owned(),
-            done: Cell::default(),
-            replied: Cell::default(),
-            requeued: Cell::default(),
-            returned: Cell::default(),
-            retried: Cell::default(),
-            dead: Cell::default(),
-            notes: Cell::default(),
-            restarts: Cell::default(),
-            durations: RefCell::new(
-                Histogram::new_with_bounds(1, LONGEST_MICROS, DIGITS).expect(
-                    "the bounds are at least 1 and a factor of 2 apart, the digits at most 5",
-                ),
-            ),
-        }
+        let durations = Histogram::new_with_bounds(1, LONGEST_MICROS, DIGITS)
+            .expect("the bounds are at least 1 and a factor of 2 apart, the digits at most 5");
+        Self::of(pool, durations)
     }
 
     /// A message has been settled.
@@ -170,18 +184,7 @@ impl Counters {
         let durations = self.durations.borrow();
         let quantile =
             |q| Duration::from_micros(durations.value_at_quantile(q)).as_secs_f64() * 1e3;
-        Counts {
-            done: self.done.get(),
-            replied: self.replied.get(),
-            requeued: self.requeued.get(),
-            returned: self.returned.get(),
-            retried: self.retried.get(),
-            dead: self.dead.get(),
-            notes: self.notes.get(),
-            restarts: self.restarts.get(),
-            p50_ms: quantile(0.5),
-            p99_ms: quantile(0.99),
-        }
+        self.with(quantile(0.5), quantile(0.99))
     }
 }
 
@@ -194,4 +197,52 @@ pub fn dead_lettered(pool: &str, correlation_id: &str, failure: &Failure) {
 
 fn add(count: &Cell<u64>) {
     count.set(count.get() + 1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_outcome_is_counted_under_its_name() {
+        let counters = Counters::new("p");
+        assert_eq!(counters.counts(), Counts::default());
+        let outcomes = [
+            Outcome::Done,
+            Outcome::Reply(Box::default()),
+            Outcome::Requeue {
+                after: Duration::ZERO,
+            },
+            Outcome::Return { suspect: false },
+            Outcome::ReturnAfter {
+                delay: Duration::ZERO,
+            },
+            Outcome::RetryAfter {
+                delay: Duration::ZERO,
+                failure: Box::default(),
+            },
+            Outcome::DeadLetter(Box::default()),
+        ];
+        for outcome in &outcomes {
+            counters.settled("c", outcome);
+        }
+        counters.note(150);
+        counters.worker_lost(0, None, "gone", &[]);
+        counters.answered(Duration::from_millis(5));
+        let counts = counters.counts();
+        let expected = Counts {
+            done: 2,
+            replied: 1,
+            requeued: 1,
+            returned: 2,
+            retried: 1,
+            dead: 1,
+            notes: 1,
+            restarts: 1,
+            ..counts
+        };
+        assert_eq!(counts, expected);
+        assert!((4.9..5.1).contains(&counts.p50_ms), "{}", counts.p50_ms);
+        assert_eq!(counters.answers(), 1);
+    }
 }

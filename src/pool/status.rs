@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::metrics::Counts;
+use crate::metrics::{Counts, for_each_counter};
 
 /// A pool at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -94,29 +94,29 @@ impl PoolState {
 impl PoolStatus {
     /// Writes the report to the log: one record for the pool, one for each worker.
     pub fn log(&self) {
-        let counts = &self.counts;
-        tracing::info!(
-            pool = self.name,
-            state = self.state.as_str(),
-            workers = self.workers.len(),
-            workers_wanted = self.workers_wanted,
-            out = self.out,
-            done = counts.done,
-            done_per_second = format!("{:.1}", self.done_per_second),
-            retried = counts.retried,
-            requeued = counts.requeued,
-            returned = counts.returned,
-            dead = counts.dead,
-            restarts = counts.restarts,
-            likely_duplicates = self.likely_duplicates,
-            lag = (!self.lag.is_empty()).then(|| self.lag.values().sum::<u64>()),
-            p50_ms = counts.p50_ms,
-            p99_ms = counts.p99_ms,
-            source_problem = self.source_problem,
-            waits_for = self.waits_for,
-            breaker_error = self.breaker_error,
-            "status of the pool"
-        );
+        let (status, counts) = (self, &self.counts);
+        macro_rules! record {
+            ($($(#[$doc:meta])* $counter:ident)*) => {
+                tracing::info!(
+                    pool = status.name,
+                    state = status.state.as_str(),
+                    workers = status.workers.len(),
+                    workers_wanted = status.workers_wanted,
+                    out = status.out,
+                    $($counter = counts.$counter,)*
+                    done_per_second = format!("{:.1}", status.done_per_second),
+                    likely_duplicates = status.likely_duplicates,
+                    lag = (!status.lag.is_empty()).then(|| status.lag.values().sum::<u64>()),
+                    p50_ms = counts.p50_ms,
+                    p99_ms = counts.p99_ms,
+                    source_problem = status.source_problem,
+                    waits_for = status.waits_for,
+                    breaker_error = status.breaker_error,
+                    "status of the pool"
+                )
+            };
+        }
+        for_each_counter!(record);
         for (partition, lag) in &self.lag {
             tracing::info!(pool = self.name, partition, lag, "status of the partition");
         }
@@ -136,5 +136,44 @@ impl PoolStatus {
                 "status of the worker"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::tests::logged;
+
+    #[test]
+    fn the_report_has_every_count() {
+        let status = PoolStatus {
+            name: "p".to_owned(),
+            state: PoolState::SourceDown,
+            workers_wanted: 3,
+            source_problem: Some("gone".to_owned()),
+            waits_for: None,
+            breaker_error: None,
+            out: 7,
+            counts: Counts {
+                done: 11,
+                notes: 12,
+                ..Counts::default()
+            },
+            done_per_second: 1.25,
+            likely_duplicates: 13,
+            lag: BTreeMap::from([("orders/0".to_owned(), 4), ("orders/1".to_owned(), 5)]),
+            workers: Vec::new(),
+        };
+        let text = logged("info", || status.log());
+        let report = text.lines().next().unwrap();
+        let counts = serde_json::to_value(&status.counts).unwrap();
+        for (name, count) in counts.as_object().unwrap() {
+            let shown = format!(" {name}={count}");
+            let whole = shown.strip_suffix(".0").unwrap_or(&shown);
+            assert!(report.contains(whole), "{shown} in {report}");
+        }
+        assert!(report.contains(" state=\"source down\""), "{report}");
+        assert!(report.contains(" lag=9"), "{report}");
+        assert_eq!(text.lines().count(), 3, "{text}");
     }
 }
