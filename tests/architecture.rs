@@ -16,7 +16,7 @@ const LINES_MAX: usize = 500;
 
 /// Circles that are not opened yet, each by its first file and how many it has.
 const STILL_CIRCLES: &[(&str, usize)] = &[
-    ("source/kafka/commits.rs", 8),
+    ("source/kafka/commits.rs", 7),
     ("source/rabbitmq/close.rs", 4),
 ];
 

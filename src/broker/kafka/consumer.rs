@@ -25,6 +25,7 @@ use tokio::sync::Notify;
 
 use super::error::{KafkaError, reason, without_times};
 use super::headers::Raw;
+use super::rung::{News, Rung};
 use super::statistics;
 use super::statistics::Lag;
 
@@ -214,6 +215,7 @@ pub(crate) struct Start {
 pub(crate) struct Consumer {
     native: Arc<BaseConsumer<Context>>,
     bell: Arc<Notify>,
+    rung: Rung,
 }
 
 impl fmt::Debug for Consumer {
@@ -225,29 +227,25 @@ impl fmt::Debug for Consumer {
 /// The messages of one partition, as they come.
 pub(crate) struct Inbox {
     queue: PartitionQueue<Context>,
-    news: Arc<AtomicBool>,
+    news: News,
 }
 
 impl fmt::Debug for Inbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inbox")
-            .field("news", &self.has_news())
+            .field("news", &self.news)
             .finish_non_exhaustive()
     }
 }
 
 impl Inbox {
-    /// Whether there may be something.
-    pub(crate) fn has_news(&self) -> bool {
-        self.news.load(Ordering::Acquire)
-    }
-
-    /// The next message, or what is wrong with the partition; none if there is nothing at hand.
+    /// The next message, or what is wrong with the partition; none if there is nothing at hand: the
+    /// partition is among those that have rung once there is.
     pub(crate) fn next(&self) -> Option<Result<BorrowedMessage<'_>, Code>> {
         // Before the look, or what comes right after it would go unnoticed.
-        self.news.store(false, Ordering::Release);
+        self.news.look();
         let polled = self.queue.poll(Duration::ZERO)?;
-        self.news.store(true, Ordering::Release);
+        self.news.found();
         Some(polled.map_err(|error| match error {
             // The only one that the library gives no code.
             Fault::PartitionEOF(_) => Code::PartitionEOF,
@@ -276,6 +274,7 @@ impl Consumer {
         Ok(Self {
             native: Arc::new(native),
             bell,
+            rung: Rung::default(),
         })
     }
 
@@ -311,14 +310,19 @@ impl Consumer {
         subscribed.map_err(|error| KafkaError::of_request("subscribing", &error))
     }
 
+    /// Which partitions have got something.
+    pub(crate) fn rung(&self) -> &Rung {
+        &self.rung
+    }
+
     /// Opens a partition's own queue: before it is assigned, so that nothing goes past it.
     pub(crate) fn inbox(&self, topic: &str, partition: i32) -> Option<Inbox> {
         let mut queue = self.native.split_partition_queue(topic, partition)?;
-        let news = Arc::new(AtomicBool::new(true));
-        let (flag, ring) = (Arc::clone(&news), Arc::clone(&self.bell));
+        let news = News::new(topic, partition, &self.rung);
+        let (told, bell) = (news.clone(), Arc::clone(&self.bell));
         queue.set_nonempty_callback(move || {
-            flag.store(true, Ordering::Release);
-            ring.notify_one();
+            told.ring();
+            bell.notify_one();
         });
         Some(Inbox { queue, news })
     }

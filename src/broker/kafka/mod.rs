@@ -16,6 +16,7 @@ pub(crate) mod out_of_reach;
 pub(crate) mod parts;
 pub(crate) mod producer;
 pub(crate) mod record;
+pub(crate) mod rung;
 pub(crate) mod settings;
 pub(crate) mod setup;
 pub(crate) mod statistics;

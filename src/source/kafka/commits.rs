@@ -12,7 +12,6 @@ use super::blocking_calls::Answer;
 use super::event_loop::Task;
 use super::health::HealthIssue;
 use crate::broker::kafka::commit_metadata::TEXT_BYTES_MAX;
-use crate::broker::kafka::consumer::Commit;
 use crate::broker::kafka::error::words;
 
 /// The least time between two commits when they are urgent.
@@ -78,18 +77,15 @@ pub(super) enum Urgency {
 impl Task {
     pub(super) fn has_something_to_commit(&self) -> Option<Urgency> {
         let probe = self.health.has(HealthIssue::Brokers) || self.health.has(HealthIssue::Commits);
-        let mut open = self
-            .partitions
-            .values()
-            .filter(|p| !p.progress.is_committed());
+        let is_open = !self.partitions.are_committed();
         match () {
             () if self.partitions.is_empty() => None,
             () if self.standstill.in_doubt() => Some(Urgency::Probe),
             () if self.is_closing() || self.group.waits_for_commits() => {
-                open.next().map(|_| Urgency::Urgent)
+                is_open.then_some(Urgency::Urgent)
             }
             () if probe => Some(Urgency::Probe),
-            () => open.next().map(|_| Urgency::Usual),
+            () => is_open.then_some(Urgency::Usual),
         }
     }
 
@@ -101,10 +97,7 @@ impl Task {
         }
         let anyhow = urgency == Some(Urgency::Probe);
         let metadata = self.commits.metadata_bytes_max;
-        let each = self.partitions.values_mut();
-        let commits: Vec<Commit> = each
-            .filter_map(|partition| partition.commit(metadata, anyhow))
-            .collect();
+        let commits = self.partitions.commit(metadata, anyhow);
         self.commits.last = now;
         if commits.is_empty() {
             return;
@@ -123,9 +116,7 @@ impl Task {
     /// Takes in how a commit ended.
     pub(super) fn committed(&mut self, result: Result<(), Code>) {
         self.commits.is_sent = false;
-        for partition in self.partitions.values_mut() {
-            partition.progress.committed(result.is_ok());
-        }
+        self.partitions.committed(result.is_ok());
         // Only a member is told so.
         if matches!(result, Ok(()) | Err(Code::RebalanceInProgress)) {
             self.standstill.commit_answered(self.commits.number);

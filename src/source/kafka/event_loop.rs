@@ -2,7 +2,7 @@
 //! Nothing it does waits: requests that block run on threads of their own, and their answers come
 //! like anything else.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::blocking_calls::{Asking, aside};
 use super::commits::Commits;
 use super::health::{Health, HealthIssue};
-use super::intake;
+use super::incoming::stray;
 use super::ordering::Lanes;
-use super::partition::Partition;
+use super::partitions::Partitions;
 use super::rebalance::Group;
 use super::retry_topics::{Making, Others};
 use super::session_gap::{Standstill, boot_time};
@@ -23,7 +23,6 @@ use super::start_offsets::Positions;
 use super::strangers::Strangers;
 use super::throttle::Throttle;
 use crate::backoff::Backoff;
-use crate::broker::kafka::begins::Part;
 use crate::broker::kafka::consumer::Consumer;
 use crate::broker::kafka::error::{KafkaError, is_refusal, reason, words};
 use crate::broker::kafka::out_of_reach::OutOfReach;
@@ -70,8 +69,7 @@ pub(super) struct Task {
     pub(super) bell: Arc<Notify>,
     pub(super) lanes: Lanes<Record>,
     /// The partitions that are ours.
-    pub(super) partitions: HashMap<Part, Partition>,
-    pub(super) last_part: Part,
+    pub(super) partitions: Partitions,
     pub(super) group: Group,
     /// How often the group was joined anew.
     pub(super) rebirths: u32,
@@ -195,8 +193,7 @@ impl Task {
             bell,
             found,
             lanes: Lanes::new(),
-            partitions: HashMap::new(),
-            last_part: 0,
+            partitions: Partitions::default(),
             out: 0,
             more: false,
             last_failure: None,
@@ -228,10 +225,7 @@ impl Task {
             && self.asked.is_empty()
             && self.end.publishes.is_empty()
             && !self.is_still_publishing(Instant::now())
-            && self
-                .partitions
-                .values()
-                .all(|partition| partition.progress.is_committed())
+            && self.partitions.are_committed()
     }
 
     pub(super) fn is_closing(&self) -> bool {
@@ -272,14 +266,9 @@ impl Task {
         if self.more {
             return Instant::now();
         }
-        let parked = self
-            .partitions
-            .values()
-            .filter_map(|partition| partition.parked.as_ref());
-        let parked = parked.map(|parked| parked.look_at).min();
         let dues = [
             // On the way out nothing is taken in any more.
-            parked.filter(|_| !self.is_closing()),
+            self.partitions.next_head().filter(|_| !self.is_closing()),
             self.lanes.next_due(),
             self.producer.next_due(),
             self.next_in_vain(),
@@ -360,7 +349,7 @@ impl Task {
         let topic = &self.plan.topic;
         let notes = self
             .consumer
-            .poll(|message| strays.push(intake::stray(topic, message)));
+            .poll(|message| strays.push(stray(topic, message)));
         if let Some(problem) = notes.fatal {
             // Whatever else it told was of what is no more.
             if self.group.may_join(now) {

@@ -1,180 +1,46 @@
-//! A partition that is ours: where it stands, and what its next commit says. Pure, but for its
-//! inbox.
+//! A partition that is ours: what is read of it, what keeps it from being read, and how far it is.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
+use rdkafka::error::RDKafkaErrorCode as Code;
+use rdkafka::message::Message as _;
 use tokio::time::Instant;
 
-use super::watermark::Watermark;
-use crate::broker::kafka::commit_metadata;
-use crate::broker::kafka::commit_metadata::{Carried, PartitionSeed, Tried};
-use crate::broker::kafka::consumer::{Commit, Inbox, Start};
-use crate::broker::kafka::record::Record;
+use super::incoming::{Fresh, fresh};
+use super::progress::Progress;
+use super::watermark::Delivered;
+use crate::broker::kafka::commit_metadata::{PartitionSeed, Tried};
+use crate::broker::kafka::consumer::{Commit, Inbox, Start, TopicPartition};
+use crate::broker::kafka::statistics::Lag;
 use crate::delivery::Claim;
-
-/// Beyond so much of a commit's metadata nothing is handed out that would add to it.
-const METADATA_BYTES_PAUSE: usize = 2800;
-/// Beyond so many messages that were tried, likewise.
-const TRIED_MAX: usize = 150;
-
-/// Where a partition stands.
-#[derive(Debug, Default)]
-pub(super) struct Progress {
-    pub(super) mark: Watermark,
-    /// Messages that were tried and are not done.
-    tried: BTreeMap<i64, Tried>,
-    /// What was committed last; none if nothing was.
-    committed: Option<(i64, String)>,
-    /// What is on its way.
-    sent: Option<(i64, String)>,
-    /// Something has changed since the last commit was written.
-    dirty: bool,
-}
-
-impl Progress {
-    /// Begins where the last commit says, or, where there is none, at an offset of our choosing,
-    /// which is to be committed.
-    pub(super) fn new(offset: i64, committed: Option<String>, carried: Carried) -> Self {
-        Self {
-            mark: Watermark::new(offset, carried.ahead),
-            tried: carried.tried.into_iter().collect(),
-            dirty: committed.is_none(),
-            committed: committed.map(|metadata| (offset, metadata)),
-            sent: None,
-        }
-    }
-
-    /// How often a message was tried before a restart.
-    pub(super) fn tried(&self, offset: i64) -> Option<Tried> {
-        self.tried.get(&offset).copied()
-    }
-
-    /// A message stays with us for another try.
-    pub(super) fn retried(&mut self, offset: i64, tried: Tried) {
-        self.tried.insert(offset, tried);
-        self.dirty = true;
-    }
-
-    /// A message is done.
-    pub(super) fn done(&mut self, offset: i64) {
-        self.dirty = true;
-        self.mark.done(offset);
-        self.tried.remove(&offset);
-    }
-
-    /// Something was read that need not be done.
-    pub(super) fn passed(&mut self) {
-        self.dirty = true;
-    }
-
-    /// What lies below an offset and was not read never will be.
-    pub(super) fn skip_to(&mut self, offset: i64) {
-        self.mark.skip_to(offset);
-        self.dirty = true;
-    }
-
-    /// Whether a message may be handed out: the commit's metadata has room for what completion that
-    /// runs ahead may add. What lies below the highest message done only makes it shorter, as does
-    /// the lowest that is not done, and what has been tried has its room already.
-    pub(super) fn has_room(&self, offset: i64) -> bool {
-        let adds_nothing = !self.mark.is_ahead_of_all(offset)
-            || offset <= self.mark.committable()
-            || self.tried.contains_key(&offset);
-        if adds_nothing {
-            return true;
-        }
-        let (span, runs) = self.mark.spread(offset);
-        commit_metadata::text_bytes(span, runs) <= METADATA_BYTES_PAUSE
-            && self.tried.len() <= TRIED_MAX
-    }
-
-    /// What is to be committed, if that differs from what was; with `anyhow`, even if not.
-    pub(super) fn commit(
-        &mut self,
-        place: PartitionSeed,
-        metadata_bytes_max: usize,
-        anyhow: bool,
-    ) -> Option<(i64, String)> {
-        if !self.dirty && !anyhow {
-            return None;
-        }
-        self.dirty = false;
-        let offset = self.mark.committable();
-        // Done long since, before a restart.
-        self.tried = self.tried.split_off(&offset);
-        let text = commit_metadata::encode(place, offset, &self.carried(), metadata_bytes_max);
-        let commit = (offset, text);
-        if self.committed.as_ref() == Some(&commit) && !anyhow {
-            return None;
-        }
-        self.sent = Some(commit.clone());
-        Some(commit)
-    }
-
-    /// What is known beyond the offset to commit.
-    pub(super) fn carried(&self) -> Carried {
-        Carried {
-            ahead: self.mark.ahead(),
-            tried: self.tried.iter().map(|(at, tried)| (*at, *tried)).collect(),
-        }
-    }
-
-    /// One past the highest offset that was read, by us or before us.
-    pub(super) fn read_to(&self) -> i64 {
-        let position = self.mark.position();
-        self.mark
-            .ahead()
-            .last()
-            .map_or(position, |last| last.end.max(position))
-    }
-
-    /// Whether something was ever committed.
-    pub(super) fn was_committed(&self) -> bool {
-        self.committed.is_some()
-    }
-
-    /// The commit that was sent has ended.
-    pub(super) fn committed(&mut self, taken: bool) {
-        match self.sent.take() {
-            Some(sent) if taken => self.committed = Some(sent),
-            Some(_) => self.dirty = true,
-            None => {}
-        }
-    }
-
-    /// Whether the broker knows all that we do.
-    pub(super) fn is_committed(&self) -> bool {
-        !self.dirty && self.sent.is_none()
-    }
-}
 
 /// A partition that is ours.
 #[derive(Debug)]
 pub(super) struct Partition {
-    pub(super) topic: String,
-    pub(super) number: i32,
+    name: TopicPartition,
     /// What is out of it is void without.
-    pub(super) claim: Claim,
+    claim: Claim,
     /// What tells its commits from others'.
-    pub(super) place: PartitionSeed,
+    place: PartitionSeed,
     /// A tier's, not the pool's own topic's.
-    pub(super) is_tier: bool,
-    pub(super) inbox: Inbox,
-    pub(super) progress: Progress,
+    is_tier: bool,
+    inbox: Inbox,
+    progress: Progress,
     /// The head of a tier, and when it falls due; nothing behind it is read before.
-    pub(super) parked: Option<Parked>,
+    parked: Option<Parked>,
     /// It goes to someone else: nothing is read or handed out any more.
-    pub(super) leaving: bool,
+    leaving: bool,
     /// Its commit could not hold more, and that was said.
-    pub(super) is_full: bool,
+    is_full: bool,
     /// By the last statistics nothing is fetched of it.
-    pub(super) is_idle: bool,
+    is_idle: bool,
     /// What comes next is damaged. What lies behind it is not taken until it has been fetched anew.
-    pub(super) is_damaged: bool,
+    is_damaged: bool,
     /// How often it was asked how it stands since something was read of it.
-    pub(super) times_astray: u32,
+    times_astray: u32,
     /// It is not fetched because we say so.
-    pub(super) pause: Option<Pause>,
+    pause: Option<Pause>,
 }
 
 /// Why a partition is paused.
@@ -188,31 +54,164 @@ pub(super) enum Pause {
 
 /// A message that is not due.
 #[derive(Debug)]
-pub(super) struct Parked {
-    pub(super) look_at: Instant,
-    pub(super) due_ms: i64,
-    pub(super) offset: i64,
-    pub(super) record: Record,
+struct Parked {
+    look_at: Instant,
+    fresh: Fresh,
+}
+
+/// What was at hand.
+#[derive(Debug)]
+pub(super) enum Read {
+    Nothing,
+    /// A message that need not be done.
+    Passed,
+    New(Fresh),
+    /// What is wrong with it.
+    Fault(Code),
+}
+
+/// Under what it is found, as far as it is not found by its name alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Traits {
+    /// Not all that we know of it is committed.
+    pub(super) is_uncommitted: bool,
+    /// When its head is to be looked at.
+    pub(super) look_at: Option<Instant>,
+    /// Why it is paused.
+    pub(super) pause: Option<Pause>,
+    pub(super) is_leaving: bool,
+    /// Nothing is read of it.
+    pub(super) is_shut: bool,
 }
 
 impl Partition {
-    /// Whether this is the one meant.
-    pub(super) fn is(&self, topic: &str, number: i32) -> bool {
-        self.number == number && self.topic == topic
+    /// One that is to be read from where its progress says.
+    pub(super) fn new(
+        name: TopicPartition,
+        place: PartitionSeed,
+        is_tier: bool,
+        inbox: Inbox,
+        progress: Progress,
+    ) -> Self {
+        Self {
+            name,
+            claim: Claim::default(),
+            place,
+            is_tier,
+            inbox,
+            progress,
+            parked: None,
+            leaving: false,
+            is_full: false,
+            is_idle: false,
+            is_damaged: false,
+            times_astray: 0,
+            pause: None,
+        }
+    }
+
+    /// Under what it is to be found now.
+    pub(super) fn traits(&self) -> Traits {
+        Traits {
+            is_uncommitted: !self.progress.is_committed(),
+            look_at: self.parked.as_ref().map(|parked| parked.look_at),
+            pause: self.pause,
+            is_leaving: self.leaving,
+            is_shut: self.leaving || self.is_damaged || self.parked.is_some(),
+        }
+    }
+
+    /// Its topic and number.
+    pub(super) fn name(&self) -> &TopicPartition {
+        &self.name
     }
 
     /// Its name as people write it.
-    pub(super) fn name(&self) -> String {
-        format!("{}/{}", self.topic, self.number)
+    pub(super) fn label(&self) -> String {
+        format!("{}/{}", self.name.0, self.name.1)
+    }
+
+    pub(super) fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    pub(super) fn is_tier(&self) -> bool {
+        self.is_tier
+    }
+
+    pub(super) fn progress(&self) -> &Progress {
+        &self.progress
     }
 
     /// Its place, to go to an offset.
     pub(super) fn at(&self, offset: i64) -> Start {
         Start {
-            topic: self.topic.clone(),
-            partition: self.number,
+            topic: self.name.0.clone(),
+            partition: self.name.1,
             offset,
         }
+    }
+
+    // -- what is read --
+
+    /// What is next at hand. `main` is the pool's own topic.
+    pub(super) fn read(&mut self, main: &Arc<str>) -> Read {
+        match self.inbox.next() {
+            None => Read::Nothing,
+            Some(Err(code)) => Read::Fault(code),
+            Some(Ok(message)) => match self.progress.delivered(message.offset()) {
+                Delivered::New => Read::New(fresh(main, self.is_tier, &message)),
+                Delivered::DoneBefore | Delivered::Again => Read::Passed,
+            },
+        }
+    }
+
+    /// A message that came past its inbox: in front of what that has, so it is the next, or one that
+    /// was there before.
+    pub(super) fn take_stray(&mut self, fresh: Fresh) -> Option<Fresh> {
+        let delivered = self.progress.delivered(fresh.offset);
+        (delivered == Delivered::New).then_some(fresh)
+    }
+
+    /// Takes in what was read, as it was when it was here last. Gives it back, unless it is not due yet.
+    pub(super) fn admit(&mut self, mut fresh: Fresh, now: Instant, now_ms: i64) -> Option<Fresh> {
+        self.times_astray = 0;
+        if let Some(tried) = self.progress.tried(fresh.offset) {
+            let counters = &mut fresh.record.counters;
+            (counters.attempts, counters.crashes) = (tried.attempts, tried.crashes);
+        }
+        match fresh.due_ms {
+            Some(due_ms) if due_ms > now_ms => {
+                let look_at = look_at(due_ms, now, now_ms);
+                self.parked = Some(Parked { look_at, fresh });
+                None
+            }
+            _ => Some(fresh),
+        }
+    }
+
+    /// Its head, if that is due. By the clock on the wall it may not be, if that was set meanwhile.
+    pub(super) fn unpark(&mut self, now: Instant, now_ms: i64) -> Option<Fresh> {
+        let parked = self.parked.as_mut()?;
+        match parked.fresh.due_ms {
+            Some(due_ms) if due_ms > now_ms => {
+                parked.look_at = look_at(due_ms, now, now_ms);
+                None
+            }
+            _ => self.parked.take().map(|parked| parked.fresh),
+        }
+    }
+
+    // -- how far it is --
+
+    /// A message is done.
+    pub(super) fn done(&mut self, offset: i64) {
+        self.progress.done(offset);
+    }
+
+    /// A message stays with us for another try.
+    pub(super) fn retried(&mut self, offset: i64, tried: Tried) {
+        self.progress.retried(offset, tried);
     }
 
     /// Its next commit.
@@ -221,137 +220,106 @@ impl Partition {
             .progress
             .commit(self.place, metadata_bytes_max, anyhow)?;
         Some(Commit {
-            topic: self.topic.clone(),
-            partition: self.number,
+            topic: self.name.0.clone(),
+            partition: self.name.1,
             offset,
             metadata,
         })
     }
+
+    /// The commit that was sent has ended.
+    pub(super) fn committed(&mut self, is_taken: bool) {
+        self.progress.committed(is_taken);
+    }
+
+    /// What lies below an offset and was not read never will be.
+    pub(super) fn skip_to(&mut self, offset: i64) {
+        self.progress.skip_to(offset);
+    }
+
+    /// From an offset on it is another log, read from `to` on. What is out of the old one is void.
+    pub(super) fn begin_anew(&mut self, to: i64, fork: i64) {
+        let mut carried = self.progress.carried();
+        carried.cut(fork);
+        self.progress = Progress::new(to, None, carried);
+        self.parked = None;
+    }
+
+    // -- what keeps it from being read or handed out --
+
+    /// It goes to someone else.
+    pub(super) fn leave(&mut self) {
+        self.leaving = true;
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving
+    }
+
+    /// What comes next is damaged.
+    pub(super) fn damage(&mut self) {
+        self.is_damaged = true;
+    }
+
+    pub(super) fn is_damaged(&self) -> bool {
+        self.is_damaged
+    }
+
+    /// It is fetched anew.
+    pub(super) fn restarted(&mut self) {
+        self.is_damaged = false;
+    }
+
+    /// It is asked once more how it stands: how often that makes since something was read of it.
+    pub(super) fn ask_again(&mut self) -> u32 {
+        self.times_astray = self.times_astray.saturating_add(1);
+        self.times_astray
+    }
+
+    /// It is paused, or not any more. False if it was so before.
+    pub(super) fn pause(&mut self, pause: Option<Pause>) -> bool {
+        std::mem::replace(&mut self.pause, pause) != pause
+    }
+
+    /// Whether a commit could not hold what a message may add, and that was said.
+    pub(super) fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// Says whether a commit could not hold more.
+    pub(super) fn tell_of_metadata(&mut self, pool: &str, is_full: bool) {
+        self.is_full = is_full;
+        let ((topic, partition), undone) = (&self.name, self.progress.undone());
+        if is_full {
+            tracing::warn!(
+                pool,
+                topic,
+                partition,
+                undone,
+                "no commit could hold more: nothing is taken in until older messages are done"
+            );
+        } else {
+            tracing::info!(pool, topic, partition, "commits can hold more again");
+        }
+    }
+
+    // -- its statistics --
+
+    /// Takes in whether it is fetched: true if it is not, the second time in a row. Once it may just be
+    /// between two fetches.
+    pub(super) fn is_not_fetched(&mut self, statistics: &Lag) -> bool {
+        std::mem::replace(&mut self.is_idle, statistics.is_idle) && statistics.is_idle
+    }
+
+    /// How far behind it is, if that is known.
+    pub(super) fn lag(&self, statistics: &Lag) -> Option<u64> {
+        let unread = statistics.end?.saturating_sub(self.progress.position());
+        let unread = if statistics.is_read { 0 } else { unread };
+        Some(unread.max(0).unsigned_abs() + self.progress.undone() as u64)
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::watermark::Delivered;
-    use super::*;
-
-    const MAX: usize = commit_metadata::TEXT_BYTES_MAX;
-
-    fn here() -> PartitionSeed {
-        PartitionSeed::new("cluster", "topic", 0)
-    }
-
-    fn reading(count: i64) -> Progress {
-        let mut progress = Progress::new(0, Some(String::new()), Carried::default());
-        for offset in 0..count {
-            assert_eq!(progress.mark.delivered(offset), Delivered::New);
-        }
-        progress
-    }
-
-    #[test]
-    fn only_what_changed_is_committed() {
-        let mut progress = reading(3);
-        assert_eq!(progress.commit(here(), MAX, false), None);
-        progress.done(0);
-        assert!(!progress.is_committed());
-        assert_eq!(
-            progress.commit(here(), MAX, false),
-            Some((1, String::new()))
-        );
-        assert_eq!(progress.commit(here(), MAX, false), None);
-        assert!(!progress.is_committed());
-        progress.committed(false);
-        assert_eq!(
-            progress.commit(here(), MAX, false),
-            Some((1, String::new()))
-        );
-        progress.committed(true);
-        assert!(progress.is_committed());
-        assert_eq!(progress.commit(here(), MAX, true), Some((1, String::new())));
-    }
-
-    #[test]
-    fn where_nothing_was_committed_the_start_is() {
-        let mut progress = Progress::new(7, None, Carried::default());
-        assert_eq!(
-            progress.commit(here(), MAX, false),
-            Some((7, String::new()))
-        );
-    }
-
-    #[test]
-    fn attempts_and_what_is_done_ahead_survive() {
-        let mut progress = reading(5);
-        let tried = Tried {
-            attempts: 2,
-            crashes: 1,
-        };
-        progress.retried(1, tried);
-        progress.done(0);
-        progress.done(3);
-        let (offset, text) = progress.commit(here(), MAX, false).unwrap();
-        assert_eq!(offset, 1);
-        let carried = commit_metadata::decode(here(), offset, &text).unwrap();
-        let mut again = Progress::new(offset, Some(text), carried);
-        let kinds: Vec<Delivered> = (1..5).map(|offset| again.mark.delivered(offset)).collect();
-        use Delivered::{DoneBefore, New};
-        assert_eq!(kinds, [New, New, DoneBefore, New]);
-        assert_eq!(again.tried(1), Some(tried));
-        for offset in [1, 2, 4] {
-            again.done(offset);
-        }
-        assert_eq!(again.commit(here(), MAX, false), Some((5, String::new())));
-    }
-
-    #[test]
-    fn what_has_been_tried_is_tried_again() {
-        let mut progress = reading(1000);
-        let tried = Tried {
-            attempts: 1,
-            crashes: 0,
-        };
-        for offset in 0..=300 {
-            progress.retried(offset, tried);
-        }
-        assert!((0..=300).all(|offset| progress.has_room(offset)));
-        assert!(!progress.has_room(301), "it could be one more");
-    }
-
-    #[test]
-    fn what_would_not_fit_is_not_handed_out() {
-        let mut progress = reading(100_000);
-        for offset in (1..99_000).step_by(2) {
-            if !progress.has_room(offset) {
-                break;
-            }
-            progress.done(offset);
-        }
-        let text = progress.commit(here(), MAX, false).unwrap().1;
-        assert!(text.len() > 1000 && text.len() < MAX, "{}", text.len());
-        assert!(!progress.has_room(99_999), "it would lengthen it");
-        assert!(
-            progress.has_room(0) && progress.has_room(2),
-            "these shorten it"
-        );
-        let known = commit_metadata::decode(here(), 0, &text).unwrap();
-        assert_eq!(known.ahead, progress.mark.ahead());
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn the_lowest_undone_message_always_has_room(
-            steps in proptest::collection::vec((0i64..3000, proptest::bool::ANY), 0..3000),
-        ) {
-            let mut progress = reading(3000);
-            for (offset, is_done) in steps {
-                if is_done {
-                    progress.done(offset);
-                } else if offset >= progress.mark.committable() {
-                    let tried = Tried { attempts: 1, crashes: 0 };
-                    progress.retried(offset, tried);
-                }
-                proptest::prop_assert!(progress.has_room(progress.mark.committable()));
-            }
-        }
-    }
+fn look_at(due_ms: i64, now: Instant, now_ms: i64) -> Instant {
+    let wait = due_ms.saturating_sub(now_ms).max(0).unsigned_abs();
+    now + Duration::from_millis(wait)
 }

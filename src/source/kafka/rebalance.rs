@@ -5,7 +5,7 @@
 //! Polling goes on meanwhile: a decision that we are slow to follow costs time, a poll that we owe
 //! would cost all partitions.
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -256,25 +256,10 @@ impl Task {
 
     // -- partitions that go --
 
-    fn parts(&self, partitions: &[TopicPartition]) -> Vec<Part> {
-        let names: HashSet<(&str, i32)> = partitions
-            .iter()
-            .map(|(topic, number)| (topic.as_str(), *number))
-            .collect();
-        let meant =
-            |partition: &Partition| names.contains(&(partition.topic.as_str(), partition.number));
-        let ours = self.partitions.iter();
-        ours.filter(|(_, partition)| meant(partition))
-            .map(|(part, _)| *part)
-            .collect()
-    }
-
     fn begin_to_drain(&mut self, leaving: Vec<TopicPartition>, now: Instant) {
-        let parts = self.parts(&leaving);
+        let parts = self.partitions.all_named(&leaving);
         for part in &parts {
-            if let Some(partition) = self.partitions.get_mut(part) {
-                partition.leaving = true;
-            }
+            self.partitions.change(*part, Partition::leave);
         }
         let finish_by = now + self.group.finish_within;
         self.group.step = Step::Draining {
@@ -303,8 +288,8 @@ impl Task {
         if in_flight > 0 && now < *finish_by {
             return false;
         }
-        let mut ours = parts.iter().filter_map(|part| self.partitions.get(part));
-        if now < *commit_by && !ours.all(|partition| partition.progress.is_committed()) {
+        let is_committed = |part: &Part| self.partitions.is_committed(*part);
+        if now < *commit_by && !parts.iter().all(is_committed) {
             return false;
         }
         if in_flight > 0 {
@@ -336,7 +321,7 @@ impl Task {
 
     /// Forgets partitions and tells the group so.
     fn let_go(&mut self, partitions: &[TopicPartition]) {
-        let parts = self.parts(partitions);
+        let parts = self.partitions.all_named(partitions);
         // Or they would be paused still when they come back.
         self.resume(&parts);
         self.forget(&parts);
@@ -357,7 +342,8 @@ impl Task {
         for part in parts {
             self.lanes.forget(*part);
             self.throttle.forget(*part);
-            self.partitions.remove(part);
+            self.positions.forget(*part);
+            self.partitions.remove(*part);
         }
         self.end.lost();
     }
@@ -425,7 +411,7 @@ impl Task {
     }
 
     fn replace_consumer(&mut self, consumer: Consumer, now: Instant) {
-        let parts: Vec<Part> = self.partitions.keys().copied().collect();
+        let parts: Vec<Part> = self.partitions.iter().map(|(part, _)| part).collect();
         self.forget(&parts);
         self.unread.clear();
         self.health.over(&self.end, HealthIssue::Commits);

@@ -153,9 +153,9 @@ impl Task {
             self.health.may_run_twice(&self.end, 1, why);
             return;
         }
-        if let Some(partition) = self.partitions.get_mut(&entry.part) {
-            partition.progress.done(entry.offset);
-        }
+        let (part, offset) = (entry.part, entry.offset);
+        self.partitions.change(part, |each| each.done(offset));
+        self.partitions.counted(part, self.lanes.count(part));
     }
 
     fn reply(&mut self, place: Position, reply: Box<Outgoing>) {
@@ -221,9 +221,10 @@ impl Task {
     fn hold(&mut self, place: Position, until: Instant) {
         if let Some(entry) = self.lanes.get(place)
             && let Some(tried) = entry.item.tried()
-            && let Some(partition) = self.partitions.get_mut(&entry.part)
         {
-            partition.progress.retried(entry.offset, tried);
+            let (part, offset) = (entry.part, entry.offset);
+            self.partitions
+                .change(part, |each| each.retried(offset, tried));
         }
         self.lanes.again(place, Some(until));
     }

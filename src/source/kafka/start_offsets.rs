@@ -2,7 +2,6 @@
 //! position is gone, by what is there yet. What can't be found out now is asked again, and keeps no
 //! other partition from being read.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +9,11 @@ use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::time::Instant;
 
 use super::blocking_calls::Answer;
+use super::deadlines::Deadlines;
 use super::event_loop::Task;
 use super::health::HealthIssue;
-use super::partition::{Partition, Progress};
+use super::partition::Partition;
+use super::progress::Progress;
 use super::rebalance::{AGAIN, Step, names};
 use super::whence::{Found, fork, go_on_at};
 use crate::backoff::Backoff;
@@ -22,7 +23,6 @@ use crate::broker::kafka::consumer::{Start, TopicPartition};
 use crate::broker::kafka::error::{KafkaError, words};
 use crate::broker::kafka::settings::Reset;
 use crate::broker::kafka::{begins, settings};
-use crate::delivery::Claim;
 
 /// The pauses before it is asked again how a partition stands.
 const ASTRAY_AGAIN: Backoff = Backoff {
@@ -39,7 +39,7 @@ pub(super) struct Positions {
     unbegun: Vec<TopicPartition>,
     ask_unbegun_at: Option<Instant>,
     /// Partitions whose position is gone, and when to ask how they stand.
-    astray: BTreeMap<Part, Instant>,
+    astray: Deadlines,
     /// That is being asked of some.
     is_asking: bool,
 }
@@ -47,8 +47,13 @@ pub(super) struct Positions {
 impl Positions {
     /// When something falls due by itself.
     pub(super) fn due(&self) -> Option<Instant> {
-        let astray = self.astray.values().filter(|_| !self.is_asking).min();
-        astray.copied().into_iter().chain(self.ask_unbegun_at).min()
+        let astray = self.astray.next().filter(|_| !self.is_asking);
+        astray.into_iter().chain(self.ask_unbegun_at).min()
+    }
+
+    /// A partition is no longer ours.
+    pub(super) fn forget(&mut self, part: Part) {
+        self.astray.set(part, None);
     }
 }
 
@@ -80,9 +85,6 @@ impl Task {
     pub(super) fn forget_positions(&mut self, partitions: &[TopicPartition]) {
         let unbegun = &mut self.positions.unbegun;
         unbegun.retain(|each| !partitions.contains(each));
-        let left = &self.partitions;
-        let astray = &mut self.positions.astray;
-        astray.retain(|part, _| left.contains_key(part));
     }
 
     // -- partitions that come --
@@ -147,7 +149,7 @@ impl Task {
         if let Err(error) = assigned {
             parts
                 .iter()
-                .for_each(|part| drop(self.partitions.remove(part)));
+                .for_each(|part| drop(self.partitions.remove(*part)));
             return Err(error);
         }
         for (partition, why) in begins.unknown {
@@ -179,31 +181,12 @@ impl Task {
             );
             return None;
         };
-        let part = self.new_part();
-        let begun = Partition {
-            is_tier: *topic != *self.plan.topic,
-            number: partition,
-            claim: Claim::default(),
-            place: PartitionSeed::new(&self.found.cluster, &topic, partition),
-            inbox,
-            progress: Progress::new(offset, committed, carried),
-            parked: None,
-            leaving: false,
-            is_full: false,
-            is_idle: false,
-            is_damaged: false,
-            times_astray: 0,
-            pause: None,
-            topic,
-        };
+        let is_tier = *topic != *self.plan.topic;
+        let place = PartitionSeed::new(&self.found.cluster, &topic, partition);
+        let progress = Progress::new(offset, committed, carried);
+        let begun = Partition::new((topic, partition), place, is_tier, inbox, progress);
         let start = begun.at(offset);
-        self.partitions.insert(part, begun);
-        Some((part, start))
-    }
-
-    fn new_part(&mut self) -> Part {
-        self.last_part = self.last_part.wrapping_add(1);
-        self.last_part
+        Some((self.partitions.add(begun), start))
     }
 
     fn ask_for_unbegun(&mut self, now: Instant) {
@@ -246,7 +229,7 @@ impl Task {
                 continue;
             };
             if let Err(error) = self.consumer.add(start, others) {
-                self.partitions.remove(&part);
+                self.partitions.remove(part);
                 self.can_not_be_read(names(&[partition]), &error.to_string());
                 continue;
             }
@@ -260,9 +243,9 @@ impl Task {
         let others = self
             .partitions
             .iter()
-            .filter(|(part, _)| Some(**part) != but);
+            .filter(|(part, _)| Some(*part) != but);
         others
-            .map(|(_, partition)| partition.at(partition.progress.mark.position()))
+            .map(|(_, partition)| partition.at(partition.progress().position()))
             .collect()
     }
 
@@ -284,28 +267,27 @@ impl Task {
 
     /// Takes in what is wrong with a partition.
     pub(super) fn partition_error(&mut self, part: Part, code: Code, now: Instant) {
-        let Some(partition) = self.partitions.get_mut(&part) else {
+        let Some(partition) = self.partitions.get(part) else {
             return;
         };
+        let (name, next) = (partition.label(), partition.progress().position());
         match code {
-            Code::AutoOffsetReset => drop(self.positions.astray.insert(part, now)),
+            Code::AutoOffsetReset => self.positions.astray.set(part, Some(now)),
             Code::PartitionEOF => {}
             // librdkafka goes on behind it. Fetched anew it may be sound; else the partition waits,
             // and says so, until someone has mended it or set the group's offset past it.
             Code::BadMessage | Code::BadCompression | Code::NotImplemented => {
-                partition.is_damaged = true;
-                let (name, next) = (partition.name(), partition.progress.mark.position());
+                self.partitions.change(part, Partition::damage);
                 let why = format!("what follows offset {next} is damaged: {}", words(code));
                 self.can_not_be_read(name, &why);
-                if !self.positions.astray.contains_key(&part) {
+                if !self.positions.astray.has(part) {
                     self.is_still_astray(part, now);
                 }
             }
             // That it is over is not told by itself: it is asked for.
             code => {
-                let name = partition.name();
                 self.can_not_be_read(name, &words(code));
-                if !self.positions.astray.contains_key(&part) {
+                if !self.positions.astray.has(part) {
                     self.is_still_astray(part, now);
                 }
             }
@@ -314,17 +296,16 @@ impl Task {
 
     /// Nothing is fetched of a partition: it may have told so when nobody listened.
     pub(super) fn is_not_fetched(&mut self, part: Part, now: Instant) {
-        if self.group.is_settled() {
-            self.positions.astray.entry(part).or_insert(now);
+        if self.group.is_settled() && !self.positions.astray.has(part) {
+            self.positions.astray.set(part, Some(now));
         }
     }
 
     /// It is asked again how a partition stands, ever later.
     fn is_still_astray(&mut self, part: Part, now: Instant) {
-        if let Some(partition) = self.partitions.get_mut(&part) {
-            partition.times_astray = partition.times_astray.saturating_add(1);
-            let wait = ASTRAY_AGAIN.wait(partition.times_astray, fastrand::f64());
-            self.positions.astray.insert(part, now + wait);
+        if let Some(times) = self.partitions.change(part, Partition::ask_again) {
+            let wait = ASTRAY_AGAIN.wait(times, fastrand::f64());
+            self.positions.astray.set(part, Some(now + wait));
         }
     }
 
@@ -334,14 +315,16 @@ impl Task {
         if self.positions.is_asking || self.positions.due().is_none_or(|due| now < due) {
             return;
         }
-        let due = |_: &Part, when: &mut Instant| *when <= now;
-        let due = self.positions.astray.extract_if(.., due);
-        let ours = due.filter_map(|(part, _)| Some((part, self.partitions.get(&part)?)));
+        let due = self.positions.astray.until(now);
+        due.iter()
+            .for_each(|part| self.positions.astray.set(*part, None));
+        let ours = due.into_iter();
+        let ours = ours.filter_map(|part| Some((part, self.partitions.get(part)?)));
         let asked: Vec<Asked> = ours
             .map(|(part, partition)| Asked {
                 part,
-                name: (partition.topic.clone(), partition.number),
-                read_to: partition.progress.read_to(),
+                name: partition.name().clone(),
+                read_to: partition.progress().read_to(),
             })
             .collect();
         if asked.is_empty() {
@@ -374,14 +357,14 @@ impl Task {
 
     /// Goes on where there is something to read, and says what is skipped.
     fn find_back(&mut self, part: Part, standing: Result<Standing, String>, now: Instant) {
-        let Some(partition) = self.partitions.get(&part) else {
+        let Some(partition) = self.partitions.get(part) else {
             return;
         };
-        let name = partition.name();
+        let name = partition.label();
         let standing = match standing {
             // The restart of one partition would be taken for our answer to the group.
             Ok(_) if !self.group.is_settled() => {
-                self.positions.astray.insert(part, now + AGAIN);
+                self.positions.astray.set(part, Some(now + AGAIN));
                 return;
             }
             Ok(standing) => standing,
@@ -390,17 +373,17 @@ impl Task {
                 return self.is_still_astray(part, now);
             }
         };
-        let was_damaged = partition.is_damaged;
-        let mark = &partition.progress.mark;
-        let (position, committable) = (mark.position(), mark.committable());
-        let reset = if partition.is_tier {
+        let was_damaged = partition.is_damaged();
+        let progress = partition.progress();
+        let (position, committable) = (progress.position(), progress.committable());
+        let reset = if partition.is_tier() {
             Reset::Earliest
         } else {
             self.plan.reset
         };
         let found = Found {
             ends: standing.ends,
-            fork: fork(&standing, partition.progress.was_committed()),
+            fork: fork(&standing, progress.was_committed()),
         };
         let Some(to) = go_on_at(position, committable, found, reset) else {
             let (first, end) = found.ends;
@@ -427,32 +410,29 @@ impl Task {
 
     /// Has the books say where a partition goes on. It may be called otherwise from then on.
     fn move_to(&mut self, part: Part, to: i64, found: Found) -> Part {
-        let Some(partition) = self.partitions.get_mut(&part) else {
+        let Some(partition) = self.partitions.get(part) else {
             return part;
         };
-        let position = partition.progress.mark.position();
+        let position = partition.progress().position();
         if let Some(fork) = found.fork {
-            let at = (partition.topic.clone(), partition.number);
-            begins::tell_of_fork(&self.plan.pool, &at, partition.progress.read_to(), fork);
-            let mut carried = partition.progress.carried();
-            carried.cut(fork);
-            // What is out of the old log is void.
-            partition.progress = Progress::new(to, None, carried);
-            partition.parked = None;
+            let read_to = partition.progress().read_to();
+            begins::tell_of_fork(&self.plan.pool, partition.name(), read_to, fork);
+            self.partitions
+                .change(part, |each| each.begin_anew(to, fork));
             return self.rename(part);
         }
         if to != position {
             let (first, end) = found.ends;
             tracing::warn!(
                 pool = self.plan.pool,
-                partition = partition.name(),
+                partition = partition.label(),
                 position,
                 first,
                 end,
                 skipped = to.saturating_sub(position),
                 "the offset to go on from is gone; reading goes on at another"
             );
-            partition.progress.skip_to(to);
+            self.partitions.change(part, |each| each.skip_to(to));
         }
         part
     }
@@ -462,20 +442,16 @@ impl Task {
         self.lanes.forget(part);
         self.throttle.forget(part);
         self.resume(&[part]);
-        let anew = self.new_part();
-        if let Some(partition) = self.partitions.remove(&part) {
-            self.partitions.insert(anew, partition);
-        }
-        anew
+        self.partitions.rename(part)
     }
 
     fn restart(&mut self, part: Part, to: i64) -> Result<(), KafkaError> {
         let others = self.starts(Some(part));
-        let Some(partition) = self.partitions.get_mut(&part) else {
+        let Some(partition) = self.partitions.get(part) else {
             return Ok(());
         };
         self.consumer.restart(partition.at(to), others)?;
-        partition.is_damaged = false;
+        self.partitions.change(part, Partition::restarted);
         Ok(())
     }
 }

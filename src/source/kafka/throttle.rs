@@ -3,7 +3,7 @@
 //! that have something hold all that may be held, the others are paused, and take turns. Pausing
 //! throws away what is at hand, so one that has something is only paused after a long turn.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -108,7 +108,13 @@ impl Throttle {
 
     /// Who is to be paused and who not, of those that are not: which have something at hand, and
     /// which have nothing. `most` is what the daemon has left for them.
-    fn turn(&mut self, full: &[Part], empty: &[Part], most: usize, now: Instant) -> Change {
+    fn turn(
+        &mut self,
+        full: &BTreeSet<Part>,
+        empty: &BTreeSet<Part>,
+        most: usize,
+        now: Instant,
+    ) -> Change {
         let bytes_max = self.bytes_max.min(most);
         let each = self.queue_bytes + self.record_bytes;
         let held = full.len() * each;
@@ -145,22 +151,12 @@ impl Task {
         if self.is_closing() || !self.throttle.may_look(now) {
             return;
         }
-        let (mut full, mut empty) = (Vec::new(), Vec::new());
-        let (mut naps, mut wakes) = (Vec::new(), Vec::new());
-        for (part, partition) in &self.partitions {
-            let parked = partition.parked.as_ref();
-            match partition.pause {
-                _ if partition.leaving => {}
-                None if parked.is_some_and(|parked| parked.look_at > now + NAP) => naps.push(*part),
-                None if partition.inbox.has_news() => full.push(*part),
-                None => empty.push(*part),
-                Some(Pause::Nap) if parked.is_none() => wakes.push(*part),
-                Some(Pause::Nap | Pause::Turn) => {}
-            }
-        }
-        let most = self.budget.most() / 2;
-        let change = self.throttle.turn(&full, &empty, most, now);
+        let naps = self.partitions.drowsy(now + NAP);
         self.pause(&naps, Pause::Nap);
+        let mut wakes = self.partitions.rested();
+        let most = self.budget.most() / 2;
+        let (full, empty) = (self.partitions.full(), self.partitions.empty());
+        let change = self.throttle.turn(full, empty, most, now);
         self.pause(&change.pause, Pause::Turn);
         wakes.extend(change.resume);
         self.resume(&wakes);
@@ -184,12 +180,10 @@ impl Task {
     fn names_of(&mut self, parts: &[Part], pause: Option<Pause>) -> Vec<(String, i32)> {
         let mut names = Vec::with_capacity(parts.len());
         for part in parts {
-            if let Some(partition) = self.partitions.get_mut(part)
-                && partition.pause != pause
-            {
-                partition.pause = pause;
-                names.push((partition.topic.clone(), partition.number));
-            }
+            let name = self
+                .partitions
+                .change(*part, |each| each.pause(pause).then(|| each.name().clone()));
+            names.extend(name.flatten());
         }
         names
     }
@@ -211,6 +205,10 @@ mod tests {
         (throttle, now)
     }
 
+    fn set(parts: impl IntoIterator<Item = Part>) -> BTreeSet<Part> {
+        parts.into_iter().collect()
+    }
+
     fn change(pause: &[Part], resume: &[Part]) -> Change {
         Change {
             pause: pause.to_vec(),
@@ -221,39 +219,42 @@ mod tests {
     #[test]
     fn nobody_is_paused_while_there_is_room() {
         let (mut throttle, now) = throttle();
-        let full: Vec<Part> = (0..10).collect();
-        assert_eq!(throttle.turn(&full, &[20, 21], ALL, now), Change::default());
+        let full: BTreeSet<Part> = (0..10).collect();
+        assert_eq!(
+            throttle.turn(&full, &set([20, 21]), ALL, now),
+            Change::default()
+        );
         assert_eq!(throttle.due(), None);
     }
 
     #[test]
     fn what_the_daemon_has_left_may_be_less_than_that() {
         let (mut throttle, now) = throttle();
-        let full: Vec<Part> = (0..3).collect();
-        let half = throttle.turn(&full, &[20, 21], 299 * KIB, now);
+        let full: BTreeSet<Part> = (0..3).collect();
+        let half = throttle.turn(&full, &set([20, 21]), 299 * KIB, now);
         assert_eq!((half, throttle.held()), (change(&[20, 21], &[]), 300 * KIB));
         // One at a time is fetched in any case.
-        let next = throttle.turn(&[], &[], 0, now + GRACE);
+        let next = throttle.turn(&set([]), &set([]), 0, now + GRACE);
         assert_eq!((next, throttle.held()), (change(&[], &[20]), 0));
     }
 
     #[test]
     fn those_without_anything_wait_until_there_is_room() {
         let (mut throttle, now) = throttle();
-        let full: Vec<Part> = (0..11).collect();
+        let full: BTreeSet<Part> = (0..11).collect();
         assert_eq!(
-            throttle.turn(&full, &[20, 21], ALL, now),
+            throttle.turn(&full, &set([20, 21]), ALL, now),
             change(&[20, 21], &[])
         );
         let later = now + GRACE;
         assert_eq!(throttle.due(), Some(later));
         assert_eq!(
-            throttle.turn(&full[..9], &[], ALL, later),
+            throttle.turn(&set(0..9), &set([]), ALL, later),
             Change::default()
         );
         let later = later + GRACE;
         assert_eq!(
-            throttle.turn(&full[..2], &[], ALL, later),
+            throttle.turn(&set(0..2), &set([]), ALL, later),
             change(&[], &[20, 21])
         );
         assert_eq!(throttle.due(), None);
@@ -262,15 +263,21 @@ mod tests {
     #[test]
     fn as_many_as_there_is_room_for_come_at_a_time() {
         let (mut throttle, now) = throttle();
-        let full: Vec<Part> = (0..11).collect();
+        let full: BTreeSet<Part> = (0..11).collect();
         let empty: Vec<Part> = (20..40).collect();
-        throttle.turn(&full, &empty, ALL, now);
-        let now = now + GRACE;
-        assert_eq!(throttle.turn(&[], &[], ALL, now), change(&[], &empty[..5]));
-        assert_eq!(throttle.turn(&[], &empty[..5], ALL, now), Change::default());
+        throttle.turn(&full, &set(empty.clone()), ALL, now);
         let now = now + GRACE;
         assert_eq!(
-            throttle.turn(&[], &empty[..5], ALL, now),
+            throttle.turn(&set([]), &set([]), ALL, now),
+            change(&[], &empty[..5])
+        );
+        assert_eq!(
+            throttle.turn(&set([]), &set(empty[..5].to_vec()), ALL, now),
+            Change::default()
+        );
+        let now = now + GRACE;
+        assert_eq!(
+            throttle.turn(&set([]), &set(empty[..5].to_vec()), ALL, now),
             change(&[], &empty[5..10])
         );
     }
@@ -279,9 +286,12 @@ mod tests {
     fn a_record_larger_than_all_that_may_be_held_comes_by_itself() {
         let (mut throttle, now) = throttle();
         throttle.read(5000 * KIB);
-        assert_eq!(throttle.turn(&[1], &[2, 3], ALL, now), change(&[2, 3], &[]));
         assert_eq!(
-            throttle.turn(&[], &[1], ALL, now + GRACE),
+            throttle.turn(&set([1]), &set([2, 3]), ALL, now),
+            change(&[2, 3], &[])
+        );
+        assert_eq!(
+            throttle.turn(&set([]), &set([1]), ALL, now + GRACE),
             change(&[], &[2])
         );
     }
@@ -290,16 +300,19 @@ mod tests {
     #[test]
     fn everybody_has_a_turn() {
         let (mut throttle, now) = throttle();
-        let full: Vec<Part> = (0..11).collect();
-        throttle.turn(&full, &[20, 21], ALL, now);
+        let full: BTreeSet<Part> = (0..11).collect();
+        throttle.turn(&full, &set([20, 21]), ALL, now);
         assert_eq!(
-            throttle.turn(&full, &[], ALL, now + TURN / 2),
+            throttle.turn(&full, &set([]), ALL, now + TURN / 2),
             Change::default()
         );
         let now = now + TURN;
-        assert_eq!(throttle.turn(&full, &[], ALL, now), change(&full, &[]));
+        assert_eq!(
+            throttle.turn(&full, &set([]), ALL, now),
+            change(&full.iter().copied().collect::<Vec<Part>>(), &[])
+        );
         let now = now + GRACE;
-        let next = throttle.turn(&[], &[], ALL, now);
+        let next = throttle.turn(&set([]), &set([]), ALL, now);
         assert_eq!(next, change(&[], &[20, 21, 0, 1, 2]));
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::event_loop::Task;
+use super::partition::Partition;
 use super::settle::Purpose;
 use crate::broker::kafka::begins::Part;
 
@@ -34,10 +35,10 @@ impl Task {
     /// How many messages of these partitions, which leave, are being worked on, or settled.
     pub(super) fn in_hand(&self, parts: &[Part], now: Instant) -> usize {
         let out: usize = parts.iter().map(|part| self.lanes.count(*part).out).sum();
-        let leaves = |part| self.partitions.get(part).is_some_and(|part| part.leaving);
+        let leaves = |part| self.partitions.get(part).is_some_and(Partition::is_leaving);
         let is_theirs = |purpose: &&Purpose| {
             let entry = purpose.place().and_then(|place| self.lanes.get(place));
-            entry.is_some_and(|entry| leaves(&entry.part))
+            entry.is_some_and(|entry| leaves(entry.part))
         };
         out.saturating_sub(self.in_vain(now).filter(is_theirs).count())
     }

@@ -9,7 +9,8 @@ use crate::harness::{Daemon, Event, Pool, trials};
 
 trials![
     many_partitions_of_large_records_take_no_more_than_they_may;
-    long: five_hundred_partitions_of_a_mebibyte_each, twenty_idle_pools
+    long: five_hundred_partitions_of_a_mebibyte_each, twenty_idle_pools,
+    partitions_that_have_nothing_cost_nothing
 ];
 
 /// The most KiB that a daemon has ever had in memory that works off so many records of so many
@@ -84,4 +85,54 @@ fn twenty_idle_pools() {
     let share = (ticks(&daemon) - spent) / (seconds() - from);
     assert!(share < 5.0, "{share} % of a core");
     daemon.stop();
+}
+
+/// How many nanoseconds of a processor the source's own thread takes for a message, where messages come
+/// a few at a time and to a few of so many partitions.
+fn nanos_a_message(partitions: usize) -> u64 {
+    const ROUNDS: usize = 100;
+    const BUSY: i32 = 6;
+    let site = Plan::on(Kafka::own(), partitions).make();
+    // The broker takes a while to make so many.
+    let last = i32::try_from(partitions).unwrap() - 1;
+    site.kafka.send(&[site.message("first").partition(last)]);
+    let daemon = site.start(&site.pool(&["--v2=4"]));
+    let each = usize::try_from(BUSY).unwrap();
+    let send = |round: usize| {
+        let record = |partition: i32| {
+            let text = format!("{round} {partition}");
+            site.message(&text).partition(partition)
+        };
+        let records: Vec<NewRecord> = (0..BUSY).map(record).collect();
+        site.kafka.send(&records);
+        site.done(&daemon, 1 + (round + 1) * each);
+    };
+    send(0);
+    let before = source_nanos(&daemon);
+    (1..=ROUNDS).for_each(send);
+    let spent = source_nanos(&daemon) - before;
+    daemon.stop();
+    spent / (ROUNDS * each) as u64
+}
+
+/// What the thread of the source has taken so far.
+fn source_nanos(daemon: &Daemon) -> u64 {
+    let threads = fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap();
+    let mut times = threads.filter_map(|thread| {
+        let thread = thread.unwrap().path();
+        let name = fs::read_to_string(thread.join("comm")).unwrap();
+        let times = fs::read_to_string(thread.join("schedstat")).unwrap();
+        let time = times.split(' ').next().unwrap().parse().unwrap();
+        name.starts_with("source-").then_some(time)
+    });
+    times.next().expect("the thread of the source")
+}
+
+/// Those that have no messages just now are not looked at for each that another has.
+fn partitions_that_have_nothing_cost_nothing() {
+    let (few, many) = (nanos_a_message(6), nanos_a_message(500));
+    assert!(
+        many < 2 * few,
+        "{few} ns with 6 partitions, {many} with 500"
+    );
 }

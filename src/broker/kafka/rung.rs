@@ -1,0 +1,79 @@
+//! Word of which partitions have got something: librdkafka's threads leave it, and whoever reads takes
+//! it, so that partitions which have nothing are not even looked at.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A topic and the number of a partition of it.
+type Name = Arc<(String, i32)>;
+
+/// The partitions that have got something since it was asked last, each once.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rung(Arc<Mutex<HashSet<Name>>>);
+
+impl Rung {
+    /// All of them; none has from then on.
+    pub(crate) fn take(&self) -> HashSet<Name> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Whether a partition may have something.
+#[derive(Debug, Clone)]
+pub(super) struct News {
+    may_be: Arc<AtomicBool>,
+    name: Name,
+    rung: Rung,
+}
+
+impl News {
+    /// There may be something from the start.
+    pub(super) fn new(topic: &str, partition: i32, rung: &Rung) -> Self {
+        Self {
+            may_be: Arc::new(AtomicBool::new(true)),
+            name: Arc::new((topic.to_owned(), partition)),
+            rung: rung.clone(),
+        }
+    }
+
+    /// Something has come. Whoever has not found it empty since will look anyway.
+    pub(super) fn ring(&self) {
+        if !self.may_be.swap(true, Ordering::AcqRel) {
+            let mut rung = self.rung.0.lock().unwrap_or_else(PoisonError::into_inner);
+            rung.insert(Arc::clone(&self.name));
+        }
+    }
+
+    /// It is looked at now: what comes from now on rings.
+    pub(super) fn look(&self) {
+        self.may_be.store(false, Ordering::Release);
+    }
+
+    /// There was something, so there may be more.
+    pub(super) fn found(&self) {
+        self.may_be.store(true, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_empty_rings_once() {
+        let rung = Rung::default();
+        let news = News::new("orders", 3, &rung);
+        news.ring();
+        assert!(rung.take().is_empty(), "it was not looked at yet");
+        news.look();
+        news.clone().ring();
+        news.ring();
+        let names: Vec<(String, i32)> = rung.take().iter().map(|name| (**name).clone()).collect();
+        assert_eq!(names, [("orders".to_owned(), 3)]);
+        news.look();
+        news.found();
+        news.ring();
+        assert!(rung.take().is_empty(), "it will be looked at again");
+    }
+}
