@@ -98,7 +98,8 @@ pub(crate) async fn prepare(
         .collect();
     check(&describe(&admin, &old).await?, &old, config, copy_bytes_max)?;
     let there = appeared(client, &roles).await?;
-    let cluster = client.client().fetch_cluster_id(REQUEST);
+    // Every answer about topics has it, so it is here; a cluster that did not tell it just now has none.
+    let cluster = client.client().fetch_cluster_id(Duration::ZERO);
     Ok(Found {
         cluster: cluster.unwrap_or_default(),
         partitions: there.get(&wanted.topic).copied().unwrap_or(1),

@@ -172,7 +172,7 @@ impl Task {
             let due = self
                 .partitions
                 .change(part, |each| each.unpark(now, unix_ms()));
-            if let Some(fresh) = due.flatten() {
+            for fresh in due.unwrap_or_default() {
                 self.add(part, fresh);
             }
         }

@@ -27,8 +27,9 @@ pub(super) struct Partition {
     is_tier: bool,
     inbox: Inbox,
     progress: Progress,
-    /// The head of a tier, and when it falls due; nothing behind it is read before.
-    parked: Option<Parked>,
+    /// The head of a tier, which is not due; nothing behind it is read before. There are more only where
+    /// some came past the inbox.
+    parked: Vec<Parked>,
     /// It goes to someone else: nothing is read or handed out any more.
     leaving: bool,
     /// Its commit could not hold more, and that was said.
@@ -100,7 +101,7 @@ impl Partition {
             is_tier,
             inbox,
             progress,
-            parked: None,
+            parked: Vec::new(),
             leaving: false,
             is_full: false,
             is_idle: false,
@@ -114,10 +115,10 @@ impl Partition {
     pub(super) fn traits(&self) -> Traits {
         Traits {
             is_uncommitted: !self.progress.is_committed(),
-            look_at: self.parked.as_ref().map(|parked| parked.look_at),
+            look_at: self.parked.iter().map(|parked| parked.look_at).min(),
             pause: self.pause,
             is_leaving: self.leaving,
-            is_shut: self.leaving || self.is_damaged || self.parked.is_some(),
+            is_shut: self.leaving || self.is_damaged || !self.parked.is_empty(),
         }
     }
 
@@ -183,7 +184,7 @@ impl Partition {
         match fresh.due_ms {
             Some(due_ms) if due_ms > now_ms => {
                 let look_at = look_at(due_ms, now, now_ms);
-                self.parked = Some(Parked { look_at, fresh });
+                self.parked.push(Parked { look_at, fresh });
                 None
             }
             _ => Some(fresh),
@@ -191,15 +192,16 @@ impl Partition {
     }
 
     /// Its head, if that is due. By the clock on the wall it may not be, if that was set meanwhile.
-    pub(super) fn unpark(&mut self, now: Instant, now_ms: i64) -> Option<Fresh> {
-        let parked = self.parked.as_mut()?;
-        match parked.fresh.due_ms {
-            Some(due_ms) if due_ms > now_ms => {
+    pub(super) fn unpark(&mut self, now: Instant, now_ms: i64) -> Vec<Fresh> {
+        let due = |parked: &mut Parked| {
+            parked.look_at <= now && {
+                let due_ms = parked.fresh.due_ms.unwrap_or(now_ms);
                 parked.look_at = look_at(due_ms, now, now_ms);
-                None
+                due_ms <= now_ms
             }
-            _ => self.parked.take().map(|parked| parked.fresh),
-        }
+        };
+        let due = self.parked.extract_if(.., due);
+        due.map(|parked| parked.fresh).collect()
     }
 
     // -- how far it is --
@@ -237,12 +239,14 @@ impl Partition {
         self.progress.skip_to(offset);
     }
 
-    /// From an offset on it is another log, read from `to` on. What is out of the old one is void.
+    /// From an offset on it is another log, read from `to` on. What is out of the old one is void: it
+    /// runs again as far as it is there yet.
     pub(super) fn begin_anew(&mut self, to: i64, fork: i64) {
         let mut carried = self.progress.carried();
         carried.cut(fork);
         self.progress = Progress::new(to, None, carried);
-        self.parked = None;
+        self.parked.clear();
+        self.claim = Claim::default();
     }
 
     // -- what keeps it from being read or handed out --
@@ -322,4 +326,87 @@ impl Partition {
 fn look_at(due_ms: i64, now: Instant, now_ms: i64) -> Instant {
     let wait = due_ms.saturating_sub(now_ms).max(0).unsigned_abs();
     now + Duration::from_millis(wait)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::Notify;
+
+    use super::*;
+    use crate::broker::kafka::commit_metadata::Carried;
+    use crate::broker::kafka::consumer::Consumer;
+    use crate::broker::kafka::record::Record;
+    use crate::broker::kafka::settings;
+    use crate::delivery;
+    use crate::delivery::{Delivery, History, Intake, Message};
+
+    fn tier() -> Partition {
+        let properties = settings::consumer(&settings::tests::source(&[]), "p", 1 << 20);
+        let consumer = Consumer::new(&properties, "p", Arc::new(Notify::new())).unwrap();
+        let inbox = consumer.inbox("tier", 0).unwrap();
+        let place = PartitionSeed::new("cluster", "tier", 0);
+        let progress = Progress::new(0, Some(String::new()), Carried::default());
+        Partition::new(("tier".to_owned(), 0), place, true, inbox, progress)
+    }
+
+    fn fresh(offset: i64, due_ms: i64) -> Fresh {
+        Fresh {
+            offset,
+            record: Record::read(&"tier".into(), (0, offset), None, (None, None), Vec::new()),
+            due_ms: Some(due_ms),
+        }
+    }
+
+    /// Or the first would be forgotten, and never done.
+    #[test]
+    fn what_comes_past_the_inbox_waits_beside_the_head_that_is_not_due() {
+        let mut tier = tier();
+        let now = Instant::now();
+        for (offset, due_ms) in [(0, 1000), (1, 1500), (2, 1000), (3, 400)] {
+            let fresh = tier.take_stray(fresh(offset, due_ms)).unwrap();
+            let is_due = tier.admit(fresh, now, 500).is_some();
+            assert_eq!(is_due, due_ms <= 500, "{offset}");
+        }
+        let at = |ms| now + Duration::from_millis(ms);
+        assert_eq!(tier.traits().look_at, Some(at(500)));
+        let offsets =
+            |due: Vec<Fresh>| -> Vec<i64> { due.iter().map(|each| each.offset).collect() };
+        assert!(tier.unpark(at(499), 999).is_empty());
+        // The clock on the wall was set back.
+        assert!(tier.unpark(at(500), 900).is_empty());
+        assert_eq!(tier.traits().look_at, Some(at(600)));
+        assert_eq!(offsets(tier.unpark(at(600), 1000)), [0, 2]);
+        assert!(tier.traits().is_shut, "one is left");
+        assert_eq!(offsets(tier.unpark(at(1100), 1500)), [1]);
+        assert!(!tier.traits().is_shut && tier.traits().look_at.is_none());
+        (0..4).for_each(|offset| tier.done(offset));
+        assert_eq!(tier.progress().committable(), 4);
+    }
+
+    /// What is out of the old log runs again, as far as it is there yet: its worker is told, and nobody
+    /// begins it.
+    #[test]
+    fn what_is_out_of_a_log_that_departs_is_void() {
+        let mut partition = tier();
+        let (source, mut pool) = delivery::link();
+        pool.intake.send_replace(Intake::Credit(1));
+        source.deliver_under(partition.claim(), 1, message(), History::default());
+        let delivery: Delivery = pool.deliveries.try_recv().unwrap();
+        partition.skip_to(5);
+        assert!(!delivery.is_void());
+        partition.begin_anew(3, 3);
+        assert!(delivery.is_void());
+        assert_eq!(partition.progress().position(), 3);
+    }
+
+    fn message() -> Message {
+        Message {
+            queue: "tier".into(),
+            body: bytes::Bytes::new(),
+            headers: Vec::new(),
+            correlation_id: String::new(),
+            reply_to: None,
+            properties: Vec::new(),
+        }
+    }
 }

@@ -442,6 +442,7 @@ impl Task {
         self.lanes.forget(part);
         self.throttle.forget(part);
         self.resume(&[part]);
+        self.end.lost();
         self.partitions.rename(part)
     }
 
