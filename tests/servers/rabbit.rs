@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lapin::{Connection, ConnectionProperties};
@@ -44,7 +44,7 @@ pub(crate) struct Node {
     dist_port: u16,
     epmd_port: u16,
     /// Erlang's own name service, which a node would leave behind.
-    _epmd: Server,
+    epmd: Arc<Server>,
     vm: Mutex<Option<Server>>,
 }
 
@@ -52,6 +52,40 @@ impl Node {
     /// Starts one, with TLS settings of the configuration file beside the usual, and waits until it
     /// takes connections.
     pub(crate) fn start(tls: &str) -> Self {
+        let node = Self::prepared(None);
+        let tls_listener = match tls {
+            "" => "listeners.ssl = none".to_owned(),
+            _ => format!("listeners.ssl.1 = 127.0.0.1:{}\n{tls}", node.tls_port),
+        };
+        node.write_files(&tls_listener);
+        node.start_again();
+        node
+    }
+
+    /// Starts another one, which joins this one's cluster.
+    pub(crate) fn join(&self) -> Self {
+        let node = Self::prepared(Some(self));
+        let (first, second) = (&self.name, &node.name);
+        node.write_files(&format!(
+            "listeners.ssl = none\n\
+             cluster_formation.peer_discovery_backend = classic_config\n\
+             cluster_formation.classic_config.nodes.1 = {first}\n\
+             cluster_formation.classic_config.nodes.2 = {second}"
+        ));
+        let before = self.running();
+        node.start_again();
+        assert_eq!(self.running(), before + 1, "{}", node.last_words());
+        node
+    }
+
+    /// How many nodes of its cluster it knows to run.
+    fn running(&self) -> usize {
+        let running = self.eval("length(rabbit_nodes:all_running())");
+        running.parse().unwrap()
+    }
+
+    /// One that is not started, where that other one finds it.
+    fn prepared(beside: Option<&Self>) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let program = root().unwrap_or_else(|| "/".into()).join(PROGRAM);
         assert!(
@@ -61,29 +95,24 @@ impl Node {
         );
         let dir = tempfile::Builder::new().prefix("ganger-rabbit-").tempdir();
         let dir = dir.unwrap();
-        let epmd_port = free_port();
-        let node = Self {
+        let epmd_port = beside.map_or_else(free_port, |other| other.epmd_port);
+        let epmd = beside.map(|other| Arc::clone(&other.epmd));
+        Self {
             name: format!("ganger{}@localhost", NEXT.fetch_add(1, Ordering::Relaxed)),
             port: free_port(),
             tls_port: free_port(),
             dist_port: free_port(),
             epmd_port,
-            _epmd: epmd(epmd_port, &dir.path().join("epmd.log")),
+            epmd: epmd
+                .unwrap_or_else(|| Arc::new(start_epmd(epmd_port, &dir.path().join("epmd.log")))),
             vm: Mutex::new(None),
             dir,
-        };
-        node.write_files(tls);
-        node.start_again();
-        node
+        }
     }
 
-    fn write_files(&self, tls: &str) {
-        let tls_listener = match tls {
-            "" => "listeners.ssl = none".to_owned(),
-            _ => format!("listeners.ssl.1 = 127.0.0.1:{}\n{tls}", self.tls_port),
-        };
+    fn write_files(&self, settings: &str) {
         let config = format!(
-            "listeners.tcp.1 = 127.0.0.1:{}\nloopback_users.guest = true\n{tls_listener}\n",
+            "listeners.tcp.1 = 127.0.0.1:{}\nloopback_users.guest = true\n{settings}\n",
             self.port
         );
         fs::write(self.path("rabbitmq.conf"), config).unwrap();
@@ -376,7 +405,7 @@ pub(crate) fn of_each_queue(vhost: &str, format: &str, what: &str) -> String {
     )
 }
 
-fn epmd(port: u16, log: &Path) -> Server {
+fn start_epmd(port: u16, log: &Path) -> Server {
     let log = File::create(log).unwrap();
     start("epmd", |command| {
         command

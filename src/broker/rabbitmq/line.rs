@@ -1,7 +1,8 @@
-//! The line to the broker that is published over: a channel with confirmations, on a connection that
-//! others have made, or on one of its own. That is opened when there is something to publish, and
-//! from then on again and again, for as long as it takes: the broker stops reading a connection that publishes when
-//! it is short of memory or disk, and acknowledgements must flow meanwhile.
+//! The line to the broker that is published over: a connection that others have made, or one of its
+//! own, and the first channel there, with confirmations. Its own is opened when there is something to
+//! publish, and from then on again and again, for as long as it takes: the broker stops reading a
+//! connection that publishes when it is short of memory or disk, and acknowledgements must flow
+//! meanwhile.
 
 use std::fmt;
 use std::future::Future;
@@ -36,17 +37,11 @@ pub(crate) const GOOD_AFTER: Duration = Duration::from_secs(10);
 
 /// The line.
 pub(crate) struct Line {
-    way: Way,
+    /// None if others have made it, and see to it that it lives.
+    own: Option<Box<Own>>,
     door: Door,
     /// What the broker says of a connection of our own.
     events: Events,
-}
-
-/// Whose the connection is.
-enum Way {
-    /// Others have made it, and see to it that it lives.
-    Shared(Rc<Broker>),
-    Own(Box<Own>),
 }
 
 /// How a connection of our own is made.
@@ -99,10 +94,9 @@ impl fmt::Debug for Line {
 impl Line {
     /// Over a connection of others.
     pub(crate) async fn over(broker: Rc<Broker>) -> Result<Self, RabbitMqError> {
-        let end = open_channel(Rc::clone(&broker)).await?;
         Ok(Self {
-            way: Way::Shared(broker),
-            door: Door::Open(end),
+            own: None,
+            door: Door::Open(first_channel(broker).await?),
             events: Box::pin(futures_util::stream::pending()),
         })
     }
@@ -110,7 +104,7 @@ impl Line {
     /// Over a connection of its own, which the broker lists by this name.
     pub(crate) fn own(config: RabbitMqSource, name: String) -> Self {
         Self {
-            way: Way::Own(Box::new(Own {
+            own: Some(Box::new(Own {
                 config,
                 name,
                 failures: 0,
@@ -131,44 +125,35 @@ impl Line {
 
     /// Whether it can be opened again if its connection is lost.
     pub(crate) fn is_own(&self) -> bool {
-        matches!(self.way, Way::Own(_))
+        self.own.is_some()
     }
 
     /// Brings the line up if something is `wanted` of it; tells what has become of it. Resolves with
     /// nothing if it is as before and open, or not wanted.
-    ///
-    /// # Errors
-    /// If a connection of others is lost.
-    pub(crate) fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        wanted: bool,
-    ) -> Poll<Result<Option<LineChange>, RabbitMqError>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, wanted: bool) -> Poll<Option<LineChange>> {
         if let Poll::Ready(Some(event)) = self.events.as_mut().poll_next(cx)
             && let Some(change) = self.hear(event)
         {
-            return Poll::Ready(Ok(Some(change)));
+            return Poll::Ready(Some(change));
         }
         if wanted && matches!(self.door, Door::Shut) {
             self.open();
         }
         let Door::Opening(opening) = &mut self.door else {
-            return Poll::Ready(Ok(None));
+            return Poll::Ready(None);
         };
-        match (ready!(opening.as_mut().poll(cx)), &mut self.way) {
-            (Ok(end), Way::Shared(_)) => {
-                self.door = Door::Open(end);
-                Poll::Ready(Ok(None))
-            }
-            (Ok(end), Way::Own(own)) => {
-                own.since = Instant::now();
+        let change = match ready!(opening.as_mut().poll(cx)) {
+            Ok(end) => {
+                if let Some(own) = &mut self.own {
+                    own.since = Instant::now();
+                }
                 self.events = Box::pin(end.broker.connection().events_listener());
                 self.door = Door::Open(end);
-                Poll::Ready(Ok(Some(LineChange::Up)))
+                LineChange::Up
             }
-            (Err(error), Way::Shared(_)) => Poll::Ready(Err(error)),
-            (Err(error), Way::Own(_)) => Poll::Ready(Ok(Some(self.lost(error)))),
-        }
+            Err(error) => self.lost(error),
+        };
+        Poll::Ready(Some(change))
     }
 
     fn hear(&mut self, event: Event) -> Option<LineChange> {
@@ -187,7 +172,7 @@ impl Line {
     /// A connection of our own is lost. The next is made whether or not something is wanted of it:
     /// whoever hears of the loss is to hear of its end.
     pub(crate) fn lost(&mut self, error: RabbitMqError) -> LineChange {
-        if let Way::Own(own) = &mut self.way {
+        if let Some(own) = &mut self.own {
             let was_good = self.door.is_open() && own.since.elapsed() >= GOOD_AFTER;
             own.failures = if was_good {
                 1
@@ -200,41 +185,27 @@ impl Line {
         LineChange::Down(error)
     }
 
-    /// The channel has ended, and its connection lives.
-    pub(crate) fn replace_channel(&mut self) {
-        let broker = match (&self.way, &self.door) {
-            (_, Door::Open(end)) => Rc::clone(&end.broker),
-            (Way::Shared(broker), _) => Rc::clone(broker),
-            (Way::Own(_), _) => return,
-        };
-        self.door = Door::Opening(Box::pin(open_channel(broker)));
-    }
-
     fn open(&mut self) {
-        self.door = Door::Opening(match &self.way {
-            Way::Shared(broker) => Box::pin(open_channel(Rc::clone(broker))),
-            Way::Own(own) => {
-                let (config, name) = (own.config.clone(), own.name.clone());
-                let wait = RECONNECT.wait(own.failures, fastrand::f64());
-                let at = Instant::now() + wait;
-                Box::pin(async move {
-                    sleep_until(at).await;
-                    open_channel(Rc::new(connect(&config, &name).await?)).await
-                })
-            }
-        });
+        if let Some(own) = &self.own {
+            let (config, name) = (own.config.clone(), own.name.clone());
+            let at = Instant::now() + RECONNECT.wait(own.failures, fastrand::f64());
+            self.door = Door::Opening(Box::pin(async move {
+                sleep_until(at).await;
+                first_channel(Rc::new(connect(&config, &name).await?)).await
+            }));
+        }
     }
 
     /// Ends it in order.
     pub(crate) async fn close(self) {
-        let Self { way, door, events } = self;
+        let Self { own, door, events } = self;
         drop(events);
         let Door::Open(End { broker, channel }) = door else {
             return;
         };
         close(&channel).await;
         drop(channel);
-        if let Way::Own(_) = way
+        if own.is_some()
             && let Some(broker) = Rc::into_inner(broker)
         {
             broker.close().await;
@@ -248,10 +219,16 @@ impl Door {
     }
 }
 
-async fn open_channel(broker: Rc<Broker>) -> Result<End, RabbitMqError> {
-    let channel = broker.channel().await?;
-    let confirms = channel.confirm_select(ConfirmSelectOptions::default());
-    broker.answer(confirms).await?;
+async fn first_channel(broker: Rc<Broker>) -> Result<End, RabbitMqError> {
+    let channel = broker.answer(open_channel(&broker)).await?;
     let channel = Rc::new(channel);
     Ok(End { broker, channel })
+}
+
+/// Opens a channel with confirmations. A broker that has blocked the connection takes its time.
+pub(crate) async fn open_channel(broker: &Broker) -> lapin::Result<Channel> {
+    let channel = broker.connection().create_channel().await?;
+    let confirms = ConfirmSelectOptions::default();
+    channel.confirm_select(confirms).await?;
+    Ok(channel)
 }

@@ -1,7 +1,6 @@
 //! RabbitMQ: the connection and its socket, queues, consumers, and what is published, by the
 //! protocol's own words. It waits for answers, and decides nothing about a message.
 
-pub(crate) mod aloft;
 pub(crate) mod command_error;
 pub(crate) mod connect;
 pub(crate) mod consumers;
@@ -15,5 +14,6 @@ pub(crate) mod returned;
 pub(crate) mod socket;
 pub(crate) mod tls;
 pub(crate) mod topology;
+mod tracks;
 pub(crate) mod utf8;
 pub(crate) mod words;

@@ -1,29 +1,31 @@
 //! Publishing: persistent, mandatory, confirmed, many at once. What is published and what follows
-//! from its fate is decided elsewhere, the line to the broker is in `line.rs`. A publish that the
-//! broker refuses for good ends the channel with everything in flight on it; then each of those is
-//! sent again by itself, until the one to blame is found. When a connection of its own is lost,
-//! everything in flight is sent again over the next.
+//! from its fate is decided elsewhere, the line to the broker is in `line.rs`, which channel a message
+//! goes over in `tracks`. A publish that the broker refuses for good ends its channel with everything in
+//! flight there; then each of those is sent again by itself, until the one to blame is found. When a
+//! connection of its own is lost, everything in flight is sent again over the next.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::Stream;
+use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use lapin::options::BasicPublishOptions;
 use lapin::types::ShortString;
 use lapin::{BasicProperties, Channel, Confirmation};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep};
 
-use super::aloft::Aloft;
-use super::connect::Broker;
+use super::connect::{Broker, close};
 use super::error::{RabbitMqError, is_of_the_channel, words};
-use super::line::{End, Line, LineChange};
+use super::line::{Line, LineChange, open_channel};
 use super::returned;
+use super::tracks::{TrackStep, Tracks};
 use crate::config::model::RabbitMqSource;
 
 /// A message to be published to a queue.
@@ -52,21 +54,29 @@ pub(crate) enum Verdict {
     Refused(String),
 }
 
+/// What has become of some, by their numbers.
+type Verdicts = Vec<(u64, Verdict)>;
+
 /// What there is to tell.
 #[derive(Debug, Default)]
 pub(crate) struct PublisherNews {
     /// Whose fate is known.
-    pub(crate) verdicts: Vec<(u64, Verdict)>,
+    pub(crate) verdicts: Verdicts,
     /// What has become of the line.
     pub(crate) change: Option<LineChange>,
 }
 
+/// What a broker says of more channels than it allows, when it ends the connection for that.
+const TOO_MANY_CHANNELS: &str = "number of channels opened";
+
 type InFlight = Pin<Box<dyn Future<Output = Landed>>>;
+type ChannelOpening = Pin<Box<dyn Future<Output = (usize, lapin::Result<Channel>)>>>;
 
 /// The end of one flight.
 struct Landed {
     /// The parcel's.
     id: u64,
+    track: usize,
     /// The flight's own number; a parcel that is sent again has another.
     number: u64,
     word: lapin::Result<Confirmation>,
@@ -78,56 +88,58 @@ pub(crate) struct Publisher {
     next_id: u64,
     /// Every parcel whose fate is open.
     parcels: HashMap<u64, Rc<OutboundMessage>>,
-    /// Those to be sent, in order.
-    queue: VecDeque<u64>,
-    /// Those of which one ended the channel. While there are any, they are sent one at a time and
-    /// nothing else is.
-    suspects: VecDeque<u64>,
-    /// The suspect in flight.
-    alone: Option<u64>,
+    tracks: Tracks<Rc<Channel>>,
+    openings: FuturesUnordered<ChannelOpening>,
     flights: FuturesUnordered<InFlight>,
-    /// Those in flight whose fate is open.
-    aloft: Aloft,
-    /// The channel has ended, for this reason; what was in flight is coming down.
-    ended: Option<lapin::Error>,
-    lost: Vec<u64>,
+    /// Why a track's channel has ended; what was in flight there is coming down.
+    ends: HashMap<usize, lapin::Error>,
     /// Sent once more although the broker may have had them.
     sent_again: u64,
+    alarm: Pin<Box<Sleep>>,
 }
 
 impl fmt::Debug for Publisher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Publisher")
-            .field("open", &self.parcels.len())
-            .field("suspects", &self.suspects)
+            .field("line", &self.line)
+            .field("open", &self.tracks.len())
             .finish_non_exhaustive()
     }
 }
 
 impl Publisher {
-    /// Over a connection that others have made.
+    /// Over a connection that others have made, and one channel.
     pub(crate) async fn over(broker: Rc<Broker>) -> Result<Self, RabbitMqError> {
-        Ok(Self::new(Line::over(broker).await?))
+        let mut publisher = Self::new(Line::over(broker).await?, Tracks::one());
+        publisher.adopt();
+        Ok(publisher)
     }
 
     /// Over a connection of its own, which the broker lists by this name.
     pub(crate) fn own(config: RabbitMqSource, name: String) -> Self {
-        Self::new(Line::own(config, name))
+        Self::new(Line::own(config, name), Tracks::each())
     }
 
-    fn new(line: Line) -> Self {
+    fn new(line: Line, tracks: Tracks<Rc<Channel>>) -> Self {
         Self {
             line,
             next_id: 0,
             parcels: HashMap::new(),
-            queue: VecDeque::new(),
-            suspects: VecDeque::new(),
-            alone: None,
+            tracks,
+            openings: FuturesUnordered::new(),
             flights: FuturesUnordered::new(),
-            aloft: Aloft::default(),
-            ended: None,
-            lost: Vec::new(),
+            ends: HashMap::new(),
             sent_again: 0,
+            alarm: Box::pin(sleep(Duration::ZERO)),
+        }
+    }
+
+    /// The line is up.
+    fn adopt(&mut self) {
+        if let Some(end) = self.line.end() {
+            let most = end.broker.connection().configuration().channel_max();
+            let channel = Rc::clone(&end.channel);
+            self.tracks.adopt(channel, most, Instant::now());
         }
     }
 
@@ -136,56 +148,45 @@ impl Publisher {
     pub(crate) fn send(&mut self, parcel: Rc<OutboundMessage>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
+        self.tracks.push(id, &parcel.to, parcel.body.len());
         self.parcels.insert(id, parcel);
-        self.queue.push_back(id);
         id
     }
 
     /// Nobody waits for this one any more: it is not sent again. Returns whether its verdict may come
     /// all the same.
     pub(crate) fn forget(&mut self, id: u64) -> bool {
-        if self.parcels.remove(&id).is_none() {
-            return false;
-        }
-        if self.queue.contains(&id) || self.suspects.contains(&id) {
-            self.queue.retain(|other| *other != id);
-            self.suspects.retain(|other| *other != id);
-            return false;
-        }
-        self.aloft.land(id);
-        self.release(id);
-        true
+        self.parcels.remove(&id);
+        self.tracks.forget(id)
     }
 
     /// The broker has said nothing of this one for long. What ends the channel does so at once: it
     /// is not to blame for that, and others need not wait for it.
     pub(crate) fn be_silent(&mut self, id: u64) {
-        self.aloft.be_silent(id);
-        self.release(id);
+        self.tracks.be_silent(id);
     }
 
-    pub(crate) fn is_silent(&self, id: u64) -> bool {
-        self.aloft.is_silent(id)
+    /// Whether it waits for a queue that has been silent for long.
+    pub(crate) fn is_stuck(&self, id: u64) -> bool {
+        self.tracks.is_stuck(id)
     }
 
-    /// When it was sent to the broker; none if it was not yet.
-    pub(crate) fn sent(&self, id: u64) -> Option<Instant> {
-        self.aloft.since(id)
+    /// Since when its queue has not answered: to it, or to what was sent before it. None if it waits
+    /// for something else.
+    pub(crate) fn unanswered_since(&self, id: u64) -> Option<Instant> {
+        self.tracks.unanswered_since(id)
     }
 
     /// The broker listens again: the time for its answers begins now.
     pub(crate) fn wait_anew(&mut self, now: Instant) {
-        self.aloft.begin_anew(now);
+        self.tracks.begin_anew(now);
     }
 
-    /// Others need not wait for this one.
-    fn release(&mut self, id: u64) {
-        self.alone = self.alone.filter(|alone| *alone != id);
-    }
-
-    /// The channel; none while there is none.
+    /// The channel, where there is one for all; none while there is none.
     pub(crate) fn channel(&self) -> Option<Channel> {
-        self.line.end().map(|end| Channel::clone(&end.channel))
+        self.tracks
+            .channel(0)
+            .map(|channel| Channel::clone(channel))
     }
 
     /// How many were sent once more, since this was last asked, although the broker may have had
@@ -196,9 +197,18 @@ impl Publisher {
 
     /// Ends the line in order.
     pub(crate) async fn close(self) {
-        let Self { line, flights, .. } = self;
+        let Self {
+            line,
+            tracks,
+            flights,
+            openings,
+            ..
+        } = self;
         // They hold on to it.
-        drop(flights);
+        drop((flights, openings));
+        let channels: Vec<Rc<Channel>> = tracks.into_channels().collect();
+        join_all(channels.iter().map(|channel| close(channel))).await;
+        drop(channels);
         line.close().await;
     }
 
@@ -211,44 +221,71 @@ impl Publisher {
         cx: &mut Context<'_>,
     ) -> Poll<Result<PublisherNews, RabbitMqError>> {
         loop {
-            if let Some(change) = ready!(self.line.poll(cx, !self.parcels.is_empty()))? {
+            if let Some(change) = ready!(self.line.poll(cx, !self.tracks.is_empty())) {
                 return Poll::Ready(Ok(self.told(Vec::new(), change)));
             }
             self.take_off();
-            let mut landed = self.poll_landed(cx);
-            if landed.is_empty() && self.ended.is_none() {
-                return Poll::Pending;
+            match self.poll_openings(cx) {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(error) => return Poll::Ready(self.lose(Vec::new(), error)),
             }
-            // One that is alone is the one that came back.
-            if self.has_unnumbered() && self.alone.is_none() {
-                // It may be any of those that were taken: each is sent again, by itself.
-                landed.retain(|one| !matches!(one.word, Ok(Confirmation::Ack(_))));
-                let verdicts = self.sort(landed);
-                self.suspect_all_in_flight();
-                let why = "a message came back without the number that it was sent with";
-                let error = RabbitMqError::Lost { why: why.into() };
-                return Poll::Ready(self.lose(verdicts, error));
-            }
-            let mut verdicts = self.sort(landed);
-            if self.ended.is_some() && self.flights.is_empty() {
-                match self.settle_the_end() {
-                    Ok(refused) => verdicts.extend(refused),
-                    Err(error) => return Poll::Ready(self.lose(verdicts, error)),
+            let landed = self.poll_landed(cx);
+            if landed.is_empty() && self.tracks.ended().is_none() {
+                if self.is_due(cx) {
+                    continue;
                 }
-            }
-            if !verdicts.is_empty() {
-                let change = None;
-                return Poll::Ready(Ok(PublisherNews { verdicts, change }));
-            }
-            if self.ended.is_some() {
                 return Poll::Pending;
+            }
+            match self.hear(landed) {
+                Ok(verdicts) if verdicts.is_empty() => {}
+                Ok(verdicts) => {
+                    let change = None;
+                    return Poll::Ready(Ok(PublisherNews { verdicts, change }));
+                }
+                Err((verdicts, error)) => return Poll::Ready(self.lose(verdicts, error)),
             }
         }
     }
 
-    fn told(&mut self, verdicts: Vec<(u64, Verdict)>, change: LineChange) -> PublisherNews {
-        if let LineChange::Down(_) = change {
-            self.line_up_again();
+    /// What the broker's words come to, or with which the line is of no use any more.
+    fn hear(&mut self, mut landed: Vec<Landed>) -> Result<Verdicts, (Verdicts, RabbitMqError)> {
+        // One that is alone is the one that came back.
+        if let Some(track) = self.unnumbered() {
+            // It may be any of those that were taken there: each is sent again, by itself.
+            let is_taken = |one: &Landed| matches!(one.word, Ok(Confirmation::Ack(_)));
+            landed.retain(|one| one.track != track || !is_taken(one));
+            let verdicts = self.sort(landed);
+            self.tracks.suspect_all(track);
+            let why = "a message came back without the number that it was sent with";
+            let error = RabbitMqError::Lost { why: why.into() };
+            return Err((verdicts, error));
+        }
+        let mut verdicts = self.sort(landed);
+        while let Some(track) = self.tracks.ended() {
+            match self.settle_the_end(track) {
+                Ok(refused) => verdicts.extend(refused),
+                Err(error) => return Err((verdicts, error)),
+            }
+        }
+        Ok(verdicts)
+    }
+
+    fn told(&mut self, verdicts: Verdicts, change: LineChange) -> PublisherNews {
+        match change {
+            LineChange::Up => self.adopt(),
+            // It would not be opened before the broker listens again.
+            LineChange::Blocked(_) => self.tracks.hold(true),
+            LineChange::Unblocked => self.tracks.hold(false),
+            LineChange::Down(ref error) => {
+                if error.to_string().contains(TOO_MANY_CHANNELS) {
+                    self.tracks.are_enough();
+                }
+                self.openings.clear();
+                self.flights.clear();
+                self.ends.clear();
+                self.sent_again += self.tracks.line_up_again();
+            }
         }
         let change = Some(change);
         PublisherNews { verdicts, change }
@@ -257,7 +294,7 @@ impl Publisher {
     /// The connection is of no use any more.
     fn lose(
         &mut self,
-        verdicts: Vec<(u64, Verdict)>,
+        verdicts: Verdicts,
         error: RabbitMqError,
     ) -> Result<PublisherNews, RabbitMqError> {
         if !self.line.is_own() {
@@ -267,62 +304,48 @@ impl Publisher {
         Ok(self.told(verdicts, change))
     }
 
-    /// Everything that is open is to be sent again.
-    fn line_up_again(&mut self) {
-        let in_flight = self.flights.len() + self.lost.len();
-        self.sent_again += u64::try_from(in_flight).unwrap_or_default();
-        self.flights.clear();
-        self.lost.clear();
-        self.ended = None;
-        self.aloft = Aloft::default();
-        if let Some(id) = self.alone.take() {
-            self.suspects.push_front(id);
-        }
-        self.suspects.retain(|id| self.parcels.contains_key(id));
-        let suspects = &self.suspects;
-        let open = self.parcels.keys().copied();
-        let mut open: Vec<u64> = open.filter(|id| !suspects.contains(id)).collect();
-        open.sort_unstable();
-        self.queue = open.into();
-    }
-
     /// Puts into flight what may be.
     fn take_off(&mut self) {
-        if self.ended.is_some() || self.line.end().is_none() {
-            return;
-        }
-        if self.alone.is_none()
-            && let Some(id) = self.suspects.pop_front()
+        let now = Instant::now();
+        while let Some(broker) = self.line.end().map(|end| Rc::clone(&end.broker))
+            && let Some(step) = self.tracks.next(now)
         {
-            self.alone = Some(id);
-            self.launch(id);
-        }
-        while self.alone.is_none()
-            && let Some(id) = self.queue.front().copied()
-        {
-            let bytes = self.parcels.get(&id).map_or(0, |parcel| parcel.body.len());
-            if !self.aloft.has_room(bytes) {
-                return;
+            match step {
+                TrackStep::Open(track) => self.openings.push(Box::pin(async move {
+                    let opened = open_channel(&broker).await;
+                    (track, opened)
+                })),
+                TrackStep::Send { track, id } => self.launch(&broker, track, id),
             }
-            self.queue.pop_front();
-            self.launch(id);
         }
     }
 
-    fn launch(&mut self, id: u64) {
-        let Some(End { broker, channel }) = self.line.end() else {
-            self.queue.push_front(id);
-            return;
-        };
-        if let Some(parcel) = self.parcels.get(&id) {
-            self.aloft.take_off(id, parcel.body.len(), Instant::now());
+    fn launch(&mut self, broker: &Broker, track: usize, id: u64) {
+        let channel = self.tracks.channel(track);
+        if let (Some(channel), Some(parcel)) = (channel, self.parcels.get(&id)) {
             let number = broker.returns().number();
             let flight = publish(Rc::clone(channel), Rc::clone(parcel), number);
             self.flights.push(Box::pin(async move {
                 let word = flight.await;
-                Landed { id, number, word }
+                Landed {
+                    id,
+                    track,
+                    number,
+                    word,
+                }
             }));
         }
+    }
+
+    /// Whether a channel was opened.
+    fn poll_openings(&mut self, cx: &mut Context<'_>) -> Result<bool, RabbitMqError> {
+        let mut any = false;
+        while let Poll::Ready(Some((track, opened))) = Pin::new(&mut self.openings).poll_next(cx) {
+            let channel = opened.map_err(|error| RabbitMqError::lost(&error))?;
+            self.tracks.opened(track, Rc::new(channel), Instant::now());
+            any = true;
+        }
+        Ok(any)
     }
 
     /// What has come down by now.
@@ -334,91 +357,84 @@ impl Publisher {
         landed
     }
 
-    /// Tells words of the broker from the end of the channel.
-    fn sort(&mut self, landed: Vec<Landed>) -> Vec<(u64, Verdict)> {
-        let mut verdicts = Vec::with_capacity(landed.len());
-        for Landed { id, number, word } in landed {
+    /// Whether the time has come to see what may be sent although nobody has answered.
+    fn is_due(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(at) = self.tracks.alarm(Instant::now()) else {
+            return false;
+        };
+        if at != self.alarm.deadline() {
+            self.alarm.as_mut().reset(at);
+        }
+        self.alarm.as_mut().poll(cx).is_ready()
+    }
+
+    /// Tells words of the broker from the end of a channel.
+    fn sort(&mut self, landed: Vec<Landed>) -> Verdicts {
+        let (mut verdicts, now) = (Vec::with_capacity(landed.len()), Instant::now());
+        for one in landed {
             // Asked in any case: nobody else takes it out.
-            let end = self.line.end();
-            let is_alone = self.alone == Some(id);
-            let came_back = end.is_some_and(|end| {
-                let returns = end.broker.returns();
-                returns.take(number) || (is_alone && returns.take_unnumbered())
-            });
+            let came_back = self.came_back(&one);
+            let Landed {
+                id, track, word, ..
+            } = one;
             let verdict = match word {
                 Ok(_) if came_back => Verdict::Returned,
                 Ok(Confirmation::Ack(_)) => Verdict::Confirmed,
                 Ok(Confirmation::Nack(_) | Confirmation::NotRequested) => Verdict::NotNow,
                 Err(error) => {
-                    self.lost.push(id);
-                    self.ended.get_or_insert(error);
+                    self.tracks.lose(id);
+                    self.ends.entry(track).or_insert(error);
                     continue;
                 }
             };
             self.parcels.remove(&id);
-            self.aloft.land(id);
-            self.release(id);
+            self.tracks.land(id, now);
             verdicts.push((id, verdict));
         }
         verdicts
     }
 
-    fn suspect_all_in_flight(&mut self) {
-        let waiting: HashSet<u64> = self.queue.iter().chain(&self.suspects).copied().collect();
-        let open = self.parcels.keys().copied();
-        let mut in_flight: Vec<u64> = open.filter(|id| !waiting.contains(id)).collect();
-        in_flight.sort_unstable();
-        self.suspects.extend(in_flight);
+    fn came_back(&self, one: &Landed) -> bool {
+        let Some(end) = self.line.end() else {
+            return false;
+        };
+        let returns = end.broker.returns();
+        let is_alone = self.tracks.alone(one.track) == Some(one.id);
+        let channel = self.tracks.channel(one.track).filter(|_| is_alone);
+        returns.take(one.number)
+            || channel.is_some_and(|channel| returns.take_unnumbered(channel.id()))
     }
 
-    fn has_unnumbered(&self) -> bool {
+    /// The track, if there is one, over which something came back that may be any of those there.
+    fn unnumbered(&self) -> Option<usize> {
+        let unnumbered = self.line.end()?.broker.returns().unnumbered();
+        let is_it = |channel: &Rc<Channel>| unnumbered.contains(&channel.id());
+        self.tracks.crowded(is_it)
+    }
+
+    /// All flights of a track have come down after its channel's end: who is to blame? An error is that
+    /// of a connection of our own.
+    fn settle_the_end(&mut self, track: usize) -> Result<Verdicts, RabbitMqError> {
+        let error = self.ends.remove(&track);
         let end = self.line.end();
-        end.is_some_and(|end| end.broker.returns().has_unnumbered())
-    }
-
-    /// All flights have come down after the channel's end: who is to blame? An error is that of a
-    /// connection of our own.
-    fn settle_the_end(&mut self) -> Result<Vec<(u64, Verdict)>, RabbitMqError> {
-        let Some(error) = self.ended.take() else {
-            return Ok(Vec::new());
-        };
-        let is_connected = |end: &End| end.broker.connection().status().connected();
-        let is_connected = self.line.end().is_some_and(is_connected);
-        let is_of_the_channel = is_connected && is_of_the_channel(&error);
-        if self.line.is_own() && !is_of_the_channel {
-            return Err(RabbitMqError::lost(&error));
-        }
-        self.line.replace_channel();
-        let mut lost = std::mem::take(&mut self.lost);
-        lost.sort_unstable();
-        let aloft = std::mem::take(&mut self.aloft);
-        let alone = self.alone.take();
-        let is_to_blame = |id: &u64| Some(*id) == alone;
-        let mut refused = Vec::new();
-        if is_of_the_channel
-            && let Some(id) = lost.iter().copied().find(is_to_blame)
-            && lost
-                .iter()
-                .all(|id| is_to_blame(id) || aloft.is_silent(*id))
+        let is_connected = end.is_some_and(|end| end.broker.connection().status().connected());
+        let is_of_the_channel = is_connected && error.as_ref().is_some_and(is_of_the_channel);
+        if self.line.is_own()
+            && !is_of_the_channel
+            && let Some(error) = &error
         {
-            lost.retain(|other| *other != id);
+            return Err(RabbitMqError::lost(error));
+        }
+        let end = self.tracks.settle_end(track, is_of_the_channel);
+        self.sent_again += end.again;
+        let mut verdicts = Verdicts::new();
+        if let (Some(id), Some(error)) = (end.refused, error) {
             self.parcels.remove(&id);
-            refused.push((id, Verdict::Refused(words(&error))));
+            verdicts.push((id, Verdict::Refused(words(&error))));
         }
-        let is_open = |id: &u64| self.parcels.contains_key(id);
-        let (lost, forgotten): (Vec<u64>, Vec<u64>) = lost.into_iter().partition(is_open);
-        self.sent_again += u64::try_from(lost.len()).unwrap_or_default();
-        let again = if refused.is_empty() {
-            &mut self.suspects
-        } else {
-            &mut self.queue
-        };
-        for id in lost.into_iter().rev() {
-            again.push_front(id);
-        }
-        let gone = forgotten.into_iter().map(|id| (id, Verdict::NotNow));
-        refused.extend(gone);
-        Ok(refused)
+        let gone = end.forgotten.into_iter();
+        verdicts.extend(gone.map(|id| (id, Verdict::NotNow)));
+        Ok(verdicts)
     }
 }
 

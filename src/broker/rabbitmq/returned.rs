@@ -27,7 +27,8 @@ pub(crate) struct Returns(Arc<Mutex<Seen>>);
 struct Seen {
     next: u64,
     came_back: HashSet<u64>,
-    unnumbered: bool,
+    /// Of which nobody can tell what it was, by its channel.
+    unnumbered: HashSet<u16>,
 }
 
 impl Returns {
@@ -38,12 +39,12 @@ impl Returns {
         seen.next
     }
 
-    /// A message came back, with this number.
-    pub(crate) fn came_back(&self, number: Option<u64>) {
+    /// A message came back over this channel, with this number.
+    pub(crate) fn came_back(&self, channel: u16, number: Option<u64>) {
         let mut seen = self.seen();
         match number {
             Some(number) => drop(seen.came_back.insert(number)),
-            None => seen.unnumbered = true,
+            None => drop(seen.unnumbered.insert(channel)),
         }
     }
 
@@ -52,14 +53,14 @@ impl Returns {
         self.seen().came_back.remove(&number)
     }
 
-    /// Whether something came back of which nobody can tell what it was.
-    pub(crate) fn has_unnumbered(&self) -> bool {
-        self.seen().unnumbered
+    /// The channels over which something came back of which nobody can tell what it was.
+    pub(crate) fn unnumbered(&self) -> Vec<u16> {
+        self.seen().unnumbered.iter().copied().collect()
     }
 
-    /// The same, told once.
-    pub(crate) fn take_unnumbered(&self) -> bool {
-        std::mem::take(&mut self.seen().unnumbered)
+    /// Whether that is so of one channel, told once.
+    pub(crate) fn take_unnumbered(&self, channel: u16) -> bool {
+        self.seen().unnumbered.remove(&channel)
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {

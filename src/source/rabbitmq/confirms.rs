@@ -13,7 +13,6 @@ use super::publication::Publication;
 use super::session::Session;
 use super::settle::{now_ms, taken_nothing};
 use super::targets::Standing;
-use super::timeouts::CONFIRMED_WITHIN;
 use super::{Task, confirm, publication};
 use crate::broker::rabbitmq::error::RabbitMqError;
 use crate::broker::rabbitmq::line::RECONNECT;
@@ -95,7 +94,7 @@ impl Session {
             return self.undeliverable(job, &taken_nothing());
         }
         let problem = format!(
-            "the queue `{}` does not take it: is it full?",
+            "the queue `{}` does not take it: is it full, or without a leader?",
             job.parcel.to
         );
         task.health
@@ -104,30 +103,25 @@ impl Session {
         Ok(())
     }
 
-    /// The queue has not said a word on it for long.
+    /// The queue has not said a word on it for long. Returns the queue if that is waited for.
     pub(super) fn is_silent(
         &mut self,
-        task: &mut Task,
         id: u64,
         now: Instant,
-    ) -> Result<(), RabbitMqError> {
+    ) -> Result<Option<ShortString>, RabbitMqError> {
         let Some(mut job) = self.outbox.jobs.remove(&id) else {
-            return Ok(());
+            return Ok(None);
         };
         let given_up = self.is_given_up(&mut job, now) && job.is_for_others();
-        let problem = format!(
-            "the queue `{}` has not confirmed a message for {CONFIRMED_WITHIN:?}",
-            job.parcel.to
-        );
+        let queue = job.parcel.to.clone();
         self.outbox.jobs.insert(id, job);
         self.outbox.publisher.be_silent(id);
         if given_up && let Some(job) = self.outbox.forget(id) {
-            return self.undeliverable(job, &taken_nothing());
+            self.undeliverable(job, &taken_nothing())?;
+            return Ok(None);
         }
         self.outbox.waits = self.outbox.waits.max(1);
-        task.health
-            .begin(&task.end, HealthIssue::Publishing, problem);
-        Ok(())
+        Ok(Some(queue))
     }
 
     /// A queue has not taken a job. Whether nobody waits for it any more.

@@ -193,7 +193,9 @@ impl Outbox {
         let waiting = waiting.filter(|(_, job)| job.is_reply());
         let waiting = waiting.map(|(at, job)| (job.refused, Whereabouts::Waiting(at)));
         let publisher = &self.publisher;
-        let is_silent = |(id, job): &(&u64, &Job)| job.is_reply() && publisher.is_silent(**id);
+        let is_silent = |(id, job): &(&u64, &Job)| {
+            job.is_reply() && job.refused.is_some() && publisher.is_stuck(**id)
+        };
         let silent = self.jobs.iter().filter(is_silent);
         let silent = silent.map(|(id, job)| (job.refused, Whereabouts::InFlight(*id)));
         let (_, oldest) = waiting.chain(silent).min_by_key(|(refused, _)| *refused)?;
@@ -210,15 +212,16 @@ impl Outbox {
             && self.forgotten.values().any(|other| other.as_str() == queue)
     }
 
-    /// What was sent so long ago and is not answered to, in order.
+    /// What was sent so long ago and is not answered to, in order, and what was not sent since its
+    /// queue has answered to nothing for so long.
     pub(super) fn silent_for(&self, within: Duration, now: Instant) -> Vec<u64> {
         if self.is_shut {
             return Vec::new();
         }
         let ids = self.jobs.keys().copied();
         let is_silent = |id: &u64| {
-            let sent = self.publisher.sent(*id);
-            sent.is_some_and(|sent| now.duration_since(sent) >= within)
+            let since = self.publisher.unanswered_since(*id);
+            since.is_some_and(|since| now.duration_since(since) >= within)
         };
         let mut silent: Vec<u64> = ids.filter(is_silent).collect();
         silent.sort_unstable();

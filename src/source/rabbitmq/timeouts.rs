@@ -4,9 +4,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use lapin::types::ShortString;
 use tokio::time::Instant;
 
 use super::Task;
+use super::health::HealthIssue;
 use super::held::{Held, HeldState};
 use super::intake::begin_within;
 use super::outbox::{Job, JobSubject};
@@ -18,7 +20,10 @@ use crate::broker::rabbitmq::error::RabbitMqError;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// How long the broker may take over what we publish before that is called a trouble.
-pub(super) const CONFIRMED_WITHIN: Duration = Duration::from_secs(30);
+const CONFIRMED_WITHIN: Duration = Duration::from_secs(30);
+
+/// So many of the queues that do not answer are named.
+const QUEUES_SHOWN_MAX: usize = 5;
 
 impl Session {
     /// Does what is due.
@@ -36,10 +41,16 @@ impl Session {
 
     /// A queue without a leader, say, takes what is published and never confirms it.
     fn look_at_silence(&mut self, task: &mut Task, now: Instant) -> Result<(), RabbitMqError> {
-        let silent = self.outbox.silent_for(CONFIRMED_WITHIN, now);
-        silent
-            .into_iter()
-            .try_for_each(|id| self.is_silent(task, id, now))
+        let mut queues = BTreeSet::new();
+        for id in self.outbox.silent_for(CONFIRMED_WITHIN, now) {
+            queues.extend(self.is_silent(id, now)?);
+        }
+        if !queues.is_empty() {
+            let problem = silence(&queues);
+            task.health
+                .begin(&task.end, HealthIssue::Publishing, problem);
+        }
+        Ok(())
     }
 
     /// The broker ends the channel, with everything on it, when one delivery is not acknowledged
@@ -130,6 +141,20 @@ impl Session {
         self.watch_aside(task);
         Ok(())
     }
+}
+
+/// What is wrong with queues that answer nothing.
+fn silence(queues: &BTreeSet<ShortString>) -> String {
+    let shown = queues.iter().take(QUEUES_SHOWN_MAX);
+    let shown: Vec<String> = shown.map(|queue| format!("`{queue}`")).collect();
+    let shown = shown.join(", ");
+    let others = queues.len().saturating_sub(QUEUES_SHOWN_MAX);
+    let which = match (queues.len(), others) {
+        (1, _) => format!("the queue {shown} has"),
+        (_, 0) => format!("the queues {shown} have"),
+        (_, others) => format!("the queues {shown} and {others} others have"),
+    };
+    format!("{which} not confirmed a message for {CONFIRMED_WITHIN:?}")
 }
 
 fn warn_of_age(pool: &str, held: &mut Held, age: Duration, patience: Duration, late: bool) {

@@ -6,6 +6,7 @@ mod client;
 mod connection;
 mod consuming;
 mod harness_selftest;
+mod leaderless;
 mod looking;
 mod network;
 mod operator_faults;
@@ -23,6 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let rooms = [
         chaos::trials(),
         publishing::trials(),
+        leaderless::trials(),
         network::trials(),
         answers::trials(),
         connection::trials(),

@@ -132,7 +132,7 @@ fn heard(script: &Script, piece: usize) -> Vec<usize> {
         }
         came_back.extend(acknowledged.iter().filter(|id| returns.take(sent_as(**id))));
     }
-    assert!(!returns.has_unnumbered());
+    assert!(returns.unnumbered().is_empty());
     came_back.sort_unstable();
     came_back
 }
@@ -160,7 +160,7 @@ fn a_hundred_thousand_that_are_alike_are_as_many_looks() {
     let count = 100_000;
     let numbers: Vec<u64> = (0..count).map(|_| returns.number()).collect();
     for number in &numbers {
-        returns.came_back(Some(*number));
+        returns.came_back(1, Some(*number));
     }
     assert!(numbers.iter().rev().all(|number| returns.take(*number)));
     assert!(returns.seen().came_back.is_empty(), "each is told once");
@@ -180,11 +180,13 @@ fn one_without_a_number_is_noticed() {
         let mut mender = Mender::new(returns.clone());
         let method = frame(METHOD, OURS, &[&RETURN[..], &[1, 56, 0, 0, 0]].concat());
         for mut bytes in [method, properties] {
-            assert!(!returns.has_unnumbered());
+            assert!(returns.unnumbered().is_empty());
             let count = bytes.len();
             mender.pass(&mut bytes, count);
         }
-        assert!(returns.has_unnumbered());
+        assert_eq!(returns.unnumbered(), [u16::from(OURS)]);
+        assert!(!returns.take_unnumbered(u16::from(ANOTHER)));
+        assert!(returns.take_unnumbered(u16::from(OURS)));
     }
 }
 
@@ -205,7 +207,7 @@ fn a_number_is_found_behind_whatever_is_nested() {
             let count = bytes.len();
             mender.pass(&mut bytes, count);
         }
-        assert!(!returns.has_unnumbered() && returns.take(7));
+        assert!(returns.unnumbered().is_empty() && returns.take(7));
     }
 }
 

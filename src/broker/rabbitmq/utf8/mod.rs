@@ -162,7 +162,8 @@ impl Watch {
                 self.returning.insert(channel);
             }
         } else if self.returning.remove(&channel) {
-            self.returns.came_back(cursor.number());
+            let channel = u16::from_be_bytes(channel);
+            self.returns.came_back(channel, cursor.number());
         }
     }
 }

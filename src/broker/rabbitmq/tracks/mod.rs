@@ -1,0 +1,467 @@
+//! Which channel a message goes over: so that a queue which confirms nothing holds up no other. Pure.
+//!
+//! A quorum queue without a leader stops the channel that publishes to it: for a minute when it is
+//! the channel's first message for that queue, and later once 32 of them are open. For a channel that
+//! has stopped the broker reads some 200 messages more, and then nothing more from the connection.
+//! So whatever is published to a queue has a track: a channel that no other queue uses meanwhile, with
+//! never so much on it that the broker would stop reading (`track.rs`).
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use lapin::types::ShortString;
+use tokio::time::Instant;
+
+use track::{Pending, Track};
+
+mod track;
+
+/// So many tracks are made before one is used for another queue: a quorum queue gets to know each.
+const KEPT: usize = 8;
+/// The most tracks in use that answer,
+const ANSWERING_MAX: usize = 32;
+/// and with those that do not.
+const TRACKS_MAX: usize = 256;
+
+/// The most messages unconfirmed on all tracks that answer,
+const COUNT_MAX: usize = 1024;
+/// and the most bytes, but for a single message. What is more than the library's buffer, 4 MiB, would
+/// still go out when the broker has closed the channel, and then it ends the whole connection.
+const BYTES_MAX: usize = 2 << 20;
+
+/// All addresses of the direct reply-to begin so. They are no queues: each is answered for at once.
+const DIRECT: &str = "amq.rabbitmq.reply-to.";
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TrackStep {
+    /// A channel is to be opened for this track.
+    Open(usize),
+    /// This message is to be sent over this track, and counts as sent.
+    Send { track: usize, id: u64 },
+}
+
+/// What follows from the end of a channel.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct TrackEnd {
+    /// It is to blame, and is not sent again.
+    pub(crate) refused: Option<u64>,
+    /// So many are sent again.
+    pub(crate) again: u64,
+    /// Nobody waits for these any more.
+    pub(crate) forgotten: Vec<u64>,
+}
+
+/// Every message whose fate is open, and the tracks, whose channels are `C`.
+#[derive(Debug)]
+pub(crate) struct Tracks<C> {
+    tracks: Vec<Track<C>>,
+    /// Which track a queue has, or had last.
+    homes: HashMap<ShortString, usize>,
+    /// Queues that wait for a track, in order,
+    callers: VecDeque<ShortString>,
+    /// and what is to be sent to them.
+    called: HashMap<ShortString, Pending>,
+    open: HashMap<u64, Parcel>,
+    /// What is on its way, those included for which nobody waits any more.
+    flights: HashMap<u64, Flight>,
+    /// All share one track: whoever publishes waits for all of it.
+    shares: bool,
+    /// The most tracks.
+    most: usize,
+    /// No more are made for now.
+    is_held: bool,
+    /// The track whose turn it is.
+    first: usize,
+    /// That one has found no room.
+    lacks_room: bool,
+}
+
+#[derive(Debug)]
+struct Parcel {
+    whose: ShortString,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Flight {
+    track: usize,
+    bytes: usize,
+    since: Instant,
+    /// The broker has said nothing of it for long.
+    is_silent: bool,
+}
+
+impl<C> Tracks<C> {
+    /// A track for each queue.
+    pub(crate) fn each() -> Self {
+        Self::new(false)
+    }
+
+    /// One track for all.
+    pub(crate) fn one() -> Self {
+        Self::new(true)
+    }
+
+    fn new(shares: bool) -> Self {
+        Self {
+            tracks: Vec::new(),
+            homes: HashMap::new(),
+            callers: VecDeque::new(),
+            called: HashMap::new(),
+            open: HashMap::new(),
+            flights: HashMap::new(),
+            shares,
+            most: if shares { 1 } else { TRACKS_MAX },
+            is_held: false,
+            first: 0,
+            lacks_room: false,
+        }
+    }
+
+    // -- channels --
+
+    /// There is a connection, which lets us have so many channels, and this one.
+    pub(crate) fn adopt(&mut self, channel: C, most: u16, now: Instant) {
+        self.most = self.most.min(usize::from(most).max(1));
+        self.tracks.push(Track::new(Some(channel), now));
+        self.is_held = false;
+    }
+
+    /// The broker lets us have no more than there are.
+    pub(crate) fn are_enough(&mut self) {
+        let open = self.tracks.iter().filter(|track| track.channel().is_some());
+        self.most = open.count().max(1);
+    }
+
+    /// No channel is opened now, or is again.
+    pub(crate) fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+    }
+
+    /// The channel of a track is open.
+    pub(crate) fn opened(&mut self, track: usize, channel: C, now: Instant) {
+        if let Some(track) = self.tracks.get_mut(track) {
+            track.opened(channel, now);
+        }
+    }
+
+    pub(crate) fn channel(&self, track: usize) -> Option<&C> {
+        self.tracks.get(track).and_then(Track::channel)
+    }
+
+    /// All that are open.
+    pub(crate) fn into_channels(self) -> impl Iterator<Item = C> {
+        self.tracks.into_iter().filter_map(Track::into_channel)
+    }
+
+    // -- what is to be sent --
+
+    /// Nothing is open.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// A message is to be sent to a queue.
+    pub(crate) fn push(&mut self, id: u64, to: &ShortString, bytes: usize) {
+        let whose = if self.shares {
+            ShortString::default()
+        } else if to.as_str().starts_with(DIRECT) {
+            DIRECT.into()
+        } else {
+            to.clone()
+        };
+        self.pending(&whose).queue.push_back(id);
+        self.open.insert(id, Parcel { whose, bytes });
+    }
+
+    fn pending(&mut self, whose: &ShortString) -> &mut Pending {
+        let home = self.homes.get(whose);
+        match home.and_then(|track| self.tracks.get_mut(*track)) {
+            Some(track) => &mut track.pending,
+            None => {
+                if !self.called.contains_key(whose) {
+                    self.callers.push_back(whose.clone());
+                }
+                self.called.entry(whose.clone()).or_default()
+            }
+        }
+    }
+
+    fn bytes(&self, id: u64) -> usize {
+        self.open.get(&id).map_or(0, |parcel| parcel.bytes)
+    }
+
+    /// What is to be done next. None if that waits for something.
+    pub(crate) fn next(&mut self, now: Instant) -> Option<TrackStep> {
+        self.give_tracks(now);
+        self.lacks_room = false;
+        let (first, count) = (self.first, self.tracks.len());
+        for index in (first..count).chain(0..first.min(count)) {
+            if !self.is_held && self.tracks[index].opens(now) {
+                return Some(TrackStep::Open(index));
+            }
+            let track = &self.tracks[index];
+            let Some(id) = track.next() else {
+                continue;
+            };
+            let bytes = self.bytes(id);
+            if !track.has_suspects() {
+                let gives_way = !self.callers.is_empty() && track.has_had_its_turn();
+                if !self.shares && (gives_way || !track.has_room(bytes)) {
+                    continue;
+                }
+                if !self.has_room(bytes, now) {
+                    // It is the first once there is.
+                    (self.first, self.lacks_room) = (index, true);
+                    return None;
+                }
+            }
+            self.first = index + 1;
+            self.send(index, id, now);
+            return Some(TrackStep::Send { track: index, id });
+        }
+        None
+    }
+
+    /// Whether one of so many bytes may join all that is unconfirmed.
+    fn has_room(&self, more: usize, now: Instant) -> bool {
+        let counted = |track: &&Track<C>| self.shares || track.answers(now);
+        let counted = self.tracks.iter().filter(counted).map(Track::in_flight);
+        let (count, bytes) = counted.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        count == 0 || (count < COUNT_MAX && bytes.saturating_add(more) <= BYTES_MAX)
+    }
+
+    fn send(&mut self, track: usize, id: u64, now: Instant) {
+        let flight = Flight {
+            track,
+            bytes: self.bytes(id),
+            since: now,
+            is_silent: false,
+        };
+        self.tracks[track].send(flight.bytes, now);
+        self.flights.insert(id, flight);
+    }
+
+    /// Gives tracks to the queues that wait for one.
+    fn give_tracks(&mut self, now: Instant) {
+        if self.callers.is_empty() {
+            return;
+        }
+        for track in &mut self.tracks {
+            if track.has_had_its_turn()
+                && let Some((whose, pending)) = track.leave()
+            {
+                self.homes.remove(&whose);
+                self.callers.push_back(whose.clone());
+                self.called.insert(whose, pending);
+            }
+        }
+        while !self.callers.is_empty()
+            && let Some(index) = self.track_to_give(now)
+            && let Some(whose) = self.callers.pop_front()
+        {
+            if index == self.tracks.len() {
+                self.tracks.push(Track::new(None, now));
+            }
+            let pending = self.called.remove(&whose).unwrap_or_default();
+            if let Some(former) = self.tracks[index].give(whose.clone(), pending, now) {
+                self.homes.remove(&former);
+            }
+            self.homes.insert(whose, index);
+        }
+    }
+
+    fn track_to_give(&self, now: Instant) -> Option<usize> {
+        let count = self.tracks.len();
+        let may_add = count < self.most && !self.is_held;
+        let tracks = self.tracks.iter().enumerate();
+        let free: Vec<(usize, &Track<C>)> = tracks.filter(|(_, track)| track.is_free()).collect();
+        if let Some((index, _)) = free.iter().find(|(_, track)| track.whose.is_none()) {
+            return Some(*index);
+        }
+        if may_add && count < KEPT {
+            return Some(count);
+        }
+        if let Some((index, _)) = free.iter().min_by_key(|(_, track)| track.used()) {
+            return Some(*index);
+        }
+        let answering = self
+            .tracks
+            .iter()
+            .filter(|track| track.answers(now))
+            .count();
+        (may_add && answering < ANSWERING_MAX).then_some(count)
+    }
+
+    /// When there may be something to do although nobody has answered.
+    pub(crate) fn alarm(&self, now: Instant) -> Option<Instant> {
+        if self.callers.is_empty() && !self.lacks_room {
+            return None;
+        }
+        let patience = self.tracks.iter().filter_map(Track::patience);
+        patience.filter(|until| now < *until).min()
+    }
+
+    // -- what becomes of it --
+
+    /// The broker's word on a message has come.
+    pub(crate) fn land(&mut self, id: u64, now: Instant) {
+        self.open.remove(&id);
+        if let Some(flight) = self.flights.remove(&id) {
+            self.tracks[flight.track].land(id, flight.bytes, now);
+        }
+    }
+
+    /// It has come down with its channel.
+    pub(crate) fn lose(&mut self, id: u64) {
+        if let Some(flight) = self.flights.remove(&id) {
+            self.tracks[flight.track].lose(id, flight.bytes, flight.is_silent);
+        }
+    }
+
+    /// A track whose channel has ended, and on which nothing is in flight any more.
+    pub(crate) fn ended(&self) -> Option<usize> {
+        self.tracks.iter().position(Track::has_ended)
+    }
+
+    /// What is sent again after that. If `one_is_to_blame`, it is the one that was alone.
+    pub(crate) fn settle_end(&mut self, track: usize, one_is_to_blame: bool) -> TrackEnd {
+        let track = &mut self.tracks[track];
+        let (mut lost, alone) = track.settle_end();
+        let refused = alone.filter(|_| one_is_to_blame);
+        lost.retain(|id| Some(*id) != refused);
+        let is_open = |id: &u64| self.open.contains_key(id);
+        let (again, forgotten): (Vec<u64>, Vec<u64>) = lost.into_iter().partition(is_open);
+        let pending = if refused.is_some() {
+            &mut track.pending.queue
+        } else {
+            &mut track.pending.suspects
+        };
+        for id in again.iter().rev() {
+            pending.push_front(*id);
+        }
+        if let Some(id) = refused {
+            self.open.remove(&id);
+        }
+        TrackEnd {
+            refused,
+            again: u64::try_from(again.len()).unwrap_or_default(),
+            forgotten,
+        }
+    }
+
+    /// The suspect in flight on a track.
+    pub(crate) fn alone(&self, track: usize) -> Option<u64> {
+        self.tracks.get(track).and_then(Track::alone)
+    }
+
+    /// The track with such a channel on which no suspect is alone.
+    pub(crate) fn crowded(&self, is_it: impl Fn(&C) -> bool) -> Option<usize> {
+        let is_it =
+            |track: &Track<C>| track.alone().is_none() && track.channel().is_some_and(&is_it);
+        self.tracks.iter().position(is_it)
+    }
+
+    /// One of those in flight on a track is to be found out.
+    pub(crate) fn suspect_all(&mut self, track: usize) {
+        let here =
+            |(id, flight): &(&u64, &Flight)| flight.track == track && self.open.contains_key(id);
+        let here = self.flights.iter().filter(here);
+        let mut here: Vec<u64> = here.map(|(id, _)| *id).collect();
+        here.sort_unstable();
+        self.tracks[track].pending.suspects.extend(here);
+    }
+
+    /// The connection is lost: all is to be sent again over the next. Returns how many the broker may
+    /// have had.
+    pub(crate) fn line_up_again(&mut self) -> u64 {
+        let lost: usize = self.tracks.iter().map(Track::lost).sum();
+        let again = self.flights.len() + lost;
+        let mut suspects: Vec<u64> = Vec::new();
+        suspects.extend(self.tracks.drain(..).flat_map(Track::into_suspects));
+        let called = std::mem::take(&mut self.called).into_values();
+        suspects.extend(called.flat_map(|pending| pending.suspects));
+        let mut known = HashSet::new();
+        suspects.retain(|id| self.open.contains_key(id) && known.insert(*id));
+        let others = self.open.keys().filter(|id| !known.contains(id));
+        let mut others: Vec<u64> = others.copied().collect();
+        others.sort_unstable();
+        self.homes.clear();
+        self.callers.clear();
+        self.flights.clear();
+        for id in suspects.into_iter().chain(others) {
+            if let Some(whose) = self.open.get(&id).map(|parcel| parcel.whose.clone()) {
+                let pending = self.pending(&whose);
+                if known.contains(&id) {
+                    pending.suspects.push_back(id);
+                } else {
+                    pending.queue.push_back(id);
+                }
+            }
+        }
+        u64::try_from(again).unwrap_or_default()
+    }
+
+    // -- silence --
+
+    /// Nobody waits for this one any more: it is not sent again. Returns whether the broker's word on
+    /// it may come all the same.
+    pub(crate) fn forget(&mut self, id: u64) -> bool {
+        let Some(Parcel { whose, .. }) = self.open.remove(&id) else {
+            return false;
+        };
+        if let Some(flight) = self.flights.get(&id) {
+            self.tracks[flight.track].release(id);
+            return true;
+        }
+        self.pending(&whose).remove(id);
+        if self.called.get(&whose).is_some_and(Pending::is_empty) {
+            self.called.remove(&whose);
+            self.callers.retain(|other| *other != whose);
+        }
+        false
+    }
+
+    /// The broker has said nothing of this one for long. What ends a channel does so at once: it is
+    /// not to blame for that, and others need not wait for it.
+    pub(crate) fn be_silent(&mut self, id: u64) {
+        if let Some(flight) = self.flights.get_mut(&id) {
+            flight.is_silent = true;
+            self.tracks[flight.track].release(id);
+        }
+    }
+
+    /// Whether it waits for a queue that has answered to nothing for long: sent, which was said to
+    /// be silent, or not sent.
+    pub(crate) fn is_stuck(&self, id: u64) -> bool {
+        let flight = self.flights.get(&id);
+        flight.is_none_or(|flight| flight.is_silent)
+    }
+
+    /// Since when a message that was sent has no answer, or one that was not waits for a queue that
+    /// answers to nothing. None if it waits for something else.
+    pub(crate) fn unanswered_since(&self, id: u64) -> Option<Instant> {
+        if let Some(flight) = self.flights.get(&id) {
+            return Some(flight.since);
+        }
+        let home = self.homes.get(&self.open.get(&id)?.whose)?;
+        self.tracks.get(*home)?.unanswered_since()
+    }
+
+    /// The broker has not listened up to now.
+    pub(crate) fn begin_anew(&mut self, now: Instant) {
+        for flight in self.flights.values_mut() {
+            flight.since = now;
+        }
+        for track in &mut self.tracks {
+            track.begin_anew(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,484 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::track::{BURST, LOW};
+use super::*;
+
+/// What the broker's reader lends a channel, and gets back at a time.
+const CREDIT: usize = 400;
+const MORE_CREDIT: usize = 200;
+/// With so many open for one quorum queue a channel stops.
+const SOFT_LIMIT: usize = 32;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+// -- a broker --
+
+/// One of its channels.
+#[derive(Default)]
+struct Channel {
+    credit: usize,
+    handled: usize,
+    /// Read, and not looked at by the channel.
+    mailbox: VecDeque<(u64, String)>,
+    /// Quorum queues that know it, and what they have not confirmed.
+    pending: BTreeMap<String, VecDeque<u64>>,
+}
+
+impl Channel {
+    /// It gives its reader no credit.
+    fn is_slow(&self) -> bool {
+        let mut pending = self.pending.values();
+        pending.any(|pending| pending.len() >= SOFT_LIMIT)
+    }
+
+    fn lend(&mut self) {
+        while self.handled >= MORE_CREDIT && !self.is_slow() {
+            self.handled -= MORE_CREDIT;
+            self.credit += MORE_CREDIT;
+        }
+    }
+}
+
+/// All of it, and those who publish there.
+struct Broker {
+    tracks: Tracks<usize>,
+    channels: Vec<Channel>,
+    leaderless: BTreeSet<String>,
+    now: Instant,
+    to: BTreeMap<u64, String>,
+    confirmed: BTreeMap<String, Vec<u64>>,
+}
+
+impl Broker {
+    fn new() -> Self {
+        let mut broker = Self {
+            tracks: Tracks::each(),
+            channels: Vec::new(),
+            leaderless: BTreeSet::new(),
+            now: Instant::now(),
+            to: BTreeMap::new(),
+            confirmed: BTreeMap::new(),
+        };
+        let channel = broker.channel();
+        broker.tracks.adopt(channel, 2047, broker.now);
+        broker
+    }
+
+    fn channel(&mut self) -> usize {
+        self.channels.push(Channel {
+            credit: CREDIT,
+            ..Channel::default()
+        });
+        self.channels.len() - 1
+    }
+
+    fn publish(&mut self, to: &str, bytes: usize) {
+        let id = u64::try_from(self.to.len()).unwrap();
+        self.to.insert(id, to.to_owned());
+        self.tracks.push(id, &to.into(), bytes);
+    }
+
+    /// Sends what may be. Returns how many these were.
+    fn send(&mut self) -> usize {
+        let mut sent = 0;
+        while let Some(step) = self.tracks.next(self.now) {
+            match step {
+                TrackStep::Open(track) => {
+                    let channel = self.channel();
+                    self.tracks.opened(track, channel, self.now);
+                }
+                TrackStep::Send { track, id } => {
+                    sent += 1;
+                    let channel = *self.tracks.channel(track).unwrap();
+                    let channel = &mut self.channels[channel];
+                    channel.credit -= 1;
+                    assert!(channel.credit > 0, "the connection is read no more");
+                    channel.mailbox.push_back((id, self.to[&id].clone()));
+                }
+            }
+        }
+        sent
+    }
+
+    /// A channel looks at so many messages, if it can.
+    fn handle(&mut self, channel: usize, count: usize) {
+        let channel = &mut self.channels[channel];
+        for _ in 0..count {
+            let Some((id, to)) = channel.mailbox.front().cloned() else {
+                return;
+            };
+            // The first that it has for a queue waits until that knows it.
+            if self.leaderless.contains(&to) && !channel.pending.contains_key(&to) {
+                return;
+            }
+            channel.mailbox.pop_front();
+            channel.pending.entry(to).or_default().push_back(id);
+            channel.handled += 1;
+            channel.lend();
+        }
+    }
+
+    /// The queues of a channel confirm so many each, if they can.
+    fn confirm(&mut self, channel: usize, count: usize) {
+        let channel = &mut self.channels[channel];
+        for (to, pending) in &mut channel.pending {
+            if self.leaderless.contains(to) {
+                continue;
+            }
+            for id in pending.drain(..count.min(pending.len())) {
+                self.tracks.land(id, self.now);
+                self.confirmed.entry(to.clone()).or_default().push(id);
+            }
+        }
+        channel.lend();
+    }
+
+    /// Until nothing goes on by itself, however long that takes.
+    fn settle(&mut self) {
+        for _ in 0..10_000 {
+            let confirmed = self.confirmed.values().map(Vec::len).sum::<usize>();
+            let mut goes_on = self.send() > 0;
+            for channel in 0..self.channels.len() {
+                self.handle(channel, usize::MAX);
+                self.confirm(channel, usize::MAX);
+            }
+            goes_on |= self.confirmed.values().map(Vec::len).sum::<usize>() > confirmed;
+            if goes_on {
+                continue;
+            }
+            match self.tracks.alarm(self.now) {
+                Some(at) => self.now = at,
+                None => return,
+            }
+        }
+        panic!("it goes on for ever");
+    }
+
+    fn wanted(&self, to: &str) -> Vec<u64> {
+        let wanted = self.to.iter().filter(|(_, other)| *other == to);
+        wanted.map(|(id, _)| *id).collect()
+    }
+
+    fn confirmed(&self, to: &str) -> &[u64] {
+        self.confirmed.get(to).map_or(&[], Vec::as_slice)
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Event {
+    Publish { to: u8, count: usize, large: bool },
+    Send,
+    Handle { channel: usize, count: usize },
+    Confirm { channel: usize, count: usize },
+    LoseLeader(u8),
+    FindLeader(u8),
+    Wait(u64),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let queue = 0..12_u8;
+    let count = prop_oneof![Just(1), 1..50_usize, 100..400_usize];
+    let channel = 0..16_usize;
+    prop_oneof![
+        3 => (queue.clone(), count.clone(), prop::bool::weighted(0.1))
+            .prop_map(|(to, count, large)| Event::Publish { to, count, large }),
+        3 => Just(Event::Send),
+        3 => (channel.clone(), count.clone())
+            .prop_map(|(channel, count)| Event::Handle { channel, count }),
+        3 => (channel, count).prop_map(|(channel, count)| Event::Confirm { channel, count }),
+        1 => queue.clone().prop_map(Event::LoseLeader),
+        1 => queue.prop_map(Event::FindLeader),
+        1 => (0..1500_u64).prop_map(Event::Wait),
+    ]
+}
+
+fn name(queue: u8) -> String {
+    format!("queue{queue}")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever loses its leader at whatever moment: the broker goes on reading, those for others
+    /// arrive, and once all have leaders everything has arrived once, in order.
+    #[test]
+    fn queues_without_a_leader_hold_up_no_other(
+        events in prop::collection::vec(event(), 1..120),
+    ) {
+        let mut broker = Broker::new();
+        for event in events {
+            let channels = broker.channels.len();
+            match event {
+                Event::Publish { to, count, large } => {
+                    let bytes = if large { 900_000 } else { 100 };
+                    for _ in 0..count.min(if large { 5 } else { 400 }) {
+                        broker.publish(&name(to), bytes);
+                    }
+                }
+                Event::Send => drop(broker.send()),
+                Event::Handle { channel, count } => broker.handle(channel % channels, count),
+                Event::Confirm { channel, count } => broker.confirm(channel % channels, count),
+                Event::LoseLeader(queue) => drop(broker.leaderless.insert(name(queue))),
+                Event::FindLeader(queue) => drop(broker.leaderless.remove(&name(queue))),
+                Event::Wait(ms) => broker.now += Duration::from_millis(ms),
+            }
+        }
+        broker.settle();
+        for queue in (0..12).map(name).filter(|queue| !broker.leaderless.contains(queue)) {
+            prop_assert_eq!(broker.confirmed(&queue), broker.wanted(&queue));
+        }
+        broker.leaderless.clear();
+        broker.settle();
+        for queue in (0..12).map(name) {
+            prop_assert_eq!(broker.confirmed(&queue), broker.wanted(&queue));
+        }
+        prop_assert!(broker.tracks.is_empty() && broker.channels.len() <= TRACKS_MAX);
+    }
+}
+
+// -- one by one --
+
+/// Tracks with one channel.
+fn tracks() -> (Tracks<usize>, Instant) {
+    let (mut tracks, now) = (Tracks::each(), Instant::now());
+    tracks.adopt(0, 2047, now);
+    (tracks, now)
+}
+
+/// Sends what may be; what was sent, by tracks.
+fn sent(tracks: &mut Tracks<usize>, now: Instant) -> Vec<(usize, u64)> {
+    let mut sent = Vec::new();
+    while let Some(step) = tracks.next(now) {
+        match step {
+            TrackStep::Open(track) => tracks.opened(track, track, now),
+            TrackStep::Send { track, id } => sent.push((track, id)),
+        }
+    }
+    sent
+}
+
+#[test]
+fn a_queue_may_leave_two_hundred_unconfirmed_and_then_few_before_more() {
+    let (mut tracks, now) = tracks();
+    for id in 0..1000 {
+        tracks.push(id, &"answers".into(), 1);
+    }
+    assert_eq!(sent(&mut tracks, now).len(), LOW + BURST);
+    for id in 0..170 {
+        tracks.land(id, now);
+        assert_eq!(sent(&mut tracks, now), []);
+    }
+    tracks.land(170, now);
+    assert_eq!(sent(&mut tracks, now).len(), 1 + BURST);
+}
+
+#[test]
+fn a_queue_may_leave_a_mebibyte_unconfirmed_or_one_of_any_size() {
+    let (mut tracks, now) = tracks();
+    for (id, bytes) in [(0, 5 << 20), (1, 1 << 19), (2, 1 << 19), (3, 1)] {
+        tracks.push(id, &"answers".into(), bytes);
+    }
+    assert_eq!(sent(&mut tracks, now), [(0, 0)]);
+    tracks.land(0, now);
+    assert_eq!(sent(&mut tracks, now), [(0, 1), (0, 2)]);
+    tracks.land(1, now);
+    assert_eq!(sent(&mut tracks, now), [(0, 3)]);
+}
+
+/// Each may leave a mebibyte; together they take all there is for those that answer, for a second.
+#[test]
+fn nobody_waits_for_longer_than_a_second_for_room_that_silent_ones_have() {
+    let (mut tracks, now) = tracks();
+    for (id, queue) in ["a", "b", "c"].into_iter().enumerate() {
+        tracks.push(u64::try_from(id).unwrap(), &queue.into(), 1 << 20);
+    }
+    assert_eq!(sent(&mut tracks, now).len(), 2);
+    assert_eq!(tracks.alarm(now), Some(now + SECOND));
+    assert_eq!(sent(&mut tracks, now + SECOND).len(), 1);
+    assert_eq!(tracks.alarm(now + SECOND), None);
+}
+
+/// The same with tracks; a queue keeps its track while nobody else needs it.
+#[test]
+fn a_silent_queue_keeps_its_track_and_others_get_more() {
+    let (mut tracks, now) = tracks();
+    let count = u64::try_from(ANSWERING_MAX).unwrap();
+    for id in 0..=count {
+        tracks.push(id, &id.to_string().into(), 1);
+    }
+    assert_eq!(sent(&mut tracks, now).len(), ANSWERING_MAX);
+    assert_eq!(sent(&mut tracks, now + SECOND).len(), 1);
+    tracks.land(count, now + SECOND);
+    tracks.push(count + 1, &count.to_string().into(), 1);
+    tracks.push(count + 2, &"0".into(), 1);
+    let track = ANSWERING_MAX;
+    assert_eq!(
+        sent(&mut tracks, now + SECOND),
+        [(0, count + 2), (track, count + 1)]
+    );
+}
+
+#[test]
+fn no_more_channels_are_opened_than_the_broker_allows_or_listens_to() {
+    let (mut tracks, now) = (Tracks::each(), Instant::now());
+    tracks.adopt(0, 2, now);
+    for id in 0..3 {
+        tracks.push(id, &id.to_string().into(), 1);
+    }
+    tracks.hold(true);
+    assert_eq!(sent(&mut tracks, now), [(0, 0)]);
+    tracks.hold(false);
+    assert_eq!(sent(&mut tracks, now), [(1, 1)]);
+    tracks.land(0, now);
+    assert_eq!(sent(&mut tracks, now), [(0, 2)]);
+    tracks.are_enough();
+    tracks.line_up_again();
+    tracks.adopt(0, 2047, now);
+    for id in 3..6 {
+        tracks.push(id, &id.to_string().into(), 1);
+    }
+    assert_eq!(sent(&mut tracks, now).len(), 2);
+}
+
+/// One that always has something to send gives its track up in time.
+#[test]
+fn a_busy_queue_gives_way_to_those_that_wait_for_a_track() {
+    let (mut tracks, now) = (Tracks::each(), Instant::now());
+    tracks.adopt(0, 1, now);
+    for id in 0..1000 {
+        tracks.push(id, &"busy".into(), 1);
+    }
+    let first = sent(&mut tracks, now);
+    tracks.push(1000, &"other".into(), 1);
+    for (_, id) in &first[1..] {
+        tracks.land(*id, now);
+        assert_eq!(sent(&mut tracks, now), []);
+    }
+    tracks.land(first[0].1, now);
+    assert_eq!(sent(&mut tracks, now), [(0, 1000)]);
+    tracks.land(1000, now);
+    assert_eq!(sent(&mut tracks, now).len(), LOW + BURST);
+}
+
+/// The end of a channel concerns its own track: there each goes by itself, and one is found.
+#[test]
+fn who_ends_a_channel_is_found_while_others_go_on() {
+    let (mut tracks, now) = tracks();
+    for id in 0..3 {
+        tracks.push(id, &"answers".into(), 1);
+    }
+    tracks.push(3, &"others".into(), 1);
+    assert_eq!(sent(&mut tracks, now).len(), 4);
+    tracks.forget(2);
+    for id in 0..3 {
+        assert_eq!(tracks.ended(), None);
+        tracks.lose(id);
+    }
+    let end = tracks.settle_end(tracks.ended().unwrap(), true);
+    assert_eq!((end.refused, end.again, end.forgotten), (None, 2, vec![2]));
+    tracks.push(4, &"others".into(), 1);
+    tracks.push(5, &"answers".into(), 1);
+    assert_eq!(sent(&mut tracks, now), [(1, 4), (0, 0)]);
+    assert_eq!(tracks.alone(0), Some(0));
+    tracks.land(0, now);
+    assert_eq!(sent(&mut tracks, now), [(0, 1)]);
+    tracks.lose(1);
+    let end = tracks.settle_end(tracks.ended().unwrap(), true);
+    assert_eq!((end.refused, end.again), (Some(1), 0));
+    assert_eq!(sent(&mut tracks, now), [(0, 5)]);
+    assert_eq!(tracks.len(), 3);
+}
+
+/// A silent suspect does not keep the others back, and is not to blame for what comes later.
+#[test]
+fn a_silent_suspect_is_waited_for_by_nobody() {
+    let (mut tracks, now) = tracks();
+    for id in 0..2 {
+        tracks.push(id, &"answers".into(), 1);
+    }
+    sent(&mut tracks, now);
+    tracks.lose(0);
+    tracks.lose(1);
+    tracks.settle_end(0, false);
+    assert_eq!(sent(&mut tracks, now), [(0, 0)]);
+    assert!(
+        !tracks.is_stuck(0) && tracks.is_stuck(1),
+        "that one is not sent"
+    );
+    tracks.be_silent(0);
+    assert!(tracks.is_stuck(0));
+    assert_eq!(sent(&mut tracks, now), [(0, 1)]);
+    tracks.lose(0);
+    tracks.lose(1);
+    assert_eq!(tracks.settle_end(0, true).refused, Some(1));
+    assert_eq!(sent(&mut tracks, now), [(0, 0)]);
+}
+
+#[test]
+fn over_a_new_connection_all_is_sent_again_but_for_what_is_forgotten() {
+    let (mut tracks, now) = tracks();
+    for id in 0..6 {
+        let queue = if id < 4 { "answers" } else { "others" };
+        tracks.push(id, &queue.into(), 1);
+    }
+    sent(&mut tracks, now);
+    tracks.suspect_all(0);
+    assert!(tracks.forget(1), "its word may come");
+    tracks.push(6, &"answers".into(), 1);
+    assert!(!tracks.forget(6));
+    assert_eq!(tracks.line_up_again(), 6);
+    tracks.adopt(0, 2047, now);
+    let mut first = sent(&mut tracks, now);
+    first.sort_unstable();
+    assert_eq!(first, [(0, 0), (1, 4), (1, 5)]);
+    tracks.land(0, now);
+    assert_eq!(sent(&mut tracks, now), [(0, 2)]);
+}
+
+#[test]
+fn what_waits_for_a_queue_that_says_nothing_is_unanswered_too() {
+    let (mut tracks, now) = tracks();
+    let count = u64::try_from(LOW + BURST).unwrap();
+    for id in 0..=count {
+        tracks.push(id, &"answers".into(), 1);
+    }
+    assert_eq!(tracks.unanswered_since(0), None);
+    sent(&mut tracks, now);
+    assert_eq!(tracks.unanswered_since(0), Some(now));
+    assert_eq!(tracks.unanswered_since(count), Some(now));
+    let later = now + SECOND;
+    tracks.land(0, later);
+    assert_eq!(tracks.unanswered_since(1), Some(now));
+    assert_eq!(tracks.unanswered_since(count), Some(later));
+    tracks.begin_anew(later + SECOND);
+    assert_eq!(tracks.unanswered_since(1), Some(later + SECOND));
+    assert_eq!(tracks.unanswered_since(count + 1), None);
+}
+
+/// Whoever waits for all of it needs one channel, on which order is kept.
+#[test]
+fn a_command_uses_one_channel_for_all() {
+    let (mut tracks, now) = (Tracks::one(), Instant::now());
+    tracks.adopt(0, 2047, now);
+    for id in 0..2000 {
+        tracks.push(id, &(id % 7).to_string().into(), 1);
+    }
+    let first = sent(&mut tracks, now);
+    let in_order = (0..1024).map(|id| (0, id));
+    assert_eq!(first, in_order.collect::<Vec<_>>());
+    assert_eq!(sent(&mut tracks, now + SECOND * 60), [], "silent or not");
+}
+
+/// An address of someone who waits for an answer right now is no queue: it is answered for at once.
+#[test]
+fn all_direct_replies_share_a_track() {
+    let (mut tracks, now) = tracks();
+    for id in 0..3 {
+        let to = format!("amq.rabbitmq.reply-to.{id}");
+        tracks.push(id, &to.as_str().into(), 1);
+    }
+    assert_eq!(sent(&mut tracks, now), [(0, 0), (0, 1), (0, 2)]);
+}

@@ -1,0 +1,273 @@
+//! One track: a channel, the queue whose it is, what is to be sent to that, and how much of it may be
+//! unconfirmed. Pure.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use lapin::types::ShortString;
+use tokio::time::Instant;
+
+/// With fewer unconfirmed the broker's channel runs, if it runs at all: it stops at 32.
+pub(super) const LOW: usize = 30;
+/// So many more may follow beyond that, until there are as few again. The broker's reader has 400
+/// messages' credit with a channel, and gets it back by 200 while that runs: 199 + 30 + 170 < 400.
+pub(super) const BURST: usize = 170;
+/// The most bytes of bodies unconfirmed on a track, but for a single message.
+const BYTES_MAX: usize = 1 << 20;
+/// One that says nothing for so long does not answer: nobody waits for room on it.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+
+/// A track, whose channel is `C`.
+#[derive(Debug)]
+pub(super) struct Track<C> {
+    gate: Gate<C>,
+    /// Whose it is, or was last.
+    pub(super) whose: Option<ShortString>,
+    pub(super) pending: Pending,
+    /// The suspect in flight.
+    alone: Option<u64>,
+    /// How many messages are in flight,
+    count: usize,
+    /// and how many bytes.
+    bytes: usize,
+    /// So many were sent since there were few in flight,
+    burst: usize,
+    /// and since its queue has it.
+    turn: usize,
+    /// It has answered nothing since.
+    since: Instant,
+    /// Its channel has ended, and these have come down; whether each was silent.
+    lost: Vec<(u64, bool)>,
+}
+
+/// Its channel.
+#[derive(Debug)]
+enum Gate<C> {
+    Shut,
+    Opening,
+    Open(C),
+}
+
+/// What is to be sent to one queue.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    /// In order.
+    pub(super) queue: VecDeque<u64>,
+    /// Those of which one ended the channel. While there are any, they are sent one at a time and
+    /// nothing else is.
+    pub(super) suspects: VecDeque<u64>,
+}
+
+impl Pending {
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.suspects.is_empty()
+    }
+
+    pub(super) fn remove(&mut self, id: u64) {
+        self.queue.retain(|other| *other != id);
+        self.suspects.retain(|other| *other != id);
+    }
+}
+
+impl<C> Track<C> {
+    /// Nobody's, with its channel if that is open.
+    pub(super) fn new(channel: Option<C>, now: Instant) -> Self {
+        Self {
+            gate: channel.map_or(Gate::Shut, Gate::Open),
+            whose: None,
+            pending: Pending::default(),
+            alone: None,
+            count: 0,
+            bytes: 0,
+            burst: 0,
+            turn: 0,
+            since: now,
+            lost: Vec::new(),
+        }
+    }
+
+    // -- its channel --
+
+    /// Whether it has to be opened, which is so once.
+    pub(super) fn opens(&mut self, now: Instant) -> bool {
+        let opens = matches!(self.gate, Gate::Shut) && !self.pending.is_empty();
+        if opens {
+            (self.gate, self.since) = (Gate::Opening, now);
+        }
+        opens
+    }
+
+    pub(super) fn opened(&mut self, channel: C, now: Instant) {
+        (self.gate, self.since) = (Gate::Open(channel), now);
+    }
+
+    pub(super) fn channel(&self) -> Option<&C> {
+        match &self.gate {
+            Gate::Open(channel) => Some(channel),
+            Gate::Shut | Gate::Opening => None,
+        }
+    }
+
+    pub(super) fn into_channel(self) -> Option<C> {
+        match self.gate {
+            Gate::Open(channel) => Some(channel),
+            Gate::Shut | Gate::Opening => None,
+        }
+    }
+
+    // -- whose it is --
+
+    /// Its queue has nothing to send, and nothing in flight.
+    pub(super) fn is_free(&self) -> bool {
+        self.count == 0 && self.lost.is_empty() && self.pending.is_empty()
+    }
+
+    /// Gives it to a queue. Returns whose it was.
+    pub(super) fn give(
+        &mut self,
+        whose: ShortString,
+        pending: Pending,
+        now: Instant,
+    ) -> Option<ShortString> {
+        (self.turn, self.burst, self.since) = (0, 0, now);
+        self.pending = pending;
+        self.whose.replace(whose)
+    }
+
+    /// Its queue has had it for long enough if others wait.
+    pub(super) fn has_had_its_turn(&self) -> bool {
+        self.turn >= BURST
+    }
+
+    /// Takes it from its queue, with nothing in flight.
+    pub(super) fn leave(&mut self) -> Option<(ShortString, Pending)> {
+        if self.count > 0 || !self.lost.is_empty() || self.pending.is_empty() {
+            return None;
+        }
+        let whose = self.whose.take()?;
+        Some((whose, std::mem::take(&mut self.pending)))
+    }
+
+    // -- what is sent --
+
+    /// What goes next, if the channel is open and one suspect does not keep the others back.
+    pub(super) fn next(&self) -> Option<u64> {
+        if self.alone.is_some() || !self.lost.is_empty() || self.channel().is_none() {
+            return None;
+        }
+        let pending = &self.pending;
+        pending.suspects.front().or(pending.queue.front()).copied()
+    }
+
+    pub(super) fn has_suspects(&self) -> bool {
+        !self.pending.suspects.is_empty()
+    }
+
+    /// Whether one of so many bytes may be sent before others are confirmed.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        let fits = self.count == 0 || self.bytes.saturating_add(bytes) <= BYTES_MAX;
+        fits && (self.count < LOW || self.burst < BURST)
+    }
+
+    /// What goes next is sent.
+    pub(super) fn send(&mut self, bytes: usize, now: Instant) {
+        match self.pending.suspects.pop_front() {
+            Some(suspect) => self.alone = Some(suspect),
+            None => drop(self.pending.queue.pop_front()),
+        }
+        if self.count == 0 {
+            self.since = now;
+        }
+        self.burst = if self.count < LOW { 0 } else { self.burst + 1 };
+        self.turn += 1;
+        self.count += 1;
+        self.bytes += bytes;
+    }
+
+    // -- what becomes of it --
+
+    /// How many messages and bytes are in flight.
+    pub(super) fn in_flight(&self) -> (usize, usize) {
+        (self.count, self.bytes)
+    }
+
+    /// One has been answered for.
+    pub(super) fn land(&mut self, id: u64, bytes: usize, now: Instant) {
+        self.count -= 1;
+        self.bytes -= bytes;
+        self.since = now;
+        self.release(id);
+    }
+
+    /// One has come down with its channel.
+    pub(super) fn lose(&mut self, id: u64, bytes: usize, is_silent: bool) {
+        self.count -= 1;
+        self.bytes -= bytes;
+        self.lost.push((id, is_silent));
+    }
+
+    /// The suspect in flight.
+    pub(super) fn alone(&self) -> Option<u64> {
+        self.alone
+    }
+
+    /// Others need not wait for this one.
+    pub(super) fn release(&mut self, id: u64) {
+        self.alone = self.alone.filter(|alone| *alone != id);
+    }
+
+    pub(super) fn lost(&self) -> usize {
+        self.lost.len()
+    }
+
+    /// Its channel has ended, and nothing is in flight any more.
+    pub(super) fn has_ended(&self) -> bool {
+        !self.lost.is_empty() && self.count == 0
+    }
+
+    /// Takes up what the end has left: what is lost, in order, and which of it is to blame if one
+    /// is. What ended the channel did so at once: what is silent is not to blame.
+    pub(super) fn settle_end(&mut self) -> (Vec<u64>, Option<u64>) {
+        (self.gate, self.burst) = (Gate::Shut, 0);
+        let mut lost = std::mem::take(&mut self.lost);
+        lost.sort_unstable();
+        let alone = self.alone.take();
+        let is_alone = |id: &u64| Some(*id) == alone;
+        let blamed = lost.iter().any(|(id, _)| is_alone(id));
+        let others_are_silent = lost.iter().all(|(id, silent)| is_alone(id) || *silent);
+        let lost = lost.into_iter().map(|(id, _)| id).collect();
+        (lost, alone.filter(|_| blamed && others_are_silent))
+    }
+
+    /// Its suspects, the one in flight first.
+    pub(super) fn into_suspects(self) -> impl Iterator<Item = u64> {
+        self.alone.into_iter().chain(self.pending.suspects)
+    }
+
+    // -- silence --
+
+    /// Since when the broker has not answered to it; none while it waits for nothing.
+    pub(super) fn unanswered_since(&self) -> Option<Instant> {
+        let waits = self.count > 0 || matches!(self.gate, Gate::Opening);
+        waits.then_some(self.since)
+    }
+
+    /// When it is said not to answer; none while it waits for nothing.
+    pub(super) fn patience(&self) -> Option<Instant> {
+        self.unanswered_since().map(|since| since + ANSWERS_WITHIN)
+    }
+
+    pub(super) fn answers(&self, now: Instant) -> bool {
+        self.patience().is_none_or(|until| now < until)
+    }
+
+    /// For how long it has not been used, as a moment to compare.
+    pub(super) fn used(&self) -> Instant {
+        self.since
+    }
+
+    /// The broker has not listened up to now.
+    pub(super) fn begin_anew(&mut self, now: Instant) {
+        self.since = now;
+    }
+}
