@@ -388,7 +388,8 @@ impl Publisher {
                 }
             };
             self.parcels.remove(&id);
-            self.tracks.land(id, now);
+            let had_it = self.tracks.land(id, now);
+            self.sent_again += u64::from(had_it && verdict == Verdict::Confirmed);
             verdicts.push((id, verdict));
         }
         verdicts
@@ -426,7 +427,6 @@ impl Publisher {
             return Err(RabbitMqError::lost(error));
         }
         let end = self.tracks.settle_end(track, is_of_the_channel);
-        self.sent_again += end.again;
         let mut verdicts = Verdicts::new();
         if let (Some(id), Some(error)) = (end.refused, error) {
             self.parcels.remove(&id);

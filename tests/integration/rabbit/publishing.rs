@@ -27,6 +27,7 @@ const UNPUBLISHED: &str = "not connected for publishing";
 const PUBLISHED: &str = "over: not connected for publishing";
 /// What RabbitMQ takes unless it is told otherwise: 3 takes more.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
+const TWICE: &str = "messages may run twice";
 const PAUSES: &str = "too much waits to be published; intake pauses";
 
 fn bodies(what: &str, count: usize) -> Vec<String> {
@@ -187,6 +188,7 @@ fn messages_that_have_become_too_large_to_bury_hold_nobody_up() {
     scene.record().assert_done_once(&small);
     assert_eq!(scene.client.ready(DEAD), Some(0));
     assert_eq!(scene.daemon.times_logged(LOST), 0);
+    assert_eq!(scene.daemon.times_logged(TWICE), 0);
     node.set_max_message_size(MESSAGE_BYTES_MAX);
     scene.daemon.stop();
     scene.daemon = scene.site.start(&pool);
@@ -236,6 +238,7 @@ fn a_reply_that_is_too_large_for_the_broker_is_kept_in_part() {
     assert_eq!(dead.len(), 1, "its letter, and nothing else");
     assert_eq!(scene.client.ready("answers"), Some(0));
     assert_eq!(scene.daemon.times_logged(LOST), 0);
+    assert_eq!(scene.daemon.times_logged(TWICE), 0);
     node.set_max_message_size(MESSAGE_BYTES_MAX);
     scene.finish();
 }

@@ -45,8 +45,6 @@ pub(crate) enum TrackStep {
 pub(crate) struct TrackEnd {
     /// It is to blame, and is not sent again.
     pub(crate) refused: Option<u64>,
-    /// So many are sent again.
-    pub(crate) again: u64,
     /// Nobody waits for these any more.
     pub(crate) forgotten: Vec<u64>,
 }
@@ -64,6 +62,8 @@ pub(crate) struct Tracks<C> {
     open: HashMap<u64, Parcel>,
     /// What is on its way, those included for which nobody waits any more.
     flights: HashMap<u64, Flight>,
+    /// What is sent again and the broker may have had: taken before it ended the channel.
+    doubtful: HashSet<u64>,
     /// All share one track: whoever publishes waits for all of it.
     shares: bool,
     /// The most tracks.
@@ -110,6 +110,7 @@ impl<C> Tracks<C> {
             called: HashMap::new(),
             open: HashMap::new(),
             flights: HashMap::new(),
+            doubtful: HashSet::new(),
             shares,
             most: if shares { 1 } else { TRACKS_MAX },
             is_held: false,
@@ -308,12 +309,13 @@ impl<C> Tracks<C> {
 
     // -- what becomes of it --
 
-    /// The broker's word on a message has come.
-    pub(crate) fn land(&mut self, id: u64, now: Instant) {
+    /// The broker's word on a message has come. Returns whether it may have had it before.
+    pub(crate) fn land(&mut self, id: u64, now: Instant) -> bool {
         self.open.remove(&id);
         if let Some(flight) = self.flights.remove(&id) {
             self.tracks[flight.track].land(id, flight.bytes, now);
         }
+        self.doubtful.remove(&id)
     }
 
     /// It has come down with its channel.
@@ -328,7 +330,8 @@ impl<C> Tracks<C> {
         self.tracks.iter().position(Track::has_ended)
     }
 
-    /// What is sent again after that. If `one_is_to_blame`, it is the one that was alone.
+    /// What is sent again after that. If `one_is_to_blame`, it is the one that was alone; the broker
+    /// has not had that, nor those that were sent after it.
     pub(crate) fn settle_end(&mut self, track: usize, one_is_to_blame: bool) -> TrackEnd {
         let track = &mut self.tracks[track];
         let (mut lost, alone) = track.settle_end();
@@ -344,14 +347,15 @@ impl<C> Tracks<C> {
         for id in again.iter().rev() {
             pending.push_front(*id);
         }
-        if let Some(id) = refused {
-            self.open.remove(&id);
+        self.doubtful.extend(again);
+        if let Some(refused) = refused {
+            self.open.remove(&refused);
+            self.doubtful.remove(&refused);
+            for id in track.pending.suspects.iter().filter(|id| **id > refused) {
+                self.doubtful.remove(id);
+            }
         }
-        TrackEnd {
-            refused,
-            again: u64::try_from(again.len()).unwrap_or_default(),
-            forgotten,
-        }
+        TrackEnd { refused, forgotten }
     }
 
     /// The suspect in flight on a track.
@@ -379,8 +383,10 @@ impl<C> Tracks<C> {
     /// The connection is lost: all is to be sent again over the next. Returns how many the broker may
     /// have had.
     pub(crate) fn line_up_again(&mut self) -> u64 {
-        let lost: usize = self.tracks.iter().map(Track::lost).sum();
-        let again = self.flights.len() + lost;
+        let mut again = std::mem::take(&mut self.doubtful);
+        again.extend(self.flights.keys());
+        again.extend(self.tracks.iter().flat_map(Track::lost));
+        let again = again.len();
         let mut suspects: Vec<u64> = Vec::new();
         suspects.extend(self.tracks.drain(..).flat_map(Track::into_suspects));
         let called = std::mem::take(&mut self.called).into_values();
@@ -414,6 +420,7 @@ impl<C> Tracks<C> {
         let Some(Parcel { whose, .. }) = self.open.remove(&id) else {
             return false;
         };
+        self.doubtful.remove(&id);
         if let Some(flight) = self.flights.get(&id) {
             self.tracks[flight.track].release(id);
             return true;

@@ -216,8 +216,9 @@ impl<C> Track<C> {
         self.alone = self.alone.filter(|alone| *alone != id);
     }
 
-    pub(super) fn lost(&self) -> usize {
-        self.lost.len()
+    /// What has come down with its channel.
+    pub(super) fn lost(&self) -> impl Iterator<Item = u64> {
+        self.lost.iter().map(|(id, _)| *id)
     }
 
     /// Its channel has ended, and nothing is in flight any more.
