@@ -83,10 +83,9 @@ fn equal_copies_for_a_tier_that_is_gone_all_come_again() {
 // -- beside other messages --
 
 const HELD: &str = "mode:wait:go held";
-const CAME_BACK: &str = "came back";
+const WAITS: &str = "waits";
 
-/// Two pools of one daemon: a table's has a message in hand, for which a message of the broker
-/// waits that must run alone.
+/// Two pools of one daemon: a table's has a suspect in hand, for which a suspect of the broker waits.
 fn one_waits_to_run_alone(settings: &str) -> (Proxy, RabbitScene) {
     let vhost = Vhost::shared();
     let client = vhost.client();
@@ -97,10 +96,10 @@ fn one_waits_to_run_alone(settings: &str) -> (Proxy, RabbitScene) {
          [sources.table]\nkind = \"table\"\nurl = \"sqlite:queue.db\""
     ));
     client.declare("work", &[kind("quorum")]);
-    client.publish(&[Letter::new("work", CAME_BACK)]);
-    client.give_back("work");
-    client.give_back("work");
-    let by_broker = Pool::new(&[]).text("source", "broker");
+    let suspect = Letter::new("work", WAITS).header("x-ganger-queue", text("work"));
+    client.publish(&[suspect.header("x-ganger-lapses", text("2"))]);
+    // It waits in our hands, not in a tier, if it is less than half of what is sent ahead.
+    let by_broker = Pool::new(&[]).text("source", "broker").set("prefetch", "4");
     let by_table = Pool::new(&[]).text("source", "table").text("name", "rows");
     let by_table = by_table.text("queue", "rows").set("workers", "2");
     proxy.flow(REFUSES);
@@ -110,10 +109,11 @@ fn one_waits_to_run_alone(settings: &str) -> (Proxy, RabbitScene) {
         site,
         vhost,
     };
-    insert_rows(&scene, &[HELD]);
+    let suspect = "INSERT INTO consumer_messages (queue, body, lapses) VALUES ('rows', ?1, 2)";
+    scene.site.table().0.execute(suspect, [HELD]).unwrap();
     scene.begun(&[HELD]);
     proxy.flow(Flow::default());
-    scene.is_consumed();
+    scene.daemon.logged("a suspect waits; all else flows on");
     (proxy, scene)
 }
 
@@ -140,21 +140,24 @@ fn one_that_waits_to_run_alone_does_not_outwait_its_connection() {
     scene.all_done();
     let record = scene.record();
     record.assert_done_once(&rows);
-    record.assert_done_once(&[HELD, CAME_BACK]);
+    record.assert_done_once(&[HELD, WAITS]);
     scene.finish();
 }
 
-/// It goes back for its age, as a copy that any worker may have; nobody waits for it any more.
+/// It goes back for its age, and waits again.
 fn one_that_waits_to_run_alone_goes_back_in_time() {
     let (_proxy, scene) = one_waits_to_run_alone("consumer_timeout = \"2s\"");
     let rows = bodies("row", 10);
     insert_rows(&scene, &rows);
-    scene.begun(&[CAME_BACK]);
     scene.begun(&rows);
-    assert!(scene.record().of(Event::Done, HELD).is_empty());
+    scene.daemon.logged(
+        "messages have waited for a worker for half of the broker's consumer_timeout and go back",
+    );
+    assert!(scene.record().of(Event::Began, WAITS).is_empty());
     scene.site.touch("go");
     scene.all_done();
-    scene.record().assert_done_once(&[HELD, CAME_BACK]);
+    scene.record().assert_done_once(&[HELD, WAITS]);
+    assert_eq!(scene.daemon.times_logged("not connected to the broker"), 1);
     scene.finish();
 }
 
