@@ -150,7 +150,7 @@ fn unfit_sources(config: &Config) -> Vec<String> {
 
 pub(super) fn config(command: &ConfigCommand) -> CommandResult {
     match command {
-        ConfigCommand::Print { config } => output::line(config::print(&config.load()?))?,
+        ConfigCommand::Print { config } => output::line(config.print()?)?,
         ConfigCommand::Schema => output::json(&config::schema())?,
     }
     Ok(ExitCode::SUCCESS)

@@ -30,6 +30,11 @@ impl ConfigFile {
     pub(super) fn load(&self) -> Result<Config, Problems> {
         config::load(&self.path, &environment())
     }
+
+    /// The effective configuration.
+    pub(super) fn print(&self) -> Result<String, Problems> {
+        config::print(&self.path, &environment())
+    }
 }
 
 /// The daemon's own environment. What is not text can't be named in the configuration anyway.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::environment::Environment;
 use super::keys::shared::Surroundings;
 use super::model::Config;
+use super::print::Page;
 use super::problem::{Origin, Problems, Report};
 use super::reader::Reader;
 use super::tree::Table;
@@ -25,7 +26,17 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Everything that is wrong, at once.
 pub fn load(path: &Path, environment: &Environment) -> Result<Config, Problems> {
     let (directory, texts) = read_all(path)?;
-    from_texts(&texts, &directory, environment)
+    Ok(from_texts(&texts, &directory, environment)?.0)
+}
+
+/// The configuration with every default filled in, as TOML. In the same environment it loads to
+/// the same model, save for secrets that do not come from variables of their own names.
+///
+/// # Errors
+/// As [`load`].
+pub fn print(path: &Path, environment: &Environment) -> Result<String, Problems> {
+    let (directory, texts) = read_all(path)?;
+    Ok(from_texts(&texts, &directory, environment)?.1.whole())
 }
 
 /// What others may do with the files of the configuration and should not: write them, or read what
@@ -70,7 +81,7 @@ fn read_all(path: &Path) -> Result<(PathBuf, Vec<(String, String)>), Problems> {
 /// Everything that is wrong, at once.
 pub fn parse(text: &str, name: &str, environment: &Environment) -> Result<Config, Problems> {
     let directory = Path::new(name).parent().unwrap_or(Path::new(""));
-    from_texts(&[(name.into(), text.into())], directory, environment)
+    Ok(from_texts(&[(name.into(), text.into())], directory, environment)?.0)
 }
 
 /// The directory that relative paths start from, and the files to read, named as the user named
@@ -106,11 +117,11 @@ fn read(file: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-fn from_texts(
+pub(super) fn from_texts(
     texts: &[(String, String)],
     directory: &Path,
     environment: &Environment,
-) -> Result<Config, Problems> {
+) -> Result<(Config, Page), Problems> {
     let mut report = Report::default();
     let mut root = Table::new();
     let mut whole = true;
@@ -132,9 +143,9 @@ fn from_texts(
     };
     let mut reader = Reader::new(&root, Origin::default(), &report);
     let config = keys::config(&mut reader, around);
-    reader.finish();
+    let (_, page) = reader.finish();
     if report.is_clean() {
-        Ok(config)
+        Ok((config, page))
     } else {
         Err(report.into_problems())
     }

@@ -35,7 +35,6 @@ mod tests;
 
 pub use document::{reference, schema};
 pub use environment::Environment;
-pub use load::{exposed, load, parse};
-pub use print::print;
+pub use load::{exposed, load, parse, print};
 pub use problem::{Problem, Problems};
 pub use program::find_program;

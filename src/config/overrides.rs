@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 
 use super::environment::Environment;
 use super::problem::{Origin, Report};
-use super::reader::name_of;
 use super::tree::{Entry, Node, Table, Value};
 
 /// Replaces in `root` what the environment overrides, or records why it can't.
@@ -83,7 +82,7 @@ fn pools(root: &mut Table) -> Vec<(String, &mut Table)> {
     };
     pools
         .iter_mut()
-        .filter_map(|node| Some((name_of(node)?.to_owned(), as_table(node)?)))
+        .filter_map(|node| Some((node.name()?.to_owned(), as_table(node)?)))
         .collect()
 }
 

@@ -1,13 +1,17 @@
-//! Reads a table key by key. Every call that reads a key also describes it, so that the reader,
-//! the reference and the schema can't disagree: what is not asked for here is an unknown key, and
-//! what is asked for is documented. Nothing here knows what a key means.
+//! Reads a table key by key. Every call that reads a key also describes it and takes down what it came
+//! to, so that the reader, the reference, the schema and what is printed can't disagree: what is not
+//! asked for here is an unknown key, and what is asked for is documented and printed. Nothing here
+//! knows what a key means.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::description::{Key, Shape};
+use super::print;
+use super::print::{Page, Shown};
 use super::problem::{Origin, Report};
+use super::redact::is_secret;
 use super::suggest::nearest;
-use super::tree::{Broken, Node, Table, Value, join};
+use super::tree::{Node, Table, Value, join};
 use super::value_types::{Kind, Wrong};
 
 /// What turns off what is on by default.
@@ -24,6 +28,8 @@ pub(super) struct Reader<'a> {
     /// Only the descriptions are wanted: maps and lists are entered once, problems are dropped.
     describing: bool,
     keys: Vec<Key>,
+    /// What they came to.
+    page: Page,
     /// Keys of the table that need no further look.
     known: BTreeSet<&'static str>,
     aliases: BTreeMap<&'static str, &'static str>,
@@ -40,6 +46,7 @@ impl<'a> Reader<'a> {
             report,
             describing: false,
             keys: Vec::new(),
+            page: Page::default(),
             known: BTreeSet::new(),
             aliases: BTreeMap::new(),
             lenient: false,
@@ -71,10 +78,12 @@ impl<'a> Reader<'a> {
             _ => default.into(),
         };
         self.add_value(name, &kind, Some(shown), false, meaning);
-        self.read(name, &kind).unwrap_or_else(|| {
+        let value = self.read(name, &kind).unwrap_or_else(|| {
             let default = kind.read(&node);
             default.unwrap_or_else(|wrong| panic!("the default of {name} {}", wrong.rule))
-        })
+        });
+        self.print(name, Some(kind.show(&value)));
+        value
     }
 
     /// A key that may be left out.
@@ -85,7 +94,9 @@ impl<'a> Reader<'a> {
         meaning: &'static str,
     ) -> Option<K::Value> {
         self.add_value(name, &kind, None, false, meaning);
-        self.read(name, &kind)
+        let value = self.read(name, &kind);
+        self.print(name, value.as_ref().map(|value| kind.show(value)));
+        value
     }
 
     /// A key that must be given. What is returned where it is not, or is wrong, is never used:
@@ -103,7 +114,9 @@ impl<'a> Reader<'a> {
         if !self.has(name) {
             self.missing(name, meaning);
         }
-        self.read(name, &kind).unwrap_or_default()
+        let value = self.read(name, &kind);
+        self.print(name, value.as_ref().map(|value| kind.show(value)));
+        value.unwrap_or_default()
     }
 
     /// Keys that the user names. `check` says what a name must keep to.
@@ -121,19 +134,22 @@ impl<'a> Reader<'a> {
             schema: kind.schema(),
         };
         self.add(name, shape, false, meaning);
-        let Some((table, _)) = self.subtable(name) else {
-            return BTreeMap::new();
-        };
+        let (mut values, mut shown) = (BTreeMap::new(), Vec::new());
         let path = join(&self.path, name);
-        let mut values = BTreeMap::new();
-        for (key, entry) in table {
+        for (key, entry) in self.subtable(name).into_iter().flat_map(|(table, _)| table) {
             let path = join(&path, key);
             let checked = check(key).map_err(|wrong| self.wrong_at(&entry.key, &path, &wrong));
             let value = self.read_node(&entry.node, &path, &kind);
-            if let (Ok(key), Some(value)) = (checked, value) {
-                values.insert(key, value);
+            if let (Ok(checked), Some(value)) = (checked, value) {
+                let value_shown = match is_secret(key) {
+                    true => print::hidden(key),
+                    false => kind.show(&value),
+                };
+                shown.push((print::key(key), value_shown));
+                values.insert(checked, value);
             }
         }
+        self.print(name, Some(print::table(shown)));
         values
     }
 
@@ -150,7 +166,8 @@ impl<'a> Reader<'a> {
         };
         let mut reader = self.child(table, origin, join(&self.path, name));
         let value = read(&mut reader);
-        let keys = reader.finish();
+        let (keys, page) = reader.finish();
+        self.page.set(name, Some(Shown::Table(page)));
         self.add(name, Shape::Table(keys), false, meaning);
         value
     }
@@ -172,7 +189,12 @@ impl<'a> Reader<'a> {
         );
         let mut reader = self.child(table, origin, join(&self.path, name));
         let value = read(&mut reader);
-        let keys = reader.finish();
+        let (keys, page) = reader.finish();
+        let shown = match off {
+            true => Shown::Value(print::text(OFF)),
+            false => Shown::Table(page),
+        };
+        self.page.set(name, Some(shown));
         self.add(name, Shape::Switch(keys), false, meaning);
         (!off).then_some(value)
     }
@@ -187,7 +209,7 @@ impl<'a> Reader<'a> {
     ) -> BTreeMap<String, T> {
         let path = join(&self.path, name);
         let keys = self.keys_of(&mut read);
-        let mut values = BTreeMap::new();
+        let (mut values, mut pages) = (BTreeMap::new(), Vec::new());
         for (key, entry) in self.subtable(name).into_iter().flat_map(|(table, _)| table) {
             let path = join(&path, key);
             if let Err(wrong) = check(key) {
@@ -196,9 +218,10 @@ impl<'a> Reader<'a> {
             if let Some(table) = self.as_table(&entry.node, &path) {
                 let mut reader = self.child(Some(table), entry.key.clone(), path);
                 values.insert(key.clone(), read(&mut reader));
-                reader.finish();
+                pages.push((key.clone(), reader.finish().1));
             }
         }
+        self.page.set(name, Some(Shown::Tables(pages)));
         self.add(name, Shape::Tables(keys), true, meaning);
         values
     }
@@ -212,18 +235,19 @@ impl<'a> Reader<'a> {
     ) -> Vec<T> {
         let path = join(&self.path, name);
         let keys = self.keys_of(&mut read);
-        let mut values = Vec::new();
+        let (mut values, mut pages) = (Vec::new(), Vec::new());
         for (index, node) in self.nodes(name).iter().enumerate() {
-            let path = match name_of(node) {
+            let path = match node.name() {
                 Some(name) => join(&path, name),
                 None => format!("{path}[{index}]"),
             };
             if let Some(table) = self.as_table(node, &path) {
                 let mut reader = self.child(Some(table), node.origin.clone(), path);
                 values.push(read(&mut reader));
-                reader.finish();
+                pages.push(reader.finish().1);
             }
         }
+        self.page.set(name, Some(Shown::List(pages)));
         self.add(name, Shape::List(keys), true, meaning);
         values
     }
@@ -246,7 +270,7 @@ impl<'a> Reader<'a> {
         let mut foreign = self.child(None, self.origin.clone(), self.path.clone());
         foreign.describing = true;
         read(&mut foreign);
-        for key in foreign.finish() {
+        for key in foreign.finish().0 {
             self.known.insert(key.name);
             if let Some(entry) = self.table.and_then(|table| table.get(key.name)) {
                 let path = join(&self.path, key.name);
@@ -276,6 +300,12 @@ impl<'a> Reader<'a> {
     /// Reports nothing more of this table: what it is about is wrong.
     pub(super) fn give_up(&mut self) {
         self.lenient = true;
+    }
+
+    /// What is printed of a key, where that is not what was read: what it came to together with
+    /// others, or nothing.
+    pub(super) fn print(&mut self, name: &'static str, shown: Option<String>) {
+        self.page.set(name, shown.map(Shown::Value));
     }
 
     /// Whether a value is given, right or wrong.
@@ -343,7 +373,11 @@ impl<'a> Reader<'a> {
             return Some(table);
         }
         let no_table = || Wrong::new("must be a table", "write it as { key = value }");
-        self.wrong_at(&node.origin, path, &broken(node).unwrap_or_else(no_table));
+        self.wrong_at(
+            &node.origin,
+            path,
+            &Wrong::of(node).unwrap_or_else(no_table),
+        );
         None
     }
 
@@ -353,7 +387,7 @@ impl<'a> Reader<'a> {
 
     fn read_node<K: Kind>(&self, node: &Node, path: &str, kind: &K) -> Option<K::Value> {
         let wrong = |wrong| self.wrong_at(&node.origin, path, &wrong);
-        let value = broken(node).map_or_else(|| kind.read(node), Err);
+        let value = Wrong::of(node).map_or_else(|| kind.read(node), Err);
         value.map_err(wrong).ok()
     }
 
@@ -381,6 +415,7 @@ impl<'a> Reader<'a> {
             report: self.report,
             describing: self.describing,
             keys: Vec::new(),
+            page: Page::default(),
             known: BTreeSet::new(),
             aliases: BTreeMap::new(),
             lenient: false,
@@ -394,7 +429,7 @@ impl<'a> Reader<'a> {
         }
         let mut reader = self.child(None, self.origin.clone(), String::new());
         read(&mut reader);
-        reader.finish()
+        reader.finish().0
     }
 
     fn add_value<K: Kind>(
@@ -425,8 +460,9 @@ impl<'a> Reader<'a> {
         });
     }
 
-    /// Reports the keys that nothing asked for, and returns the descriptions of the others.
-    pub(super) fn finish(self) -> Vec<Key> {
+    /// Reports the keys that nothing asked for, and returns the descriptions of the others and what
+    /// they came to.
+    pub(super) fn finish(self) -> (Vec<Key>, Page) {
         let unknown = self
             .table
             .into_iter()
@@ -438,7 +474,7 @@ impl<'a> Reader<'a> {
             let help = self.suggestion(name);
             self.report.add(&entry.key, &path, message, &help);
         }
-        self.keys
+        (self.keys, self.page)
     }
 
     fn suggestion(&self, name: &str) -> String {
@@ -448,30 +484,4 @@ impl<'a> Reader<'a> {
             None => format!("known here: {}", names.collect::<Vec<_>>().join(", ")),
         }
     }
-}
-
-/// What is wrong with a value before its kind is known.
-fn broken(node: &Node) -> Option<Wrong> {
-    match &node.value {
-        Value::Broken(Broken { rule, help }) => Some(Wrong::new(rule, *help)),
-        Value::List(list) => list.iter().enumerate().find_map(|(index, node)| {
-            let element = Some((index, node.origin.clone()));
-            broken(node).map(|wrong| Wrong { element, ..wrong })
-        }),
-        Value::Text(_)
-        | Value::Integer(_)
-        | Value::Float(_)
-        | Value::Boolean(_)
-        | Value::Table(_)
-        | Value::Date => None,
-    }
-}
-
-/// The name that a table of an array gives itself.
-pub(super) fn name_of(node: &Node) -> Option<&str> {
-    let Value::Table(table) = &node.value else {
-        return None;
-    };
-    let name = table.get("name")?.node.as_text()?;
-    (!name.is_empty()).then_some(name)
 }

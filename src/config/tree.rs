@@ -35,6 +35,17 @@ pub(super) struct Node {
     pub(super) origin: Origin,
 }
 
+impl Node {
+    /// The name that a table of an array gives itself.
+    pub(super) fn name(&self) -> Option<&str> {
+        let Value::Table(table) = &self.value else {
+            return None;
+        };
+        let name = table.get("name")?.node.as_text()?;
+        (!name.is_empty()).then_some(name)
+    }
+}
+
 /// What a value is.
 #[derive(Debug)]
 pub(super) enum Value {

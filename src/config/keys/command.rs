@@ -8,11 +8,13 @@ use serde_json::{Value as Json, json};
 use super::shared::Surroundings;
 use crate::config::environment::Environment;
 use crate::config::model::{Limits, WorkerCommand};
+use crate::config::print;
 use crate::config::reader::Reader;
+use crate::config::redact::redact;
 use crate::config::shell_words;
 use crate::config::tree::{Node, Value};
 use crate::config::value_types::compound::list_of;
-use crate::config::value_types::{Kind, Wrong, integer, size, text, word};
+use crate::config::value_types::{Kind, Wrong, boolean, integer, size, text, word};
 
 /// What every worker has of the daemon's own environment.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
@@ -70,7 +72,13 @@ fn environment(t: &mut Reader<'_>, own: &Environment) -> Environment {
     };
     let inherited = own.iter().filter(|(name, _)| wanted(name));
     let inherited = inherited.map(|(name, value)| (name.clone(), value.clone()));
-    inherited.chain(set).collect()
+    let all: BTreeMap<String, String> = inherited.chain(set).collect();
+    // What is inherited is shown with the rest, as this daemon has it.
+    t.print("env_inherit", None);
+    let shown = all.iter();
+    let shown = shown.map(|(name, value)| (print::key(name), print::variable(name, value)));
+    t.print("env", Some(print::table(shown)));
+    all
 }
 
 fn variable(name: &str) -> Result<String, Wrong> {
@@ -91,7 +99,13 @@ fn directory(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<PathBuf> {
         "The directory that it starts in, relative to the directory of this file; the daemon's \
          own if left out.",
     );
-    path.map(|path| around.directory.join(path))
+    let path = path.map(|path| around.directory.join(path));
+    let shown = path.as_ref();
+    t.print(
+        "cwd",
+        shown.map(|path| print::text(&path.to_string_lossy())),
+    );
+    path
 }
 
 fn limits(t: &mut Reader<'_>) -> Limits {
@@ -137,6 +151,10 @@ impl Kind for Arguments {
         }
     }
 
+    fn show(&self, value: &Vec<String>) -> String {
+        print::list(value.iter().map(|arg| print::text(&redact(arg))))
+    }
+
     fn describe(&self) -> String {
         "list of text, or text".into()
     }
@@ -169,6 +187,13 @@ impl Kind for InheritKind {
         })?;
         names.iter().try_for_each(|name| variable(name).map(drop))?;
         Ok(Inherit::Names(names))
+    }
+
+    fn show(&self, value: &Inherit) -> String {
+        match value {
+            Inherit::All => boolean().show(&true),
+            Inherit::Names(names) => list_of(word()).show(names),
+        }
     }
 
     fn describe(&self) -> String {

@@ -14,11 +14,12 @@ use crate::config::model::{
     QueueDeclaration, RabbitMqOptions, Recycle, Restart, SourceConfig, TableSource,
     UnroutableReply,
 };
+use crate::config::print;
 use crate::config::reader::Reader;
 use crate::config::suggest::nearest;
 use crate::config::value_types::compound::{auto_or, hinted, list_of};
 use crate::config::value_types::{
-    Wrong, choice, duration, float, integer, name, plain, size, word,
+    Kind as _, Wrong, choice, duration, float, integer, name, plain, size, word,
 };
 use crate::protocol::status::Answer;
 
@@ -208,6 +209,11 @@ fn rabbitmq_options(
     );
     queue.queue_type = queue_type.unwrap_or(queue.queue_type);
     queue.arguments.extend(rabbitmq::arguments(t));
+    // Those of its source are its own, too.
+    t.print("queue_type", Some(print::text(queue.queue_type.as_str())));
+    let arguments = queue.arguments.iter();
+    let arguments = arguments.map(|(name, value)| (print::key(name), plain().show(value)));
+    t.print("queue_arguments", Some(print::table(arguments)));
     RabbitMqOptions {
         dead_letter: match dead_letter {
             None => DeadLetters::Default,
@@ -272,7 +278,10 @@ fn source(t: &mut Reader<'_>, sources: &BTreeMap<String, SourceConfig>) -> Strin
             given
         }
         (Some(given), _) => given,
-        (None, [only]) => (*only).into(),
+        (None, [only]) => {
+            t.print("source", Some(print::text(only)));
+            (*only).into()
+        }
         (None, several) => {
             if !several.is_empty() && !t.has("source") {
                 t.missing("source", &format!("there are: {}", names.join(", ")));
@@ -294,23 +303,25 @@ fn workers(t: &mut Reader<'_>) -> usize {
 }
 
 fn prefetch(t: &mut Reader<'_>) -> Prefetch {
-    t.or(
+    let messages = t.or(
         "prefetch",
-        auto_or(Prefetch::Auto, 1..=10_000, Prefetch::PerWorker),
+        auto_or(1..=10_000),
         "auto",
         "How many messages are fetched per worker, those it works on included; never fewer than \
          it may have in its pipe.",
-    )
+    );
+    messages.map_or(Prefetch::Auto, Prefetch::PerWorker)
 }
 
 fn pipeline(t: &mut Reader<'_>) -> Pipeline {
-    t.or(
+    let messages = t.or(
         "pipeline",
-        auto_or(Pipeline::Auto, 1..=1024, Pipeline::Fixed),
+        auto_or(1..=1024),
         "auto",
         "How many messages may be in a version 1 worker's pipe at once: `auto` is deep for fast \
          tasks and 1 for slow ones.",
-    )
+    );
+    messages.map_or(Pipeline::Auto, Pipeline::Fixed)
 }
 
 fn frame_bytes_max(t: &mut Reader<'_>) -> usize {

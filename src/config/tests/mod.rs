@@ -6,6 +6,9 @@ mod files;
 mod printed;
 mod problems;
 
+use std::path::Path;
+
+use super::load::from_texts;
 use super::model::Config;
 use super::{Environment, Problems, parse};
 
@@ -28,6 +31,13 @@ fn environment(pairs: &[(&str, &str)]) -> Environment {
 
 fn read(text: &str, pairs: &[(&str, &str)]) -> Result<Config, Problems> {
     parse(text, "/etc/ganger/ganger.toml", &environment(pairs))
+}
+
+/// What is printed of it.
+fn printed(text: &str, pairs: &[(&str, &str)]) -> String {
+    let texts = [("ganger.toml".to_owned(), text.to_owned())];
+    let (_, page) = from_texts(&texts, Path::new("/etc/ganger"), &environment(pairs)).unwrap();
+    page.whole()
 }
 
 /// The configuration of [`LEAST`] with more lines for its pool.

@@ -1,8 +1,9 @@
 //! The defaults, and that what is printed loads again.
 
-use super::{LEAST, pool_with, read};
-use crate::config::model::{Config, Options, QueueType};
-use crate::config::print;
+use super::{LEAST, pool_with, printed, read};
+use crate::config::description::{Key, Shape};
+use crate::config::keys::describe;
+use crate::config::model::{Options, QueueType};
 
 const FULL: &str = r#"
 source = "main"
@@ -32,15 +33,13 @@ statuses = { 404 = "reject", 202 = "done", 409 = "retry", 210 = "reply", 300 = "
 "#;
 const OWN: [(&str, &str); 3] = [("PATH", "/bin"), ("SHELL", "/bin/sh"), ("X", "x$$y")];
 
-fn again(config: &Config) -> Config {
-    read(&print(config), &OWN).unwrap()
-}
-
 #[test]
 fn what_is_printed_loads_again() {
     for lines in ["", "breaker = \"off\"", FULL] {
-        let config = pool_with(lines, &OWN).unwrap();
-        assert_eq!(again(&config), config, "{}", print(&config));
+        let text = format!("{LEAST}{lines}");
+        let printed = printed(&text, &OWN);
+        let again = read(&printed, &OWN).unwrap();
+        assert_eq!(again, read(&text, &OWN).unwrap(), "{printed}");
     }
 }
 
@@ -100,7 +99,7 @@ retry.in_place_max = "1m"
 fn what_is_printed_of_brokers_loads_again() {
     let own = [("PASSWORD", "%40"), ("SASL_PASSWORD", "hunter2")];
     let config = read(BROKERS, &own).unwrap();
-    let printed = print(&config);
+    let printed = printed(BROKERS, &own);
     assert_eq!(read(&printed, &own).unwrap(), config, "{printed}");
     assert!(!printed.contains("hunter2"), "{printed}");
     assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
@@ -118,8 +117,47 @@ fn what_is_printed_of_brokers_loads_again() {
 
 #[test]
 fn the_defaults_are_those_of_the_reference() {
-    let config = read(LEAST, &[("PATH", "/bin")]).unwrap();
-    insta::assert_snapshot!(print(&config));
+    insta::assert_snapshot!(printed(LEAST, &[("PATH", "/bin")]));
+}
+
+/// Those that are not shown: what they say is shown under another key.
+const MERGED: [&str; 3] = ["url_file", "password_file", "env_inherit"];
+
+#[test]
+fn no_key_is_forgotten() {
+    fn names(keys: &[Key], all: &mut Vec<&'static str>) {
+        for key in keys {
+            match &key.shape {
+                Shape::Value { .. } | Shape::Map { .. } => all.push(key.name),
+                Shape::Table(keys)
+                | Shape::Switch(keys)
+                | Shape::Tables(keys)
+                | Shape::List(keys) => names(keys, all),
+            }
+        }
+    }
+    let own = [("PASSWORD", "%40"), ("SASL_PASSWORD", "hunter2")];
+    let daemon = "[daemon]\nbuffered_bytes_max = \"64MiB\"\n";
+    let pages = [
+        printed(&format!("{daemon}{LEAST}{FULL}"), &OWN),
+        printed(BROKERS, &own),
+    ]
+    .concat();
+    let mut all = Vec::new();
+    names(&describe(), &mut all);
+    for name in all.into_iter().filter(|name| !MERGED.contains(name)) {
+        let there = [format!("\n{name} = "), format!(" {name} = ")];
+        let is_there = there.iter().any(|pair| pages.contains(pair));
+        assert!(is_there, "{name} is not in {pages}");
+    }
+}
+
+#[test]
+fn who_may_use_a_new_database_is_printed() {
+    let text = LEAST.replace("[[pools]]", "mode = \"0660\"\n[[pools]]");
+    let printed = printed(&text, &OWN);
+    assert!(printed.contains("\nmode = \"0660\"\n"), "{printed}");
+    assert_eq!(read(&printed, &OWN).unwrap(), read(&text, &OWN).unwrap());
 }
 
 #[test]
@@ -129,7 +167,7 @@ args = ["--password=hunter2"]
 env = { API_TOKEN = "hunter2", DATABASE = "postgres://u:hunter2@h/d", LOG = "info" }
 "#;
     let config = pool_with(lines, &[]).unwrap();
-    let printed = print(&config);
+    let printed = printed(&format!("{LEAST}{lines}"), &[]);
     assert!(!printed.contains("hunter2"), "{printed}");
     assert!(
         printed.contains(r#"API_TOKEN = "${API_TOKEN}""#),

@@ -4,39 +4,38 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Value as Json, json};
 
-use super::{Integer, Kind, Node, Value, Wrong, integer};
+use super::{Integer, Kind, Node, Value, Wrong, integer, print};
 
-/// `"auto"` or a whole number.
+/// `"auto"`, which is none, or a whole number.
 #[derive(Debug, Clone)]
-pub(crate) struct AutoOr<V> {
-    auto: V,
-    number: Integer<usize>,
-    make: fn(usize) -> V,
+pub(crate) struct AutoOr(Integer<usize>);
+
+pub(crate) fn auto_or(range: RangeInclusive<usize>) -> AutoOr {
+    AutoOr(integer(range))
 }
 
-pub(crate) fn auto_or<V>(auto: V, range: RangeInclusive<usize>, make: fn(usize) -> V) -> AutoOr<V> {
-    let number = integer(range);
-    AutoOr { auto, number, make }
-}
+impl Kind for AutoOr {
+    type Value = Option<usize>;
 
-impl<V: Copy> Kind for AutoOr<V> {
-    type Value = V;
-
-    fn read(&self, node: &Node) -> Result<V, Wrong> {
+    fn read(&self, node: &Node) -> Result<Option<usize>, Wrong> {
         if node.as_text() == Some("auto") {
-            return Ok(self.auto);
+            return Ok(None);
         }
         let or_auto =
             |wrong: Wrong| Wrong::new(format!("{} or `\"auto\"`", wrong.rule), wrong.help);
-        self.number.read(node).map(self.make).map_err(or_auto)
+        self.0.read(node).map(Some).map_err(or_auto)
+    }
+
+    fn show(&self, value: &Option<usize>) -> String {
+        value.map_or_else(|| print::text("auto"), |number| self.0.show(&number))
     }
 
     fn describe(&self) -> String {
-        format!("`\"auto\"` or {}", self.number.describe())
+        format!("`\"auto\"` or {}", self.0.describe())
     }
 
     fn schema(&self) -> Json {
-        json!({ "anyOf": [{ "const": "auto" }, self.number.schema()] })
+        json!({ "anyOf": [{ "const": "auto" }, self.0.schema()] })
     }
 }
 
@@ -62,6 +61,10 @@ impl<K: Kind> Kind for ListOf<K> {
             self.0.read(node).map_err(wrong)
         };
         list.iter().enumerate().map(read).collect()
+    }
+
+    fn show(&self, value: &Self::Value) -> String {
+        print::list(value.iter().map(|value| self.0.show(value)))
     }
 
     fn describe(&self) -> String {
@@ -93,6 +96,10 @@ impl<K: Kind> Kind for Hinted<K> {
             ..wrong
         };
         self.kind.read(node).map_err(hinted)
+    }
+
+    fn show(&self, value: &K::Value) -> String {
+        self.kind.show(value)
     }
 
     fn describe(&self) -> String {

@@ -1,6 +1,7 @@
 //! The kinds of value that a key may take: how each is read, what is said when it is wrong, and
 //! how the reference and the schema describe it. Nothing here knows a key.
 
+mod choice;
 pub(super) mod compound;
 
 use std::fmt::Display;
@@ -12,10 +13,12 @@ use serde_json::{Value as Json, json};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
+pub(super) use choice::choice;
+
 use super::model::Argument;
 use super::problem::Origin;
-use super::tree::{Node, Value};
-use super::units;
+use super::tree::{Broken, Node, Value};
+use super::{print, units};
 
 /// A kind of value.
 pub(super) trait Kind {
@@ -23,6 +26,8 @@ pub(super) trait Kind {
     type Value;
     /// Reads a value, or says which rule it breaks.
     fn read(&self, node: &Node) -> Result<Self::Value, Wrong>;
+    /// Writes a value so that it reads it again.
+    fn show(&self, value: &Self::Value) -> String;
     /// Its name and bounds, for the reference.
     fn describe(&self) -> String;
     /// Its JSON Schema.
@@ -46,6 +51,23 @@ impl Wrong {
             rule: rule.into(),
             help: help.into(),
             element: None,
+        }
+    }
+
+    /// What is wrong with a value before its kind is known.
+    pub(super) fn of(node: &Node) -> Option<Self> {
+        match &node.value {
+            Value::Broken(Broken { rule, help }) => Some(Self::new(rule, *help)),
+            Value::List(list) => list.iter().enumerate().find_map(|(index, node)| {
+                let element = Some((index, node.origin.clone()));
+                Self::of(node).map(|wrong| Self { element, ..wrong })
+            }),
+            Value::Text(_)
+            | Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::Table(_)
+            | Value::Date => None,
         }
     }
 }
@@ -176,6 +198,10 @@ impl Kind for Text {
         Ok(text.into())
     }
 
+    fn show(&self, value: &String) -> String {
+        print::text(value)
+    }
+
     fn describe(&self) -> String {
         self.description.into()
     }
@@ -216,6 +242,10 @@ where
         within(&self.0, value, T::to_string)
     }
 
+    fn show(&self, value: &T) -> String {
+        value.to_string()
+    }
+
     fn describe(&self) -> String {
         format!("whole number, {}", show_range(&self.0, T::to_string))
     }
@@ -248,6 +278,10 @@ impl Kind for Float {
             _ => return Err(Wrong::new("must be a number", "write it without quotes")),
         };
         within(&self.0, value, |bound| format!("{bound:?}"))
+    }
+
+    fn show(&self, value: &f64) -> String {
+        print::float(*value)
     }
 
     fn describe(&self) -> String {
@@ -286,6 +320,10 @@ impl Kind for Span {
         within(&self.0, value, |bound| units::show_duration(*bound))
     }
 
+    fn show(&self, value: &Duration) -> String {
+        print::text(&units::show_duration(*value))
+    }
+
     fn describe(&self) -> String {
         let range = show_range(&self.0, |bound| units::show_duration(*bound));
         format!("duration, {range}")
@@ -320,6 +358,10 @@ impl Kind for Size {
         within(&self.0, value, |bound| units::show_size(*bound))
     }
 
+    fn show(&self, value: &u64) -> String {
+        print::text(&units::show_size(*value))
+    }
+
     fn describe(&self) -> String {
         let range = show_range(&self.0, |bound| units::show_size(*bound));
         format!("size, {range}")
@@ -350,6 +392,10 @@ impl Kind for Boolean {
                 "write it without quotes",
             )),
         }
+    }
+
+    fn show(&self, value: &bool) -> String {
+        value.to_string()
     }
 
     fn describe(&self) -> String {
@@ -390,56 +436,19 @@ impl Kind for Plain {
         }
     }
 
+    fn show(&self, value: &Argument) -> String {
+        match value {
+            Argument::Text(text) => print::text(text),
+            Argument::Integer(integer) => integer.to_string(),
+            Argument::Boolean(boolean) => boolean.to_string(),
+        }
+    }
+
     fn describe(&self) -> String {
         "text, whole number, `true` or `false`".into()
     }
 
     fn schema(&self) -> Json {
         json!({ "type": ["string", "integer", "boolean"] })
-    }
-}
-
-/// One of a few words.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Choice<T: 'static>(&'static [(&'static str, T)]);
-
-pub(super) fn choice<T>(words: &'static [(&'static str, T)]) -> Choice<T> {
-    Choice(words)
-}
-
-impl<T> Choice<T> {
-    fn words(&self) -> impl Iterator<Item = &'static str> {
-        self.0.iter().map(|(word, _)| *word)
-    }
-
-    fn list(&self) -> String {
-        let quoted: Vec<String> = self.words().map(|word| format!("`\"{word}\"`")).collect();
-        match quoted.split_last() {
-            Some((last, [])) => last.clone(),
-            Some((last, others)) => format!("{} or {last}", others.join(", ")),
-            None => String::new(),
-        }
-    }
-}
-
-impl<T: Copy> Kind for Choice<T> {
-    type Value = T;
-
-    fn read(&self, node: &Node) -> Result<T, Wrong> {
-        let text = node.as_text();
-        let found = self.0.iter().find(|(word, _)| Some(*word) == text);
-        let rule = || Wrong::new(format!("must be {}", self.list()), "");
-        found.map(|(_, value)| *value).ok_or_else(rule)
-    }
-
-    fn describe(&self) -> String {
-        self.list()
-    }
-
-    fn schema(&self) -> Json {
-        json!({ "anyOf": [
-            { "enum": self.words().collect::<Vec<_>>() },
-            { "type": "string", "pattern": VARIABLE },
-        ] })
     }
 }

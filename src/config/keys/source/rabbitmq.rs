@@ -10,6 +10,7 @@ use crate::config::keys::shared::{DAY, HOUR, Surroundings};
 use crate::config::model::{
     Argument, Host, Identity, QueueDeclaration, QueueType, RabbitMqSource, Secret, Tls,
 };
+use crate::config::print;
 use crate::config::reader::Reader;
 use crate::config::value_types::compound::list_of;
 use crate::config::value_types::{Wrong, choice, duration, plain, word};
@@ -42,6 +43,10 @@ pub(super) fn read(
     let address = url
         .and_then(|url| url.read(t, |text| parse(text.trim())))
         .unwrap_or_default();
+    let scheme = if address.tls { "amqps" } else { "amqp" };
+    // Who we are is shown by keys of its own.
+    let url = format!("{scheme}://{}", address.host);
+    t.print("url", Some(print::text(&url)));
     let tls = tls(t, &address, around);
     RabbitMqSource {
         hosts: hosts(t, &address),
@@ -146,7 +151,9 @@ fn vhost(t: &mut Reader<'_>, address: &Address) -> String {
         word(),
         "The virtual host, as it is called, instead of the URL's; `/` where neither says.",
     );
-    given.unwrap_or_else(|| address.vhost.clone())
+    let vhost = given.unwrap_or_else(|| address.vhost.clone());
+    t.print("vhost", Some(print::text(&vhost)));
+    vhost
 }
 
 fn username(t: &mut Reader<'_>, address: &Address) -> String {
@@ -156,7 +163,9 @@ fn username(t: &mut Reader<'_>, address: &Address) -> String {
         "The user, as it is called, instead of the URL's; `guest` where neither says.",
     );
     let known = || address.username.clone();
-    given.or_else(known).unwrap_or_else(|| GUEST.into())
+    let username = given.or_else(known).unwrap_or_else(|| GUEST.into());
+    t.print("username", Some(print::text(&username)));
+    username
 }
 
 fn password(t: &mut Reader<'_>, address: &Address, around: Surroundings<'_>) -> Secret {
@@ -174,6 +183,7 @@ fn password(t: &mut Reader<'_>, address: &Address, around: Surroundings<'_>) -> 
         "A file that holds the password; relative to the directory of this file.",
     );
     let known = || address.password.clone();
+    t.print("password", Some(print::hidden("password")));
     let password = given.or(file).or_else(known);
     Secret::new(password.unwrap_or_else(|| GUEST.into()))
 }
@@ -181,7 +191,10 @@ fn password(t: &mut Reader<'_>, address: &Address, around: Surroundings<'_>) -> 
 fn tls(t: &mut Reader<'_>, address: &Address, around: Surroundings<'_>) -> Option<Tls> {
     let mut file = |key, meaning| {
         let file = t.maybe(key, word(), meaning);
-        file.map(|file: String| around.directory.join(file))
+        let file = file.map(|file: String| around.directory.join(file));
+        let shown = file.as_ref();
+        t.print(key, shown.map(|file| print::text(&file.to_string_lossy())));
+        file
     };
     let ca_file = file(
         "ca_file",

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::url::Url;
 use crate::config::keys::shared::{HOUR, Surroundings};
 use crate::config::model::{Database, TableSource};
+use crate::config::print;
 use crate::config::reader::Reader;
 use crate::config::value_types::{Wrong, duration, file_mode, octal_mode};
 
@@ -15,6 +16,11 @@ pub(super) fn read(t: &mut Reader<'_>, url: Option<&Url>, around: Surroundings<'
         t.missing("url", "write url = \"sqlite:ganger.db\"");
     }
     let database = url.and_then(|url| url.read(t, |text| parse(text.trim(), around.directory)));
+    let shown = database.as_ref().map(|Database::Sqlite(path)| {
+        let url = format!("sqlite://{}", path.display());
+        print::text(&url)
+    });
+    t.print("url", shown);
     TableSource {
         database: database.unwrap_or_else(|| Database::Sqlite(PathBuf::new())),
         mode: file_mode(&t.or(

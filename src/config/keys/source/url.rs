@@ -65,7 +65,10 @@ pub(super) fn secret_file(
     key: &'static str,
     meaning: &'static str,
 ) -> Option<String> {
-    let file = t.maybe(key, word(), meaning)?;
+    let file = t.maybe(key, word(), meaning);
+    // What it holds is shown under the other key.
+    t.print(key, None);
+    let file = file?;
     if t.has(plain) {
         let rule = format!("and `{plain}` can't both be given");
         t.wrong(key, &Wrong::new(rule, ""));
