@@ -15,6 +15,15 @@ pub struct Backoff {
     pub jitter: f64,
 }
 
+/// The pauses between tries to reach what is away: a broker, a database. It comes back to all who
+/// wait for it at once, so chance spreads them.
+pub const AWAY: Backoff = Backoff {
+    initial: Duration::from_millis(100),
+    factor: 2.0,
+    max: Duration::from_secs(5),
+    jitter: 0.5,
+};
+
 impl Backoff {
     /// The wait before try `failures + 1`, for a `chance` between 0 and 1. Never longer than
     /// `max`; zero failures, no wait.

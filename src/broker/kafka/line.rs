@@ -21,15 +21,7 @@ use super::consumer::log;
 use super::error::KafkaError;
 use super::out_of_reach::OutOfReach;
 use super::record::Outbound;
-use crate::backoff::Backoff;
-
-/// The pauses before what failed is tried again.
-pub(crate) const AGAIN: Backoff = Backoff {
-    initial: Duration::from_millis(100),
-    factor: 2.0,
-    max: Duration::from_secs(5),
-    jitter: 0.2,
-};
+use crate::backoff::AWAY;
 
 /// A broker closes the connection over a request of more than 100 MiB (`socket.request.max.bytes`),
 /// each time that it is sent, and with it goes what others have on their way.
@@ -222,7 +214,7 @@ impl Line {
     pub(crate) fn plan_renewal(&mut self, now: Instant) {
         if self.renew_at.is_none() {
             self.renewals = self.renewals.saturating_add(1);
-            self.renew_at = Some(now + AGAIN.wait(self.renewals, fastrand::f64()));
+            self.renew_at = Some(now + AWAY.wait(self.renewals, fastrand::f64()));
         }
     }
 

@@ -17,11 +17,12 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::error::{KafkaError, is_its_fault};
-use super::line::{AGAIN, Line};
+use super::line::Line;
 use super::load::Load;
 use super::record::Outbound;
 use super::settings;
 use super::settings::Way;
+use crate::backoff::AWAY;
 use crate::config::model::KafkaSource;
 
 /// With something not confirmed for so long, something is wrong, though nobody says what.
@@ -425,7 +426,7 @@ impl<P> Producer<P> {
     fn pause(&mut self, id: usize, now: Instant) {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.failures = job.failures.saturating_add(1);
-            let wait = AGAIN.wait(job.failures, fastrand::f64());
+            let wait = AWAY.wait(job.failures, fastrand::f64());
             self.paused.insert((now + wait, id));
         }
     }

@@ -18,19 +18,14 @@ use tokio::time::{Instant, sleep_until};
 
 use super::connect::{Broker, close, connect};
 use super::error::RabbitMqError;
-use crate::backoff::Backoff;
+use crate::backoff::{AWAY, Backoff};
 use crate::config::model::RabbitMqSource;
 
 type Opening = Pin<Box<dyn Future<Output = Result<End, RabbitMqError>>>>;
 type Events = Pin<Box<dyn Stream<Item = Event> + Send>>;
 
 /// The pauses between tries to connect.
-pub(crate) const RECONNECT: Backoff = Backoff {
-    initial: Duration::from_millis(100),
-    factor: 2.0,
-    max: Duration::from_secs(5),
-    jitter: 0.5,
-};
+pub(crate) const RECONNECT: Backoff = AWAY;
 
 /// A connection that lived so long was a good one: the next pause is a short one again.
 pub(crate) const GOOD_AFTER: Duration = Duration::from_secs(10);

@@ -1,18 +1,8 @@
 //! The pause after trouble: nothing is tried again before it is over. Pure.
 
-use std::time::Duration;
-
 use tokio::time::Instant;
 
-use crate::backoff::Backoff;
-
-/// The pauses between tries while the database can't be written to.
-const RETRY: Backoff = Backoff {
-    initial: Duration::from_millis(50),
-    factor: 2.0,
-    max: Duration::from_secs(5),
-    jitter: 0.2,
-};
+use crate::backoff::AWAY;
 
 /// How long nothing is tried.
 #[derive(Debug, Default)]
@@ -40,7 +30,7 @@ impl Pause {
     /// Something failed: begins a longer pause than the last.
     pub(super) fn begin(&mut self, now: Instant, chance: f64) {
         self.failures = self.failures.saturating_add(1);
-        self.until = Some(now + RETRY.wait(self.failures, chance));
+        self.until = Some(now + AWAY.wait(self.failures, chance));
     }
 
     /// Something succeeded.
@@ -51,13 +41,15 @@ impl Pause {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn pauses_get_longer_until_something_succeeds() {
         let (mut pause, now) = (Pause::default(), Instant::now());
         assert!(!pause.is_troubled() && !pause.is_on(now) && pause.timer(now) == now);
-        for millis in [50, 100, 200] {
+        for millis in [100, 200, 400] {
             pause.begin(now, 0.5);
             let over = now + Duration::from_millis(millis);
             assert_eq!(pause.timer(now), over);
@@ -66,6 +58,6 @@ mod tests {
         pause.end();
         assert!(!pause.is_troubled() && !pause.is_on(now));
         pause.begin(now, 0.5);
-        assert_eq!(pause.timer(now), now + RETRY.initial);
+        assert_eq!(pause.timer(now), now + AWAY.initial);
     }
 }
