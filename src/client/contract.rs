@@ -1,5 +1,6 @@
 //! What a client of each kind offers, and in which words it answers.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -48,6 +49,24 @@ pub struct Halted {
     pub done: usize,
     /// Why not all.
     pub error: Box<UnusableSource>,
+}
+
+/// Answers that have come and were not taken.
+#[derive(Debug, Default)]
+pub(super) struct Answers(VecDeque<Reply>);
+
+impl Answers {
+    /// One has come.
+    pub(super) fn come(&mut self, reply: Reply) {
+        self.0.push_back(reply);
+    }
+
+    /// Takes the oldest with this correlation id.
+    pub(super) fn take(&mut self, correlation_id: &str) -> Option<Reply> {
+        let mut all = self.0.iter();
+        let at = all.position(|reply| reply.correlation_id == correlation_id);
+        at.and_then(|at| self.0.remove(at))
+    }
 }
 
 /// How many messages a queue holds.

@@ -2,7 +2,6 @@
 //! for one command, and deleted when the command ends. If it is killed the topic stays; what is in
 //! it does not, after an hour.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
@@ -10,7 +9,7 @@ use tokio::runtime::Runtime;
 use super::reader::{Reader, Stored};
 use crate::broker::kafka::error::KafkaError;
 use crate::broker::kafka::{headers, topics};
-use crate::client::contract::Reply;
+use crate::client::contract::{Answers, Reply};
 use crate::config::model::KafkaSource;
 
 /// A topic for answers, and those that have come.
@@ -19,7 +18,7 @@ pub(super) struct Replies {
     config: KafkaSource,
     topic: String,
     reader: Reader,
-    come: VecDeque<Reply>,
+    come: Answers,
     /// Why no more can be read.
     trouble: Option<KafkaError>,
 }
@@ -39,7 +38,7 @@ impl Replies {
             config: config.clone(),
             topic,
             reader,
-            come: VecDeque::new(),
+            come: Answers::default(),
             trouble: None,
         })
     }
@@ -51,9 +50,7 @@ impl Replies {
 
     /// Takes the oldest answer with this correlation id, if one has come.
     pub(super) fn take(&mut self, correlation_id: &str) -> Result<Option<Reply>, KafkaError> {
-        let fits = |reply: &Reply| reply.correlation_id == correlation_id;
-        let at = self.come.iter().position(fits);
-        match (at.and_then(|at| self.come.remove(at)), self.trouble.take()) {
+        match (self.come.take(correlation_id), self.trouble.take()) {
             (None, Some(error)) => Err(error),
             (reply, _) => Ok(reply),
         }
@@ -62,7 +59,7 @@ impl Replies {
     /// Waits until an answer has come, or for so long.
     pub(super) fn wait(&mut self, longest: Duration) {
         match self.reader.next(longest) {
-            Ok(Some(stored)) => self.come.push_back(reply(stored)),
+            Ok(Some(stored)) => self.come.come(reply(stored)),
             Ok(None) => {}
             Err(error) if error.may_pass() => tracing::debug!(%error, "answers can't be read"),
             Err(error) => self.trouble = Some(error),

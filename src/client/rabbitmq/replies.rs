@@ -1,7 +1,6 @@
 //! Answers to what a command has sent. They come by the broker's direct reply-to: no queue is made,
 //! and an answer that comes when nobody waits any more is nobody's trouble.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -13,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::broker::rabbitmq::error::RabbitMqError;
 use crate::broker::rabbitmq::republish::{Received, unwrap};
-use crate::client::contract::Reply;
+use crate::client::contract::{Answers, Reply};
 
 /// Where an answer is to go: the broker puts an address in its place.
 pub(super) const DIRECT: &str = "amq.rabbitmq.reply-to";
@@ -22,7 +21,7 @@ pub(super) const DIRECT: &str = "amq.rabbitmq.reply-to";
 #[derive(Debug)]
 pub(super) struct Replies {
     consumer: Consumer,
-    come: VecDeque<Reply>,
+    come: Answers,
     /// Why no more will come.
     ended: Option<RabbitMqError>,
 }
@@ -40,18 +39,16 @@ impl Replies {
             consumer: consumer
                 .await
                 .map_err(|error| RabbitMqError::lost(&error))?,
-            come: VecDeque::new(),
+            come: Answers::default(),
             ended: None,
         })
     }
 
     /// Takes the oldest answer with this correlation id, if one has come.
     pub(super) fn take(&mut self, correlation_id: &str) -> Result<Option<Reply>, RabbitMqError> {
-        let fits = |reply: &Reply| reply.correlation_id == correlation_id;
-        match (self.come.iter().position(fits), &self.ended) {
-            (Some(at), _) => Ok(self.come.remove(at)),
+        match (self.come.take(correlation_id), &self.ended) {
             (None, Some(error)) => Err(error.clone()),
-            (None, None) => Ok(None),
+            (reply, _) => Ok(reply),
         }
     }
 
@@ -61,7 +58,7 @@ impl Replies {
             return;
         }
         match timeout(longest, self.consumer.next()).await {
-            Ok(Some(Ok(delivery))) => self.come.push_back(reply(delivery)),
+            Ok(Some(Ok(delivery))) => self.come.come(reply(delivery)),
             Ok(Some(Err(error))) => self.ended = Some(RabbitMqError::lost(&error)),
             Ok(None) => {
                 let why = "the broker ended it while answers were waited for".to_owned();
