@@ -138,14 +138,10 @@ pub(crate) struct Letter<'a> {
     pub(crate) pool: &'a str,
     /// The queue or topic that it was read from first: where a retry sends it.
     pub(crate) queue: &'a str,
-    /// How many attempts were charged, the last one included.
-    pub(crate) attempts: u32,
-    /// How many workers it took down, the last one included.
-    pub(crate) crashes: u32,
-    /// When its first attempt failed, in milliseconds of Unix time.
-    pub(crate) first_failed_ms: i64,
-    /// When its last one did.
-    pub(crate) last_failed_ms: i64,
+    /// What it has been through, the last attempt included.
+    pub(crate) counters: Counters,
+    /// When that failed, in milliseconds of Unix time.
+    pub(crate) now_ms: i64,
     /// Why.
     pub(crate) failure: &'a Failure,
 }
@@ -236,15 +232,17 @@ impl Letter<'_> {
     /// All that has a bound by itself.
     fn facts(&self) -> Own {
         let exit = self.failure.exit.unwrap_or_default();
+        let counters = self.counters;
+        let first_failed_ms = counters.first_failed_ms.unwrap_or(self.now_ms);
         let mut facts = vec![
             (header::LETTER_ID, self.id.to_owned()),
             (header::POOL, self.pool.to_owned()),
             (header::QUEUE, self.queue.to_owned()),
             (header::REASON, self.failure.reason.as_str().to_owned()),
-            (header::ATTEMPTS, self.attempts.to_string()),
-            (header::CRASHES, self.crashes.to_string()),
-            (header::FIRST_FAILED, self.first_failed_ms.to_string()),
-            (header::LAST_FAILED, self.last_failed_ms.to_string()),
+            (header::ATTEMPTS, counters.attempts.to_string()),
+            (header::CRASHES, counters.crashes.to_string()),
+            (header::FIRST_FAILED, first_failed_ms.to_string()),
+            (header::LAST_FAILED, self.now_ms.to_string()),
         ];
         let maybe = [
             (header::EXIT_CODE, exit.code.map(|code| code.to_string())),

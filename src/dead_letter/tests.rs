@@ -12,10 +12,13 @@ fn letter_of(failure: &Failure) -> Letter<'_> {
         id: ID,
         pool: "email",
         queue: "emails",
-        attempts: 5,
-        crashes: 2,
-        first_failed_ms: 1_700_000_000_000,
-        last_failed_ms: 1_700_000_060_001,
+        counters: Counters {
+            attempts: 5,
+            crashes: 2,
+            requeues: 0,
+            first_failed_ms: Some(1_700_000_000_000),
+        },
+        now_ms: 1_700_000_060_001,
         failure,
     }
 }

@@ -1,9 +1,11 @@
 //! The decisions of a table source as pure functions: how much to claim, when to look, what fits into a dead letter. No SQL, no clock, no channel.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use super::credit;
 use super::publishing::undeliverable;
+use crate::dead_letter::{LETTER_BYTES_MAX, without_end};
 use crate::delivery::{Failure, Intake, Outcome};
 
 /// The most rows that one transaction claims or makes ready, so that none holds the lock for long.
@@ -12,9 +14,6 @@ pub(crate) const ROWS_PER_TURN_MAX: u32 = 1000;
 /// The most bytes of bodies and headers that one source has out at once.
 pub(crate) const BYTES_OUT_MAX: usize = 32 << 20;
 
-/// The most bytes of a dead letter beside the message itself.
-const METADATA_BYTES_MAX: usize = 16 << 10;
-
 /// How many rows one transaction may claim, with so many out.
 pub(crate) fn room(intake: Intake, out: usize) -> usize {
     credit::room(intake, out).min(ROWS_PER_TURN_MAX as usize)
@@ -22,9 +21,9 @@ pub(crate) fn room(intake: Intake, out: usize) -> usize {
 
 /// A failure's texts, cut to what a dead letter may hold: first the oldest lines of stderr go,
 /// then the end of the error.
-pub(crate) fn fit(failure: &Failure) -> (&str, &[String]) {
-    let error = cut(&failure.error, METADATA_BYTES_MAX);
-    let mut room = METADATA_BYTES_MAX - error.len();
+pub(crate) fn fit(failure: &Failure) -> (Cow<'_, str>, &[String]) {
+    let error = without_end(&failure.error, LETTER_BYTES_MAX);
+    let mut room = LETTER_BYTES_MAX - error.len();
     let kept = failure.stderr.iter().rev().take_while(|line| {
         // As JSON: two quotes, a comma, and at the worst six bytes for one.
         let bytes = 3 + line.chars().map(json_bytes).sum::<usize>();
@@ -42,10 +41,6 @@ fn json_bytes(c: char) -> usize {
         c if c.is_ascii_control() => 6,
         c => c.len_utf8(),
     }
-}
-
-fn cut(text: &str, bytes_max: usize) -> &str {
-    &text[..text.floor_char_boundary(bytes_max)]
 }
 
 /// What to try instead of an outcome that the database refuses for good; none if nothing is left
@@ -162,14 +157,16 @@ mod tests {
         #[test]
         fn a_dead_letters_metadata_fits(
             error in "\\PC{0,300}",
-            times in 0usize..100,
+            times in 0usize..200,
             stderr in proptest::collection::vec(".{0,400}", 0..64),
         ) {
             let failure = Failure { error: error.repeat(times), stderr, ..Failure::default() };
             let (error, stderr) = fit(&failure);
             let json = serde_json::to_string(stderr).unwrap();
-            prop_assert!(error.len() + json.len() <= METADATA_BYTES_MAX + 2);
-            prop_assert!(failure.error.starts_with(error));
+            prop_assert!(error.len() + json.len() <= LETTER_BYTES_MAX + 2);
+            let whole = failure.error.len() <= LETTER_BYTES_MAX;
+            prop_assert_eq!(error == failure.error, whole);
+            prop_assert_eq!(error.ends_with(" bytes cut)"), !whole);
             prop_assert!(failure.stderr.ends_with(stderr));
         }
     }

@@ -302,10 +302,8 @@ mod tests {
             id,
             pool: "billing",
             queue: "orders",
-            attempts: 5,
-            crashes: 1,
-            first_failed_ms: 0,
-            last_failed_ms: 1,
+            counters: record.counters,
+            now_ms: 1,
             failure: &failure,
         }
         .write();

@@ -240,10 +240,12 @@ mod tests {
             id: "id-1",
             pool: "email",
             queue: "work",
-            attempts: 5,
-            crashes: 2,
-            first_failed_ms: 0,
-            last_failed_ms: 1,
+            counters: Counters {
+                attempts: 5,
+                crashes: 2,
+                ..Counters::default()
+            },
+            now_ms: 1,
             failure,
         }
         .write();

@@ -260,15 +260,12 @@ impl Task {
     }
 
     fn letter<'a>(&'a self, id: &'a str, record: &'a Record, failure: &'a Failure) -> Letter<'a> {
-        let now = unix_ms();
         Letter {
             id,
             pool: &self.plan.pool,
             queue: &record.topic,
-            attempts: record.counters.attempts,
-            crashes: record.counters.crashes,
-            first_failed_ms: record.counters.first_failed_ms.unwrap_or(now),
-            last_failed_ms: now,
+            counters: record.counters,
+            now_ms: unix_ms(),
             failure,
         }
     }

@@ -224,10 +224,8 @@ impl Composer<'_> {
             id: &id,
             pool: self.pool,
             queue: self.queue,
-            attempts: counters.attempts,
-            crashes: counters.crashes,
-            first_failed_ms: counters.first_failed_ms.unwrap_or(self.now_ms),
-            last_failed_ms: self.now_ms,
+            counters,
+            now_ms: self.now_ms,
             failure: &told,
         }
         .write();
