@@ -471,4 +471,6 @@ impl<C> Tracks<C> {
 }
 
 #[cfg(test)]
+mod model_tests;
+#[cfg(test)]
 mod tests;
