@@ -9,17 +9,19 @@ use tokio::time::Instant;
 use super::health::HealthIssue;
 use super::held::HeldState;
 use super::outbox::{Job, JobSubject};
+use super::publication;
 use super::publication::Publication;
 use super::session::Session;
 use super::settle::{now_ms, taken_nothing};
 use super::targets::Standing;
-use super::{Task, confirm, publication};
+use super::task::Task;
 use crate::broker::rabbitmq::error::RabbitMqError;
 use crate::broker::rabbitmq::line::RECONNECT;
 use crate::broker::rabbitmq::publisher::Verdict;
 use crate::config::model::UnroutableReply;
 use crate::delivery::Outgoing;
 use crate::rules::publishing::PATIENCE;
+use crate::rules::publishing::confirm;
 
 impl Session {
     /// Takes in what the broker says.

@@ -3,22 +3,20 @@
 
 use bytes::Bytes;
 use lapin::message::Delivery;
-use lapin::options::BasicNackOptions;
 use tokio::time::{Duration, Instant};
 
-use super::Task;
 use super::health::HealthIssue;
 use super::held::{Held, HeldState};
 use super::message::message;
 use super::publication::{LetterDetail, Publication};
 use super::session::Session;
 use super::survived::Fingerprint;
+use super::task::Task;
 use crate::broker::rabbitmq::consumers::Consumers;
 use crate::broker::rabbitmq::error::RabbitMqError;
 use crate::broker::rabbitmq::ledger::Others;
 use crate::broker::rabbitmq::republish::{Received, unwrap};
 use crate::broker::rabbitmq::utf8::restore;
-use crate::broker::rabbitmq::words::written;
 use crate::delivery::Intake;
 use crate::rules::rabbitmq::demand::{Demand, Step};
 use crate::rules::rabbitmq::{Fate, demand};
@@ -219,7 +217,7 @@ impl Session {
     fn cancel(&mut self, which: fn(&mut Consumers)) {
         self.cancelled = true;
         self.full = false;
-        self.words.begin_anew();
+        self.acks.begin_anew();
         which(&mut self.consumers);
     }
 
@@ -228,7 +226,7 @@ impl Session {
     fn give_back_the_surplus(&mut self, task: &Task) -> Result<(), RabbitMqError> {
         if self.closing && !self.given_back {
             // What goes back now would keep back acknowledgements that come after it.
-            self.write_acks(Others::Single)?;
+            self.acks.write(&mut self.ledger, Others::Single)?;
             self.given_back = true;
             for tag in self.outbox.take_backs().into_iter().rev() {
                 self.nack(tag)?;
@@ -266,12 +264,7 @@ impl Session {
     /// Likewise, whatever the broker makes of it.
     pub(super) fn nack(&mut self, tag: u64) -> Result<(), RabbitMqError> {
         self.ledger.give_back(tag);
-        self.words.say(1, Instant::now());
-        let options = BasicNackOptions {
-            multiple: false,
-            requeue: true,
-        };
-        written(self.channel.basic_nack(tag, options))
+        self.acks.give_back(tag)
     }
 
     /// The broker has cancelled our consumers.

@@ -1,6 +1,7 @@
 //! The source of a pool that reads from RabbitMQ: connecting, again and again, for as long as the
 //! pool wants messages. What happens while there is a connection is in `session.rs`.
 
+mod acks;
 mod close;
 mod confirms;
 mod health;
@@ -14,27 +15,22 @@ mod settle;
 mod survived;
 mod suspects;
 mod targets;
+mod task;
 mod timeouts;
-
-use std::sync::Arc;
+mod turns;
 
 use tokio::runtime::Runtime;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::link::Link;
 use crate::broker::rabbitmq::error::RabbitMqError;
 use crate::broker::rabbitmq::line::{GOOD_AFTER, RECONNECT};
-use crate::budget::Share;
-use crate::config::model::{PoolConfig, RabbitMqSource};
-use crate::delivery::{Intake, Publish, Settlement, SourceEnd};
-use crate::rules::credit;
-use crate::rules::exclusive::Turn;
+use crate::config::model::RabbitMqSource;
+use crate::delivery::Publish;
 use crate::rules::publishing::confirm;
-use crate::rules::rabbitmq::demand;
-use health::{Health, HealthIssue};
+use health::HealthIssue;
 use session::Session;
-use survived::Survived;
+use task::Task;
 
 /// Opens the source; what is returned runs it to its end.
 ///
@@ -74,56 +70,7 @@ fn open_first(runtime: &Runtime, task: &mut Task) -> Result<Option<Session>, Rab
     }
 }
 
-/// What outlives a connection.
-#[derive(Debug)]
-struct Task {
-    config: RabbitMqSource,
-    end: SourceEnd,
-    policy: watch::Receiver<Arc<PoolConfig>>,
-    /// The daemon's turn for suspects.
-    turn: Turn,
-    /// The token of the suspect that has it, whichever connection it came by.
-    suspect: Option<u64>,
-    survived: Survived,
-    health: Health,
-    /// For the bodies that are in our hands, and those that the broker may send ahead.
-    share: Share,
-    /// How many deliveries are in the hands of the pool, of whichever connection.
-    out: usize,
-    /// The token of the next connection's first delivery.
-    next_token: u64,
-}
-
 impl Task {
-    fn new(config: RabbitMqSource, link: Link) -> Self {
-        let pool = link.policy.borrow().name.clone();
-        Self {
-            config,
-            end: link.end,
-            policy: link.policy,
-            turn: Turn::new(&link.exclusive, &pool),
-            suspect: None,
-            survived: Survived::default(),
-            health: Health::new(&pool),
-            share: link.share.within(demand::BYTES_ASKED_MAX),
-            out: 0,
-            next_token: 0,
-        }
-    }
-
-    fn pool(&self) -> Arc<PoolConfig> {
-        Arc::clone(&self.policy.borrow())
-    }
-
-    fn intake(&self) -> Intake {
-        credit::intake(&self.end)
-    }
-
-    /// How many more messages may be handed out.
-    fn room(&self) -> usize {
-        credit::room(self.intake(), self.out)
-    }
-
     async fn run(mut self, mut first: Option<Session>) {
         let mut failures = u32::from(first.is_none());
         loop {
@@ -198,39 +145,6 @@ impl Task {
             }
         }
         None
-    }
-
-    /// Told to end, with nothing left that anyone could settle.
-    fn is_over(&self) -> bool {
-        self.intake() == Intake::Closed && self.out == 0
-    }
-
-    /// Counts settlements of deliveries whose connection is gone: the broker has taken the messages
-    /// back.
-    fn void(&self, count: u64) {
-        let why = "they were settled after their connection was lost";
-        self.health.may_run_twice(&self.end, count, why);
-    }
-
-    /// Takes in what is settled while there is no connection.
-    fn settle_nothing(&mut self, first: &Settlement) {
-        let worked_on = |settlement: &Settlement| u64::from(settlement.outcome.is_of_work());
-        let mut void = worked_on(first);
-        self.is_back(first.token);
-        while let Ok(settlement) = self.end.settlements.try_recv() {
-            void += worked_on(&settlement);
-            self.is_back(settlement.token);
-        }
-        self.void(void);
-    }
-
-    /// A delivery is out no more.
-    fn is_back(&mut self, token: u64) {
-        self.out = self.out.saturating_sub(1);
-        if self.suspect == Some(token) {
-            self.suspect = None;
-            self.turn.leave();
-        }
     }
 }
 

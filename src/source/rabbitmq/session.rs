@@ -12,25 +12,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::Stream;
+use lapin::Event;
 use lapin::message::Delivery;
-use lapin::options::BasicAckOptions;
-use lapin::{Channel, Event};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::Task;
-use super::close::Words;
+use super::acks::{Acks, AcksEnd};
 use super::health::HealthIssue;
 use super::held::Held;
 use super::outbox::{Backlog, Outbox};
 use super::suspects::Suspects;
+use super::task::Task;
 use crate::broker::rabbitmq::connect::{Broker, connect};
 use crate::broker::rabbitmq::consumers::{ConsumerNews, Consumers, Order};
 use crate::broker::rabbitmq::error::RabbitMqError;
-use crate::broker::rabbitmq::ledger::{Ack, Ledger, Others};
+use crate::broker::rabbitmq::ledger::Ledger;
 use crate::broker::rabbitmq::line::{LineChange, RECONNECT};
 use crate::broker::rabbitmq::publisher::{Publisher, PublisherNews as Published};
 use crate::broker::rabbitmq::topology::Topology;
-use crate::broker::rabbitmq::words::written;
 use crate::config::model::{Options, PoolConfig, RabbitMqOptions, RabbitMqSource};
 use crate::delivery::{Intake, Settlement};
 
@@ -38,15 +36,13 @@ use crate::delivery::{Intake, Settlement};
 const BATCH: usize = 256;
 /// The most emits that are on their way to the broker at once.
 const EMITS_MAX: usize = 64;
-/// How long settled deliveries wait for the one before them, so that one word does for all.
-const ACK_WITHIN: Duration = Duration::from_millis(2);
 
 pub(super) type Checking = Pin<Box<dyn Future<Output = Result<(), RabbitMqError>>>>;
 
 /// A connection at work.
 pub(super) struct Session {
     pub(super) broker: Rc<Broker>,
-    pub(super) channel: Channel,
+    pub(super) acks: Acks,
     pub(super) consumers: Consumers,
     pub(super) outbox: Outbox,
     pub(super) events: Pin<Box<dyn Stream<Item = Event> + Send>>,
@@ -67,9 +63,6 @@ pub(super) struct Session {
     pub(super) change_at: Option<Instant>,
     /// The pool could use less than its workers usually can when the steady consumer was cancelled.
     pub(super) is_short: bool,
-    pub(super) ack_at: Option<Instant>,
-    /// What was written since the consumers were cancelled, which waits for what was before.
-    pub(super) words: Words,
     /// When the queues are looked at, if something was wrong with them.
     pub(super) check_at: Option<Instant>,
     checks: u32,
@@ -87,7 +80,6 @@ pub(super) struct Session {
     pub(super) closing: bool,
     read: Vec<Delivery>,
     settled: Vec<Settlement>,
-    acks: Vec<Ack>,
     alarm: Pin<Box<Sleep>>,
 }
 
@@ -153,7 +145,7 @@ impl Session {
         Ok(Self {
             consumers: Consumers::new(Rc::clone(&broker), channel.clone(), order),
             broker,
-            channel,
+            acks: Acks::new(channel),
             outbox: Outbox::new(publisher, now),
             events,
             pool,
@@ -167,8 +159,6 @@ impl Session {
             body_bytes: 0,
             change_at: None,
             is_short: false,
-            ack_at: None,
-            words: Words::default(),
             check_at: None,
             checks: 0,
             checking: None,
@@ -180,7 +170,6 @@ impl Session {
             closing: false,
             read: Vec::with_capacity(BATCH),
             settled: Vec::with_capacity(BATCH),
-            acks: Vec::new(),
             alarm: Box::pin(sleep(Duration::ZERO)),
         })
     }
@@ -213,7 +202,8 @@ impl Session {
         loop {
             self.turn(task)?;
             if self.is_finished(task) {
-                return self.last_words().await;
+                let queue = self.consumers.queue();
+                return self.acks.last_words(queue, &self.pool.name).await;
             }
             let woken = self.event(task).await;
             self.heed(task, woken)?;
@@ -412,8 +402,7 @@ impl Session {
     /// When something falls due by itself.
     fn deadline(&self) -> Option<Instant> {
         let moments = [
-            self.ack_at,
-            self.words.deadline(),
+            self.acks.deadline(),
             // One look after the other.
             self.check_at.filter(|_| self.checking.is_none()),
             self.outbox.retry_at,
@@ -426,41 +415,13 @@ impl Session {
 
     /// Writes the acknowledgements that are due.
     fn acknowledge(&mut self, task: &Task, now: Instant) -> Result<(), RabbitMqError> {
-        if !self.ledger.has_settled() {
-            // A moment that is past and stays would have us turn and turn.
-            self.ack_at = None;
-            self.words.are_said();
-            return Ok(());
-        }
-        if self.must_save_words(task, now) {
-            // They have a moment of their own.
-            self.ack_at = None;
-            return Ok(());
-        }
-        // The other half keeps the workers busy meanwhile.
-        let many = self.ledger.settled() * 2 >= usize::from(self.consumers.prefetch());
-        let due = self.ack_at.is_some_and(|at| at <= now);
-        let others = if many || due || self.closing {
-            Others::Single
-        } else {
-            Others::Wait
+        let end = match self.closing {
+            false => AcksEnd::Later,
+            true if task.out > 0 || !self.outbox.is_empty() => AcksEnd::More,
+            true => AcksEnd::Last,
         };
-        self.write_acks(others)?;
-        self.ack_at = match self.ack_at {
-            _ if !self.ledger.has_settled() => None,
-            Some(at) if at > now => Some(at),
-            _ => Some(now + ACK_WITHIN),
-        };
-        Ok(())
-    }
-
-    pub(super) fn write_acks(&mut self, others: Others) -> Result<(), RabbitMqError> {
-        self.ledger.acks(others, &mut self.acks);
-        self.words.say(self.acks.len(), Instant::now());
-        for Ack { tag, multiple } in self.acks.drain(..) {
-            written(self.channel.basic_ack(tag, BasicAckOptions { multiple }))?;
-        }
-        Ok(())
+        let prefetch = self.consumers.prefetch();
+        self.acks.acknowledge(&mut self.ledger, prefetch, end, now)
     }
 }
 

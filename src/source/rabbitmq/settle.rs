@@ -4,22 +4,21 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use lapin::options::BasicRejectOptions;
-
 use super::held::HeldState;
 use super::intake::begin_within;
 use super::outbox::{Job, JobSubject};
+use super::publication;
 use super::publication::{Composer, LetterDetail, Publication};
 use super::session::Session;
-use super::{Task, confirm, publication};
+use super::task::Task;
 use crate::broker::rabbitmq::error::RabbitMqError;
 use crate::broker::rabbitmq::publisher::OutboundMessage;
-use crate::broker::rabbitmq::words::written;
 use crate::config::model::DeadLetters;
 use crate::delivery::{Failure, Outcome, Publish, Settlement};
 use crate::metrics::dead_lettered;
 use crate::rules::attempts;
 use crate::rules::publishing::PATIENCE;
+use crate::rules::publishing::confirm;
 
 impl Session {
     /// Takes in what the pool says: all of it, even if the connection is lost in the middle. What
@@ -189,8 +188,7 @@ impl Session {
     /// The message is the broker's own business from here on.
     fn reject(&mut self, tag: u64) -> Result<(), RabbitMqError> {
         self.ledger.give_back(tag);
-        let options = BasicRejectOptions { requeue: false };
-        written(self.channel.basic_reject(tag, options))
+        self.acks.reject(tag)
     }
 
     /// Publishes for a worker that goes on working.

@@ -1,17 +1,12 @@
 //! Suspects: messages over which daemons vanished, twice in a row or more. One at a time runs, of
-//! the whole daemon, and nothing but other suspects waits for it. Its turn begins with a copy that
-//! says so; if that comes back, the daemon has vanished with it once more. Who is a suspect is
-//! decided in `rules.rs`.
+//! the whole daemon, and nothing but other suspects waits for it. Here is which of ours wait, and
+//! whose turn it is; what is done about it is in `turns.rs`, who is a suspect is decided in
+//! `rules/rabbitmq.rs`. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
-
-use super::Task;
-use super::publication::Publication;
-use super::session::Session;
-use crate::broker::rabbitmq::error::RabbitMqError;
 
 /// The most that wait in hand; others wait in a tier. Nor may they have more than half of what the
 /// broker sends ahead.
@@ -83,118 +78,80 @@ impl Suspects {
         all
     }
 
+    /// Gives up a turn that has not come in time.
+    pub(super) fn give_up(&mut self, now: Instant) {
+        if self.deadline().is_some_and(|until| until <= now) {
+            self.next = None;
+        }
+    }
+
+    /// One that has come, with the number of its turn.
+    pub(super) fn take_begun(&mut self) -> Option<(u64, u64)> {
+        self.begun.pop_front()
+    }
+
+    /// Whether it is the turn of a copy with this number; none if nobody has the turn.
+    pub(super) fn is_its_turn(&self, turn: u64) -> Option<bool> {
+        match self.next? {
+            Next::Coming { turn: ours, .. } => Some(ours == turn),
+            Next::Here(_) => Some(false),
+        }
+    }
+
+    /// It is here, and runs next.
+    pub(super) fn is_here(&mut self, tag: u64) {
+        self.next = Some(Next::Here(tag));
+    }
+
+    /// The one that is here, to be handed out.
+    pub(super) fn take_here(&mut self) -> Option<u64> {
+        let Some(Next::Here(tag)) = self.next else {
+            return None;
+        };
+        self.next = None;
+        Some(tag)
+    }
+
+    /// Whether one has the turn, here or on its way.
+    pub(super) fn has_turn(&self) -> bool {
+        self.next.is_some()
+    }
+
+    pub(super) fn some_wait(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Begins the turn of the one that has waited longest.
+    pub(super) fn begin(&mut self, turn: u64, now: Instant) -> Option<u64> {
+        let tag = self.waiting.pop_front()?;
+        let until = now + COMES_WITHIN;
+        self.next = Some(Next::Coming { turn, until });
+        Some(tag)
+    }
+
+    /// One more than may wait in hand, where so many are sent ahead: a thousand must not take the
+    /// place of all others.
+    pub(super) fn take_surplus(&mut self, prefetch: usize) -> Option<u64> {
+        let most = (prefetch / 2).min(WAITING_MAX);
+        if prefetch == 0 || self.waiting.len() <= most {
+            return None;
+        }
+        self.waiting.pop_back()
+    }
+
+    /// Whether some wait, if the pool is to be told.
+    pub(super) fn news(&mut self) -> Option<bool> {
+        let (before, now) = (self.told, self.some_wait());
+        self.told = now;
+        (now || before).then_some(now)
+    }
+
     /// When the turn is given up.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.next {
             Some(Next::Coming { until, .. }) => Some(until),
             Some(Next::Here(_)) | None => None,
         }
-    }
-}
-
-impl Session {
-    /// Lets the suspects have their turns.
-    pub(super) fn take_turns(
-        &mut self,
-        task: &mut Task,
-        now: Instant,
-    ) -> Result<(), RabbitMqError> {
-        if self.suspects.deadline().is_some_and(|until| until <= now) {
-            self.suspects.next = None;
-        }
-        while let Some((tag, turn)) = self.suspects.begun.pop_front() {
-            self.turn_has_begun(task, tag, turn)?;
-        }
-        self.begin_turn(task, now)?;
-        self.set_aside()?;
-        if let Some(Next::Here(tag)) = self.suspects.next
-            && self.has_room(task)
-        {
-            self.suspects.next = None;
-            task.suspect = Some(self.token(tag));
-            self.deliver(task, tag);
-        }
-        let some_wait = !self.suspects.waiting.is_empty();
-        if some_wait || self.suspects.told {
-            self.suspects.told = some_wait;
-            task.turn.tell(&task.end, some_wait);
-        }
-        Ok(())
-    }
-
-    /// A copy has come that says so. If it isn't its turn here it must not be held as if it were: it
-    /// would be charged for what another does meanwhile.
-    fn turn_has_begun(
-        &mut self,
-        task: &mut Task,
-        tag: u64,
-        turn: u64,
-    ) -> Result<(), RabbitMqError> {
-        let is_ours = match self.suspects.next {
-            Some(Next::Coming { turn: ours, .. }) => ours == turn,
-            Some(Next::Here(_)) => false,
-            None => task.suspect.is_none() && !self.closing && task.turn.ask(),
-        };
-        if is_ours {
-            self.suspects.next = Some(Next::Here(tag));
-            return Ok(());
-        }
-        self.publish_for(tag, Publication::Back)
-    }
-
-    /// Asks for the turn while one waits, and begins it with a copy that says so.
-    fn begin_turn(&mut self, task: &mut Task, now: Instant) -> Result<(), RabbitMqError> {
-        if task.suspect.is_some() || self.suspects.next.is_some() {
-            return Ok(());
-        }
-        if self.suspects.waiting.is_empty() {
-            task.turn.leave();
-            return Ok(());
-        }
-        if !self.has_room(task) {
-            task.turn.pause();
-            return Ok(());
-        }
-        if !task.turn.ask() {
-            return Ok(());
-        }
-        let Some(tag) = self.suspects.waiting.pop_front() else {
-            return Ok(());
-        };
-        let turn = fastrand::u64(..);
-        if let Some(held) = self.ledger.get_mut(tag) {
-            held.arrival.turn = Some(turn);
-            let (pool, lapses) = (&self.pool.name, held.arrival.lapses);
-            tracing::warn!(
-                pool,
-                lapses,
-                "daemons vanished over a message: it is a suspect, and runs with nothing else in \
-                 its worker"
-            );
-        }
-        let until = now + COMES_WITHIN;
-        self.suspects.next = Some(Next::Coming { turn, until });
-        self.publish_for(tag, Publication::Turn)
-    }
-
-    fn has_room(&self, task: &Task) -> bool {
-        !self.is_held_up() && task.room() > 0
-    }
-
-    /// A thousand suspects must not take the place of all others.
-    fn set_aside(&mut self) -> Result<(), RabbitMqError> {
-        let prefetch = usize::from(self.consumers.prefetch());
-        if prefetch == 0 {
-            return Ok(());
-        }
-        let most = (prefetch / 2).min(WAITING_MAX);
-        while self.suspects.waiting.len() > most {
-            let Some(tag) = self.suspects.waiting.pop_back() else {
-                break;
-            };
-            self.publish_for(tag, Publication::Aside)?;
-        }
-        Ok(())
     }
 }
 

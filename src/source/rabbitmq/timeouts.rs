@@ -7,13 +7,13 @@ use std::time::Duration;
 use lapin::types::ShortString;
 use tokio::time::Instant;
 
-use super::Task;
 use super::health::HealthIssue;
 use super::held::{Held, HeldState};
 use super::intake::begin_within;
 use super::outbox::{Job, JobSubject};
 use super::publication::Publication;
 use super::session::Session;
+use super::task::Task;
 use crate::broker::rabbitmq::error::RabbitMqError;
 
 /// The longest time between two looks at what is old.
