@@ -85,10 +85,8 @@ pub(super) struct Task {
     pub(super) others: Others,
     pub(super) asking: Asking,
     pub(super) commits: Commits,
-    /// Deliveries that are not settled.
-    pub(super) out: usize,
     /// There is more at hand than a turn takes.
-    pub(super) more: bool,
+    more: bool,
     pub(super) standstill: Standstill,
     /// Settlements that were not looked at yet.
     arrived: Vec<Settlement>,
@@ -194,7 +192,6 @@ impl Task {
             found,
             lanes: Lanes::new(),
             partitions: Partitions::default(),
-            out: 0,
             more: false,
             last_failure: None,
             last_refusal: None,
@@ -221,7 +218,7 @@ impl Task {
     /// takes.
     fn is_finished(&self) -> bool {
         self.is_closing()
-            && self.out == 0
+            && self.lanes.out() == 0
             && self.asked.is_empty()
             && self.end.publishes.is_empty()
             && !self.is_still_publishing(Instant::now())
@@ -234,7 +231,7 @@ impl Task {
 
     /// How many more messages may be handed out.
     pub(super) fn room(&self) -> usize {
-        credit::room(intake(&self.end), self.out)
+        credit::room(intake(&self.end), self.lanes.out())
     }
 
     /// The pool wants none just now.
@@ -303,13 +300,13 @@ impl Task {
         self.collect();
         self.published(now);
         self.lanes.release(now);
-        self.take_in(now);
+        let is_cut_short = self.take_in(now);
         self.throttle(now);
         self.budget
             .promise(self.lanes.bytes() + self.throttle.held());
         self.budget.rest();
         self.hand_out();
-        self.look_for_more();
+        self.more = is_cut_short || self.has_more();
         self.commit(now);
     }
 
@@ -334,7 +331,7 @@ impl Task {
             self.emit(publish);
         }
         // Once nobody has a message any more, no emit is waited for: what is left is thrown away.
-        let is_over = self.is_closing() && self.out == 0;
+        let is_over = self.is_closing() && self.lanes.out() == 0;
         while is_over || self.has_room_for_publishes() {
             match self.end.publishes.try_recv() {
                 Ok(publish) => self.emit(publish),

@@ -32,10 +32,10 @@ const UNCONFIRMED_MAX: usize = 10_000;
 
 impl Task {
     /// Takes in what there is room for, the partitions in turn.
-    pub(super) fn take_in(&mut self, now: Instant) {
-        self.more = false;
+    /// True if there may be more.
+    pub(super) fn take_in(&mut self, now: Instant) -> bool {
         if self.is_closing() {
-            return;
+            return false;
         }
         self.unpark(now);
         self.partitions.listen(self.consumer.rung());
@@ -45,20 +45,20 @@ impl Task {
         while let Some(part) = self.partitions.next(&share, self.here()) {
             taken += self.take_from(part, &share, now);
             if taken >= TURN_MAX {
-                self.more = true;
-                return;
+                return true;
             }
         }
+        false
     }
 
     /// Whether there is more at hand than was handed out: then another turn follows at once.
-    pub(super) fn look_for_more(&mut self) {
-        let has_credit = self.room() > 0 && !self.is_held_up() && !self.is_closing();
-        if has_credit && !self.more {
-            let share = self.share();
-            self.partitions.widen(&share);
-            self.more = self.partitions.has_next(&share, self.here());
+    pub(super) fn has_more(&mut self) -> bool {
+        if self.room() == 0 || self.is_held_up() || self.is_closing() {
+            return false;
         }
+        let share = self.share();
+        self.partitions.widen(&share);
+        self.partitions.has_next(&share, self.here())
     }
 
     /// What each partition may have, of those that have something.
@@ -83,7 +83,7 @@ impl Task {
     fn here(&self) -> Here {
         Here {
             bytes: self.lanes.bytes(),
-            is_idle: self.out == 0 && self.lanes.ready() == 0,
+            is_idle: self.lanes.out() == 0 && self.lanes.ready() == 0,
         }
     }
 
@@ -203,7 +203,7 @@ impl Task {
 
     fn hand_out_one(&mut self) -> bool {
         // So that nothing can wait for itself.
-        let is_idle = self.out == 0;
+        let is_idle = self.lanes.out() == 0;
         let partitions = &self.partitions;
         let mut full = None;
         let next = self.lanes.next(|part, offset| {
@@ -232,7 +232,6 @@ impl Task {
             return false;
         };
         let (message, history) = (entry.item.message(), entry.item.history());
-        self.out += 1;
         let token = place as u64;
         self.end
             .deliver_under(partition.claim(), token, message, history);

@@ -49,10 +49,39 @@ enum State {
     Ready,
     /// It may go out from then on.
     Held(Instant),
-    /// With the pool, or on its way elsewhere.
+    /// With the pool.
     Out,
-    /// Out, and of a partition that is no longer ours.
+    /// Settled, and on its way elsewhere.
+    Publishing,
+    /// Either of them, and of a partition that is no longer ours.
+    Void { is_out: bool },
+}
+
+impl State {
+    /// Whether the pool has it.
+    fn is_out(self) -> bool {
+        matches!(self, Self::Out | Self::Void { is_out: true })
+    }
+
+    /// Whether somebody has it.
+    fn is_gone(self) -> bool {
+        matches!(self, Self::Out | Self::Publishing | Self::Void { .. })
+    }
+
+    fn is_void(self) -> bool {
+        matches!(self, Self::Void { .. })
+    }
+}
+
+/// What a settlement is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Settled {
+    /// A message of ours.
+    Ours,
+    /// One whose partition is no longer ours.
     Void,
+    /// Nothing that the pool has.
+    Unknown,
 }
 
 #[derive(Debug)]
@@ -102,6 +131,8 @@ pub(super) struct Lanes<T> {
     held: BTreeSet<(Instant, Position)>,
     bytes: usize,
     ready: usize,
+    /// How many the pool has.
+    out: usize,
 }
 
 impl<T> Lanes<T> {
@@ -115,6 +146,7 @@ impl<T> Lanes<T> {
             held: BTreeSet::new(),
             bytes: 0,
             ready: 0,
+            out: 0,
         }
     }
 
@@ -181,6 +213,7 @@ impl<T> Lanes<T> {
                 self.ready -= 1;
                 let slot = self.slots.get_mut(place)?.as_mut()?;
                 slot.state = State::Out;
+                self.out += 1;
                 stock.bytes -= slot.entry.bytes;
                 return Some(place);
             }
@@ -188,7 +221,28 @@ impl<T> Lanes<T> {
         None
     }
 
-    /// A message that is out.
+    /// The pool has settled a message. It may be on its way elsewhere from now on, until it comes back or
+    /// is removed.
+    pub(super) fn settle(&mut self, place: Position) -> Settled {
+        let slot = self.slots.get_mut(place).and_then(Option::as_mut);
+        let Some(slot) = slot.filter(|slot| slot.state.is_out()) else {
+            return Settled::Unknown;
+        };
+        self.out -= 1;
+        if slot.state.is_void() {
+            slot.state = State::Void { is_out: false };
+            return Settled::Void;
+        }
+        slot.state = State::Publishing;
+        Settled::Ours
+    }
+
+    /// How many the pool has, void or not.
+    pub(super) fn out(&self) -> usize {
+        self.out
+    }
+
+    /// A message that is out, or on its way elsewhere.
     pub(super) fn get(&self, place: Position) -> Option<&Entry<T>> {
         self.slot(place).map(|slot| &slot.entry)
     }
@@ -196,18 +250,17 @@ impl<T> Lanes<T> {
     /// Likewise.
     pub(super) fn get_mut(&mut self, place: Position) -> Option<&mut T> {
         let slot = self.slots.get_mut(place)?.as_mut()?;
-        matches!(slot.state, State::Out | State::Void).then_some(&mut slot.entry.item)
+        slot.state.is_gone().then_some(&mut slot.entry.item)
     }
 
     fn slot(&self, place: Position) -> Option<&Slot<T>> {
         let slot = self.slots.get(place)?.as_ref()?;
-        matches!(slot.state, State::Out | State::Void).then_some(slot)
+        slot.state.is_gone().then_some(slot)
     }
 
     /// Whether it is out and its partition no longer ours.
     pub(super) fn is_void(&self, place: Position) -> bool {
-        self.slot(place)
-            .is_some_and(|slot| slot.state == State::Void)
+        self.slot(place).is_some_and(|slot| slot.state.is_void())
     }
 
     /// A message that is out comes back and keeps its lane: to go out again at once, or from a
@@ -216,12 +269,14 @@ impl<T> Lanes<T> {
         let Some(slot) = self.slot(place) else {
             return;
         };
-        if slot.state == State::Void {
+        if slot.state.is_void() {
             self.remove(place);
             return;
         }
+        let is_out = slot.state.is_out();
         let (part, offset) = (slot.entry.part, slot.entry.offset);
         let bytes = slot.entry.bytes;
+        self.out -= usize::from(is_out);
         if let Some(stock) = self.stocks.get_mut(&part) {
             stock.out -= 1;
             stock.bytes += bytes;
@@ -240,7 +295,7 @@ impl<T> Lanes<T> {
 
     /// A message that is out is done with: its lane goes to the next in line.
     pub(super) fn remove(&mut self, place: Position) -> Option<Entry<T>> {
-        let is_void = self.slot(place)?.state == State::Void;
+        let is_void = self.slot(place)?.state.is_void();
         let entry = self.take(place)?;
         if !is_void && let Some(stock) = self.stocks.get_mut(&entry.part) {
             stock.out -= 1;
@@ -257,7 +312,8 @@ impl<T> Lanes<T> {
     }
 
     fn take(&mut self, place: Position) -> Option<Entry<T>> {
-        let entry = self.slots.get_mut(place)?.take()?.entry;
+        let Slot { entry, state } = self.slots.get_mut(place)?.take()?;
+        self.out -= usize::from(state.is_out());
         self.free.push(place);
         self.bytes -= entry.bytes;
         Some(entry)
@@ -340,8 +396,9 @@ impl<T> Lanes<T> {
             return false;
         };
         match slot.state {
-            State::Out | State::Void => {
-                slot.state = State::Void;
+            State::Out | State::Publishing | State::Void { .. } => {
+                let is_out = slot.state.is_out();
+                slot.state = State::Void { is_out };
                 return true;
             }
             State::Held(due) => {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::burial::Burial;
 use super::event_loop::Task;
 use super::health::HealthIssue;
-use super::ordering::Position;
+use super::ordering::{Position, Settled};
 use crate::broker::kafka::error::words;
 use crate::broker::kafka::producer::{Report, Then};
 use crate::broker::kafka::record::{Outbound, Record, reply_of_letter};
@@ -93,16 +93,15 @@ impl Task {
 
     /// Carries out what has become of a delivery.
     pub(super) fn settle(&mut self, settlement: Settlement) {
-        self.out = self.out.saturating_sub(1);
         let place = usize::try_from(settlement.token).unwrap_or(usize::MAX);
         let outcome = settlement.outcome;
-        if self.lanes.get(place).is_none() {
-            tracing::error!(token = settlement.token, "settled, but never handed out");
-            return;
-        }
-        if self.lanes.is_void(place) {
-            self.settled_too_late(place, &outcome);
-            return;
+        match self.lanes.settle(place) {
+            Settled::Ours => {}
+            Settled::Void => return self.settled_too_late(place, &outcome),
+            Settled::Unknown => {
+                tracing::error!(token = settlement.token, "settled, but never handed out");
+                return;
+            }
         }
         let now = Instant::now();
         match outcome {

@@ -158,9 +158,14 @@ fn a_lane_passes_over_a_lost_partition_to_the_next() {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Add { part: Part, key: Option<u8> },
+    Add {
+        part: Part,
+        key: Option<u8>,
+    },
     Next,
-    Done(usize),
+    /// Settled as done at once, or after its reply.
+    Done(usize, bool),
+    Settle(usize),
     Again(usize),
     Hold(usize, u64),
     Pass(u64),
@@ -172,7 +177,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0u32..3, key).prop_map(|(part, key)| Step::Add { part, key }),
         6 => Just(Step::Next),
-        3 => any::<usize>().prop_map(Step::Done),
+        3 => (any::<usize>(), any::<bool>()).prop_map(|(which, is)| Step::Done(which, is)),
+        1 => any::<usize>().prop_map(Step::Settle),
         1 => any::<usize>().prop_map(Step::Again),
         1 => (any::<usize>(), 1u64..50).prop_map(|(which, ms)| Step::Hold(which, ms)),
         1 => (1u64..50).prop_map(Step::Pass),
@@ -189,6 +195,8 @@ struct Model {
     assignments: Part,
     offsets: i64,
     out: Vec<(Position, Option<u8>)>,
+    /// Those of them that are settled.
+    publishing: HashSet<Position>,
     not_done: Vec<(Part, i64, Option<u8>)>,
 }
 
@@ -201,13 +209,16 @@ impl Model {
             assignments: 3,
             offsets: 0,
             out: Vec::new(),
+            publishing: HashSet::new(),
             not_done: Vec::new(),
         }
     }
 
     fn take(&mut self, which: usize) -> Option<(Position, Option<u8>)> {
         let count = self.out.len();
-        (count > 0).then(|| self.out.swap_remove(which % count))
+        let taken = (count > 0).then(|| self.out.swap_remove(which % count))?;
+        self.publishing.remove(&taken.0);
+        Some(taken)
     }
 
     fn apply(&mut self, step: Step) {
@@ -219,8 +230,18 @@ impl Model {
                 self.offsets += 1;
             }
             Step::Next => self.next(),
-            Step::Done(which) => {
+            Step::Settle(which) => {
+                if let Some((place, _)) = self.out.get(which % self.out.len().max(1)) {
+                    let is_first = self.publishing.insert(*place);
+                    let settled = self.lanes.settle(*place);
+                    assert_eq!(settled == Settled::Unknown, !is_first, "once only");
+                }
+            }
+            Step::Done(which, is_settled) => {
                 if let Some((place, _)) = self.take(which) {
+                    if is_settled {
+                        self.lanes.settle(place);
+                    }
                     let done = self.lanes.remove(place).unwrap();
                     self.not_done
                         .retain(|(_, offset, _)| *offset != done.offset);
@@ -289,11 +310,11 @@ impl Model {
                 self.not_done
             );
             if self.out.len() == before {
-                self.apply(Step::Done(0));
+                self.apply(Step::Done(0, true));
             }
         }
         while !self.out.is_empty() {
-            self.apply(Step::Done(0));
+            self.apply(Step::Done(0, false));
         }
         assert_eq!((self.lanes.ready(), self.lanes.bytes()), (0, 0));
         assert!(self.lanes.queues.is_empty() && self.lanes.held.is_empty());
@@ -307,6 +328,8 @@ proptest! {
         let mut model = Model::new();
         for step in steps {
             model.apply(step);
+            let out = model.out.len() - model.publishing.len();
+            prop_assert_eq!(model.lanes.out(), out);
         }
         model.drain();
     }
