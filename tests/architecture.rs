@@ -14,9 +14,6 @@ use syn::{Attribute, Item, ItemMod, ItemUse, UseTree};
 /// The most lines that a file has.
 const LINES_MAX: usize = 500;
 
-/// Circles that are not opened yet, each by its first file and how many it has.
-const STILL_CIRCLES: &[(&str, usize)] = &[("source/kafka/commits.rs", 7)];
-
 /// What is imported by a file: the words of a path, from the root of the crate on.
 type Import = Vec<String>;
 
@@ -85,8 +82,7 @@ fn no_files_import_each_other_in_a_circle() {
         .map(|(file, source)| (file.as_str(), imported(&house, source).collect()))
         .collect();
     let found = circles(&edges);
-    let counted: Vec<(&str, usize)> = found.iter().map(|files| (files[0], files.len())).collect();
-    assert_eq!(counted, STILL_CIRCLES, "{found:#?}");
+    assert!(found.is_empty(), "{found:#?}");
 }
 
 #[test]

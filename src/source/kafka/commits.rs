@@ -1,25 +1,19 @@
-//! Writing down how far each partition is done: one commit at a time, at an interval, sooner when a
-//! partition goes to someone else or the source ends. What is written is `partition`'s business.
+//! Which commit is on its way, and when the next may be: one at a time, at an interval, sooner when a
+//! partition goes to someone else or the source ends. Pure. What is written is `partition`'s business.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::time::Instant;
 
-use super::blocking_calls;
-use super::blocking_calls::Answer;
-use super::event_loop::Task;
-use super::health::HealthIssue;
 use crate::broker::kafka::commit_metadata::TEXT_BYTES_MAX;
-use crate::broker::kafka::error::words;
 
 /// The least time between two commits when they are urgent.
 const URGENT: Duration = Duration::from_millis(20);
 /// The least time between two commits that only ask whether the broker is there.
 const PROBE: Duration = Duration::from_millis(500);
 
-/// Which commit is on its way, and when the next may be.
+/// How commits go.
 #[derive(Debug)]
 pub(super) struct Commits {
     interval: Duration,
@@ -29,6 +23,40 @@ pub(super) struct Commits {
     last: Instant,
     metadata_bytes_max: usize,
     failures: u32,
+}
+
+/// How soon a commit is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Urgency {
+    /// Someone waits for it.
+    Urgent,
+    /// It shows whether the broker is back, or we are members still.
+    Probe,
+    Usual,
+}
+
+/// What the end of a commit means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// It is there.
+    Done,
+    /// It is tried again, with at most so many bytes of metadata.
+    Shorter(usize),
+    /// The group is deciding anew; what is ours then is committed then.
+    Waits,
+    /// We are no member any more.
+    TooLate,
+    /// It failed, and has for so long that it is to be told.
+    Trouble,
+    /// It failed, and is tried again.
+    Failed,
+}
+
+impl Ended {
+    /// Whether the group has answered as it does to a member alone.
+    pub(super) fn shows_a_member(self) -> bool {
+        matches!(self, Self::Done | Self::Waits)
+    }
 }
 
 impl Commits {
@@ -48,9 +76,9 @@ impl Commits {
         self.number
     }
 
-    /// The one that is on its way was sent by a consumer that is no more.
-    pub(super) fn forget_sent(&mut self) {
-        self.is_sent = false;
+    /// The most bytes of metadata that the broker takes, as far as we know.
+    pub(super) fn metadata_bytes_max(&self) -> usize {
+        self.metadata_bytes_max
     }
 
     /// When to go on, if there is something to commit.
@@ -62,103 +90,46 @@ impl Commits {
         };
         Some(self.last + gap)
     }
-}
 
-/// How soon a commit is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Urgency {
-    /// Someone waits for it.
-    Urgent,
-    /// It shows whether the broker is back, or we are members still.
-    Probe,
-    Usual,
-}
-
-impl Task {
-    pub(super) fn has_something_to_commit(&self) -> Option<Urgency> {
-        let probe = self.health.has(HealthIssue::Brokers) || self.health.has(HealthIssue::Commits);
-        let is_open = !self.partitions.are_committed();
-        match () {
-            () if self.partitions.is_empty() => None,
-            () if self.standstill.in_doubt() => Some(Urgency::Probe),
-            () if self.is_closing() || self.group.waits_for_commits() => {
-                is_open.then_some(Urgency::Urgent)
-            }
-            () if probe => Some(Urgency::Probe),
-            () => is_open.then_some(Urgency::Usual),
+    /// Whether it is time for one. The next is not before a while then.
+    pub(super) fn begin(&mut self, something: Option<Urgency>, now: Instant) -> bool {
+        let is_time = self.due(something).is_some_and(|due| due <= now);
+        if is_time {
+            self.last = now;
         }
+        is_time
     }
 
-    /// Commits what there is, if it is time.
-    pub(super) fn commit(&mut self, now: Instant) {
-        let urgency = self.has_something_to_commit();
-        if self.commits.due(urgency).is_none_or(|due| now < due) {
-            return;
-        }
-        let anyhow = urgency == Some(Urgency::Probe);
-        let metadata = self.commits.metadata_bytes_max;
-        let commits = self.partitions.commit(metadata, anyhow);
-        self.commits.last = now;
-        if commits.is_empty() {
-            return;
-        }
-        let native = Arc::clone(self.consumer.native());
-        let failed = Answer::Committed(Err(Code::Fail));
-        let commit = move || Answer::Committed(blocking_calls::commit(&native, &commits));
-        self.commits.number += 1;
-        if self.asking.ask("kafka-commit", failed, commit) {
-            self.commits.is_sent = true;
-        } else {
-            self.committed(Err(Code::CriticalSystemResource));
-        }
+    /// One is sent.
+    pub(super) fn send(&mut self) {
+        self.number += 1;
+        self.is_sent = true;
     }
 
-    /// Takes in how a commit ended.
-    pub(super) fn committed(&mut self, result: Result<(), Code>) {
-        self.commits.is_sent = false;
-        self.partitions.committed(result.is_ok());
-        // Only a member is told so.
-        if matches!(result, Ok(()) | Err(Code::RebalanceInProgress)) {
-            self.standstill.commit_answered(self.commits.number);
-        }
-        match result {
-            Err(code) => self.commit_failed(code),
-            Ok(()) => {
-                self.commits.failures = 0;
-                self.health.over(&self.end, HealthIssue::Commits);
-                self.health.over(&self.end, HealthIssue::Brokers);
-                self.health.over(&self.end, HealthIssue::Refused);
-            }
-        }
+    /// The one that is on its way was sent by a consumer that is no more.
+    pub(super) fn forget_sent(&mut self) {
+        self.is_sent = false;
     }
 
-    fn commit_failed(&mut self, code: Code) {
-        self.commits.failures = self.commits.failures.saturating_add(1);
-        let pool = self.plan.pool.as_str();
+    /// Takes in how it ended, of a member with so many partitions.
+    pub(super) fn ended(&mut self, result: Result<(), Code>, partitions: usize) -> Ended {
+        self.is_sent = false;
+        let Err(code) = result else {
+            self.failures = 0;
+            return Ended::Done;
+        };
+        self.failures = self.failures.saturating_add(1);
         match code {
             Code::OffsetMetadataTooLarge => {
-                self.commits.metadata_bytes_max /= 2;
-                let bytes = self.commits.metadata_bytes_max;
-                tracing::warn!(
-                    pool,
-                    bytes,
-                    "the broker takes less metadata; more may run twice after a crash"
-                );
+                self.metadata_bytes_max /= 2;
+                Ended::Shorter(self.metadata_bytes_max)
             }
-            // The group is deciding anew; what is ours then is committed then.
-            Code::RebalanceInProgress => {
-                tracing::debug!(pool, problem = words(code), "a commit has to wait");
-            }
+            Code::RebalanceInProgress => Ended::Waits,
             Code::IllegalGeneration | Code::UnknownMemberId | Code::FencedInstanceId => {
-                tracing::debug!(pool, problem = words(code), "a commit comes too late");
-                self.put_out_while_draining();
+                Ended::TooLate
             }
-            code => {
-                if is_trouble(self.commits.failures, self.partitions.len()) {
-                    self.health
-                        .begin(&self.end, HealthIssue::Commits, words(code));
-                }
-            }
+            _ if is_trouble(self.failures, partitions) => Ended::Trouble,
+            _ => Ended::Failed,
         }
     }
 }
@@ -181,5 +152,48 @@ mod tests {
             let got = is_trouble(failures, partitions);
             assert_eq!(got, expected, "{failures} {partitions}");
         }
+    }
+
+    #[test]
+    fn one_at_a_time_and_as_soon_as_it_is_wanted() {
+        let mut commits = Commits::new(Duration::from_secs(5));
+        let start = commits.last;
+        let due = |commits: &Commits, urgency| Some(commits.due(Some(urgency))? - start);
+        assert_eq!(commits.due(None), None);
+        assert_eq!(due(&commits, Urgency::Urgent), Some(URGENT));
+        assert_eq!(due(&commits, Urgency::Probe), Some(PROBE));
+        assert_eq!(due(&commits, Urgency::Usual), Some(Duration::from_secs(5)));
+        assert!(!commits.begin(Some(Urgency::Urgent), start));
+        let now = start + URGENT;
+        assert!(commits.begin(Some(Urgency::Urgent), now));
+        commits.send();
+        assert_eq!(due(&commits, Urgency::Urgent), None, "one is on its way");
+        assert_eq!(commits.number(), 1);
+        assert_eq!(commits.ended(Err(Code::Fail), 1), Ended::Failed);
+        assert_eq!(due(&commits, Urgency::Urgent), Some(URGENT + 2 * URGENT));
+        commits.send();
+        commits.forget_sent();
+        assert!(commits.due(Some(Urgency::Usual)).is_some());
+    }
+
+    #[test]
+    fn what_an_end_means() {
+        let mut commits = Commits::new(Duration::from_secs(5));
+        let table = [
+            (Err(Code::OffsetMetadataTooLarge), Ended::Shorter(2000)),
+            (Err(Code::OffsetMetadataTooLarge), Ended::Shorter(1000)),
+            (Err(Code::RebalanceInProgress), Ended::Waits),
+            (Err(Code::UnknownMemberId), Ended::TooLate),
+            (Err(Code::NotCoordinator), Ended::Trouble),
+            (Ok(()), Ended::Done),
+            (Err(Code::NotCoordinator), Ended::Failed),
+            (Err(Code::NotCoordinator), Ended::Failed),
+            (Err(Code::NotCoordinator), Ended::Trouble),
+        ];
+        for (result, expected) in table {
+            commits.send();
+            assert_eq!(commits.ended(result, 1), expected, "{result:?}");
+        }
+        assert!(Ended::Waits.shows_a_member() && !Ended::TooLate.shows_a_member());
     }
 }

@@ -2,7 +2,6 @@
 //! Nothing it does waits: requests that block run on threads of their own, and their answers come
 //! like anything else.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,15 +10,15 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::blocking_calls::{Asking, aside};
 use super::commits::Commits;
+use super::group::{Group, REFUSAL_LASTS};
 use super::health::{Health, HealthIssue};
 use super::incoming::stray;
+use super::known_topics::KnownTopics;
 use super::ordering::Lanes;
 use super::partitions::Partitions;
-use super::rebalance::Group;
-use super::retry_topics::{Making, Others};
+use super::positions::Positions;
+use super::purpose::Purpose;
 use super::session_gap::{Standstill, boot_time};
-use super::settle::Purpose;
-use super::start_offsets::Positions;
 use super::strangers::Strangers;
 use super::throttle::Throttle;
 use crate::backoff::Backoff;
@@ -50,8 +49,6 @@ const LOOK_AGAIN: Backoff = Backoff {
 const LOOK: Duration = Duration::from_millis(500);
 /// The longest time between two polls, if `max.poll.interval.ms` is not shorter.
 const POLL_EVERY: Duration = Duration::from_secs(5);
-/// A connection that was refused tells so again within that, while it is.
-pub(super) const REFUSAL_LASTS: Duration = Duration::from_secs(15);
 /// How long leaving the group may take before we go without.
 const LEAVE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -61,7 +58,8 @@ pub(super) struct Task {
     pub(super) end: SourceEnd,
     pub(super) policy: watch::Receiver<Arc<PoolConfig>>,
     pub(super) plan: Plan,
-    pub(super) found: Found,
+    /// Those beside the pool's own.
+    pub(super) topics: KnownTopics,
     pub(super) health: Health,
     pub(super) consumer: Consumer,
     pub(super) producer: Producer<Purpose>,
@@ -71,18 +69,10 @@ pub(super) struct Task {
     /// The partitions that are ours.
     pub(super) partitions: Partitions,
     pub(super) group: Group,
-    /// How often the group was joined anew.
-    pub(super) rebirths: u32,
     pub(super) positions: Positions,
     pub(super) throttle: Throttle,
     /// For what is read and not done, and what librdkafka holds.
     pub(super) budget: Share,
-    /// The partitions of ours that can't be read, by name.
-    pub(super) unread: BTreeSet<String>,
-    /// Tiers that are being made.
-    pub(super) making: Making,
-    /// Tiers that others make.
-    pub(super) others: Others,
     pub(super) asking: Asking,
     pub(super) commits: Commits,
     /// There is more at hand than a turn takes.
@@ -179,17 +169,13 @@ impl Task {
             policy: link.policy,
             commits: Commits::new(plan.config.commit_interval),
             group: Group::new(max_poll_interval),
-            rebirths: 0,
             positions: Positions::default(),
             throttle: Throttle::of(&plan, &found),
             budget: link.share,
-            unread: BTreeSet::new(),
-            making: Making::default(),
-            others: Others::new(settings::topics_every(&plan.config), Instant::now()),
             asking: Asking::new(),
             health,
             bell,
-            found,
+            topics: KnownTopics::new(found, settings::topics_every(&plan.config), Instant::now()),
             lanes: Lanes::new(),
             partitions: Partitions::default(),
             more: false,
@@ -271,10 +257,10 @@ impl Task {
             self.next_in_vain(),
             self.group.due(Instant::now()),
             self.positions.due(),
-            self.making.due(),
+            self.topics.make_at(),
             self.throttle.due().filter(|_| !self.is_closing()),
             self.away.due().filter(|_| !self.is_closing()),
-            Some(self.others.due()).filter(|_| !self.is_closing()),
+            Some(self.topics.look_at()).filter(|_| !self.is_closing()),
             self.commits.due(self.has_something_to_commit()),
         ];
         dues.into_iter()

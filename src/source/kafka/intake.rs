@@ -135,7 +135,7 @@ impl Task {
 
     fn admit(&mut self, part: Part, fresh: Fresh, now: Instant) {
         self.throttle.read(fresh.record.bytes());
-        if !self.unread.is_empty()
+        if self.positions.has_unread()
             && let Some(partition) = self.partitions.get(part)
         {
             let name = partition.label();

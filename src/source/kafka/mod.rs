@@ -1,22 +1,28 @@
 //! The source of a pool that reads from Kafka: one consumer for the pool, however many workers it
-//! has. `event_loop` waits, and does one thing after the other; what it does is in the files beside it:
-//! `intake` takes messages in and hands them out, `settle` carries out outcomes, `rebalance` follows
-//! the group's decisions, `start_offsets` knows where partitions are read from, `commits` writes down
-//! how far they are. What they decide is pure: `ordering` (what may go out next), `watermark` and
-//! `commit_metadata` (how far a partition is done).
+//! has. `event_loop` waits, and does one thing after the other. The files beside it are of two kinds. Parts
+//! keep their state to themselves and say what is to be done: `partitions` and `ordering` (what is ours,
+//! which message may go out next), `group`, `positions`, `known_topics`, `commits`, `throttle`. What they
+//! say is carried out by `intake`, which takes messages in and hands them out, `settle`, which carries out
+//! outcomes, `rebalance`, `start_offsets`, `committing`, `pausing` and `retry_topics`.
 
 mod blocking_calls;
 mod burial;
 mod commits;
+mod committing;
 mod deadlines;
 mod event_loop;
+mod group;
 mod health;
 mod incoming;
 mod intake;
+mod known_topics;
 mod ordering;
 mod partition;
 mod partitions;
+mod pausing;
+mod positions;
 mod progress;
+mod purpose;
 mod rebalance;
 mod retry_topics;
 mod session_gap;

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use rdkafka::error::RDKafkaErrorCode as Code;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::burial::Burial;
 use super::event_loop::Task;
 use super::health::HealthIssue;
 use super::ordering::{Position, Settled};
+use super::purpose::Purpose;
 use crate::broker::kafka::error::words;
 use crate::broker::kafka::producer::{Report, Then};
 use crate::broker::kafka::record::{Outbound, Record, reply_of_letter};
@@ -18,70 +18,9 @@ use crate::broker::kafka::{error, headers, topic_names};
 use crate::config::model::Order;
 use crate::dead_letter;
 use crate::dead_letter::Letter;
-use crate::delivery::{Failure, Outcome, Outgoing, Publish, PublishError, Settlement};
+use crate::delivery::{Failure, Outcome, Outgoing, Publish, Settlement};
 use crate::metrics::dead_lettered;
 use crate::rules::publishing::{confirm, undeliverable};
-
-/// What a publication is for, and so what its confirmation sets off.
-#[derive(Debug)]
-pub(super) enum Purpose {
-    /// The reply of a message that is done with it.
-    Reply {
-        place: Position,
-        reply: Box<Outgoing>,
-    },
-    /// A copy that waits in a tier; the message is done with it.
-    Tier { place: Position, due: Instant },
-    /// A dead letter, a record of which this is; with the last the message is done.
-    Letter {
-        place: Position,
-        burial: Box<Burial>,
-    },
-    /// An emit: someone waits to be told.
-    Emit {
-        queue: String,
-        confirmed: oneshot::Sender<Result<(), PublishError>>,
-    },
-}
-
-impl Purpose {
-    /// What becomes of it when it fails so. A dead letter is all that is left of its message: it is
-    /// sent until it is taken, in a smaller form if need be. What a stranger's topic has not taken
-    /// for too long is given up.
-    fn then(&self, code: Code, is_too_long: bool) -> Then {
-        let gives_up = match self {
-            Self::Letter { burial, .. } => burial.may_shrink(code),
-            Self::Tier { .. } => error::is_for_good(code),
-            Self::Reply { .. } | Self::Emit { .. } => is_too_long || error::is_for_good(code),
-        };
-        if gives_up {
-            Then::GiveUp
-        } else if error::is_for_good(code) {
-            Then::Insist
-        } else {
-            Then::Again
-        }
-    }
-
-    /// The topic of someone else that it is for.
-    fn stranger(&self) -> Option<&str> {
-        match self {
-            Self::Reply { reply, .. } => Some(&reply.queue),
-            Self::Emit { queue, .. } => Some(queue),
-            Self::Tier { .. } | Self::Letter { .. } => None,
-        }
-    }
-
-    /// The message that it settles.
-    pub(super) fn place(&self) -> Option<Position> {
-        match self {
-            Self::Reply { place, .. } | Self::Tier { place, .. } | Self::Letter { place, .. } => {
-                Some(*place)
-            }
-            Self::Emit { .. } => None,
-        }
-    }
-}
 
 /// Now, in milliseconds of Unix time.
 pub(super) fn unix_ms() -> i64 {
@@ -213,7 +152,7 @@ impl Task {
 
     /// The topic of the tier for a delay; none if it is not there yet.
     fn tier_for(&self, delay: Duration) -> Option<String> {
-        self.found.tiers.get(&LADDER.tier(delay)).cloned()
+        self.topics.tier(LADDER.tier(delay)).cloned()
     }
 
     /// Keeps a message for another try.

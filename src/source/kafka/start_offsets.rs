@@ -9,12 +9,12 @@ use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::time::Instant;
 
 use super::blocking_calls::Answer;
-use super::deadlines::Deadlines;
 use super::event_loop::Task;
+use super::group::AGAIN;
 use super::health::HealthIssue;
 use super::partition::Partition;
 use super::progress::Progress;
-use super::rebalance::{AGAIN, Step, names};
+use super::rebalance::names;
 use super::whence::{Found, fork, go_on_at};
 use crate::backoff::Backoff;
 use crate::broker::kafka::begins::{Asked, Begin, Begins, Part, Question, Standing};
@@ -32,59 +32,18 @@ const ASTRAY_AGAIN: Backoff = Backoff {
     jitter: 0.2,
 };
 
-/// What is to be asked again.
-#[derive(Debug, Default)]
-pub(super) struct Positions {
-    /// Ours, but nobody could tell yet where they begin.
-    unbegun: Vec<TopicPartition>,
-    ask_unbegun_at: Option<Instant>,
-    /// Partitions whose position is gone, and when to ask how they stand.
-    astray: Deadlines,
-    /// That is being asked of some.
-    is_asking: bool,
-}
-
-impl Positions {
-    /// When something falls due by itself.
-    pub(super) fn due(&self) -> Option<Instant> {
-        let astray = self.astray.next().filter(|_| !self.is_asking);
-        astray.into_iter().chain(self.ask_unbegun_at).min()
-    }
-
-    /// A partition is no longer ours.
-    pub(super) fn forget(&mut self, part: Part) {
-        self.astray.set(part, None);
-    }
-}
-
 impl Task {
     /// Asks again what could not be answered.
     pub(super) fn ask_again(&mut self, now: Instant) {
-        if let Step::Asking {
-            partitions,
-            again: Some(again),
-        } = &mut self.group.step
-            && *again <= now
-        {
-            let partitions = std::mem::take(partitions);
+        if let Some(partitions) = self.group.take_unasked(now) {
             self.ask_where_they_begin(partitions, now);
         }
-        if self
-            .positions
-            .ask_unbegun_at
-            .is_some_and(|when| when <= now)
-        {
-            self.ask_for_unbegun(now);
+        if let Some(unbegun) = self.positions.take_unbegun(now) {
+            self.ask_for_unbegun(unbegun, now);
         }
         self.ask_how_they_stand(now);
         self.ask_again_for_topics(now);
         self.look_for_tiers(now);
-    }
-
-    /// Forgets what is to be asked about partitions.
-    pub(super) fn forget_positions(&mut self, partitions: &[TopicPartition]) {
-        let unbegun = &mut self.positions.unbegun;
-        unbegun.retain(|each| !partitions.contains(each));
     }
 
     // -- partitions that come --
@@ -96,7 +55,7 @@ impl Task {
             .asking
             .ask("kafka-begins", failed, move || Answer::Begins(question()));
         let again = (!asked).then(|| now + AGAIN);
-        self.group.step = Step::Asking { partitions, again };
+        self.group.asks(partitions, again);
     }
 
     fn begins_of(
@@ -111,7 +70,7 @@ impl Task {
         Question {
             pool: self.plan.pool.clone(),
             main: self.plan.topic.to_string(),
-            cluster: self.found.cluster.clone(),
+            cluster: self.topics.found().cluster.clone(),
             reset: self.plan.reset,
             looking: settings::looking(&self.plan.config, &self.plan.pool),
         }
@@ -119,21 +78,18 @@ impl Task {
 
     /// The partitions that the group gave us begin.
     pub(super) fn begin(&mut self, begins: Result<Begins, KafkaError>, now: Instant) {
-        let Step::Asking { partitions, .. } = &mut self.group.step else {
+        let Some(partitions) = self.group.answered() else {
             return;
         };
-        let partitions = std::mem::take(partitions);
         match begins.and_then(|begins| self.begin_all(begins, now)) {
             Ok(()) => {
-                self.group.step = Step::Idle;
                 self.health.over(&self.end, HealthIssue::Group);
                 self.health.over(&self.end, HealthIssue::NotAdmitted);
             }
             Err(error) => {
                 self.health
                     .begin(&self.end, HealthIssue::Group, error.to_string());
-                let again = Some(now + AGAIN);
-                self.group.step = Step::Asking { partitions, again };
+                self.group.asks(partitions, Some(now + AGAIN));
             }
         }
     }
@@ -156,8 +112,7 @@ impl Task {
             // Of a topic that is just being made it is told soon, and no trouble.
             let name = names(std::slice::from_ref(&partition));
             tracing::debug!(pool = self.plan.pool, partition = name, why, "asked again");
-            self.positions.unbegun.push(partition);
-            self.positions.ask_unbegun_at = Some(now + AGAIN);
+            self.positions.unknown(partition, now);
         }
         for (partition, why) in begins.unread {
             self.can_not_be_read(names(&[partition]), &why);
@@ -182,36 +137,32 @@ impl Task {
             return None;
         };
         let is_tier = *topic != *self.plan.topic;
-        let place = PartitionSeed::new(&self.found.cluster, &topic, partition);
+        let place = PartitionSeed::new(&self.topics.found().cluster, &topic, partition);
         let progress = Progress::new(offset, committed, carried);
         let begun = Partition::new((topic, partition), place, is_tier, inbox, progress);
         let start = begun.at(offset);
         Some((self.partitions.add(begun), start))
     }
 
-    fn ask_for_unbegun(&mut self, now: Instant) {
-        self.positions.ask_unbegun_at = None;
-        if self.positions.unbegun.is_empty() {
-            return;
-        }
-        let question = self.begins_of(self.positions.unbegun.clone());
+    fn ask_for_unbegun(&mut self, unbegun: Vec<TopicPartition>, now: Instant) {
+        let question = self.begins_of(unbegun);
         let failed = Answer::Later(Err(KafkaError::panicked()));
         let asked = self
             .asking
             .ask("kafka-begins", failed, move || Answer::Later(question()));
         if !asked {
-            self.positions.ask_unbegun_at = Some(now + AGAIN);
+            self.positions.ask_for_unbegun(now);
         }
     }
 
     /// Partitions begin that could not when the group gave us them.
     pub(super) fn begin_later(&mut self, begins: Result<Begins, KafkaError>, now: Instant) {
-        self.positions.ask_unbegun_at = Some(now + AGAIN);
+        self.positions.ask_for_unbegun(now);
         let Ok(begins) = begins else {
             return;
         };
         for (partition, why) in begins.unknown {
-            if self.positions.unbegun.contains(&partition) {
+            if self.positions.is_unbegun(&partition) {
                 self.can_not_be_read(names(&[partition]), &why);
             }
         }
@@ -220,7 +171,7 @@ impl Task {
         }
         for begin in begins.begun {
             let partition = (begin.topic.clone(), begin.partition);
-            if !self.positions.unbegun.contains(&partition) {
+            if !self.positions.is_unbegun(&partition) {
                 // It has gone to someone else meanwhile.
                 continue;
             }
@@ -233,8 +184,9 @@ impl Task {
                 self.can_not_be_read(names(&[partition]), &error.to_string());
                 continue;
             }
-            self.positions.unbegun.retain(|each| *each != partition);
-            self.can_be_read(&names(&[partition]));
+            let begun = [partition];
+            self.positions.not_unbegun(&begun);
+            self.can_be_read(&names(&begun));
         }
     }
 
@@ -253,14 +205,14 @@ impl Task {
 
     fn can_not_be_read(&mut self, name: String, why: &str) {
         let problem = format!("partition {name}: {why}");
-        self.unread.insert(name);
+        self.positions.unread(name);
         self.health
             .begin(&self.end, HealthIssue::Partitions, problem);
     }
 
     /// Takes down that a partition is read after all, or is no longer ours.
     pub(super) fn can_be_read(&mut self, name: &str) {
-        if self.unread.remove(name) && self.unread.is_empty() {
+        if self.positions.read(name) {
             self.health.over(&self.end, HealthIssue::Partitions);
         }
     }
@@ -272,7 +224,7 @@ impl Task {
         };
         let (name, next) = (partition.label(), partition.progress().position());
         match code {
-            Code::AutoOffsetReset => self.positions.astray.set(part, Some(now)),
+            Code::AutoOffsetReset => self.positions.ask_at(part, now),
             Code::PartitionEOF => {}
             // librdkafka goes on behind it. Fetched anew it may be sound; else the partition waits,
             // and says so, until someone has mended it or set the group's offset past it.
@@ -280,14 +232,14 @@ impl Task {
                 self.partitions.change(part, Partition::damage);
                 let why = format!("what follows offset {next} is damaged: {}", words(code));
                 self.can_not_be_read(name, &why);
-                if !self.positions.astray.has(part) {
+                if !self.positions.is_astray(part) {
                     self.is_still_astray(part, now);
                 }
             }
             // That it is over is not told by itself: it is asked for.
             code => {
                 self.can_not_be_read(name, &words(code));
-                if !self.positions.astray.has(part) {
+                if !self.positions.is_astray(part) {
                     self.is_still_astray(part, now);
                 }
             }
@@ -296,8 +248,8 @@ impl Task {
 
     /// Nothing is fetched of a partition: it may have told so when nobody listened.
     pub(super) fn is_not_fetched(&mut self, part: Part, now: Instant) {
-        if self.group.is_settled() && !self.positions.astray.has(part) {
-            self.positions.astray.set(part, Some(now));
+        if self.group.is_settled() && !self.positions.is_astray(part) {
+            self.positions.ask_at(part, now);
         }
     }
 
@@ -305,19 +257,14 @@ impl Task {
     fn is_still_astray(&mut self, part: Part, now: Instant) {
         if let Some(times) = self.partitions.change(part, Partition::ask_again) {
             let wait = ASTRAY_AGAIN.wait(times, fastrand::f64());
-            self.positions.astray.set(part, Some(now + wait));
+            self.positions.ask_at(part, now + wait);
         }
     }
 
     /// Asks how partitions stand, of all for which it is time at once, and of no others before there is
     /// an answer.
     fn ask_how_they_stand(&mut self, now: Instant) {
-        if self.positions.is_asking || self.positions.due().is_none_or(|due| now < due) {
-            return;
-        }
-        let due = self.positions.astray.until(now);
-        due.iter()
-            .for_each(|part| self.positions.astray.set(*part, None));
+        let due = self.positions.take_astray(now);
         let ours = due.into_iter();
         let ours = ours.filter_map(|part| Some((part, self.partitions.get(part)?)));
         let asked: Vec<Asked> = ours
@@ -336,8 +283,9 @@ impl Task {
         let failed = Answer::Standings(failed.collect());
         let parts: Vec<Part> = asked.iter().map(|asked| asked.part).collect();
         let ask = move || Answer::Standings(begins::standings(&native, &asked, &question));
-        self.positions.is_asking = self.asking.ask("kafka-standings", failed, ask);
-        if !self.positions.is_asking {
+        let is_asking = self.asking.ask("kafka-standings", failed, ask);
+        self.positions.set_asking(is_asking);
+        if !is_asking {
             parts
                 .into_iter()
                 .for_each(|part| self.is_still_astray(part, now));
@@ -349,7 +297,7 @@ impl Task {
         standings: Vec<(Part, Result<Standing, String>)>,
         now: Instant,
     ) {
-        self.positions.is_asking = false;
+        self.positions.set_asking(false);
         for (part, standing) in standings {
             self.find_back(part, standing, now);
         }
@@ -364,7 +312,7 @@ impl Task {
         let standing = match standing {
             // The restart of one partition would be taken for our answer to the group.
             Ok(_) if !self.group.is_settled() => {
-                self.positions.astray.set(part, Some(now + AGAIN));
+                self.positions.ask_at(part, now + AGAIN);
                 return;
             }
             Ok(standing) => standing,

@@ -1,15 +1,13 @@
 //! How much librdkafka holds at hand. Each partition has a queue of its own there, which takes one
 //! record however large it is, so that hundreds of partitions hold hundreds of them. While those
 //! that have something hold all that may be held, the others are paused, and take turns. Pausing
-//! throws away what is at hand, so one that has something is only paused after a long turn.
+//! throws away what is at hand, so one that has something is only paused after a long turn. Pure.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::event_loop::Task;
-use super::partition::Pause;
 use crate::broker::kafka::begins::Part;
 use crate::broker::kafka::settings;
 use crate::broker::kafka::setup::Plan;
@@ -21,9 +19,6 @@ const GRACE: Duration = Duration::from_millis(150);
 const TURN: Duration = Duration::from_secs(10);
 /// How often is looked at most.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// A tier whose head has to wait for longer is paused meanwhile: what is behind it would only take
-/// room.
-const NAP: Duration = Duration::from_secs(2);
 
 /// Whose turn it is.
 #[derive(Debug)]
@@ -47,9 +42,9 @@ pub(super) struct Throttle {
 
 /// What is to be done.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Change {
-    pause: Vec<Part>,
-    resume: Vec<Part>,
+pub(super) struct Change {
+    pub(super) pause: Vec<Part>,
+    pub(super) resume: Vec<Part>,
 }
 
 impl Throttle {
@@ -97,7 +92,7 @@ impl Throttle {
     }
 
     /// Whether it is time to look.
-    fn may_look(&mut self, now: Instant) -> bool {
+    pub(super) fn may_look(&mut self, now: Instant) -> bool {
         let may = self.next_look <= now;
         self.is_due = !may;
         if may {
@@ -108,7 +103,7 @@ impl Throttle {
 
     /// Who is to be paused and who not, of those that are not: which have something at hand, and
     /// which have nothing. `most` is what the daemon has left for them.
-    fn turn(
+    pub(super) fn turn(
         &mut self,
         full: &BTreeSet<Part>,
         empty: &BTreeSet<Part>,
@@ -142,50 +137,6 @@ impl Throttle {
             self.next_turn = now + GRACE;
         }
         change
-    }
-}
-
-impl Task {
-    /// Sees that librdkafka holds no more than it may.
-    pub(super) fn throttle(&mut self, now: Instant) {
-        if self.is_closing() || !self.throttle.may_look(now) {
-            return;
-        }
-        let naps = self.partitions.drowsy(now + NAP);
-        self.pause(&naps, Pause::Nap);
-        let mut wakes = self.partitions.rested();
-        let most = self.budget.most() / 2;
-        let (full, empty) = (self.partitions.full(), self.partitions.empty());
-        let change = self.throttle.turn(full, empty, most, now);
-        self.pause(&change.pause, Pause::Turn);
-        wakes.extend(change.resume);
-        self.resume(&wakes);
-    }
-
-    fn pause(&mut self, parts: &[Part], why: Pause) {
-        let names = self.names_of(parts, Some(why));
-        if let Err(error) = self.consumer.pause(&names) {
-            tracing::warn!(pool = self.plan.pool, %error, "partitions could not be paused");
-        }
-    }
-
-    /// Has partitions fetched again.
-    pub(super) fn resume(&mut self, parts: &[Part]) {
-        let names = self.names_of(parts, None);
-        if let Err(error) = self.consumer.resume(&names) {
-            tracing::error!(pool = self.plan.pool, %error, "partitions could not be resumed");
-        }
-    }
-
-    fn names_of(&mut self, parts: &[Part], pause: Option<Pause>) -> Vec<(String, i32)> {
-        let mut names = Vec::with_capacity(parts.len());
-        for part in parts {
-            let name = self
-                .partitions
-                .change(*part, |each| each.pause(pause).then(|| each.name().clone()));
-            names.extend(name.flatten());
-        }
-        names
     }
 }
 

@@ -1,30 +1,16 @@
 //! What is published and not taken, when there is no time to wait for it: neither a stop nor a partition
 //! that goes waits for that. Its message is not committed, so it runs again.
 
-use std::time::Duration;
-
 use tokio::time::Instant;
 
 use super::event_loop::Task;
 use super::partition::Partition;
-use super::settle::Purpose;
+use super::purpose::{Purpose, WITHIN};
 use crate::broker::kafka::begins::Part;
-
-/// How long is waited for what nothing is heard of.
-const WITHIN: Duration = Duration::from_secs(3);
-
-/// Whether something that has been under way for so long keeps neither a stop nor a partition.
-fn is_in_vain(purpose: &Purpose, age: Duration) -> bool {
-    match purpose {
-        Purpose::Reply { .. } | Purpose::Tier { .. } | Purpose::Letter { .. } => age >= WITHIN,
-        // Nobody waits for it any more: the task behind it has failed, and is tried again.
-        Purpose::Emit { confirmed, .. } => confirmed.is_closed(),
-    }
-}
 
 impl Task {
     fn in_vain(&self, now: Instant) -> impl Iterator<Item = &Purpose> {
-        self.producer.in_vain(now, is_in_vain)
+        self.producer.in_vain(now, Purpose::is_in_vain)
     }
 
     /// Whether something is under way that a stop waits for.
@@ -45,7 +31,7 @@ impl Task {
 
     /// When the next thing under way will have been for so long that it is not waited for.
     pub(super) fn next_in_vain(&self) -> Option<Instant> {
-        let is_hurried = self.is_closing() || self.group.waits_for_commits();
+        let is_hurried = self.is_closing() || self.group.is_draining();
         let next = || self.producer.next_of_age(Instant::now(), WITHIN);
         is_hurried.then(next).flatten()
     }
@@ -65,37 +51,5 @@ impl Task {
                 "not all that was published was taken: its messages are not committed, and run again"
             );
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::sync::oneshot;
-
-    use super::*;
-
-    #[test]
-    fn replies_and_copies_are_given_time_and_what_nobody_waits_for_none() {
-        let place = 1;
-        let reply = Purpose::Reply {
-            place,
-            reply: Box::default(),
-        };
-        let tier = Purpose::Tier {
-            place,
-            due: Instant::now(),
-        };
-        for purpose in [reply, tier] {
-            assert!(!is_in_vain(&purpose, WITHIN - Duration::from_millis(1)));
-            assert!(is_in_vain(&purpose, WITHIN));
-        }
-        let (confirmed, told) = oneshot::channel();
-        let emit = Purpose::Emit {
-            queue: "q".to_owned(),
-            confirmed,
-        };
-        assert!(!is_in_vain(&emit, WITHIN * 100), "its task is worked on");
-        drop(told);
-        assert!(is_in_vain(&emit, Duration::ZERO));
     }
 }
