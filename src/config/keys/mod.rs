@@ -14,7 +14,8 @@ use super::description::Key;
 use super::environment::Environment;
 use super::model::{Config, DaemonConfig, LogFormat};
 use super::reader::Reader;
-use super::value_types::{choice, duration, log_filter, size};
+use super::value_types::choice::choice;
+use super::value_types::{duration, log_filter, size};
 use shared::{DAY, Surroundings};
 
 /// Reads the whole configuration. Where a problem is recorded the result is not to be used.

@@ -17,9 +17,10 @@ use crate::config::model::{
 use crate::config::print;
 use crate::config::reader::Reader;
 use crate::config::suggest::nearest;
+use crate::config::value_types::choice::choice;
 use crate::config::value_types::compound::{auto_or, hinted, list_of};
 use crate::config::value_types::{
-    Kind as _, Wrong, choice, duration, float, integer, name, plain, size, word,
+    Kind as _, Wrong, duration, float, integer, name, plain, size, word,
 };
 use crate::protocol::status::Answer;
 

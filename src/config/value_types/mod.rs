@@ -1,7 +1,7 @@
 //! The kinds of value that a key may take: how each is read, what is said when it is wrong, and
 //! how the reference and the schema describe it. Nothing here knows a key.
 
-mod choice;
+pub(super) mod choice;
 pub(super) mod compound;
 
 use std::fmt::Display;
@@ -12,8 +12,6 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
-
-pub(super) use choice::choice;
 
 use super::model::Argument;
 use super::problem::Origin;

@@ -9,7 +9,8 @@ mod url;
 use super::shared::Surroundings;
 use crate::config::model::SourceConfig;
 use crate::config::reader::Reader;
-use crate::config::value_types::{Kind, NAME_RULE, Wrong, boolean, choice, is_name};
+use crate::config::value_types::choice::choice;
+use crate::config::value_types::{Kind, NAME_RULE, Wrong, boolean, is_name};
 
 /// What is at the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

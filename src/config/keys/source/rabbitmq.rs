@@ -12,8 +12,9 @@ use crate::config::model::{
 };
 use crate::config::print;
 use crate::config::reader::Reader;
+use crate::config::value_types::choice::choice;
 use crate::config::value_types::compound::list_of;
-use crate::config::value_types::{Wrong, choice, duration, plain, word};
+use crate::config::value_types::{Wrong, duration, plain, word};
 
 /// The ports that IANA has registered for `amqp` and `amqps`.
 const PORT: u16 = 5672;
