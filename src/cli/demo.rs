@@ -7,7 +7,7 @@ mod records;
 mod show;
 mod stage;
 mod summary;
-pub(super) mod worker;
+mod worker;
 
 use std::fs::File;
 use std::ops::ControlFlow;
@@ -28,13 +28,11 @@ use crate::pool::status::PoolStatus;
 use crate::telemetry;
 use records::Records;
 use show::{Figures, Killed, Show};
-use stage::{Plan, Stage};
+use stage::{Plan, STUCK_AFTER, Stage};
 use summary::Summary;
 
 /// How often the records are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Without any progress for so long the demo gives up.
-const STUCK_AFTER: Duration = Duration::from_secs(60);
 /// What a message asks for: the primes below numbers from here on, about a millisecond's work.
 const PRIMES_BELOW: u32 = 20_000;
 
@@ -77,6 +75,11 @@ fn parse_kill_every(text: &str) -> Result<KillEvery, String> {
     }
 }
 
+/// A worker's work.
+pub(super) fn work() -> CommandResult {
+    worker::run()
+}
+
 pub(super) fn run(args: DemoArgs) -> CommandResult {
     let directory = tempfile::Builder::new()
         .prefix("ganger-demo-")
@@ -94,7 +97,7 @@ pub(super) fn run(args: DemoArgs) -> CommandResult {
     let config = plan.config()?;
     let _log = telemetry::start_log(&config.daemon).into_diagnostic()?;
     let stage = Stage::start(config)?;
-    let sender = Sender::start(&stage, args.messages)?;
+    let feeder = Feeder::start(&stage, args.messages)?;
     let demo = Demo {
         show: Show::new(
             args.output.format,
@@ -107,14 +110,19 @@ pub(super) fn run(args: DemoArgs) -> CommandResult {
         started: Instant::now(),
         args: &args,
     };
-    let mut summary = demo.run(sender)?;
+    let mut summary = demo.run(feeder)?;
     let unless_said = if args.command.is_empty() {
         burst::MESSAGES
     } else {
         0
     };
     if let messages @ 1.. = args.burst.unwrap_or(unless_said) {
-        summary.burst = Some(burst::run(&args, messages, directory.path())?);
+        summary.burst = Some(burst::run(
+            args.workers,
+            &args.command,
+            messages,
+            directory.path(),
+        )?);
     }
     summary.print(args.output.format)?;
     Ok(if summary.lost == 0 {
@@ -125,12 +133,12 @@ pub(super) fn run(args: DemoArgs) -> CommandResult {
 }
 
 /// What fills the queue meanwhile.
-struct Sender {
+struct Feeder {
     sent: Arc<AtomicU64>,
     thread: JoinHandle<miette::Result<()>>,
 }
 
-impl Sender {
+impl Feeder {
     fn start(stage: &Stage, messages: u32) -> miette::Result<Self> {
         let mut client = stage.another_client()?;
         let sent = Arc::new(AtomicU64::new(0));
@@ -140,7 +148,7 @@ impl Sender {
             let sent = |sent| count.store(sent, Ordering::Release);
             stage::send(&mut client, messages, primes_below, sent)
         };
-        let thread = std::thread::Builder::new().name("sender".into());
+        let thread = std::thread::Builder::new().name("feeder".into());
         Ok(Self {
             sent,
             thread: thread.spawn(send).into_diagnostic()?,
@@ -164,8 +172,8 @@ struct Demo<'a> {
 
 impl Demo<'_> {
     /// Until the queue is empty, or nothing moves any more; then the daemon is stopped.
-    fn run(mut self, sender: Sender) -> miette::Result<Summary> {
-        let watched = self.watch(&sender);
+    fn run(mut self, feeder: Feeder) -> miette::Result<Summary> {
+        let watched = self.watch(&feeder);
         let elapsed = self.started.elapsed();
         let status = self.stage.status();
         self.show.finish();
@@ -177,10 +185,10 @@ impl Demo<'_> {
             ..
         } = self;
         let summary = watched.and_then(|()| {
-            sender
+            feeder
                 .thread
                 .join()
-                .map_err(|_| miette!("the sender panicked"))??;
+                .map_err(|_| miette!("the feeder panicked"))??;
             sum_up(args, &mut stage, records, status.as_ref(), elapsed)
         });
         stage.stop()?;
@@ -191,7 +199,7 @@ impl Demo<'_> {
         })
     }
 
-    fn watch(&mut self, sender: &Sender) -> miette::Result<()> {
+    fn watch(&mut self, feeder: &Feeder) -> miette::Result<()> {
         let mut kill_at = self.args.kill_every.0.map(|every| Instant::now() + every);
         let mut show_at = Instant::now();
         let mut progress = (u64::MAX, Instant::now());
@@ -199,8 +207,8 @@ impl Demo<'_> {
             std::thread::park_timeout(LOOK_EVERY);
             let now = Instant::now();
             // In this order, so that what moves meanwhile is never counted as lost or as all.
-            let all_sent = sender.thread.is_finished();
-            let sent = sender.sent();
+            let all_sent = feeder.thread.is_finished();
+            let sent = feeder.sent();
             let left = self.stage.left()?;
             self.records.read().into_diagnostic()?;
             if (all_sent && left == 0) || self.stage.has_failed() {

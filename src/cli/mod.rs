@@ -74,7 +74,7 @@ pub fn main(cli: Cli) -> ExitCode {
             output::bytes(&script).map(|()| ExitCode::SUCCESS)
         }
         #[cfg(feature = "sqlite")]
-        Command::DemoWorker => demo::worker::run(),
+        Command::DemoWorker => demo::work(),
     };
     result.unwrap_or_else(|report| {
         let wrong_input = report.downcast_ref::<Problems>().is_some();

@@ -7,8 +7,7 @@ use miette::miette;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::stage::{self, Plan, Stage};
-use super::{DemoArgs, STUCK_AFTER};
+use super::stage::{self, Plan, STUCK_AFTER, Stage};
 
 /// How many are sent unless the user says otherwise.
 pub(super) const MESSAGES: u32 = 100_000;
@@ -25,11 +24,16 @@ pub(super) struct Burst {
 }
 
 /// The queue is filled first; the time runs from the start of the daemon until all is done.
-pub(super) fn run(args: &DemoArgs, messages: u32, directory: &Path) -> miette::Result<Burst> {
+pub(super) fn run(
+    workers: u32,
+    command: &[String],
+    messages: u32,
+    directory: &Path,
+) -> miette::Result<Burst> {
     let plan = Plan {
         database: directory.join("burst.db"),
-        workers: args.workers,
-        command: &args.command,
+        workers,
+        command,
         record: Path::new("/dev/null"),
         concurrency: CONCURRENCY,
     };

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use bytes::Bytes;
 use miette::{IntoDiagnostic, miette};
@@ -19,6 +20,8 @@ use crate::pool::status::PoolStatus;
 const QUEUE: &str = "demo";
 /// Messages that are sent in one transaction.
 const SEND_BATCH: usize = 500;
+/// Without any progress for so long the demo gives up.
+pub(super) const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 /// What differs between the demo's parts.
 pub(super) struct Plan<'a> {

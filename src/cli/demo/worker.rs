@@ -23,7 +23,7 @@ pub(super) const CONCURRENCY: &str = "DEMO_CONCURRENCY";
 /// A demo's messages are small.
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
-pub(in crate::cli) fn run() -> CommandResult {
+pub(super) fn run() -> CommandResult {
     let record = std::env::var_os(RECORD).ok_or_else(|| {
         miette::miette!("{RECORD} is not set: this worker is started by `ganger demo`")
     })?;
