@@ -108,7 +108,9 @@ fn without_workers_nothing_is_kept() {
     let worker = scene.daemon.has_workers(1)[0];
     kill(Pid::from_raw(worker), Signal::SIGKILL).unwrap();
     has_in_hand(&scene, 0);
-    assert_eq!(scene.left(), 7, "they are there for others");
+    // Copies of two of them may be there a moment before those are gone.
+    let left = || scene.left() == 7;
+    scene.daemon.eventually("they are there for others", left);
     assert!(scene.vhost.consumers().is_empty());
     scene.finish();
 }
