@@ -89,12 +89,10 @@ impl Pool {
         if self.board.open() == 0 {
             return self.give_back();
         }
-        let busy_since = |slot: usize| self.slots.get(&slot)?.gauge.busy_since();
-        self.shared.packing.borrow_mut().watch(now, busy_since);
         while self.admits(now)
             && let Some(delivery) = self.suspects.pop_front()
         {
-            if let Some(delivery) = self.place(delivery, now, Board::choose_idle) {
+            if let Some(delivery) = self.place(delivery, Board::choose_idle) {
                 self.suspects.push_front(delivery);
                 break;
             }
@@ -106,7 +104,7 @@ impl Pool {
         while self.admits(now)
             && let Some(delivery) = self.held.pop_front()
         {
-            if let Some(delivery) = self.place(delivery, now, |board| board.choose(now)) {
+            if let Some(delivery) = self.place(delivery, |board| board.choose()) {
                 self.held.push_front(delivery);
                 return;
             }
@@ -163,7 +161,6 @@ impl Pool {
     fn place(
         &mut self,
         mut delivery: Delivery,
-        now: Instant,
         choose: impl Fn(&mut Board) -> Option<usize>,
     ) -> Option<Delivery> {
         let alone = delivery.history.alone;
@@ -183,8 +180,7 @@ impl Pool {
                 Ok(()) => {
                     gauge.given(bytes, alone);
                     self.look_at(slot);
-                    let run = || self.shared.packing.borrow_mut().begin_run(slot, now);
-                    self.board.took(slot, now, run);
+                    self.board.took(slot);
                     return None;
                 }
                 Err(TrySendError::Closed(back) | TrySendError::Full(back)) => {

@@ -3,9 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tokio::time::Instant;
-
-use super::window::{BYTES_MAX, EMPTIED_IN};
+use super::window::BYTES_MAX;
 
 /// What a lane shows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,8 +20,6 @@ pub struct Load {
     pub prefetch: usize,
     /// It has a message that nothing may be added to.
     pub alone: bool,
-    /// Fast messages may be packed for it.
-    pub packs: bool,
 }
 
 impl Load {
@@ -31,11 +27,6 @@ impl Load {
     fn has_room(&self) -> bool {
         let fits = self.messages < self.window && self.bytes < BYTES_MAX;
         self.open && !self.alone && (self.is_idle() || fits)
-    }
-
-    /// Whether it may be given one more of a run, even if it has as many as its window.
-    fn may_go_on(&self) -> bool {
-        self.open && !self.alone && self.packs && !self.is_idle() && self.bytes < BYTES_MAX
     }
 
     fn is_idle(&self) -> bool {
@@ -60,15 +51,6 @@ impl Shown {
     }
 }
 
-/// Fast messages that go to one lane, before another worker is woken.
-#[derive(Debug, Clone, Copy)]
-struct Run {
-    slot: usize,
-    /// So many may still be given to it.
-    left: usize,
-    begun: Instant,
-}
-
 /// All lanes of a pool, by slot.
 #[derive(Debug, Default)]
 pub struct Board {
@@ -77,7 +59,6 @@ pub struct Board {
     free: BTreeSet<Rank>,
     /// This one is to become idle: it is kept for a message that has to run alone.
     reserved: Option<usize>,
-    run: Option<Run>,
     turns: u64,
     open: usize,
     wanted: usize,
@@ -135,21 +116,8 @@ impl Board {
         Some(load)
     }
 
-    /// The lane for the next message: that of the run, or else the least loaded.
-    pub fn choose(&self, now: Instant) -> Option<usize> {
-        self.running(now).or_else(|| self.least_loaded())
-    }
-
-    /// The lane of the run, if that goes on: what has not come back by now is not as fast as it was.
-    fn running(&self, now: Instant) -> Option<usize> {
-        let run = self.run?;
-        let goes_on = run.left > 0 && now <= run.begun + EMPTIED_IN;
-        let shown = self.lanes.get(&run.slot).filter(|_| goes_on)?;
-        let may_have = shown.load.may_go_on() && self.reserved != Some(run.slot);
-        may_have.then_some(run.slot)
-    }
-
-    fn least_loaded(&self) -> Option<usize> {
+    /// The lane for the next message.
+    pub fn choose(&self) -> Option<usize> {
         self.free.first().map(|(_, _, slot)| *slot)
     }
 
@@ -162,7 +130,7 @@ impl Board {
                 .is_some_and(|shown| shown.load.is_idle())
         };
         let reserved = self.reserved.filter(|slot| self.is_open(*slot));
-        if let Some(slot) = reserved.filter(idle).or(self.least_loaded().filter(idle)) {
+        if let Some(slot) = reserved.filter(idle).or(self.choose().filter(idle)) {
             return Some(slot);
         }
         if reserved.is_none() {
@@ -178,20 +146,9 @@ impl Board {
         self.reserve(None);
     }
 
-    /// The lane has been given a message; those that have waited for longer come first now. If it
-    /// was idle, this begins a run, as long as is asked for.
-    pub fn took(&mut self, slot: usize, now: Instant, run: impl FnOnce() -> usize) {
+    /// The lane has been given a message; those that have waited for longer come first now.
+    pub fn took(&mut self, slot: usize) {
         self.turns += 1;
-        let load = self.lanes.get(&slot).map(|shown| shown.load);
-        match &mut self.run {
-            _ if load.is_some_and(|load| load.messages == 1) => {
-                let left = run().saturating_sub(1);
-                let begun = now;
-                self.run = Some(Run { slot, left, begun });
-            }
-            Some(run) if run.slot == slot => run.left = run.left.saturating_sub(1),
-            _ => {}
-        }
         if let Some(shown) = self.lanes.get_mut(&slot) {
             self.free.remove(&shown.place(slot));
             shown.turn = self.turns;
@@ -228,10 +185,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn now() -> Instant {
-        Instant::now()
-    }
-
     fn load(messages: usize, window: usize) -> Load {
         Load {
             open: true,
@@ -254,13 +207,11 @@ mod tests {
     fn give(board: &mut Board, count: usize) -> Vec<usize> {
         let mut given = Vec::new();
         for _ in 0..count {
-            let Some(slot) = board.choose(now()) else {
-                break;
-            };
+            let Some(slot) = board.choose() else { break };
             let before = board.lanes[&slot].load;
             let messages = before.messages + 1;
             board.show(slot, Load { messages, ..before });
-            board.took(slot, now(), || 1);
+            board.took(slot);
             given.push(slot);
         }
         given
@@ -278,8 +229,8 @@ mod tests {
             [1],
             "the one that has waited for longer"
         );
-        assert_eq!(board(&[load(1, 1), load(1, 1)]).choose(now()), None);
-        assert_eq!(Board::default().choose(now()), None);
+        assert_eq!(board(&[load(1, 1), load(1, 1)]).choose(), None);
+        assert_eq!(Board::default().choose(), None);
     }
 
     #[test]
@@ -289,7 +240,7 @@ mod tests {
             alone: true,
             ..load(1, 4)
         };
-        assert_eq!(board(&[alone]).choose(now()), None);
+        assert_eq!(board(&[alone]).choose(), None);
     }
 
     #[test]
@@ -299,11 +250,11 @@ mod tests {
         assert_eq!(give(&mut board, 5), [0, 2, 0, 2, 0], "1 gets nothing more");
         assert_eq!(board.choose_idle(), None);
         board.show(1, load(1, 8));
-        assert_eq!(board.choose(now()), Some(2));
+        assert_eq!(board.choose(), Some(2));
         board.show(1, load(0, 8));
         assert_eq!(board.choose_idle(), Some(1));
         board.release();
-        assert_eq!(board.choose(now()), Some(1), "nothing waits any more");
+        assert_eq!(board.choose(), Some(1), "nothing waits any more");
     }
 
     #[test]
@@ -318,7 +269,7 @@ mod tests {
             },
         );
         assert_eq!(board.choose_idle(), None);
-        assert_eq!(board.choose(now()), None, "the other one is kept now");
+        assert_eq!(board.choose(), None, "the other one is kept now");
         board.remove(1);
         board.remove(0);
         assert_eq!(board.choose_idle(), None);
@@ -332,12 +283,12 @@ mod tests {
             bytes: BYTES_MAX,
             ..load(1, 64)
         };
-        assert_eq!(board(&[full]).choose(now()), None);
+        assert_eq!(board(&[full]).choose(), None);
         let idle = Load {
             bytes: 0,
             ..load(0, 1)
         };
-        assert_eq!(board(&[idle]).choose(now()), Some(0));
+        assert_eq!(board(&[idle]).choose(), Some(0));
     }
 
     fn loads() -> impl Strategy<Value = Vec<(usize, Option<Load>)>> {
@@ -348,90 +299,6 @@ mod tests {
             ..load(messages, window)
         });
         proptest::collection::vec((0usize..6, proptest::option::of(load)), 0..60)
-    }
-
-    fn packing(messages: usize, window: usize) -> Load {
-        Load {
-            packs: true,
-            ..load(messages, window)
-        }
-    }
-
-    /// Gives a message, with runs of so many, and tells who got it.
-    fn give_one(board: &mut Board, now: Instant, run: usize) -> Option<usize> {
-        let slot = board.choose(now)?;
-        let before = board.lanes[&slot].load;
-        let messages = before.messages + 1;
-        board.show(slot, Load { messages, ..before });
-        board.took(slot, now, || run);
-        Some(slot)
-    }
-
-    #[test]
-    fn a_run_goes_to_one_lane_and_then_to_the_next() {
-        let mut board = board(&[packing(0, 1), packing(0, 1), packing(0, 1)]);
-        let now = now();
-        let given: Vec<_> = (0..7).map(|_| give_one(&mut board, now, 3)).collect();
-        assert_eq!(given, [0, 0, 0, 1, 1, 1, 2].map(Some));
-    }
-
-    #[test]
-    fn a_run_ends_when_its_worker_is_not_as_fast_as_it_was() {
-        let now = now();
-        let late = now + EMPTIED_IN + EMPTIED_IN;
-        let idle = || board(&[packing(0, 1), packing(0, 1)]);
-
-        let mut late_board = idle();
-        assert_eq!(give_one(&mut late_board, now, 9), Some(0));
-        assert_eq!(give_one(&mut late_board, late, 9), Some(1));
-
-        // It has answered: the next message begins a run of its own, with the other.
-        let mut done = idle();
-        assert_eq!(give_one(&mut done, now, 9), Some(0));
-        done.show(0, packing(0, 1));
-        assert_eq!(give_one(&mut done, now, 9), Some(1));
-
-        let closed = Load {
-            open: false,
-            ..packing(1, 1)
-        };
-        let alone = Load {
-            alone: true,
-            ..packing(1, 1)
-        };
-        let full = Load {
-            bytes: BYTES_MAX,
-            ..packing(1, 1)
-        };
-        let unpacked = load(1, 1);
-        for shown in [closed, alone, full, unpacked] {
-            let mut ended = idle();
-            assert_eq!(give_one(&mut ended, now, 9), Some(0));
-            ended.show(0, shown);
-            assert_eq!(give_one(&mut ended, now, 9), Some(1), "{shown:?}");
-        }
-    }
-
-    #[test]
-    fn one_lane_begins_a_run_each_time_it_is_idle() {
-        let mut board = board(&[packing(0, 1)]);
-        for round in 0..5 {
-            let now = now() + round * EMPTIED_IN * 2;
-            let given: Vec<_> = (0..4).map(|_| give_one(&mut board, now, 3)).collect();
-            assert_eq!(given, [Some(0), Some(0), Some(0), None], "round {round}");
-            board.show(0, packing(0, 1));
-        }
-    }
-
-    #[test]
-    fn a_run_leaves_the_lane_that_is_kept_for_one_that_runs_alone() {
-        let mut board = board(&[packing(0, 1)]);
-        let now = now();
-        assert_eq!(give_one(&mut board, now, 9), Some(0));
-        assert_eq!(board.choose_idle(), None);
-        assert_eq!(give_one(&mut board, now, 9), None);
-        board.release();
-        assert_eq!(give_one(&mut board, now, 9), Some(0));
     }
 
     proptest! {
@@ -450,9 +317,9 @@ mod tests {
                 prop_assert_eq!(board.wanted(), open().map(|(_, s)| s.load.prefetch).sum::<usize>());
                 let free = lanes().filter(|(_, shown)| shown.load.has_room());
                 let least = free.min_by_key(|(slot, shown)| shown.place(*slot));
-                prop_assert_eq!(board.choose(now()), least.map(|(slot, _)| slot));
-                if let Some(slot) = board.choose(now()) {
-                    board.took(slot, now(), || 1);
+                prop_assert_eq!(board.choose(), least.map(|(slot, _)| slot));
+                if let Some(slot) = board.choose() {
+                    board.took(slot);
                 }
             }
         }

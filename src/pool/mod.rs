@@ -6,7 +6,6 @@ pub mod breaker;
 mod intake;
 pub mod lane;
 pub mod least_loaded;
-pub mod packing;
 pub mod publish_to;
 mod report;
 pub mod roster;

@@ -11,7 +11,7 @@ pub const AUTO_MAX: usize = 64;
 /// than it saves. A single message may be larger.
 pub const BYTES_MAX: usize = 512 * 1024;
 /// How long a worker should take to empty its pipe: what is in there can't be called back.
-pub const EMPTIED_IN: Duration = Duration::from_millis(1);
+const EMPTIED_IN: Duration = Duration::from_millis(1);
 /// For how long a worker should be supplied while the source fetches the next batch.
 const SUPPLIED_FOR: Duration = Duration::from_millis(20);
 /// The most messages that are fetched for a worker unasked.

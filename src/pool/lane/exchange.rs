@@ -11,7 +11,7 @@ use super::emits::{Emits, Emitted};
 use super::in_flight::{Due, InFlight, Judged, Settled, soft_timeout};
 use super::pool_side::PoolSide;
 use super::tempo::Tempo;
-use crate::config::model::{Pipeline, PoolConfig};
+use crate::config::model::PoolConfig;
 use crate::delivery::{Delivery, Failure, PublishError, Reason};
 use crate::pool::verdict::Event;
 use crate::pool::window::BYTES_MAX;
@@ -106,20 +106,7 @@ impl Exchange {
     /// Whether the worker may be given one more.
     pub(super) fn has_room(&self) -> bool {
         self.in_flight.is_empty()
-            || (self.in_flight.len() < self.room() && self.in_flight.bytes() < BYTES_MAX)
-    }
-
-    fn room(&self) -> usize {
-        match self.packs() {
-            true => self.window.max(self.pool.packed_max()),
-            false => self.window,
-        }
-    }
-
-    /// Fast messages may be packed for a worker that takes one after the other, in a pipe whose depth
-    /// is left to us.
-    fn packs(&self) -> bool {
-        self.version == Version::One && self.pool.rules().pipeline == Pipeline::Auto
+            || (self.in_flight.len() < self.window && self.in_flight.bytes() < BYTES_MAX)
     }
 
     /// Whether it may be given this one. Bytes that are no text only a version 2 worker may have,
@@ -263,11 +250,6 @@ impl Exchange {
         self.has_more = taken.as_ref().is_ok_and(|more| *more);
         if !self.has_more {
             self.tempo.caught_up(now);
-            if self.in_flight.is_empty()
-                && let Some((messages, elapsed)) = self.tempo.ends(now)
-            {
-                self.pool.ran(messages, elapsed);
-            }
         }
         self.show();
         self.pool.has_room();
@@ -367,7 +349,6 @@ impl Exchange {
         let (window, prefetch) = self.tempo.wants(self.version, &self.pool.rules());
         let busy_since = self.in_flight.oldest_begun();
         self.pool.show(window, prefetch, busy_since);
-        self.pool.set_packs(self.packs());
         self.window = window;
     }
 

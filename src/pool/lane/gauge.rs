@@ -13,7 +13,6 @@ use crate::delivery::Publish;
 use crate::metrics::Counters;
 use crate::pool::breaker::Breaker;
 use crate::pool::least_loaded::Load;
-use crate::pool::packing::Packing;
 use crate::shutdown::Phase;
 use crate::worker::spawner::Spawner;
 
@@ -28,8 +27,6 @@ pub struct Shared {
     pub counters: Counters,
     /// What their attempts tell of what the workers depend on.
     pub breaker: RefCell<Breaker>,
-    /// How many fast messages go to one worker before the next is woken.
-    pub packing: RefCell<Packing>,
     /// Wakes the pool when a lane has room again.
     pub room: Notify,
     /// What workers that left had not read.
@@ -54,7 +51,6 @@ impl Shared {
             counters: Counters::new(&policy.name),
             breaker: Breaker::new(policy.breaker).into(),
             policy: policy.into(),
-            packing: RefCell::default(),
             room: Notify::new(),
             unread: RefCell::default(),
             publishes,
@@ -109,8 +105,6 @@ pub struct Gauge {
     prefetch: Cell<usize>,
     /// It has a message that nothing may be added to.
     alone: Cell<bool>,
-    /// Fast messages may be packed for it.
-    packs: Cell<bool>,
     pid: Cell<Option<u32>>,
     phase: Cell<Phase>,
     busy_since: Cell<Option<Instant>>,
@@ -141,7 +135,6 @@ impl Gauge {
             window: self.window.get(),
             prefetch: self.prefetch.get(),
             alone: self.alone.get(),
-            packs: self.packs.get(),
         }
     }
 
@@ -238,11 +231,6 @@ impl Gauge {
         }
         self.succeeded
             .set(self.succeeded.get() + u64::from(success));
-    }
-
-    /// Fast messages may be packed for it.
-    pub(super) fn set_packs(&self, packs: bool) {
-        self.packs.set(packs);
     }
 
     /// It may have so many messages, so many are fetched for it, and it has been busy since then.

@@ -108,21 +108,6 @@ impl PoolSide {
         self.list();
     }
 
-    /// How many messages may be packed for its worker.
-    pub(super) fn packed_max(&self) -> usize {
-        self.shared.packing.borrow().most()
-    }
-
-    /// Whether messages may be packed for its worker.
-    pub(super) fn set_packs(&self, packs: bool) {
-        self.gauge.set_packs(packs);
-    }
-
-    /// Its worker has had nothing in hand, then so many messages, and after that time nothing again.
-    pub(super) fn ran(&self, messages: usize, elapsed: Duration) {
-        self.shared.packing.borrow_mut().ran(messages, elapsed);
-    }
-
     /// It has nothing in hand.
     pub(super) fn is_idle(&self) {
         self.gauge.is_idle();
@@ -137,7 +122,6 @@ impl PoolSide {
     pub(super) fn answered(&self, took: Duration) {
         self.gauge.has_answered();
         self.shared.counters.answered(took);
-        self.shared.packing.borrow_mut().answered(took);
     }
 
     /// Its worker says something that nobody wants to hear.

@@ -1,7 +1,5 @@
 //! How fast a worker answers, taken from the moments at which its answers come. Pure.
 
-use std::time::Duration;
-
 use tokio::time::Instant;
 
 use super::blame::Version;
@@ -17,8 +15,6 @@ pub(super) struct Tempo {
     unpaced: u32,
     /// Since when the worker has been busy without an answer.
     busy_since: Instant,
-    /// Since when it has had something in hand, and what it has answered since.
-    run: (Instant, usize),
 }
 
 impl Tempo {
@@ -28,20 +24,17 @@ impl Tempo {
             pace: Pace::default(),
             unpaced: 0,
             busy_since: now,
-            run: (now, 0),
         }
     }
 
     /// It had nothing in hand, and has something now.
     pub(super) fn begins(&mut self, now: Instant) {
         self.busy_since = now;
-        self.run = (now, 0);
     }
 
     /// It has answered once more.
     pub(super) fn answered(&mut self) {
         self.unpaced += 1;
-        self.run.1 += 1;
     }
 
     /// All answers that are there have been taken in.
@@ -51,13 +44,6 @@ impl Tempo {
             self.unpaced = 0;
             self.busy_since = now;
         }
-    }
-
-    /// It has nothing in hand any more: how many messages it has answered since it began, and how
-    /// long that has taken.
-    pub(super) fn ends(&mut self, now: Instant) -> Option<(usize, Duration)> {
-        let (begun, messages) = std::mem::replace(&mut self.run, (now, 0));
-        (messages > 0).then_some((messages, now - begun))
     }
 
     /// How many messages it may have, and how many are to be fetched for it.
