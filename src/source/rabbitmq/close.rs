@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use super::held::{Held, HeldState};
-use super::outbox::JobSubject;
 use super::session::Session;
 use super::survived::Fingerprint;
 
@@ -21,7 +20,7 @@ impl Session {
         } = self;
         drop((consumers, events, checking));
         acks.close().await;
-        outbox.publisher.close().await;
+        outbox.close().await;
         if let Some(broker) = Rc::into_inner(broker) {
             broker.close().await;
         }
@@ -37,15 +36,7 @@ impl Session {
     pub(super) fn abandon(self) -> u64 {
         let left = |held: &Held| matches!(held.place, HeldState::Leaving | HeldState::Aside);
         let leaving = self.ledger.iter().filter(|(_, held)| left(held)).count();
-        for job in self.outbox.jobs.into_values().chain(self.outbox.waiting) {
-            if let JobSubject::Emit { confirmed, queue } = job.subject {
-                crate::rules::publishing::confirm(
-                    confirmed,
-                    &queue,
-                    Err("the connection is lost".into()),
-                );
-            }
-        }
+        self.outbox.abandon();
         u64::try_from(leaving + self.ledger.settled()).unwrap_or(u64::MAX)
     }
 }

@@ -1,8 +1,6 @@
 //! What follows from the broker's word on what was published: acknowledged, tried again, published
 //! in another form, or set aside.
 
-use std::rc::Rc;
-
 use lapin::types::ShortString;
 use tokio::time::Instant;
 
@@ -16,12 +14,10 @@ use super::settle::{now_ms, taken_nothing};
 use super::targets::Standing;
 use super::task::Task;
 use crate::broker::rabbitmq::error::RabbitMqError;
-use crate::broker::rabbitmq::line::RECONNECT;
 use crate::broker::rabbitmq::publisher::Verdict;
 use crate::config::model::UnroutableReply;
 use crate::delivery::Outgoing;
 use crate::rules::publishing::PATIENCE;
-use crate::rules::publishing::confirm;
 
 impl Session {
     /// Takes in what the broker says.
@@ -30,11 +26,11 @@ impl Session {
         task: &mut Task,
         verdicts: Vec<(u64, Verdict)>,
     ) -> Result<(), RabbitMqError> {
-        let again = self.outbox.publisher.take_sent_again();
+        let again = self.outbox.take_sent_again();
         let why = "they were published again after the channel or its connection was lost";
         task.health.may_run_twice(&task.end, again, why);
         for (id, verdict) in verdicts {
-            if let Some(job) = self.outbox.jobs.remove(&id) {
+            if let Some(job) = self.outbox.take(id) {
                 self.judge(task, job, verdict)?;
             } else if let Some(queue) = self.outbox.remember(id)
                 && verdict == Verdict::Confirmed
@@ -58,26 +54,24 @@ impl Session {
         }
     }
 
-    fn confirmed(&mut self, mut job: Job) {
+    fn confirmed(&mut self, job: Job) {
         self.took(&job.parcel.to);
-        if let Some(next) = job.then.pop_front() {
-            job.parcel = Rc::new(next);
-            return self.outbox.send(job);
-        }
+        let Some(job) = self.outbox.send_next(job) else {
+            return;
+        };
         match job.subject {
             JobSubject::Delivery { tag, .. } => {
                 self.ledger.settle(tag);
             }
             JobSubject::Emit { confirmed, queue } => {
-                self.outbox.emits -= 1;
-                confirm(confirmed, &queue, Ok(()));
+                self.outbox.end_emit(confirmed, &queue, Ok(()));
             }
         }
     }
 
     /// A queue takes what it is sent.
     fn took(&mut self, queue: &ShortString) {
-        if self.outbox.targets.took(queue) {
+        if self.outbox.took(queue) {
             let (pool, queue) = (&self.pool.name, queue.as_str());
             tracing::info!(pool, queue, "the queue takes what is published again");
         }
@@ -92,7 +86,8 @@ impl Session {
         {
             return self.give_up(*tag, aim, "the queue is full");
         }
-        if self.is_given_up(&mut job, Instant::now()) && job.is_for_others() {
+        let standing = self.outbox.refused(&mut job, Instant::now());
+        if self.is_given_up(&job.parcel.to, standing) && job.is_for_others() {
             return self.undeliverable(job, &taken_nothing());
         }
         let problem = format!(
@@ -101,7 +96,7 @@ impl Session {
         );
         task.health
             .begin(&task.end, HealthIssue::Publishing, problem);
-        self.wait(job);
+        self.outbox.wait(job);
         Ok(())
     }
 
@@ -111,26 +106,23 @@ impl Session {
         id: u64,
         now: Instant,
     ) -> Result<Option<ShortString>, RabbitMqError> {
-        let Some(mut job) = self.outbox.jobs.remove(&id) else {
+        let Some((queue, standing, for_others)) = self.outbox.be_silent(id, now) else {
             return Ok(None);
         };
-        let given_up = self.is_given_up(&mut job, now) && job.is_for_others();
-        let queue = job.parcel.to.clone();
-        self.outbox.jobs.insert(id, job);
-        self.outbox.publisher.be_silent(id);
-        if given_up && let Some(job) = self.outbox.forget(id) {
+        if self.is_given_up(&queue, standing)
+            && for_others
+            && let Some(job) = self.outbox.forget(id)
+        {
             self.undeliverable(job, &taken_nothing())?;
             return Ok(None);
         }
-        self.outbox.waits = self.outbox.waits.max(1);
         Ok(Some(queue))
     }
 
-    /// A queue has not taken a job. Whether nobody waits for it any more.
-    fn is_given_up(&mut self, job: &mut Job, now: Instant) -> bool {
-        let standing = self.outbox.refused(job, now);
+    /// A queue that stands so has not taken a job. Whether nobody waits for it any more.
+    fn is_given_up(&self, queue: &ShortString, standing: Standing) -> bool {
         if standing == Standing::IsGivenUp {
-            let (pool, queue) = (&self.pool.name, job.parcel.to.as_str());
+            let (pool, queue) = (&self.pool.name, queue.as_str());
             tracing::warn!(
                 pool,
                 queue,
@@ -145,8 +137,7 @@ impl Session {
     fn undeliverable(&mut self, job: Job, why: &str) -> Result<(), RabbitMqError> {
         match job.subject {
             JobSubject::Emit { confirmed, queue } => {
-                self.outbox.emits -= 1;
-                confirm(confirmed, &queue, Err(why.into()));
+                self.outbox.end_emit(confirmed, &queue, Err(why.into()));
                 Ok(())
             }
             JobSubject::Delivery {
@@ -157,7 +148,7 @@ impl Session {
                 None => Ok(()),
             },
             subject @ JobSubject::Delivery { .. } => {
-                self.wait(Job { subject, ..job });
+                self.outbox.wait(Job { subject, ..job });
                 Ok(())
             }
         }
@@ -166,15 +157,13 @@ impl Session {
     /// Intake pauses when too much is not taken, and goes on when that is less. A caller that does
     /// not take its reply can't bring that about: the reply that has waited longest goes first.
     pub(super) fn watch_backlog(&mut self, task: &mut Task) -> Result<(), RabbitMqError> {
-        self.backlog = self.outbox.backlog();
-        while self.backlog.is_full()
+        while self.outbox.look().is_full()
             && !self.outbox.is_shut()
             && let Some(job) = self.outbox.take_oldest_reply()
         {
             self.undeliverable(job, "too much else waits to be published")?;
-            self.backlog = self.outbox.backlog();
         }
-        if self.backlog.is_full() {
+        if self.outbox.backlog().is_full() {
             let problem = "what there is to publish is not taken, and no more may wait";
             task.health.begin(&task.end, HealthIssue::Backlog, problem);
         } else {
@@ -183,42 +172,15 @@ impl Session {
         Ok(())
     }
 
-    fn wait(&mut self, mut job: Job) {
-        job.refused.get_or_insert_with(Instant::now);
-        let outbox = &mut self.outbox;
-        outbox.waiting.push(job);
-        if outbox.retry_at.is_none() {
-            outbox.waits = outbox.waits.saturating_add(1);
-            let wait = RECONNECT.wait(outbox.waits, fastrand::f64());
-            outbox.retry_at = Some(Instant::now() + wait);
-        }
-    }
-
     /// Sends once more what could not be taken.
     pub(super) fn try_again(&mut self, task: &mut Task) {
-        self.outbox.retry_at = None;
-        for job in std::mem::take(&mut self.outbox.waiting) {
-            match job.subject {
-                // Whoever asked has given up, so the task behind it failed and will publish again.
-                JobSubject::Emit { confirmed, .. } if confirmed.is_closed() => {
-                    self.outbox.emits -= 1
-                }
-                _ => self.outbox.send(job),
-            }
-        }
+        self.outbox.try_again();
         self.watch_waiting(task);
     }
 
     /// Once all that could not be taken is taken, the trouble is over.
     pub(super) fn watch_waiting(&mut self, task: &mut Task) {
-        let outbox = &mut self.outbox;
-        let over = outbox.waits > 0
-            && outbox.waiting.is_empty()
-            && !outbox.jobs.values().any(|job| job.refused.is_some());
-        if over {
-            outbox.waits = 0;
-            // A try may be left for one that has gone back; the next to wait counts anew.
-            outbox.retry_at = None;
+        if self.outbox.is_over() {
             task.health.over(&task.end, HealthIssue::Publishing);
         }
     }
@@ -228,8 +190,7 @@ impl Session {
         let why = "there is no such queue";
         match job.subject {
             JobSubject::Emit { confirmed, queue } => {
-                self.outbox.emits -= 1;
-                confirm(confirmed, &queue, Err(why.into()));
+                self.outbox.end_emit(confirmed, &queue, Err(why.into()));
                 Ok(())
             }
             JobSubject::Delivery {
@@ -245,7 +206,7 @@ impl Session {
                 task.health
                     .begin(&task.end, HealthIssue::Publishing, problem);
                 self.check_at = Some(Instant::now());
-                self.wait(Job { subject, ..job });
+                self.outbox.wait(Job { subject, ..job });
                 Ok(())
             }
         }
@@ -296,8 +257,7 @@ impl Session {
         let (tag, aim) = match job.subject {
             JobSubject::Delivery { tag, aim } => (tag, aim),
             JobSubject::Emit { confirmed, queue } => {
-                self.outbox.emits -= 1;
-                confirm(confirmed, &queue, Err(why.into()));
+                self.outbox.end_emit(confirmed, &queue, Err(why.into()));
                 return Ok(());
             }
         };
@@ -351,7 +311,7 @@ impl Session {
         let count = held
             .filter(|(_, held)| held.place == HeldState::Aside)
             .count();
-        self.outbox.aside = count;
+        self.outbox.are_aside(count);
         if count == 0 {
             return task.health.over(&task.end, HealthIssue::Aside);
         }

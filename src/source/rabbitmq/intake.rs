@@ -125,7 +125,7 @@ impl Session {
 
     /// Whether nothing more is begun.
     pub(super) fn is_held_up(&self) -> bool {
-        self.closing || self.backlog.is_full()
+        self.closing || self.outbox.backlog().is_full()
     }
 
     pub(super) fn deliver(&mut self, task: &mut Task, tag: u64) {
@@ -199,7 +199,7 @@ impl Session {
     fn demand(&mut self, task: &Task, useful: u16) -> Demand {
         let now = match useful {
             0 => 0,
-            now => now.saturating_add(self.backlog.ahead()),
+            now => now.saturating_add(self.outbox.backlog().ahead()),
         };
         // By the newest rules: the credit may be by them already.
         let usual = {

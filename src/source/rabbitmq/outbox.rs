@@ -1,8 +1,9 @@
 //! What is on its way to the broker and what waits to be taken: how much of it there is, and which
 //! queues it waits for. What follows from the broker's word is in `confirms.rs`.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use lapin::types::ShortString;
@@ -11,13 +12,19 @@ use tokio::time::Instant;
 
 use super::publication::Publication;
 use super::targets::{Standing, Targets};
-use crate::broker::rabbitmq::publisher::{OutboundMessage, Publisher};
+use crate::broker::rabbitmq::error::RabbitMqError;
+use crate::broker::rabbitmq::line::RECONNECT;
+use crate::broker::rabbitmq::publisher::{OutboundMessage, Publisher, PublisherNews};
 use crate::delivery::PublishError;
+use crate::rules::publishing::confirm;
 
 /// So many that are not taken may wait before nothing new is begun,
 const WAITING_MAX: usize = 1000;
 /// and so many bytes of bodies.
 const WAITING_BYTES_MAX: usize = 16 << 20;
+
+/// The most emits that are on their way to the broker at once.
+const EMITS_MAX: usize = 64;
 
 /// Something that is being published.
 #[derive(Debug)]
@@ -92,20 +99,22 @@ enum Whereabouts {
 /// All of it.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    pub(super) publisher: Publisher,
+    publisher: Publisher,
     /// What is on its way to the broker, by the publisher's numbers.
-    pub(super) jobs: HashMap<u64, Job>,
+    jobs: HashMap<u64, Job>,
     /// What the broker can't take just now.
-    pub(super) waiting: Vec<Job>,
+    waiting: Vec<Job>,
     /// How often in a row something was not taken.
-    pub(super) waits: u32,
-    pub(super) retry_at: Option<Instant>,
-    pub(super) emits: usize,
-    pub(super) targets: Targets,
+    waits: u32,
+    retry_at: Option<Instant>,
+    emits: usize,
+    targets: Targets,
     /// Nobody waits for these any more, but their verdict may come, by the publisher's numbers.
     forgotten: HashMap<u64, ShortString>,
     /// How many messages are set aside, since nothing can be published for them.
-    pub(super) aside: usize,
+    aside: usize,
+    /// What is not taken, as of the last look.
+    backlog: Backlog,
     /// The broker takes nothing at all: it has blocked us, or there is no connection.
     is_shut: bool,
 }
@@ -124,11 +133,182 @@ impl Outbox {
             targets,
             forgotten: HashMap::new(),
             aside: 0,
+            backlog: Backlog::default(),
             is_shut: false,
         }
     }
 
-    pub(super) fn send(&mut self, job: Job) {
+    // -- what is on its way --
+
+    /// Something is to be published.
+    pub(super) fn begin(
+        &mut self,
+        subject: JobSubject,
+        parcel: OutboundMessage,
+        then: VecDeque<OutboundMessage>,
+    ) {
+        self.emits += usize::from(matches!(subject, JobSubject::Emit { .. }));
+        self.send(Job {
+            subject,
+            parcel: Rc::new(parcel),
+            then,
+            refused: None,
+        });
+    }
+
+    /// Publishes what comes after the part that is confirmed. Returns the job if that was the last.
+    pub(super) fn send_next(&mut self, mut job: Job) -> Option<Job> {
+        let Some(next) = job.then.pop_front() else {
+            return Some(job);
+        };
+        job.parcel = Rc::new(next);
+        self.send(job);
+        None
+    }
+
+    /// Tells a worker what has become of its emit.
+    pub(super) fn end_emit(
+        &mut self,
+        confirmed: oneshot::Sender<Result<(), PublishError>>,
+        queue: &str,
+        result: Result<(), String>,
+    ) {
+        self.emits -= 1;
+        confirm(confirmed, queue, result);
+    }
+
+    /// Whether another emit may be on its way.
+    pub(super) fn has_room_for_emits(&self) -> bool {
+        self.emits < EMITS_MAX
+    }
+
+    /// What the publisher has to tell.
+    ///
+    /// # Errors
+    /// If the connection is lost, where it is not its own.
+    pub(super) fn poll_news(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<PublisherNews, RabbitMqError>> {
+        self.publisher.poll_news(cx)
+    }
+
+    /// How many were sent once more, since this was last asked, although the broker may have had
+    /// them.
+    pub(super) fn take_sent_again(&mut self) -> u64 {
+        self.publisher.take_sent_again()
+    }
+
+    /// Takes out what the broker has spoken of.
+    pub(super) fn take(&mut self, id: u64) -> Option<Job> {
+        self.jobs.remove(&id)
+    }
+
+    /// A queue takes what it is sent. Returns whether it was given up.
+    pub(super) fn took(&mut self, queue: &ShortString) -> bool {
+        self.targets.took(queue)
+    }
+
+    /// A job for which nothing was said for long: how its queue stands now, and whether nobody need
+    /// wait for that.
+    pub(super) fn be_silent(
+        &mut self,
+        id: u64,
+        now: Instant,
+    ) -> Option<(ShortString, Standing, bool)> {
+        let job = self.jobs.get_mut(&id)?;
+        job.refused.get_or_insert(now);
+        self.waits = self.waits.max(1);
+        self.publisher.be_silent(id);
+        let standing = self.targets.refused(&job.parcel.to, now);
+        Some((job.parcel.to.clone(), standing, job.is_for_others()))
+    }
+
+    // -- what waits --
+
+    /// It is tried again later.
+    pub(super) fn wait(&mut self, mut job: Job) {
+        let now = Instant::now();
+        job.refused.get_or_insert(now);
+        self.waiting.push(job);
+        if self.retry_at.is_none() {
+            self.waits = self.waits.saturating_add(1);
+            self.retry_at = Some(now + RECONNECT.wait(self.waits, fastrand::f64()));
+        }
+    }
+
+    /// When what waits is tried again.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.retry_at
+    }
+
+    /// Sends once more what could not be taken.
+    pub(super) fn try_again(&mut self) {
+        self.retry_at = None;
+        for job in std::mem::take(&mut self.waiting) {
+            match job.subject {
+                // Whoever asked has given up, so the task behind it failed and will publish again.
+                JobSubject::Emit { confirmed, .. } if confirmed.is_closed() => self.emits -= 1,
+                _ => self.send(job),
+            }
+        }
+    }
+
+    /// Whether all that could not be taken is taken now, told once.
+    pub(super) fn is_over(&mut self) -> bool {
+        let over = self.waits > 0
+            && self.waiting.is_empty()
+            && !self.jobs.values().any(|job| job.refused.is_some());
+        if over {
+            self.waits = 0;
+            // A try may be left for one that has gone back; the next to wait counts anew.
+            self.retry_at = None;
+        }
+        over
+    }
+
+    /// So many messages are set aside.
+    pub(super) fn are_aside(&mut self, count: usize) {
+        self.aside = count;
+    }
+
+    /// Nothing is published for these deliveries, in order, any more. Returns those that were to go
+    /// back as a copy: it may be there, or there is no room for one.
+    pub(super) fn forget_all(&mut self, tags: &[u64]) -> BTreeSet<u64> {
+        let is_one = |job: &Job| {
+            job.tag()
+                .is_some_and(|tag| tags.binary_search(&tag).is_ok())
+        };
+        let jobs = self.jobs.values().chain(&self.waiting);
+        let copied = jobs.filter(|job| job.goes_back()).filter_map(Job::tag);
+        let copied = copied.collect();
+        self.waiting.retain(|job| !is_one(job));
+        let stuck = self.jobs.iter().filter(|(_, job)| is_one(job));
+        let stuck: Vec<u64> = stuck.map(|(id, _)| *id).collect();
+        for id in stuck {
+            // Whatever the broker says of it, nothing follows: the message is none of ours.
+            drop(self.forget(id));
+        }
+        copied
+    }
+
+    // -- the line --
+
+    /// Ends it in order.
+    pub(super) async fn close(self) {
+        self.publisher.close().await;
+    }
+
+    /// The connection of the deliveries is lost.
+    pub(super) fn abandon(self) {
+        for job in self.jobs.into_values().chain(self.waiting) {
+            if let JobSubject::Emit { confirmed, queue } = job.subject {
+                confirm(confirmed, &queue, Err("the connection is lost".into()));
+            }
+        }
+    }
+
+    fn send(&mut self, job: Job) {
         let id = self.publisher.send(Rc::clone(&job.parcel));
         self.jobs.insert(id, job);
     }
@@ -156,8 +336,18 @@ impl Outbox {
         self.jobs.is_empty() && self.waiting.is_empty()
     }
 
-    /// What is not taken.
+    /// Looks at what is not taken.
+    pub(super) fn look(&mut self) -> Backlog {
+        self.backlog = self.not_taken();
+        self.backlog
+    }
+
+    /// What was not taken at the last look.
     pub(super) fn backlog(&self) -> Backlog {
+        self.backlog
+    }
+
+    fn not_taken(&self) -> Backlog {
         let mut backlog = Backlog {
             aside: self.aside,
             ..Backlog::default()

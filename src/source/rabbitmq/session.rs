@@ -19,7 +19,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::acks::{Acks, AcksEnd};
 use super::health::HealthIssue;
 use super::held::Held;
-use super::outbox::{Backlog, Outbox};
+use super::outbox::Outbox;
 use super::suspects::Suspects;
 use super::task::Task;
 use crate::broker::rabbitmq::connect::{Broker, connect};
@@ -34,8 +34,6 @@ use crate::delivery::{Intake, Settlement};
 
 /// How many messages are read, and settlements taken in, before something else has a turn.
 const BATCH: usize = 256;
-/// The most emits that are on their way to the broker at once.
-const EMITS_MAX: usize = 64;
 
 pub(super) type Checking = Pin<Box<dyn Future<Output = Result<(), RabbitMqError>>>>;
 
@@ -55,8 +53,6 @@ pub(super) struct Session {
     pub(super) ready: VecDeque<u64>,
     /// Those of which one runs at a time.
     pub(super) suspects: Suspects,
-    /// What waits to be published.
-    pub(super) backlog: Backlog,
     /// The size of a body, as an average of the recent ones, in bytes.
     pub(super) body_bytes: usize,
     /// When the consumers change, if the pool has not changed its mind.
@@ -155,7 +151,6 @@ impl Session {
             ledger: Ledger::new(),
             ready: VecDeque::new(),
             suspects: Suspects::default(),
-            backlog: Backlog::default(),
             body_bytes: 0,
             change_at: None,
             is_short: false,
@@ -249,7 +244,7 @@ impl Session {
         {
             self.alarm.as_mut().reset(deadline);
         }
-        let more_emits = self.outbox.emits < EMITS_MAX;
+        let more_emits = self.outbox.has_room_for_emits();
         // A pool that has given up settles nothing more.
         let can_settle = !task.end.settlements.is_closed() || !task.end.settlements.is_empty();
         let (end, policy, turn) = (&mut task.end, &mut task.policy, &task.turn);
@@ -264,7 +259,7 @@ impl Session {
             event = poll_fn(|cx| self.events.as_mut().poll_next(cx)) => Wake::Broker(event),
             checked = next(&mut self.checking) => Wake::Checked(checked),
             Some(publish) = end.publishes.recv(), if more_emits => Wake::Emit(publish),
-            news = poll_fn(|cx| self.outbox.publisher.poll_news(cx)) => Wake::Published(news),
+            news = poll_fn(|cx| self.outbox.poll_news(cx)) => Wake::Published(news),
             _ = end.settlements.recv_many(settled, BATCH), if can_settle => Wake::Settled,
             news = poll_fn(|cx| self.consumers.poll_read(cx, BATCH, read)) => {
                 Wake::Consumers(news)
@@ -405,7 +400,7 @@ impl Session {
             self.acks.deadline(),
             // One look after the other.
             self.check_at.filter(|_| self.checking.is_none()),
-            self.outbox.retry_at,
+            self.outbox.deadline(),
             self.change_at,
             self.suspects.deadline(),
             Some(self.age_at),

@@ -2,11 +2,10 @@
 //! the broker's word on what was published is in `confirms.rs`.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
 
 use super::held::HeldState;
 use super::intake::begin_within;
-use super::outbox::{Job, JobSubject};
+use super::outbox::JobSubject;
 use super::publication;
 use super::publication::{Composer, LetterDetail, Publication};
 use super::session::Session;
@@ -174,15 +173,9 @@ impl Session {
     }
 
     fn launch(&mut self, subject: JobSubject, mut parcels: VecDeque<OutboundMessage>) {
-        let Some(parcel) = parcels.pop_front() else {
-            return;
-        };
-        self.outbox.send(Job {
-            subject,
-            parcel: Rc::new(parcel),
-            then: parcels,
-            refused: None,
-        });
+        if let Some(parcel) = parcels.pop_front() {
+            self.outbox.begin(subject, parcel, parcels);
+        }
     }
 
     /// The message is the broker's own business from here on.
@@ -199,7 +192,6 @@ impl Session {
         }
         match self.press().outgoing(&message, None) {
             Ok(parcel) => {
-                self.outbox.emits += 1;
                 let queue = message.queue;
                 let subject = JobSubject::Emit { confirmed, queue };
                 self.launch(subject, VecDeque::from([parcel]));

@@ -10,8 +10,6 @@ use tokio::time::Instant;
 use super::health::HealthIssue;
 use super::held::{Held, HeldState};
 use super::intake::begin_within;
-use super::outbox::{Job, JobSubject};
-use super::publication::Publication;
 use super::session::Session;
 use super::task::Task;
 use crate::broker::rabbitmq::error::RabbitMqError;
@@ -28,7 +26,7 @@ const QUEUES_SHOWN_MAX: usize = 5;
 impl Session {
     /// Does what is due.
     pub(super) fn keep_time(&mut self, task: &mut Task, now: Instant) -> Result<(), RabbitMqError> {
-        if self.outbox.retry_at.is_some_and(|at| at <= now) {
+        if self.outbox.deadline().is_some_and(|at| at <= now) {
             self.try_again(task);
         }
         if now >= self.age_at {
@@ -108,25 +106,8 @@ impl Session {
         let why = "what there is to publish for them could not be published in time";
         let count = u64::try_from(tags.len()).unwrap_or(u64::MAX);
         task.health.may_run_twice(&task.end, count, why);
-        let stays = |job: &Job| match &job.subject {
-            JobSubject::Delivery { tag, .. } => tags.binary_search(tag).is_err(),
-            JobSubject::Emit { .. } => true,
-        };
-        let has_copy = |job: &Job| match &job.subject {
-            JobSubject::Delivery { tag, aim } => (*aim == Publication::Back).then_some(*tag),
-            JobSubject::Emit { .. } => None,
-        };
         // Of these a copy may be there, or there is no room for one.
-        let jobs = self.outbox.jobs.values().chain(&self.outbox.waiting);
-        let copied: BTreeSet<u64> = jobs.filter_map(has_copy).collect();
-        self.outbox.waiting.retain(stays);
-        let is_stuck = |(_, job): &(&u64, &Job)| !stays(job);
-        let stuck = self.outbox.jobs.iter().filter(is_stuck);
-        let stuck: Vec<u64> = stuck.map(|(id, _)| *id).collect();
-        for id in stuck {
-            // Whatever the broker says of it, nothing follows: the message is none of ours.
-            drop(self.outbox.forget(id));
-        }
+        let copied = self.outbox.forget_all(tags);
         for tag in tags {
             // Nor of one for which nothing can be published at all.
             let held = self.ledger.get(*tag);
