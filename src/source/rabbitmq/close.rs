@@ -12,13 +12,13 @@ impl Session {
         let Self {
             broker,
             acks,
-            consumers,
+            inbox,
             outbox,
             events,
-            checking,
+            checks,
             ..
         } = self;
-        drop((consumers, events, checking));
+        drop((inbox, events, checks));
         acks.close().await;
         outbox.close().await;
         if let Some(broker) = Rc::into_inner(broker) {

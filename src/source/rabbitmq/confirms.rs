@@ -116,6 +116,7 @@ impl Session {
             self.undeliverable(job, &taken_nothing())?;
             return Ok(None);
         }
+        self.outbox.waits_for_silent();
         Ok(Some(queue))
     }
 
@@ -205,7 +206,7 @@ impl Session {
                 let problem = format!("the queue `{}` is missing", job.parcel.to);
                 task.health
                     .begin(&task.end, HealthIssue::Publishing, problem);
-                self.check_at = Some(Instant::now());
+                self.checks.look_now();
                 self.outbox.wait(Job { subject, ..job });
                 Ok(())
             }

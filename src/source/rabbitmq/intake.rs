@@ -7,18 +7,17 @@ use tokio::time::{Duration, Instant};
 
 use super::health::HealthIssue;
 use super::held::{Held, HeldState};
+use super::inbox::{InboxStep, Outlook};
 use super::message::message;
 use super::publication::{LetterDetail, Publication};
 use super::session::Session;
 use super::survived::Fingerprint;
 use super::task::Task;
-use crate::broker::rabbitmq::consumers::Consumers;
 use crate::broker::rabbitmq::error::RabbitMqError;
 use crate::broker::rabbitmq::ledger::Others;
 use crate::broker::rabbitmq::republish::{Received, unwrap};
 use crate::broker::rabbitmq::utf8::restore;
 use crate::delivery::Intake;
-use crate::rules::rabbitmq::demand::{Demand, Step};
 use crate::rules::rabbitmq::{Fate, demand};
 use crate::rules::{Limits, credit, rabbitmq as rules};
 
@@ -54,7 +53,7 @@ impl Session {
             let print = Fingerprint::of(&original, &body);
             arrival.excused = task.survived.excused(print, arrival.returns);
         }
-        self.body_bytes = average(self.body_bytes, body.len());
+        self.inbox.weigh(body.len());
         let held = Held {
             original,
             arrival,
@@ -142,98 +141,42 @@ impl Session {
         task.end.deliver_by(token, message, history, begin_by);
     }
 
-    /// How many messages the pool could use, within what there is room for in memory. What the
-    /// broker may send ahead takes that already: it comes without being asked for.
-    fn useful(&self, task: &Task) -> u16 {
-        let prefetch = usize::from(self.consumers.prefetch());
-        let ahead = prefetch.saturating_sub(self.ledger.unacknowledged());
-        task.share.promise(ahead.saturating_mul(self.body_bytes));
-        let credit = credit::room(task.intake(), 0);
-        let wanted = demand::prefetch(credit, self.body_bytes, demand::BYTES_ASKED_MAX);
-        let fitting = demand::prefetch(credit, self.body_bytes, task.share.most());
-        if fitting < wanted {
-            task.share.deny();
-        }
-        task.share.rest();
-        fitting
-    }
-
     /// Asks the broker for as many messages as the pool can use.
     pub(super) fn plan_prefetch(&mut self, task: &Task, now: Instant) -> Result<(), RabbitMqError> {
-        let change_at = self.change_at.take();
-        let useful = self.useful(task);
-        if self.consumers.is_changing() {
-            return Ok(());
-        }
-        if self.cancelled && (!self.closing || self.consumers.is_dry()) {
-            return self.give_back_the_surplus(task);
-        }
-        if self.closing {
-            self.cancel(Consumers::cancel_all);
-            return Ok(());
-        }
-        if !self.consumable {
-            return Ok(());
-        }
-        self.full |= self.ledger.unacknowledged() >= usize::from(self.consumers.prefetch());
-        let demand = self.demand(task, useful);
-        let flow = self.consumers.flow(self.full);
-        let settled = change_at.is_some_and(|at| at <= now);
-        match demand::step(flow, demand, settled) {
-            Step::Stay => {}
-            Step::Wait(patience) => self.change_at = change_at.or(Some(now + patience)),
-            Step::Add(prefetch) => {
-                self.full = false;
-                self.consumers.add(prefetch);
-            }
-            Step::CancelNewest => {
-                self.is_short |= flow.extra == 0;
-                self.cancel(Consumers::cancel_newest);
-            }
-            Step::CancelAll => self.cancel(Consumers::cancel_all),
-        }
-        Ok(())
-    }
-
-    /// How many messages are to be sent ahead where so many are useful now.
-    fn demand(&mut self, task: &Task, useful: u16) -> Demand {
-        let now = match useful {
-            0 => 0,
-            now => now.saturating_add(self.outbox.backlog().ahead()),
-        };
+        let credit = credit::room(task.intake(), 0);
+        let unacknowledged = self.ledger.unacknowledged();
         // By the newest rules: the credit may be by them already.
         let usual = {
             let pool = task.policy.borrow();
             demand::usual(pool.workers, pool.prefetch)
         };
-        let usual = demand::prefetch(usual, self.body_bytes, task.share.most());
-        self.is_short &= 0 < now && now < usual;
-        Demand {
-            now,
-            usual: if self.is_short { now } else { usual },
+        let outlook = Outlook {
+            useful: self.inbox.useful(credit, unacknowledged, &task.share),
+            ahead: self.outbox.backlog().ahead(),
+            usual,
+            most_bytes: task.share.most(),
+            unacknowledged,
+            closing: self.closing,
+            consumable: self.checks.is_consumable(),
+        };
+        match self.inbox.plan(&outlook, now) {
+            InboxStep::Nothing => {}
+            InboxStep::Cancelled => self.acks.begin_anew(),
+            InboxStep::Surplus => return self.give_back_the_surplus(task),
         }
-    }
-
-    fn cancel(&mut self, which: fn(&mut Consumers)) {
-        self.cancelled = true;
-        self.full = false;
-        self.acks.begin_anew();
-        which(&mut self.consumers);
+        Ok(())
     }
 
     /// What the cancelled consumers had and the pool has no use for is for others to have. Before
     /// they are cancelled it would only come back to us.
     fn give_back_the_surplus(&mut self, task: &Task) -> Result<(), RabbitMqError> {
-        if self.closing && !self.given_back {
+        if self.inbox.gives_back(self.closing) {
             // What goes back now would keep back acknowledgements that come after it.
             self.acks.write(&mut self.ledger, Others::Single)?;
-            self.given_back = true;
             for tag in self.outbox.take_backs().into_iter().rev() {
                 self.nack(tag)?;
             }
         }
-        // At the end of all it stays so: nothing more is consumed.
-        self.cancelled = self.closing;
         let kept = if self.closing { 0 } else { task.room() };
         let surplus = self.ready.split_off(kept.min(self.ready.len()));
         let mut back: Vec<u64> = surplus.into();
@@ -272,16 +215,6 @@ impl Session {
         let problem = "the broker cancelled the consumer: its queue was deleted, or has moved, or a \
                        message took longer than the broker's consumer_timeout";
         task.health.begin(&task.end, HealthIssue::Queues, problem);
-        self.consumable = false;
-        self.check_later();
-    }
-}
-
-/// A moving average that believes a growth at once.
-fn average(old: usize, new: usize) -> usize {
-    if new >= old {
-        new
-    } else {
-        old - (old - new) / 64
+        self.checks.is_lost();
     }
 }

@@ -2,10 +2,12 @@
 //! pool wants messages. What happens while there is a connection is in `session.rs`.
 
 mod acks;
+mod checks;
 mod close;
 mod confirms;
 mod health;
 mod held;
+mod inbox;
 mod intake;
 mod message;
 mod outbox;

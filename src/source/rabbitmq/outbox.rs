@@ -218,10 +218,14 @@ impl Outbox {
     ) -> Option<(ShortString, Standing, bool)> {
         let job = self.jobs.get_mut(&id)?;
         job.refused.get_or_insert(now);
-        self.waits = self.waits.max(1);
         self.publisher.be_silent(id);
         let standing = self.targets.refused(&job.parcel.to, now);
         Some((job.parcel.to.clone(), standing, job.is_for_others()))
+    }
+
+    /// A silent queue is waited for: that is trouble until it is over.
+    pub(super) fn waits_for_silent(&mut self) {
+        self.waits = self.waits.max(1);
     }
 
     // -- what waits --

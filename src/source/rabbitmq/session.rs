@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::{Future, pending, poll_fn};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,8 +17,10 @@ use lapin::message::Delivery;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::acks::{Acks, AcksEnd};
+use super::checks::{Checks, see_to_queues};
 use super::health::HealthIssue;
 use super::held::Held;
+use super::inbox::Inbox;
 use super::outbox::Outbox;
 use super::suspects::Suspects;
 use super::task::Task;
@@ -26,7 +28,7 @@ use crate::broker::rabbitmq::connect::{Broker, connect};
 use crate::broker::rabbitmq::consumers::{ConsumerNews, Consumers, Order};
 use crate::broker::rabbitmq::error::RabbitMqError;
 use crate::broker::rabbitmq::ledger::Ledger;
-use crate::broker::rabbitmq::line::{LineChange, RECONNECT};
+use crate::broker::rabbitmq::line::LineChange;
 use crate::broker::rabbitmq::publisher::{Publisher, PublisherNews as Published};
 use crate::broker::rabbitmq::topology::Topology;
 use crate::config::model::{Options, PoolConfig, RabbitMqOptions, RabbitMqSource};
@@ -35,17 +37,15 @@ use crate::delivery::{Intake, Settlement};
 /// How many messages are read, and settlements taken in, before something else has a turn.
 const BATCH: usize = 256;
 
-pub(super) type Checking = Pin<Box<dyn Future<Output = Result<(), RabbitMqError>>>>;
-
 /// A connection at work.
 pub(super) struct Session {
     pub(super) broker: Rc<Broker>,
     pub(super) acks: Acks,
-    pub(super) consumers: Consumers,
+    pub(super) inbox: Inbox,
     pub(super) outbox: Outbox,
     pub(super) events: Pin<Box<dyn Stream<Item = Event> + Send>>,
     pub(super) pool: Arc<PoolConfig>,
-    pub(super) topology: Topology,
+    pub(super) checks: Checks,
     /// The token of the delivery with tag 0.
     base: u64,
     pub(super) ledger: Ledger<Box<Held>>,
@@ -53,24 +53,6 @@ pub(super) struct Session {
     pub(super) ready: VecDeque<u64>,
     /// Those of which one runs at a time.
     pub(super) suspects: Suspects,
-    /// The size of a body, as an average of the recent ones, in bytes.
-    pub(super) body_bytes: usize,
-    /// When the consumers change, if the pool has not changed its mind.
-    pub(super) change_at: Option<Instant>,
-    /// The pool could use less than its workers usually can when the steady consumer was cancelled.
-    pub(super) is_short: bool,
-    /// When the queues are looked at, if something was wrong with them.
-    pub(super) check_at: Option<Instant>,
-    checks: u32,
-    pub(super) checking: Option<Checking>,
-    /// The queue is there, as far as we know.
-    pub(super) consumable: bool,
-    /// A consumer is cancelled; what it has been sent is on its way. At the end all are, for good.
-    pub(super) cancelled: bool,
-    /// At the end: what was not handed out has gone back.
-    pub(super) given_back: bool,
-    /// The broker has sent all that it may, since the consumers last changed.
-    pub(super) full: bool,
     pub(super) age_at: Instant,
     /// The intake is closed, and what was not handed out is on its way back.
     pub(super) closing: bool,
@@ -139,28 +121,18 @@ impl Session {
         let channel = broker.channel().await?;
         let now = Instant::now();
         Ok(Self {
-            consumers: Consumers::new(Rc::clone(&broker), channel.clone(), order),
+            inbox: Inbox::new(Consumers::new(Rc::clone(&broker), channel.clone(), order)),
             broker,
             acks: Acks::new(channel),
             outbox: Outbox::new(publisher, now),
             events,
             pool,
-            topology,
+            checks: Checks::new(topology),
             // Tags begin at 1.
             base: next_token,
             ledger: Ledger::new(),
             ready: VecDeque::new(),
             suspects: Suspects::default(),
-            body_bytes: 0,
-            change_at: None,
-            is_short: false,
-            check_at: None,
-            checks: 0,
-            checking: None,
-            consumable: true,
-            cancelled: false,
-            given_back: false,
-            full: false,
             age_at: now,
             closing: false,
             read: Vec::with_capacity(BATCH),
@@ -197,7 +169,7 @@ impl Session {
         loop {
             self.turn(task)?;
             if self.is_finished(task) {
-                let queue = self.consumers.queue();
+                let queue = self.inbox.queue();
                 return self.acks.last_words(queue, &self.pool.name).await;
             }
             let woken = self.event(task).await;
@@ -209,13 +181,7 @@ impl Session {
     fn turn(&mut self, task: &mut Task) -> Result<(), RabbitMqError> {
         let now = Instant::now();
         self.keep_time(task, now)?;
-        if self.check_at.is_some_and(|at| at <= now) && self.checking.is_none() {
-            self.check_at = None;
-            let (broker, topology) = (Rc::clone(&self.broker), self.topology.clone());
-            let declare = task.config.declare;
-            let checking = async move { see_to_queues(&broker, &topology, declare).await };
-            self.checking = Some(Box::pin(checking));
-        }
+        self.checks.begin(&self.broker, task.config.declare, now);
         self.closing |= task.intake() == Intake::Closed;
         self.watch_backlog(task)?;
         self.plan_prefetch(task, now)?;
@@ -228,8 +194,7 @@ impl Session {
     fn is_finished(&self, task: &Task) -> bool {
         self.closing
             && task.out == 0
-            && self.cancelled
-            && self.consumers.is_dry()
+            && self.inbox.has_ended()
             && self.outbox.is_empty()
             && !self.ledger.has_settled()
             && task.end.publishes.is_empty()
@@ -257,11 +222,11 @@ impl Session {
             () = turn.called() => Wake::Turn,
             () = share.freed() => Wake::Turn,
             event = poll_fn(|cx| self.events.as_mut().poll_next(cx)) => Wake::Broker(event),
-            checked = next(&mut self.checking) => Wake::Checked(checked),
+            checked = self.checks.seen() => Wake::Checked(checked),
             Some(publish) = end.publishes.recv(), if more_emits => Wake::Emit(publish),
             news = poll_fn(|cx| self.outbox.poll_news(cx)) => Wake::Published(news),
             _ = end.settlements.recv_many(settled, BATCH), if can_settle => Wake::Settled,
-            news = poll_fn(|cx| self.consumers.poll_read(cx, BATCH, read)) => {
+            news = poll_fn(|cx| self.inbox.poll_read(cx, BATCH, read)) => {
                 Wake::Consumers(news)
             }
             // Only to wake: what is due is seen in every turn.
@@ -288,10 +253,7 @@ impl Session {
                 }
                 self.judge_all(task, verdicts)
             }
-            Wake::Checked(checked) => {
-                self.checking = None;
-                self.checked(task, checked)
-            }
+            Wake::Checked(checked) => self.checked(task, checked),
             Wake::Settled => {
                 let mut settled = std::mem::take(&mut self.settled);
                 let result = self.settle_all(task, settled.drain(..));
@@ -315,11 +277,7 @@ impl Session {
 
     /// New rules: there may be more tiers.
     fn adopt(&mut self, pool: Arc<PoolConfig>) {
-        let topology = Topology::of(&pool);
-        if topology != self.topology {
-            self.topology = topology;
-            self.check_at = Some(Instant::now());
-        }
+        self.checks.adopt(Topology::of(&pool));
         self.pool = pool;
     }
 
@@ -370,14 +328,12 @@ impl Session {
     ) -> Result<(), RabbitMqError> {
         match checked {
             Ok(()) => {
-                self.checks = 0;
-                self.consumable = true;
                 task.health.over(&task.end, HealthIssue::Queues);
                 Ok(())
             }
             Err(error) if error.is_passing() => Err(error),
             Err(error) => {
-                self.check_later();
+                self.checks.look_later();
                 let problem = error.to_string();
                 task.health.begin(&task.end, HealthIssue::Queues, problem);
                 Ok(())
@@ -385,23 +341,13 @@ impl Session {
         }
     }
 
-    /// Plans the next look at the queues.
-    pub(super) fn check_later(&mut self) {
-        if self.check_at.is_none() {
-            self.checks = self.checks.saturating_add(1);
-            let wait = RECONNECT.wait(self.checks, fastrand::f64());
-            self.check_at = Some(Instant::now() + wait);
-        }
-    }
-
     /// When something falls due by itself.
     fn deadline(&self) -> Option<Instant> {
         let moments = [
             self.acks.deadline(),
-            // One look after the other.
-            self.check_at.filter(|_| self.checking.is_none()),
+            self.checks.deadline(),
             self.outbox.deadline(),
-            self.change_at,
+            self.inbox.deadline(),
             self.suspects.deadline(),
             Some(self.age_at),
         ];
@@ -415,27 +361,9 @@ impl Session {
             true if task.out > 0 || !self.outbox.is_empty() => AcksEnd::More,
             true => AcksEnd::Last,
         };
-        let prefetch = self.consumers.prefetch();
+        let prefetch = self.inbox.prefetch();
         self.acks.acknowledge(&mut self.ledger, prefetch, end, now)
     }
-}
-
-/// The end of a future, if there is one.
-async fn next<F: Future + Unpin>(future: &mut Option<F>) -> F::Output {
-    match future {
-        Some(future) => future.await,
-        None => pending().await,
-    }
-}
-
-async fn see_to_queues(
-    broker: &Broker,
-    topology: &Topology,
-    declare: bool,
-) -> Result<(), RabbitMqError> {
-    // A message can't tell: its producer may have written whatever a stream does.
-    topology.refuse_stream(broker).await?;
-    topology.check(broker, declare).await
 }
 
 fn options(pool: &PoolConfig) -> &RabbitMqOptions {

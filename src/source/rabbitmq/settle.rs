@@ -161,7 +161,7 @@ impl Session {
     }
 
     fn press(&self) -> Composer<'_> {
-        let dead = self.topology.dead.as_ref();
+        let dead = self.checks.topology().dead.as_ref();
         Composer {
             pool: &self.pool.name,
             queue: &self.pool.queue,

@@ -20,7 +20,7 @@ impl Session {
             self.turn_has_begun(task, tag, turn)?;
         }
         self.begin_turn(task, now)?;
-        let prefetch = usize::from(self.consumers.prefetch());
+        let prefetch = usize::from(self.inbox.prefetch());
         while let Some(tag) = self.suspects.take_surplus(prefetch) {
             self.publish_for(tag, Publication::Aside)?;
         }
