@@ -144,10 +144,13 @@ fn the_prefetch_follows_the_pace_and_leaves_slow_tasks_to_others() {
         let scene = RabbitScene::of(pool("first"));
         scene.is_consumed();
         assert_eq!(prefetches(&scene), [4], "what two workers usually use");
-        scene.send(&bodies("fast", 3000));
-        scene
-            .daemon
-            .eventually("an extra consumer", || prefetches(&scene).len() == 2);
+        // A look takes long on a busy machine, and it is there only as long as there is work.
+        scene.daemon.eventually("an extra consumer", || {
+            if scene.left() < 3000 {
+                scene.send(&bodies("fast", 3000));
+            }
+            prefetches(&scene).len() == 2
+        });
         scene.all_done();
         scene.send(&bodies("mode:sleep:300 slower", 8));
         scene
