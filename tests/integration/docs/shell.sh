@@ -1,8 +1,9 @@
 # What the shell of a page begins with. It stands in a checkout, of which there are the samples,
-# with `ganger` of this build on its path. `cargo`, `python3 -m venv` and `pip install` do what they say
-# with what is there already, so that nothing is built or fetched. A `sleep` in a page gives the
-# daemon time to empty its queue, and lasts as long as that takes. The demo has fewer messages than it
-# would have: this is no release build.
+# with `ganger` of this build on its path. `sudo apt install`, `cargo`, `python3 -m venv` and `pip
+# install` do what they say with what is there already, so that nothing is built or fetched; what they
+# do in earnest tests/bare_debian sees. A `sleep` in a page gives the daemon time to empty its queue,
+# and lasts as long as that takes. The demo has fewer messages than it would have: this is no release
+# build.
 set -m
 export LANG=C.UTF-8 COLUMNS=160
 
@@ -10,6 +11,10 @@ export LANG=C.UTF-8 COLUMNS=160
 ended() {
     printf '\036%s\036' "$1"
     return "$1"
+}
+
+sudo() {
+    [ "$1 $2" = 'apt install' ]
 }
 
 cargo() {
