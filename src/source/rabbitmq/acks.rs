@@ -8,9 +8,10 @@ use lapin::options::{BasicAckOptions, BasicNackOptions, BasicRejectOptions, Queu
 use lapin::types::{FieldTable, ShortString};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::deliveries::Deliveries;
 use crate::broker::rabbitmq::connect::close;
 use crate::broker::rabbitmq::error::RabbitMqError;
-use crate::broker::rabbitmq::ledger::{Ack, Ledger, Others};
+use crate::broker::rabbitmq::ledger::{Ack, Others};
 use crate::broker::rabbitmq::words::{TAKEN_IN, WORDS_MAX, written};
 
 /// How long settled deliveries wait for the one before them, so that one word does for all.
@@ -52,14 +53,14 @@ impl Acks {
     }
 
     /// Writes the acknowledgements that are due.
-    pub(super) fn acknowledge<T>(
+    pub(super) fn acknowledge(
         &mut self,
-        ledger: &mut Ledger<T>,
+        deliveries: &mut Deliveries,
         prefetch: u16,
         end: AcksEnd,
         now: Instant,
     ) -> Result<(), RabbitMqError> {
-        if !ledger.has_settled() {
+        if !deliveries.has_settled() {
             // A moment that is past and stays would have us turn and turn.
             self.at = None;
             self.words.are_said();
@@ -73,16 +74,16 @@ impl Acks {
             return Ok(());
         }
         // The other half keeps the workers busy meanwhile.
-        let many = ledger.settled() * 2 >= usize::from(prefetch);
+        let many = deliveries.settled() * 2 >= usize::from(prefetch);
         let due = self.at.is_some_and(|at| at <= now);
         let others = if many || due || end != AcksEnd::Later {
             Others::Single
         } else {
             Others::Wait
         };
-        self.write(ledger, others)?;
+        self.write(deliveries, others)?;
         self.at = match self.at {
-            _ if !ledger.has_settled() => None,
+            _ if !deliveries.has_settled() => None,
             Some(at) if at > now => Some(at),
             _ => Some(now + ACK_WITHIN),
         };
@@ -90,12 +91,12 @@ impl Acks {
     }
 
     /// Writes the acknowledgements that can be written.
-    pub(super) fn write<T>(
+    pub(super) fn write(
         &mut self,
-        ledger: &mut Ledger<T>,
+        deliveries: &mut Deliveries,
         others: Others,
     ) -> Result<(), RabbitMqError> {
-        ledger.acks(others, &mut self.due);
+        deliveries.acks(others, &mut self.due);
         self.words.say(self.due.len(), Instant::now());
         for Ack { tag, multiple } in self.due.drain(..) {
             written(self.channel.basic_ack(tag, BasicAckOptions { multiple }))?;

@@ -5,7 +5,6 @@ use lapin::types::ShortString;
 use tokio::time::Instant;
 
 use super::health::HealthIssue;
-use super::held::HeldState;
 use super::outbox::{Job, JobSubject};
 use super::publication;
 use super::publication::Publication;
@@ -60,9 +59,7 @@ impl Session {
             return;
         };
         match job.subject {
-            JobSubject::Delivery { tag, .. } => {
-                self.ledger.settle(tag);
-            }
+            JobSubject::Delivery { tag, .. } => self.deliveries.is_published(tag),
             JobSubject::Emit { confirmed, queue } => {
                 self.outbox.end_emit(confirmed, &queue, Ok(()));
             }
@@ -222,7 +219,7 @@ impl Session {
         if self.options().unroutable_reply == UnroutableReply::Drop {
             let queue = &reply.queue;
             tracing::info!(pool = self.pool.name, queue, why, "reply dropped");
-            self.ledger.settle(tag);
+            self.deliveries.is_published(tag);
             return Ok(());
         }
         match self.undelivered(tag, reply, why) {
@@ -238,7 +235,7 @@ impl Session {
         reply: Box<Outgoing>,
         why: &str,
     ) -> Option<Publication> {
-        let counters = self.ledger.get(tag)?.arrival.counters;
+        let counters = self.deliveries.get(tag)?.arrival.counters;
         let aim = publication::undeliverable(reply, counters, now_ms(), why);
         if let Publication::Letter { failure, .. } = &aim {
             self.log_dead(tag, failure);
@@ -277,41 +274,21 @@ impl Session {
         aim: &Publication,
         why: &str,
     ) -> Result<(), RabbitMqError> {
-        match aim {
-            // The work is not done: it goes back as it is.
-            Publication::Back | Publication::Aside => return self.nack(tag),
-            // It runs in its turn all the same, if it is not too late for that.
-            Publication::Turn => {
-                if let Some(held) = self.ledger.get_mut(tag) {
-                    held.place = HeldState::Here;
-                    let turn = held.arrival.turn.take();
-                    self.suspects.run_unmarked(tag, turn);
-                }
-            }
-            Publication::Requeue { .. }
-            | Publication::Reply(_)
-            | Publication::Retry { .. }
-            | Publication::Letter { .. } => {
-                if let Some(held) = self.ledger.get_mut(tag) {
-                    held.place = HeldState::Aside;
-                }
-                tracing::error!(
-                    pool = self.pool.name,
-                    tag,
-                    why,
-                    "a settlement is refused for good; the message is set aside"
-                );
-            }
+        let step = self.deliveries.give_up(tag, aim);
+        if self.deliveries.is_aside(tag) {
+            tracing::error!(
+                pool = self.pool.name,
+                tag,
+                why,
+                "a settlement is refused for good; the message is set aside"
+            );
         }
-        Ok(())
+        self.act(tag, step)
     }
 
     /// Tells how many messages are set aside.
     pub(super) fn watch_aside(&mut self, task: &mut Task) {
-        let held = self.ledger.iter();
-        let count = held
-            .filter(|(_, held)| held.place == HeldState::Aside)
-            .count();
+        let count = self.deliveries.aside();
         self.outbox.are_aside(count);
         if count == 0 {
             return task.health.over(&task.end, HealthIssue::Aside);

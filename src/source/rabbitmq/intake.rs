@@ -3,10 +3,11 @@
 
 use bytes::Bytes;
 use lapin::message::Delivery;
-use tokio::time::{Duration, Instant};
+use tokio::time::Instant;
 
+use super::deliveries::begin_within;
 use super::health::HealthIssue;
-use super::held::{Held, HeldState};
+use super::held::{DeliveryStep, Held};
 use super::inbox::{InboxStep, Outlook};
 use super::message::message;
 use super::publication::{LetterDetail, Publication};
@@ -17,15 +18,10 @@ use crate::broker::rabbitmq::error::RabbitMqError;
 use crate::broker::rabbitmq::ledger::Others;
 use crate::broker::rabbitmq::republish::{Received, unwrap};
 use crate::broker::rabbitmq::utf8::restore;
+use crate::config::model::PoolConfig;
 use crate::delivery::Intake;
-use crate::rules::rabbitmq::{Fate, demand};
+use crate::rules::rabbitmq::demand;
 use crate::rules::{Limits, credit, rabbitmq as rules};
-
-/// How long a delivery may wait for a worker. The broker's patience is a setting of ours as well,
-/// since it does not tell.
-pub(super) fn begin_within(task: &Task) -> Duration {
-    task.config.consumer_timeout / 2
-}
 
 impl Session {
     /// Takes in a message.
@@ -54,59 +50,13 @@ impl Session {
             arrival.excused = task.survived.excused(print, arrival.returns);
         }
         self.inbox.weigh(body.len());
-        let held = Held {
-            original,
-            arrival,
-            hold: task.share.hold(body.len()),
-            body,
-            since: Instant::now(),
-            place: HeldState::Here,
-            warnings: 0,
-        };
-        if self.ledger.receive(tag, Box::new(held)).is_some() {
+        let hold = task.share.hold(body.len());
+        let held = Held::new(original, arrival, body, hold, Instant::now());
+        let Some(step) = self.deliveries.receive(tag, held, Limits::of(&self.pool)) else {
             let why = format!("the broker has used the delivery tag {tag} twice");
             return Err(RabbitMqError::Lost { why });
-        }
-        self.line_up(tag)
-    }
-
-    /// Puts a message where it belongs, which may be the dead letters.
-    pub(super) fn line_up(&mut self, tag: u64) -> Result<(), RabbitMqError> {
-        let Some(held) = self.ledger.get_mut(tag) else {
-            return Ok(());
         };
-        held.place = HeldState::Here;
-        match rules::fate(held.arrival, Limits::of(&self.pool)) {
-            // Those that come back from the pool were there before the others.
-            Fate::HandOut => {
-                let at = self.ready.partition_point(|other| *other < tag);
-                self.ready.insert(at, tag);
-                Ok(())
-            }
-            Fate::Suspect(lapses) => {
-                held.arrival.lapses = lapses;
-                held.arrival.turn = None;
-                self.suspects.wait(tag);
-                Ok(())
-            }
-            Fate::InTurn(turn) => {
-                self.suspects.come(tag, turn);
-                Ok(())
-            }
-            Fate::Renew(lapses) => {
-                held.arrival.lapses = lapses;
-                self.publish_for(tag, Publication::Back)
-            }
-            Fate::Bury(counters, failure) => {
-                self.log_dead(tag, &failure);
-                let aim = Publication::Letter {
-                    counters,
-                    failure: Box::new(failure),
-                    form: LetterDetail::Full,
-                };
-                self.publish_for(tag, aim)
-            }
-        }
+        self.act(tag, step)
     }
 
     /// Hands to the pool what it has credit for.
@@ -115,10 +65,10 @@ impl Session {
             return;
         }
         for _ in 0..task.room() {
-            let Some(tag) = self.ready.pop_front() else {
+            let Some((token, held)) = self.deliveries.hand_out() else {
                 return;
             };
-            self.deliver(task, tag);
+            deliver(task, &self.pool, token, held);
         }
     }
 
@@ -127,24 +77,10 @@ impl Session {
         self.closing || self.outbox.backlog().is_full()
     }
 
-    pub(super) fn deliver(&mut self, task: &mut Task, tag: u64) {
-        let token = self.token(tag);
-        let Some(held) = self.ledger.get_mut(tag) else {
-            return;
-        };
-        held.place = HeldState::Out;
-        let begin_by = Some(held.since + begin_within(task));
-        let again = held.arrival.redelivered || held.arrival.counters.attempts > 0;
-        let message = message(&self.pool.queue, held, again);
-        task.out += 1;
-        let history = rules::history(held.arrival);
-        task.end.deliver_by(token, message, history, begin_by);
-    }
-
     /// Asks the broker for as many messages as the pool can use.
     pub(super) fn plan_prefetch(&mut self, task: &Task, now: Instant) -> Result<(), RabbitMqError> {
         let credit = credit::room(task.intake(), 0);
-        let unacknowledged = self.ledger.unacknowledged();
+        let unacknowledged = self.deliveries.unacknowledged();
         // By the newest rules: the credit may be by them already.
         let usual = {
             let pool = task.policy.borrow();
@@ -172,41 +108,48 @@ impl Session {
     fn give_back_the_surplus(&mut self, task: &Task) -> Result<(), RabbitMqError> {
         if self.inbox.gives_back(self.closing) {
             // What goes back now would keep back acknowledgements that come after it.
-            self.acks.write(&mut self.ledger, Others::Single)?;
+            self.acks.write(&mut self.deliveries, Others::Single)?;
             for tag in self.outbox.take_backs().into_iter().rev() {
                 self.nack(tag)?;
             }
         }
         let kept = if self.closing { 0 } else { task.room() };
-        let surplus = self.ready.split_off(kept.min(self.ready.len()));
-        let mut back: Vec<u64> = surplus.into();
-        if self.closing || task.intake() == Intake::Credit(0) {
-            back.extend(self.suspects.drain());
-            back.sort_unstable();
-        }
+        let with_suspects = self.closing || task.intake() == Intake::Credit(0);
+        let back = self.deliveries.surplus(kept, with_suspects);
         self.give_back_all(&back)
     }
 
     /// Messages go back to their queue, from the last on, so that the first of them is the first
     /// there again.
     pub(super) fn give_back_all(&mut self, tags: &[u64]) -> Result<(), RabbitMqError> {
-        tags.iter().rev().try_for_each(|tag| self.give_back(*tag))
-    }
-
-    /// One message goes back to its queue.
-    pub(super) fn give_back(&mut self, tag: u64) -> Result<(), RabbitMqError> {
-        let Some(held) = self.ledger.get(tag) else {
-            return Ok(());
-        };
-        if rules::returns_as_copy(held.arrival) {
-            return self.publish_for(tag, Publication::Back);
+        for tag in tags.iter().rev() {
+            let step = self.deliveries.give_back(*tag);
+            self.act(*tag, step)?;
         }
-        self.nack(tag)
+        Ok(())
     }
 
-    /// Likewise, whatever the broker makes of it.
-    pub(super) fn nack(&mut self, tag: u64) -> Result<(), RabbitMqError> {
-        self.ledger.give_back(tag);
+    /// Does what is to be done about a delivery.
+    pub(super) fn act(&mut self, tag: u64, step: DeliveryStep) -> Result<(), RabbitMqError> {
+        match step {
+            DeliveryStep::Rest => Ok(()),
+            DeliveryStep::Publish(aim) => self.publish_for(tag, aim),
+            DeliveryStep::Bury(counters, failure) => {
+                self.log_dead(tag, &failure);
+                let aim = Publication::Letter {
+                    counters,
+                    failure,
+                    form: LetterDetail::Full,
+                };
+                self.publish_for(tag, aim)
+            }
+            DeliveryStep::Return => self.nack(tag),
+        }
+    }
+
+    /// A message goes back to its queue, whatever the broker makes of it.
+    fn nack(&mut self, tag: u64) -> Result<(), RabbitMqError> {
+        self.deliveries.let_go(tag);
         self.acks.give_back(tag)
     }
 
@@ -217,4 +160,14 @@ impl Session {
         task.health.begin(&task.end, HealthIssue::Queues, problem);
         self.checks.is_lost();
     }
+}
+
+/// Hands one to the pool.
+pub(super) fn deliver(task: &mut Task, pool: &PoolConfig, token: u64, held: &Held) {
+    let begin_by = Some(held.since + begin_within(task.config.consumer_timeout));
+    let again = held.arrival.redelivered || held.arrival.counters.attempts > 0;
+    let message = message(&pool.queue, held, again);
+    task.out += 1;
+    let history = rules::history(held.arrival);
+    task.end.deliver_by(token, message, history, begin_by);
 }

@@ -5,6 +5,7 @@ mod acks;
 mod checks;
 mod close;
 mod confirms;
+mod deliveries;
 mod health;
 mod held;
 mod inbox;
@@ -106,7 +107,7 @@ impl Task {
         self.health.over(&self.end, HealthIssue::Connection);
         self.health.tell(&self.end);
         let result = session.run(self).await;
-        self.next_token = session.next_token();
+        self.next_token = session.deliveries.next_token();
         self.share.promise(0);
         if self.suspect.is_none() {
             // Others may be waiting for it, for longer than a broker is away.
@@ -121,7 +122,7 @@ impl Task {
             .begin(&self.end, HealthIssue::Connection, error.to_string());
         self.health.nothing_but(&self.end, HealthIssue::Connection);
         let why = "the connection was lost before their acknowledgements";
-        self.survived.lost(session.fingerprints());
+        self.survived.lost(session.deliveries.fingerprints());
         let unsure = session.abandon();
         self.health.may_run_twice(&self.end, unsure, why);
         Err(error)

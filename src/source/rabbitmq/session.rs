@@ -3,7 +3,6 @@
 //! arrives is in `intake.rs`, about one that is settled in `settle.rs` and `confirms.rs`, about one
 //! that stays too long in `timeouts.rs`, at the end in `close.rs`.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -18,16 +17,14 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::acks::{Acks, AcksEnd};
 use super::checks::{Checks, see_to_queues};
+use super::deliveries::Deliveries;
 use super::health::HealthIssue;
-use super::held::Held;
 use super::inbox::Inbox;
 use super::outbox::Outbox;
-use super::suspects::Suspects;
 use super::task::Task;
 use crate::broker::rabbitmq::connect::{Broker, connect};
 use crate::broker::rabbitmq::consumers::{ConsumerNews, Consumers, Order};
 use crate::broker::rabbitmq::error::RabbitMqError;
-use crate::broker::rabbitmq::ledger::Ledger;
 use crate::broker::rabbitmq::line::LineChange;
 use crate::broker::rabbitmq::publisher::{Publisher, PublisherNews as Published};
 use crate::broker::rabbitmq::topology::Topology;
@@ -46,13 +43,7 @@ pub(super) struct Session {
     pub(super) events: Pin<Box<dyn Stream<Item = Event> + Send>>,
     pub(super) pool: Arc<PoolConfig>,
     pub(super) checks: Checks,
-    /// The token of the delivery with tag 0.
-    base: u64,
-    pub(super) ledger: Ledger<Box<Held>>,
-    /// Tags of those that wait for the pool's credit.
-    pub(super) ready: VecDeque<u64>,
-    /// Those of which one runs at a time.
-    pub(super) suspects: Suspects,
+    pub(super) deliveries: Deliveries,
     pub(super) age_at: Instant,
     /// The intake is closed, and what was not handed out is on its way back.
     pub(super) closing: bool,
@@ -65,7 +56,7 @@ impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
             .field("broker", &self.broker)
-            .field("held", &self.ledger.held())
+            .field("held", &self.deliveries.held())
             .field("outbox", &self.outbox)
             .finish_non_exhaustive()
     }
@@ -128,32 +119,13 @@ impl Session {
             events,
             pool,
             checks: Checks::new(topology),
-            // Tags begin at 1.
-            base: next_token,
-            ledger: Ledger::new(),
-            ready: VecDeque::new(),
-            suspects: Suspects::default(),
+            deliveries: Deliveries::new(next_token),
             age_at: now,
             closing: false,
             read: Vec::with_capacity(BATCH),
             settled: Vec::with_capacity(BATCH),
             alarm: Box::pin(sleep(Duration::ZERO)),
         })
-    }
-
-    /// The token of a delivery.
-    pub(super) fn token(&self, tag: u64) -> u64 {
-        self.base + tag
-    }
-
-    /// The tag of a token; none if it is of an earlier connection.
-    pub(super) fn tag(&self, token: u64) -> Option<u64> {
-        token.checked_sub(self.base).filter(|tag| *tag > 0)
-    }
-
-    /// A token that no delivery of this connection or an earlier one has.
-    pub(super) fn next_token(&self) -> u64 {
-        self.base + self.ledger.next_tag()
     }
 
     /// What only a pool on RabbitMQ has.
@@ -196,7 +168,7 @@ impl Session {
             && task.out == 0
             && self.inbox.has_ended()
             && self.outbox.is_empty()
-            && !self.ledger.has_settled()
+            && !self.deliveries.has_settled()
             && task.end.publishes.is_empty()
     }
 
@@ -348,7 +320,7 @@ impl Session {
             self.checks.deadline(),
             self.outbox.deadline(),
             self.inbox.deadline(),
-            self.suspects.deadline(),
+            self.deliveries.suspects().deadline(),
             Some(self.age_at),
         ];
         moments.into_iter().flatten().min()
@@ -362,7 +334,8 @@ impl Session {
             true => AcksEnd::Last,
         };
         let prefetch = self.inbox.prefetch();
-        self.acks.acknowledge(&mut self.ledger, prefetch, end, now)
+        self.acks
+            .acknowledge(&mut self.deliveries, prefetch, end, now)
     }
 }
 

@@ -3,11 +3,12 @@
 
 use std::collections::VecDeque;
 
-use super::held::HeldState;
-use super::intake::begin_within;
+use tokio::time::Instant;
+
+use super::deliveries::Terms;
 use super::outbox::JobSubject;
 use super::publication;
-use super::publication::{Composer, LetterDetail, Publication};
+use super::publication::{Composer, Publication};
 use super::session::Session;
 use super::task::Task;
 use crate::broker::rabbitmq::error::RabbitMqError;
@@ -15,7 +16,7 @@ use crate::broker::rabbitmq::publisher::OutboundMessage;
 use crate::config::model::DeadLetters;
 use crate::delivery::{Failure, Outcome, Publish, Settlement};
 use crate::metrics::dead_lettered;
-use crate::rules::attempts;
+use crate::rules::Limits;
 use crate::rules::publishing::PATIENCE;
 use crate::rules::publishing::confirm;
 
@@ -27,13 +28,17 @@ impl Session {
         task: &mut Task,
         settlements: impl Iterator<Item = Settlement>,
     ) -> Result<(), RabbitMqError> {
+        let terms = self.terms(task);
         let mut result = Ok(());
         let mut void = 0;
         for settlement in settlements {
             task.is_back(settlement.token);
-            let tag = self.tag(settlement.token).filter(|_| result.is_ok());
+            let tag = self
+                .deliveries
+                .tag(settlement.token)
+                .filter(|_| result.is_ok());
             match tag {
-                Some(tag) => result = self.settle(task, tag, settlement.outcome),
+                Some(tag) => result = self.settle(tag, settlement.outcome, &terms),
                 None => void += u64::from(settlement.outcome.is_of_work()),
             }
         }
@@ -41,54 +46,23 @@ impl Session {
         result
     }
 
-    fn settle(&mut self, task: &Task, tag: u64, outcome: Outcome) -> Result<(), RabbitMqError> {
-        let held = self.ledger.get(tag);
-        let Some(held) = held.filter(|held| held.place == HeldState::Out) else {
-            tracing::error!(tag, "settled, but never handed out");
-            return Ok(());
-        };
-        let counters = held.arrival.counters;
-        let aim = match outcome {
-            Outcome::Done => {
-                self.ledger.settle(tag);
-                return Ok(());
+    fn settle(&mut self, tag: u64, outcome: Outcome, terms: &Terms) -> Result<(), RabbitMqError> {
+        match self.deliveries.settle(tag, outcome, terms) {
+            Some(step) => self.act(tag, step),
+            None => {
+                tracing::error!(tag, "settled, but never handed out");
+                Ok(())
             }
-            Outcome::Return { suspect } => return self.take_back(task, tag, suspect),
-            Outcome::Reply(reply) => Publication::Reply(reply),
-            Outcome::Requeue { after } => Publication::Requeue {
-                counters: attempts::requeued(counters),
-                after,
-            },
-            Outcome::ReturnAfter { delay } => Publication::Requeue {
-                counters,
-                after: delay,
-            },
-            Outcome::RetryAfter { delay, failure } => Publication::Retry {
-                counters: attempts::charged(counters, failure.reason, now_ms()),
-                delay,
-                failure,
-            },
-            Outcome::DeadLetter(failure) => Publication::Letter {
-                counters: attempts::charged(counters, failure.reason, now_ms()),
-                failure,
-                form: LetterDetail::Full,
-            },
-        };
-        self.publish_for(tag, aim)
+        }
     }
 
-    /// A delivery that was not begun. As long as we take messages it is handed out again from here,
-    /// which costs the broker nothing and leaves no mark on the message.
-    fn take_back(&mut self, task: &Task, tag: u64, suspect: bool) -> Result<(), RabbitMqError> {
-        let Some(held) = self.ledger.get_mut(tag) else {
-            return Ok(());
-        };
-        held.arrival.suspect |= suspect;
-        if held.since.elapsed() >= begin_within(task) {
-            return self.give_back(tag);
+    fn terms(&self, task: &Task) -> Terms {
+        Terms {
+            limits: Limits::of(&self.pool),
+            patience: task.config.consumer_timeout,
+            now: Instant::now(),
+            now_ms: now_ms(),
         }
-        // At the end of all it goes back from there, when it can't come again.
-        self.line_up(tag)
     }
 
     /// Publishes for a delivery, in whichever form the protocol has room for.
@@ -111,10 +85,9 @@ impl Session {
                 }
                 aim => aim,
             };
-            let Some(held) = self.ledger.get_mut(tag) else {
+            if self.deliveries.get(tag).is_none() {
                 return Ok(());
-            };
-            held.place = HeldState::Leaving;
+            }
             match self.parcels(tag, &aim) {
                 Ok(parcels) => {
                     self.launch(JobSubject::Delivery { tag, aim }, parcels);
@@ -130,7 +103,7 @@ impl Session {
 
     /// What to publish instead of what is refused for good.
     pub(super) fn plainer(&self, tag: u64, aim: &Publication, why: &str) -> Option<Publication> {
-        let arrival = self.ledger.get(tag)?.arrival;
+        let arrival = self.deliveries.get(tag)?.arrival;
         let plainer = publication::plainer(aim.clone(), arrival, now_ms(), why)?;
         if let Publication::Letter { failure, .. } = &plainer
             && !matches!(aim, Publication::Letter { .. })
@@ -142,14 +115,14 @@ impl Session {
 
     /// A message is given up that its pool takes to be done, or to come again.
     pub(super) fn log_dead(&self, tag: u64, failure: &Failure) {
-        let held = self.ledger.get(tag);
+        let held = self.deliveries.get(tag);
         let id = held.and_then(|held| held.original.properties.correlation_id().as_ref());
         let id = id.map_or("", |id| id.as_str());
         dead_lettered(&self.pool.name, id, failure);
     }
 
     fn parcels(&self, tag: u64, aim: &Publication) -> Result<VecDeque<OutboundMessage>, String> {
-        let Some(held) = self.ledger.get(tag) else {
+        let Some(held) = self.deliveries.get(tag) else {
             return Ok(VecDeque::new());
         };
         let subject = publication::Subject {
@@ -180,7 +153,7 @@ impl Session {
 
     /// The message is the broker's own business from here on.
     fn reject(&mut self, tag: u64) -> Result<(), RabbitMqError> {
-        self.ledger.give_back(tag);
+        self.deliveries.let_go(tag);
         self.acks.reject(tag)
     }
 

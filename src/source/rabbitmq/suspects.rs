@@ -85,9 +85,14 @@ impl Suspects {
         }
     }
 
-    /// One that has come, with the number of its turn.
-    pub(super) fn take_begun(&mut self) -> Option<(u64, u64)> {
-        self.begun.pop_front()
+    /// The number of the turn of the first copy that has come.
+    pub(super) fn begun(&self) -> Option<u64> {
+        self.begun.front().map(|(_, turn)| *turn)
+    }
+
+    /// The first copy that has come.
+    pub(super) fn take_begun(&mut self) -> Option<u64> {
+        self.begun.pop_front().map(|(tag, _)| tag)
     }
 
     /// Whether it is the turn of a copy with this number; none if nobody has the turn.
@@ -144,6 +149,25 @@ impl Suspects {
         let (before, now) = (self.told, self.some_wait());
         self.told = now;
         (now || before).then_some(now)
+    }
+
+    /// The tags of all that are here, in order.
+    #[cfg(test)]
+    pub(super) fn tags(&self) -> Vec<u64> {
+        let here = self.next.and_then(|next| match next {
+            Next::Here(tag) => Some(tag),
+            Next::Coming { .. } => None,
+        });
+        let begun = self.begun.iter().map(|(tag, _)| *tag);
+        let mut tags: Vec<u64> = self
+            .waiting
+            .iter()
+            .copied()
+            .chain(begun)
+            .chain(here)
+            .collect();
+        tags.sort_unstable();
+        tags
     }
 
     /// When the turn is given up.

@@ -8,8 +8,7 @@ use lapin::types::ShortString;
 use tokio::time::Instant;
 
 use super::health::HealthIssue;
-use super::held::{Held, HeldState};
-use super::intake::begin_within;
+use super::held::Held;
 use super::session::Session;
 use super::task::Task;
 use crate::broker::rabbitmq::error::RabbitMqError;
@@ -56,29 +55,12 @@ impl Session {
     /// be settled goes back at last.
     fn look_at_age(&mut self, task: &mut Task, now: Instant) -> Result<(), RabbitMqError> {
         let patience = task.config.consumer_timeout;
-        let (mut unbegun, mut stuck) = (Vec::new(), Vec::new());
-        let aged: Vec<u64> = self.aged(begin_within(task), now);
-        for tag in aged {
-            let Some(held) = self.ledger.get_mut(tag) else {
-                continue;
-            };
-            let age = now.duration_since(held.since);
-            let late = age >= patience / 4 * 3;
-            match held.place {
-                HeldState::Here => unbegun.push(tag),
-                HeldState::Leaving | HeldState::Aside if late => stuck.push(tag),
-                HeldState::Leaving | HeldState::Aside => {}
-                HeldState::Out => warn_of_age(&self.pool.name, held, age, patience, late),
-            }
+        let aged = self.deliveries.look_at_age(patience, now);
+        for held in aged.slow.iter().filter_map(|tag| self.deliveries.get(*tag)) {
+            warn_of_age(&self.pool.name, held, held.age(now), patience);
         }
-        self.give_back_unbegun(&unbegun)?;
-        self.give_back_stuck(task, &stuck)
-    }
-
-    fn aged(&self, age: Duration, now: Instant) -> Vec<u64> {
-        let old = |held: &Held| now.duration_since(held.since) >= age;
-        let aged = self.ledger.iter().filter(|(_, held)| old(held));
-        aged.map(|(tag, _)| tag).collect()
+        self.give_back_unbegun(&aged.unbegun)?;
+        self.give_back_stuck(task, &aged.stuck)
     }
 
     fn give_back_unbegun(&mut self, tags: &[u64]) -> Result<(), RabbitMqError> {
@@ -90,10 +72,6 @@ impl Session {
             count = tags.len(),
             "messages have waited for a worker for half of the broker's consumer_timeout and go back"
         );
-        // They are in order.
-        let stays = |tag: &u64| tags.binary_search(tag).is_err();
-        self.ready.retain(stays);
-        self.suspects.retain(|tag| stays(&tag));
         self.give_back_all(tags)
     }
 
@@ -109,14 +87,8 @@ impl Session {
         // Of these a copy may be there, or there is no room for one.
         let copied = self.outbox.forget_all(tags);
         for tag in tags {
-            // Nor of one for which nothing can be published at all.
-            let held = self.ledger.get(*tag);
-            let is_aside = held.is_some_and(|held| held.place == HeldState::Aside);
-            if is_aside || copied.contains(tag) {
-                self.nack(*tag)?;
-            } else {
-                self.give_back(*tag)?;
-            }
+            let step = self.deliveries.give_back_stuck(*tag, copied.contains(tag));
+            self.act(*tag, step)?;
         }
         self.watch_waiting(task);
         self.watch_aside(task);
@@ -138,12 +110,7 @@ fn silence(queues: &BTreeSet<ShortString>) -> String {
     format!("{which} not confirmed a message for {CONFIRMED_WITHIN:?}")
 }
 
-fn warn_of_age(pool: &str, held: &mut Held, age: Duration, patience: Duration, late: bool) {
-    let due = 1 + u8::from(late);
-    if held.warnings >= due {
-        return;
-    }
-    held.warnings = due;
+fn warn_of_age(pool: &str, held: &Held, age: Duration, patience: Duration) {
     let correlation_id = held.original.properties.correlation_id().as_ref();
     tracing::warn!(
         pool,

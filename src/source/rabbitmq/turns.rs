@@ -3,7 +3,7 @@
 
 use tokio::time::Instant;
 
-use super::publication::Publication;
+use super::intake::deliver;
 use super::session::Session;
 use super::task::Task;
 use crate::broker::rabbitmq::error::RabbitMqError;
@@ -15,51 +15,43 @@ impl Session {
         task: &mut Task,
         now: Instant,
     ) -> Result<(), RabbitMqError> {
-        self.suspects.give_up(now);
-        while let Some((tag, turn)) = self.suspects.take_begun() {
-            self.turn_has_begun(task, tag, turn)?;
+        self.deliveries.give_up_turn(now);
+        while let Some(turn) = self.deliveries.suspects().begun() {
+            let is_ours = self.is_ours(task, turn);
+            if let Some((tag, step)) = self.deliveries.take_begun(is_ours) {
+                self.act(tag, step)?;
+            }
         }
         self.begin_turn(task, now)?;
         let prefetch = usize::from(self.inbox.prefetch());
-        while let Some(tag) = self.suspects.take_surplus(prefetch) {
-            self.publish_for(tag, Publication::Aside)?;
+        while let Some((tag, step)) = self.deliveries.take_surplus_suspect(prefetch) {
+            self.act(tag, step)?;
         }
         if self.has_room(task)
-            && let Some(tag) = self.suspects.take_here()
+            && let Some((token, held)) = self.deliveries.hand_out_suspect()
         {
-            task.suspect = Some(self.token(tag));
-            self.deliver(task, tag);
+            task.suspect = Some(token);
+            deliver(task, &self.pool, token, held);
         }
-        if let Some(some_wait) = self.suspects.news() {
+        if let Some(some_wait) = self.deliveries.turn_news() {
             task.turn.tell(&task.end, some_wait);
         }
         Ok(())
     }
 
-    /// A copy has come that says so. If it isn't its turn here it must not be held as if it were: it
-    /// would be charged for what another does meanwhile.
-    fn turn_has_begun(
-        &mut self,
-        task: &mut Task,
-        tag: u64,
-        turn: u64,
-    ) -> Result<(), RabbitMqError> {
-        let is_ours = self.suspects.is_its_turn(turn);
+    /// Whether a copy runs here that says that its turn, the one with this number, has begun.
+    fn is_ours(&self, task: &mut Task, turn: u64) -> bool {
         let asks = || task.suspect.is_none() && !self.closing && task.turn.ask();
-        let is_ours = is_ours.unwrap_or_else(asks);
-        if is_ours {
-            self.suspects.is_here(tag);
-            return Ok(());
-        }
-        self.publish_for(tag, Publication::Back)
+        let is_ours = self.deliveries.suspects().is_its_turn(turn);
+        is_ours.unwrap_or_else(asks)
     }
 
     /// Asks for the turn while one waits, and begins it with a copy that says so.
     fn begin_turn(&mut self, task: &mut Task, now: Instant) -> Result<(), RabbitMqError> {
-        if task.suspect.is_some() || self.suspects.has_turn() {
+        if task.suspect.is_some() || self.deliveries.suspects().has_turn() {
             return Ok(());
         }
-        if !self.suspects.some_wait() {
+        if !self.deliveries.suspects().some_wait() {
             task.turn.leave();
             return Ok(());
         }
@@ -71,11 +63,10 @@ impl Session {
             return Ok(());
         }
         let turn = fastrand::u64(..);
-        let Some(tag) = self.suspects.begin(turn, now) else {
+        let Some((tag, step)) = self.deliveries.begin_turn(turn, now) else {
             return Ok(());
         };
-        if let Some(held) = self.ledger.get_mut(tag) {
-            held.arrival.turn = Some(turn);
+        if let Some(held) = self.deliveries.get(tag) {
             let (pool, lapses) = (&self.pool.name, held.arrival.lapses);
             tracing::warn!(
                 pool,
@@ -84,7 +75,7 @@ impl Session {
                  its worker"
             );
         }
-        self.publish_for(tag, Publication::Turn)
+        self.act(tag, step)
     }
 
     fn has_room(&self, task: &Task) -> bool {
