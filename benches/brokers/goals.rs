@@ -2,15 +2,12 @@
 //! measured, or not at all if that was not.
 
 use crate::common::goal::Goal;
-use crate::common::show::{number, percent, tenths};
+use crate::common::show::tenths;
 use crate::kafka::{self, Kafka, Order};
 use crate::peers::Peer;
 use crate::pool::Language;
 use crate::rabbit::{self, Rabbit};
 use crate::report::Report;
-
-/// A daemon that is so fast on Kafka is fast enough, whatever its share.
-const KAFKA_ENOUGH: f64 = 150_000.0;
 
 /// Compares what there is.
 pub(crate) fn compare(report: &Report) -> Vec<Goal> {
@@ -45,7 +42,7 @@ fn compiled_workers(flow: &rabbit::Flow) -> [Goal; 2] {
     let against = format!("{what}, against raw coalesced");
     let cpu = format!("{what}, daemon CPU a message");
     [
-        Goal::share(against, 0.85, flow.daemon_to_raw_coalesced),
+        Goal::share(against, 0.95, flow.daemon_to_raw_coalesced),
         Goal::new(
             cpu,
             "≤ 12 µs",
@@ -70,21 +67,29 @@ fn peer(peer: &Peer) -> Option<Goal> {
 fn kafka(found: &Kafka) -> Vec<Goal> {
     let flows = found.throughput.iter();
     let compiled = flows.filter(|flow| flow.cell.workers.language == Language::Rust);
-    compiled.filter_map(ordered).collect()
+    let against_raw = compiled.filter_map(against_raw);
+    against_raw.chain(with_more_workers(found)).collect()
 }
 
-fn ordered(flow: &kafka::Flow) -> Option<Goal> {
-    let least = match flow.cell.order {
-        Order::None => 0.6,
-        Order::Key => 0.5,
-        Order::Partition => return None,
+fn against_raw(flow: &kafka::Flow) -> Option<Goal> {
+    let kafka::Cell { order, workers, .. } = flow.cell;
+    let measured = matches!(order, Order::None | Order::Key) && workers.count == 2;
+    measured.then(|| {
+        let what = format!("Kafka, order {}, 2 workers, against raw", order.describe());
+        Goal::share(what, 0.35, flow.daemon_to_raw)
+    })
+}
+
+fn with_more_workers(found: &Kafka) -> Option<Goal> {
+    let with = |count| {
+        let flows = found.throughput.iter();
+        let mut compiled = flows.filter(|flow| flow.cell.workers.language == Language::Rust);
+        compiled.find(|flow| flow.cell.order == Order::Key && flow.cell.workers.count == count)
     };
-    let (order, workers) = (flow.cell.order.describe(), flow.cell.workers.count);
-    let (ratio, speed) = (flow.daemon_to_raw, flow.daemon.per_second());
-    Some(Goal::new(
-        format!("Kafka, order {order}, {workers} workers, against raw"),
-        format!("≥ {} or ≥ {}/s", percent(least), number(KAFKA_ENOUGH)),
-        format!("{}, {}/s", percent(ratio), number(speed)),
-        ratio >= least || speed >= KAFKA_ENOUGH,
+    let share = with(8)?.daemon.per_second() / with(2)?.daemon.per_second();
+    Some(Goal::share(
+        "Kafka, order key, 8 workers against 2".to_owned(),
+        0.9,
+        share,
     ))
 }

@@ -102,6 +102,8 @@ fn rabbit_cells(all: impl IntoIterator<Item = (Workers, u16)>, part: usize) -> V
 fn kafka_cells(all: impl IntoIterator<Item = Workers> + Clone, part: usize) -> Vec<kafka::Cell> {
     use kafka::Order;
     let orders = [Order::None, Order::Key, Order::Partition];
+    // Whether a message costs more with more workers shows where all of them can work.
+    let more = |order| (order == Order::Key).then(|| Workers::rust(8));
     let cells = orders.into_iter().flat_map(|order| {
         let messages = match order {
             Order::None | Order::Key => 400_000,
@@ -112,7 +114,7 @@ fn kafka_cells(all: impl IntoIterator<Item = Workers> + Clone, part: usize) -> V
             workers,
             messages: messages / part,
         };
-        all.clone().into_iter().map(cell)
+        all.clone().into_iter().chain(more(order)).map(cell)
     });
     cells.collect()
 }

@@ -16,7 +16,8 @@ pub(crate) struct Plan {
     /// The pool sizes whose memory is looked at.
     pub(crate) memory_workers: Vec<usize>,
     pub(crate) starts: usize,
-    /// Pools and workers in each; of each list the first is what the others are compared with.
+    /// Pools and workers in each; of each list the first is what the others are compared with. More
+    /// pools have as many workers together.
     pub(crate) more_workers: Vec<(usize, usize)>,
     pub(crate) more_pools: Vec<(usize, usize)>,
     pub(crate) scaling_load: Load,
@@ -58,7 +59,7 @@ impl Plan {
             memory_workers: vec![4, 100],
             starts: 20,
             more_workers: vec![(1, 4), (1, 16), (1, 64), (1, 256)],
-            more_pools: vec![(1, 1), (4, 1), (16, 1)],
+            more_pools: vec![(1, 16), (4, 4), (16, 1)],
             scaling_load: small(25_600),
             judged: true,
         }
@@ -82,7 +83,7 @@ impl Plan {
             memory_workers: vec![4, 100],
             starts: 5,
             more_workers: vec![(1, 4), (1, 64)],
-            more_pools: vec![(1, 1), (16, 1)],
+            more_pools: vec![(1, 16), (16, 1)],
             scaling_load: small(6_400),
             judged: true,
         }
@@ -101,7 +102,7 @@ impl Plan {
             memory_workers: vec![4],
             starts: 1,
             more_workers: vec![(1, 1), (1, 8)],
-            more_pools: vec![(1, 1), (4, 1)],
+            more_pools: vec![(1, 4), (4, 1)],
             scaling_load: small(400),
             judged: false,
         }

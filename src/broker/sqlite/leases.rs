@@ -37,13 +37,27 @@ type File = (PathBuf, Option<FileId>);
 struct Owner {
     dir: PathBuf,
     lease: Duration,
-    /// Taken for every write, so that the sources of one daemon wait for each other by the
-    /// kernel's wake-up and not by SQLite's sleeps.
-    writing: Mutex<()>,
+    writing: Writing,
     seat: Mutex<Seat>,
     watch: Mutex<Watch>,
     /// Claims of others that the database refuses to give back.
     stuck: Mutex<PassedOver>,
+}
+
+/// Whose turn it is to write among the sources of one daemon, so that they wait for each other by the
+/// kernel's wake-up and not by SQLite's sleeps.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Writing(Arc<Mutex<()>>);
+
+/// Our turn to write, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct WritingTurn<'a>(#[expect(dead_code, reason = "held")] MutexGuard<'a, ()>);
+
+impl Writing {
+    /// Waits until it is our turn.
+    pub(crate) fn turn(&self) -> WritingTurn<'_> {
+        WritingTurn(locked(&self.0))
+    }
 }
 
 #[derive(Debug)]
@@ -116,7 +130,7 @@ impl Owner {
         Ok(Self {
             dir,
             lease,
-            writing: Mutex::default(),
+            writing: Writing::default(),
             seat: Mutex::new(seat),
             watch: Mutex::default(),
             stuck: Mutex::default(),
@@ -191,14 +205,9 @@ impl Member {
         self.owner.lease / BEATS_PER_LEASE
     }
 
-    /// Begins a write transaction, once it is this source's turn among those of the daemon.
-    pub(crate) fn begin<'a>(
-        &self,
-        conn: &'a mut Connection,
-    ) -> rusqlite::Result<(MutexGuard<'_, ()>, Transaction<'a>)> {
-        let turn = locked(&self.owner.writing);
-        let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        Ok((turn, tx))
+    /// Where the sources of the daemon wait for their turn to write.
+    pub(crate) fn writing(&self) -> Writing {
+        self.owner.writing.clone()
     }
 
     /// Whether our row is still there. Without it a claim would have an owner that nobody watches.
@@ -207,8 +216,12 @@ impl Member {
     }
 
     /// Enters us again, under a new id, after others have taken us for dead.
-    pub(crate) fn sit_down_again(&self, conn: &Connection, clock: &WallClock) -> Result<(), Fault> {
-        let _turn = locked(&self.owner.writing);
+    pub(crate) fn sit_down_again(
+        &self,
+        _turn: &WritingTurn<'_>,
+        conn: &Connection,
+        clock: &WallClock,
+    ) -> Result<(), Fault> {
         let mut seat = locked(&self.owner.seat);
         if owners::exists(conn, seat.id)? {
             return Ok(());
@@ -273,13 +286,13 @@ impl Member {
     }
 
     fn beat_once(&self, conn: &mut Connection, clock: &WallClock) -> Result<Vec<Beat>, Fault> {
-        let (turn, tx) = self.begin(conn)?;
+        let turn = self.owner.writing.turn();
+        let tx = begin(&turn, conn)?;
         let seated = self.pulse(&tx)?;
         let others = owners::beats(&tx, self.id())?;
         tx.commit()?;
-        drop(turn);
         if !seated {
-            self.sit_down_again(conn, clock)?;
+            self.sit_down_again(&turn, conn, clock)?;
         }
         Ok(others)
     }
@@ -296,7 +309,8 @@ impl Member {
         }
         let mut stuck = locked(&self.owner.stuck);
         loop {
-            let (_turn, tx) = self.begin(conn)?;
+            let turn = self.owner.writing.turn();
+            let tx = begin(&turn, conn)?;
             match take_back::from(&tx, lost, &stuck) {
                 Ok(files) => {
                     tx.commit()?;
@@ -325,7 +339,8 @@ impl Member {
     }
 
     fn strike_own_row(&self, conn: &mut Connection) -> Result<(), Fault> {
-        let (_turn, tx) = self.begin(conn)?;
+        let turn = self.owner.writing.turn();
+        let tx = begin(&turn, conn)?;
         let release = "UPDATE consumer_messages \
                        SET owner = NULL, claim = NULL, claim_alone = 0 WHERE owner = ?1";
         tx.execute(release, [self.id()])?;
@@ -334,6 +349,14 @@ impl Member {
         lock::discard(&self.owner.dir.join(locked(&self.owner.seat).lock.name()));
         Ok(())
     }
+}
+
+/// Begins to write, now that it is our turn.
+pub(crate) fn begin<'a>(
+    _turn: &WritingTurn<'_>,
+    conn: &'a mut Connection,
+) -> rusqlite::Result<Transaction<'a>> {
+    conn.transaction_with_behavior(TransactionBehavior::Immediate)
 }
 
 impl Drop for Member {

@@ -34,7 +34,7 @@ use claim::Claimer;
 pub(crate) use clock::WallClock;
 pub use error::SqliteError;
 use identity::{FileStanding, Identity};
-pub(crate) use leases::Owners;
+pub(crate) use leases::{Owners, Writing, WritingTurn};
 use passed_over::{PassedOver, Refused};
 
 /// A connection that claims and settles the rows of one queue.
@@ -123,9 +123,18 @@ impl Store {
         )?)
     }
 
+    /// Where the sources of the daemon wait for their turn to write.
+    pub(crate) fn writing(&self) -> Writing {
+        self.member.writing()
+    }
+
     /// Does all of the work in one transaction, or none of it. A row that can't be claimed is passed
     /// over.
-    pub(crate) fn write(&mut self, work: &Work<'_>) -> Result<Written, Fault> {
+    pub(crate) fn write(
+        &mut self,
+        turn: &WritingTurn<'_>,
+        work: &Work<'_>,
+    ) -> Result<Written, Fault> {
         // What was claimed is settled where it was claimed, wherever that is now.
         if work.ask.is_some() || work.probe || !self.may_write() {
             self.is_in_place()?;
@@ -133,11 +142,11 @@ impl Store {
         self.passed_over.expire();
         let mut absences = 0;
         while absences < 2 {
-            match self.try_write(work) {
+            match self.try_write(turn, work) {
                 Ok(Some(written)) => return Ok(written),
                 Ok(None) => {
                     absences += 1;
-                    self.member.sit_down_again(&self.conn, &self.clock)?;
+                    self.member.sit_down_again(turn, &self.conn, &self.clock)?;
                 }
                 Err(refused) => self.passed_over.pass_over(&refused, "claimed or buried")?,
             }
@@ -149,8 +158,12 @@ impl Store {
     }
 
     /// None if nothing was written because we are not among the owners any more.
-    fn try_write(&mut self, work: &Work<'_>) -> Result<Option<Written>, Refused> {
-        let (_turn, tx) = self.member.begin(&mut self.conn)?;
+    fn try_write(
+        &mut self,
+        turn: &WritingTurn<'_>,
+        work: &Work<'_>,
+    ) -> Result<Option<Written>, Refused> {
+        let tx = leases::begin(turn, &mut self.conn)?;
         for publish in work.publishes {
             settle::publish(&tx, &publish.message, &self.clock)?;
         }

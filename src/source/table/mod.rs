@@ -273,17 +273,17 @@ impl Task {
         if !may_claim {
             return;
         }
-        let rows = self.room();
+        let claim = self.room() > 0;
         let probe = self.pause.is_troubled();
-        match self.write(rows, probe) {
+        match self.write(claim, probe) {
             Ok(written) => {
                 self.pause.end();
                 self.health.over(&self.end, HealthIssue::Table);
                 self.written(written);
             }
-            Err(fault) => self.rescue(&fault, probe || rows > 0),
+            Err(fault) => self.rescue(&fault, probe || claim),
         }
-        if rows > 0 {
+        if claim {
             self.share.rest();
         }
     }
@@ -361,20 +361,26 @@ impl Task {
         Limits::of(&self.policy.borrow())
     }
 
-    /// Writes what there is to write, and claims up to so many rows.
-    fn write(&mut self, rows: usize, probe: bool) -> Result<Written, Fault> {
+    /// Writes what there is to write, and claims what there is room for. What has come while others
+    /// wrote goes along.
+    fn write(&mut self, claim: bool, probe: bool) -> Result<Written, Fault> {
+        let writing = self.store.writing();
+        let turn = writing.turn();
+        self.collect();
+        let rows = if claim { self.room() } else { 0 };
         let ask = (rows > 0).then(|| Ask {
             rows,
             share: &self.share,
             suspect: self.suspect.is_none() && self.turn.is_held(),
             limits: Limits::of(&self.policy.borrow()),
         });
-        self.store.write(&Work {
+        let work = Work {
             publishes: &self.publishes,
             settled: &self.settled,
             ask,
             probe,
-        })
+        };
+        self.store.write(&turn, &work)
     }
 
     /// The transaction is durable: only now is anything forgotten, confirmed or handed out.

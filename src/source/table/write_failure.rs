@@ -20,7 +20,7 @@ impl Task {
             return self.trouble(fault);
         }
         let without = if more {
-            self.write(0, false)
+            self.write(false, false)
         } else {
             Err(fault.clone())
         };
@@ -62,7 +62,7 @@ impl Task {
             publishes,
             ..Work::default()
         };
-        match self.store.write(&work) {
+        match self.write_alone(&work) {
             Ok(_) => confirm(publish.confirmed, &publish.message.queue, Ok(())),
             Err(fault) if fault.for_good => {
                 let queue = &publish.message.queue;
@@ -93,6 +93,11 @@ impl Task {
         }
     }
 
+    fn write_alone(&mut self, work: &Work<'_>) -> Result<Written, Fault> {
+        let writing = self.store.writing();
+        self.store.write(&writing.turn(), work)
+    }
+
     /// Writes it, with less about it if the database refuses that.
     fn write_plainer(&mut self, wanted: &Settled) -> Result<Written, Fault> {
         let mut settled = wanted.clone();
@@ -101,7 +106,7 @@ impl Task {
                 settled: std::slice::from_ref(&settled),
                 ..Work::default()
             };
-            match self.store.write(&work) {
+            match self.write_alone(&work) {
                 Err(fault) if fault.for_good => {
                     let plainer = rules::plainer(&settled.outcome, &fault.problem);
                     settled.outcome = plainer.ok_or(fault)?;

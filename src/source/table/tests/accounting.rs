@@ -287,3 +287,26 @@ async fn emits_are_confirmed_once_they_are_there() {
     assert_eq!(rig.get::<String>("SELECT body FROM consumer_messages"), "e");
     source.end().await;
 }
+
+/// While others of the daemon write, settlements come in; they must not wait for a transaction of their
+/// own.
+#[tokio::test]
+async fn what_comes_while_others_write_goes_along() {
+    let rig = Rig::new();
+    for body in ["a", "b", "c"] {
+        rig.insert(body);
+    }
+    let (mut task, mut pool, _limits) = rig.open(&Shared::default(), &rig.config());
+    pool.intake.send(Intake::Credit(2)).unwrap();
+    task.write_and_claim();
+    let first = pool.deliveries.recv().await.unwrap();
+    let second = pool.deliveries.recv().await.unwrap();
+    first.settle(Outcome::Done);
+    task.collect();
+    second.settle(Outcome::Done);
+    task.write_and_claim();
+    let left: i64 = rig.get("SELECT count(*) FROM consumer_messages");
+    assert_eq!(left, 1, "both are settled, in one transaction");
+    let third = pool.deliveries.recv().await.unwrap();
+    assert_eq!(body(&third), "c");
+}
