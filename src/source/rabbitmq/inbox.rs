@@ -1,5 +1,7 @@
-//! The consumers, and how many messages are asked for. Which of those the pool gets, and when, is
-//! decided in `intake.rs`.
+//! The consumers, and how many messages are asked for. What is to be done about them is decided in
+//! `inbox/plan.rs`; which messages the pool gets, and when, in `intake.rs`.
+
+mod plan;
 
 use std::task::{Context, Poll};
 
@@ -11,43 +13,15 @@ use crate::broker::rabbitmq::consumers::{ConsumerNews, Consumers};
 use crate::broker::rabbitmq::error::RabbitMqError;
 use crate::budget::Share;
 use crate::rules::rabbitmq::demand;
-use crate::rules::rabbitmq::demand::{Demand, Step};
+use plan::{InboxPlan, PlanStep, TapsState};
+
+pub(super) use plan::Outlook;
 
 /// The consumers and what is planned for them.
 #[derive(Debug)]
 pub(super) struct Inbox {
     consumers: Consumers,
-    /// The size of a body, as an average of the recent ones, in bytes.
-    body_bytes: usize,
-    /// When the consumers change, if the pool has not changed its mind.
-    change_at: Option<Instant>,
-    /// The pool could use less than its workers usually can when the steady consumer was cancelled.
-    is_short: bool,
-    /// A consumer is cancelled; what it has been sent is on its way. At the end all are, for good.
-    is_cancelled: bool,
-    /// At the end: what was not handed out has gone back.
-    has_given_back: bool,
-    /// The broker has sent all that it may, since the consumers last changed.
-    is_full: bool,
-}
-
-/// What there is to be planned for.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Outlook {
-    /// How many messages the pool can use now,
-    pub(super) useful: u16,
-    /// and how many more are sent ahead for those that wait to be published.
-    pub(super) ahead: u16,
-    /// How many its workers use at any pace.
-    pub(super) usual: usize,
-    /// How many bytes there is room for.
-    pub(super) most_bytes: usize,
-    /// How many deliveries are not acknowledged.
-    pub(super) unacknowledged: usize,
-    /// Nothing more is wanted.
-    pub(super) closing: bool,
-    /// The queue is there, as far as we know.
-    pub(super) consumable: bool,
+    plan: InboxPlan,
 }
 
 /// What follows for others.
@@ -64,12 +38,7 @@ impl Inbox {
     pub(super) fn new(consumers: Consumers) -> Self {
         Self {
             consumers,
-            body_bytes: 0,
-            change_at: None,
-            is_short: false,
-            is_cancelled: false,
-            has_given_back: false,
-            is_full: false,
+            plan: InboxPlan::default(),
         }
     }
 
@@ -85,7 +54,7 @@ impl Inbox {
 
     /// A message with a body of so many bytes has come.
     pub(super) fn weigh(&mut self, bytes: usize) {
-        self.body_bytes = average(self.body_bytes, bytes);
+        self.plan.weigh(bytes);
     }
 
     /// How many messages the broker sends ahead.
@@ -99,21 +68,22 @@ impl Inbox {
 
     /// When the consumers may change.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.change_at
+        self.plan.deadline()
     }
 
     /// Nothing more comes.
     pub(super) fn has_ended(&self) -> bool {
-        self.is_cancelled && self.consumers.is_dry()
+        self.plan.is_cancelled() && self.consumers.is_dry()
     }
 
     /// How many messages the pool could use with this credit, within what there is room for in
     /// memory. What the broker may send ahead takes that already: it comes without being asked for.
     pub(super) fn useful(&self, credit: usize, unacknowledged: usize, share: &Share) -> u16 {
         let ahead = usize::from(self.prefetch()).saturating_sub(unacknowledged);
-        share.promise(ahead.saturating_mul(self.body_bytes));
-        let wanted = demand::prefetch(credit, self.body_bytes, demand::BYTES_ASKED_MAX);
-        let fitting = demand::prefetch(credit, self.body_bytes, share.most());
+        let body_bytes = self.plan.body_bytes();
+        share.promise(ahead.saturating_mul(body_bytes));
+        let wanted = demand::prefetch(credit, body_bytes, demand::BYTES_ASKED_MAX);
+        let fitting = demand::prefetch(credit, body_bytes, share.most());
         if fitting < wanted {
             share.deny();
         }
@@ -123,75 +93,32 @@ impl Inbox {
 
     /// Asks the broker for as many messages as the pool can use.
     pub(super) fn plan(&mut self, outlook: &Outlook, now: Instant) -> InboxStep {
-        let change_at = self.change_at.take();
-        if self.consumers.is_changing() {
-            return InboxStep::Nothing;
-        }
-        if self.is_cancelled && (!outlook.closing || self.consumers.is_dry()) {
-            return InboxStep::Surplus;
-        }
-        if outlook.closing {
-            return self.cancel(Consumers::cancel_all);
-        }
-        if !outlook.consumable {
-            return InboxStep::Nothing;
-        }
-        self.is_full |= outlook.unacknowledged >= usize::from(self.prefetch());
-        let demand = self.demand(outlook);
-        let flow = self.consumers.flow(self.is_full);
-        let settled = change_at.is_some_and(|at| at <= now);
-        match demand::step(flow, demand, settled) {
-            Step::Stay => {}
-            Step::Wait(patience) => self.change_at = change_at.or(Some(now + patience)),
-            Step::Add(prefetch) => {
-                self.is_full = false;
-                self.consumers.add(prefetch);
-            }
-            Step::CancelNewest => {
-                self.is_short |= flow.extra == 0;
-                return self.cancel(Consumers::cancel_newest);
-            }
-            Step::CancelAll => return self.cancel(Consumers::cancel_all),
-        }
-        InboxStep::Nothing
-    }
-
-    /// How many messages are to be sent ahead where so many are useful now.
-    fn demand(&mut self, outlook: &Outlook) -> Demand {
-        let now = match outlook.useful {
-            0 => 0,
-            now => now.saturating_add(outlook.ahead),
+        let taps = TapsState {
+            is_changing: self.consumers.is_changing(),
+            is_dry: self.consumers.is_dry(),
+            flow: self.consumers.flow(false),
         };
-        let usual = demand::prefetch(outlook.usual, self.body_bytes, outlook.most_bytes);
-        self.is_short &= 0 < now && now < usual;
-        Demand {
-            now,
-            usual: if self.is_short { now } else { usual },
+        match self.plan.step(outlook, taps, now) {
+            PlanStep::Stay => InboxStep::Nothing,
+            PlanStep::Surplus => InboxStep::Surplus,
+            PlanStep::Add(prefetch) => {
+                self.consumers.add(prefetch);
+                InboxStep::Nothing
+            }
+            PlanStep::CancelNewest => {
+                self.consumers.cancel_newest();
+                InboxStep::Cancelled
+            }
+            PlanStep::CancelAll => {
+                self.consumers.cancel_all();
+                InboxStep::Cancelled
+            }
         }
     }
 
-    fn cancel(&mut self, which: fn(&mut Consumers)) -> InboxStep {
-        self.is_cancelled = true;
-        self.is_full = false;
-        which(&mut self.consumers);
-        InboxStep::Cancelled
-    }
-
-    /// What the cancelled consumers had goes back. At the end of all they stay cancelled: nothing
-    /// more is consumed. Returns whether this is the first time there.
+    /// What the cancelled consumers had goes back. Returns whether this is the first time at the end
+    /// of all.
     pub(super) fn gives_back(&mut self, closing: bool) -> bool {
-        let first = closing && !self.has_given_back;
-        self.has_given_back |= closing;
-        self.is_cancelled = closing;
-        first
-    }
-}
-
-/// A moving average that believes a growth at once.
-fn average(old: usize, new: usize) -> usize {
-    if new >= old {
-        new
-    } else {
-        old - (old - new) / 64
+        self.plan.gives_back(closing)
     }
 }
