@@ -25,21 +25,21 @@ pub(super) struct InboxPlan {
 
 /// What there is to be planned for.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Outlook {
+pub(crate) struct Outlook {
     /// How many messages the pool can use now,
-    pub(in super::super) useful: u16,
+    pub(crate) useful: u16,
     /// and how many more are sent ahead for those that wait to be published.
-    pub(in super::super) ahead: u16,
+    pub(crate) ahead: u16,
     /// How many its workers use at any pace.
-    pub(in super::super) usual: usize,
+    pub(crate) usual: usize,
     /// How many bytes there is room for.
-    pub(in super::super) most_bytes: usize,
+    pub(crate) most_bytes: usize,
     /// How many deliveries are not acknowledged.
-    pub(in super::super) unacknowledged: usize,
+    pub(crate) unacknowledged: usize,
     /// Nothing more is wanted.
-    pub(in super::super) closing: bool,
+    pub(crate) closing: bool,
     /// The queue is there, as far as we know.
-    pub(in super::super) consumable: bool,
+    pub(crate) consumable: bool,
 }
 
 /// How it is with the consumers.
