@@ -310,7 +310,9 @@ impl Own {
         let mut books = self.budget.books();
         // Once more: another may have let something go before.
         let used = self.used();
-        let drawn = used.next_multiple_of(QUANTUM);
+        // A message that there is no room for draws no more than itself.
+        let allowed = books.allowed(self.id);
+        let drawn = used.next_multiple_of(QUANTUM).min(allowed).max(used);
         books.enter(self.id, drawn);
         self.drawn.store(drawn, Ordering::Relaxed);
     }

@@ -69,6 +69,16 @@ fn small_messages_are_drawn_for_in_quanta() {
     assert_eq!((share.used(), budget.standing().drawn), (0, 0));
 }
 
+#[test]
+fn who_gets_one_beyond_the_bound_gets_no_more_for_that() {
+    let budget = Budget::new(Some(100 << 10));
+    let (a, b) = (budget.share("a"), budget.share("b"));
+    let _all = (a.take(1 << 10).unwrap(), a.take(98 << 10).unwrap());
+    let _one = b.take(53 << 10).unwrap();
+    assert!(b.take(3 << 10).is_none(), "not what is left of a quantum");
+    assert_eq!(budget.standing().drawn, (100 + 53) << 10);
+}
+
 /// One has it all; the other must come to its half, whatever the first one does.
 #[tokio::test]
 async fn nobody_keeps_all_for_itself() {
