@@ -28,8 +28,8 @@ COPY --from=build /src/target/dist/ganger /usr/local/bin/ganger
 USER ganger
 WORKDIR /var/lib/ganger
 ENV GANGER_CONFIG=/etc/ganger/ganger.toml
-# No HEALTHCHECK: this version has no admin API that could be asked. Send SIGUSR1 for a status
-# report in the log.
+# Fails when a thread of the daemon no longer turns, not when its broker is away: that mends itself.
+HEALTHCHECK --interval=30s --timeout=5s --start-period=60s --retries=3 CMD ["ganger", "health"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["ganger"]
 CMD ["run"]
