@@ -3,6 +3,8 @@
 
 mod becoming;
 mod error;
+pub mod service;
+mod watchdog;
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,29 +17,18 @@ use tokio::task::LocalSet;
 use crate::budget::Budget;
 use crate::config::diff::{Change, difference};
 use crate::config::model::{Config, PoolConfig};
+use crate::heartbeat::Heart;
 use crate::pool::Command;
 use crate::pool::status::PoolStatus;
+use crate::request::{Reloaded, Request};
+use crate::status::{DaemonState, Overview};
 use crate::{delivery, pool, source, telemetry};
 use becoming::{Becoming, Opened, ready};
 pub use error::DaemonError;
+use service::Service;
 
 /// Commands that may wait for a pool; it looks at them before anything else.
 const COMMANDS_WAITING_MAX: usize = 64;
-
-/// What the daemon may be asked from outside.
-#[derive(Debug)]
-pub enum Request {
-    /// Finish what is in hand and end; asked again, go on to the next phase at once.
-    Stop,
-    /// Become what this configuration says.
-    Reload(Box<Config>),
-    /// Write how things stand to the log.
-    LogStatus,
-    /// Replace all workers one by one.
-    Roll,
-    /// Tell how things stand.
-    Status(oneshot::Sender<Vec<PoolStatus>>),
-}
 
 /// A pool's thread has ended.
 #[derive(Debug)]
@@ -55,6 +46,25 @@ struct Running {
     dismissed: bool,
 }
 
+/// What the daemon is to become, and who wants to know of it.
+#[derive(Debug)]
+struct Next {
+    config: Config,
+    asker: Asker,
+}
+
+/// Whoever asked for a reload and wants to know what became of it; may have gone.
+#[derive(Debug, Default)]
+struct Asker(Option<oneshot::Sender<Reloaded>>);
+
+impl Asker {
+    fn tell(self, what: Reloaded) {
+        if let Some(asker) = self.0 {
+            drop(asker.send(what));
+        }
+    }
+}
+
 /// The daemon.
 #[derive(Debug)]
 pub struct Daemon {
@@ -62,11 +72,15 @@ pub struct Daemon {
     shared: source::Shared,
     /// What the pools hold of messages, and may.
     budget: Budget,
+    /// What others see of it.
+    overview: Overview,
     pools: BTreeMap<String, Running>,
     /// What it becomes next.
     becoming: Option<Becoming>,
+    /// Who asked for that.
+    asker: Asker,
     /// What it was asked to become meanwhile; of several the last.
-    next: Option<Config>,
+    next: Option<Next>,
     /// Pools that start again, changed, once their predecessors have ended.
     successors: HashMap<String, Opened>,
     ended_tx: mpsc::Sender<Ended>,
@@ -75,6 +89,7 @@ pub struct Daemon {
     started: bool,
     stopping: bool,
     failure: Option<DaemonError>,
+    service: Service,
 }
 
 impl Daemon {
@@ -85,21 +100,40 @@ impl Daemon {
         Self {
             config: Config {
                 daemon: config.daemon.clone(),
+                admin: config.admin.clone(),
+                telemetry: config.telemetry.clone(),
                 sources: BTreeMap::new(),
                 pools: Vec::new(),
             },
             shared: source::Shared::new(budget.clone()),
+            overview: Overview::new(budget.clone(), &config),
             budget,
             pools: BTreeMap::new(),
             becoming: None,
-            next: Some(config),
+            asker: Asker::default(),
+            next: Some(Next {
+                config,
+                asker: Asker::default(),
+            }),
             successors: HashMap::new(),
             ended_tx,
             ended,
             started: false,
             stopping: false,
             failure: None,
+            service: Service::default(),
         }
+    }
+
+    /// The daemon with someone who tells the service manager what becomes of it.
+    #[must_use]
+    pub fn told_by(self, service: Service) -> Self {
+        Self { service, ..self }
+    }
+
+    /// What can be seen of it from other threads.
+    pub fn overview(&self) -> Overview {
+        self.overview.clone()
     }
 
     /// Runs until it is asked to stop and has stopped, or until a pool fails: then the others are
@@ -108,6 +142,7 @@ impl Daemon {
     /// # Errors
     /// If a source can't be opened at the start, or a pool failed.
     pub async fn run(mut self, mut requests: mpsc::Receiver<Request>) -> Result<(), DaemonError> {
+        let _heart = Heart::named("daemon").on(&runtime::Handle::current());
         self.begin_next();
         while !self.is_finished() {
             tokio::select! {
@@ -139,11 +174,9 @@ impl Daemon {
     async fn obey(&mut self, request: Request) {
         match request {
             Request::Stop => self.stop().await,
-            Request::Reload(config) => self.reload(*config),
-            Request::LogStatus => self.log_status().await,
+            Request::Reload(config, asker) => self.reload(*config, Asker(asker)),
+            Request::LogStatus => self.overview.status_now().await.log(),
             Request::Roll => self.tell_all(|| Command::Roll).await,
-            // Whoever asked may have gone.
-            Request::Status(reply) => drop(reply.send(self.status().await)),
         }
     }
 
@@ -155,8 +188,11 @@ impl Daemon {
         } else {
             tracing::info!(?drain_timeout, "stopping: what is in hand finishes first");
             self.stopping = true;
+            self.service.stopping();
+            self.overview.set_state(DaemonState::Stopping);
             self.successors.clear();
             self.becoming = None;
+            std::mem::take(&mut self.asker).tell(Err("the daemon is stopping".into()));
             self.tell_all(|| Command::Stop { drain_timeout }).await;
         }
     }
@@ -175,32 +211,9 @@ impl Daemon {
         }
     }
 
-    async fn log_status(&self) {
-        let log_records_dropped = telemetry::records_dropped();
-        let buffered = self.budget.standing();
-        tracing::info!(
-            pools = self.pools.len(),
-            log_records_dropped,
-            buffered_bytes = buffered.drawn,
-            buffered_bytes_max = buffered.bytes_max,
-            wait_for_memory = (!buffered.waiting.is_empty()).then(|| buffered.waiting.join(", ")),
-            "status of the daemon"
-        );
-        self.status().await.iter().for_each(PoolStatus::log);
-    }
-
-    async fn status(&self) -> Vec<PoolStatus> {
-        let mut statuses = Vec::with_capacity(self.pools.len());
-        for name in self.pools.keys() {
-            let (reply, status) = oneshot::channel();
-            self.tell(name, Command::Status(reply)).await;
-            statuses.extend(status.await);
-        }
-        statuses
-    }
-
     async fn pool_ended(&mut self, ended: Ended) {
         let pool = self.pools.remove(&ended.pool);
+        self.overview.registry().remove(&ended.pool);
         let dismissed = pool.is_some_and(|pool| pool.dismissed);
         match ended.result {
             Ok(()) => tracing::info!(pool = ended.pool, "pool stopped"),
@@ -234,12 +247,16 @@ impl Daemon {
 
     // -- reload --
 
-    fn reload(&mut self, new: Config) {
+    fn reload(&mut self, config: Config, asker: Asker) {
         if self.stopping {
             tracing::warn!("reload ignored: the daemon is stopping");
-            return;
+            return asker.tell(Err("the daemon is stopping".into()));
         }
-        self.next = Some(new);
+        if let Some(before) = self.next.replace(Next { config, asker }) {
+            before
+                .asker
+                .tell(Err("a later reload has taken its place".into()));
+        }
         if self.becoming.is_some() {
             // What it changes is known only then.
             tracing::info!("the reload waits for the one before it");
@@ -250,9 +267,10 @@ impl Daemon {
 
     /// Begins to open what it was asked to become. The start is a reload of nothing.
     fn begin_next(&mut self) {
-        let Some(config) = self.next.take() else {
+        let Some(Next { config, asker }) = self.next.take() else {
             return;
         };
+        self.asker = asker;
         let changes = difference(&self.config, &config);
         match Becoming::begin(config, changes, &self.shared) {
             Ok(becoming) => self.becoming = Some(becoming),
@@ -278,8 +296,10 @@ impl Daemon {
     async fn change(&mut self, becoming: Becoming) {
         let mut opened = becoming.opened;
         self.config = becoming.config;
+        self.overview.set_config(&self.config);
+        let changes = becoming.changes.len();
         if self.started {
-            tracing::info!(changes = becoming.changes.len(), "configuration reloaded");
+            tracing::info!(changes, "configuration reloaded");
         }
         for change in becoming.changes {
             if self.stopping {
@@ -288,10 +308,15 @@ impl Daemon {
             }
             self.apply(change, &mut opened).await;
         }
+        std::mem::take(&mut self.asker).tell(Ok(changes));
         if !self.started && self.failure.is_none() {
             self.started = true;
+            self.overview.set_state(DaemonState::Running);
             let (pools, pid) = (self.pools.len(), std::process::id());
             tracing::info!(pools, pid, "ganger is running");
+        }
+        if !self.stopping {
+            self.service.ready();
         }
     }
 
@@ -299,7 +324,9 @@ impl Daemon {
     fn refuse(&mut self, error: DaemonError) {
         if self.started {
             let error = chain(&error);
+            self.service.refused(&error);
             tracing::error!(error, "reload refused: a pool can't be started");
+            std::mem::take(&mut self.asker).tell(Err(error));
         } else {
             self.failure = Some(error);
             self.stopping = true;
@@ -326,7 +353,14 @@ impl Daemon {
             }
             Change::Update { pool, roll } => self.update(pool, roll).await,
             // The rest is looked up when it is needed.
-            Change::Daemon(daemon) => self.budget.set(daemon.buffered_bytes_max),
+            Change::Daemon(daemon) => {
+                self.budget.set(daemon.buffered_bytes_max);
+                self.service.set_stall_timeout(daemon.stall_timeout);
+            }
+            Change::LogLevel(filter) => match telemetry::set_level(&filter) {
+                Ok(()) => tracing::info!(filter, "the log keeps other records from now on"),
+                Err(error) => tracing::error!(%error, "the level of the log stays"),
+            },
             Change::RestartNeeded { what } => {
                 tracing::warn!(
                     what,
@@ -380,14 +414,15 @@ impl Daemon {
         } = opened;
         let name = policy.name.clone();
         let (commands, commands_rx) = mpsc::channel(COMMANDS_WAITING_MAX);
+        let (show, shown) = watch::channel(Arc::new(PoolStatus::starting(&policy)));
         let running = Running {
-            commands,
+            commands: commands.clone(),
             rules,
             dismissed: false,
         };
         let (pool, ended) = (name.clone(), self.ended_tx.clone());
         let run = move || {
-            let work = || run_pool(policy, end, commands_rx, source);
+            let work = || run_pool(policy, end, commands_rx, show, source);
             let result =
                 catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err("it panicked".into()));
             // The daemon may be gone when it could not start all pools.
@@ -398,6 +433,7 @@ impl Daemon {
             pool: name.clone(),
             source,
         })?;
+        self.overview.registry().insert(&name, commands, shown);
         self.pools.insert(name, running);
         Ok(())
     }
@@ -408,12 +444,14 @@ fn run_pool(
     policy: Arc<PoolConfig>,
     end: delivery::PoolEnd,
     commands: mpsc::Receiver<Command>,
+    show: watch::Sender<Arc<PoolStatus>>,
     mut source: source::Running,
 ) -> Result<(), String> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("no event loop: {error}"))?;
+    let _heart = Heart::of_this_thread().on(runtime.handle());
     LocalSet::new().block_on(&runtime, async {
-        let result = pool::run(policy, end, commands).await;
+        let result = pool::run(policy, end, commands, show).await;
         match result {
             // A source that is stuck would keep us here.
             Err(error @ pool::PoolError::Unsettled) => Err(error.to_string()),

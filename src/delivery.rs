@@ -15,52 +15,22 @@
 //! 5. What is out under a [`Claim`] that the source has lost is another's to do: it is not begun any
 //!    more, and whoever works on it is told. It is settled all the same.
 
+mod message;
+
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
+
+use crate::trace_context::{Recording, SpanContext};
+pub use message::{Headers, Message, Outgoing, Property};
 
 /// The most deliveries that one source may have out at once, whatever the pool would like.
 pub const CREDIT_MAX: usize = 65_535;
 
 /// How many [`Publish`] requests wait in the channel before a lane is made to wait.
 const PUBLISHES_WAITING_MAX: usize = 64;
-
-/// Header names and values, in the order in which the source gave them.
-pub type Headers = Vec<(String, String)>;
-
-/// A message as its source delivered it. The source keeps whatever else it needs to copy or
-/// acknowledge it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Message {
-    /// The queue or topic that it was read from.
-    pub queue: Arc<str>,
-    /// The body, byte for byte.
-    pub body: Bytes,
-    /// Every header in its text form, those of ganger itself left out.
-    pub headers: Headers,
-    /// Empty where the message has none.
-    pub correlation_id: String,
-    /// The queue that a reply goes to, unless the worker names another.
-    pub reply_to: Option<String>,
-    /// What version 2 workers are told beside it: message id, content type, row id and the like.
-    pub properties: Vec<(&'static str, Property)>,
-}
-
-/// One value of [`Message::properties`].
-#[derive(Debug, Clone, PartialEq)]
-pub enum Property {
-    /// Text.
-    Text(String),
-    /// A whole number.
-    Integer(i64),
-    /// Yes or no.
-    Boolean(bool),
-    /// Bytes that need not be text, such as a Kafka key.
-    Bytes(Bytes),
-}
 
 /// How often a message has been tried, as its source counts it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -74,6 +44,8 @@ pub struct History {
     /// Give it to a worker that has nothing else in hand, and nothing else to that worker until it
     /// is settled: it is suspected of killing workers.
     pub alone: bool,
+    /// The span of the attempt before this one, if that was recorded.
+    pub earlier: Option<SpanContext>,
 }
 
 /// One message on its way to a worker. Settled exactly once; dropped, it goes back uncharged.
@@ -85,6 +57,10 @@ pub struct Delivery {
     pub history: History,
     /// It goes back if no worker has it by then: its broker would not wait much longer.
     pub begin_by: Option<Instant>,
+    /// When its pool took it in.
+    pub taken_at: Option<Instant>,
+    /// What is noted of the attempt, if it is recorded.
+    pub recording: Option<Box<Recording>>,
     claim: Option<Weak<()>>,
     slot: Option<Slot>,
 }
@@ -114,8 +90,15 @@ impl Delivery {
     }
 
     fn send(&mut self, outcome: Outcome) {
+        let span = self.recording.as_ref();
+        let span = span.filter(|recording| recording.was_given);
+        let span = span.map(|recording| recording.task);
         if let Some(Slot { token, permit }) = self.slot.take() {
-            drop(permit.send(Settlement { token, outcome }));
+            drop(permit.send(Settlement {
+                token,
+                outcome,
+                span,
+            }));
         }
     }
 }
@@ -133,6 +116,9 @@ pub struct Settlement {
     pub token: u64,
     /// What has become of it.
     pub outcome: Outcome,
+    /// The span of the attempt, if it was recorded: where the message comes again, the next attempt
+    /// is told.
+    pub span: Option<SpanContext>,
 }
 
 /// What becomes of a message.
@@ -246,6 +232,18 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 8] = [
+        Self::Failed,
+        Self::Rejected,
+        Self::Crashed,
+        Self::TimedOut,
+        Self::Stalled,
+        Self::ProtocolError,
+        Self::Undeliverable,
+        Self::UnroutableReply,
+    ];
+
     /// The name that dead letters, logs and metrics show.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -275,31 +273,6 @@ pub struct Exit {
     pub signal: Option<i32>,
     /// The kernel killed it for want of memory.
     pub oom: bool,
-}
-
-/// A message to be published: a reply, an emit, or one from `ganger send`.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Outgoing {
-    /// Where it goes.
-    pub queue: String,
-    /// The body, byte for byte.
-    pub body: Bytes,
-    /// Its headers.
-    pub headers: Headers,
-    /// Empty where it has none.
-    pub correlation_id: String,
-    /// Where an answer to it goes.
-    pub reply_to: Option<String>,
-    /// The producer's own id for it.
-    pub message_id: Option<String>,
-    /// The MIME type of the body.
-    pub content_type: Option<String>,
-    /// The ordering or partition key.
-    pub key: Option<String>,
-    /// Higher goes first.
-    pub priority: i32,
-    /// How long it stays away from consumers; zero for at once.
-    pub delay: Duration,
 }
 
 /// A request to publish without settling anything, with the broker's confirmation.
@@ -346,6 +319,8 @@ pub struct SourceState {
     /// How many messages of each part of the queue are not done, where the source knows: Kafka's
     /// partitions, by name.
     pub lag: Vec<(String, u64)>,
+    /// How many more messages could be handed out, where the pool's number of workers follows that.
+    pub depth: Option<u64>,
 }
 
 /// The source's end of the link.
@@ -415,6 +390,8 @@ impl SourceEnd {
             message,
             history,
             begin_by,
+            taken_at: None,
+            recording: None,
             claim,
             slot,
         };

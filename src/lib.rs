@@ -5,7 +5,13 @@
 //! is not kept stable for others.
 
 #![cfg_attr(
-    not(all(feature = "kafka", feature = "rabbitmq", feature = "sqlite")),
+    not(all(
+        feature = "admin",
+        feature = "kafka",
+        feature = "otlp",
+        feature = "rabbitmq",
+        feature = "sqlite"
+    )),
     allow(
         dead_code,
         unused,
@@ -13,6 +19,8 @@
     )
 )]
 
+#[cfg(feature = "admin")]
+pub mod admin;
 pub mod backoff;
 pub mod broker;
 pub mod budget;
@@ -22,13 +30,19 @@ pub mod config;
 pub mod daemon;
 mod dead_letter;
 pub mod delivery;
+#[cfg(feature = "admin")]
+pub mod exposition;
 pub mod foreign;
+pub mod heartbeat;
 pub mod metrics;
 pub mod names;
 pub mod pool;
 pub mod protocol;
+pub mod request;
 mod rules;
 pub mod shutdown;
 pub mod source;
+pub mod status;
 pub mod telemetry;
+pub mod trace_context;
 pub mod worker;

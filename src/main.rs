@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    #[cfg(feature = "rabbitmq")]
+    #[cfg(any(feature = "otlp", feature = "rabbitmq"))]
     // Whoever makes a TLS configuration without saying with which cryptography gets this one.
     // That there is one already can't be: nothing ran before.
     drop(rustls::crypto::ring::default_provider().install_default());

@@ -1,18 +1,26 @@
 //! What is counted, and the log record that goes with it: one function an event, so that a count
 //! and its record never part. Names and labels live here only.
 
+pub mod spread;
+
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
-use crate::delivery::{Failure, Outcome};
+use crate::delivery::{Failure, Outcome, Reason};
+use spread::{Spread, SpreadCell};
 
 /// All that a pool counts, one line each, for whoever makes something of every counter: a new one is
 /// counted from zero, is part of the counts at any moment and stands in the status report.
 macro_rules! for_each_counter {
     ($then:ident) => {
         $then! {
+            /// Messages taken in from the source.
+            taken
             /// Messages done, those with a reply included.
             done
             /// Messages done with a reply.
@@ -28,6 +36,8 @@ macro_rules! for_each_counter {
             /// Frames that were neither an answer nor known: a newer worker's notes, records that
             /// came after their message was settled.
             notes
+            /// Emits that the broker has taken.
+            emitted
             /// Workers that ended unasked.
             restarts
         }
@@ -42,11 +52,19 @@ macro_rules! define {
         pub struct Counters {
             pool: String,
             $($name: Cell<u64>,)*
+            failed: [Cell<u64>; Reason::ALL.len()],
+            dead_for: [Cell<u64>; Reason::ALL.len()],
+            ends: [Cell<u64>; WorkerEnd::ALL.len()],
             durations: RefCell<Histogram<u64>>,
+            task_duration: SpreadCell,
+            queue_wait: SpreadCell,
+            pipe_roundtrip: SpreadCell,
         }
 
         /// The counts at one moment.
-        #[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(default)]
+        #[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
         pub struct Counts {
             $($(#[$doc])* pub $name: u64,)*
             /// The median time from a message's turn at a worker to its answer, in milliseconds.
@@ -60,7 +78,13 @@ macro_rules! define {
                 Self {
                     pool: pool.to_owned(),
                     $($name: Cell::default(),)*
+                    failed: Default::default(),
+                    dead_for: Default::default(),
+                    ends: Default::default(),
                     durations: RefCell::new(durations),
+                    task_duration: SpreadCell::default(),
+                    queue_wait: SpreadCell::default(),
+                    pipe_roundtrip: SpreadCell::default(),
                 }
             }
 
@@ -75,6 +99,108 @@ macro_rules! define {
     };
 }
 for_each_counter!(define);
+
+/// How a worker ended, as far as it is counted. A closed set: it labels metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkerEnd {
+    /// It exited by itself.
+    Exited,
+    /// A signal ended it that was not ours.
+    Killed,
+    /// The kernel killed it for want of memory.
+    OutOfMemory,
+    /// We killed it over a message's time.
+    TimedOut,
+    /// We killed it because it was silent.
+    Stalled,
+    /// It broke the protocol, or closed its pipe and lived on.
+    ProtocolError,
+    /// It never connected.
+    NotStarted,
+    /// It had been there for its time.
+    Recycled,
+    /// It was asked to leave: a smaller pool, a rolling restart, a stop.
+    Asked,
+    /// A bug: what drives it is gone.
+    Lost,
+}
+
+impl WorkerEnd {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 10] = [
+        Self::Exited,
+        Self::Killed,
+        Self::OutOfMemory,
+        Self::TimedOut,
+        Self::Stalled,
+        Self::ProtocolError,
+        Self::NotStarted,
+        Self::Recycled,
+        Self::Asked,
+        Self::Lost,
+    ];
+
+    /// The name that metrics show.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Exited => "exited",
+            Self::Killed => "killed",
+            Self::OutOfMemory => "out_of_memory",
+            Self::TimedOut => "timed_out",
+            Self::Stalled => "stalled",
+            Self::ProtocolError => "protocol_error",
+            Self::NotStarted => "not_started",
+            Self::Recycled => "recycled",
+            Self::Asked => "asked",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// How long a message took, from being taken in to its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Took {
+    /// From its turn at the worker to the answer.
+    pub task: Duration,
+    /// From being taken in to its turn.
+    pub wait: Duration,
+    /// From being put into the pipe to the answer.
+    pub roundtrip: Duration,
+}
+
+impl Took {
+    /// Of a message that was taken in, put into the pipe, begun and answered at these moments.
+    pub fn between(taken: Option<Instant>, piped: Instant, begun: Instant, now: Instant) -> Self {
+        Self {
+            task: now - begun,
+            wait: begun - taken.unwrap_or(begun),
+            roundtrip: now - piped,
+        }
+    }
+}
+
+/// What is counted by kind, and how durations are spread, at one moment. Every kind is there, with
+/// zero too, so that a series begins before its first event.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
+pub struct Details {
+    /// Failed attempts, by reason; those that were a message's last included.
+    pub failed: BTreeMap<String, u64>,
+    /// Messages dead-lettered, by reason.
+    pub dead: BTreeMap<String, u64>,
+    /// Ends of workers, by how they ended.
+    pub worker_ends: BTreeMap<String, u64>,
+    /// From a message's turn at a worker to its answer.
+    #[cfg_attr(feature = "admin", schema(value_type = Object))]
+    pub task_duration: Spread,
+    /// From being taken in to the turn at a worker.
+    #[cfg_attr(feature = "admin", schema(value_type = Object))]
+    pub queue_wait: Spread,
+    /// From being put into a worker's pipe to the answer.
+    #[cfg_attr(feature = "admin", schema(value_type = Object))]
+    pub pipe_roundtrip: Spread,
+}
 
 /// A percent is as exact as anyone reads, and keeps a histogram at 30 KB.
 const DIGITS: u8 = 2;
@@ -129,8 +255,24 @@ impl Counters {
         }
     }
 
+    /// Messages have been taken in from the source.
+    pub fn taken(&self, count: usize) {
+        self.taken.set(self.taken.get() + count as u64);
+    }
+
+    /// Messages that no worker had were given back, or went down with what held them.
+    pub fn given_back(&self, count: usize) {
+        self.returned.set(self.returned.get() + count as u64);
+    }
+
+    /// The broker has taken an emit.
+    pub fn emitted(&self) {
+        add(&self.emitted);
+    }
+
     fn retried(&self, correlation_id: &str, delay: Duration, failure: &Failure) {
         add(&self.retried);
+        add(&self.failed[failure.reason as usize]);
         let Failure { reason, error, .. } = failure;
         let reason = reason.as_str();
         tracing::warn!(
@@ -145,13 +287,18 @@ impl Counters {
 
     fn dead(&self, correlation_id: &str, failure: &Failure) {
         add(&self.dead);
+        add(&self.failed[failure.reason as usize]);
+        add(&self.dead_for[failure.reason as usize]);
         dead_lettered(&self.pool, correlation_id, failure);
     }
 
-    /// A worker answered after `duration`, counted from the message's turn.
-    pub fn answered(&self, duration: Duration) {
-        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+    /// A worker answered.
+    pub fn answered(&self, took: Took) {
+        let micros = u64::try_from(took.task.as_micros()).unwrap_or(u64::MAX);
         self.durations.borrow_mut().saturating_record(micros);
+        self.task_duration.add(took.task);
+        self.queue_wait.add(took.wait);
+        self.pipe_roundtrip.add(took.roundtrip);
     }
 
     /// A frame came that means nothing to us.
@@ -160,7 +307,12 @@ impl Counters {
         tracing::debug!(pool = self.pool, status, "frame ignored");
     }
 
-    /// A worker ended unasked.
+    /// A worker ended.
+    pub fn worker_ended(&self, how: WorkerEnd) {
+        add(&self.ends[how as usize]);
+    }
+
+    /// It ended unasked.
     pub fn worker_lost(&self, slot: usize, pid: Option<u32>, cause: &str, stderr: &[String]) {
         add(&self.restarts);
         let stderr = stderr.join("\n");
@@ -186,6 +338,26 @@ impl Counters {
             |q| Duration::from_micros(durations.value_at_quantile(q)).as_secs_f64() * 1e3;
         self.with(quantile(0.5), quantile(0.99))
     }
+}
+
+impl Counters {
+    /// What is counted by kind, now.
+    pub fn details(&self) -> Details {
+        let reasons = |counts: &[Cell<u64>]| named(&Reason::ALL.map(Reason::as_str), counts);
+        Details {
+            failed: reasons(&self.failed),
+            dead: reasons(&self.dead_for),
+            worker_ends: named(&WorkerEnd::ALL.map(WorkerEnd::as_str), &self.ends),
+            task_duration: self.task_duration.read(),
+            queue_wait: self.queue_wait.read(),
+            pipe_roundtrip: self.pipe_roundtrip.read(),
+        }
+    }
+}
+
+fn named(names: &[&str], counts: &[Cell<u64>]) -> BTreeMap<String, u64> {
+    let names = names.iter().map(|name| (*name).to_owned());
+    names.zip(counts.iter().map(Cell::get)).collect()
 }
 
 /// A message is given up: by its pool, which counts it, or by its source, over its head.
@@ -228,13 +400,24 @@ mod tests {
         }
         counters.note(150);
         counters.worker_lost(0, None, "gone", &[]);
-        counters.answered(Duration::from_millis(5));
+        let task = Duration::from_millis(5);
+        counters.answered(Took {
+            task,
+            wait: 2 * task,
+            roundtrip: 3 * task,
+        });
+        counters.taken(9);
+        counters.given_back(1);
+        counters.emitted();
+        counters.worker_ended(WorkerEnd::TimedOut);
         let counts = counters.counts();
         let expected = Counts {
+            taken: 9,
+            emitted: 1,
             done: 2,
             replied: 1,
             requeued: 1,
-            returned: 2,
+            returned: 3,
             retried: 1,
             dead: 1,
             notes: 1,
@@ -244,5 +427,21 @@ mod tests {
         assert_eq!(counts, expected);
         assert!((4.9..5.1).contains(&counts.p50_ms), "{}", counts.p50_ms);
         assert_eq!(counters.answers(), 1);
+        let details = counters.details();
+        assert_eq!((details.failed["failed"], details.dead["failed"]), (2, 1));
+        assert_eq!(details.worker_ends["timed_out"], 1);
+        assert_eq!(details.failed.len(), Reason::ALL.len());
+        assert!((details.queue_wait.seconds - 0.01).abs() < 1e-9);
+        assert!((details.pipe_roundtrip.seconds - 0.015).abs() < 1e-9);
+    }
+
+    #[test]
+    fn each_kind_has_its_own_place() {
+        for (number, reason) in Reason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, number);
+        }
+        for (number, end) in WorkerEnd::ALL.into_iter().enumerate() {
+            assert_eq!(end as usize, number);
+        }
     }
 }

@@ -18,6 +18,10 @@ pub const PIPE_PREFIX: &str = "CoreFxPipe_";
 pub const TIMEOUT_HEADER: &str = "TimeoutMilliseconds";
 /// Headers that begin so are ours: hidden from workers, stripped from their answers.
 pub const OWN_HEADER_PREFIX: &str = "x-ganger-";
+/// The header that says which span of a trace a message comes from, as W3C has it.
+pub const TRACEPARENT: &str = "traceparent";
+/// What else the tracing systems on its way have to say.
+pub const TRACESTATE: &str = "tracestate";
 /// The header that tells one emit from another when a task is tried again.
 pub const EMIT_ID_HEADER: &str = "ganger-emit-id";
 

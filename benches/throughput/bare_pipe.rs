@@ -139,6 +139,7 @@ async fn drive(
 /// As a version 1 worker gets it.
 fn encode(message: &Message, outgoing: &mut BytesMut) -> miette::Result<()> {
     let input = Input {
+        span: None,
         message,
         timeout_ms: None,
         id: 1,

@@ -3,6 +3,7 @@
 //! SIGSTOP while its queues are filled. The interval begins with SIGCONT and ends when the last
 //! row is gone.
 
+use std::path::Path;
 use std::time::Duration;
 
 use miette::{bail, ensure};
@@ -39,10 +40,19 @@ impl Daemon {
 
     /// Starts it and waits until every worker has connected.
     pub(crate) fn start(queue: &QueueFile, setup: &Setup) -> miette::Result<Self> {
+        Self::start_by(None, queue, setup)
+    }
+
+    /// The same with a program in place of this build.
+    pub(crate) fn start_by(
+        program: Option<&Path>,
+        queue: &QueueFile,
+        setup: &Setup,
+    ) -> miette::Result<Self> {
         let config = setup.config(&queue.database())?;
         let workers = setup.workers_total();
         Ok(Self {
-            process: process::Daemon::start(None, queue.directory(), &config, workers)?,
+            process: process::Daemon::start(program, queue.directory(), &config, workers)?,
             setup: setup.clone(),
         })
     }

@@ -11,6 +11,7 @@
 //! - `memory`: what the daemon has resident, idle after some work.
 //! - `start`: from the daemon's start to its first message done.
 //! - `scaling`: what a message costs as workers and pools become more.
+//! - `traces`: what a message costs with none, a hundredth and all of the attempts recorded.
 //!
 //! # How
 //! In throughput a round measures, one after the other: the bare pipe, the pool fed from memory,
@@ -50,6 +51,7 @@ mod report;
 mod scaling;
 mod setup;
 mod start;
+mod traces;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -90,6 +92,7 @@ enum Part {
     Memory,
     Start,
     Scaling,
+    Traces,
 }
 
 fn main() -> miette::Result<()> {
@@ -124,6 +127,9 @@ fn measure(args: Args) -> miette::Result<()> {
     }
     if wanted(Part::Scaling) {
         report.scaling = Some(scaling::measure(&plan)?);
+    }
+    if wanted(Part::Traces) {
+        report.traces = traces::measure(&plan)?;
     }
     if plan.judged {
         report.judge();

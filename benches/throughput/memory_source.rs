@@ -12,7 +12,7 @@ use ganger::delivery::{self, History, Intake, Message, Outcome, PoolEnd, SourceE
 use ganger::pool::{self, Command, PoolError};
 use miette::{IntoDiagnostic, bail, ensure, miette};
 use tokio::runtime;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 
@@ -155,7 +155,8 @@ fn run_pool(
 ) -> miette::Result<Result<(), PoolError>> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.into_diagnostic()?;
-    Ok(LocalSet::new().block_on(&runtime, pool::run(policy, end, commands)))
+    let (shown, _) = watch::channel(Arc::default());
+    Ok(LocalSet::new().block_on(&runtime, pool::run(policy, end, commands, shown)))
 }
 
 fn run_source(

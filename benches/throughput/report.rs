@@ -14,6 +14,7 @@ use crate::latency::Latency;
 use crate::plan::Plan;
 use crate::scaling::{Scaling, Size};
 use crate::start::Starts;
+use crate::traces::Traced;
 
 /// Everything that was measured; what was not asked for is empty.
 #[derive(Debug, Serialize)]
@@ -26,6 +27,7 @@ pub(crate) struct Report {
     pub(crate) memory: Vec<Memory>,
     pub(crate) start: Option<Starts>,
     pub(crate) scaling: Option<Scaling>,
+    pub(crate) traces: Vec<Traced>,
     goals: Vec<Goal>,
 }
 
@@ -41,6 +43,7 @@ impl Report {
             memory: Vec::new(),
             start: None,
             scaling: None,
+            traces: Vec::new(),
             goals: Vec::new(),
         }
     }
@@ -74,6 +77,8 @@ impl Report {
         table("more workers", Size::HEADER, workers.map(Size::row));
         let pools = self.scaling.iter().flat_map(|scaling| &scaling.pools);
         table("more pools", Size::HEADER, pools.map(Size::row));
+        let traces = self.traces.iter().map(Traced::row);
+        table("traces", Traced::HEADER, traces);
         table("goals", Goal::HEADER, self.goals.iter().map(Goal::row));
     }
 }

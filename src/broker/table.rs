@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::budget::{Hold, Share};
 use crate::delivery::{Failure, History, Message, Outcome, Publish};
 use crate::rules::Limits;
+use crate::trace_context::SpanContext;
 
 /// A row in our hands: its id, and the claim without which no settlement of it counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,6 +27,8 @@ impl Claim {
 pub(crate) struct Settled {
     pub(crate) claim: Claim,
     pub(crate) outcome: Outcome,
+    /// The span of the attempt, if it was recorded.
+    pub(crate) span: Option<SpanContext>,
 }
 
 /// One row claimed.

@@ -7,8 +7,10 @@ use serde::Serialize;
 
 use super::common::{CommandResult, ConfigFile, Format, Output};
 use super::output;
+use super::warnings::{warnings, workers};
 use crate::client::Client;
 use crate::config;
+use crate::config::Problem;
 use crate::config::model::Config;
 use crate::worker::open_files;
 
@@ -19,6 +21,9 @@ pub(super) struct CheckArgs {
     /// Also open every source, and look whether what its pools need is there
     #[arg(long)]
     online: bool,
+    /// Refuse what there is to be warned of, with exit code 2
+    #[arg(long)]
+    strict: bool,
     #[command(flatten)]
     output: Output,
 }
@@ -40,7 +45,7 @@ struct Report<P> {
     valid: bool,
     problems: Vec<P>,
     /// What does not hinder the daemon, but should be mended.
-    warnings: Vec<String>,
+    warnings: Vec<Problem>,
     /// How many workers all pools ask for.
     #[serde(skip_serializing_if = "Option::is_none")]
     workers: Option<u64>,
@@ -65,34 +70,74 @@ pub(super) fn run(args: &CheckArgs) -> CommandResult {
         Err(problems) => return Err(problems.into()),
     };
     let mut problems = missing_programs(&config);
-    problems.extend(too_many_workers(&config));
     if args.online {
         problems.extend(unfit_sources(&config));
     }
-    let valid = problems.is_empty();
-    let warnings = config::exposed(&args.config.path);
-    if args.output.format == Format::Text {
-        warnings
-            .iter()
-            .for_each(|warning| output::note(format!("warning: {warning}")));
-    }
+    let warnings = warnings(&args.config.path, &config);
+    let verdict = Verdict::of(&problems, &warnings, args.strict);
     let workers_max = open_files::workers_that_fit(config.pools.len());
     match args.output.format {
         Format::Json => output::json(&Report {
-            valid,
+            valid: verdict == Verdict::Good,
             problems,
             warnings,
             workers: Some(workers(&config)),
             workers_max,
         })?,
-        Format::Text if valid => output::line(summary(&config, workers_max))?,
-        Format::Text => problems.iter().for_each(output::note),
+        Format::Text => {
+            warnings.iter().map(shown).for_each(output::note);
+            problems.iter().for_each(output::note);
+            if verdict == Verdict::Good {
+                output::line(summary(&config, workers_max))?;
+            }
+        }
     }
-    Ok(if valid {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(verdict.code())
+}
+
+/// How a configuration that loads has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Good,
+    /// It can't work as things are.
+    Bad,
+    /// It has warnings, and none were wanted.
+    Refused,
+}
+
+impl Verdict {
+    fn of(problems: &[String], warnings: &[Problem], strict: bool) -> Self {
+        if strict && !warnings.is_empty() {
+            Self::Refused
+        } else if problems.is_empty() {
+            Self::Good
+        } else {
+            Self::Bad
+        }
+    }
+
+    fn code(self) -> ExitCode {
+        match self {
+            Self::Good => ExitCode::SUCCESS,
+            Self::Bad => ExitCode::FAILURE,
+            Self::Refused => ExitCode::from(2),
+        }
+    }
+}
+
+/// A warning for people, with its place.
+fn shown(warning: &Problem) -> String {
+    let Problem {
+        file,
+        message,
+        help,
+        ..
+    } = warning;
+    let place = match warning.line {
+        Some(line) => format!("{file}:{line}: "),
+        None => String::new(),
+    };
+    format!("warning: {place}{message}\n  help: {help}")
 }
 
 fn summary(config: &Config, workers_max: Option<u64>) -> String {
@@ -103,22 +148,6 @@ fn summary(config: &Config, workers_max: Option<u64>) -> String {
         "the configuration is valid: {pools} pool(s) on {sources} source(s), \
          {workers} worker(s){of}"
     )
-}
-
-fn workers(config: &Config) -> u64 {
-    config.pools.iter().map(|pool| pool.workers as u64).sum()
-}
-
-/// What is wrong if not all workers fit into the limit of open files that holds here.
-pub(super) fn too_many_workers(config: &Config) -> Option<String> {
-    let workers = workers(config);
-    let most = open_files::workers_that_fit(config.pools.len())?;
-    (workers > most).then(|| {
-        format!(
-            "the hard limit of open files lets {most} workers run, the pools ask for more; raise \
-             it with LimitNOFILE= or ulimit -Hn: `{workers}`"
-        )
-    })
 }
 
 fn missing_programs(config: &Config) -> Vec<String> {

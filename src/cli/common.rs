@@ -1,10 +1,12 @@
 //! What several commands have in common: where the configuration is, and how results are printed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
 
+#[cfg(feature = "admin")]
+use crate::admin::Places;
 use crate::config;
 use crate::config::Problems;
 use crate::config::model::Config;
@@ -29,6 +31,14 @@ pub(super) struct ConfigFile {
 impl ConfigFile {
     pub(super) fn load(&self) -> Result<Config, Problems> {
         config::load(&self.path, &environment())
+    }
+
+    /// Where the admin socket of a daemon with this configuration is.
+    #[cfg(feature = "admin")]
+    pub(super) fn places(&self, configured: Option<&Path>) -> Places {
+        let variable = |name: &str| std::env::var(name).ok();
+        let uid = nix::unistd::Uid::effective().as_raw();
+        Places::new(configured, &self.path, variable, uid)
     }
 
     /// The effective configuration.

@@ -17,6 +17,7 @@ use serde_json::json;
 
 use super::common::{CommandResult, ConfigFile, Format, Output};
 use super::output;
+use crate::client::json::letter_json;
 use crate::client::{Client, DeadFilter, Halted, Listed, Page};
 use print::Print;
 use sources::{Sources, only_source};
@@ -212,7 +213,7 @@ fn show(scope: &Scope, id: &str, format: Format) -> CommandResult {
         bail!("there is no dead letter {id}");
     };
     match format {
-        Format::Json => output::json(&print::as_json(&source, &letter))?,
+        Format::Json => output::json(&letter_json(&source, &letter))?,
         Format::Text => output::bytes(print::as_text(&source, &letter).as_bytes())?,
     }
     sources.end()?;

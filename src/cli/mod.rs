@@ -6,9 +6,14 @@ mod common;
 mod dead;
 #[cfg(feature = "sqlite")]
 mod demo;
+mod man;
 mod output;
 mod run;
 mod send;
+mod signals;
+#[cfg(feature = "admin")]
+mod steer;
+mod warnings;
 
 use std::process::ExitCode;
 
@@ -42,6 +47,33 @@ enum Command {
     /// Print the effective configuration or its schema
     #[command(subcommand)]
     Config(check::ConfigCommand),
+    #[cfg(feature = "admin")]
+    /// Show how a running daemon and its pools stand
+    Status(steer::StatusArgs),
+    #[cfg(feature = "admin")]
+    /// Say whether a running daemon is well; the exit code tells too
+    Health(steer::HealthArgs),
+    #[cfg(feature = "admin")]
+    /// Give a pool another number of workers
+    Scale(steer::ScaleArgs),
+    #[cfg(feature = "admin")]
+    /// Have a pool take nothing in; its workers stay
+    Pause(steer::PoolArgs),
+    #[cfg(feature = "admin")]
+    /// End a pause or a drain
+    Resume(steer::PoolArgs),
+    #[cfg(feature = "admin")]
+    /// Replace a pool's workers one by one, new before old
+    Restart(steer::PoolArgs),
+    #[cfg(feature = "admin")]
+    /// Have a pool take nothing in and its workers leave when they are done
+    Drain(steer::PoolArgs),
+    #[cfg(feature = "admin")]
+    /// Kill a worker; what it has in hand goes back
+    Kill(steer::KillArgs),
+    #[cfg(feature = "admin")]
+    /// Have the daemon read its configuration anew
+    Reload(steer::ReloadArgs),
     /// Put messages into a queue
     Send(send::SendArgs),
     /// Look at dead letters, send them back or drop them
@@ -52,6 +84,8 @@ enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Print the manual page, or write one for each command
+    Man(man::ManArgs),
     #[cfg(feature = "sqlite")]
     /// A worker of `ganger demo`; it is started by the demo only
     #[command(hide = true)]
@@ -66,6 +100,24 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Config(command) => check::config(&command),
+        #[cfg(feature = "admin")]
+        Command::Status(args) => steer::status(&args),
+        #[cfg(feature = "admin")]
+        Command::Health(args) => steer::health(&args),
+        #[cfg(feature = "admin")]
+        Command::Scale(args) => steer::scale(&args),
+        #[cfg(feature = "admin")]
+        Command::Pause(args) => steer::pause(&args),
+        #[cfg(feature = "admin")]
+        Command::Resume(args) => steer::resume(&args),
+        #[cfg(feature = "admin")]
+        Command::Restart(args) => steer::restart(&args),
+        #[cfg(feature = "admin")]
+        Command::Drain(args) => steer::drain(&args),
+        #[cfg(feature = "admin")]
+        Command::Kill(args) => steer::kill(&args),
+        #[cfg(feature = "admin")]
+        Command::Reload(args) => steer::reload(&args),
         Command::Send(args) => send::run(args),
         Command::Dead(command) => dead::run(command),
         Command::Completions { shell } => {
@@ -73,6 +125,7 @@ pub fn main(cli: Cli) -> ExitCode {
             clap_complete::generate(shell, &mut Cli::command(), "ganger", &mut script);
             output::bytes(&script).map(|()| ExitCode::SUCCESS)
         }
+        Command::Man(args) => man::run(&args, Cli::command(), EXIT_CODES),
         #[cfg(feature = "sqlite")]
         Command::DemoWorker => demo::work(),
     };

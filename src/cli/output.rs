@@ -142,15 +142,3 @@ pub(super) fn complaint(report: &miette::Report) -> String {
     let told = shown.fold(first, |told, cause| told.wrap_err(cause.into_owned()));
     format!("{told:?}")
 }
-
-/// A body as JSON has it: text where it is text, base64 else, with the field's name.
-pub(super) fn body(bytes: &[u8]) -> (&'static str, String) {
-    use base64::Engine;
-    match std::str::from_utf8(bytes) {
-        Ok(text) => ("body", text.to_owned()),
-        Err(_) => (
-            "body_base64",
-            base64::engine::general_purpose::STANDARD.encode(bytes),
-        ),
-    }
-}

@@ -1,6 +1,7 @@
 //! `ganger run`: the daemon with its signals.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,14 +9,23 @@ use std::time::Duration;
 
 use miette::IntoDiagnostic;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
-use signal_hook::iterator::Signals;
 use tokio::sync::mpsc;
 
-use super::check::too_many_workers;
 use super::common::{CommandResult, ConfigFile, environment};
-use super::output;
+use super::signals::Signals;
+use super::{output, warnings};
+#[cfg(feature = "admin")]
+use crate::admin as admin_side;
+#[cfg(feature = "admin")]
+use crate::admin::Admin;
+use crate::config::Problems;
 use crate::config::model::Config;
-use crate::daemon::{Daemon, Request};
+#[cfg(feature = "admin")]
+use crate::config::model::{AdminConfig, TelemetryConfig};
+use crate::daemon::Daemon;
+use crate::daemon::service::Service;
+use crate::heartbeat::Heart;
+use crate::request::Request;
 use crate::worker::{open_files, orphans, sweep};
 use crate::{config, telemetry};
 
@@ -40,6 +50,7 @@ pub(super) fn run(args: &RunArgs) -> CommandResult {
     let seen = stamp(&args.config.path);
     let config = args.config.load()?;
     let log = telemetry::start_log(&config.daemon).into_diagnostic()?;
+    let _otlp = telemetry::start_otlp(&config.telemetry, &environment());
     Ok(match serve(args, config, seen) {
         Ok(()) => ExitCode::SUCCESS,
         // Printed as other commands do it, it would wait for a reader that sleeps.
@@ -56,23 +67,50 @@ fn serve(args: &RunArgs, config: Config, stamp: Stamp) -> miette::Result<()> {
         .build();
     let runtime = runtime.into_diagnostic()?;
     open_files::raise_limit();
-    for warning in config::exposed(&args.config.path) {
-        tracing::warn!(warning, "the configuration is not safe from others");
-    }
-    if let Some(problem) = too_many_workers(&config) {
-        tracing::warn!(problem, "not all workers will start");
-    }
+    warnings::log(&args.config.path, &config);
     sweep_up(&config)?;
+    let stall_timeout = config.daemon.stall_timeout;
+    #[cfg(feature = "admin")]
+    let admin_config = (config.admin.clone(), config.telemetry.clone());
+    let daemon = Daemon::new(config);
+    let service = Service::start(stall_timeout, daemon.overview()).into_diagnostic()?;
+    let daemon = daemon.told_by(service.clone());
     let (requests_tx, requests) = mpsc::channel(REQUESTS_WAITING_MAX);
-    obey_signals(args.config.path.clone(), requests_tx.clone())?;
+    let reloader = Reloader {
+        path: args.config.path.clone(),
+        service: service.clone(),
+    };
+    obey_signals(reloader.clone(), requests_tx.clone())?;
     watch_children()?;
-    runtime.block_on(async {
+    #[cfg(feature = "admin")]
+    let _admin = open_admin(args, &admin_config, &daemon, &reloader, &requests_tx)?;
+    let ended = runtime.block_on(async {
         if args.watch {
-            let watched = Watched::new(stamp);
-            tokio::spawn(watch(args.config.path.clone(), watched, requests_tx));
+            tokio::spawn(watch(reloader, Watched::new(stamp), requests_tx));
         }
-        Daemon::new(config).run(requests).await.into_diagnostic()
-    })
+        daemon.run(requests).await.into_diagnostic()
+    });
+    service.finish();
+    ended
+}
+
+/// Lets others look at the daemon and steer it, for as long as what it returns is kept.
+#[cfg(feature = "admin")]
+fn open_admin(
+    args: &RunArgs,
+    (admin, telemetry): &(AdminConfig, TelemetryConfig),
+    daemon: &Daemon,
+    reloader: &Reloader,
+    requests: &mpsc::Sender<Request>,
+) -> miette::Result<Admin> {
+    let reloader = reloader.clone();
+    let side = admin_side::Daemon {
+        overview: daemon.overview(),
+        requests: requests.clone(),
+        load: Arc::new(move || reloader.load()),
+    };
+    let places = args.config.places(admin.socket.as_deref());
+    admin_side::start(admin, telemetry, &places, side).into_diagnostic()
 }
 
 /// Removes what killed daemons have left, while this one starts.
@@ -86,45 +124,56 @@ fn sweep_up(config: &Config) -> miette::Result<()> {
 }
 
 /// Turns signals into requests, on a thread of its own for as long as the process lives.
-fn obey_signals(path: PathBuf, requests: mpsc::Sender<Request>) -> miette::Result<()> {
-    let mut signals =
-        Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2]).into_diagnostic()?;
-    let obey = move || {
-        for signal in signals.forever() {
-            let request = match signal {
-                SIGHUP => reload(&path),
-                SIGUSR1 => Some(Request::LogStatus),
-                SIGUSR2 => Some(Request::Roll),
-                _ => Some(Request::Stop),
-            };
-            if request.is_some_and(|request| requests.blocking_send(request).is_err()) {
-                return;
-            }
+fn obey_signals(reloader: Reloader, requests: mpsc::Sender<Request>) -> miette::Result<()> {
+    let signals = Signals::of(&[SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2]).into_diagnostic()?;
+    let obey = move |signal, _: &Heart| {
+        let request = match signal {
+            SIGHUP => reloader.reload(),
+            SIGUSR1 => Some(Request::LogStatus),
+            SIGUSR2 => Some(Request::Roll),
+            _ => Some(Request::Stop),
+        };
+        match request.map(|request| requests.blocking_send(request)) {
+            Some(Err(_)) => ControlFlow::Break(()),
+            Some(Ok(())) | None => ControlFlow::Continue(()),
         }
     };
-    std::thread::Builder::new()
-        .name("signals".into())
-        .spawn(obey)
-        .into_diagnostic()?;
-    Ok(())
+    signals.obeyed("signals", obey).into_diagnostic()
 }
 
-/// Reads the configuration again; one that is invalid changes nothing.
-fn reload(path: &Path) -> Option<Request> {
-    match config::load(path, &environment()) {
-        Ok(config) => Some(Request::Reload(Box::new(config))),
-        Err(problems) => {
-            for problem in problems.messages() {
-                tracing::error!(
-                    problem = problem.message,
-                    help = problem.help,
-                    file = problem.file,
-                    line = problem.line,
-                    "reload refused: the configuration is invalid"
-                );
-            }
-            None
+/// Reads the configuration again.
+#[derive(Debug, Clone)]
+struct Reloader {
+    path: PathBuf,
+    service: Service,
+}
+
+impl Reloader {
+    fn reload(&self) -> Option<Request> {
+        let config = self.load().ok()?;
+        Some(Request::Reload(Box::new(config), None))
+    }
+
+    /// A configuration that is invalid changes nothing.
+    fn load(&self) -> Result<Config, Problems> {
+        self.service.reloading();
+        let loaded = config::load(&self.path, &environment());
+        let loaded = loaded.inspect_err(|problems| self.refuse(problems))?;
+        warnings::log(&self.path, &loaded);
+        Ok(loaded)
+    }
+
+    fn refuse(&self, problems: &Problems) {
+        for problem in problems.messages() {
+            tracing::error!(
+                problem = problem.message,
+                help = problem.help,
+                file = problem.file,
+                line = problem.line,
+                "reload refused: the configuration is invalid"
+            );
         }
+        self.service.refused(&problems.to_string());
     }
 }
 
@@ -137,25 +186,25 @@ fn watch_children() -> miette::Result<()> {
         signal_hook::flag::register(SIGCHLD, Arc::default()).into_diagnostic()?;
         return Ok(());
     }
-    let mut ended = Signals::new([SIGCHLD]).into_diagnostic()?;
-    let reap = move || {
-        for _ in ended.forever() {
-            while !orphans::reap() {
-                std::thread::park_timeout(REAP_AGAIN);
-            }
+    let ended = Signals::of(&[SIGCHLD]).into_diagnostic()?;
+    // What an entrypoint that became the daemon has left: of those that have ended no signal comes.
+    orphans::reap();
+    let reap = |_, heart: &Heart| {
+        while !orphans::reap() {
+            heart.beat();
+            std::thread::park_timeout(REAP_AGAIN);
         }
+        ControlFlow::Continue(())
     };
-    let thread = std::thread::Builder::new().name("orphans".into());
-    thread.spawn(reap).into_diagnostic()?;
-    Ok(())
+    ended.obeyed("orphans", reap).into_diagnostic()
 }
 
-async fn watch(path: PathBuf, mut watched: Watched, requests: mpsc::Sender<Request>) {
+async fn watch(reloader: Reloader, mut watched: Watched, requests: mpsc::Sender<Request>) {
     let mut ticks = tokio::time::interval(WATCH_EVERY);
     loop {
         ticks.tick().await;
-        if watched.has_changed(stamp(&path))
-            && let Some(request) = reload(&path)
+        if watched.has_changed(stamp(&reloader.path))
+            && let Some(request) = reloader.reload()
             && requests.send(request).await.is_err()
         {
             return;

@@ -1,26 +1,22 @@
 //! `ganger send`: puts messages into a queue, and waits for the answer if asked to.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use indicatif::{ProgressBar, ProgressStyle};
-use miette::{IntoDiagnostic, WrapErr, bail, miette};
-use serde::{Deserialize, Serialize};
+use miette::{IntoDiagnostic, WrapErr, bail};
+use serde::Serialize;
 use tokio::time::Instant;
 
 use super::common::{CommandResult, ConfigFile, Format, Output};
 use super::output;
-use crate::client::{Client, Reply};
-use crate::config::model::{Config, SourceConfig};
+use crate::client::json::{duration, not_our_own, outgoing, reply_json};
+use crate::client::{Client, Reply, source_of, unique_name};
 use crate::delivery::Outgoing;
-use crate::names;
 
 /// Messages that are sent, and confirmed, together.
 const BATCH: usize = 500;
@@ -51,7 +47,7 @@ pub(super) struct SendArgs {
     #[arg(long)]
     reply: bool,
     /// How long to wait for it
-    #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = parse_duration, requires = "reply")]
+    #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration, requires = "reply")]
     reply_timeout: Duration,
     #[command(flatten)]
     config: ConfigFile,
@@ -69,16 +65,10 @@ fn parse_header(text: &str) -> Result<(String, String), String> {
     }
 }
 
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let duration: Option<jiff::SignedDuration> = text.parse().ok();
-    duration
-        .and_then(|duration| Duration::try_from(duration).ok())
-        .ok_or_else(|| "a duration such as 500ms, 30s or 5m".into())
-}
-
 pub(super) fn run(args: SendArgs) -> CommandResult {
     let config = args.config.load()?;
-    let (name, source) = choose_source(&config, &args)?;
+    let source = source_of(&config, &args.queue, args.source.as_deref());
+    let (name, source) = source.into_diagnostic()?;
     let client = Client::open(name, source, &config.pools).into_diagnostic()?;
     let mut sender = Sender {
         client,
@@ -105,51 +95,6 @@ pub(super) fn run(args: SendArgs) -> CommandResult {
     };
     print(&args, sent, replies)?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn choose_source<'a>(
-    config: &'a Config,
-    args: &SendArgs,
-) -> miette::Result<(&'a str, &'a SourceConfig)> {
-    let known = || {
-        config
-            .sources
-            .keys()
-            .map(|name| format!("`{name}`"))
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    if let Some(name) = &args.source {
-        let found = config.sources.get_key_value(name);
-        let found = found.map(|(name, source)| (name.as_str(), source));
-        return found.ok_or_else(|| miette!("there is no source `{name}`; there is {}", known()));
-    }
-    let mut reading: Vec<&str> = config
-        .pools
-        .iter()
-        .filter(|pool| *pool.queue == *args.queue)
-        .map(|pool| pool.source.as_str())
-        .collect();
-    reading.sort_unstable();
-    reading.dedup();
-    let name = match (&reading[..], config.sources.len()) {
-        ([name], _) => name,
-        ([], 1) => config.sources.keys().next().map_or("", String::as_str),
-        ([], _) => bail!(
-            "no pool reads queue `{}`: name the source with --source; there is {}",
-            args.queue,
-            known()
-        ),
-        (_, _) => bail!(
-            "queue `{}` is read from several sources: name one with --source: {}",
-            args.queue,
-            reading.join(", ")
-        ),
-    };
-    let found = config.sources.get_key_value(name);
-    found
-        .map(|(name, source)| (name.as_str(), source))
-        .ok_or_else(|| miette!("there is no source `{name}`"))
 }
 
 struct Sender<'a> {
@@ -196,7 +141,7 @@ impl Sender<'_> {
             bar.inc(line.len() as u64 + 1);
             let place = || format!("{}, line {}", path.display(), index + 1);
             if !line.iter().all(u8::is_ascii_whitespace) {
-                match parse_line(&line) {
+                match outgoing(&line) {
                     Ok(message) => self.add(message)?,
                     Err(why) => {
                         self.flush()?;
@@ -217,7 +162,7 @@ impl Sender<'_> {
             }
         }
         if self.args.reply {
-            let unique = random_name()?;
+            let unique = unique_name().into_diagnostic()?;
             let private = self.client.reply_to(&unique).into_diagnostic()?;
             if message.correlation_id.is_empty() {
                 message.correlation_id = unique;
@@ -279,12 +224,6 @@ impl Sender<'_> {
     }
 }
 
-fn random_name() -> miette::Result<String> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| miette!("no random numbers: {error}"))?;
-    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
-}
-
 fn progress(size: Option<u64>, format: Format) -> ProgressBar {
     if format == Format::Json || !io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -292,79 +231,6 @@ fn progress(size: Option<u64>, format: Format) -> ProgressBar {
     let bar = size.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
     let style = ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes} {eta}");
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-}
-
-/// A line of `--file`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Line {
-    body: Option<String>,
-    body_base64: Option<String>,
-    headers: BTreeMap<String, serde_json::Value>,
-    correlation_id: String,
-    reply_to: Option<String>,
-    message_id: Option<String>,
-    content_type: Option<String>,
-    key: Option<String>,
-    priority: i32,
-    delay: Option<String>,
-}
-
-fn parse_line(line: &[u8]) -> Result<Outgoing, String> {
-    let line: Line = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-    let body = match (line.body, line.body_base64) {
-        (Some(text), None) => Bytes::from(text),
-        (None, Some(base64)) => Bytes::from(
-            BASE64
-                .decode(base64)
-                .map_err(|error| format!("body_base64: {error}"))?,
-        ),
-        (None, None) => return Err("body or body_base64 is missing".into()),
-        (Some(_), Some(_)) => return Err("either body or body_base64, not both".into()),
-    };
-    let delay = line.delay.as_deref().map(parse_duration).transpose();
-    let headers = line
-        .headers
-        .into_iter()
-        .map(header_text)
-        .collect::<Result<_, _>>()?;
-    Ok(Outgoing {
-        queue: String::new(),
-        body,
-        headers,
-        correlation_id: line.correlation_id,
-        reply_to: line.reply_to,
-        message_id: line.message_id,
-        content_type: line.content_type,
-        key: line.key,
-        priority: line.priority,
-        delay: delay
-            .map_err(|why| format!("delay: {why}"))?
-            .unwrap_or_default(),
-    })
-}
-
-fn header_text((name, value): (String, serde_json::Value)) -> Result<(String, String), String> {
-    use serde_json::Value;
-    not_our_own(&name)?;
-    match value {
-        Value::String(text) => Ok((name, text)),
-        Value::Number(number) => Ok((name, number.to_string())),
-        Value::Bool(value) => Ok((name, value.to_string())),
-        Value::Null | Value::Array(_) | Value::Object(_) => Err(format!(
-            "header `{name}` must be a text, a number or true or false"
-        )),
-    }
-}
-
-fn not_our_own(name: &str) -> Result<(), String> {
-    let own = names::OWN_HEADER_PREFIX;
-    if name.to_ascii_lowercase().starts_with(own) {
-        return Err(format!(
-            "header `{name}`: names that begin with `{own}` are ganger's own"
-        ));
-    }
-    Ok(())
 }
 
 /// What `--output json` prints.
@@ -386,61 +252,5 @@ fn print(args: &SendArgs, sent: usize, replies: Option<Vec<Reply>>) -> miette::R
             output::bytes(&output::foreign_bytes(&reply.body))?;
             output::line("")
         }),
-    }
-}
-
-fn reply_json(reply: &Reply) -> serde_json::Value {
-    let headers: BTreeMap<&str, &str> = reply
-        .headers
-        .iter()
-        .map(|(name, value)| (name.as_str(), value.as_str()))
-        .collect();
-    let (field, body) = output::body(&reply.body);
-    serde_json::json!({ field: body, "headers": headers, "correlation_id": reply.correlation_id })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_may_say_all_that_a_message_has() {
-        let line =
-            br#"{"body":"b","headers":{"n":1,"t":"x","y":true},"correlation_id":"c","reply_to":"r",
-            "message_id":"m","content_type":"t","key":"k","priority":3,"delay":"5s"}"#;
-        let message = parse_line(line).unwrap();
-        assert_eq!(message.body, "b");
-        let headers =
-            [("n", "1"), ("t", "x"), ("y", "true")].map(|(n, v)| (n.to_owned(), v.to_owned()));
-        assert_eq!(message.headers, headers);
-        assert_eq!(
-            (message.priority, message.delay),
-            (3, Duration::from_secs(5))
-        );
-        assert_eq!(message.key.as_deref(), Some("k"));
-    }
-
-    #[test]
-    fn a_bad_line_says_what_is_wrong() {
-        let table = [
-            ("{", "EOF"),
-            ("{}", "body or body_base64 is missing"),
-            (r#"{"body":"a","body_base64":"YQ=="}"#, "not both"),
-            (r#"{"body_base64":"%"}"#, "body_base64"),
-            (r#"{"body":"a","colour":"red"}"#, "unknown field `colour`"),
-            (
-                r#"{"body":"a","delay":"soon"}"#,
-                "delay: a duration such as",
-            ),
-            (r#"{"body":"a","headers":{"h":[]}}"#, "header `h` must be"),
-            (
-                r#"{"body":"a","headers":{"X-Ganger-Attempts":"1"}}"#,
-                "ganger's own",
-            ),
-        ];
-        for (line, expected) in table {
-            let error = parse_line(line.as_bytes()).unwrap_err();
-            assert!(error.contains(expected), "{line}: {error}");
-        }
     }
 }

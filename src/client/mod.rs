@@ -2,12 +2,14 @@
 //! dead letters. Nothing here claims a message for a worker.
 
 mod contract;
+pub mod json;
 #[cfg(feature = "kafka")]
 mod kafka;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 #[cfg(feature = "sqlite")]
 mod table;
+mod whereabouts;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -21,6 +23,7 @@ pub use crate::dead_letter::{DeadLetter, DeadReply};
 use crate::delivery::Outgoing;
 use contract::{ClientKind, Partial};
 pub use contract::{DeadFilter, Depth, Each, Halted, Listed, Page, Reply};
+pub use whereabouts::{UnknownSource, source_of, unique_name};
 
 /// A connection of an operator or a producer.
 #[derive(Debug)]

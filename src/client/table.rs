@@ -225,7 +225,7 @@ RETURNING body, headers, correlation_id, content_type";
 fn reply(row: &Row<'_>) -> rusqlite::Result<Reply> {
     Ok(Reply {
         body: row::body_bytes(row.get_ref(0)?),
-        headers: row::headers(row.get_ref(1)?).unwrap_or_default(),
+        headers: row::headers(row.get_ref(1)?).unwrap_or_default().0,
         correlation_id: row::text(row.get_ref(2)?).unwrap_or_default(),
         content_type: row::text(row.get_ref(3)?),
     })

@@ -38,6 +38,17 @@ pub(super) enum Shape {
         /// The kind's JSON Schema.
         schema: serde_json::Value,
     },
+    /// One value, or a table.
+    Either {
+        /// The value's kind and its bounds.
+        kind: String,
+        /// The kind's JSON Schema.
+        schema: serde_json::Value,
+        /// The default, as it would be written.
+        default: String,
+        /// The table's keys.
+        keys: Vec<Key>,
+    },
     /// A table.
     Table(Vec<Key>),
     /// A table, or `"off"`.

@@ -9,6 +9,8 @@ use super::model::{Config, DaemonConfig, PoolConfig};
 pub enum Change {
     /// The daemon's own settings are others, and take effect in place.
     Daemon(DaemonConfig),
+    /// The log keeps other records.
+    LogLevel(String),
     /// A setting takes effect only when the daemon is started again.
     RestartNeeded {
         /// The key.
@@ -38,6 +40,7 @@ impl Change {
         match self {
             Self::Start(pool) | Self::Replace(pool) => Some(pool),
             Self::Daemon(_)
+            | Self::LogLevel(_)
             | Self::RestartNeeded { .. }
             | Self::Stop { .. }
             | Self::Update { .. } => None,
@@ -48,27 +51,33 @@ impl Change {
 /// The steps from `old` to `new`, in an order in which they can be taken: what lets go of a queue
 /// comes before what takes it up.
 pub fn difference(old: &Config, new: &Config) -> Vec<Change> {
-    let mut changes = daemon(&old.daemon, &new.daemon);
+    let mut changes = daemon(old, new);
     changes.extend(old.pools.iter().filter_map(|pool| stop(pool, new)));
     changes.extend(new.pools.iter().filter_map(|pool| step(pool, old, new)));
     changes.sort_by_key(rank);
     changes
 }
 
-fn daemon(old: &DaemonConfig, new: &DaemonConfig) -> Vec<Change> {
-    let in_place =
-        old.drain_timeout != new.drain_timeout || old.buffered_bytes_max != new.buffered_bytes_max;
+fn daemon(before: &Config, after: &Config) -> Vec<Change> {
+    let (old, new) = (&before.daemon, &after.daemon);
+    let in_place = old.drain_timeout != new.drain_timeout
+        || old.buffered_bytes_max != new.buffered_bytes_max
+        || old.stall_timeout != new.stall_timeout;
+    let log_level = || Change::LogLevel(new.log_level.clone());
     let restart = [
-        ("daemon.log_level", old.log_level != new.log_level),
         ("daemon.log_format", old.log_format != new.log_format),
+        ("admin", before.admin != after.admin),
+        ("telemetry", before.telemetry != after.telemetry),
     ];
     let restart = restart
         .into_iter()
         .filter(|(_, changed)| *changed)
         .map(|(what, _)| Change::RestartNeeded { what });
+    let log_level = (old.log_level != new.log_level).then(log_level);
     in_place
         .then(|| Change::Daemon(new.clone()))
         .into_iter()
+        .chain(log_level)
         .chain(restart)
         .collect()
 }
@@ -103,7 +112,7 @@ fn find<'a>(config: &'a Config, name: &str) -> Option<&'a PoolConfig> {
 /// The order of the steps. Those of one rank keep the order of the files.
 fn rank(change: &Change) -> u8 {
     match change {
-        Change::Daemon(_) => 0,
+        Change::Daemon(_) | Change::LogLevel(_) => 0,
         Change::RestartNeeded { .. } => 1,
         Change::Stop { .. } => 2,
         Change::Replace(_) => 3,
@@ -143,6 +152,7 @@ mod tests {
     fn steps(old: &Config, new: &Config) -> Vec<String> {
         let word = |change| match change {
             Change::Daemon(daemon) => format!("daemon {:?}", daemon.drain_timeout),
+            Change::LogLevel(level) => format!("log level {level}"),
             Change::RestartNeeded { what } => format!("restart for {what}"),
             Change::Stop { name } => format!("stop {name}"),
             Change::Replace(pool) => format!("replace {}", pool.name),
@@ -159,7 +169,10 @@ mod tests {
             ("", "", None),
             ("", "workers = 1", None),
             ("", "workers = 2", Some("update a")),
+            ("", "workers = { max = 2 }", Some("update a")),
+            ("workers = { max = 2 }", "workers = 2", Some("update a")),
             ("timeout = \"1s\"", "", Some("update a")),
+            ("", "on_timeout = \"true\"", Some("update a")),
             ("", "retry.attempts = 9", Some("update a")),
             ("", "breaker = \"off\"", Some("update a")),
             ("", "frame_bytes_max = \"1MiB\"", Some("update a")),
@@ -208,7 +221,7 @@ mod tests {
         );
         let expected = [
             "daemon 9s",
-            "restart for daemon.log_level",
+            "log level debug",
             "restart for daemon.log_format",
             "stop gone",
             "replace moved",
@@ -237,7 +250,7 @@ mod tests {
 
     fn name(change: &Change) -> Option<String> {
         match change {
-            Change::Daemon(_) | Change::RestartNeeded { .. } => None,
+            Change::Daemon(_) | Change::LogLevel(_) | Change::RestartNeeded { .. } => None,
             Change::Stop { name } => Some(name.clone()),
             Change::Replace(pool) | Change::Update { pool, .. } | Change::Start(pool) => {
                 Some(pool.name.clone())

@@ -17,11 +17,15 @@ pub fn reference() -> String {
             Shape::Table(keys) => (format!("[{}]", key.name), keys),
             Shape::Tables(keys) => (format!("[{}.NAME]", key.name), keys),
             Shape::List(keys) => (format!("[[{}]]", key.name), keys),
-            Shape::Value { .. } | Shape::Map { .. } | Shape::Switch(_) => continue,
+            Shape::Value { .. } | Shape::Map { .. } | Shape::Switch(_) | Shape::Either { .. } => {
+                continue;
+            }
         };
         section(&mut text, "##", &heading, key.meaning, keys);
         for inner in keys {
-            if let Shape::Table(keys) | Shape::Switch(keys) = &inner.shape {
+            if let Shape::Table(keys) | Shape::Switch(keys) | Shape::Either { keys, .. } =
+                &inner.shape
+            {
                 let heading = format!("{heading} {}", inner.name);
                 section(&mut text, "###", &heading, inner.meaning, keys);
             }
@@ -55,6 +59,10 @@ fn value_and_default(key: &Key) -> (String, String) {
             };
             (kind.clone(), default)
         }
+        Shape::Either { kind, default, .. } => (
+            format!("{kind}; or table, see below"),
+            format!("`{default}`"),
+        ),
         Shape::Map { keys, kind, .. } => (format!("table: {keys} = {kind}"), "`{}`".into()),
         Shape::Table(_) => ("table, see below".into(), String::new()),
         Shape::Switch(_) => ("table, see below, or `\"off\"`".into(), String::new()),
@@ -103,6 +111,7 @@ fn property(key: &Key) -> Json {
         Shape::Value { schema, .. } => schema.clone(),
         Shape::Map { schema, .. } => json!({ "type": "object", "additionalProperties": schema }),
         Shape::Table(keys) => object(keys),
+        Shape::Either { schema, keys, .. } => json!({ "anyOf": [schema, object(keys)] }),
         Shape::Switch(keys) => json!({ "anyOf": [object(keys), { "const": "off" }] }),
         Shape::Tables(keys) => json!({ "type": "object", "additionalProperties": object(keys) }),
         Shape::List(keys) => json!({ "type": "array", "items": object(keys) }),
@@ -111,7 +120,8 @@ fn property(key: &Key) -> Json {
     if let Shape::Value {
         default: Some(default),
         ..
-    } = &key.shape
+    }
+    | Shape::Either { default, .. } = &key.shape
     {
         // Defaults are numbers, texts and empty lists, which JSON writes as TOML does.
         schema["default"] = serde_json::from_str(default).unwrap_or(json!(default));

@@ -11,7 +11,7 @@ use super::print::Page;
 use super::problem::{Origin, Problems, Report};
 use super::reader::Reader;
 use super::tree::Table;
-use super::{keys, overrides, rights, tree};
+use super::{keys, overrides, tree};
 
 /// The longest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -39,18 +39,8 @@ pub fn print(path: &Path, environment: &Environment) -> Result<String, Problems>
     Ok(from_texts(&texts, &directory, environment)?.1.whole())
 }
 
-/// What others may do with the files of the configuration and should not: write them, or read what
-/// is secret in them. Nothing, if they can't be read.
-pub fn exposed(path: &Path) -> Vec<String> {
-    let (_, mut texts) = read_all(path).unwrap_or_default();
-    if path.is_dir() {
-        texts.push((path.to_string_lossy().into_owned(), String::new()));
-    }
-    rights::faults(&texts)
-}
-
 /// The directory that relative paths start from, and the files with their names.
-fn read_all(path: &Path) -> Result<(PathBuf, Vec<(String, String)>), Problems> {
+pub(super) fn read_all(path: &Path) -> Result<(PathBuf, Vec<(String, String)>), Problems> {
     let problem = |error: io::Error| {
         let message = format!(
             "the configuration `{}` can't be read: {error}",

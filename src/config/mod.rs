@@ -18,23 +18,28 @@ mod keys;
 mod load;
 pub mod model;
 mod overrides;
+mod places;
 mod print;
 mod problem;
 mod program;
 mod reader;
 mod redact;
 mod rights;
+mod secret;
 mod shell_words;
 mod suggest;
 mod tree;
 mod units;
 mod value_types;
+mod warnings;
 
 #[cfg(test)]
 mod tests;
 
 pub use document::{reference, schema};
 pub use environment::Environment;
-pub use load::{exposed, load, parse, print};
+pub use load::{load, parse, print};
+pub use places::Places;
 pub use problem::{Problem, Problems};
 pub use program::find_program;
+pub use warnings::warnings;

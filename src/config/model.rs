@@ -1,6 +1,11 @@
 //! The configuration as the rest of the house sees it: validated, with every default filled in and
 //! every duration and size in its unit. Nothing here reads a file or reports a problem.
 
+mod admin;
+mod autopsy;
+mod telemetry;
+mod workers;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -8,14 +13,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::redact::redact;
+pub use super::secret::Secret;
 use crate::backoff::Backoff;
 use crate::protocol::status::Answer;
+pub use admin::{AdminConfig, LISTEN, TelemetryConfig};
+pub use autopsy::Autopsy;
+pub use telemetry::Otlp;
+pub use workers::{Autoscale, WORKERS_MAX, Workers};
 
 /// The whole configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// What concerns the daemon itself.
     pub daemon: DaemonConfig,
+    /// Where it can be looked at and steered.
+    pub admin: AdminConfig,
+    /// What it shows of itself.
+    pub telemetry: TelemetryConfig,
     /// The connections, by name.
     pub sources: BTreeMap<String, SourceConfig>,
     /// The worker pools, in the order of the file.
@@ -33,6 +47,8 @@ pub struct DaemonConfig {
     pub log_format: LogFormat,
     /// The most bytes of messages in memory, of all pools together; a part of the memory if none.
     pub buffered_bytes_max: Option<usize>,
+    /// How long a thread of the daemon may show no sign of life before it counts as stuck.
+    pub stall_timeout: Duration,
 }
 
 /// How log records look.
@@ -155,28 +171,6 @@ pub struct Identity {
     pub key_file: PathBuf,
 }
 
-/// Text that is never shown.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Wraps a text.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// The text itself.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
-
 /// How a queue of RabbitMQ is declared.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct QueueDeclaration {
@@ -267,7 +261,7 @@ pub struct PoolConfig {
     /// The queue it reads.
     pub queue: Arc<str>,
     /// How many worker processes it keeps.
-    pub workers: usize,
+    pub workers: Workers,
     /// How a worker is started.
     pub command: WorkerCommand,
     /// How many messages are fetched per worker, those it works on included.
@@ -282,6 +276,8 @@ pub struct PoolConfig {
     pub timeout_grace: Duration,
     /// How long a busy worker may be silent; none for as long as it likes.
     pub stall_timeout: Option<Duration>,
+    /// What looks at a worker before it is killed for either; none for nothing.
+    pub on_timeout: Option<Autopsy>,
     /// From the start of the process until it has connected.
     pub start_timeout: Duration,
     /// From `__quit__` to SIGTERM, and from SIGTERM to SIGKILL.
@@ -315,6 +311,17 @@ pub enum Options {
     RabbitMq(RabbitMqOptions),
     /// Those of a topic of Kafka.
     Kafka(KafkaOptions),
+}
+
+impl Options {
+    /// The word for their kind of source in the file.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Table => "table",
+            Self::RabbitMq(_) => "rabbitmq",
+            Self::Kafka(_) => "kafka",
+        }
+    }
 }
 
 /// How a pool uses its queue of RabbitMQ.

@@ -1,5 +1,5 @@
 //! `GANGER_*` variables that override keys: `GANGER_DAEMON__DRAIN_TIMEOUT`,
-//! `GANGER_SOURCES__<NAME>__URL`, `GANGER_POOLS__<NAME>__RETRY__ATTEMPTS`. Only these three
+//! `GANGER_SOURCES__<NAME>__URL`, `GANGER_POOLS__<NAME>__RETRY__ATTEMPTS`, likewise ADMIN and TELEMETRY. Only these
 //! beginnings count; nothing here knows what a key means.
 
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ struct WrongOverride {
 
 /// What a variable's name is about.
 enum Target<'a> {
-    Daemon(&'a str),
+    Table(&'static str, &'a str),
     Source(&'a str),
     Pool(&'a str),
 }
@@ -41,7 +41,9 @@ impl<'a> Target<'a> {
         let rest = variable.strip_prefix("GANGER_")?;
         let (room, rest) = rest.split_once("__")?;
         match room {
-            "DAEMON" => Some(Self::Daemon(rest)),
+            "ADMIN" => Some(Self::Table("admin", rest)),
+            "DAEMON" => Some(Self::Table("daemon", rest)),
+            "TELEMETRY" => Some(Self::Table("telemetry", rest)),
             "SOURCES" => Some(Self::Source(rest)),
             "POOLS" => Some(Self::Pool(rest)),
             _ => None,
@@ -50,8 +52,8 @@ impl<'a> Target<'a> {
 
     fn apply(&self, root: &mut Table, node: Node) -> Result<(), WrongOverride> {
         match self {
-            Self::Daemon(keys) => {
-                let table = subtable(root, "daemon", &node.origin)?;
+            Self::Table(name, keys) => {
+                let table = subtable(root, name, &node.origin)?;
                 set(table, keys, node)
             }
             Self::Source(rest) => {

@@ -27,15 +27,7 @@ impl Problems {
 
     /// One problem that has no place in a text, such as a file that is not there.
     pub(super) fn of_file(file: &str, message: String, help: &str) -> Self {
-        Self(vec![Problem {
-            path: String::new(),
-            file: file.into(),
-            line: None,
-            column: None,
-            message,
-            help: help.into(),
-            place: None,
-        }])
+        Self(vec![Problem::of_file(file, message, help)])
     }
 }
 
@@ -73,6 +65,21 @@ pub struct Problem {
     pub help: String,
     #[serde(skip)]
     place: Option<SourceSpan>,
+}
+
+impl Problem {
+    /// One that has no place in a text.
+    pub(super) fn of_file(file: &str, message: String, help: &str) -> Self {
+        Self {
+            path: String::new(),
+            file: file.into(),
+            line: None,
+            column: None,
+            message,
+            help: help.into(),
+            place: None,
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -152,21 +159,37 @@ impl Report {
 
     /// Records that the key `path` does not keep `rule`, underlining `origin`.
     pub(super) fn add(&self, origin: &Origin, path: &str, message: String, help: &str) {
+        let problem = self.problem(Some(origin), path, message, help);
+        self.found.borrow_mut().push((origin.clone(), problem));
+    }
+
+    /// Something to be said about the key `path`, which stands at `origin`, without recording it.
+    pub(super) fn problem(
+        &self,
+        origin: Option<&Origin>,
+        path: &str,
+        message: String,
+        help: &str,
+    ) -> Problem {
+        let Some(origin) = origin else {
+            let path = path.into();
+            return Problem {
+                path,
+                ..Problem::of_file("", message, help)
+            };
+        };
         let text = &self.texts[origin.text].source;
         let (line, column) = position(text.inner(), origin.span.start);
-        let problem = Problem {
+        Problem {
             path: path.into(),
-            file: text.name().into(),
             line: Some(line),
             column: Some(column),
-            message,
-            help: help.into(),
             place: Some(SourceSpan {
                 source: Arc::clone(text),
                 span: origin.span.clone(),
             }),
-        };
-        self.found.borrow_mut().push((origin.clone(), problem));
+            ..Problem::of_file(text.name(), message, help)
+        }
     }
 
     /// The text at `origin` as it is written, secrets hidden, cut where it is long.

@@ -3,6 +3,8 @@
 //! asked for here is an unknown key, and what is asked for is documented and printed. Nothing here
 //! knows what a key means.
 
+pub(super) mod either;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::description::{Key, Shape};

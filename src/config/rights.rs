@@ -4,18 +4,37 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use super::problem::Problem;
 use super::redact::redact;
 
+/// What would be right.
+pub(super) const HELP: &str = "take what others may with `chmod o=`, and with `chmod g=` where the \
+                               group is not the daemon's own";
+
 /// What should be mended about the rights of these files, with what is in them.
-pub(super) fn faults(files: &[(String, String)]) -> Vec<String> {
-    let own_group = nix::unistd::Gid::effective().as_raw();
-    let fault = |(name, text): &(String, String)| {
-        let metadata = fs::metadata(Path::new(name)).ok()?;
-        let mode = metadata.mode() & 0o777;
-        fault(mode, metadata.gid() == own_group, holds_secrets(text))
-            .map(|fault| format!("the configuration {fault}: `{name}` has mode {mode:04o}"))
+pub(super) fn faults<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Problem> {
+    let fault = |(name, text): (&str, &str)| {
+        let fault = told(Path::new(name), holds_secrets(text))?;
+        Some(Problem::of_file(
+            name,
+            format!("the configuration {fault}"),
+            HELP,
+        ))
     };
-    files.iter().filter_map(fault).collect()
+    files.filter_map(fault).collect()
+}
+
+/// What should be mended about the rights of a file that is a secret, in words that follow its name.
+pub(super) fn fault_of_secret(file: &Path) -> Option<String> {
+    told(file, true)
+}
+
+fn told(file: &Path, secrets: bool) -> Option<String> {
+    let own_group = nix::unistd::Gid::effective().as_raw();
+    let metadata = fs::metadata(file).ok()?;
+    let mode = metadata.mode() & 0o777;
+    let fault = fault(mode, metadata.gid() == own_group, secrets)?;
+    Some(format!("{fault}: `{}` has mode {mode:04o}", file.display()))
 }
 
 fn fault(mode: u32, own_group: bool, secrets: bool) -> Option<&'static str> {

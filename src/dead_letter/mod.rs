@@ -19,6 +19,7 @@ use jiff::Timestamp;
 
 use crate::delivery::{Failure, Headers, Outgoing};
 use crate::names::OWN_HEADER_PREFIX;
+use crate::trace_context::SpanContext;
 pub use model::{DeadLetter, DeadReply};
 
 /// The names of the headers. Workers never see them.
@@ -31,6 +32,8 @@ pub(crate) mod header {
     pub(crate) const REQUEUES: &str = "x-ganger-requeues";
     /// When its first attempt failed: Unix time in milliseconds. On every copy.
     pub(crate) const FIRST_FAILED: &str = "x-ganger-first-failed-ms";
+    /// The span of the last attempt, as a `traceparent`. On every copy, where it was recorded.
+    pub(crate) const SPAN: &str = "x-ganger-span";
     /// When its last one did, likewise.
     pub(crate) const LAST_FAILED: &str = "x-ganger-last-failed-ms";
     /// The queue or topic that it was read from first. On every copy.
@@ -102,6 +105,8 @@ pub(crate) struct Counters {
     pub(crate) requeues: u32,
     /// When its first attempt failed, in milliseconds of Unix time.
     pub(crate) first_failed_ms: Option<i64>,
+    /// The span of the last attempt, if that was recorded.
+    pub(crate) span: Option<SpanContext>,
 }
 
 impl Counters {
@@ -114,6 +119,7 @@ impl Counters {
             count(header::CRASHES, self.crashes),
             count(header::REQUEUES, self.requeues),
             first_failed.map(|ms| (header::FIRST_FAILED, ms)),
+            self.span.map(|span| (header::SPAN, span.to_string())),
         ];
         all.into_iter().flatten().collect()
     }
@@ -125,6 +131,7 @@ impl Counters {
             crashes: number(headers, header::CRASHES).unwrap_or_default(),
             requeues: number(headers, header::REQUEUES).unwrap_or_default(),
             first_failed_ms: number(headers, header::FIRST_FAILED),
+            span: find(headers, header::SPAN).and_then(SpanContext::parse),
         }
     }
 }

@@ -17,6 +17,7 @@ fn letter_of(failure: &Failure) -> Letter<'_> {
             crashes: 2,
             requeues: 0,
             first_failed_ms: Some(1_700_000_000_000),
+            span: None,
         },
         now_ms: 1_700_000_060_001,
         failure,
@@ -214,8 +215,15 @@ proptest! {
     }
 
     #[test]
-    fn counters_survive(attempts: u32, crashes: u32, requeues: u32, first_failed_ms: Option<i64>) {
-        let counters = Counters { attempts, crashes, requeues, first_failed_ms };
+    fn counters_survive(
+        attempts: u32,
+        crashes: u32,
+        requeues: u32,
+        first_failed_ms: Option<i64>,
+        trace_id: Option<u64>,
+    ) {
+        let span = trace_id.map(|id| SpanContext::in_trace(u128::from(id) + 1));
+        let counters = Counters { attempts, crashes, requeues, first_failed_ms, span };
         prop_assert_eq!(Counters::read(&stored(&counters.write())), counters);
     }
 }

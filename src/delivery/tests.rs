@@ -1,5 +1,7 @@
 //! Tests of `delivery`.
 
+use bytes::Bytes;
+
 use super::*;
 
 fn message(body: &'static str) -> Message {

@@ -8,6 +8,7 @@ use super::breaker::News;
 use super::least_loaded::Board;
 use super::{Handle, Pool};
 use crate::delivery::{CREDIT_MAX, Delivery, Intake};
+use crate::telemetry::traces;
 
 impl Pool {
     pub(super) fn takes_deliveries(&self) -> bool {
@@ -20,17 +21,30 @@ impl Pool {
             self.source_gone = true;
             return;
         }
+        self.shared.counters.taken(count);
+        let taken_at = Some(Instant::now());
         // It may have been on its way when the breaker opened.
         let kept = self.kept_while_open().unwrap_or(usize::MAX);
-        for delivery in batch.drain(..) {
+        for mut delivery in batch.drain(..) {
+            delivery.taken_at = taken_at;
+            delivery.recording = traces::begin(&delivery);
             match () {
                 // What no worker has been given goes back.
-                () if self.stopping.is_some() => drop(delivery),
-                () if self.held.len() + self.suspects.len() >= kept => drop(delivery),
+                () if self.takes_nothing() => self.return_it(delivery),
+                () if self.held.len() + self.suspects.len() >= kept => self.return_it(delivery),
                 () if delivery.history.alone => self.suspects.push_back(delivery),
                 () => self.held.push_back(delivery),
             }
         }
+    }
+
+    fn takes_nothing(&self) -> bool {
+        self.stopping.is_some() || self.steering.takes_nothing()
+    }
+
+    fn return_it(&self, delivery: Delivery) {
+        self.shared.counters.given_back(1);
+        drop(delivery);
     }
 
     /// While the breaker is open: how many messages there may be here. None without a worker; what
@@ -45,9 +59,13 @@ impl Pool {
 
     /// What no worker has been given goes back.
     pub(super) fn give_back(&mut self) {
+        let counters = &self.shared.counters;
+        counters.given_back(self.held.len() + self.suspects.len());
         self.held.clear();
         self.suspects.clear();
         while let Ok(delivery) = self.link.deliveries.try_recv() {
+            counters.taken(1);
+            counters.given_back(1);
             drop(delivery);
         }
     }
@@ -63,7 +81,9 @@ impl Pool {
     pub(super) fn give_back_stale(&mut self, now: Instant) {
         for waiting in [&mut self.held, &mut self.suspects] {
             let stale = |first: &mut Delivery| first.begin_by.is_some_and(|by| by <= now);
-            while waiting.pop_front_if(stale).is_some() {}
+            while waiting.pop_front_if(stale).is_some() {
+                self.shared.counters.given_back(1);
+            }
         }
     }
 
@@ -191,19 +211,26 @@ impl Pool {
         }
     }
 
-    /// Tells the source how many messages the workers can use.
+    /// How many messages the workers can use.
+    pub(super) fn credit(&self) -> usize {
+        let most = match self.supervisor.degraded() {
+            true => 1,
+            false => CREDIT_MAX,
+        };
+        match self.takes_nothing() {
+            true => 0,
+            false => {
+                let wanted = self.kept_while_open();
+                wanted.unwrap_or_else(|| self.board.wanted()).min(most)
+            }
+        }
+    }
+
+    /// Tells the source how many.
     pub(super) fn set_credit(&self) {
-        let intake = if self.stopping.is_some() {
-            Intake::Closed
-        } else {
-            let most = if self.supervisor.degraded() {
-                1
-            } else {
-                CREDIT_MAX
-            };
-            let wanted = self.kept_while_open();
-            let wanted = wanted.unwrap_or_else(|| self.board.wanted());
-            Intake::Credit(wanted.min(most))
+        let intake = match self.stopping.is_some() {
+            true => Intake::Closed,
+            false => Intake::Credit(self.credit()),
         };
         self.link.intake.send_if_modified(|current| {
             let changed = *current != intake;

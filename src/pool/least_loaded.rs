@@ -18,8 +18,21 @@ pub struct Load {
     pub window: usize,
     /// How many are fetched for it.
     pub prefetch: usize,
+    /// How many it works on at once; the others wait.
+    pub at_once: usize,
     /// It has a message that nothing may be added to.
     pub alone: bool,
+}
+
+/// What the lanes that take messages have to do, all together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Those that could work on one more at once.
+    pub with_room: usize,
+    /// How many workers' worth of work there is in hand, in thousandths.
+    pub busy_thousandths: u64,
+    /// How many messages are worked on.
+    pub worked_on: usize,
 }
 
 impl Load {
@@ -31,6 +44,16 @@ impl Load {
 
     fn is_idle(&self) -> bool {
         self.messages == 0
+    }
+
+    fn work(&self) -> Work {
+        let at_once = if self.alone { 1 } else { self.at_once.max(1) };
+        let worked_on = self.messages.min(at_once);
+        Work {
+            with_room: usize::from(worked_on < at_once),
+            busy_thousandths: (worked_on * 1000 / at_once) as u64,
+            worked_on,
+        }
     }
 }
 
@@ -64,6 +87,25 @@ pub struct Board {
     wanted: usize,
     windows: usize,
     out: usize,
+    work: Work,
+}
+
+impl Work {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            with_room: self.with_room + other.with_room,
+            busy_thousandths: self.busy_thousandths + other.busy_thousandths,
+            worked_on: self.worked_on + other.worked_on,
+        }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        Self {
+            with_room: self.with_room - other.with_room,
+            busy_thousandths: self.busy_thousandths - other.busy_thousandths,
+            worked_on: self.worked_on - other.worked_on,
+        }
+    }
 }
 
 impl Board {
@@ -87,6 +129,17 @@ impl Board {
         self.out
     }
 
+    /// What those that take any have to do.
+    pub fn work(&self) -> Work {
+        self.work
+    }
+
+    /// Whether the lane has nothing in hand.
+    pub fn is_idle(&self, slot: usize) -> bool {
+        let is_idle = |shown: &Shown| shown.load.is_idle();
+        self.lanes.get(&slot).is_some_and(is_idle)
+    }
+
     /// Takes in what a lane shows now. Returns whether that is news.
     pub fn show(&mut self, slot: usize, load: Load) -> bool {
         let turn = self.lanes.get(&slot).map_or(0, |shown| shown.turn);
@@ -96,6 +149,7 @@ impl Board {
             self.open += 1;
             self.wanted += load.prefetch;
             self.windows += load.window;
+            self.work = self.work.plus(load.work());
         }
         self.lanes.insert(slot, Shown { load, turn });
         self.queue(slot);
@@ -112,6 +166,7 @@ impl Board {
             self.open -= 1;
             self.wanted -= load.prefetch;
             self.windows -= load.window;
+            self.work = self.work.minus(load.work());
         }
         Some(load)
     }
@@ -191,6 +246,7 @@ mod tests {
             messages,
             window,
             prefetch: window + 1,
+            at_once: 1,
             ..Load::default()
         }
     }
@@ -278,6 +334,42 @@ mod tests {
     }
 
     #[test]
+    fn what_waits_in_a_pipe_is_not_worked_on() {
+        let work = |load: Load| {
+            let Work {
+                with_room,
+                busy_thousandths,
+                worked_on,
+            } = board(&[load]).work();
+            (with_room, busy_thousandths, worked_on)
+        };
+        let several = Load {
+            at_once: 4,
+            ..load(1, 4)
+        };
+        assert_eq!(work(load(0, 4)), (1, 0, 0));
+        assert_eq!(work(load(3, 4)), (0, 1000, 1));
+        assert_eq!(work(several), (1, 250, 1));
+        assert_eq!(
+            work(Load {
+                messages: 4,
+                ..several
+            }),
+            (0, 1000, 4)
+        );
+        let alone = Load {
+            alone: true,
+            ..several
+        };
+        assert_eq!(work(alone), (0, 1000, 1), "nothing may be added");
+        let closed = Load {
+            open: false,
+            ..several
+        };
+        assert_eq!(work(closed), (0, 0, 0));
+    }
+
+    #[test]
     fn a_full_pipe_takes_nothing_but_an_idle_worker_takes_anything() {
         let full = Load {
             bytes: BYTES_MAX,
@@ -315,6 +407,8 @@ mod tests {
                 let open = || lanes().filter(|(_, shown)| shown.load.open);
                 prop_assert_eq!(board.open(), open().count());
                 prop_assert_eq!(board.wanted(), open().map(|(_, s)| s.load.prefetch).sum::<usize>());
+                let work = open().fold(Work::default(), |sum, (_, s)| sum.plus(s.load.work()));
+                prop_assert_eq!(board.work(), work);
                 let free = lanes().filter(|(_, shown)| shown.load.has_room());
                 let least = free.min_by_key(|(slot, shown)| shown.place(*slot));
                 prop_assert_eq!(board.choose(), least.map(|(slot, _)| slot));

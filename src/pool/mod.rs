@@ -2,14 +2,22 @@
 //! of them, and sees every message settled before it ends. It is the only room that knows both
 //! sources and workers; it lives on one thread.
 
+pub mod autoscale;
 pub mod breaker;
 mod intake;
 pub mod lane;
 pub mod least_loaded;
+mod load;
+mod machine;
 pub mod publish_to;
+pub mod registry;
 mod report;
 pub mod roster;
+mod scaling;
+mod showcase;
 pub mod status;
+mod steer;
+mod steering;
 mod stop;
 mod stopping;
 pub mod supervise;
@@ -32,8 +40,12 @@ use crate::delivery::{Delivery, PoolEnd};
 use crate::shutdown::Phase;
 use lane::{Ended, Gauge, Shared};
 use least_loaded::Board;
+use load::Scaling;
 use roster::Generation;
+use showcase::Showcase;
 use status::PoolStatus;
+use steering::Steering;
+pub use steering::{Refusal, Steer};
 use stopping::{SETTLE_WITHIN, Stopping};
 use supervise::Supervisor;
 
@@ -61,8 +73,10 @@ pub enum Command {
     },
     /// Go on to the next phase of the stop at once.
     Hurry,
-    /// Tell how things stand.
-    Status(oneshot::Sender<PoolStatus>),
+    /// Tell how things stand, now and to all.
+    Status(oneshot::Sender<Arc<PoolStatus>>),
+    /// Do what an operator asks.
+    Steer(Steer, oneshot::Sender<Result<(), Refusal>>),
 }
 
 /// Why a pool ended otherwise than it should.
@@ -79,7 +93,7 @@ pub enum PoolError {
 
 /// Runs a pool on the thread that calls it, inside a `LocalSet`. The thread must outlive the
 /// workers: they are told to die with it. Ends after [`Command::Stop`], or when the daemon's end
-/// of `commands` is gone.
+/// of `commands` is gone. How it stands meanwhile is to be seen in `shown`.
 ///
 /// # Errors
 /// When the source ended too early, or not at all.
@@ -87,19 +101,23 @@ pub async fn run(
     policy: Arc<Policy>,
     link: PoolEnd,
     mut commands: mpsc::Receiver<Command>,
+    shown: watch::Sender<Arc<PoolStatus>>,
 ) -> Result<(), PoolError> {
     let (connected_tx, mut connected) = mpsc::channel(MAILBOX);
-    let mut pool = Pool::new(policy, link, connected_tx);
+    let mut pool = Pool::new(policy, link, connected_tx, Showcase::new(shown));
     let mut batch = Vec::with_capacity(BATCH);
     loop {
         let now = Instant::now();
         pool.look_at_lanes();
         pool.watch_trials(now);
+        pool.follow_load(now);
         pool.carry_out_plan(now);
         pool.give_back_stale(now);
         pool.follow_breaker();
         pool.dispatch(now);
         pool.set_credit();
+        pool.note_load(now);
+        pool.show(now);
         if let Some(result) = pool.result(now) {
             return result;
         }
@@ -148,6 +166,8 @@ struct Pool {
     shared: Rc<Shared>,
     link: PoolEnd,
     supervisor: Supervisor,
+    /// Where the number of workers follows the load.
+    scaling: Option<Scaling>,
     /// How each generation of workers is started; the last is the one that works.
     commands: BTreeMap<Generation, Arc<WorkerCommand>>,
     slots: BTreeMap<usize, Handle>,
@@ -165,18 +185,26 @@ struct Pool {
     /// It was gone before it was asked to be.
     source_failed: bool,
     answers_at_last_end: u64,
-    last_status: (Instant, u64),
+    steering: Steering,
+    shown: Showcase,
 }
 
 impl Pool {
-    fn new(policy: Arc<Policy>, link: PoolEnd, connected: mpsc::Sender<usize>) -> Self {
-        let supervisor = Supervisor::new(policy.workers, policy.restart);
+    fn new(
+        policy: Arc<Policy>,
+        link: PoolEnd,
+        connected: mpsc::Sender<usize>,
+        shown: Showcase,
+    ) -> Self {
+        let supervisor = Supervisor::new(policy.workers.min(), policy.restart);
+        let scaling = Scaling::new(&policy.workers, policy.workers.min(), Instant::now());
         let commands = BTreeMap::from([(0, Arc::new(policy.command.clone()))]);
         let shared = Shared::new(policy, link.publishes.clone(), connected);
         Self {
             shared: Rc::new(shared),
             link,
             supervisor,
+            scaling,
             commands,
             slots: BTreeMap::new(),
             board: Board::default(),
@@ -189,7 +217,8 @@ impl Pool {
             source_gone: false,
             source_failed: false,
             answers_at_last_end: 0,
-            last_status: (Instant::now(), 0),
+            steering: Steering::default(),
+            shown,
         }
     }
 
@@ -204,10 +233,12 @@ impl Pool {
             Some(Command::Stop { drain_timeout }) => self.stop(drain_timeout),
             Some(Command::Hurry) => self.hurry(),
             Some(Command::Status(reply)) => {
-                let status = self.status();
+                let now = Instant::now();
+                let status = self.status(now);
                 // Whoever asked may have gone.
-                drop(reply.send(status));
+                drop(reply.send(self.shown.show(status, now)));
             }
+            Some(Command::Steer(steer, reply)) => drop(reply.send(self.steer(steer))),
             None => {
                 self.commands_ended = true;
                 self.stop(Duration::ZERO);
@@ -216,9 +247,7 @@ impl Pool {
     }
 
     fn update(&mut self, policy: Arc<Policy>, roll: bool) {
-        self.supervisor.resize(policy.workers, policy.restart);
-        self.shared.breaker.borrow_mut().set_rules(policy.breaker);
-        *self.shared.policy.borrow_mut() = policy;
+        self.follow(policy);
         self.wake_lanes();
         if roll {
             self.roll();

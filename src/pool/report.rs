@@ -2,58 +2,64 @@
 
 use tokio::time::Instant;
 
-use super::Pool;
 use super::lane::Gauge;
 use super::status::{PoolState, PoolStatus, WorkerStatus};
+use super::{Handle, Pool};
+use crate::metrics::Counts;
 use crate::shutdown::Phase;
 
 impl Pool {
-    pub(super) fn status(&mut self) -> PoolStatus {
+    pub(super) fn status(&self, now: Instant) -> PoolStatus {
+        let policy = self.shared.policy();
         let counts = self.shared.counters.counts();
-        let (since, done) = self.last_status;
-        let now = Instant::now();
-        #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-        let done_per_second = (counts.done - done) as f64 / (now - since).as_secs_f64().max(1e-3);
-        self.last_status = (now, counts.done);
         let source = self.link.state.borrow().clone();
-        let shared = self.shared.clone();
-        let breaker = shared.breaker.borrow();
+        let in_hand = self.in_hand();
         PoolStatus {
-            name: self.name(),
             state: self.state(source.healthy),
-            workers_wanted: self.shared.policy.borrow().workers,
+            workers_wanted: self.workers_wanted(),
+            workers_configured: self.workers_by_rules(),
+            scaled: self.steering.scaled(),
+            autoscale: self.scaling_status(now),
+            source_connected: source.healthy,
             source_problem: source.problem,
             waits_for: source.waits_for,
-            breaker_error: breaker.error().map(str::to_owned),
-            out: self.held.len()
-                + self.suspects.len()
-                + self
-                    .slots
-                    .values()
-                    .map(|handle| handle.gauge.load())
-                    .sum::<usize>(),
+            breaker_error: self.shared.breaker.borrow().error().map(str::to_owned),
+            out: in_hand,
+            unaccounted: unaccounted(&counts, in_hand),
+            credit: self.credit(),
             counts,
-            done_per_second,
+            details: self.shared.counters.details(),
+            done_per_second: 0.0,
             likely_duplicates: source.likely_duplicates,
             lag: source.lag.into_iter().collect(),
-            workers: self.worker_statuses(),
+            workers: self.worker_statuses(now),
+            ..PoolStatus::starting(&policy)
         }
+    }
+
+    /// Messages taken in and not settled.
+    fn in_hand(&self) -> usize {
+        let load = |handle: &Handle| handle.gauge.load();
+        let with_workers: usize = self.slots.values().map(load).sum();
+        self.held.len() + self.suspects.len() + with_workers
     }
 
     fn state(&self, source_healthy: bool) -> PoolState {
         let up = self.board.open() > 0;
         match () {
             () if self.stopping.is_some() => PoolState::Draining,
+            () if self.is_drained() => PoolState::Drained,
+            () if self.steering.drains() => PoolState::Draining,
             () if self.supervisor.degraded() => PoolState::Degraded,
             () if !source_healthy => PoolState::SourceDown,
+            () if self.steering.takes_nothing() => PoolState::Paused,
             () if self.shared.breaker.borrow().is_open() => PoolState::Open,
             () if up => PoolState::Running,
             () => PoolState::Starting,
         }
     }
 
-    pub(super) fn worker_statuses(&self) -> Vec<WorkerStatus> {
-        let now = Instant::now();
+    pub(super) fn worker_statuses(&self, now: Instant) -> Vec<WorkerStatus> {
         let running = self
             .slots
             .iter()
@@ -75,6 +81,21 @@ impl Pool {
         });
         running.chain(waiting).collect()
     }
+}
+
+/// Messages that came in and are neither settled nor in hand. Anything but zero is a bug.
+fn unaccounted(counts: &Counts, in_hand: usize) -> i64 {
+    let whole = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let Counts {
+        taken,
+        done,
+        dead,
+        returned,
+        requeued,
+        retried,
+        ..
+    } = *counts;
+    whole(taken) - whole(done + dead + returned + requeued + retried) - whole(in_hand as u64)
 }
 
 fn worker_status(slot: usize, gauge: &Gauge, now: Instant) -> WorkerStatus {

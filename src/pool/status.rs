@@ -1,32 +1,55 @@
 //! What a pool tells of itself: for the status report, the admin side and the demo. Plain data.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::metrics::{Counts, for_each_counter};
+use crate::config::model::PoolConfig;
+use crate::metrics::{Counts, Details, for_each_counter};
 
-/// A pool at one moment.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// A pool at one moment. Counts are totals since the pool's start, whoever has asked before.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
 pub struct PoolStatus {
     /// Its name.
     pub name: String,
+    /// The connection that it reads from.
+    pub source: String,
+    /// What is at the other end: table, rabbitmq or kafka.
+    pub kind: String,
+    /// The queue or topic that it reads.
+    pub queue: String,
     /// How it is doing.
     pub state: PoolState,
-    /// How many workers it should have.
+    /// How many workers it should have now.
     pub workers_wanted: usize,
+    /// How many the configuration asks for; of a range, as many as the load asks for now.
+    pub workers_configured: usize,
+    /// How many an operator has asked for instead.
+    pub scaled: Option<usize>,
+    /// How their number follows the load, where it does.
+    pub autoscale: Option<ScalingStatus>,
+    /// Its source is connected, and the last settlement took effect.
+    pub source_connected: bool,
     /// What is wrong with its source, if anything.
     pub source_problem: Option<String>,
     /// What a message of its source that must wait waits for.
     pub waits_for: Option<String>,
     /// The error that most attempts had when the breaker opened, while it is open.
     pub breaker_error: Option<String>,
-    /// Messages fetched and not settled.
+    /// Messages taken in and not settled.
     pub out: usize,
+    /// Messages that were taken in and are neither settled nor in hand: zero, or there is a bug.
+    pub unaccounted: i64,
+    /// How many messages its source may have out.
+    pub credit: usize,
     /// What it has done since it started.
     pub counts: Counts,
-    /// Messages done per second since the last report.
+    /// The same by kind, and how durations are spread.
+    pub details: Details,
+    /// Messages done per second, over the last ten seconds.
     pub done_per_second: f64,
     /// Messages that were settled too late, so that they may run twice.
     pub likely_duplicates: u64,
@@ -35,11 +58,110 @@ pub struct PoolStatus {
     pub lag: BTreeMap<String, u64>,
     /// Its workers, by slot.
     pub workers: Vec<WorkerStatus>,
+    /// When it stood so: more than two seconds ago, and its thread is busy or stuck.
+    #[serde(with = "crate::pool::status::unix_seconds")]
+    #[cfg_attr(feature = "admin", schema(value_type = f64))]
+    pub as_of: SystemTime,
+}
+
+impl PoolStatus {
+    /// Of a pool that is about to start.
+    pub fn starting(policy: &PoolConfig) -> Self {
+        Self {
+            name: policy.name.clone(),
+            source: policy.source.clone(),
+            kind: policy.options.kind().to_owned(),
+            queue: policy.queue.to_string(),
+            workers_wanted: policy.workers.min(),
+            workers_configured: policy.workers.min(),
+            as_of: SystemTime::now(),
+            ..Self::default()
+        }
+    }
+}
+
+impl Default for PoolStatus {
+    /// Of a pool that nothing is known of yet.
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            source: String::new(),
+            kind: String::new(),
+            queue: String::new(),
+            state: PoolState::Starting,
+            workers_wanted: 0,
+            workers_configured: 0,
+            scaled: None,
+            autoscale: None,
+            source_connected: false,
+            source_problem: None,
+            waits_for: None,
+            breaker_error: None,
+            out: 0,
+            unaccounted: 0,
+            credit: 0,
+            counts: Counts::default(),
+            details: Details::default(),
+            done_per_second: 0.0,
+            likely_duplicates: 0,
+            lag: BTreeMap::new(),
+            workers: Vec::new(),
+            as_of: SystemTime::UNIX_EPOCH,
+        }
+    }
+}
+
+/// How the number of workers follows the load.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
+pub struct ScalingStatus {
+    /// The fewest that there may be.
+    pub min: usize,
+    /// The most.
+    pub max: usize,
+    /// Why there are as many as there are: one of a few words.
+    pub reason: String,
+    /// The same in a sentence.
+    pub why: String,
+    /// How long ago the number changed last, in seconds; none if it never has.
+    pub changed_seconds_ago: Option<f64>,
+    /// Why it did.
+    pub changed_for: Option<String>,
+    /// Messages in the queue beside those that are here, where the source says.
+    pub queued: Option<u64>,
+    /// How often the number has changed, by reason.
+    pub changes: BTreeMap<String, u64>,
+}
+
+/// A moment as seconds since 1970, to the millisecond.
+pub(crate) mod unix_seconds {
+    use std::time::{Duration, SystemTime};
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(at: &SystemTime, s: S) -> Result<S::Ok, S::Error> {
+        let since = at.duration_since(SystemTime::UNIX_EPOCH);
+        let ms = since.unwrap_or_default().as_millis();
+        s.serialize_f64(Duration::from_millis(ms.try_into().unwrap_or(u64::MAX)).as_secs_f64())
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<SystemTime, D::Error> {
+        let since = Duration::try_from_secs_f64(f64::deserialize(d)?);
+        // To the nearest millisecond: a number so large tells no more, and may lie a little below it.
+        let since = since.map_err(serde::de::Error::custom)?;
+        let since = since.saturating_add(Duration::from_micros(500));
+        let ms = u64::try_from(since.as_millis()).map_err(serde::de::Error::custom)?;
+        let since = Duration::from_millis(ms);
+        let moment = SystemTime::UNIX_EPOCH.checked_add(since);
+        moment.ok_or_else(|| serde::de::Error::custom("it is beyond the end of time"))
+    }
 }
 
 /// How a pool is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
 pub enum PoolState {
     /// No worker is up yet.
     Starting,
@@ -52,12 +174,18 @@ pub enum PoolState {
     Open,
     /// Its source can't be used; what is in hand goes on.
     SourceDown,
-    /// It is stopping.
+    /// An operator has paused it: it takes nothing in.
+    Paused,
+    /// It takes nothing in, and its workers leave.
     Draining,
+    /// An operator has drained it: it has no workers.
+    Drained,
 }
 
 /// A worker at one moment.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
 pub struct WorkerStatus {
     /// Its place.
     pub slot: usize,
@@ -86,7 +214,9 @@ impl PoolState {
             Self::Degraded => "degraded",
             Self::Open => "open",
             Self::SourceDown => "source down",
+            Self::Paused => "paused",
             Self::Draining => "draining",
+            Self::Drained => "drained",
         }
     }
 }
@@ -102,6 +232,8 @@ impl PoolStatus {
                     state = status.state.as_str(),
                     workers = status.workers.len(),
                     workers_wanted = status.workers_wanted,
+                    scaled = status.scaled,
+                    workers_why = status.autoscale.as_ref().map(|range| range.why.as_str()),
                     out = status.out,
                     $($counter = counts.$counter,)*
                     done_per_second = format!("{:.1}", status.done_per_second),
@@ -151,8 +283,6 @@ mod tests {
             state: PoolState::SourceDown,
             workers_wanted: 3,
             source_problem: Some("gone".to_owned()),
-            waits_for: None,
-            breaker_error: None,
             out: 7,
             counts: Counts {
                 done: 11,
@@ -162,7 +292,7 @@ mod tests {
             done_per_second: 1.25,
             likely_duplicates: 13,
             lag: BTreeMap::from([("orders/0".to_owned(), 4), ("orders/1".to_owned(), 5)]),
-            workers: Vec::new(),
+            ..PoolStatus::default()
         };
         let text = logged("info", || status.log());
         let report = text.lines().next().unwrap();
@@ -175,5 +305,20 @@ mod tests {
         assert!(report.contains(" state=\"source down\""), "{report}");
         assert!(report.contains(" lag=9"), "{report}");
         assert_eq!(text.lines().count(), 3, "{text}");
+    }
+
+    #[test]
+    fn a_moment_is_read_as_it_was_written() {
+        #[derive(Serialize, Deserialize)]
+        struct Moment(#[serde(with = "unix_seconds")] SystemTime);
+        for ms in (0..1000).chain(1_795_391_480_000..1_795_391_481_000) {
+            let at = SystemTime::UNIX_EPOCH + Duration::from_millis(ms);
+            let text = serde_json::to_string(&Moment(at)).unwrap();
+            let Moment(read) = serde_json::from_str(&text).unwrap();
+            assert_eq!(read, at, "{text}");
+        }
+        for wrong in ["-1.0", "1e300", "1e19"] {
+            assert!(serde_json::from_str::<Moment>(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -44,10 +44,18 @@ impl Pool {
                     self.supervisor.next_start(),
                     self.next_stale(),
                     self.next_probe(now),
+                    self.next_look(),
+                    self.shown.next(),
                 ];
                 alarms.into_iter().flatten().min()
             }
-            Some(stopping) => stopping.next_alarm(!self.lanes.is_empty()),
+            Some(stopping) => {
+                let alarms = [
+                    stopping.next_alarm(!self.lanes.is_empty()),
+                    self.shown.next(),
+                ];
+                alarms.into_iter().flatten().min()
+            }
         }
     }
 
@@ -76,7 +84,11 @@ impl Pool {
             tracing::warn!(pool = self.name(), problem, "the stop waits for the source");
         }
         let running = |worker: &WorkerStatus| worker.pid.is_some();
-        for worker in self.worker_statuses().into_iter().filter(running) {
+        for worker in self
+            .worker_statuses(Instant::now())
+            .into_iter()
+            .filter(running)
+        {
             tracing::warn!(
                 pool = self.name(),
                 worker = worker.slot,
@@ -110,11 +122,12 @@ impl Pool {
 mod tests {
     use std::sync::Arc;
 
-    use tokio::sync::mpsc;
+    use tokio::sync::{mpsc, watch};
     use tokio::task::LocalSet;
 
     use super::super::{Command, run};
     use crate::config::model;
+    use crate::config::model::Workers;
     use crate::delivery::{Intake, link};
     use crate::pool::verdict::tests::policy;
 
@@ -123,7 +136,7 @@ mod tests {
     async fn a_hurry_stops_one_that_was_not_told_to_stop() {
         let (mut source, pool) = link();
         let policy = model::PoolConfig {
-            workers: 0,
+            workers: Workers::Fixed(0),
             ..policy()
         };
         let (commands, told) = mpsc::channel(1);
@@ -133,7 +146,8 @@ mod tests {
             drop(source.intake.wait_for(closed).await.unwrap());
             drop(source);
         };
-        let run = run(Arc::new(policy), pool, told);
+        let (shown, _) = watch::channel(Arc::default());
+        let run = run(Arc::new(policy), pool, told, shown);
         let both = async { tokio::join!(run, source).0 };
         assert_eq!(LocalSet::new().run_until(both).await, Ok(()));
     }

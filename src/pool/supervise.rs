@@ -88,6 +88,22 @@ impl Supervisor {
         self.fruitless >= CRASH_LOOP_ENDS
     }
 
+    /// Whether a rolling restart is under way.
+    pub fn is_rolling(&self) -> bool {
+        self.roll_from.is_some()
+    }
+
+    /// How many workers there are to be.
+    pub fn target(&self) -> usize {
+        self.target
+    }
+
+    /// How many places are to be filled by workers that have not connected yet.
+    pub fn coming(&self) -> usize {
+        let comes = |stage| matches!(stage, Stage::Waiting(_) | Stage::Starting);
+        self.roster.count(comes)
+    }
+
     /// Changes the number of workers and how soon they are restarted.
     pub fn resize(&mut self, target: usize, restart: Restart) {
         self.quiet_until = None;
@@ -217,15 +233,16 @@ impl Supervisor {
         }
     }
 
-    /// What should be done now. What it returns is taken to be done.
-    pub fn plan(&mut self, now: Instant) -> Vec<Action> {
+    /// What should be done now. What it returns is taken to be done. Of workers that are too many
+    /// those that are not busy go first.
+    pub fn plan(&mut self, now: Instant, is_busy: impl Fn(usize) -> bool) -> Vec<Action> {
         if let Some(until) = self.quiet_until
             && until.is_none_or(|until| now < until)
         {
             return Vec::new();
         }
         let mut actions = std::mem::take(&mut self.reported);
-        self.shrink(&mut actions);
+        self.shrink(&mut actions, is_busy);
         if self.roll_from.is_some() {
             self.advance_roll(now, &mut actions);
         }
@@ -287,22 +304,23 @@ impl Supervisor {
         }
     }
 
-    /// Empty places go first, then starting ones, then old workers, then the highest numbers.
-    fn shrink(&mut self, actions: &mut Vec<Action>) {
+    /// Empty places go first, then starting ones, then old workers, then those with nothing to do,
+    /// then the highest numbers.
+    fn shrink(&mut self, actions: &mut Vec<Action>, is_busy: impl Fn(usize) -> bool) {
         while self.settled() > self.target {
-            let rank = |slot: &Slot| match slot.stage {
-                Stage::Waiting(_) => 0,
-                Stage::Starting => 1,
-                Stage::Up if slot.generation != self.generation => 2,
-                Stage::Up => 3,
-                Stage::Leaving => 4,
+            let rank = |number: usize, slot: &Slot| match slot.stage {
+                Stage::Waiting(_) => (0, false),
+                Stage::Starting => (1, false),
+                Stage::Up if slot.generation != self.generation => (2, is_busy(number)),
+                Stage::Up => (3, is_busy(number)),
+                Stage::Leaving => (4, false),
             };
             let counted = self
                 .roster
                 .iter()
                 .rev()
                 .filter(|(_, slot)| slot.trial.is_none());
-            let spare = counted.min_by_key(|(_, slot)| rank(slot));
+            let spare = counted.min_by_key(|(number, slot)| rank(*number, slot));
             let Some(number) = spare.map(|(number, _)| number) else {
                 return;
             };

@@ -11,6 +11,7 @@ use super::roster::Generation;
 use super::supervise::{Action, End};
 use super::trial::Seen;
 use super::{Handle, MAILBOX, Pool, lane};
+use crate::metrics::WorkerEnd;
 use crate::shutdown::Phase;
 
 impl Pool {
@@ -36,7 +37,9 @@ impl Pool {
         if self.stopping.is_some() {
             return;
         }
-        for action in self.supervisor.plan(now) {
+        let board = &self.board;
+        let is_busy = |slot| !board.is_idle(slot);
+        for action in self.supervisor.plan(now, is_busy) {
             match action {
                 Action::Start(slot, generation) => self.start(slot, generation),
                 Action::Drain(slot) => {
@@ -123,10 +126,13 @@ impl Pool {
             return;
         };
         self.board.remove(slot);
+        // A lane settles all that it has, unless it is lost or its worker was left to the kernel.
+        self.shared.counters.given_back(handle.gauge.load());
         let ended = ended.map_or_else(
             |panic| Ended {
                 connected: true,
                 orderly: false,
+                how: WorkerEnd::Lost,
                 cause: format!("its lane was lost: {panic}"),
                 stderr: Vec::new(),
                 explained: false,
@@ -134,6 +140,7 @@ impl Pool {
             |(_, ended)| ended,
         );
         let pid = handle.gauge.pid();
+        self.shared.counters.worker_ended(ended.how);
         if ended.orderly {
             tracing::info!(
                 pool = self.name(),

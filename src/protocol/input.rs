@@ -9,6 +9,8 @@ use super::value::{Body, HeaderMap};
 use super::{frame, value};
 use crate::delivery::{Message, Property};
 use crate::names;
+use crate::trace_context;
+use crate::trace_context::{SpanContext, TraceParent};
 
 pub use super::task::Task;
 
@@ -20,6 +22,9 @@ pub struct Input<'a> {
     /// How long the worker should take at most, in milliseconds: sets the `TimeoutMilliseconds`
     /// header. None leaves the header as the message has it.
     pub timeout_ms: Option<u64>,
+    /// The span below which the worker's own belong: sets the `traceparent` header. None leaves the
+    /// header as the message has it.
+    pub span: Option<SpanContext>,
     /// The number by which a version 2 worker answers, unique within its connection. Version 1
     /// workers ignore it.
     pub id: u64,
@@ -88,6 +93,7 @@ impl Serialize for Payload<'_> {
         let Input {
             message,
             timeout_ms,
+            span,
             id,
             extras,
         } = self.input;
@@ -95,7 +101,7 @@ impl Serialize for Payload<'_> {
         map.serialize_entry("0", &self.body)?;
         map.serialize_entry("1", &message.correlation_id)?;
         map.serialize_entry("2", &*message.queue)?;
-        map.serialize_entry("3", &Headers::new(&message.headers, *timeout_ms))?;
+        map.serialize_entry("3", &Headers::new(&message.headers, *timeout_ms, *span))?;
         map.serialize_entry("4", id)?;
         if let Some(extras) = extras {
             map.serialize_entry("5", &extras.attempt)?;
@@ -110,20 +116,33 @@ impl Serialize for Payload<'_> {
 struct Headers<'a> {
     all: &'a [(String, String)],
     timeout_ms: Option<u64>,
+    traceparent: Option<TraceParent>,
 }
 
 impl<'a> Headers<'a> {
-    fn new(all: &'a [(String, String)], timeout_ms: Option<u64>) -> Self {
-        Self { all, timeout_ms }
+    fn new(
+        all: &'a [(String, String)],
+        timeout_ms: Option<u64>,
+        span: Option<SpanContext>,
+    ) -> Self {
+        Self {
+            all,
+            timeout_ms,
+            traceparent: span.map(|span| span.write()),
+        }
     }
 
     fn kept(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
         let replaces_timeout = self.timeout_ms.is_some();
+        let replaces_span = self.traceparent.is_some();
         self.all
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()))
             .filter(|(name, _)| !value::is_own_header(name))
             .filter(move |(name, _)| !(replaces_timeout && *name == names::TIMEOUT_HEADER))
+            .filter(move |(name, _)| {
+                !(replaces_span && trace_context::is(name, names::TRACEPARENT))
+            })
     }
 }
 
@@ -132,7 +151,9 @@ impl Serialize for Headers<'_> {
         let mut digits = [0; DIGITS_MAX];
         let timeout = self.timeout_ms.map(|ms| decimal(ms, &mut digits));
         let timeout = timeout.map(|text| (names::TIMEOUT_HEADER, text));
-        HeaderMap(|| self.kept().chain(timeout)).serialize(serializer)
+        let span = self.traceparent.as_ref();
+        let span = span.map(|span| (names::TRACEPARENT, span.as_str()));
+        HeaderMap(|| self.kept().chain(timeout).chain(span)).serialize(serializer)
     }
 }
 
@@ -204,6 +225,7 @@ mod tests {
         Input {
             message,
             timeout_ms: None,
+            span: None,
             id: 1,
             extras: None,
         }
@@ -244,6 +266,24 @@ mod tests {
             replaced,
             [pair("a", "b"), pair("TimeoutMilliseconds", "30000")]
         );
+    }
+
+    #[test]
+    fn the_span_replaces_the_messages_own() {
+        let span = SpanContext::in_trace(7);
+        let message = message(b"", &[("Traceparent", "producer"), ("tracestate", "a=b")]);
+        let input = Input {
+            span: Some(span),
+            ..input(&message)
+        };
+        let mut out = BytesMut::new();
+        input.encode(&mut out, 1000).unwrap();
+        let frame = next_frame(&mut out, 1000).unwrap().unwrap();
+        let expected = [
+            ("tracestate".to_owned(), "a=b".to_owned()),
+            ("traceparent".to_owned(), span.to_string()),
+        ];
+        assert_eq!(Task::decode(&frame).unwrap().headers, expected);
     }
 
     #[test]

@@ -124,7 +124,7 @@ proptest! {
         extras in option::of(extras()),
     ) {
         let mut stream = BytesMut::from(&b"before"[..]);
-        let written = Input { message: &message, timeout_ms: None, id, extras }
+        let written = Input { message: &message, timeout_ms: None, span: None, id, extras }
             .encode(&mut stream, NO_LIMIT);
         let mut stream = stream.split_off(b"before".len());
         let expected = expected(&message, id, extras);
@@ -141,7 +141,7 @@ proptest! {
     #[test]
     fn no_frame_is_longer_than_its_limit(message in message(), max in 0usize..1000) {
         let extras = Some(Extras { attempt: 1, milliseconds_left: None });
-        let input = Input { message: &message, timeout_ms: Some(5), id: 1, extras };
+        let input = Input { message: &message, timeout_ms: Some(5), span: None, id: 1, extras };
         let mut whole = BytesMut::new();
         input.encode(&mut whole, NO_LIMIT).unwrap();
         let bytes = whole.len() - LENGTH_BYTES;

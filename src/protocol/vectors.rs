@@ -160,6 +160,7 @@ impl InputMeaning {
         let input = Input {
             message: &self.message(),
             timeout_ms: None,
+            span: None,
             id: number(&self.id).expect("an input in canonical form has an id"),
             extras: self.attempt.map(|attempt| Extras {
                 attempt,

@@ -64,6 +64,7 @@ pub(crate) fn charged(counters: Counters, reason: Reason, now_ms: i64) -> Counte
         crashes: crashes(counters.crashes, reason),
         requeues: 0,
         first_failed_ms: counters.first_failed_ms.or(Some(now_ms)),
+        span: counters.span,
     }
 }
 
@@ -80,6 +81,7 @@ pub(crate) fn history(counters: Counters, is_suspected: bool) -> History {
         crashes: counters.crashes,
         requeues: counters.requeues,
         alone: is_suspected || counters.crashes > 0,
+        earlier: counters.span,
     }
 }
 
@@ -165,7 +167,7 @@ mod tests {
         fn counts_only_grow_and_the_first_failure_stays(
             attempts: u32, crashes: u32, requeues: u32, first: Option<i64>, crash: bool, now: i64,
         ) {
-            let before = Counters { attempts, crashes, requeues, first_failed_ms: first };
+            let before = Counters { attempts, crashes, requeues, first_failed_ms: first, span: None };
             let reason = if crash { Reason::Crashed } else { Reason::Failed };
             let after = charged(before, reason, now);
             prop_assert!(after.attempts >= attempts && after.crashes >= crashes);

@@ -18,6 +18,12 @@ pub(crate) fn room(intake: Intake, out: usize) -> usize {
     }
 }
 
+/// So many more messages could be handed out than are; none if that is not known, or not asked for.
+pub(crate) fn tell_depth(end: &SourceEnd, depth: Option<u64>) {
+    end.state
+        .send_if_modified(|state| std::mem::replace(&mut state.depth, depth) != depth);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

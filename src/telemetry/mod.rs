@@ -1,5 +1,13 @@
-//! What the daemon shows of itself to the outside: so far its log.
+//! What the daemon shows of itself to the outside: its log, and its traces.
 
+mod context;
+mod levels;
+#[cfg(feature = "otlp")]
+mod otlp;
+mod queue;
+mod repeats;
+mod sampler;
+pub mod traces;
 mod writer;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -9,21 +17,25 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use std::{fmt, thread};
 
+use tokio::time::Instant;
 use tracing::field::Field;
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::{self, FmtSpan, debug_fn};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::config::model::{DaemonConfig, LogFormat};
+use crate::config::Environment;
+#[cfg(not(feature = "otlp"))]
+use crate::config::model::Otlp;
+use crate::config::model::{DaemonConfig, LogFormat, TelemetryConfig};
 use crate::foreign;
 use crate::foreign::Line;
+pub use context::{About, about};
+pub use levels::{LevelError, LogLevels, levels, set_level, set_pool_level};
+use repeats::{REPEATS, WINDOW};
 use writer::Writer;
-
-/// The client library of RabbitMQ, which logs as errors what the source asks on purpose, bodies of
-/// messages among it. What matters of it the source says itself.
-const TALKATIVE: &str = "lapin";
 
 /// How long the end of the program waits for stderr to take what was logged.
 const LAST_RECORDS_WITHIN: Duration = Duration::from_secs(2);
@@ -57,6 +69,8 @@ impl Log {
 
 impl Drop for Log {
     fn drop(&mut self) {
+        // What is told at the end of its second would be told too late.
+        REPEATS.tell(Instant::now() + WINDOW);
         self.0.finish(LAST_RECORDS_WITHIN);
     }
 }
@@ -66,13 +80,19 @@ pub fn records_dropped() -> u64 {
     WRITER.get().map_or(0, Writer::dropped)
 }
 
+/// How many log records were left out since the start, because many that say the same were written in
+/// the same second.
+pub fn records_left_out() -> u64 {
+    REPEATS.left_out()
+}
+
 /// Starts writing log records to stderr, panics among them. Called once, before anything is logged.
 /// Nothing that logs waits for stderr from then on.
 ///
 /// # Errors
 /// If the level is not one that tracing's `EnvFilter` understands, or there is no thread.
 pub fn start_log(daemon: &DaemonConfig) -> Result<Log, LogError> {
-    let filter = filter(&daemon.log_level)?;
+    let (levels, handle) = levels::reloadable(&daemon.log_level)?;
     let writer = Writer::default();
     let thread = {
         let writer = writer.clone();
@@ -85,30 +105,71 @@ pub fn start_log(daemon: &DaemonConfig) -> Result<Log, LogError> {
         LogFormat::Text => false,
         LogFormat::Json => true,
     };
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let log = tracing_subscriber::fmt::layer()
         .with_writer(Pen {
             writer: writer.clone(),
+            is_json: json,
             spells_out: json && terminal,
         })
         // It would tell stderr of it, wait for that or panic.
         .log_internal_errors(false)
         .with_ansi(terminal)
         .with_span_events(FmtSpan::NONE);
+    let kept = tracing_subscriber::registry().with(levels);
+    #[cfg(feature = "otlp")]
+    let kept = kept.with(otlp::records::Bridge);
     let started = if json {
-        log.json().flatten_event(true).try_init()
+        kept.with(log.json().flatten_event(true)).try_init()
     } else {
-        log.fmt_fields(debug_fn(field).delimited(" ")).try_init()
+        kept.with(log.fmt_fields(debug_fn(field).delimited(" ")))
+            .try_init()
     };
     match started {
         Ok(()) => {
             panic::set_hook(Box::new(log_panic));
             WRITER.get_or_init(|| writer.clone());
+            levels::keep(handle);
         }
         // A second start, as tests in one process make it, keeps the first log.
         Err(error) => tracing::debug!(%error, "the log is being written already"),
     }
     Ok(Log(writer))
+}
+
+/// What sends to a collector; dropped, it waits a moment until all is sent.
+#[cfg(feature = "otlp")]
+pub use otlp::Otlp as Sending;
+
+/// Nothing is sent by a build without it.
+#[cfg(not(feature = "otlp"))]
+#[derive(Debug)]
+#[must_use]
+pub struct Sending;
+
+/// Begins to send to an OpenTelemetry collector, if the configuration and the environment ask for it.
+/// Called once, after [`start_log`]. What keeps it from that is told, and all else goes on.
+#[cfg(feature = "otlp")]
+pub fn start_otlp(config: &TelemetryConfig, environment: &Environment) -> Option<Sending> {
+    let (settings, problems) = otlp::settings::read(&config.otlp, environment);
+    for problem in problems {
+        tracing::warn!(
+            problem,
+            "a setting of OpenTelemetry makes no sense and is left out"
+        );
+    }
+    let started = otlp::start(settings?);
+    started
+        .inspect_err(|error| tracing::error!(%error, "nothing is sent to the OTLP collector"))
+        .ok()
+}
+
+/// Tells who asks for it that this build can't.
+#[cfg(not(feature = "otlp"))]
+pub fn start_otlp(config: &TelemetryConfig, _: &Environment) -> Option<Sending> {
+    if let Otlp::Url(_) = config.otlp {
+        tracing::warn!("telemetry.otlp has no effect: this build has no OTLP (feature `otlp`)");
+    }
+    None
 }
 
 /// Writes a field of a record as text. Much of what is logged others wrote, and a record is a line.
@@ -126,6 +187,7 @@ fn field(out: &mut format::Writer<'_>, field: &Field, value: &dyn fmt::Debug) ->
 /// Gives records to the writer.
 struct Pen {
     writer: Writer,
+    is_json: bool,
     /// They are JSON, and a terminal would obey some of what JSON need not spell out.
     spells_out: bool,
 }
@@ -140,11 +202,15 @@ impl<'a> MakeWriter<'a> for Pen {
 
 impl Write for &Pen {
     fn write(&mut self, record: &[u8]) -> io::Result<usize> {
-        let shown = match str::from_utf8(record) {
-            Ok(text) if self.spells_out => foreign::json(text),
-            Ok(_) | Err(_) => return (&self.writer).write(record),
+        let Ok(text) = str::from_utf8(record) else {
+            return (&self.writer).write(record);
         };
-        (&self.writer).write_all(shown.as_bytes())?;
+        let whole = context::complete(text, self.is_json);
+        let whole = whole.as_deref().unwrap_or(text);
+        match self.spells_out {
+            true => (&self.writer).write_all(foreign::json(whole).as_bytes())?,
+            false => (&self.writer).write_all(whole.as_bytes())?,
+        }
         Ok(record.len())
     }
 
@@ -164,15 +230,6 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     );
 }
 
-/// The records that are kept: those that are asked for, and of a talkative library none that are
-/// not asked for by its name.
-fn filter(level: &str) -> Result<EnvFilter, ParseError> {
-    if level.contains(TALKATIVE) {
-        return EnvFilter::try_new(level);
-    }
-    EnvFilter::try_new(format!("{level},{TALKATIVE}=off"))
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use std::sync::{Arc, Mutex};
@@ -181,6 +238,11 @@ pub(crate) mod tests {
 
     /// What a log of this level takes of some records, as text without colours.
     pub(crate) fn logged(level: &str, records: impl FnOnce()) -> String {
+        logged_by(level, |_| records())
+    }
+
+    /// The same, with what changes its levels.
+    pub(super) fn logged_by(level: &str, records: impl FnOnce(&levels::Handle)) -> String {
         #[derive(Clone, Default)]
         struct Page(Arc<Mutex<Vec<u8>>>);
         impl Write for Page {
@@ -193,14 +255,14 @@ pub(crate) mod tests {
         }
         let page = Page::default();
         let writer = page.clone();
-        let log = tracing_subscriber::fmt()
-            .with_env_filter(filter(level).unwrap())
+        let log = tracing_subscriber::fmt::layer()
             .with_writer(move || writer.clone())
             .with_ansi(false)
             .without_time()
-            .fmt_fields(debug_fn(field).delimited(" "))
-            .finish();
-        tracing::subscriber::with_default(log, records);
+            .fmt_fields(debug_fn(field).delimited(" "));
+        let (levels, handle) = levels::reloadable(level).unwrap();
+        let log = tracing_subscriber::registry().with(levels).with(log);
+        tracing::subscriber::with_default(log, || records(&handle));
         let bytes = page.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
     }
@@ -226,12 +288,12 @@ pub(crate) mod tests {
     fn the_library_of_rabbitmq_is_silent_unless_it_is_asked() {
         let returned = || {
             for _ in 0..1000 {
-                tracing::warn!(target: "lapin::returned_messages", "Server returned us a message");
+                tracing::debug!(target: "lapin::returned_messages", "Server returned us a message");
             }
         };
         for level in ["info", "trace", "ganger=debug", "warn,ganger=trace"] {
             assert_eq!(logged(level, returned), "", "{level}");
         }
-        assert_eq!(logged("info,lapin=warn", returned).lines().count(), 1000);
+        assert_eq!(logged("info,lapin=debug", returned).lines().count(), 1000);
     }
 }

@@ -9,6 +9,10 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tokio::time::Instant;
+
+use super::repeats::REPEATS;
+use crate::heartbeat::{EVERY, Heart};
 
 /// The most bytes of records that wait while others are being written, and so half of what the log
 /// may have in memory.
@@ -89,20 +93,24 @@ impl Writer {
     pub(super) fn run(&self, out: impl AsFd) {
         let mut records = Records::default();
         let mut torn = false;
-        while let Some(news) = self.next(&mut records) {
+        let heart = Heart::named("log");
+        while let Some(news) = self.next(&mut records, &heart) {
             if let Some(dropped) = news {
                 tracing::warn!(
                     dropped,
                     "log records were dropped, stderr did not take them; so many since the start"
                 );
             }
-            if torn && write_all(&out, b"\n") == 0 {
+            // Who reads may sleep, and nobody waits for that.
+            let write = |bytes| heart.away(|| write_all(&out, bytes));
+            if torn && write(b"\n") == 0 {
                 self.written(&records, 0);
                 continue;
             }
-            let written = write_all(&out, &records.bytes);
+            let written = write(&records.bytes);
             torn = records.torn(written);
             self.written(&records, written);
+            REPEATS.tell(Instant::now());
         }
     }
 
@@ -110,7 +118,7 @@ impl Writer {
     /// were dropped, if that is news and can be told; none at the end.
     ///
     /// It can be told right after the buffer was emptied, so that it has its place there.
-    fn next(&self, records: &mut Records) -> Option<Option<u64>> {
+    fn next(&self, records: &mut Records, heart: &Heart) -> Option<Option<u64>> {
         let mut state = self.state();
         records.clear();
         state.writing = false;
@@ -120,8 +128,18 @@ impl Writer {
         let nothing_to_do = |state: &mut State| {
             state.waiting.ends.is_empty() && !state.has_news() && !state.closing
         };
-        state = unpoisoned(self.0.work.wait_while(state, nothing_to_do));
-        if state.waiting.ends.is_empty() && !state.has_news() {
+        let mut waits = true;
+        while waits {
+            let waited = self.0.work.wait_timeout_while(state, EVERY, nothing_to_do);
+            let (locked, result) = unpoisoned(waited);
+            (state, waits) = (locked, result.timed_out());
+            heart.beat();
+            if waits && REPEATS.are_pending() {
+                // What is told of them goes through here.
+                break;
+            }
+        }
+        if state.closing && state.waiting.ends.is_empty() && !state.has_news() {
             return None;
         }
         state.writing = true;
@@ -312,11 +330,12 @@ mod tests {
     #[test]
     fn losses_are_told_once_and_only_when_something_is_taken() {
         let writer = Writer::default();
+        let heart = Heart::named("log");
         let mut records = Records::default();
         writer.state().dropped = 7;
         let mut told = |taken: bool| {
             log(&writer, "record\n");
-            let news = writer.next(&mut records).unwrap();
+            let news = writer.next(&mut records, &heart).unwrap();
             let written = if taken { records.bytes.len() } else { 0 };
             writer.written(&records, written);
             news

@@ -4,6 +4,7 @@
 
 use std::ffi::CString;
 use std::io;
+use std::io::PipeWriter;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -48,6 +49,33 @@ pub(super) fn start(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        .process_group(0);
+    confine(&mut child, confinement);
+    orphans::start(|| child.spawn()).map_err(|error| told(command, error))
+}
+
+/// Starts another program beside a worker: as its user, where it works and with its environment, in a
+/// process group of its own. What it writes goes to `output`.
+///
+/// The kernel kills it when the calling thread ends.
+pub(super) fn start_beside(
+    command: &model::WorkerCommand,
+    identity: &Identity,
+    account: Account,
+    output: PipeWriter,
+) -> Result<Child, SpawnError> {
+    let confinement = Confinement::prepare(command, account)?;
+    let stdout = output.try_clone().map_err(|error| told(command, error))?;
+    let mut child = Command::new(&command.program);
+    child
+        .args(&command.args)
+        .env_clear()
+        .envs(&command.env)
+        .env(names::ENV_POOL, &*identity.pool)
+        .env(names::ENV_WORKER, identity.slot.to_string())
+        .stdin(Stdio::null())
+        .stdout(stdout)
+        .stderr(output)
         .process_group(0);
     confine(&mut child, confinement);
     orphans::start(|| child.spawn()).map_err(|error| told(command, error))

@@ -8,6 +8,7 @@
 //! Linux 5.3 or later is required, for pidfds.
 
 mod account;
+pub mod autopsy;
 pub mod connection;
 pub mod error;
 pub mod exit;

@@ -2,7 +2,7 @@
 //! never made to wait, whatever the log does with the lines, and in turns, so that nobody else is.
 //! The last lines of stderr are kept for whoever asks why it died.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,6 +17,8 @@ use tracing::Level;
 use super::flood::{Admission, Flood};
 use super::lines::{Line, Record, Splitter};
 use super::{Identity, lines};
+use crate::telemetry;
+use crate::trace_context::SpanContext;
 
 /// How many lines of stderr are kept.
 const TAIL_LINES_MAX: usize = 64;
@@ -46,6 +48,8 @@ struct Source {
     pid: u32,
     /// The message being worked on; empty for none.
     correlation_id: RefCell<String>,
+    /// Its span, if its attempt is recorded.
+    span: Cell<Option<SpanContext>>,
 }
 
 impl Output {
@@ -63,6 +67,7 @@ impl Output {
             identity,
             pid,
             correlation_id: RefCell::default(),
+            span: Cell::default(),
         });
         let tail = Rc::<RefCell<Tail>>::default();
         let stdout = Rc::new(Reader::new(Stream::Stdout, stdout, &source, &tail)?);
@@ -78,9 +83,9 @@ impl Output {
 
     /// Ties the lines that follow to a message. What is in the pipes by now was printed before, and
     /// belongs to the one before.
-    pub(super) fn working_on(&self, correlation_id: Option<&str>) {
-        let next = correlation_id.unwrap_or_default();
-        if *self.source.correlation_id.borrow() == next {
+    pub(super) fn working_on(&self, message: Option<(&str, Option<SpanContext>)>) {
+        let (next, span) = message.unwrap_or_default();
+        if *self.source.correlation_id.borrow() == next && self.source.span.get() == span {
             return;
         }
         for reader in &self.readers {
@@ -88,6 +93,7 @@ impl Output {
             reader.take_in(|buffer| Ok(nix::unistd::read(&reader.pipe, buffer)?));
         }
         next.clone_into(&mut self.source.correlation_id.borrow_mut());
+        self.source.span.set(span);
     }
 
     /// Waits for the end of stderr, but no longer than `at_most`; then tells its last lines.
@@ -247,7 +253,8 @@ impl Reader {
 /// tracing wants the level and the target of a record at compile time.
 macro_rules! log_at_level {
     ($target:literal, $source:expr, $record:expr, [$($level:ident),*]) => {{
-        let Source { identity, pid, correlation_id } = $source;
+        let Source { identity, pid, correlation_id, span } = $source;
+        let _about = telemetry::about(span.get());
         let correlation_id = correlation_id.borrow();
         let correlation_id = (!correlation_id.is_empty()).then_some(correlation_id.as_str());
         let Record { level, message, fields } = $record;
@@ -347,7 +354,7 @@ mod tests {
     #[test]
     fn lines_are_logged_with_whose_they_are() {
         let records = logged(async |mut output, mut stdout, mut stderr| {
-            output.working_on(Some("c-1"));
+            output.working_on(Some(("c-1", None)));
             stdout.write_all(b"plain\n").unwrap();
             drop(stdout);
             (&mut output.stdout).await.unwrap();
@@ -378,11 +385,11 @@ mod tests {
     #[test]
     fn what_is_in_the_pipe_belongs_to_the_message_before() {
         let records = logged(async |output, mut stdout, mut stderr| {
-            output.working_on(Some("c-1"));
+            output.working_on(Some(("c-1", None)));
             stdout.write_all(b"of the first\n").unwrap();
             stderr.write_all(b"of the first, too\n").unwrap();
             // Nothing has been waited for: only a look at the pipes themselves can tell.
-            output.working_on(Some("c-2"));
+            output.working_on(Some(("c-2", None)));
             stdout.write_all(b"of the second\n").unwrap();
             output.working_on(None);
         });

@@ -29,6 +29,7 @@ use super::spawner::Spawner;
 use super::{Identity, exit, launch, orphans};
 use crate::config::model;
 use crate::delivery::Exit;
+use crate::trace_context::SpanContext;
 
 pub use super::error::SpawnError;
 
@@ -83,10 +84,10 @@ pub async fn spawn(
 
 /// A process that nobody watches yet. Dropped, it is killed with its group and reaped.
 #[derive(Debug)]
-struct Newborn(Option<Child>);
+pub(super) struct Newborn(Option<Child>);
 
 impl Newborn {
-    fn of(child: Child) -> Self {
+    pub(super) fn of(child: Child) -> Self {
         Self(Some(child))
     }
 
@@ -236,8 +237,8 @@ impl Process {
     }
 
     /// Ties the lines that it prints from now on to a message in the log.
-    pub fn working_on(&self, correlation_id: Option<&str>) {
-        self.output.working_on(correlation_id);
+    pub fn working_on(&self, message: Option<(&str, Option<SpanContext>)>) {
+        self.output.working_on(message);
     }
 
     /// After the end: the last lines that it wrote to stderr, at most 64, each cut at 1 KiB. Waits
@@ -249,10 +250,15 @@ impl Process {
 
     /// The bytes of memory that are resident, of this one process; none after its end.
     pub fn resident_bytes(&self) -> Option<u64> {
-        let statm = fs::read_to_string(format!("/proc/{}/statm", self.pid())).ok()?;
-        let page = sysconf(SysconfVar::PAGE_SIZE).ok()??;
-        resident_pages(&statm)?.checked_mul(page.try_into().ok()?)
+        resident_bytes(self.pid())
     }
+}
+
+/// How much memory a process occupies, in bytes; none if it has ended.
+pub fn resident_bytes(pid: u32) -> Option<u64> {
+    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let page = sysconf(SysconfVar::PAGE_SIZE).ok()??;
+    resident_pages(&statm)?.checked_mul(page.try_into().ok()?)
 }
 
 /// The second number of `/proc/<pid>/statm`. A process that has ended has none.

@@ -6,7 +6,10 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
+
+use crate::heartbeat::Heart;
 
 /// How many jobs wait before those who ask wait as well.
 const JOBS_MAX: usize = 64;
@@ -45,9 +48,18 @@ impl Spawner {
 }
 
 fn work(mut jobs: mpsc::Receiver<Job>) {
-    while let Some(job) = jobs.blocking_recv() {
-        // A panic must not end the thread, for all workers would end with it.
-        if catch_unwind(AssertUnwindSafe(job)).is_err() {
+    let event_loop = match Builder::new_current_thread().enable_time().build() {
+        Ok(event_loop) => event_loop,
+        Err(error) => {
+            tracing::error!(%error, "the thread that starts workers can't wait for work");
+            return;
+        }
+    };
+    let heart = Heart::of_this_thread().on(event_loop.handle());
+    while let Some(job) = event_loop.block_on(jobs.recv()) {
+        // A panic must not end the thread, for all workers would end with it. A job that hangs is
+        // told by its worker's `start_timeout`, and would hang after a restart as well.
+        if heart.away(|| catch_unwind(AssertUnwindSafe(job))).is_err() {
             tracing::error!("starting a worker panicked");
         }
     }

@@ -22,6 +22,7 @@ use super::error::KafkaError;
 use super::out_of_reach::OutOfReach;
 use super::record::Outbound;
 use crate::backoff::AWAY;
+use crate::heartbeat::Heart;
 
 /// A broker closes the connection over a request of more than 100 MiB (`socket.request.max.bytes`),
 /// each time that it is sent, and with it goes what others have on their way.
@@ -87,16 +88,19 @@ struct NativeProducer {
 
 impl NativeProducer {
     fn open(properties: &ClientConfig, context: LineContext) -> Result<Self, KafkaError> {
+        let pool = context.pool.clone();
         let producer = BaseProducer::from_config_and_context(properties, context);
         let producer = Arc::new(producer.map_err(KafkaError::of_client)?);
         let is_over = Arc::new(AtomicBool::new(false));
         let (hears, ends) = (Arc::clone(&producer), Arc::clone(&is_over));
         let hear = move || {
+            let heart = Heart::of_this_thread();
             while !ends.load(Ordering::Relaxed) {
                 hears.poll(LOOK_EVERY);
+                heart.beat();
             }
         };
-        let thread = thread::Builder::new().name("kafka-producer".to_owned());
+        let thread = thread::Builder::new().name(format!("kafka-producer-{pool}"));
         let spawned = thread.spawn(hear);
         spawned.map_err(|error| KafkaError::Client(format!("no thread: {error}")))?;
         Ok(Self { producer, is_over })

@@ -7,6 +7,7 @@ pub(crate) mod commit_metadata;
 pub(crate) mod consumer;
 mod ends;
 pub(crate) mod error;
+pub(crate) mod features;
 pub(crate) mod fitness;
 pub(crate) mod fork;
 pub(crate) mod headers;

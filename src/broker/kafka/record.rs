@@ -250,6 +250,7 @@ pub(crate) fn reply_of_letter(topic: &str, id: &str, apart: Apart) -> Outbound {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace_context::SpanContext;
 
     fn record() -> Record {
         let raw = vec![
@@ -314,6 +315,7 @@ mod tests {
             crashes: 1,
             requeues: 0,
             first_failed_ms: Some(5),
+            span: Some(SpanContext::in_trace(7)),
         };
         for value in [Some(Bytes::from_static(b"body")), None] {
             let sent = Record {

@@ -53,6 +53,30 @@ fn any_ready(conn: &Connection, queue: &str) -> rusqlite::Result<bool> {
     conn.prepare_cached(ready)?.exists([queue])
 }
 
+/// How many rows could be claimed now, counted to `most` in each of the two indexes that are all it
+/// reads. Without any lock that others would notice.
+pub(crate) fn count_ready(
+    conn: &Connection,
+    queue: &str,
+    most: u32,
+    clock: &WallClock,
+) -> rusqlite::Result<u64> {
+    let ready = "SELECT COUNT(*) FROM (SELECT 1 FROM consumer_messages \
+                 INDEXED BY consumer_messages_ready \
+                 WHERE queue = ?1 AND owner IS NULL AND available_after = 0 LIMIT ?2)";
+    let due = "SELECT COUNT(*) FROM (SELECT 1 FROM consumer_messages \
+               INDEXED BY consumer_messages_delayed \
+               WHERE queue = ?1 AND owner IS NULL \
+                 AND available_after > 0 AND available_after <= ?3 LIMIT ?2)";
+    let ready: u32 = conn
+        .prepare_cached(ready)?
+        .query_row(params![queue, most], |row| row.get(0))?;
+    let due: u32 = conn
+        .prepare_cached(due)?
+        .query_row(params![queue, most, clock.now_ms()], |row| row.get(0))?;
+    Ok(u64::from(ready) + u64::from(due))
+}
+
 /// The most lapses that a suspect of the queue has, if there is one that is ready. One that is passed
 /// over does not wait for its turn: it would keep that, and could not use it.
 fn worst_suspect(
@@ -268,6 +292,7 @@ fn counts(row: &Row<'_>) -> rusqlite::Result<(Counters, u32)> {
         crashes: row::count(row.get(2)?),
         requeues: row::count(row.get(4)?),
         first_failed_ms: None,
+        span: None,
     };
     Ok((counters, row::count(row.get(3)?)))
 }
@@ -280,12 +305,13 @@ fn read(
     (counters, lapses): (Counters, u32),
     tokens: &mut Tokens,
 ) -> rusqlite::Result<Result<Claimed, Failure>> {
-    let headers = match row::headers(row.get_ref(13)?) {
+    let (headers, span) = match row::headers(row.get_ref(13)?) {
         Ok(headers) => headers,
         Err(error) => return Ok(Err(undeliverable(error))),
     };
     let id = row.get(0)?;
     let suspect = lapses >= LAPSES_SUSPECT;
+    let counters = Counters { span, ..counters };
     let history = attempts::history(counters, suspect || row.get::<_, i64>(5)? != 0);
     let claimed = Claimed {
         claim: Claim {

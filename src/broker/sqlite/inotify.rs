@@ -3,14 +3,18 @@
 
 use std::collections::HashMap;
 use std::future::pending;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::{io, thread};
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 use tokio::sync::Notify;
+
+use crate::heartbeat::{EVERY, Heart};
 
 /// The daemon's instance, from the first bell on; or why there is none.
 static NEWS: OnceLock<Result<Arc<Rung>, Errno>> = OnceLock::new();
@@ -127,8 +131,10 @@ impl Rung {
     }
 
     fn read(&self) {
+        let heart = Heart::of_this_thread();
         loop {
-            match self.inotify.read_events() {
+            heart.beat();
+            match self.events() {
                 Ok(events) => {
                     let mut bells = self.bells();
                     events.iter().for_each(|event| ring(&mut bells, event));
@@ -139,6 +145,16 @@ impl Rung {
                     return;
                 }
             }
+        }
+    }
+
+    /// What the kernel tells within so long that this thread may wait before it shows that it lives.
+    fn events(&self) -> nix::Result<Vec<InotifyEvent>> {
+        let mut readable = [PollFd::new(self.inotify.as_fd(), PollFlags::POLLIN)];
+        let wait = PollTimeout::try_from(EVERY).unwrap_or(PollTimeout::NONE);
+        match poll(&mut readable, wait)? {
+            0 => Ok(Vec::new()),
+            _ => self.inotify.read_events(),
         }
     }
 

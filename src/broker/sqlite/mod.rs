@@ -123,6 +123,16 @@ impl Store {
         )?)
     }
 
+    /// Counts what the queue has to claim, as far as it goes, taking no lock.
+    pub(crate) fn count_ready(&self, most: u32) -> Result<u64, Fault> {
+        Ok(claim::count_ready(
+            &self.conn,
+            &self.queue,
+            most,
+            &self.clock,
+        )?)
+    }
+
     /// Where the sources of the daemon wait for their turn to write.
     pub(crate) fn writing(&self) -> Writing {
         self.member.writing()

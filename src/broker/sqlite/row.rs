@@ -9,8 +9,10 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
+use crate::dead_letter::header;
 use crate::delivery::Headers;
 use crate::names::OWN_HEADER_PREFIX;
+use crate::trace_context::SpanContext;
 
 /// A body as it is stored: as text where it is, so that people can read and edit it.
 pub(crate) fn body_value(body: &[u8]) -> ToSqlOutput<'_> {
@@ -70,12 +72,14 @@ pub(crate) fn headers_json(headers: &Headers) -> String {
     String::from_utf8(json).unwrap_or_else(|_| "{}".to_owned())
 }
 
-/// Headers as a worker gets them: every value in its text form, ganger's own left out. An error
-/// says what is wrong with the text.
-pub(crate) fn headers(value: ValueRef<'_>) -> Result<Headers, String> {
+/// Headers as a worker gets them: every value in its text form, ganger's own left out; and of these
+/// the span of the last attempt. An error says what is wrong with the text.
+pub(crate) fn headers(value: ValueRef<'_>) -> Result<(Headers, Option<SpanContext>), String> {
     let mut headers = all_headers(value)?;
+    let span = headers.iter().find(|(name, _)| name == header::SPAN);
+    let span = span.and_then(|(_, value)| SpanContext::parse(value));
     headers.retain(|(name, _)| !name.starts_with(OWN_HEADER_PREFIX));
-    Ok(headers)
+    Ok((headers, span))
 }
 
 /// Headers as they are stored, ganger's own included.
@@ -128,7 +132,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn read(json: &str) -> Result<Headers, String> {
-        headers(ValueRef::Text(json.as_bytes()))
+        headers(ValueRef::Text(json.as_bytes())).map(|(headers, _)| headers)
     }
 
     fn pair(name: &str, value: &str) -> (String, String) {
@@ -160,7 +164,7 @@ mod tests {
             );
         }
         headers(ValueRef::Integer(7)).unwrap_err();
-        assert_eq!(headers(ValueRef::Null).unwrap(), []);
+        assert_eq!(headers(ValueRef::Null).unwrap(), (Vec::new(), None));
     }
 
     #[test]

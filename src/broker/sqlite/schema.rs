@@ -13,7 +13,26 @@ use super::rights;
 
 /// The steps from one version of the tables to the next, the first from an empty file. A step
 /// that was released is never changed.
-const MIGRATIONS: &[&str] = &[include_str!("v1.sql"), include_str!("v2.sql")];
+const MIGRATIONS: &[Step] = &[
+    Step {
+        sql: include_str!("v1.sql"),
+        known_by: None,
+    },
+    Step {
+        sql: include_str!("v2.sql"),
+        known_by: Some("suspicion"),
+    },
+];
+
+/// A step from one version of the tables to the next.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    sql: &'static str,
+    /// The column of `consumer_messages` by which it is seen that this was done. Daemons of the version
+    /// before work with the tables all the same, and are to find them again after a roll-back: so
+    /// `user_version` stays what it was. None if they do not.
+    known_by: Option<&'static str>,
+}
 
 /// How long opening waits for another process that has the database locked, as one does that
 /// makes it, migrates it or recovers it after a crash.
@@ -104,36 +123,61 @@ fn failed(path: &Path, error: Error) -> SqliteError {
 }
 
 /// Takes the steps that the file has not taken yet, in one transaction.
-fn migrate(conn: &mut Connection, path: &Path, steps: &[&str]) -> Result<(), SqliteError> {
+fn migrate(conn: &mut Connection, path: &Path, steps: &[Step]) -> Result<(), SqliteError> {
     let error = |error| failed(path, error);
     let known = i64::try_from(steps.len()).unwrap_or(i64::MAX);
-    if version(conn).map_err(error)? == known {
-        return recognised(conn, path, known);
+    let found = stamp(conn).map_err(error)?;
+    if done(conn, found, steps).map_err(error)? == Some(steps.len()) {
+        return recognised(conn, path, found);
     }
     let tx = conn
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .map_err(error)?;
-    let found = version(&tx).map_err(error)?;
-    let Some(missing) = usize::try_from(found)
-        .ok()
-        .and_then(|done| steps.get(done..))
-    else {
+    let found = stamp(&tx).map_err(error)?;
+    let Some(done) = done(&tx, found, steps).map_err(error)? else {
         let path = path.to_owned();
         return Err(SqliteError::Newer { path, found, known });
     };
     if found > 0 {
         recognised(&tx, path, found)?;
     }
-    for step in missing {
-        tx.execute_batch(step).map_err(error)?;
+    for (version, step) in (1_i64..).zip(steps).skip(done) {
+        tx.execute_batch(step.sql).map_err(error)?;
+        if step.known_by.is_none() {
+            tx.pragma_update(None, "user_version", version)
+                .map_err(error)?;
+        }
     }
-    tx.pragma_update(None, "user_version", known)
-        .map_err(error)?;
     tx.commit().map_err(error)
 }
 
-fn version(conn: &Connection) -> Result<i64, Error> {
+/// The oldest version whose daemons can work with the tables.
+fn stamp(conn: &Connection) -> Result<i64, Error> {
     conn.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// How many steps were taken, or none if the tables are of a later version.
+fn done(conn: &Connection, stamp: i64, steps: &[Step]) -> Result<Option<usize>, Error> {
+    let Ok(mut done) = usize::try_from(stamp) else {
+        return Ok(None);
+    };
+    while let Some(Step {
+        known_by: Some(column),
+        ..
+    }) = steps.get(done)
+        && has(conn, column)?
+    {
+        done += 1;
+    }
+    Ok((done <= steps.len()).then_some(done))
+}
+
+/// Asked of the file: what the connection remembers of it may be older.
+fn has(conn: &Connection, column: &str) -> Result<bool, Error> {
+    let count = "SELECT count(*) FROM sqlite_schema
+                 WHERE type = 'table' AND name = 'consumer_messages' AND instr(sql, ?1) > 0";
+    let count: i64 = conn.query_row(count, [column], |row| row.get(0))?;
+    Ok(count > 0)
 }
 
 /// `user_version` is anyone's, so a number alone does not make the tables ours.
@@ -175,7 +219,7 @@ mod tests {
     fn a_new_file_has_the_latest_tables_and_is_durable() {
         let (_dir, path) = file();
         let conn = open(&path).unwrap();
-        assert_eq!(version(&conn).unwrap(), 2);
+        assert_eq!(stamp(&conn).unwrap(), 1);
         let synchronous: i64 = conn
             .pragma_query_value(None, "synchronous", |row| row.get(0))
             .unwrap();
@@ -199,6 +243,11 @@ mod tests {
         opener.join().unwrap();
     }
 
+    fn step(sql: &'static str) -> Step {
+        let known_by = None;
+        Step { sql, known_by }
+    }
+
     #[test]
     fn an_old_version_is_brought_up_to_date_with_its_rows() {
         let (_dir, path) = file();
@@ -206,10 +255,10 @@ mod tests {
         let insert = "INSERT INTO consumer_messages (queue, body) VALUES ('q', 'b')";
         conn.execute(insert, []).unwrap();
         let next = "ALTER TABLE consumer_messages ADD COLUMN colour TEXT DEFAULT 'red'";
-        migrate(&mut conn, &path, &[MIGRATIONS, &[next]].concat()).unwrap();
+        migrate(&mut conn, &path, &[MIGRATIONS, &[step(next)]].concat()).unwrap();
         let row = "SELECT body || colour FROM consumer_messages";
         let row: String = conn.query_row(row, [], |row| row.get(0)).unwrap();
-        assert_eq!((row.as_str(), version(&conn).unwrap()), ("bred", 3));
+        assert_eq!((row.as_str(), stamp(&conn).unwrap()), ("bred", 3));
     }
 
     /// What a daemon of version 1 runs to find rows. It looks at the version only when it opens the
@@ -236,11 +285,26 @@ mod tests {
         assert_eq!(next(), "a");
 
         let new = open(&path).unwrap();
-        assert_eq!(version(&new).unwrap(), 2);
+        assert_eq!(stamp(&new).unwrap(), 1);
         let suspicions = "SELECT group_concat(suspicion) FROM consumer_messages";
         let suspicions: String = new.query_row(suspicions, [], |row| row.get(0)).unwrap();
         assert_eq!(suspicions, "0,4,0");
         assert_eq!(next(), "a");
+
+        // After a roll-back, and on again.
+        let mut old = prepared(&path).unwrap();
+        migrate(&mut old, &path, &MIGRATIONS[..1]).unwrap();
+        open(&path).unwrap();
+    }
+
+    /// Builds in between had counted the second step.
+    #[test]
+    fn a_file_that_says_version_2_is_as_good() {
+        let (_dir, path) = file();
+        let conn = open(&path).unwrap();
+        conn.pragma_update(None, "user_version", 2).unwrap();
+        open(&path).unwrap();
+        assert_eq!(stamp(&conn).unwrap(), 2);
     }
 
     #[test]
@@ -248,8 +312,8 @@ mod tests {
         let (_dir, path) = file();
         let mut conn = open(&path).unwrap();
         let next = "DROP TABLE poisoned_messages; SELECT nonsense";
-        migrate(&mut conn, &path, &[MIGRATIONS, &[next]].concat()).unwrap_err();
-        assert_eq!(version(&conn).unwrap(), 2);
+        migrate(&mut conn, &path, &[MIGRATIONS, &[step(next)]].concat()).unwrap_err();
+        assert_eq!(stamp(&conn).unwrap(), 1);
         assert!(conn.table_exists(None, "poisoned_messages").unwrap());
     }
 

@@ -27,13 +27,21 @@ pub(crate) fn settle(
             }
             Ok(ours)
         }
-        Outcome::Requeue { after } => later(tx, claim, clock.available_after(*after), true),
-        Outcome::ReturnAfter { delay } => later(tx, claim, clock.available_after(*delay), false),
+        Outcome::Requeue { after } => {
+            note_span(tx, settled)?;
+            later(tx, claim, clock.available_after(*after), true)
+        }
+        Outcome::ReturnAfter { delay } => {
+            note_span(tx, settled)?;
+            later(tx, claim, clock.available_after(*delay), false)
+        }
         Outcome::Return { suspect } => {
+            note_span(tx, settled)?;
             let statement = tx.prepare_cached(RETURN)?;
             hit(statement, params![claim.row, claim.token, suspect])
         }
         Outcome::RetryAfter { delay, failure } => {
+            note_span(tx, settled)?;
             let available_after = clock.available_after(*delay);
             retry(tx, claim, failure, available_after, clock.now_ms())
         }
@@ -125,6 +133,23 @@ SELECT ?3, queue, ?4, ?5, attempts, min(crashes, 4294967294) + ?6, lapses, ?7, ?
   coalesce(first_failed_at, ?11), ?11, body, headers, correlation_id, reply_to,
   message_id, content_type, key, priority, created_at, ?12, ?13, ?14
 FROM consumer_messages WHERE id = ?1 AND claim IS ?2";
+
+/// The span of the attempt, for the next one, which comes after it. The table has no column for it:
+/// one more would be a version of the tables that older daemons refuse.
+const NOTE_SPAN: &str = r#"
+UPDATE consumer_messages SET
+  headers = json_set(coalesce(headers, '{}'), '$."x-ganger-span"', ?3)
+WHERE id = ?1 AND claim = ?2 AND json_valid(coalesce(headers, '{}'))"#;
+
+/// Nothing but an attempt that was recorded has one, so that others cost nothing.
+fn note_span(tx: &Connection, settled: &Settled) -> rusqlite::Result<()> {
+    if let Some(span) = settled.span {
+        let Claim { row, token } = settled.claim;
+        let mut statement = tx.prepare_cached(NOTE_SPAN)?;
+        statement.execute(params![row, token, span.to_string()])?;
+    }
+    Ok(())
+}
 
 fn hit(
     mut statement: rusqlite::CachedStatement<'_>,

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::ops::ControlFlow;
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use crate::cli::common::Format;
 use crate::cli::output;
+use crate::client::json::letter_json;
 use crate::dead_letter::DeadLetter;
 use crate::foreign;
 
@@ -72,7 +73,7 @@ impl Print {
     ) -> miette::Result<ControlFlow<()>> {
         self.is_empty = false;
         match &mut self.form {
-            Form::Json(array) => array.push(&as_json(source, letter)),
+            Form::Json(array) => array.push(&letter_json(source, letter)),
             Form::Whole => output::next_line(as_text(source, letter)),
             Form::Table(groups) => {
                 let (queue, reason) = (&letter.queue, &letter.reason);
@@ -138,7 +139,7 @@ fn shortened(text: &str) -> String {
 
 /// A dead letter with all that is known of it, for people.
 pub(super) fn as_text(source: &str, letter: &DeadLetter) -> String {
-    let Value::Object(fields) = as_json(source, letter) else {
+    let Value::Object(fields) = letter_json(source, letter) else {
         return String::new();
     };
     let mut text = String::new();
@@ -165,55 +166,4 @@ pub(super) fn as_text(source: &str, letter: &DeadLetter) -> String {
         }
     }
     text
-}
-
-/// A dead letter in the form that scripts rely on.
-pub(super) fn as_json(source: &str, letter: &DeadLetter) -> Value {
-    let mut fields = Map::new();
-    let mut put = |name: &str, value: Value| drop(fields.insert(name.to_owned(), value));
-    put("id", id_json(&letter.id));
-    put("source", json!(source));
-    put("pool", json!(letter.pool));
-    put("queue", json!(letter.queue));
-    put("reason", json!(letter.reason));
-    put("error", json!(letter.error));
-    put("attempts", json!(letter.attempts));
-    put("crashes", json!(letter.crashes));
-    put("exit_code", json!(letter.exit_code));
-    put("signal", json!(letter.signal));
-    put("oom", json!(letter.oom));
-    put("stderr", json!(letter.stderr));
-    put("first_failed_at", json!(letter.first_failed_at));
-    put("last_failed_at", json!(letter.last_failed_at));
-    put("correlation_id", json!(letter.correlation_id));
-    put("reply_to", json!(letter.reply_to));
-    put("message_id", json!(letter.message_id));
-    put("content_type", json!(letter.content_type));
-    put("key", json!(letter.key));
-    put("priority", json!(letter.priority));
-    put("headers", headers_json(&letter.headers));
-    let (name, text) = output::body(&letter.body);
-    put(name, json!(text));
-    if let Some(reply) = &letter.reply {
-        let (name, text) = output::body(&reply.body);
-        put(
-            "reply",
-            json!({ "queue": reply.queue, name: text, "headers": headers_json(&reply.headers) }),
-        );
-    }
-    Value::Object(fields)
-}
-
-/// A row's id is a number, as it always was; other sources have texts.
-fn id_json(id: &str) -> Value {
-    id.parse::<i64>()
-        .map_or_else(|_| json!(id), |row| json!(row))
-}
-
-fn headers_json(headers: &[(String, String)]) -> Value {
-    headers
-        .iter()
-        .map(|(name, value)| (name.clone(), Value::from(value.clone())))
-        .collect::<Map<_, _>>()
-        .into()
 }

@@ -6,16 +6,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use miette::{IntoDiagnostic, miette};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use super::super::common::environment;
 use super::worker::{CONCURRENCY, RECORD};
 use crate::client::Client;
 use crate::config;
 use crate::config::model::Config;
-use crate::daemon::{Daemon, DaemonError, Request};
+use crate::daemon::{Daemon, DaemonError};
 use crate::delivery::Outgoing;
 use crate::pool::status::PoolStatus;
+use crate::request::Request;
+use crate::status::Overview;
 
 const QUEUE: &str = "demo";
 /// Messages that are sent in one transaction.
@@ -40,6 +42,7 @@ pub(super) struct Stage {
     config: Config,
     client: Client,
     requests: mpsc::Sender<Request>,
+    overview: Overview,
     daemon: JoinHandle<Result<(), DaemonError>>,
 }
 
@@ -97,12 +100,14 @@ impl Stage {
             .build()
             .into_diagnostic()?;
         let daemon = Daemon::new(config.clone());
+        let overview = daemon.overview();
         let run = move || runtime.block_on(daemon.run(requests));
         let thread = std::thread::Builder::new().name("daemon".into());
         Ok(Self {
             client: open_client(&config)?,
             daemon: thread.spawn(run).into_diagnostic()?,
             requests: requests_tx,
+            overview,
             config,
         })
     }
@@ -123,9 +128,7 @@ impl Stage {
 
     /// What the pool tells; nothing once the daemon has failed.
     pub(super) fn status(&self) -> Option<PoolStatus> {
-        let (reply, status) = oneshot::channel();
-        self.requests.blocking_send(Request::Status(reply)).ok()?;
-        status.blocking_recv().ok()?.into_iter().next()
+        self.overview.status().pools.into_iter().next()
     }
 
     /// Its thread tells why.

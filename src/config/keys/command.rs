@@ -20,6 +20,16 @@ use crate::config::value_types::{Kind, Wrong, boolean, integer, size, text, word
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
 /// Variables that begin so are the daemon's to set.
 const RESERVED: &str = "GANGER_";
+/// Variables of the daemon alone: who has them speaks to the service manager in its name, or takes
+/// the sockets that it was given.
+const OF_THE_DAEMON: [&str; 6] = [
+    "LISTEN_FDNAMES",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "NOTIFY_SOCKET",
+    "WATCHDOG_PID",
+    "WATCHDOG_USEC",
+];
 
 /// Reads how a worker is started.
 pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> WorkerCommand {
@@ -55,7 +65,8 @@ fn environment(t: &mut Reader<'_>, own: &Environment) -> Environment {
         InheritKind,
         "[]",
         "Variables that a worker has of the daemon's own beside PATH, HOME, LANG and TZ, where \
-         they are set; `true` for all but those that begin with `GANGER_`.",
+         they are set; `true` for all but those that begin with `GANGER_` and those in which a \
+         service manager speaks to the daemon, such as `NOTIFY_SOCKET`.",
     );
     let set: BTreeMap<String, String> = t.map(
         "env",
@@ -65,7 +76,7 @@ fn environment(t: &mut Reader<'_>, own: &Environment) -> Environment {
         "Variables that a worker has beside those it inherits.",
     );
     let wanted = |name: &str| match &inherit {
-        Inherit::All => !name.starts_with(RESERVED),
+        Inherit::All => inheritable(name).is_ok(),
         Inherit::Names(names) => {
             INHERITED.contains(&name) || names.iter().any(|wanted| wanted == name)
         }
@@ -90,6 +101,15 @@ fn variable(name: &str) -> Result<String, Wrong> {
         return Err(Wrong::new("must be the name of a variable", ""));
     }
     Ok(name.into())
+}
+
+fn inheritable(name: &str) -> Result<(), Wrong> {
+    if OF_THE_DAEMON.contains(&name) {
+        let wrong = format!("must not name `{name}`");
+        let help = "a service manager speaks to the daemon alone in it: leave it out";
+        return Err(Wrong::new(wrong, help));
+    }
+    variable(name).map(drop)
 }
 
 fn directory(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<PathBuf> {
@@ -129,7 +149,7 @@ fn limits(t: &mut Reader<'_>) -> Limits {
 }
 
 /// A list of arguments, or one text that is split.
-struct Arguments;
+pub(super) struct Arguments;
 
 impl Kind for Arguments {
     type Value = Vec<String>;
@@ -185,7 +205,7 @@ impl Kind for InheritKind {
             let help = "write the names, as in [\"SSL_CERT_FILE\"], or true for all";
             Wrong::new("must be a list of variables, or true", help)
         })?;
-        names.iter().try_for_each(|name| variable(name).map(drop))?;
+        names.iter().try_for_each(|name| inheritable(name))?;
         Ok(Inherit::Names(names))
     }
 

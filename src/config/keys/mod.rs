@@ -1,11 +1,15 @@
 //! Every key of the configuration: its name, kind, bounds, default and meaning, and what it
 //! becomes in the model. Reading, reference and schema all come from here.
 
+mod admin;
+mod autopsy;
 mod command;
 mod pool;
 mod retry;
+mod secret_file;
 pub(super) mod shared;
 mod source;
+mod workers;
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +20,10 @@ use super::model::{Config, DaemonConfig, LogFormat};
 use super::reader::Reader;
 use super::value_types::choice::choice;
 use super::value_types::{duration, log_filter, size};
-use shared::{DAY, Surroundings};
+use shared::{DAY, HOUR, Surroundings};
+
+/// Threads show a sign of life each second, and a busy machine may hold up some.
+const STALL_TIMEOUT_MIN: Duration = Duration::from_secs(3);
 
 /// Reads the whole configuration. Where a problem is recorded the result is not to be used.
 pub(super) fn config(t: &mut Reader<'_>, around: Surroundings<'_>) -> Config {
@@ -34,8 +41,20 @@ pub(super) fn config(t: &mut Reader<'_>, around: Surroundings<'_>) -> Config {
         );
     }
     let pools = pool::read_all(t, &sources, around);
+    let admin = t.table(
+        "admin",
+        "Where the daemon can be looked at and steered while it runs.",
+        |t| admin::admin(t, around),
+    );
+    let telemetry = t.table(
+        "telemetry",
+        "What the daemon shows of itself to monitoring systems.",
+        admin::telemetry,
+    );
     Config {
         daemon,
+        admin,
+        telemetry,
         sources,
         pools,
     }
@@ -87,5 +106,12 @@ fn daemon(t: &mut Reader<'_>) -> DaemonConfig {
                  the cgroup that the daemon runs in.",
             )
             .map(bytes),
+        stall_timeout: t.or(
+            "stall_timeout",
+            duration(STALL_TIMEOUT_MIN..=HOUR),
+            "60s",
+            "How long one of the daemon's own threads may show no sign of life before it counts as \
+             stuck: the log says so, and a service manager's watchdog is fed no more.",
+        ),
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::shared::{DAY, HOUR, MILLISECOND, MONTH, Surroundings};
 use super::source::rabbitmq;
 use super::source::rabbitmq::QUEUE_TYPES;
-use super::{command, retry};
+use super::{autopsy, command, retry, workers};
 use crate::backoff::Backoff;
 use crate::config::model::{
     Database, DeadLetters, KafkaOptions, Options, Order, Pipeline, PoolConfig, Prefetch,
@@ -18,7 +18,7 @@ use crate::config::print;
 use crate::config::reader::Reader;
 use crate::config::suggest::nearest;
 use crate::config::value_types::choice::choice;
-use crate::config::value_types::compound::{auto_or, hinted, list_of};
+use crate::config::value_types::compound::{auto_or, list_of};
 use crate::config::value_types::{
     Kind as _, Wrong, duration, float, integer, name, plain, size, word,
 };
@@ -72,7 +72,7 @@ fn read(
         queue: t
             .must("queue", word(), "The queue, or topic, that it reads.")
             .into(),
-        workers: workers(t),
+        workers: workers::workers(t),
         command: command::read(t, around),
         prefetch: prefetch(t),
         pipeline: pipeline(t),
@@ -93,6 +93,7 @@ fn read(
             duration(MILLISECOND..=MONTH),
             "A busy worker that sends nothing for so long is killed; never if left out.",
         ),
+        on_timeout: autopsy::on_timeout(t),
         start_timeout: t.or(
             "start_timeout",
             duration(MILLISECOND..=HOUR),
@@ -290,17 +291,6 @@ fn source(t: &mut Reader<'_>, sources: &BTreeMap<String, SourceConfig>) -> Strin
             String::new()
         }
     }
-}
-
-fn workers(t: &mut Reader<'_>) -> usize {
-    let hint = "write one number, such as workers = 4: in this version a pool's size is fixed";
-    let number = hinted(integer(1..=1024), hint);
-    t.or(
-        "workers",
-        number,
-        "1",
-        "How many worker processes it keeps.",
-    )
 }
 
 fn prefetch(t: &mut Reader<'_>) -> Prefetch {

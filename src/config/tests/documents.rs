@@ -76,6 +76,7 @@ fn leaves(keys: &[Key]) -> Vec<Key> {
             leaves(keys)
         }
         Shape::Value { .. } | Shape::Map { .. } => vec![key.clone()],
+        Shape::Either { keys, .. } => [vec![key.clone()], leaves(keys)].concat(),
     };
     keys.iter().flat_map(inner).collect()
 }
@@ -90,10 +91,14 @@ fn the_schema_tells_editors_about_a_key() {
     assert_eq!(pool["required"], serde_json::json!(["name"]));
     let workers = &pool["properties"]["workers"];
     assert_eq!(workers["default"], 1);
-    assert_eq!(workers["anyOf"][0]["maximum"], 1024);
+    assert_eq!(workers["anyOf"][0]["anyOf"][0]["maximum"], 1024);
+    let range = &workers["anyOf"][1];
+    assert_eq!(range["properties"]["clear_within"]["default"], "1m");
+    assert_eq!(range["required"], serde_json::json!(["max"]));
     assert_eq!(
         workers["description"],
-        "How many worker processes it keeps."
+        "How many worker processes it keeps: a number, or a range within which their number \
+         follows what waits, as in `{ min = 1, max = 16 }`."
     );
     assert_eq!(
         pool["properties"]["worker_unit_count"]["anyOf"],

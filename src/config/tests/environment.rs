@@ -1,7 +1,7 @@
 //! Variables in values, variables over keys, and the workers' own variables.
 
 use super::{LEAST, environment, messages, pool_with, read};
-use crate::config::model::{Database, Prefetch, SourceConfig};
+use crate::config::model::{Database, Prefetch, SourceConfig, Workers};
 
 #[test]
 fn variables_are_expanded_in_values() {
@@ -21,7 +21,7 @@ fn variables_are_expanded_in_values() {
     };
     assert_eq!(table.database, Database::Sqlite("/var/q/jobs.db".into()));
     let pool = &config.pools[0];
-    assert_eq!((pool.workers, &*pool.queue), (7, "123"));
+    assert_eq!((pool.workers, &*pool.queue), (Workers::Fixed(7), "123"));
     assert_eq!(pool.command.args, ["a", "b"]);
     assert_eq!(pool.command.env["PRICE"], "5$");
 }
@@ -66,7 +66,7 @@ fn variables_override_keys() {
     };
     assert_eq!(table.database, Database::Sqlite("/other.db".into()));
     let pool = &config.pools[0];
-    assert_eq!((pool.workers, pool.retry.attempts), (8, 9));
+    assert_eq!((pool.workers, pool.retry.attempts), (Workers::Fixed(8), 9));
     assert_eq!((&*pool.queue, pool.prefetch), ("42", Prefetch::Auto));
     assert_eq!(pool.command.args, ["-v"]);
     let expected = environment(&[("LOG", "debug"), ("My__Own", "${X}")]);
@@ -146,6 +146,7 @@ fn workers_inherit_what_they_are_meant_to() {
         ("SHELL", "/bin/sh"),
         ("EDITOR", "vi"),
         ("GANGER_SECRET", "x"),
+        ("NOTIFY_SOCKET", "/run/systemd/notify"),
     ];
     for (lines, expected) in [
         ("", vec![("PATH", "/bin"), ("TZ", "UTC")]),

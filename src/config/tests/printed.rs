@@ -19,6 +19,8 @@ frame_bytes_max = "1MiB"
 timeout = "30s"
 timeout_grace = "1500ms"
 stall_timeout = "10m"
+on_timeout = ["py-spy", "dump", "--pid", "{pid}"]
+on_timeout_within = "2s"
 start_timeout = "1h"
 stop_timeout = "1ms"
 crashes_max = 1
@@ -31,12 +33,31 @@ limits = { memory = "10MB", open_files = 1024, cpu_nice = -5 }
 publish_to = ["answers.*", "b"]
 statuses = { 404 = "reject", 202 = "done", 409 = "retry", 210 = "reply", 300 = "requeue" }
 "#;
-const OWN: [(&str, &str); 3] = [("PATH", "/bin"), ("SHELL", "/bin/sh"), ("X", "x$$y")];
+const RANGE: &str = r#"
+worker_unit_count = { min = 2, max = 16, clear_within = "5m", cooldown = "1s", shrink_after = "1h", memory_free_min = "2GiB", cpu_max = 0.75 }
+"#;
+const ADMIN: &str = r#"
+[admin]
+listen = "0.0.0.0:9464"
+socket = "a.sock"
+token = "${TOKEN}"
+[telemetry]
+prometheus = false
+listen = "[::1]:9465"
+seed_names = true
+otlp = "https://collector:4318"
+"#;
+const OWN: [(&str, &str); 4] = [
+    ("PATH", "/bin"),
+    ("SHELL", "/bin/sh"),
+    ("TOKEN", "s3cret"),
+    ("X", "x$$y"),
+];
 
 #[test]
 fn what_is_printed_loads_again() {
-    for lines in ["", "breaker = \"off\"", FULL] {
-        let text = format!("{LEAST}{lines}");
+    for lines in ["", "breaker = \"off\"", RANGE, FULL] {
+        let text = format!("{ADMIN}{LEAST}{lines}");
         let printed = printed(&text, &OWN);
         let again = read(&printed, &OWN).unwrap();
         assert_eq!(again, read(&text, &OWN).unwrap(), "{printed}");
@@ -121,7 +142,7 @@ fn the_defaults_are_those_of_the_reference() {
 }
 
 /// Those that are not shown: what they say is shown under another key.
-const MERGED: [&str; 3] = ["url_file", "password_file", "env_inherit"];
+const MERGED: [&str; 4] = ["url_file", "password_file", "token_file", "env_inherit"];
 
 #[test]
 fn no_key_is_forgotten() {
@@ -129,6 +150,10 @@ fn no_key_is_forgotten() {
         for key in keys {
             match &key.shape {
                 Shape::Value { .. } | Shape::Map { .. } => all.push(key.name),
+                Shape::Either { keys, .. } => {
+                    all.push(key.name);
+                    names(keys, all);
+                }
                 Shape::Table(keys)
                 | Shape::Switch(keys)
                 | Shape::Tables(keys)
@@ -139,7 +164,8 @@ fn no_key_is_forgotten() {
     let own = [("PASSWORD", "%40"), ("SASL_PASSWORD", "hunter2")];
     let daemon = "[daemon]\nbuffered_bytes_max = \"64MiB\"\n";
     let pages = [
-        printed(&format!("{daemon}{LEAST}{FULL}"), &OWN),
+        printed(&format!("{daemon}{ADMIN}{LEAST}{FULL}"), &OWN),
+        printed(&format!("{LEAST}{RANGE}"), &OWN),
         printed(BROKERS, &own),
     ]
     .concat();

@@ -35,7 +35,7 @@ order = "key"
 [[pools]]
 name = "email"
 source = "main"
-workers = { min = 1, max = 4 }
+workers = { min = 5, max = 4, cooldown = 10 }
 frame_bytes_max = 1024
 command = ""
 
@@ -74,7 +74,7 @@ fn problems_are_told_to_programs() {
         "line": 10,
         "column": 11,
         "message": "pools.email.workers must be within 1..=1024: `0`",
-        "help": "write one number, such as workers = 4: in this version a pool's size is fixed",
+        "help": "write a number, or a range such as { min = 1, max = 16 }",
     }]);
     assert_eq!(json, expected);
 }
@@ -210,6 +210,10 @@ const WRONG_VALUES: &[(&str, &str)] = &[
         "env_inherit must not begin with `GANGER_`: `[\"GANGER_X\"]`",
     ),
     (
+        "env_inherit = [\"NOTIFY_SOCKET\"]",
+        "env_inherit must not name `NOTIFY_SOCKET`: `[\"NOTIFY_SOCKET\"]`",
+    ),
+    (
         "env = { GANGER_X = \"1\" }",
         "env.GANGER_X must not begin with `GANGER_`: `GANGER_X`",
     ),
@@ -225,6 +229,20 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     (
         "statuses = { ok = \"done\" }",
         "statuses.ok must be a status within 200..=599: `ok`",
+    ),
+    ("on_timeout = []", "on_timeout must name a program: `[]`"),
+    ("workers = { min = 1 }", "workers.max is missing"),
+    (
+        "workers = { max = 4, step = 2 }",
+        "workers.step is not a known key",
+    ),
+    (
+        "workers = { min = 3, max = 2 }",
+        "workers.min must leave `min` no more than `max`: `3`",
+    ),
+    (
+        "workers = { max = 1025 }",
+        "workers.max must be within 1..=1024: `1025`",
     ),
     ("order = \"key\"", "order is a setting for Kafka only"),
     (

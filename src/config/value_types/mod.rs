@@ -1,6 +1,7 @@
 //! The kinds of value that a key may take: how each is read, what is said when it is wrong, and
 //! how the reference and the schema describe it. Nothing here knows a key.
 
+pub(super) mod address;
 pub(super) mod choice;
 pub(super) mod compound;
 
@@ -126,6 +127,19 @@ pub(super) fn log_filter() -> Text {
         pattern: Some("."),
         rule: "must be a level, such as `info`, or a filter, such as `info,ganger::pool=debug`",
         holds: is_log_filter,
+    }
+}
+
+/// An OpenTelemetry collector, or whether there is one.
+pub(super) fn collector() -> Text {
+    Text {
+        description: "URL, `auto` or `off`",
+        pattern: Some(r"^(auto|off|https?://.+)$|\$\{"),
+        rule: "must be `auto`, `off` or a URL with http:// or https://",
+        holds: |text| {
+            let is_web = |url: url::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
+            matches!(text, "auto" | "off") || url::Url::parse(text).is_ok_and(is_web)
+        },
     }
 }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::blame::Cause;
+use crate::delivery::Exit;
+use crate::metrics::WorkerEnd;
 use crate::shutdown::Phase;
 
 /// A worker that has closed its pipe is about to end; one that does not end is made to.
@@ -22,6 +24,8 @@ pub(super) struct Ending {
     closed_at: Option<Instant>,
     /// What it was killed for, or made to leave.
     cause: Option<Cause>,
+    /// It is looked at before it is killed for that.
+    is_examined: bool,
     broke_protocol: bool,
 }
 
@@ -34,6 +38,7 @@ impl Ending {
             recycled: false,
             closed_at: None,
             cause: None,
+            is_examined: false,
             broke_protocol: false,
         }
     }
@@ -48,10 +53,16 @@ impl Ending {
         self.is_wanted() && self.cause.is_none() && self.closed_at.is_none()
     }
 
-    /// What it writes still counts: it keeps to the protocol, and was not killed for more than one
-    /// message's time, which an answer at the last moment redeems.
+    /// What it writes still counts: it keeps to the protocol, and is not killed yet, or was for no more
+    /// than one message's time, which an answer at the last moment redeems.
     pub(super) fn is_heard(&self) -> bool {
-        !self.broke_protocol && matches!(self.cause, None | Some(Cause::TimedOut(_)))
+        let is_killed = !matches!(self.cause, None | Some(Cause::TimedOut(_)));
+        !self.broke_protocol && (self.is_examined || !is_killed)
+    }
+
+    /// Whether it is looked at now, before it is killed.
+    pub(super) fn examine(&mut self, is_examined: bool) {
+        self.is_examined = is_examined;
     }
 
     /// It has closed its end of the pipe.
@@ -76,6 +87,20 @@ impl Ending {
             _ => Cause::Stopped,
         };
         self.cause.clone().unwrap_or(of_itself)
+    }
+
+    /// How it ended, to be counted.
+    pub(super) fn how(&self, cause: &Cause, exit: Exit) -> WorkerEnd {
+        match cause {
+            Cause::TimedOut(_) => WorkerEnd::TimedOut,
+            Cause::Stalled => WorkerEnd::Stalled,
+            Cause::PipeClosed | Cause::ProtocolError(_) => WorkerEnd::ProtocolError,
+            Cause::Died | Cause::Stopped if self.recycled => WorkerEnd::Recycled,
+            Cause::Died | Cause::Stopped if self.is_asked() => WorkerEnd::Asked,
+            Cause::Died | Cause::Stopped if exit.oom => WorkerEnd::OutOfMemory,
+            Cause::Died | Cause::Stopped if exit.signal.is_some() => WorkerEnd::Killed,
+            Cause::Died | Cause::Stopped => WorkerEnd::Exited,
+        }
     }
 
     /// Its time has come: it leaves as soon as it has nothing in hand.
@@ -182,6 +207,38 @@ mod tests {
     }
 
     #[test]
+    fn each_end_is_counted_for_what_it_was() {
+        let (fresh, mut worn, mut asked) = {
+            let new = || Ending::new(Instant::now());
+            (new(), new(), new())
+        };
+        worn.recycle();
+        asked.advance(Instant::now(), Phase::Draining, true, SECOND);
+        let left = Exit {
+            code: Some(0),
+            ..Exit::default()
+        };
+        let shot = Exit {
+            signal: Some(9),
+            ..Exit::default()
+        };
+        let oom = Exit { oom: true, ..shot };
+        let table = [
+            (&fresh, Cause::Died, left, WorkerEnd::Exited),
+            (&fresh, Cause::Died, shot, WorkerEnd::Killed),
+            (&fresh, Cause::Died, oom, WorkerEnd::OutOfMemory),
+            (&fresh, Cause::TimedOut(1), shot, WorkerEnd::TimedOut),
+            (&fresh, Cause::Stalled, shot, WorkerEnd::Stalled),
+            (&fresh, Cause::PipeClosed, left, WorkerEnd::ProtocolError),
+            (&worn, Cause::Stopped, left, WorkerEnd::Recycled),
+            (&asked, Cause::Stopped, shot, WorkerEnd::Asked),
+        ];
+        for (ending, cause, exit, how) in table {
+            assert_eq!(ending.how(&cause, exit), how, "{cause:?} {exit:?}");
+        }
+    }
+
+    #[test]
     fn a_worn_worker_leaves_when_it_has_nothing_in_hand() {
         let now = Instant::now();
         let mut ending = Ending::new(now);
@@ -219,6 +276,16 @@ mod tests {
         assert!(!ending.condemn(Cause::Stalled) && ending.is_heard());
         assert!(!ending.condemn(Cause::ProtocolError("x".into())) && !ending.is_heard());
         assert_eq!(ending.cause(), Cause::TimedOut(3));
+    }
+
+    #[test]
+    fn who_is_looked_at_before_it_is_killed_is_heard() {
+        let mut ending = Ending::new(Instant::now());
+        assert!(ending.condemn(Cause::Stalled) && !ending.is_heard());
+        ending.examine(true);
+        assert!(ending.is_heard() && !ending.takes_work());
+        ending.examine(false);
+        assert!(!ending.is_heard());
     }
 
     #[derive(Debug, Clone)]

@@ -8,9 +8,10 @@ use tokio::time::Instant;
 
 use super::blame::{Cause, Read, Version};
 use super::emits::{Emits, Emitted};
-use super::in_flight::{Due, InFlight, Judged, Settled, soft_timeout};
+use super::in_flight::{Due, InFlight, Judged, Settled};
 use super::pool_side::PoolSide;
 use super::tempo::Tempo;
+use super::time_limit::soft_timeout;
 use crate::config::model::PoolConfig;
 use crate::delivery::{Delivery, Failure, PublishError, Reason};
 use crate::pool::verdict::Event;
@@ -18,6 +19,8 @@ use crate::pool::window::BYTES_MAX;
 use crate::protocol::input::{EncodeError, Extras, Input};
 use crate::protocol::output::Output;
 use crate::protocol::status::{Meaning, Note, Status};
+use crate::telemetry;
+use crate::trace_context::SpanContext;
 use crate::worker::connection::{Connection, Ready, Received};
 use crate::worker::notes;
 use crate::worker::notes::Notes;
@@ -92,8 +95,9 @@ impl Exchange {
         self.has_more
     }
 
-    /// The number and the correlation id of the message that it works on, if that is only one.
-    pub(super) fn works_on(&self) -> Option<(u64, &str)> {
+    /// The number of the message that it works on, if that is only one, and what its records say of
+    /// it: its correlation id and its span.
+    pub(super) fn works_on(&self) -> Option<(u64, &str, Option<SpanContext>)> {
         let one = self.in_flight.len() == 1 || !self.is_version2();
         self.in_flight.head().filter(|_| one)
     }
@@ -135,7 +139,7 @@ impl Exchange {
     }
 
     /// Encodes the message, to be sent by [`Exchange::flush`].
-    pub(super) fn send(&mut self, delivery: Delivery, now: Instant) {
+    pub(super) fn send(&mut self, mut delivery: Delivery, now: Instant) {
         let policy = self.pool.policy();
         let soft = soft_timeout(policy.timeout, &delivery.message.headers);
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -143,6 +147,7 @@ impl Exchange {
         let input = Input {
             message: &delivery.message,
             timeout_ms: soft.map(millis),
+            span: delivery.recording.as_ref().map(|noted| noted.worker),
             id: self.in_flight.next_id(),
             extras: (self.version != Version::One).then(|| Extras {
                 attempt: delivery.history.attempt,
@@ -155,6 +160,9 @@ impl Exchange {
         }
         if self.in_flight.is_empty() {
             self.tempo.begins(now);
+        }
+        if let Some(recording) = &mut delivery.recording {
+            recording.was_given = true;
         }
         let frame = (starts_at, self.written());
         let at_once = self.is_version2();
@@ -318,6 +326,9 @@ impl Exchange {
 
     /// The broker has taken an emit, or has not.
     fn confirmed(&mut self, id: u64, result: Result<(), PublishError>) {
+        if result.is_ok() {
+            self.pool.emitted();
+        }
         let settled = self.in_flight.confirmed(id, result);
         self.settle(settled);
         self.show();
@@ -327,7 +338,10 @@ impl Exchange {
     /// A note for a message that is settled comes too late: it is dropped and counted.
     fn log(&mut self, output: &Output, now: Instant) -> Result<(), String> {
         match self.in_flight.subject(output.id) {
-            Some(correlation_id) => self.notes.log(output, correlation_id, now),
+            Some((correlation_id, span)) => {
+                let _about = telemetry::about(span);
+                self.notes.log(output, correlation_id, now);
+            }
             None => self.pool.ignored(output.status),
         }
         Ok(())
@@ -346,10 +360,10 @@ impl Exchange {
         if self.in_flight.is_empty() {
             self.pool.is_idle();
         }
-        let (window, prefetch) = self.tempo.wants(self.version, &self.pool.rules());
+        let wants = self.tempo.wants(self.version, &self.pool.rules());
         let busy_since = self.in_flight.oldest_begun();
-        self.pool.show(window, prefetch, busy_since);
-        self.window = window;
+        self.pool.show(wants, busy_since);
+        self.window = wants.window;
     }
 
     /// What the clock says of the messages. A worker that is not listened to can't be late.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
+use super::tempo::Wants;
 use super::unread::Unread;
 use crate::config::model::PoolConfig;
 use crate::delivery::Publish;
@@ -103,6 +104,8 @@ pub struct Gauge {
     window: Cell<usize>,
     /// How many are fetched for it.
     prefetch: Cell<usize>,
+    /// How many it works on at once.
+    at_once: Cell<usize>,
     /// It has a message that nothing may be added to.
     alone: Cell<bool>,
     pid: Cell<Option<u32>>,
@@ -134,6 +137,7 @@ impl Gauge {
             bytes: self.bytes.get(),
             window: self.window.get(),
             prefetch: self.prefetch.get(),
+            at_once: self.at_once.get(),
             alone: self.alone.get(),
         }
     }
@@ -233,10 +237,11 @@ impl Gauge {
             .set(self.succeeded.get() + u64::from(success));
     }
 
-    /// It may have so many messages, so many are fetched for it, and it has been busy since then.
-    pub(super) fn show(&self, window: usize, prefetch: usize, busy_since: Option<Instant>) {
-        self.window.set(window);
-        self.prefetch.set(prefetch);
+    /// It wants so many messages, and has been busy since then.
+    pub(super) fn show(&self, wants: Wants, busy_since: Option<Instant>) {
+        self.window.set(wants.window);
+        self.prefetch.set(wants.prefetch);
+        self.at_once.set(wants.at_once);
         self.busy_since.set(busy_since);
     }
 

@@ -9,11 +9,13 @@ use tokio::time::Instant;
 
 use super::blame::{Blame, Cause, HeldState, Read, Version, blame};
 use crate::config::model::PoolConfig;
-use crate::delivery::{Delivery, Failure, Headers, Outgoing, PublishError};
-use crate::names::{EMIT_ID_HEADER, TIMEOUT_HEADER};
+use crate::delivery::{Delivery, Failure, Outgoing, PublishError};
+use crate::metrics::Took;
+use crate::names::EMIT_ID_HEADER;
 use crate::pool::verdict;
 use crate::pool::verdict::Event;
 use crate::protocol::output::Output;
+use crate::trace_context::SpanContext;
 
 const NOWHERE: &str =
     "an emit has nowhere to go: it names no queue and the message has no reply-to";
@@ -52,6 +54,8 @@ struct Entry {
     starts_at: u64,
     /// Where its frame ends.
     ends_at: u64,
+    /// When it was put there.
+    piped_at: Instant,
     way: Way,
     asked: Asked,
     /// How long the worker may take before it is asked to stop.
@@ -78,6 +82,19 @@ impl Entry {
 
     fn is_settled(&self) -> bool {
         !self.is_open() && self.unconfirmed == 0
+    }
+
+    /// Notes the worker's part, if the attempt is recorded.
+    fn note(&mut self, begun: Option<Instant>, answered: Option<Instant>) {
+        if let Some(recording) = &mut self.delivery.recording {
+            (recording.begun, recording.answered) = (begun, answered);
+        }
+    }
+
+    /// What records say of it: its correlation id, and the span of the worker's part.
+    fn said(&self) -> (&str, Option<SpanContext>) {
+        let span = self.delivery.recording.as_ref().map(|noted| noted.worker);
+        (&self.delivery.message.correlation_id, span)
     }
 
     fn was_told_to_stop(&self) -> bool {
@@ -179,11 +196,12 @@ impl InFlight {
         self.entries.iter().filter_map(Entry::begun).min()
     }
 
-    /// The number and the correlation id of the message that the worker is on: the first without an
-    /// answer.
-    pub(super) fn head(&self) -> Option<(u64, &str)> {
+    /// The number of the message that the worker is on, the first without an answer, and what
+    /// records say of it.
+    pub(super) fn head(&self) -> Option<(u64, &str, Option<SpanContext>)> {
         let head = self.entries.iter().find(|entry| entry.is_open())?;
-        Some((head.id, &head.delivery.message.correlation_id))
+        let (correlation_id, span) = head.said();
+        Some((head.id, correlation_id, span))
     }
 
     /// What the head is called for ever.
@@ -192,13 +210,12 @@ impl InFlight {
         Some(verdict::lasting_name(&head.delivery.message))
     }
 
-    /// The correlation id of the message that a note is about. None if it is settled.
-    pub(super) fn subject(&self, id: Option<u64>) -> Option<&str> {
-        let Some(id) = id else {
-            return Some(self.head()?.1);
-        };
-        let entry = self.entries.iter().find(|entry| entry.id == id)?;
-        Some(&entry.delivery.message.correlation_id)
+    /// What records say of the message that a note is about: its correlation id and its span. None if
+    /// it is settled.
+    pub(super) fn subject(&self, id: Option<u64>) -> Option<(&str, Option<SpanContext>)> {
+        let mut entries = self.entries.iter();
+        let meant = |entry: &&Entry| id.map_or(entry.is_open(), |id| entry.id == id);
+        entries.find(meant).map(Entry::said)
     }
 
     /// The number that the next message will have.
@@ -225,6 +242,7 @@ impl InFlight {
             delivery,
             starts_at,
             ends_at,
+            piped_at: now,
             way: if at_once { Way::Begun(now) } else { Way::Piped },
             asked: Asked::Nothing,
             soft,
@@ -264,13 +282,15 @@ impl InFlight {
         version: Version,
         sent: u64,
         now: Instant,
-    ) -> Result<(Duration, Option<Settled>), String> {
+    ) -> Result<(Took, Option<Settled>), String> {
         let at = self.meant(answer.id, version, sent)?;
         let entry = &mut self.entries[at];
         let begun = entry.begun().unwrap_or(now);
+        let took = Took::between(entry.delivery.taken_at, entry.piped_at, begun, now);
+        entry.note(Some(begun), Some(now));
         entry.way = Way::Answered { begun, answer };
         self.begin_head(now);
-        Ok((now - begun, self.finish(at)))
+        Ok((took, self.finish(at)))
     }
 
     /// Takes an emit in, and tells what is to be published for the message with that number. One
@@ -302,6 +322,9 @@ impl InFlight {
             }
         };
         let mut outgoing = verdict::outgoing(queue, output, message);
+        if let Some(recording) = &entry.delivery.recording {
+            recording.carry_on(&message.headers, &mut outgoing.headers);
+        }
         outgoing.message_id = None;
         let name = format!("{}:{}", verdict::lasting_name(message), entry.emitted);
         outgoing.headers.retain(|(name, _)| name != EMIT_ID_HEADER);
@@ -372,7 +395,8 @@ impl InFlight {
         let begun_in_all = open.iter().filter(|entry| begun(entry)).count();
         let left_unread = read.left_unread && matches!(cause, Cause::Died | Cause::PipeClosed);
         let head = open.front().map(|entry| entry.id);
-        let judged = |entry: Entry| {
+        let judged = |mut entry: Entry| {
+            entry.note(entry.begun(), None);
             let place = HeldState {
                 head: Some(entry.id) == head,
                 begun: begun(&entry),
@@ -469,24 +493,6 @@ impl InFlight {
         let timeout = policy.stall_timeout?;
         let waits = self.entries.iter().any(Entry::is_open);
         waits.then(|| self.last_frame + timeout)
-    }
-}
-
-/// A message that asks for more asks for this: a clock can't tell every time that a number can.
-const LONGEST_SOFT_TIMEOUT: Duration = Duration::from_hours(24 * 365);
-
-/// How long the work on a message may take: the pool's limit, which the message may only shorten.
-pub(super) fn soft_timeout(pool: Option<Duration>, headers: &Headers) -> Option<Duration> {
-    let asked = headers
-        .iter()
-        .find(|(name, _)| name == TIMEOUT_HEADER)
-        .and_then(|(_, value)| value.trim().parse::<f64>().ok())
-        .filter(|millis| *millis >= 0.0)
-        .map(|millis| (millis / 1e3).min(LONGEST_SOFT_TIMEOUT.as_secs_f64()))
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    match (pool, asked) {
-        (Some(pool), Some(asked)) => Some(pool.min(asked)),
-        (pool, asked) => pool.or(asked),
     }
 }
 

@@ -3,6 +3,7 @@
 //! `backlog` is what is not in the pipe yet, `exchange` what goes through it, `wear` when the worker
 //! is to be replaced, `ending` how far its end has come.
 
+mod autopsy;
 mod backlog;
 mod blame;
 mod emits;
@@ -13,22 +14,28 @@ mod in_flight;
 mod pool_side;
 mod start;
 mod tempo;
+mod time_limit;
 pub mod unread;
 mod wear;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::verdict::Event;
+use crate::config::model::WorkerCommand;
 use crate::delivery::{Delivery, Exit, Failure};
+use crate::metrics::WorkerEnd;
 use crate::names::{CANCEL, CONTEXT_SWITCH, QUIT};
 use crate::shutdown::Phase;
+use crate::worker::autopsy::Findings;
 use crate::worker::connection::Connection;
 use crate::worker::notes::Notes;
 use crate::worker::process;
 use crate::worker::process::{Process, Signal};
+use autopsy::{AFTER_DEATH, Autopsy};
 use backlog::Backlog;
 use blame::{Blame, Cause};
 use ending::Ending;
@@ -50,7 +57,7 @@ pub async fn run(start: Start) -> Ended {
         starting = process::spawn(&start.shared.spawner, &start.command, &identity, policy.frame_bytes_max) => starting,
         _ = phase.wait_for(|phase| *phase > Phase::Running) => {
             let unwanted = Ended::unstarted("not wanted any more".into(), Vec::new());
-            return Ended { orderly: true, ..unwanted };
+            return Ended { orderly: true, how: WorkerEnd::Asked, ..unwanted };
         }
     };
     let starting = match starting {
@@ -79,6 +86,9 @@ struct Lane {
     exchange: Exchange,
     wear: Wear,
     ending: Ending,
+    autopsy: Autopsy,
+    /// How its process was started.
+    command: Arc<WorkerCommand>,
     /// The message that the worker's output is tied to.
     printing_for: Option<u64>,
 }
@@ -96,6 +106,8 @@ impl Lane {
             exchange: Exchange::new(pool.clone(), connection, notes, now),
             wear: Wear::draw(now, policy, fastrand::f64()),
             ending: Ending::new(now),
+            autopsy: Autopsy::default(),
+            command: start.command,
             printing_for: None,
             pool,
         }
@@ -132,6 +144,10 @@ impl Lane {
                 exit = self.process.wait() => return exit,
                 Some(()) = self.backlog.arrival() => {}
                 Ok(()) = self.asked.changed() => {}
+                findings = self.autopsy.ended(), if self.autopsy.is_under_way() => {
+                    self.examined(findings);
+                    self.put_down();
+                }
                 turn = self.exchange.turn() => {
                     let now = Instant::now();
                     let done = self.exchange.take(turn, self.ending.is_heard(), now);
@@ -249,11 +265,11 @@ impl Lane {
     /// Ties what the worker prints to what it works on.
     fn tie_output(&mut self) {
         let works_on = self.exchange.works_on();
-        let id = works_on.map(|(id, _)| id);
+        let id = works_on.map(|(id, ..)| id);
         if id != self.printing_for {
             self.printing_for = id;
             self.process
-                .working_on(works_on.map(|(_, correlation_id)| correlation_id));
+                .working_on(works_on.map(|(_, correlation_id, span)| (correlation_id, span)));
         }
     }
 
@@ -271,12 +287,33 @@ impl Lane {
         }
     }
 
-    /// Kills the worker over something that it did.
+    /// Kills the worker over something that it did. One that hangs is looked at before, if that is
+    /// asked for.
     fn kill(&mut self, cause: Cause) {
-        if self.ending.condemn(cause) {
-            self.pool.close();
-            self.process.signal_group(Signal::Kill);
+        let hangs = matches!(cause, Cause::TimedOut(_) | Cause::Stalled);
+        if !self.ending.condemn(cause) {
+            return;
         }
+        self.pool.close();
+        let (policy, pid) = (self.pool.policy(), self.process.pid());
+        let identity = identity(self.pool.slot(), &policy);
+        let rules = policy.on_timeout.as_ref().filter(|_| hangs);
+        if self.autopsy.begin(rules, &self.command, &identity, pid) {
+            self.ending.examine(true);
+        } else {
+            self.put_down();
+        }
+    }
+
+    fn put_down(&mut self) {
+        self.ending.examine(false);
+        self.process.signal_group(Signal::Kill);
+    }
+
+    /// Takes in what a look at the worker has shown.
+    fn examined(&mut self, findings: Findings) {
+        let identity = identity(self.pool.slot(), &self.pool.rules());
+        self.autopsy.found(findings, &identity, self.process.pid());
     }
 
     fn cancel(&mut self, ids: &[u64]) {
@@ -336,6 +373,11 @@ impl Lane {
             let done = self.exchange.read_the_rest();
             self.look_at(done, Instant::now());
         }
+        if self.autopsy.is_under_way()
+            && let Ok(findings) = timeout(AFTER_DEATH, self.autopsy.ended()).await
+        {
+            self.examined(findings);
+        }
         let cause = self.ending.cause();
         let stderr = self.process.last_words(LAST_WORDS_WITHIN).await;
         let on_trial = self.pool.is_on_trial();
@@ -356,6 +398,7 @@ impl Lane {
         Ended {
             connected: true,
             orderly,
+            how: self.ending.how(&cause, exit),
             cause: cause.describe(exit),
             stderr,
             explained,
@@ -368,7 +411,7 @@ impl Lane {
                 reason: cause.reason(),
                 error: cause.error(exit, judged.soft, self.pool.rules().timeout_grace),
                 exit: Some(exit),
-                stderr: stderr.to_vec(),
+                stderr: [stderr, self.autopsy.lines()].concat(),
                 reply: None,
             }),
             Blame::Returned => Event::Stopped { suspect: false },

@@ -4,18 +4,21 @@
 use std::cell::Ref;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::gauge::{Gauge, Shared};
+use super::tempo::Wants;
 use crate::config::model::PoolConfig;
-use crate::delivery::{Delivery, Publish};
+use crate::delivery::{Delivery, Outcome, Publish};
+use crate::metrics::Took;
 use crate::pool::breaker;
 use crate::pool::verdict::{Case, Event, decide, lasting_name};
 use crate::protocol::status::Status;
 use crate::shutdown::Phase;
+use crate::telemetry;
+use crate::telemetry::traces;
 
 /// A lane's way to its pool.
 #[derive(Debug, Clone)]
@@ -102,9 +105,9 @@ impl PoolSide {
         self.list();
     }
 
-    /// How much it may have, how much is to be fetched for it, and since when it is busy.
-    pub(super) fn show(&self, window: usize, prefetch: usize, busy_since: Option<Instant>) {
-        self.gauge.show(window, prefetch, busy_since);
+    /// How much it wants, and since when it is busy.
+    pub(super) fn show(&self, wants: Wants, busy_since: Option<Instant>) {
+        self.gauge.show(wants, busy_since);
         self.list();
     }
 
@@ -118,10 +121,15 @@ impl PoolSide {
         self.gauge.set_progress(progress);
     }
 
-    /// Its worker has answered after that time.
-    pub(super) fn answered(&self, took: Duration) {
+    /// Its worker has answered.
+    pub(super) fn answered(&self, took: Took) {
         self.gauge.has_answered();
         self.shared.counters.answered(took);
+    }
+
+    /// The broker has taken an emit of its worker.
+    pub(super) fn emitted(&self) {
+        self.shared.counters.emitted();
     }
 
     /// Its worker says something that nobody wants to hear.
@@ -137,7 +145,8 @@ impl PoolSide {
     /// Decides what becomes of it, and hands it to its source.
     pub(super) fn settle(&self, delivery: Delivery, event: Event) {
         let (message, history) = (&delivery.message, delivery.history);
-        let outcome = decide(
+        let _about = telemetry::about(delivery.recording.as_ref().map(|noted| noted.task));
+        let mut outcome = decide(
             event,
             Case {
                 message,
@@ -146,6 +155,9 @@ impl PoolSide {
                 chance: fastrand::f64(),
             },
         );
+        if delivery.recording.is_some() {
+            self.record(&delivery, &mut outcome);
+        }
         let counters = &self.shared.counters;
         counters.settled(&message.correlation_id, &outcome);
         if let Some(sign) = breaker::sign(&outcome) {
@@ -159,6 +171,31 @@ impl PoolSide {
             .settled(message.body.len(), history.alone, success);
         self.list();
         delivery.settle(outcome);
+    }
+
+    /// Its attempt is over: the spans are complete, and the trace goes on with the reply.
+    fn record(&self, delivery: &Delivery, outcome: &mut Outcome) {
+        let Some(recording) = &delivery.recording else {
+            return;
+        };
+        let reply = match outcome {
+            Outcome::Reply(reply) => Some(reply),
+            Outcome::DeadLetter(failure) => failure.reply.as_mut(),
+            Outcome::Done
+            | Outcome::Requeue { .. }
+            | Outcome::Return { .. }
+            | Outcome::ReturnAfter { .. }
+            | Outcome::RetryAfter { .. } => None,
+        };
+        if let Some(reply) = reply {
+            recording.carry_on(&delivery.message.headers, &mut reply.headers);
+        }
+        let at = traces::Place {
+            pool: &self.rules(),
+            worker: self.slot,
+            pid: self.gauge.pid(),
+        };
+        traces::end(at, delivery, recording, outcome);
     }
 
     fn list(&self) {

@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, watch};
 use super::gauge::{Gauge, Shared};
 use crate::config::model::{PoolConfig, WorkerCommand};
 use crate::delivery::Delivery;
+use crate::metrics::WorkerEnd;
 use crate::shutdown::Phase;
 use crate::worker::Identity;
 use crate::worker::connection::Connection;
@@ -24,6 +25,8 @@ pub struct Ended {
     pub connected: bool,
     /// It was asked to leave, or had been there for its time.
     pub orderly: bool,
+    /// How it ended, to be counted.
+    pub how: WorkerEnd,
     /// Why it ended, in words.
     pub cause: String,
     /// The last lines of the worker's stderr.
@@ -37,6 +40,7 @@ impl Ended {
         Self {
             connected: false,
             orderly: false,
+            how: WorkerEnd::NotStarted,
             cause,
             stderr,
             explained: false,
@@ -96,6 +100,10 @@ pub(super) async fn connect(
     Err(Ended {
         connected: false,
         orderly,
+        how: match orderly {
+            true => WorkerEnd::Asked,
+            false => WorkerEnd::NotStarted,
+        },
         cause,
         stderr,
         explained: false,

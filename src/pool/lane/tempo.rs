@@ -7,6 +7,17 @@ use crate::config::model::PoolConfig;
 use crate::pool::window;
 use crate::pool::window::Pace;
 
+/// How many messages a worker wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wants {
+    /// So many it may have.
+    pub(super) window: usize,
+    /// So many are to be fetched for it.
+    pub(super) prefetch: usize,
+    /// So many it works on at once.
+    pub(super) at_once: usize,
+}
+
 /// A worker's pace.
 #[derive(Debug)]
 pub(super) struct Tempo {
@@ -46,14 +57,18 @@ impl Tempo {
         }
     }
 
-    /// How many messages it may have, and how many are to be fetched for it.
-    pub(super) fn wants(&self, version: Version, policy: &PoolConfig) -> (usize, usize) {
-        let window = match version {
-            Version::Unknown => 1,
-            Version::One => window::version1(policy.pipeline, &self.pace),
-            Version::Two { concurrency } => concurrency,
+    /// How many messages it wants.
+    pub(super) fn wants(&self, version: Version, policy: &PoolConfig) -> Wants {
+        let (window, at_once) = match version {
+            Version::Unknown => (1, 1),
+            Version::One => (window::version1(policy.pipeline, &self.pace), 1),
+            Version::Two { concurrency } => (concurrency, concurrency),
         };
         let prefetch = window::prefetch(policy.prefetch, window, &self.pace);
-        (window, prefetch)
+        Wants {
+            window,
+            prefetch,
+            at_once,
+        }
     }
 }

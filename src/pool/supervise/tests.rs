@@ -40,6 +40,11 @@ const ASKED: End = End {
     ..CRASHED
 };
 
+/// Nobody has anything to do.
+fn idle(_: usize) -> bool {
+    false
+}
+
 fn starts(actions: &[Action]) -> Vec<usize> {
     let start = |action: &Action| match action {
         Action::Start(slot, _) => Some(*slot),
@@ -50,7 +55,7 @@ fn starts(actions: &[Action]) -> Vec<usize> {
 
 fn up(target: usize, now: Instant) -> Supervisor {
     let mut supervisor = Supervisor::new(target, RESTART);
-    for slot in starts(&supervisor.plan(now)) {
+    for slot in starts(&supervisor.plan(now, idle)) {
         supervisor.connected(slot, now);
     }
     supervisor
@@ -59,8 +64,8 @@ fn up(target: usize, now: Instant) -> Supervisor {
 #[test]
 fn all_workers_start_at_once() {
     let mut supervisor = Supervisor::new(3, RESTART);
-    assert_eq!(starts(&supervisor.plan(Instant::now())), [0, 1, 2]);
-    assert!(supervisor.plan(Instant::now()).is_empty());
+    assert_eq!(starts(&supervisor.plan(Instant::now(), idle)), [0, 1, 2]);
+    assert!(supervisor.plan(Instant::now(), idle).is_empty());
 }
 
 #[test]
@@ -69,13 +74,13 @@ fn a_crashed_worker_comes_back_after_a_growing_wait() {
     let mut supervisor = up(2, now);
     for wait in [100, 200, 400] {
         supervisor.ended(1, CRASHED, now, 0.5);
-        assert!(supervisor.plan(now).is_empty());
+        assert!(supervisor.plan(now, idle).is_empty());
         assert_eq!(
             supervisor.next_start(),
             Some(now + Duration::from_millis(wait))
         );
         now += Duration::from_millis(wait);
-        assert_eq!(starts(&supervisor.plan(now)), [1]);
+        assert_eq!(starts(&supervisor.plan(now, idle)), [1]);
         supervisor.connected(1, now);
     }
     supervisor.ended(
@@ -99,7 +104,7 @@ fn an_orderly_end_is_followed_at_once() {
     let now = Instant::now();
     let mut supervisor = up(1, now);
     supervisor.ended(0, ASKED, now, 0.5);
-    assert_eq!(starts(&supervisor.plan(now)), [0]);
+    assert_eq!(starts(&supervisor.plan(now, idle)), [0]);
 }
 
 #[test]
@@ -110,7 +115,7 @@ fn a_crash_loop_leaves_one_probe_and_ends_with_an_answer() {
         supervisor.ended(slot, CRASHED, now, 0.5);
     }
     now += WAIT.initial;
-    for slot in starts(&supervisor.plan(now)) {
+    for slot in starts(&supervisor.plan(now, idle)) {
         supervisor.connected(slot, now);
     }
     assert!(!supervisor.degraded());
@@ -119,13 +124,13 @@ fn a_crash_loop_leaves_one_probe_and_ends_with_an_answer() {
     }
     assert!(supervisor.degraded());
     now += Duration::from_secs(60);
-    let probe = starts(&supervisor.plan(now));
+    let probe = starts(&supervisor.plan(now, idle));
     assert_eq!(probe.len(), 1);
     supervisor.connected(probe[0], now);
-    assert!(supervisor.plan(now).is_empty() && supervisor.next_start().is_none());
+    assert!(supervisor.plan(now, idle).is_empty() && supervisor.next_start().is_none());
     supervisor.answered(now);
     assert!(!supervisor.degraded());
-    assert_eq!(starts(&supervisor.plan(now)).len(), 3);
+    assert_eq!(starts(&supervisor.plan(now, idle)).len(), 3);
 }
 
 #[test]
@@ -133,12 +138,12 @@ fn failed_starts_are_forgiven_once_one_connects() {
     let mut now = Instant::now();
     let mut supervisor = Supervisor::new(1, RESTART);
     for _ in 0..CRASH_LOOP_ENDS {
-        assert_eq!(starts(&supervisor.plan(now)), [0]);
+        assert_eq!(starts(&supervisor.plan(now, idle)), [0]);
         supervisor.ended(0, UNSTARTED, now, 0.5);
         now += WAIT.max;
     }
     assert!(supervisor.degraded());
-    supervisor.plan(now);
+    supervisor.plan(now, idle);
     supervisor.connected(0, now);
     assert!(!supervisor.degraded());
 }
@@ -158,7 +163,7 @@ fn one_bad_place_does_not_degrade_a_pool_that_works() {
             0.5,
         );
         now += WAIT.max;
-        supervisor.plan(now);
+        supervisor.plan(now, idle);
         supervisor.connected(1, now);
     }
     assert!(!supervisor.degraded());
@@ -170,21 +175,33 @@ fn shrinking_drains_the_highest_numbers_and_their_places_are_gone() {
     let mut supervisor = up(4, now);
     supervisor.resize(1, RESTART);
     assert_eq!(
-        supervisor.plan(now),
+        supervisor.plan(now, idle),
         [Action::Drain(3), Action::Drain(2), Action::Drain(1)]
     );
     for slot in 1..4 {
         supervisor.ended(slot, ASKED, now, 0.5);
     }
-    assert!(supervisor.plan(now).is_empty());
+    assert!(supervisor.plan(now, idle).is_empty());
     assert_eq!(supervisor.roster().staying(), 1);
+}
+
+#[test]
+fn those_with_nothing_to_do_leave_first() {
+    let now = Instant::now();
+    let mut supervisor = up(4, now);
+    supervisor.resize(2, RESTART);
+    let busy = |slot| slot == 3 || slot == 1;
+    let actions = supervisor.plan(now, busy);
+    assert_eq!(actions, [Action::Drain(2), Action::Drain(0)]);
+    supervisor.resize(1, RESTART);
+    assert_eq!(supervisor.plan(now, busy), [Action::Drain(3)]);
 }
 
 /// All that a roll wants done now.
 fn step(supervisor: &mut Supervisor, now: Instant) -> Vec<Action> {
-    let actions = supervisor.plan(now);
+    let actions = supervisor.plan(now, idle);
     assert!(
-        supervisor.plan(now).is_empty(),
+        supervisor.plan(now, idle).is_empty(),
         "it waits after {actions:?}"
     );
     actions
@@ -215,7 +232,7 @@ fn a_roll_goes_one_by_one_new_before_old() {
         assert_eq!(step(&mut supervisor, now), [Action::Drain(old)]);
         supervisor.ended(old, ASKED, now, 0.5);
     }
-    assert_eq!(supervisor.plan(now), [Action::Rolled(new)]);
+    assert_eq!(supervisor.plan(now, idle), [Action::Rolled(new)]);
     assert_eq!(generations(&supervisor), [new; 2]);
 }
 
@@ -224,7 +241,7 @@ fn a_trial_that_nothing_disturbs_is_over_in_time() {
     let now = Instant::now();
     let mut supervisor = up(1, now);
     supervisor.roll(now);
-    let surge = starts(&supervisor.plan(now))[0];
+    let surge = starts(&supervisor.plan(now, idle))[0];
     assert_eq!(supervisor.next_start(), None, "it waits for the worker");
     let later = now + Duration::from_secs(3);
     supervisor.connected(surge, later);
@@ -238,7 +255,7 @@ fn a_trial_that_nothing_disturbs_is_over_in_time() {
     };
     assert!(!supervisor.observe(surge, idle, later));
     assert!(supervisor.observe(surge, idle, over));
-    assert_eq!(supervisor.plan(over), [Action::Drain(0)]);
+    assert_eq!(supervisor.plan(over, |_| false), [Action::Drain(0)]);
 }
 
 #[test]
@@ -282,7 +299,7 @@ fn a_roll_stops_at_the_first_worker_that_fails_its_trial() {
             },
         );
         let new = supervisor.roll(now);
-        assert_eq!(starts(&supervisor.plan(now)), [4, 5]);
+        assert_eq!(starts(&supervisor.plan(now, idle)), [4, 5]);
         supervisor.connected(4, now);
         supervisor.connected(5, now);
         supervisor.ended(4, end, now, 0.5);
@@ -296,7 +313,7 @@ fn a_roll_stops_at_the_first_worker_that_fails_its_trial() {
         assert_eq!(generations(&supervisor), [0; 4]);
         supervisor.ended(0, ASKED, now, 0.5);
         assert_eq!(
-            supervisor.plan(now),
+            supervisor.plan(now, idle),
             [Action::Start(0, 0)],
             "the old command is still the one"
         );
@@ -308,7 +325,7 @@ fn a_message_that_has_killed_others_says_nothing_against_a_new_build() {
     let now = Instant::now();
     let mut supervisor = up(2, now);
     let new = supervisor.roll(now);
-    supervisor.plan(now);
+    supervisor.plan(now, idle);
     supervisor.connected(2, now);
     let explained = End {
         explained: true,
@@ -328,7 +345,7 @@ fn a_worker_that_reaches_its_limits_on_trial_has_passed_once_its_successor_is_up
     let now = Instant::now();
     let mut supervisor = up(2, now);
     let new = supervisor.roll(now);
-    assert_eq!(supervisor.plan(now), [Action::Start(2, new)]);
+    assert_eq!(supervisor.plan(now, idle), [Action::Start(2, new)]);
     supervisor.connected(2, now);
     let fails = Seen {
         answers: 4,
@@ -354,7 +371,7 @@ fn a_roll_stops_if_the_successor_of_one_that_has_passed_fails() {
     let now = Instant::now();
     let mut supervisor = up(2, now);
     let new = supervisor.roll(now);
-    supervisor.plan(now);
+    supervisor.plan(now, idle);
     supervisor.connected(2, now);
     supervisor.ended(2, ASKED, now, 0.5);
     assert_eq!(step(&mut supervisor, now), [Action::Start(2, new)]);
@@ -367,7 +384,7 @@ fn what_ends_during_a_roll_is_replaced_by_its_like() {
     let now = Instant::now();
     let mut supervisor = up(3, now);
     let new = supervisor.roll(now);
-    assert_eq!(supervisor.plan(now), [Action::Start(3, new)]);
+    assert_eq!(supervisor.plan(now, idle), [Action::Start(3, new)]);
     supervisor.ended(1, ASKED, now, 0.5);
     assert_eq!(
         step(&mut supervisor, now),
@@ -404,9 +421,9 @@ fn what_is_missing_comes_on_trial_during_a_roll() {
 fn a_roll_leaves_no_old_worker_that_was_just_starting() {
     let now = Instant::now();
     let mut supervisor = Supervisor::new(2, RESTART);
-    supervisor.plan(now);
+    supervisor.plan(now, idle);
     let new = supervisor.roll(now);
-    let actions = supervisor.plan(now);
+    let actions = supervisor.plan(now, idle);
     assert_eq!(
         actions[..3],
         [Action::Drain(0), Action::Drain(1), Action::Rolled(new)]
@@ -421,13 +438,13 @@ fn nobody_is_on_trial_where_nobody_works() {
     for _ in 0..CRASH_LOOP_ENDS {
         supervisor.ended(0, CRASHED, now, 0.5);
         now += WAIT.max;
-        supervisor.plan(now);
+        supervisor.plan(now, idle);
         supervisor.connected(0, now);
     }
     assert!(supervisor.degraded());
     let new = supervisor.roll(now);
     assert_eq!(
-        supervisor.plan(now),
+        supervisor.plan(now, idle),
         [Action::Drain(0), Action::Rolled(new), Action::Start(1, new)]
     );
     assert!(!supervisor.is_on_trial(1));
@@ -438,17 +455,21 @@ fn the_last_old_worker_to_start_is_replaced_as_well() {
     let now = Instant::now();
     let mut supervisor = up(2, now);
     supervisor.ended(1, ASKED, now, 0.5);
-    assert_eq!(starts(&supervisor.plan(now)), [1]);
+    assert_eq!(starts(&supervisor.plan(now, idle)), [1]);
     let new = supervisor.roll(now);
-    assert_eq!(supervisor.plan(now), [Action::Start(2, new)]);
+    assert_eq!(supervisor.plan(now, idle), [Action::Start(2, new)]);
     supervisor.connected(2, now);
     supervisor.observe(2, WORKS, now);
-    assert_eq!(supervisor.plan(now), [Action::Drain(1)], "it only starts");
+    assert_eq!(
+        supervisor.plan(now, idle),
+        [Action::Drain(1)],
+        "it only starts"
+    );
     supervisor.ended(1, ASKED, now, 0.5);
-    assert_eq!(supervisor.plan(now), [Action::Start(1, new)]);
+    assert_eq!(supervisor.plan(now, idle), [Action::Start(1, new)]);
     supervisor.connected(1, now);
     supervisor.observe(1, WORKS, now);
-    assert_eq!(supervisor.plan(now), [Action::Drain(0)]);
+    assert_eq!(supervisor.plan(now, idle), [Action::Drain(0)]);
     supervisor.ended(0, ASKED, now, 0.5);
-    assert_eq!(supervisor.plan(now), [Action::Rolled(new)]);
+    assert_eq!(supervisor.plan(now, idle), [Action::Rolled(new)]);
 }

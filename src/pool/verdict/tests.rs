@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::backoff::Backoff;
 use crate::config::model::{
-    Limits, Options, Pipeline, Prefetch, Recycle, Restart, Retry, WorkerCommand,
+    Limits, Options, Pipeline, Prefetch, Recycle, Restart, Retry, WorkerCommand, Workers,
 };
 use crate::delivery::Exit;
 
@@ -23,7 +23,7 @@ pub(crate) fn policy() -> PoolConfig {
         name: "p".into(),
         source: "s".into(),
         queue: "q".into(),
-        workers: 1,
+        workers: Workers::Fixed(1),
         command: WorkerCommand {
             program: "true".into(),
             args: Vec::new(),
@@ -38,6 +38,7 @@ pub(crate) fn policy() -> PoolConfig {
         timeout: None,
         timeout_grace: Duration::from_secs(5),
         stall_timeout: None,
+        on_timeout: None,
         start_timeout: Duration::from_secs(30),
         stop_timeout: Duration::from_secs(5),
         crashes_max: 3,

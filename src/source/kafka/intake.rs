@@ -241,13 +241,16 @@ impl Task {
 
     /// Takes in how the partitions stand, and tells the pool how far behind it is.
     pub(super) fn take_statistics(&mut self, statistics: &[Lag], now: Instant) {
-        let (lag, idle) = self.partitions.take_statistics(statistics);
-        for part in idle {
+        let standing = self.partitions.take_statistics(statistics);
+        for part in standing.idle {
             self.is_not_fetched(part, now);
         }
+        let (lag, out) = (standing.lag, self.lanes.out() as u64);
+        let is_asked_for = self.policy.borrow().workers.range().is_some();
+        let depth = is_asked_for.then(|| standing.unfinished.saturating_sub(out));
         self.end.state.send_if_modified(|state| {
-            let news = state.lag != lag;
-            state.lag = lag;
+            let news = state.lag != lag || state.depth != depth;
+            (state.lag, state.depth) = (lag, depth);
             news
         });
     }

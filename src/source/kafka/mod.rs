@@ -41,6 +41,7 @@ use super::link::Link;
 use crate::broker::kafka::error::KafkaError;
 use crate::broker::kafka::setup::{self, Setup};
 use crate::config::model::KafkaSource;
+use crate::heartbeat::Heart;
 
 /// Opens the source; what is returned runs it to its end on this thread.
 ///
@@ -49,9 +50,11 @@ use crate::config::model::KafkaSource;
 /// that can't be reached is no error: it is waited for.
 pub(super) fn open(config: &KafkaSource, link: Link) -> Result<impl FnOnce() + use<>, KafkaError> {
     let runtime = setup::event_loop()?;
+    let heart = Heart::of_this_thread().on(runtime.handle());
     let pool = Arc::clone(&link.policy.borrow());
     let mut setup = Setup::new(config, &pool)?;
-    let found = match runtime.block_on(setup.look(setup::PATIENCE)) {
+    // It asks by calls that block, for as long as a broker may take.
+    let found = match heart.away(|| runtime.block_on(setup.look(setup::PATIENCE))) {
         Ok(found) => Some(found),
         Err(error) if error.may_pass() => {
             let problem = error.to_string();
@@ -60,5 +63,8 @@ pub(super) fn open(config: &KafkaSource, link: Link) -> Result<impl FnOnce() + u
         }
         Err(error) => return Err(error),
     };
-    Ok(move || runtime.block_on(event_loop::run(setup, found, link)))
+    Ok(move || {
+        let _heart = heart;
+        runtime.block_on(event_loop::run(setup, found, link));
+    })
 }

@@ -62,6 +62,10 @@ struct Parked {
 
 /// What was at hand.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is taken apart where it is made; a box would be an allocation for each message"
+)]
 pub(super) enum Read {
     Nothing,
     /// A message that need not be done.
@@ -318,8 +322,10 @@ impl Partition {
     /// How far behind it is, if that is known.
     pub(super) fn lag(&self, statistics: &Lag) -> Option<u64> {
         let unread = statistics.end?.saturating_sub(self.progress.position());
+        let unread = unread.max(0).unsigned_abs();
+        let unread = unread.saturating_sub(self.progress.done_ahead());
         let unread = if statistics.is_read { 0 } else { unread };
-        Some(unread.max(0).unsigned_abs() + self.progress.undone() as u64)
+        Some(unread + self.progress.undone() as u64)
     }
 }
 

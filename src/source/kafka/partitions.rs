@@ -265,9 +265,9 @@ impl Partitions {
 
     // -- how they stand --
 
-    /// Takes in how they stand: how far each is behind, by name, and which are not fetched.
-    pub(super) fn take_statistics(&mut self, all: &[Lag]) -> (Vec<(String, u64)>, Vec<Part>) {
-        let (mut lag, mut idle) = (Vec::new(), Vec::new());
+    /// Takes in how they stand.
+    pub(super) fn take_statistics(&mut self, all: &[Lag]) -> Standing {
+        let mut standing = Standing::default();
         for statistics in all {
             let name = (statistics.topic.clone(), statistics.partition);
             let Some(part) = self.named(&name) else {
@@ -275,15 +275,29 @@ impl Partitions {
             };
             let told = self.change(part, |each| {
                 let behind = each.lag(statistics).map(|lag| (each.label(), lag));
-                (behind, each.is_not_fetched(statistics))
+                // What waits in a tier is not due.
+                let counts = behind.clone().filter(|_| !each.is_tier());
+                (behind, counts, each.is_not_fetched(statistics))
             });
-            let (behind, is_not_fetched) = told.unwrap_or_default();
-            lag.extend(behind);
-            idle.extend(is_not_fetched.then_some(part));
+            let (behind, counts, is_not_fetched) = told.unwrap_or_default();
+            standing.unfinished += counts.map_or(0, |(_, lag)| lag);
+            standing.lag.extend(behind);
+            standing.idle.extend(is_not_fetched.then_some(part));
         }
-        lag.sort();
-        (lag, idle)
+        standing.lag.sort();
+        standing
     }
+}
+
+/// How the partitions stand.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    /// How far each is behind, by name.
+    pub(super) lag: Vec<(String, u64)>,
+    /// How many messages are not done, but for those that wait for a later time.
+    pub(super) unfinished: u64,
+    /// Those that are not fetched.
+    pub(super) idle: Vec<Part>,
 }
 
 fn put(set: &mut BTreeSet<Part>, part: Part, is_in: bool) {

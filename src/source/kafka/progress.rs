@@ -122,6 +122,11 @@ impl Progress {
         self.mark.undone()
     }
 
+    /// How many of those that were not read yet are known to be done.
+    pub(super) fn done_ahead(&self) -> u64 {
+        self.mark.done_ahead()
+    }
+
     /// What is known beyond the offset to commit.
     pub(super) fn carried(&self) -> Carried {
         Carried {

@@ -43,6 +43,9 @@ impl Task {
             }
         }
         let now = Instant::now();
+        if let (Some(span), Some(record)) = (settlement.span, self.lanes.get_mut(place)) {
+            record.counters.span = Some(span);
+        }
         match outcome {
             Outcome::Done => self.done(place),
             Outcome::Reply(reply) => self.reply(place, reply),

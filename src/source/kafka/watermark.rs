@@ -116,6 +116,12 @@ impl Watermark {
         self.undone.len()
     }
 
+    /// How many of those that were not delivered yet are known to be done.
+    pub(super) fn done_ahead(&self) -> u64 {
+        let count = |range: &Range<i64>| (range.end - range.start).max(0).unsigned_abs();
+        self.done_before.iter().map(count).sum()
+    }
+
     /// What is done beyond the offset to commit, in order. Offsets that were never delivered count
     /// as done.
     pub(super) fn ahead(&self) -> Vec<Range<i64>> {
@@ -178,6 +184,16 @@ mod tests {
             .iter()
             .map(|range| (range.start, range.end))
             .collect()
+    }
+
+    #[test]
+    fn what_was_done_before_is_not_to_be_done() {
+        let mut mark = Watermark::new(0, vec![2..5, 8..9]);
+        assert_eq!(mark.done_ahead(), 4);
+        assert_eq!(mark.delivered(3), Delivered::DoneBefore);
+        assert_eq!(mark.done_ahead(), 2);
+        mark.skip_to(8);
+        assert_eq!(mark.done_ahead(), 1);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::broker::rabbitmq::ledger::{Ack, Ledger, Others};
 use crate::delivery::{Failure, Outcome};
 use crate::rules::rabbitmq::Fate;
 use crate::rules::{Limits, attempts, rabbitmq as rules};
+use crate::trace_context::SpanContext;
 
 /// All of them.
 #[derive(Debug)]
@@ -204,6 +205,13 @@ impl Deliveries {
             },
         };
         Some(held.publish(aim))
+    }
+
+    /// An attempt has ended; if it was recorded, the next one is told of its span.
+    pub(super) fn attempted(&mut self, tag: u64, span: Option<SpanContext>) {
+        if let (Some(_), Some(held)) = (span, self.ledger.get_mut(tag)) {
+            held.arrival.counters.span = span;
+        }
     }
 
     /// One that was not begun. As long as we take messages it is handed out again from here, which

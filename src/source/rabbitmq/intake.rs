@@ -84,7 +84,7 @@ impl Session {
         // By the newest rules: the credit may be by them already.
         let usual = {
             let pool = task.policy.borrow();
-            demand::usual(pool.workers, pool.prefetch)
+            demand::usual(pool.workers.min(), pool.prefetch)
         };
         let outlook = Outlook {
             useful: self.inbox.useful(credit, unacknowledged, &task.share),

@@ -6,6 +6,7 @@ mod checks;
 mod close;
 mod confirms;
 mod deliveries;
+mod depth;
 mod health;
 mod held;
 mod inbox;
@@ -30,6 +31,8 @@ use crate::broker::rabbitmq::error::RabbitMqError;
 use crate::broker::rabbitmq::line::{GOOD_AFTER, RECONNECT};
 use crate::config::model::RabbitMqSource;
 use crate::delivery::Publish;
+use crate::heartbeat::Heart;
+use crate::rules::credit;
 use crate::rules::publishing::confirm;
 use health::HealthIssue;
 use session::Session;
@@ -50,9 +53,11 @@ pub(super) fn open(
         .map_err(|error| RabbitMqError::System {
             why: error.to_string(),
         })?;
+    let heart = Heart::of_this_thread().on(runtime.handle());
     let mut task = Task::new(config.clone(), link);
     let first = open_first(&runtime, &mut task)?;
     Ok(move || {
+        let _heart = heart;
         runtime.block_on(task.run(first));
         // A look-up of a name may still be waiting for an answer.
         runtime.shutdown_background();
@@ -109,6 +114,7 @@ impl Task {
         let result = session.run(self).await;
         self.next_token = session.deliveries.next_token();
         self.share.promise(0);
+        credit::tell_depth(&self.end, None);
         if self.suspect.is_none() {
             // Others may be waiting for it, for longer than a broker is away.
             self.turn.leave();

@@ -18,6 +18,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::acks::{Acks, AcksEnd};
 use super::checks::{Checks, see_to_queues};
 use super::deliveries::Deliveries;
+use super::depth::Depth;
 use super::health::HealthIssue;
 use super::inbox::Inbox;
 use super::outbox::Outbox;
@@ -30,6 +31,7 @@ use crate::broker::rabbitmq::publisher::{Publisher, PublisherNews as Published};
 use crate::broker::rabbitmq::topology::Topology;
 use crate::config::model::{Options, PoolConfig, RabbitMqOptions, RabbitMqSource};
 use crate::delivery::{Intake, Settlement};
+use crate::rules::credit;
 
 /// How many messages are read, and settlements taken in, before something else has a turn.
 const BATCH: usize = 256;
@@ -44,6 +46,7 @@ pub(super) struct Session {
     pub(super) pool: Arc<PoolConfig>,
     pub(super) checks: Checks,
     pub(super) deliveries: Deliveries,
+    depth: Depth,
     pub(super) age_at: Instant,
     /// The intake is closed, and what was not handed out is on its way back.
     pub(super) closing: bool,
@@ -73,6 +76,7 @@ enum Wake {
     Settled,
     Consumers(Result<ConsumerNews, RabbitMqError>),
     Checked(Result<(), RabbitMqError>),
+    Depth(Option<u64>),
     Time,
 }
 
@@ -120,6 +124,7 @@ impl Session {
             pool,
             checks: Checks::new(topology),
             deliveries: Deliveries::new(next_token),
+            depth: Depth::default(),
             age_at: now,
             closing: false,
             read: Vec::with_capacity(BATCH),
@@ -155,6 +160,9 @@ impl Session {
         self.keep_time(task, now)?;
         self.checks.begin(&self.broker, task.config.declare, now);
         self.closing |= task.intake() == Intake::Closed;
+        if !self.closing && self.depth.begin(&self.broker, &self.pool, now) {
+            credit::tell_depth(&task.end, None);
+        }
         self.watch_backlog(task)?;
         self.plan_prefetch(task, now)?;
         self.take_turns(task, now)?;
@@ -167,6 +175,7 @@ impl Session {
         self.closing
             && task.out == 0
             && self.inbox.has_ended()
+            && !self.depth.is_asked()
             && self.outbox.is_empty()
             && !self.deliveries.has_settled()
             && task.end.publishes.is_empty()
@@ -195,6 +204,7 @@ impl Session {
             () = share.freed() => Wake::Turn,
             event = poll_fn(|cx| self.events.as_mut().poll_next(cx)) => Wake::Broker(event),
             checked = self.checks.seen() => Wake::Checked(checked),
+            depth = self.depth.answered() => Wake::Depth(depth),
             Some(publish) = end.publishes.recv(), if more_emits => Wake::Emit(publish),
             news = poll_fn(|cx| self.outbox.poll_news(cx)) => Wake::Published(news),
             _ = end.settlements.recv_many(settled, BATCH), if can_settle => Wake::Settled,
@@ -226,6 +236,10 @@ impl Session {
                 self.judge_all(task, verdicts)
             }
             Wake::Checked(checked) => self.checked(task, checked),
+            Wake::Depth(depth) => {
+                credit::tell_depth(&task.end, depth);
+                Ok(())
+            }
             Wake::Settled => {
                 let mut settled = std::mem::take(&mut self.settled);
                 let result = self.settle_all(task, settled.drain(..));
@@ -318,6 +332,7 @@ impl Session {
         let moments = [
             self.acks.deadline(),
             self.checks.deadline(),
+            self.depth.deadline().filter(|_| !self.closing),
             self.outbox.deadline(),
             self.inbox.deadline(),
             self.deliveries.suspects().deadline(),

@@ -38,7 +38,10 @@ impl Session {
                 .tag(settlement.token)
                 .filter(|_| result.is_ok());
             match tag {
-                Some(tag) => result = self.settle(tag, settlement.outcome, &terms),
+                Some(tag) => {
+                    self.deliveries.attempted(tag, settlement.span);
+                    result = self.settle(tag, settlement.outcome, &terms);
+                }
                 None => void += u64::from(settlement.outcome.is_of_work()),
             }
         }

@@ -88,6 +88,7 @@ mod tests {
         Settled {
             claim: Claim { row, token: row },
             outcome: Outcome::Reply(Box::new(reply)),
+            span: None,
         }
     }
 

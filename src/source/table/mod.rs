@@ -3,6 +3,7 @@
 //! in `rules::table`.
 
 mod aside;
+mod depth;
 mod health;
 mod pause;
 #[cfg(test)]
@@ -22,11 +23,13 @@ use crate::broker::table::{Ask, Claim, Claimed, Fault, LookReason, Settled, Stop
 use crate::budget::{Hold, Share};
 use crate::config::model::{Database, PoolConfig, TableSource};
 use crate::delivery::{Intake, Publish, Settlement, SourceEnd};
+use crate::heartbeat::Heart;
 use crate::metrics::dead_lettered;
 use crate::rules::exclusive::Turn;
 use crate::rules::publishing::confirm;
 use crate::rules::{Limits, credit, table};
 use aside::Aside;
+use depth::{COUNTED_MAX, Depth};
 use health::{Health, HealthIssue};
 use pause::Pause;
 
@@ -64,6 +67,7 @@ pub(super) struct Task {
     /// Publishes that are not confirmed yet.
     publishes: Vec<Publish>,
     aside: Aside,
+    depth: Depth,
     next_look: Instant,
     last_look: Instant,
     next_poll: Instant,
@@ -88,6 +92,7 @@ pub(super) fn run(task: Task) {
         .enable_all()
         .build()
         .expect("a runtime needs an event queue and a pipe of the system, no more");
+    let _heart = Heart::of_this_thread().on(runtime.handle());
     runtime.block_on(task.run());
 }
 
@@ -127,6 +132,7 @@ impl Task {
             settled: Vec::new(),
             publishes: Vec::new(),
             aside: Aside::default(),
+            depth: Depth::default(),
             next_look: now,
             last_look: now,
             next_poll: now,
@@ -149,6 +155,7 @@ impl Task {
                 self.follow_the_file();
                 self.write_and_claim();
                 self.tend_aside();
+                self.tell_depth();
             }
         }
         self.give_up_aside();
@@ -174,9 +181,11 @@ impl Task {
         // Without room for another row, news of one is of no use.
         let news = self.room() > 0;
         let room_for_publishes = self.publishes.len() < PUBLISHES_KEPT_MAX;
-        let end = &mut self.end;
+        let (end, policy) = (&mut self.end, &mut self.policy);
         tokio::select! {
             biased;
+            // Only to wake: whatever is done is done by the newest rules.
+            Ok(()) = policy.changed() => {}
             _ = end.intake.changed(), if end.intake.has_changed().is_ok() => {
                 self.next_look = Instant::now();
             }
@@ -200,7 +209,7 @@ impl Task {
     /// not the heartbeat: others would take what we have in hand.
     fn timer(&self) -> Instant {
         let mut timer = self.next_look.min(self.next_poll);
-        for when in [self.owners_again, self.aside.again()] {
+        for when in [self.owners_again, self.aside.again(), self.next_count()] {
             timer = timer.min(when.unwrap_or(timer));
         }
         self.pause.timer(timer).min(self.next_beat)
@@ -262,6 +271,24 @@ impl Task {
         let again = self.aside.again();
         if again.is_some_and(|again| Instant::now() >= again) {
             self.settle_aside();
+        }
+    }
+
+    fn next_count(&self) -> Option<Instant> {
+        self.depth.next(&self.policy.borrow().workers)
+    }
+
+    /// Counts what waits, if it is time. What is not known is not told: the claims show what is wrong.
+    fn tell_depth(&mut self) {
+        let workers = self.policy.borrow().workers;
+        let began = Instant::now();
+        if self.depth.is_due(&workers, began) {
+            let counted = self.store.count_ready(COUNTED_MAX);
+            let now = Instant::now();
+            self.depth.counted(&workers, now, now - began);
+            credit::tell_depth(&self.end, counted.ok());
+        } else if self.depth.ceases(&workers) {
+            credit::tell_depth(&self.end, None);
         }
     }
 
@@ -460,6 +487,7 @@ fn note(out: &mut HashMap<u64, Out>, settled: &mut Vec<Settled>, settlement: Set
             settled.push(Settled {
                 claim: out.claim,
                 outcome: settlement.outcome,
+                span: settlement.span,
             });
         }
         None => tracing::error!(token = settlement.token, "settled, but never handed out"),

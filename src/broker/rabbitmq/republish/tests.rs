@@ -12,6 +12,7 @@ const MARKS: Marks<'_> = Marks {
         crashes: 1,
         requeues: 3,
         first_failed_ms: Some(7),
+        span: None,
     },
     suspect: true,
     lapses: 3,

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
-use super::url::{Url, secret_file};
+use super::url::Url;
+use crate::config::keys::secret_file::secret_file;
 use crate::config::keys::shared::{DAY, HOUR, Surroundings};
 use crate::config::model::{
     Argument, Host, Identity, QueueDeclaration, QueueType, RabbitMqSource, Secret, Tls,

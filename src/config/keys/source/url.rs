@@ -1,16 +1,10 @@
 //! Where a source is, as a URL that stands in the configuration or in a file beside it, as a secret
 //! does.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
-
+use crate::config::keys::secret_file::secret_file;
 use crate::config::keys::shared::Surroundings;
 use crate::config::reader::Reader;
 use crate::config::value_types::{Wrong, word};
-
-/// The longest secret that a file may hold, in bytes.
-const SECRET_BYTES_MAX: u64 = 4096;
 
 /// A URL as it was given.
 #[derive(Debug)]
@@ -55,32 +49,4 @@ pub(super) fn url(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<Url> {
     );
     let url = |key| move |text| Url { key, text };
     given.map(url("url")).or_else(|| file.map(url("url_file")))
-}
-
-/// A secret that stands in a file, instead of under the key `plain`.
-pub(super) fn secret_file(
-    t: &mut Reader<'_>,
-    around: Surroundings<'_>,
-    plain: &'static str,
-    key: &'static str,
-    meaning: &'static str,
-) -> Option<String> {
-    let file = t.maybe(key, word(), meaning);
-    // What it holds is shown under the other key.
-    t.print(key, None);
-    let file = file?;
-    if t.has(plain) {
-        let rule = format!("and `{plain}` can't both be given");
-        t.wrong(key, &Wrong::new(rule, ""));
-    }
-    let text = text_in(&around.directory.join(file));
-    text.map_err(|wrong| t.wrong(key, &wrong)).ok()
-}
-
-fn text_in(file: &Path) -> Result<String, Wrong> {
-    let mut text = String::new();
-    File::open(file)
-        .and_then(|file| file.take(SECRET_BYTES_MAX).read_to_string(&mut text))
-        .map_err(|error| Wrong::new(format!("can't be read ({error})"), ""))?;
-    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }

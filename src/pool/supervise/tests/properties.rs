@@ -63,7 +63,7 @@ proptest! {
                     now += WAIT.max;
                 }
             }
-            for action in supervisor.plan(now) {
+            for action in supervisor.plan(now, idle) {
                 match action {
                     Action::Start(slot, _) => prop_assert!(live.insert(slot), "slot {slot} twice"),
                     Action::Drain(slot) => {

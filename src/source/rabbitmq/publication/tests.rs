@@ -7,6 +7,7 @@ const COUNTERS: Counters = Counters {
     crashes: 0,
     requeues: 0,
     first_failed_ms: Some(5),
+    span: None,
 };
 
 const PRESS: Composer<'_> = Composer {

@@ -106,6 +106,7 @@ async fn the_delivery_tells_the_history_and_the_properties() {
         crashes: 0,
         requeues: 4,
         alone: true,
+        earlier: None,
     };
     assert_eq!(delivery.history, history);
     let text = |text: &str| Property::Text(text.to_owned());

@@ -3,6 +3,7 @@
 
 mod accounting;
 mod claiming;
+mod depth;
 mod owners;
 mod published;
 mod trouble;

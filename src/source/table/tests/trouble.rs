@@ -209,8 +209,12 @@ async fn trouble_ends_the_next_try_of_what_was_refused() {
         let claim = Claim { row, token: row };
         let failure = Failure::new(Reason::Failed, "why");
         let outcome = Outcome::DeadLetter(Box::new(failure));
-        task.aside
-            .keep(Settled { claim, outcome }, "no", Instant::now());
+        let settled = Settled {
+            claim,
+            outcome,
+            span: None,
+        };
+        task.aside.keep(settled, "no", Instant::now());
     }
     task.settle_aside();
     assert!(!pool.state.borrow().healthy);

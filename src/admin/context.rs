@@ -1,0 +1,71 @@
+//! What every route may use: the daemon, as far as it can be looked at and asked.
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::spawn_blocking;
+
+use super::answer::Problem;
+use super::feed::Feed;
+use crate::config::Problems;
+use crate::config::model::{Config, TelemetryConfig};
+use crate::request::Request;
+use crate::status::Overview;
+
+/// Reads the configuration anew, for a reload.
+pub type Load = Arc<dyn Fn() -> Result<Config, Problems> + Send + Sync>;
+
+/// What the API shows and asks.
+#[derive(Clone)]
+pub struct Daemon {
+    /// How everything stands.
+    pub overview: Overview,
+    /// Where requests to the daemon go.
+    pub requests: mpsc::Sender<Request>,
+    /// Reads the configuration anew.
+    pub load: Load,
+}
+
+impl fmt::Debug for Daemon {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Daemon").finish_non_exhaustive()
+    }
+}
+
+/// What every route may use.
+#[derive(Clone)]
+pub(super) struct Context {
+    pub(super) daemon: Daemon,
+    pub(super) feed: Feed,
+    pub(super) telemetry: Arc<TelemetryConfig>,
+    /// Requests that ask a broker, each on a thread that may wait: fewer than there are, so that a
+    /// reload always finds one.
+    pub(super) at_brokers: Arc<Semaphore>,
+}
+
+/// How many requests may ask brokers at once.
+pub(super) const AT_BROKERS_MAX: usize = 12;
+
+impl Context {
+    /// Does what may wait for a broker, on a thread of its own, as long as there are not too many.
+    pub(super) async fn at_broker<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let Ok(place) = self.at_brokers.clone().try_acquire_owned() else {
+            let why = format!("{AT_BROKERS_MAX} requests wait for brokers already: try again");
+            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, why));
+        };
+        let work = move || {
+            // It goes with the work, which a caller that has gone does not end.
+            let _place = place;
+            work()
+        };
+        let lost = |error: tokio::task::JoinError| {
+            Problem::new(StatusCode::BAD_GATEWAY, error.to_string())
+        };
+        spawn_blocking(work).await.map_err(lost)?
+    }
+}

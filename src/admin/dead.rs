@@ -1,0 +1,356 @@
+//! Dead letters: read, counted by their errors, sent back, dropped. Reading changes neither their
+//! order nor their standing.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::answer::{Done, Problem};
+use super::context::Context;
+use super::messages::bad_gateway;
+use crate::client::json::letter_json;
+use crate::client::{Client, DeadFilter, Listed, Page};
+use crate::config::model::Config;
+
+/// How many letters a list has at most, and unless it is said.
+const LETTERS_MAX: usize = 1000;
+const LETTERS: usize = 100;
+/// A list ends early when its bodies are so large together, in bytes.
+const LIST_BYTES_MAX: usize = 16 << 20;
+/// How much of a body a list shows unless all of it is asked for, in bytes.
+const BODY_BYTES_SHOWN: usize = 1024;
+/// How many different errors are counted.
+const GROUPS_MAX: usize = 1000;
+
+/// Which letters are wanted.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Wanted {
+    /// Only those of this pool.
+    pool: Option<String>,
+    /// Only those behind this one, with which the list before ended.
+    after: Option<String>,
+    /// At most so many, 1 to 1000; 100 if left out.
+    limit: Option<usize>,
+    /// Bodies whole, and not the first kilobyte of each.
+    #[serde(default)]
+    full: bool,
+}
+
+/// Some dead letters.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct Letters {
+    /// The letters, the oldest first; `body_cut` says that a body is not whole.
+    #[schema(value_type = Vec<Object>)]
+    letters: Vec<Value>,
+    /// There is more: ask again with the last one's id as `after`.
+    more: bool,
+}
+
+/// Letters that died of the same.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub(super) struct Group {
+    /// The pool that gave them up.
+    pool: String,
+    /// The kind of failure.
+    reason: String,
+    /// What happened.
+    error: String,
+    /// How many there are.
+    count: u64,
+    /// One of them, the oldest.
+    id: String,
+}
+
+/// Dead letters of a source, the oldest first.
+#[utoipa::path(get, path = "/v1/dead/{source}", tag = "dead letters",
+    params(("source" = String, Path, description = "The source"), Wanted),
+    responses(
+        (status = 200, description = "The letters", body = Letters),
+        (status = 404, description = "There is no such source, or no such letter to begin behind", body = Problem),
+        (status = 502, description = "The broker can't be read", body = Problem),
+    ),
+)]
+pub(super) async fn list(
+    State(context): State<Context>,
+    source: Result<Path<String>, PathRejection>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
+) -> Result<Json<Letters>, Problem> {
+    let (Path(source), Query(wanted)) = (source?, wanted?);
+    let limit = wanted.limit.unwrap_or(LETTERS);
+    if !(1..=LETTERS_MAX).contains(&limit) {
+        return Err(Problem::bad(format!(
+            "limit must be within 1..={LETTERS_MAX}: `{limit}`"
+        )));
+    }
+    with_client(context, source, move |client| read(client, wanted, limit))
+        .await
+        .map(Json)
+}
+
+fn read(client: &mut Client, wanted: Wanted, limit: usize) -> Result<Letters, Problem> {
+    let page = Page {
+        filter: DeadFilter {
+            pool: wanted.pool,
+            ..DeadFilter::default()
+        },
+        after: wanted.after,
+        limit,
+    };
+    let source = client.name().to_owned();
+    let (mut letters, mut bytes) = (Vec::new(), 0);
+    let listed = client.dead_list(&page, |mut letter| {
+        let whole = letter.body.len();
+        if !wanted.full && whole > BODY_BYTES_SHOWN {
+            letter.body.truncate(BODY_BYTES_SHOWN);
+        }
+        bytes += letter.body.len();
+        let mut shown = letter_json(&source, &letter);
+        if letter.body.len() < whole {
+            shown["body_cut"] = whole.into();
+        }
+        letters.push(shown);
+        match bytes < LIST_BYTES_MAX {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        }
+    });
+    match listed.map_err(bad_gateway)? {
+        Listed::Lost => {
+            let after = page.after.unwrap_or_default();
+            let why = format!("there is no dead letter `{after}` to begin behind (any more)");
+            Err(Problem::new(StatusCode::NOT_FOUND, why))
+        }
+        listed => Ok(Letters {
+            more: listed == Listed::More,
+            letters,
+        }),
+    }
+}
+
+/// How many died of what, the most first. All letters of the source are read for it.
+#[utoipa::path(get, path = "/v1/dead/{source}/groups", tag = "dead letters",
+    params(("source" = String, Path, description = "The source")),
+    responses(
+        (status = 200, description = "The groups", body = Vec<Group>),
+        (status = 404, description = "There is no such source", body = Problem),
+        (status = 502, description = "The broker can't be read", body = Problem),
+    ),
+)]
+pub(super) async fn groups(
+    State(context): State<Context>,
+    source: Result<Path<String>, PathRejection>,
+) -> Result<Json<Vec<Group>>, Problem> {
+    let Path(source) = source?;
+    with_client(context, source, count).await.map(Json)
+}
+
+fn count(client: &mut Client) -> Result<Vec<Group>, Problem> {
+    let mut groups: BTreeMap<(String, String, String), Group> = BTreeMap::new();
+    let read = client.dead_list(&Page::all(DeadFilter::default()), |letter| {
+        let key = (letter.pool, letter.reason, letter.error);
+        if groups.len() < GROUPS_MAX || groups.contains_key(&key) {
+            let (pool, reason, error) = key.clone();
+            let group = groups.entry(key).or_insert(Group {
+                pool,
+                reason,
+                error,
+                count: 0,
+                id: letter.id,
+            });
+            group.count += 1;
+        }
+        ControlFlow::Continue(())
+    });
+    read.map_err(bad_gateway)?;
+    let mut groups: Vec<Group> = groups.into_values().collect();
+    groups.sort_by_key(|group| std::cmp::Reverse(group.count));
+    Ok(groups)
+}
+
+/// One dead letter with all that is known of it.
+#[utoipa::path(get, path = "/v1/dead/{source}/letters/{id}", tag = "dead letters",
+    params(
+        ("source" = String, Path, description = "The source"),
+        ("id" = String, Path, description = "The letter, as lists show it"),
+    ),
+    responses(
+        (status = 200, description = "The letter", body = Object),
+        (status = 404, description = "There is no such letter", body = Problem),
+        (status = 502, description = "The broker can't be read", body = Problem),
+    ),
+)]
+pub(super) async fn show(
+    State(context): State<Context>,
+    place: Result<Path<(String, String)>, PathRejection>,
+) -> Result<Json<Value>, Problem> {
+    let Path((source, id)) = place?;
+    let show = move |client: &mut Client| {
+        let letter = client.dead_show(&id).map_err(bad_gateway)?;
+        let source = client.name();
+        let shown = letter.map(|letter| letter_json(source, &letter));
+        shown.ok_or_else(|| missing(&id))
+    };
+    with_client(context, source, show).await.map(Json)
+}
+
+fn missing(id: &str) -> Problem {
+    let why = format!("there is no dead letter `{id}` (any more)");
+    Problem::new(StatusCode::NOT_FOUND, why)
+}
+
+/// Which letters something is done with.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Chosen {
+    /// These.
+    ids: Option<Vec<String>>,
+    /// All, of the pool if one is named; this or `ids`.
+    #[serde(default)]
+    all: bool,
+    /// Only those of this pool.
+    pool: Option<String>,
+    /// Send this text instead of the body; for one letter only, and only to retry.
+    body: Option<String>,
+    /// Likewise bytes, in base64.
+    body_base64: Option<String>,
+}
+
+impl Chosen {
+    fn filter(&self) -> Result<DeadFilter, Problem> {
+        match (&self.ids, self.all) {
+            (Some(ids), false) if !ids.is_empty() => {}
+            (None, true) => {}
+            _ => return Err(Problem::bad("name `ids`, or say `\"all\": true`")),
+        }
+        Ok(DeadFilter {
+            ids: self.ids.clone(),
+            pool: self.pool.clone(),
+            queues: None,
+        })
+    }
+
+    fn edit(&self) -> Result<Option<Bytes>, Problem> {
+        let edit = match (&self.body, &self.body_base64) {
+            (None, None) => return Ok(None),
+            (Some(text), None) => Bytes::from(text.clone()),
+            (None, Some(base64)) => {
+                let bytes = BASE64.decode(base64);
+                bytes
+                    .map_err(|error| Problem::bad(format!("body_base64: {error}")))?
+                    .into()
+            }
+            (Some(_), Some(_)) => return Err(Problem::bad("either body or body_base64, not both")),
+        };
+        match self.ids.as_ref().is_some_and(|ids| ids.len() == 1) {
+            true => Ok(Some(edit)),
+            false => Err(Problem::bad(
+                "a body is for one dead letter: name one in `ids`",
+            )),
+        }
+    }
+
+    /// What was done with so many, or why not with all.
+    fn told(&self, what: &str, changed: usize) -> Result<Json<Done>, Problem> {
+        let wanted = self.ids.as_ref().map_or(0, Vec::len);
+        match changed < wanted {
+            false => Ok(Done::json(format!("{what} {changed}"))),
+            true => {
+                let why =
+                    format!("{what} {changed} of {wanted}: the others are not there (any more)");
+                Err(Problem::new(StatusCode::NOT_FOUND, why))
+            }
+        }
+    }
+}
+
+/// Send dead letters back to the queue that they came from, with a clean count, and with another body
+/// if one is given.
+#[utoipa::path(post, path = "/v1/dead/{source}/retry", tag = "dead letters",
+    params(("source" = String, Path, description = "The source")),
+    request_body = Chosen,
+    responses(
+        (status = 200, description = "They were sent", body = Done),
+        (status = 404, description = "Some are not there", body = Problem),
+        (status = 502, description = "The broker did not take them all", body = Problem),
+    ),
+)]
+pub(super) async fn retry(
+    State(context): State<Context>,
+    source: Result<Path<String>, PathRejection>,
+    chosen: Result<Json<Chosen>, JsonRejection>,
+) -> Result<Json<Done>, Problem> {
+    let (Path(source), Json(chosen)) = (source?, chosen?);
+    let (filter, edit) = (chosen.filter()?, chosen.edit()?);
+    let retry = move |client: &mut Client| {
+        let retried = client.dead_retry(&filter, edit.as_ref());
+        let halted = |halted: crate::client::Halted| {
+            bad_gateway(format!("retried {} before that: {halted}", halted.done))
+        };
+        chosen.told("retried", retried.map_err(halted)?)
+    };
+    with_client(context, source, retry).await
+}
+
+/// Delete dead letters.
+#[utoipa::path(delete, path = "/v1/dead/{source}", tag = "dead letters",
+    params(("source" = String, Path, description = "The source")),
+    request_body = Chosen,
+    responses(
+        (status = 200, description = "They are gone", body = Done),
+        (status = 404, description = "Some were not there", body = Problem),
+        (status = 502, description = "The broker could not delete them all", body = Problem),
+    ),
+)]
+pub(super) async fn discard(
+    State(context): State<Context>,
+    source: Result<Path<String>, PathRejection>,
+    chosen: Result<Json<Chosen>, JsonRejection>,
+) -> Result<Json<Done>, Problem> {
+    let (Path(source), Json(chosen)) = (source?, chosen?);
+    if chosen.body.is_some() || chosen.body_base64.is_some() {
+        return Err(Problem::bad("what is dropped has no use for a body"));
+    }
+    let filter = chosen.filter()?;
+    let discard = move |client: &mut Client| {
+        let dropped = client.dead_drop(&filter);
+        let halted = |halted: crate::client::Halted| {
+            bad_gateway(format!("dropped {} before that: {halted}", halted.done))
+        };
+        chosen.told("dropped", dropped.map_err(halted)?)
+    };
+    with_client(context, source, discard).await
+}
+
+/// Does it with a connection to that source, on a thread that may wait.
+async fn with_client<T: Send + 'static>(
+    context: Context,
+    source: String,
+    work: impl FnOnce(&mut Client) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let config = context.daemon.overview.config();
+    let work = move || work(&mut open(&config, &source)?);
+    context.at_broker(work).await
+}
+
+fn open(config: &Config, source: &str) -> Result<Client, Problem> {
+    let Some(settings) = config.sources.get(source) else {
+        let known: Vec<&str> = config.sources.keys().map(String::as_str).collect();
+        let why = format!(
+            "there is no source `{source}`; there is {}",
+            known.join(", ")
+        );
+        return Err(Problem::new(StatusCode::NOT_FOUND, why));
+    };
+    Client::open(source, settings, &config.pools).map_err(bad_gateway)
+}

@@ -1,0 +1,67 @@
+//! What monitoring systems ask: whether the daemon lives, whether it works, and how much of what.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+
+use super::answer::Problem;
+use super::context::Context;
+use crate::exposition::process::Processes;
+use crate::exposition::{families, prometheus};
+
+/// How the daemon is.
+#[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
+pub(super) struct Health {
+    /// It is well.
+    ok: bool,
+    /// What is wrong, a sentence each.
+    reasons: Vec<String>,
+}
+
+impl Health {
+    fn answer(reasons: Vec<String>) -> Response {
+        let ok = reasons.is_empty();
+        let status = match ok {
+            true => StatusCode::OK,
+            false => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        (status, Json(Self { ok, reasons })).into_response()
+    }
+}
+
+/// Whether every thread still turns. If not, only a restart helps.
+#[utoipa::path(get, path = "/livez", tag = "health", responses(
+    (status = 200, description = "It lives", body = Health),
+    (status = 503, description = "A thread stands still", body = Health),
+))]
+pub(super) async fn livez(State(context): State<Context>) -> Response {
+    Health::answer(context.daemon.overview.stalled())
+}
+
+/// Whether every pool can work, and if not, why.
+#[utoipa::path(get, path = "/readyz", tag = "health", responses(
+    (status = 200, description = "It works", body = Health),
+    (status = 503, description = "It does not, with the reasons", body = Health),
+))]
+pub(super) async fn readyz(State(context): State<Context>) -> Response {
+    Health::answer(context.daemon.overview.status().not_ready())
+}
+
+/// All metrics, in the text format of Prometheus.
+#[utoipa::path(get, path = "/metrics", tag = "health", responses(
+    (status = 200, description = "The metrics", content_type = "text/plain", body = String),
+    (status = 404, description = "`telemetry.prometheus` is false", body = Problem),
+))]
+pub(super) async fn metrics(State(context): State<Context>) -> Response {
+    if !context.telemetry.prometheus {
+        let why = "`telemetry.prometheus` is false in the configuration";
+        return Problem::new(StatusCode::NOT_FOUND, why).into_response();
+    }
+    let status = context.daemon.overview.status_now().await;
+    let processes = Processes::look(&status);
+    let families = families(&status, &processes, context.telemetry.seed_names);
+    let text = prometheus::text(&families);
+    ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], text).into_response()
+}

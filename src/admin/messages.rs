@@ -1,0 +1,172 @@
+//! Publishing into any source, and waiting for the answer if that is wanted.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::to_bytes;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::answer::Problem;
+use super::context::Context;
+use crate::client::json::{duration, outgoing, reply_json};
+use crate::client::{Client, Reply, source_of, unique_name};
+use crate::config::model::Config;
+use crate::delivery::Outgoing;
+
+/// The longest message that is taken, with its JSON around it, in bytes.
+const MESSAGE_BYTES_MAX: usize = 96 << 20;
+/// The longest time that an answer is waited for.
+pub(super) const WAIT_MAX: Duration = Duration::from_secs(300);
+/// The headers that carry a trace from the request to the message.
+const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
+
+/// What a request may say beside the message.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Wishes {
+    /// The source; may be left out where only one has such a queue.
+    source: Option<String>,
+    /// Wait so long for the answer, such as `30s`; at most five minutes.
+    wait: Option<String>,
+}
+
+/// What was published.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct Published {
+    /// How many messages the broker has confirmed.
+    sent: usize,
+    /// The source that it went to.
+    source: String,
+    /// The answer, if it was waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    reply: Option<Value>,
+}
+
+/// Put a message into a queue. The answer comes when the broker has confirmed it, or with `wait` when
+/// a worker has replied. A message is an object with `body` or `body_base64`, and if wanted `headers`,
+/// `correlation_id`, `reply_to`, `message_id`, `content_type`, `key`, `priority` and `delay`;
+/// `traceparent` and `tracestate` of the request go on with it.
+#[utoipa::path(post, path = "/v1/queues/{queue}/messages", tag = "messages",
+    params(("queue" = String, Path, description = "The queue or topic"), Wishes),
+    request_body(content = Object, content_type = "application/json"),
+    responses(
+        (status = 200, description = "The broker has it", body = Published),
+        (status = 400, description = "The message or the request is wrong", body = Problem),
+        (status = 404, description = "Nobody knows such a queue", body = Problem),
+        (status = 502, description = "The broker did not take it", body = Problem),
+        (status = 504, description = "It was sent, and no answer came in time", body = Problem),
+    ),
+)]
+pub(super) async fn publish(
+    State(context): State<Context>,
+    queue: Result<Path<String>, PathRejection>,
+    wishes: Result<Query<Wishes>, QueryRejection>,
+    request: Request,
+) -> Result<Json<Published>, Problem> {
+    let (Path(queue), Query(wishes)) = (queue?, wishes?);
+    let headers = request.headers().clone();
+    let body = to_bytes(request.into_body(), MESSAGE_BYTES_MAX).await;
+    let body =
+        body.map_err(|error| Problem::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()))?;
+    let mut message = outgoing(&body).map_err(|why| Problem::bad(format!("the message: {why}")))?;
+    message.queue = queue;
+    carry_trace(&headers, &mut message);
+    let wait = wishes.wait.as_deref().map(wait).transpose()?;
+    let config = context.daemon.overview.config();
+    let work = move || send(&config, wishes.source.as_deref(), message, wait);
+    context.at_broker(work).await.map(Json)
+}
+
+fn wait(text: &str) -> Result<Duration, Problem> {
+    let wait =
+        duration(text).map_err(|why| Problem::bad(format!("wait must be {why}: `{text}`")))?;
+    match wait <= WAIT_MAX {
+        true => Ok(wait),
+        false => Err(Problem::bad(format!(
+            "wait must be at most {WAIT_MAX:?}: `{text}`"
+        ))),
+    }
+}
+
+fn carry_trace(headers: &HeaderMap, message: &mut Outgoing) {
+    for name in TRACE_HEADERS {
+        let has = message
+            .headers
+            .iter()
+            .any(|(other, _)| other.eq_ignore_ascii_case(name));
+        let value = headers.get(name).and_then(|value| value.to_str().ok());
+        if let Some(value) = value.filter(|_| !has) {
+            message.headers.push((name.to_owned(), value.to_owned()));
+        }
+    }
+}
+
+/// Sends it through a connection of its own. Blocks.
+fn send(
+    config: &Config,
+    source: Option<&str>,
+    mut message: Outgoing,
+    wait: Option<Duration>,
+) -> Result<Published, Problem> {
+    let (name, source) = source_of(config, &message.queue, source)
+        .map_err(|error| Problem::new(StatusCode::NOT_FOUND, error.to_string()))?;
+    let mut client = Client::open(name, source, &config.pools).map_err(bad_gateway)?;
+    let asked = match wait {
+        Some(wait) => Some((address(&mut client, &mut message)?, wait)),
+        None => None,
+    };
+    client
+        .send(std::slice::from_ref(&message))
+        .map_err(bad_gateway)?;
+    let reply = match asked {
+        Some((place, wait)) => Some(take(&mut client, &place, &message.correlation_id, wait)?),
+        None => None,
+    };
+    Ok(Published {
+        sent: 1,
+        source: name.to_owned(),
+        reply: reply.as_ref().map(reply_json),
+    })
+}
+
+/// Gives the message a place that its answer goes to.
+fn address(client: &mut Client, message: &mut Outgoing) -> Result<String, Problem> {
+    if message.reply_to.is_some() {
+        return Err(Problem::bad(
+            "with `wait` the message can't have a `reply_to` of its own",
+        ));
+    }
+    let unique = unique_name().map_err(bad_gateway)?;
+    let place = client.reply_to(&unique).map_err(bad_gateway)?;
+    message.reply_to = Some(place.clone());
+    if message.correlation_id.is_empty() {
+        message.correlation_id = unique;
+    }
+    Ok(place)
+}
+
+fn take(client: &mut Client, place: &str, id: &str, wait: Duration) -> Result<Reply, Problem> {
+    let deadline = Instant::now() + wait;
+    loop {
+        if let Some(reply) = client.take_reply(place, id).map_err(bad_gateway)? {
+            return Ok(reply);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let why = format!("the message was sent; no answer to `{id}` came within {wait:?}");
+            return Err(Problem::new(StatusCode::GATEWAY_TIMEOUT, why));
+        }
+        client.wait_for_change(left);
+    }
+}
+
+pub(super) fn bad_gateway(error: impl std::fmt::Display) -> Problem {
+    Problem::new(StatusCode::BAD_GATEWAY, error.to_string())
+}

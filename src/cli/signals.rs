@@ -1,0 +1,87 @@
+//! The signals that a command obeys, on a thread of its own, which shows that it turns while none
+//! comes.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::thread;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use signal_hook::iterator::backend::SignalDelivery;
+use signal_hook::iterator::exfiltrator::SignalOnly;
+
+use crate::heartbeat::{EVERY, Heart};
+
+/// Some signals, from now on caught.
+#[derive(Debug)]
+pub(super) struct Signals(SignalDelivery<UnixStream, SignalOnly>);
+
+impl Signals {
+    /// Catches these.
+    pub(super) fn of(signals: &[i32]) -> io::Result<Self> {
+        let (read, write) = UnixStream::pair()?;
+        let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, signals)?;
+        Ok(Self(delivery))
+    }
+
+    /// Obeys each that comes until it is told to break, on a thread of that name. Some that come
+    /// together may be told as one.
+    pub(super) fn obeyed(
+        mut self,
+        thread: &str,
+        mut obey: impl FnMut(i32, &Heart) -> ControlFlow<()> + Send + 'static,
+    ) -> io::Result<()> {
+        let body = move || {
+            let heart = Heart::of_this_thread();
+            while let ControlFlow::Continue(()) =
+                self.0.pending().try_for_each(|signal| obey(signal, &heart))
+            {
+                heart.beat();
+                self.wait();
+            }
+        };
+        thread::Builder::new().name(thread.into()).spawn(body)?;
+        Ok(())
+    }
+
+    /// Waits for the next, but for no longer than this thread may be silent. To look too early is
+    /// no harm.
+    fn wait(&self) {
+        let mut readable = [PollFd::new(self.0.get_read().as_fd(), PollFlags::POLLIN)];
+        let at_most = PollTimeout::try_from(EVERY).unwrap_or(PollTimeout::NONE);
+        if poll(&mut readable, at_most).is_err_and(|error| error != Errno::EINTR) {
+            thread::park_timeout(EVERY);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use signal_hook::consts::{SIGURG, SIGWINCH};
+    use signal_hook::low_level::raise;
+
+    use super::*;
+
+    #[test]
+    fn each_that_comes_is_obeyed_until_one_ends_it() {
+        let (tell, told) = sync_channel(1);
+        let signals = Signals::of(&[SIGURG, SIGWINCH]).unwrap();
+        let obey = move |signal, _: &Heart| {
+            tell.send(signal).unwrap();
+            match signal {
+                SIGWINCH => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        };
+        signals.obeyed("signals-test", obey).unwrap();
+        for signal in [SIGURG, SIGURG, SIGWINCH] {
+            raise(signal).unwrap();
+            assert_eq!(told.recv(), Ok(signal));
+        }
+        told.recv().unwrap_err();
+    }
+}

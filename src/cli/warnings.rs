@@ -1,0 +1,86 @@
+//! What `check` warns of and the daemon logs at its start: a configuration that is valid, and that
+//! is likely to end badly with this program on this machine.
+
+use std::path::Path;
+
+use super::common::environment;
+use crate::config;
+use crate::config::model::Config;
+use crate::config::{Places, Problem};
+use crate::worker::open_files;
+
+/// Everything that there is to be warned of.
+pub(super) fn warnings(path: &Path, config: &Config) -> Vec<Problem> {
+    let places = Places::read(path, &environment());
+    let mut warnings = config::warnings(config, &places);
+    warnings.extend(lacking_features(config, &places));
+    warnings.extend(too_many_workers(config, &places));
+    warnings
+}
+
+/// Writes them to the log.
+pub(super) fn log(path: &Path, config: &Config) {
+    for warning in warnings(path, config) {
+        tracing::warn!(
+            warning = warning.message,
+            key = warning.path,
+            help = warning.help,
+            file = warning.file,
+            line = warning.line,
+            "the configuration is valid, but likely to end badly"
+        );
+    }
+}
+
+#[cfg(feature = "kafka")]
+fn lacking_features(config: &Config, places: &Places) -> Vec<Problem> {
+    use crate::broker::kafka::features;
+    use crate::config::model::SourceConfig;
+
+    let kafka = config
+        .sources
+        .iter()
+        .filter_map(|(name, source)| match source {
+            SourceConfig::Kafka(source) => Some((name, source)),
+            SourceConfig::Table(_) | SourceConfig::RabbitMq(_) => None,
+        });
+    kafka
+        .flat_map(|(name, source)| {
+            features::lacking(source).into_iter().map(move |it| {
+                let message = format!("sources.{name}: {}", it.message);
+                let keys = it.tables.map(|table| ["sources", name, table, it.property]);
+                places.about(&keys.each_ref().map(|key| &key[..]), message, &it.help)
+            })
+        })
+        .collect()
+}
+
+#[cfg(not(feature = "kafka"))]
+fn lacking_features(_: &Config, _: &Places) -> Vec<Problem> {
+    Vec::new()
+}
+
+/// How many workers all pools ask for.
+pub(super) fn workers(config: &Config) -> u64 {
+    config
+        .pools
+        .iter()
+        .map(|pool| pool.workers.max() as u64)
+        .sum()
+}
+
+/// What is wrong if not all workers fit into the limit of open files that holds here. The pool that
+/// asks for most is where to mend it.
+fn too_many_workers(config: &Config, places: &Places) -> Option<Problem> {
+    let workers = workers(config);
+    let most = open_files::workers_that_fit(config.pools.len())?;
+    let largest = config.pools.iter().max_by_key(|pool| pool.workers.max())?;
+    (workers > most).then(|| {
+        let message = format!(
+            "the hard limit of open files lets {most} workers run, the pools ask for more: \
+             `{workers}`"
+        );
+        let help = "raise it with LimitNOFILE= or ulimit -Hn, or have fewer workers";
+        places.about(&[&["pools", &largest.name, "workers"]], message, help)
+    })
+}

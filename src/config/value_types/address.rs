@@ -1,0 +1,58 @@
+//! The kind of value that says where to listen.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use serde_json::{Value as Json, json};
+
+use super::{Kind, Node, Wrong, print};
+
+/// Where to listen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listen {
+    /// Nowhere.
+    Off,
+    /// There.
+    On(SocketAddr),
+}
+
+/// `IP:PORT` or `off`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WhereToListen;
+
+pub(crate) fn listen() -> WhereToListen {
+    WhereToListen
+}
+
+impl Kind for WhereToListen {
+    type Value = Listen;
+
+    fn read(&self, node: &Node) -> Result<Listen, Wrong> {
+        let help = r#"write an address and a port, such as "127.0.0.1:9464" or "[::1]:9464""#;
+        let wrong = || Wrong::new("must be an IP address with a port, or `off`", help);
+        match node.as_text().ok_or_else(wrong)? {
+            "off" => Ok(Listen::Off),
+            text => match text.strip_prefix("localhost:") {
+                Some(port) => {
+                    let port = port.parse().map_err(|_| wrong())?;
+                    Ok(Listen::On((IpAddr::from(Ipv4Addr::LOCALHOST), port).into()))
+                }
+                None => Ok(Listen::On(text.parse().map_err(|_| wrong())?)),
+            },
+        }
+    }
+
+    fn show(&self, value: &Listen) -> String {
+        print::text(&match value {
+            Listen::Off => "off".to_owned(),
+            Listen::On(address) => address.to_string(),
+        })
+    }
+
+    fn describe(&self) -> String {
+        "`\"IP:PORT\"` or `\"off\"`".into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({ "type": "string" })
+    }
+}

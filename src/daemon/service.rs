@@ -1,0 +1,328 @@
+//! What the service manager is told, by the protocol of sd_notify(3): that the daemon is ready,
+//! reloads or stops, how things stand, and that all its threads turn. One thread tells it and looks
+//! at the others: a manager that does not read holds up nobody else, and a thread that stands still
+//! is told of in the log whether there is a manager or not.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use tokio::time::Instant;
+
+use super::watchdog::{Seen, Watchdog};
+use crate::foreign;
+use crate::heartbeat::{self, EVERY, Heart};
+use crate::status::{Overview, Status, pool_not_ready};
+
+/// Where the manager listens, if there is one.
+const MANAGER: &str = "NOTIFY_SOCKET";
+
+/// Notices that wait for the manager; of more the oldest are dropped.
+const NOTICES_WAITING_MAX: usize = 64;
+
+/// How long the end of the daemon waits for the manager to take the last notices.
+const LAST_NOTICES_WITHIN: Duration = Duration::from_secs(1);
+
+/// The longest status that is told, in characters: the manager shows it as one line.
+const STATUS_CHARS_MAX: usize = 500;
+
+/// Tells the service manager. Clones tell the same one; the default has none to tell.
+#[derive(Debug, Clone, Default)]
+pub struct Service(Option<Arc<Shared>>);
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// There is something to tell.
+    news: Condvar,
+    /// All is told.
+    idle: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    notices: VecDeque<Notice>,
+    /// Some are being told.
+    telling: bool,
+    /// Why the last reload was refused, if it was.
+    refusal: Option<String>,
+    /// How long a thread may be silent.
+    stall_timeout: Duration,
+}
+
+/// What the manager is told in its order. Of all else only the last matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Notice {
+    Ready,
+    /// Since when, by the monotonic clock, in microseconds.
+    Reloading(i128),
+    Stopping,
+}
+
+impl Service {
+    /// Starts the thread that tells the manager which has started us, if one has, and looks whether
+    /// all threads turn.
+    ///
+    /// # Errors
+    /// If the operating system gives no thread.
+    pub fn start(stall_timeout: Duration, overview: Overview) -> io::Result<Self> {
+        let shared = Arc::new(Shared::new(stall_timeout));
+        let teller = Teller::new(Arc::clone(&shared), overview);
+        let thread = std::thread::Builder::new().name("watchdog".into());
+        thread.spawn(move || teller.run())?;
+        Ok(Self(Some(shared)))
+    }
+
+    /// All pools are there, or a reload is done.
+    pub fn ready(&self) {
+        self.change(|state| {
+            state.refusal = None;
+            state.tell(Notice::Ready);
+        });
+    }
+
+    /// A reload begins.
+    pub fn reloading(&self) {
+        match NotifyState::monotonic_usec_now() {
+            Ok(NotifyState::MonotonicUsec(now)) => {
+                self.change(|state| state.tell(Notice::Reloading(now)));
+            }
+            // There is no clock to tell it by.
+            Ok(_) | Err(_) => tracing::warn!("the service manager can't be told of the reload"),
+        }
+    }
+
+    /// A reload was refused: things are as they were.
+    pub fn refused(&self, why: &str) {
+        self.change(|state| {
+            state.refusal = Some(why.to_owned());
+            state.tell(Notice::Ready);
+        });
+    }
+
+    /// The daemon stops.
+    pub fn stopping(&self) {
+        self.change(|state| state.tell(Notice::Stopping));
+    }
+
+    /// How long a thread may be silent from now on.
+    pub fn set_stall_timeout(&self, stall_timeout: Duration) {
+        self.change(|state| state.stall_timeout = stall_timeout);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        if let Some(shared) = &self.0 {
+            change(&mut shared.state());
+            shared.news.notify_one();
+        }
+    }
+
+    /// Waits a moment until the manager has taken what it was told.
+    pub fn finish(&self) {
+        if let Some(shared) = &self.0 {
+            let waits = |state: &mut State| state.telling || !state.notices.is_empty();
+            let state = shared.state();
+            // What is not told by then never is.
+            drop(
+                shared
+                    .idle
+                    .wait_timeout_while(state, LAST_NOTICES_WITHIN, waits),
+            );
+        }
+    }
+}
+
+impl Shared {
+    fn new(stall_timeout: Duration) -> Self {
+        let state = State {
+            notices: VecDeque::new(),
+            telling: false,
+            refusal: None,
+            stall_timeout,
+        };
+        Self {
+            state: Mutex::new(state),
+            news: Condvar::new(),
+            idle: Condvar::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // What it guards is never left half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn tell(&mut self, notice: Notice) {
+        if self.notices.len() == NOTICES_WAITING_MAX {
+            self.notices.pop_front();
+        }
+        self.notices.push_back(notice);
+    }
+
+    /// All in a line: it may hold what others wrote, and a second line would be a second message.
+    fn status<'a>(&self, standing: String, stalled: impl Iterator<Item = &'a str>) -> String {
+        let mut status = standing;
+        for thread in stalled {
+            status += &format!("; thread {thread} stands still");
+        }
+        if let Some(why) = &self.refusal {
+            status += &format!("; the last reload was refused: {why}");
+        }
+        foreign::line(&status)
+            .chars()
+            .take(STATUS_CHARS_MAX)
+            .collect()
+    }
+}
+
+/// The thread's side.
+#[derive(Debug)]
+struct Teller {
+    shared: Arc<Shared>,
+    overview: Overview,
+    watchdog: Watchdog,
+    /// The last status that was told.
+    status: String,
+    /// It was said that nobody can be told.
+    complained: bool,
+}
+
+impl Teller {
+    fn new(shared: Arc<Shared>, overview: Overview) -> Self {
+        Self {
+            shared,
+            overview,
+            watchdog: Watchdog::new(Instant::now(), sd_notify::watchdog_enabled()),
+            status: String::new(),
+            complained: false,
+        }
+    }
+
+    fn run(mut self) {
+        let heart = Heart::of_this_thread();
+        let pause = self.watchdog.every().unwrap_or(EVERY).min(EVERY);
+        loop {
+            let (notices, stall_timeout) = self.next(pause);
+            heart.beat();
+            let stalled = heartbeat::stalled(stall_timeout);
+            let seen = self.watchdog.look(Instant::now(), stalled);
+            log(&seen, self.watchdog.every().is_some());
+            heart.away(|| self.tell(&notices, seen.lives));
+        }
+    }
+
+    /// Waits for news, but no longer than `pause`.
+    fn next(&self, pause: Duration) -> (VecDeque<Notice>, Duration) {
+        let mut state = self.shared.state();
+        state.telling = false;
+        if state.notices.is_empty() {
+            self.shared.idle.notify_all();
+            let waited = self.shared.news.wait_timeout(state, pause);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let notices = std::mem::take(&mut state.notices);
+        state.telling = !notices.is_empty();
+        (notices, state.stall_timeout)
+    }
+
+    fn tell(&mut self, notices: &VecDeque<Notice>, lives: bool) {
+        if std::env::var_os(MANAGER).is_none() {
+            return;
+        }
+        let standing = standing(&self.overview.status());
+        let stalled = self.watchdog.stalled();
+        let status = self.shared.state().status(standing, stalled);
+        if status != self.status {
+            self.notify(&[NotifyState::Status(&status)]);
+            self.status = status;
+        }
+        for notice in notices {
+            match *notice {
+                Notice::Ready => self.notify(&[NotifyState::Ready]),
+                Notice::Reloading(at) => {
+                    self.notify(&[NotifyState::Reloading, NotifyState::MonotonicUsec(at)]);
+                }
+                Notice::Stopping => self.notify(&[NotifyState::Stopping]),
+            }
+        }
+        if lives {
+            self.notify(&[NotifyState::Watchdog]);
+        }
+    }
+
+    fn notify(&mut self, what: &[NotifyState<'_>]) {
+        if let Err(error) = sd_notify::notify(what)
+            && !std::mem::replace(&mut self.complained, true)
+        {
+            tracing::warn!(%error, "the service manager can't be told how things stand");
+        }
+    }
+}
+
+/// How far the daemon is, how many of its workers are up, and what is wrong with its pools.
+fn standing(status: &Status) -> String {
+    let workers = status.pools.iter().flat_map(|pool| &pool.workers);
+    let up = workers.filter(|worker| !matches!(&*worker.state, "waiting" | "starting"));
+    let (state, pools, up) = (status.state, status.pools.len(), up.count());
+    let wanted: usize = status.pools.iter().map(|pool| pool.workers_wanted).sum();
+    let first = format!("{state}: {pools} pool(s), {up} of {wanted} worker(s) up");
+    let mut parts = vec![first];
+    parts.extend(status.pools.iter().filter_map(pool_not_ready));
+    parts.join("; ")
+}
+
+fn log(seen: &Seen, watched: bool) {
+    for stalled in &seen.stalled {
+        let (thread, silent) = (&stalled.thread, stalled.silent);
+        tracing::error!(
+            thread,
+            ?silent,
+            restart_follows = watched,
+            "a thread of the daemon stands still"
+        );
+    }
+    for thread in &seen.turn_again {
+        tracing::warn!(thread, "the thread that stood still goes on, or has ended");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared() -> Shared {
+        Shared::new(Duration::from_secs(60))
+    }
+
+    #[test]
+    fn the_status_is_one_line_of_a_length() {
+        let shared = shared();
+        let mut state = shared.state();
+        let running = || "running".to_owned();
+        let stalled = state.status(running(), ["pool-p"].into_iter());
+        assert_eq!(stalled, "running; thread pool-p stands still");
+        state.refusal = Some("no\nMAINPID=1".to_owned());
+        let refused = "running; the last reload was refused: no\\nMAINPID=1";
+        assert_eq!(state.status(running(), std::iter::empty()), refused);
+        state.refusal = Some("x".repeat(10_000));
+        let long = state.status(running(), std::iter::empty());
+        assert_eq!(long.len(), STATUS_CHARS_MAX);
+    }
+
+    #[test]
+    fn notices_keep_their_order_and_have_a_bound() {
+        let shared = shared();
+        let mut state = shared.state();
+        for n in 0..100 {
+            state.tell(Notice::Reloading(n));
+        }
+        state.tell(Notice::Stopping);
+        assert_eq!(state.notices.len(), NOTICES_WAITING_MAX);
+        assert_eq!(state.notices[0], Notice::Reloading(37));
+        assert_eq!(state.notices.back(), Some(&Notice::Stopping));
+    }
+}

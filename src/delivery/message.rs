@@ -1,0 +1,65 @@
+//! A message as it comes, and as it is published.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+/// Header names and values, in the order in which the source gave them.
+pub type Headers = Vec<(String, String)>;
+
+/// A message as its source delivered it. The source keeps whatever else it needs to copy or
+/// acknowledge it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Message {
+    /// The queue or topic that it was read from.
+    pub queue: Arc<str>,
+    /// The body, byte for byte.
+    pub body: Bytes,
+    /// Every header in its text form, those of ganger itself left out.
+    pub headers: Headers,
+    /// Empty where the message has none.
+    pub correlation_id: String,
+    /// The queue that a reply goes to, unless the worker names another.
+    pub reply_to: Option<String>,
+    /// What version 2 workers are told beside it: message id, content type, row id and the like.
+    pub properties: Vec<(&'static str, Property)>,
+}
+
+/// One value of [`Message::properties`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum Property {
+    /// Text.
+    Text(String),
+    /// A whole number.
+    Integer(i64),
+    /// Yes or no.
+    Boolean(bool),
+    /// Bytes that need not be text, such as a Kafka key.
+    Bytes(Bytes),
+}
+
+/// A message to be published: a reply, an emit, or one from `ganger send`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Outgoing {
+    /// Where it goes.
+    pub queue: String,
+    /// The body, byte for byte.
+    pub body: Bytes,
+    /// Its headers.
+    pub headers: Headers,
+    /// Empty where it has none.
+    pub correlation_id: String,
+    /// Where an answer to it goes.
+    pub reply_to: Option<String>,
+    /// The producer's own id for it.
+    pub message_id: Option<String>,
+    /// The MIME type of the body.
+    pub content_type: Option<String>,
+    /// The ordering or partition key.
+    pub key: Option<String>,
+    /// Higher goes first.
+    pub priority: i32,
+    /// How long it stays away from consumers; zero for at once.
+    pub delay: Duration,
+}

@@ -1,0 +1,166 @@
+//! The pools that run, for whoever wants to look at them or ask something of them from another
+//! thread. Reading waits for no pool; asking waits for an answer no longer than is said.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
+
+use super::status::PoolStatus;
+use super::{Command, Refusal, Steer};
+
+/// The pools by name. Clones are of the same.
+#[derive(Debug, Clone, Default)]
+pub struct Registry(Arc<Mutex<BTreeMap<String, Registered>>>);
+
+#[derive(Debug, Clone)]
+struct Registered {
+    commands: mpsc::Sender<Command>,
+    shown: watch::Receiver<Arc<PoolStatus>>,
+}
+
+/// Why something that was asked of a pool was not done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SteerError {
+    /// No such pool runs.
+    #[error("there is no pool `{name}`; the pools are: {}", .known.join(", "))]
+    Unknown {
+        /// The name.
+        name: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// It won't.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// It has not looked at it yet.
+    #[error("pool `{0}` is busy: it has not done yet what it was asked, and will if it still can")]
+    Busy(String),
+}
+
+impl Registry {
+    /// Takes a pool in.
+    pub fn insert(
+        &self,
+        name: &str,
+        commands: mpsc::Sender<Command>,
+        shown: watch::Receiver<Arc<PoolStatus>>,
+    ) {
+        self.entries()
+            .insert(name.to_owned(), Registered { commands, shown });
+    }
+
+    /// It has ended.
+    pub fn remove(&self, name: &str) {
+        self.entries().remove(name);
+    }
+
+    /// How the pools stand, by what each has shown last.
+    pub fn pools(&self) -> Vec<Arc<PoolStatus>> {
+        let entries = self.entries();
+        let shown = entries.values().map(|entry| entry.shown.borrow().clone());
+        shown.collect()
+    }
+
+    /// How they stand now, as far as they say so within that time.
+    pub async fn pools_now(&self, within: Duration) -> Vec<Arc<PoolStatus>> {
+        let entries: Vec<Registered> = self.entries().values().cloned().collect();
+        let asked = entries.into_iter().filter_map(|entry| {
+            let (reply, told) = oneshot::channel();
+            entry.commands.try_send(Command::Status(reply)).ok()?;
+            Some(told)
+        });
+        // Who does not answer is read as it showed itself last.
+        drop(timeout(within, join_all(asked)).await);
+        self.pools()
+    }
+
+    /// Asks a pool to do something, and waits so long for its word.
+    ///
+    /// # Errors
+    /// If there is no such pool, it won't, or it has not answered.
+    pub async fn steer(
+        &self,
+        name: &str,
+        steer: Steer,
+        within: Duration,
+    ) -> Result<(), SteerError> {
+        let commands = self.commands(name)?;
+        let (reply, told) = oneshot::channel();
+        let busy = || SteerError::Busy(name.to_owned());
+        let sent = commands.try_send(Command::Steer(steer, reply));
+        sent.map_err(|_| busy())?;
+        match timeout(within, told).await {
+            Ok(Ok(done)) => Ok(done?),
+            Ok(Err(_)) => Err(Refusal::Stopping(name.to_owned()).into()),
+            Err(_) => Err(busy()),
+        }
+    }
+
+    fn commands(&self, name: &str) -> Result<mpsc::Sender<Command>, SteerError> {
+        let entries = self.entries();
+        match entries.get(name) {
+            Some(entry) => Ok(entry.commands.clone()),
+            None => Err(SteerError::Unknown {
+                name: name.to_owned(),
+                known: entries.keys().cloned().collect(),
+            }),
+        }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Registered>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registered() -> (
+        Registry,
+        mpsc::Receiver<Command>,
+        watch::Sender<Arc<PoolStatus>>,
+    ) {
+        let registry = Registry::default();
+        let (commands, asked) = mpsc::channel(1);
+        let (show, shown) = watch::channel(Arc::default());
+        registry.insert("p", commands, shown);
+        (registry, asked, show)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pool_that_does_not_answer_is_read_as_it_was() {
+        let (registry, _asked, show) = registered();
+        let within = Duration::from_millis(100);
+        let name = "p".to_owned();
+        show.send_replace(Arc::new(PoolStatus {
+            name,
+            out: 7,
+            ..PoolStatus::default()
+        }));
+        // The first question fills the channel; the second finds it full.
+        for _ in 0..2 {
+            let pools = registry.pools_now(within).await;
+            assert_eq!((pools.len(), pools[0].out), (1, 7));
+        }
+        let busy = registry.steer("p", Steer::Pause, within).await;
+        assert_eq!(busy, Err(SteerError::Busy("p".into())));
+    }
+
+    #[tokio::test]
+    async fn an_unknown_pool_is_told_with_those_that_there_are() {
+        let (registry, _asked, _show) = registered();
+        let within = Duration::from_secs(1);
+        let error = registry.steer("q", Steer::Pause, within).await;
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "there is no pool `q`; the pools are: p"
+        );
+        registry.remove("p");
+        assert!(registry.steer("p", Steer::Pause, within).await.is_err());
+    }
+}

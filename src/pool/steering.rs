@@ -1,0 +1,143 @@
+//! What operators ask of a pool beside its configuration: another number of workers, a pause, an
+//! end of work for a while. It holds until it is taken back, over reloads too.
+
+use crate::config::model::{PoolConfig as Policy, WORKERS_MAX};
+
+/// What an operator may ask of a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Steer {
+    /// Keep so many workers; none for the configured number.
+    Scale(Option<usize>),
+    /// Take nothing in.
+    Pause,
+    /// Take nothing in, and let the workers leave when they have done what they have.
+    Drain,
+    /// An end to either.
+    Resume,
+    /// Replace the workers one by one.
+    Roll,
+    /// Kill the worker in that slot.
+    Kill(usize),
+}
+
+/// What holds for now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Steering {
+    /// So many workers instead of the configured number.
+    scaled: Option<usize>,
+    /// What is taken in.
+    intake: Taps,
+}
+
+/// What a pool takes in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Taps {
+    /// What its workers can use.
+    #[default]
+    Open,
+    /// Nothing; the workers stay.
+    Paused,
+    /// Nothing; the workers leave.
+    Drained,
+}
+
+/// Why a pool did not do what it was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// More workers than a pool may have.
+    #[error("the number of workers must be within 0..={WORKERS_MAX}: `{0}`")]
+    TooMany(usize),
+    /// There is no worker in that slot.
+    #[error("pool `{pool}` has no worker in slot {slot} that runs")]
+    NoWorker {
+        /// The pool.
+        pool: String,
+        /// The slot.
+        slot: usize,
+    },
+    /// It ends anyway.
+    #[error("pool `{0}` is stopping")]
+    Stopping(String),
+}
+
+impl Steering {
+    /// How many workers there should be, where so many are configured.
+    pub(super) fn target(self, configured: usize) -> usize {
+        match self.intake {
+            Taps::Drained => 0,
+            Taps::Open | Taps::Paused => self.scaled.unwrap_or(configured),
+        }
+    }
+
+    /// So many workers instead of the configured number; none for that.
+    pub(super) fn scale(&mut self, workers: Option<usize>) -> Result<(), Refusal> {
+        if let Some(workers) = workers.filter(|workers| *workers > WORKERS_MAX) {
+            return Err(Refusal::TooMany(workers));
+        }
+        self.scaled = workers;
+        Ok(())
+    }
+
+    /// What is taken in from now on.
+    pub(super) fn turn(&mut self, intake: Taps) {
+        self.intake = intake;
+    }
+
+    /// So many workers instead of the configured number.
+    pub(super) fn scaled(self) -> Option<usize> {
+        self.scaled
+    }
+
+    /// Nothing is taken in.
+    pub(super) fn takes_nothing(self) -> bool {
+        self.intake != Taps::Open
+    }
+
+    /// The workers are to leave.
+    pub(super) fn drains(self) -> bool {
+        self.intake == Taps::Drained
+    }
+
+    /// The rules have changed: another configured number takes the place of what was asked.
+    pub(super) fn reloaded(&mut self, old: &Policy, new: &Policy) {
+        if old.workers != new.workers {
+            self.scaled = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::model::Workers;
+    use crate::pool::verdict::tests::policy;
+
+    #[test]
+    fn what_was_asked_holds_until_the_configured_number_is_another() {
+        let configured = |workers| Policy {
+            workers: Workers::Fixed(workers),
+            ..policy()
+        };
+        let mut steering = Steering {
+            scaled: Some(7),
+            ..Steering::default()
+        };
+        steering.reloaded(&configured(2), &configured(2));
+        assert_eq!(steering.target(2), 7);
+        steering.reloaded(&configured(2), &configured(3));
+        assert_eq!(steering.target(3), 3);
+    }
+
+    #[test]
+    fn a_drain_wants_no_workers_and_remembers_how_many() {
+        let mut steering = Steering {
+            scaled: Some(7),
+            intake: Taps::Drained,
+        };
+        assert_eq!(steering.target(2), 0);
+        assert!(steering.takes_nothing() && steering.drains());
+        steering.intake = Taps::Paused;
+        assert_eq!(steering.target(2), 7);
+        assert!(steering.takes_nothing() && !steering.drains());
+    }
+}

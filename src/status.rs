@@ -1,0 +1,262 @@
+//! How the daemon stands, for everyone who asks: the report in the log, the commands, the API, the
+//! metrics. All read the same; none changes what another sees, and none waits for a pool that is busy.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::budget::Budget;
+use crate::config::model::Config;
+use crate::pool::registry::Registry;
+use crate::pool::status::{PoolState, PoolStatus, unix_seconds};
+use crate::{heartbeat, telemetry};
+
+/// How long pools that are asked how they stand may take; who is busy is shown as last seen.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(100);
+
+/// How far the daemon is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
+pub enum DaemonState {
+    /// It opens its sources for the first time.
+    #[default]
+    Starting,
+    /// All that it was asked to run, runs.
+    Running,
+    /// What is in hand finishes.
+    Stopping,
+}
+
+impl fmt::Display for DaemonState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Stopping => "stopping",
+        })
+    }
+}
+
+/// The daemon and its pools at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
+pub struct Status {
+    /// The daemon's version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// How far it is.
+    pub state: DaemonState,
+    /// When it was started, in seconds since 1970.
+    #[serde(with = "unix_seconds")]
+    #[cfg_attr(feature = "admin", schema(value_type = f64))]
+    pub started_at: SystemTime,
+    /// How long ago, in seconds.
+    pub uptime_seconds: f64,
+    /// Log records dropped because stderr did not take them.
+    pub log_records_dropped: u64,
+    /// Log records left out because many that say the same were written in the same second.
+    pub log_records_left_out: u64,
+    /// What all pools hold of messages in memory, in bytes.
+    pub buffered_bytes: usize,
+    /// What they may hold.
+    pub buffered_bytes_max: usize,
+    /// The pools that wait for some of it to come free.
+    pub wait_for_memory: Vec<String>,
+    /// The pools, by name.
+    pub pools: Vec<PoolStatus>,
+}
+
+impl Status {
+    /// What keeps the daemon from being ready, a sentence each; none if it is.
+    pub fn not_ready(&self) -> Vec<String> {
+        let daemon =
+            (self.state != DaemonState::Running).then(|| format!("the daemon is {}", self.state));
+        let pools = self.pools.iter().filter_map(pool_not_ready);
+        daemon.into_iter().chain(pools).collect()
+    }
+
+    /// Writes it to the log.
+    pub fn log(&self) {
+        let wait_for_memory = &self.wait_for_memory;
+        tracing::info!(
+            pools = self.pools.len(),
+            log_records_dropped = self.log_records_dropped,
+            log_records_left_out = self.log_records_left_out,
+            buffered_bytes = self.buffered_bytes,
+            buffered_bytes_max = self.buffered_bytes_max,
+            wait_for_memory = (!wait_for_memory.is_empty()).then(|| wait_for_memory.join(", ")),
+            "status of the daemon"
+        );
+        self.pools.iter().for_each(PoolStatus::log);
+    }
+}
+
+/// Why a pool does not work. What an operator has asked for is no reason, nor is a dead downstream:
+/// another daemon in its place would do no better.
+pub fn pool_not_ready(pool: &PoolStatus) -> Option<String> {
+    let name = &pool.name;
+    match pool.state {
+        PoolState::Starting => Some(format!("pool `{name}` has no worker yet")),
+        PoolState::Degraded => Some(format!(
+            "the workers of pool `{name}` fail one after the other"
+        )),
+        PoolState::SourceDown => {
+            let problem = pool.source_problem.as_deref();
+            let problem = problem.unwrap_or("it is not connected");
+            Some(format!(
+                "the source of pool `{name}` can't be used: {problem}"
+            ))
+        }
+        PoolState::Running
+        | PoolState::Open
+        | PoolState::Paused
+        | PoolState::Draining
+        | PoolState::Drained => None,
+    }
+}
+
+/// What can be seen of the daemon from any thread. Clones are of the same.
+#[derive(Debug, Clone)]
+pub struct Overview {
+    registry: Registry,
+    budget: Budget,
+    started_at: SystemTime,
+    state: Arc<AtomicU8>,
+    stall_timeout_ms: Arc<AtomicU64>,
+    config: watch::Sender<Arc<Config>>,
+}
+
+impl Overview {
+    /// Of a daemon that starts now, to become what this says.
+    pub fn new(budget: Budget, config: &Config) -> Self {
+        let overview = Self {
+            registry: Registry::default(),
+            budget,
+            started_at: SystemTime::now(),
+            state: Arc::default(),
+            stall_timeout_ms: Arc::default(),
+            config: watch::channel(Arc::new(config.clone())).0,
+        };
+        overview.set_config(config);
+        overview
+    }
+
+    /// This is what it runs.
+    pub fn set_config(&self, config: &Config) {
+        let stall_timeout = config.daemon.stall_timeout;
+        let ms = u64::try_from(stall_timeout.as_millis()).unwrap_or(u64::MAX);
+        self.stall_timeout_ms.store(ms, Ordering::Relaxed);
+        self.config.send_replace(Arc::new(config.clone()));
+    }
+
+    /// What it runs.
+    pub fn config(&self) -> Arc<Config> {
+        self.config.borrow().clone()
+    }
+
+    /// The threads that stand still, a sentence each; none if the daemon lives.
+    pub fn stalled(&self) -> Vec<String> {
+        let limit = Duration::from_millis(self.stall_timeout_ms.load(Ordering::Relaxed));
+        let stalled = heartbeat::stalled(limit).into_iter();
+        let sentence = |one: heartbeat::Stalled| {
+            let seconds = one.silent.as_secs();
+            format!(
+                "the thread `{}` has stood still for {seconds} s",
+                one.thread
+            )
+        };
+        stalled.map(sentence).collect()
+    }
+
+    /// Its pools.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// It is so far.
+    pub fn set_state(&self, state: DaemonState) {
+        self.state.store(state as u8, Ordering::Relaxed);
+    }
+
+    /// How things stand, as each pool has shown itself last.
+    pub fn status(&self) -> Status {
+        self.of(self.registry.pools())
+    }
+
+    /// How things stand now. A pool that is busy is shown as it was last seen.
+    pub async fn status_now(&self) -> Status {
+        self.of(self.registry.pools_now(ANSWERS_WITHIN).await)
+    }
+
+    fn of(&self, pools: Vec<Arc<PoolStatus>>) -> Status {
+        let buffered = self.budget.standing();
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            state: self.state(),
+            started_at: self.started_at,
+            uptime_seconds: self.started_at.elapsed().unwrap_or_default().as_secs_f64(),
+            log_records_dropped: telemetry::records_dropped(),
+            log_records_left_out: telemetry::records_left_out(),
+            buffered_bytes: buffered.drawn,
+            buffered_bytes_max: buffered.bytes_max,
+            wait_for_memory: buffered.waiting,
+            pools: pools.iter().map(|pool| PoolStatus::clone(pool)).collect(),
+        }
+    }
+
+    fn state(&self) -> DaemonState {
+        match self.state.load(Ordering::Relaxed) {
+            running if running == DaemonState::Running as u8 => DaemonState::Running,
+            stopping if stopping == DaemonState::Stopping as u8 => DaemonState::Stopping,
+            _ => DaemonState::Starting,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    fn status(state: DaemonState, pools: &[PoolState]) -> Status {
+        let text = "[sources.main]\nkind = \"table\"\nurl = \"sqlite:a.db\"\n\
+                    [[pools]]\nname = \"p\"\nqueue = \"q\"\ncommand = \"true\"";
+        let config = config::parse(text, "test.toml", &config::Environment::new()).unwrap();
+        let overview = Overview::new(Budget::new(Some(1 << 20)), &config);
+        overview.set_state(state);
+        let pool = |state: &PoolState| {
+            Arc::new(PoolStatus {
+                name: state.as_str().into(),
+                state: *state,
+                ..PoolStatus::default()
+            })
+        };
+        overview.of(pools.iter().map(pool).collect())
+    }
+
+    #[test]
+    fn what_a_daemon_can_do_nothing_about_is_no_reason() {
+        use PoolState::*;
+        let fine = [Running, Open, Paused, Draining, Drained];
+        assert!(status(DaemonState::Running, &fine).not_ready().is_empty());
+        let reasons = status(DaemonState::Running, &[Starting, Degraded, SourceDown]).not_ready();
+        assert_eq!(reasons.len(), 3, "{reasons:?}");
+        let stopping = status(DaemonState::Stopping, &fine).not_ready();
+        assert_eq!(stopping, ["the daemon is stopping"]);
+    }
+
+    #[test]
+    fn it_reads_what_it_writes() {
+        let written = status(DaemonState::Running, &[PoolState::Open]);
+        let text = serde_json::to_string(&written).unwrap();
+        let read: Status = serde_json::from_str(&text).unwrap();
+        assert_eq!(serde_json::to_string(&read).unwrap(), text);
+    }
+}
