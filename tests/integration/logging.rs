@@ -17,6 +17,8 @@ trials![
     a_stop_does_not_wait_for_a_reader_of_the_log_that_sleeps,
     a_start_that_fails_says_so_by_its_exit_code_alone,
     a_terminal_is_told_nothing_by_what_is_logged,
+    a_reload_changes_the_level_in_place,
+    what_is_said_again_and_again_is_counted,
 ];
 
 fn full() -> Stdio {
@@ -87,10 +89,10 @@ const DROPPED: &str = "log records were dropped, stderr did not take them; so ma
 /// A log of some twelve million bytes, of which the pipe and the daemon hold the first few.
 fn overfill(scene: &Scene) {
     let wordy = |n: u32| {
-        let id = format!("{n}-{}", "x".repeat(40_000));
+        let id = format!("{n}-{}", "x".repeat(150_000));
         NewMessage::new("mode:answer:400").correlation_id(&id)
     };
-    scene.table.insert(&(0..300).map(wordy).collect::<Vec<_>>());
+    scene.table.insert(&(0..120).map(wordy).collect::<Vec<_>>());
     scene.settled();
     scene
         .table
@@ -161,4 +163,74 @@ fn a_terminal_is_told_nothing_by_what_is_logged() {
         let forged = |line: &&str| line.starts_with("ERROR forged");
         assert_eq!(text.lines().find(forged), None, "{text}");
     }
+}
+
+fn a_reload_changes_the_level_in_place() {
+    let scene = Scene::of(Pool::new(&[]));
+    let config = std::fs::read_to_string(scene.daemon.config()).unwrap();
+    let reload = |level: &str| {
+        let text = config.replace(
+            r#"log_level = "debug""#,
+            &format!("log_level = \"{level}\""),
+        );
+        std::fs::write(scene.daemon.config(), text).unwrap();
+        scene.daemon.signal(Signal::SIGHUP);
+        let changed = "the log keeps other records from now on";
+        scene
+            .daemon
+            .logs(changed, |record| record["filter"] == level);
+    };
+    // A worker that asks to see its message again is a detail.
+    let details = || scene.daemon.times_logged("message requeued by the worker");
+    let requeue = |file: &str| {
+        scene.send(&[format!("mode:unless:{file}:300")]);
+        scene.daemon.eventually("the message to be put back", || {
+            scene.table.messages("work")[0].requeues > 0
+        });
+        scene.site.touch(file);
+        scene.settled();
+    };
+    requeue("first");
+    scene.daemon.eventually("a detail", || details() > 0);
+    reload("info");
+    let before = details();
+    requeue("second");
+    assert_eq!(details(), before);
+    reload("debug");
+    requeue("third");
+    scene
+        .daemon
+        .eventually("more details", || details() > before);
+    scene.finish();
+}
+
+fn what_is_said_again_and_again_is_counted() {
+    let scene = Scene::of(
+        Pool::new(&["--v2=8"])
+            .set("workers", "2")
+            .attempts(1)
+            .text("breaker", "off"),
+    );
+    let bodies = vec!["mode:answer:500"; 3000];
+    scene.send(&bodies);
+    scene.settled();
+    let told = |record: &serde_json::Value| record["left_out"].as_u64();
+    let left_out = || -> u64 { scene.daemon.records(|_| true).iter().filter_map(told).sum() };
+    scene.daemon.eventually("what was left out to be told", || {
+        scene.daemon.times_logged("message dead-lettered") as u64 + left_out() == 3000
+    });
+    assert!(left_out() > 0);
+    let record = scene
+        .daemon
+        .records(|record| told(record).is_some())
+        .remove(0);
+    let message = "records that say the same were left out: message dead-lettered";
+    assert_eq!(
+        (&record["message"], &record["pool"]),
+        (&message.into(), &"work".into())
+    );
+    scene.daemon.signal(Signal::SIGUSR1);
+    let status = scene.daemon.logged("status of the daemon");
+    assert_eq!(status["log_records_left_out"], left_out());
+    scene.finish();
 }

@@ -2,7 +2,9 @@
 //! tests' worker as well. Only what to run is decided here.
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+mod admin;
 mod answers;
+mod autopsy;
 mod commands;
 mod crashes;
 mod daemon_death;
@@ -11,27 +13,36 @@ mod harness;
 mod hostile;
 mod kafka;
 mod kills;
+mod kubernetes;
 mod letters;
 mod life;
 mod logging;
 mod memory;
 mod modes_worker;
+mod monitoring;
 mod outage;
 mod output;
+mod packages;
 mod python;
 mod rabbit;
 mod reload;
+mod scaling;
 mod sending;
 #[path = "../servers/mod.rs"]
 #[allow(dead_code, reason = "a benchmark asks other things of them")]
 mod servers;
+mod service;
 mod sharing;
 mod shutdown;
+mod sizing;
 mod storage;
 mod supervision;
 mod system;
 mod timeouts;
+mod traces;
+mod upgrade;
 mod version2;
+mod warnings;
 
 use std::process::ExitCode;
 
@@ -57,7 +68,9 @@ fn main() -> ExitCode {
 
 fn trials() -> Vec<Trial> {
     let rooms = [
+        admin::trials(),
         answers::trials(),
+        autopsy::trials(),
         commands::trials(),
         crashes::trials(),
         daemon_death::trials(),
@@ -66,23 +79,32 @@ fn trials() -> Vec<Trial> {
         hostile::trials(),
         kafka::trials(),
         kills::trials(),
+        kubernetes::trials(),
         letters::trials(),
         life::trials(),
         logging::trials(),
         memory::trials(),
+        monitoring::trials(),
         outage::trials(),
         output::trials(),
+        packages::trials(),
         python::trials(),
         rabbit::trials(),
         reload::trials(),
+        scaling::trials(),
         sending::trials(),
+        service::trials(),
         sharing::trials(),
         shutdown::trials(),
+        sizing::trials(),
         storage::trials(),
         supervision::trials(),
         system::trials(),
         timeouts::trials(),
+        upgrade::trials(),
+        traces::trials(),
         version2::trials(),
+        warnings::trials(),
     ];
     rooms.into_iter().flatten().collect()
 }

@@ -18,6 +18,9 @@ trials![
     a_worker_gets_the_limit_of_files_that_the_daemon_was_started_with,
     how_a_worker_ended_is_known_though_sigchld_was_ignored,
     as_pid_1_it_reaps_orphans_and_knows_how_its_workers_ended,
+    as_pid_1_it_reaps_what_an_entrypoint_has_left,
+    as_pid_1_it_obeys_signals_and_drains,
+    as_pid_1_without_privileges_it_reaps_and_drains,
     what_a_killed_daemon_left_is_swept_up,
     pools_on_files_of_their_own_wake_at_once_whatever_the_number_of_inotify_instances,
     without_inotify_tables_are_polled_and_that_is_said_once,
@@ -86,7 +89,7 @@ fn how_a_worker_ended_is_known_though_sigchld_was_ignored() {
 }
 
 fn as_pid_1_it_reaps_orphans_and_knows_how_its_workers_ended() {
-    let scene = launched(crashing(), &["unshare", "-p", "-f", "--mount-proc"]);
+    let scene = launched(crashing(), PID_1);
     let bodies: Vec<String> = (0..5)
         .map(|n| format!("mode:fork:session,die:exit:7 {n}"))
         .collect();
@@ -104,8 +107,87 @@ fn as_pid_1_it_reaps_orphans_and_knows_how_its_workers_ended() {
         let is_there = |pid: &i32| Path::new(&format!("/proc/{pid}")).exists();
         !orphans.iter().any(is_there)
     });
-    kill(only_child(scene.daemon.pid()), Signal::SIGTERM).unwrap();
+    signal_pid_1(&scene, Signal::SIGTERM);
     assert!(scene.daemon.exit().success());
+    scene.daemon.leaves_nothing();
+}
+
+const PID_1: &[&str] = &["unshare", "-p", "-f", "--kill-child", "--mount-proc"];
+
+/// An entrypoint whose child has ended, and that becomes the daemon without having reaped it.
+const PID_1_AFTER_AN_ENTRYPOINT: &[&str] = &[
+    "unshare",
+    "-p",
+    "-f",
+    "--kill-child",
+    "--mount-proc",
+    "python3",
+    "-c",
+    "import os, sys\n\
+     pid = os.fork() or os._exit(0)\n\
+     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)\n\
+     os.execv(sys.argv[1], sys.argv[1:])",
+];
+
+/// As whom a container without privileges runs its first process.
+const PID_1_UNPRIVILEGED: &[&str] = &[
+    "unshare",
+    "-U",
+    "-r",
+    "-p",
+    "-f",
+    "--kill-child",
+    "--mount-proc",
+];
+
+/// To the daemon itself rather than to `unshare`, which waits for it.
+fn signal_pid_1(scene: &Scene, signal: Signal) {
+    kill(only_child(scene.daemon.pid()), signal).unwrap();
+}
+
+/// The dead among the daemon's children that nobody has reaped.
+fn zombies(daemon: Pid) -> Vec<String> {
+    let children = fs::read_to_string(format!("/proc/{daemon}/task/{daemon}/children")).unwrap();
+    let stat = |pid: &str| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stats = children.split_whitespace().map(stat);
+    stats.filter(|stat| stat.contains(") Z ")).collect()
+}
+
+fn as_pid_1_it_reaps_what_an_entrypoint_has_left() {
+    let scene = launched(Pool::new(&[]), PID_1_AFTER_AN_ENTRYPOINT);
+    assert_eq!(zombies(only_child(scene.daemon.pid())), [""; 0]);
+    scene.send(&["work"]);
+    scene.all_done();
+    signal_pid_1(&scene, Signal::SIGTERM);
+    assert!(scene.daemon.exit().success());
+}
+
+fn as_pid_1_it_obeys_signals_and_drains() {
+    drains_as_pid_1(PID_1);
+}
+
+fn as_pid_1_without_privileges_it_reaps_and_drains() {
+    drains_as_pid_1(PID_1_UNPRIVILEGED);
+}
+
+/// Every signal is obeyed, though the kernel keeps from process 1 what it has no handler for.
+fn drains_as_pid_1(through: &'static [&'static str]) {
+    let scene = launched(Pool::new(&["--v2=1"]), through);
+    let daemon = only_child(scene.daemon.pid());
+    scene.send(&["mode:fork:session,wait:go,answer:200"]);
+    scene.begun(&["mode:fork:session,wait:go,answer:200"]);
+    signal_pid_1(&scene, Signal::SIGUSR1);
+    scene.daemon.logged("status of the worker");
+    signal_pid_1(&scene, Signal::SIGHUP);
+    scene.daemon.logged("configuration reloaded");
+    signal_pid_1(&scene, Signal::SIGTERM);
+    scene
+        .daemon
+        .logged("stopping: what is in hand finishes first");
+    scene.site.touch("go");
+    assert!(scene.daemon.exit().success());
+    assert!(!Path::new(&format!("/proc/{daemon}")).exists());
+    scene.all_done();
     scene.daemon.leaves_nothing();
 }
 
@@ -248,12 +330,18 @@ fn a_configuration_that_others_may_write_is_warned_of() {
     }
     // The harness writes its file as the umask has it, for others to read.
     let daemon = site.start(&pool);
-    daemon.logged("the configuration is not safe from others");
+    daemon.logs(
+        "the configuration is valid, but likely to end badly",
+        |record| {
+            let warning = record["warning"].as_str().unwrap_or_default();
+            warning.starts_with("the configuration holds secrets and may be read by others")
+        },
+    );
     daemon.stop();
 }
 
 /// A broker that takes connections and says nothing, and the section of a source there.
-fn silent_broker() -> (TcpListener, String) {
+pub(crate) fn silent_broker() -> (TcpListener, String) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     let section = format!(

@@ -36,6 +36,13 @@ pub(crate) struct Daemon {
     mark: String,
 }
 
+/// The tests' daemons run side by side: on the network they listen only where a test says so.
+fn admin_side(config: &Path) -> Option<(&'static str, &'static str)> {
+    let text = std::fs::read_to_string(config).unwrap_or_default();
+    let is_silent = !text.contains("[admin]");
+    is_silent.then_some(("GANGER_ADMIN__LISTEN", "off"))
+}
+
 impl Daemon {
     /// Starts it and waits until it says that it runs.
     pub(super) fn start(config: &Path, mark: &str, launch: Launch) -> Self {
@@ -56,6 +63,7 @@ impl Daemon {
             .env_clear()
             .envs(std::env::vars_os().filter(|(name, _)| name == "PATH" || name == "HOME"))
             .env(SECRET.0, SECRET.1)
+            .envs(admin_side(config))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(stderr)

@@ -2,8 +2,10 @@
 //! ways to wait for what they do. Nothing waits for a time to pass; everything waits for something
 //! to be so, and fails with the daemon's log when it does not come about.
 
+pub(crate) mod collector;
 mod command;
 mod daemon;
+mod http;
 pub(crate) mod kafka;
 mod log;
 mod pool;
@@ -18,7 +20,9 @@ mod workspace;
 
 use libtest_mimic::Trial;
 
+pub(crate) use command::Ran;
 pub(crate) use daemon::{Daemon, Launch, SECRET};
+pub(crate) use http::Api;
 pub(crate) use log::{field, said};
 pub(crate) use pool::Pool;
 pub(crate) use processes::{MARK, kill_marked};

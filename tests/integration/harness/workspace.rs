@@ -106,8 +106,18 @@ impl Workspace {
 
     /// Starts one whose stderr is something else than usual, which nobody reads.
     pub(crate) fn start_unheard(&self, pools: &[Pool], stderr: impl Into<Stdio>) -> Daemon {
+        self.launch_unheard(pools, Launch::default(), stderr)
+    }
+
+    /// The same, started in another way than usual.
+    pub(crate) fn launch_unheard(
+        &self,
+        pools: &[Pool],
+        launch: Launch,
+        stderr: impl Into<Stdio>,
+    ) -> Daemon {
         let (config, mark) = self.configure_next(pools);
-        Daemon::spawn(&config, &mark, Launch::default(), stderr.into())
+        Daemon::spawn(&config, &mark, launch, stderr.into())
     }
 
     fn configure_next(&self, pools: &[Pool]) -> (PathBuf, String) {

@@ -1,0 +1,207 @@
+//! Who may ask, where, and what bad requests are told.
+
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::json;
+
+use super::{api, command, scene, site, socket};
+use crate::harness::{Api, Pool, Scene, Workspace, trials};
+
+trials![
+    the_socket_is_its_owners_and_goes_with_the_daemon,
+    a_second_daemon_takes_the_socket_over_and_keeps_it,
+    a_default_address_that_is_taken_is_done_without,
+    an_address_that_was_asked_for_must_be_had,
+    beyond_loopback_a_token_is_needed,
+    the_token_opens_the_api_and_its_absence_does_not,
+    a_page_of_another_site_is_refused,
+    bad_requests_are_told_what_would_be_right,
+    a_daemon_that_is_not_there_is_said_to_be,
+    telemetry_has_a_listener_of_its_own,
+];
+
+fn the_socket_is_its_owners_and_goes_with_the_daemon() {
+    let scene = scene(Pool::new(&[]));
+    let path = socket(&scene.daemon);
+    assert_eq!(path, scene.daemon.config().with_extension("sock"));
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let status = Api::Socket(path.clone()).get("/v1/status").json();
+    assert_eq!(status["pid"], scene.daemon.pid().as_raw());
+    assert_eq!(status["state"], "running");
+    scene.finish();
+    assert!(!path.exists());
+}
+
+/// As in a deploy: the new one starts before the old one has ended.
+fn a_second_daemon_takes_the_socket_over_and_keeps_it() {
+    let site = site(r#"socket = "shared.sock""#);
+    let old = site.start(&[Pool::new(&[])]);
+    let path = socket(&old);
+    let new = site.start(&[Pool::new(&[]).text("name", "other").text("queue", "other")]);
+    assert_eq!(socket(&new), path);
+    old.stop();
+    let status = Api::Socket(path.clone()).get("/v1/status").json();
+    assert_eq!(status["pid"], new.pid().as_raw());
+    new.stop();
+    assert!(!path.exists());
+}
+
+fn a_default_address_that_is_taken_is_done_without() {
+    let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = holder.local_addr().unwrap();
+    let table = "[sources.main]\nkind = \"table\"\nurl = \"sqlite:queue.db\"";
+    let asked = format!("{table}\n[admin]\nlisten = \"{address}\"");
+    let site = Workspace::make("", &asked);
+    site.configure_commands(&[Pool::new(&[])]);
+    let refused = site.ganger(&["run"]).bad(1);
+    assert!(refused.contains("admin.listen"), "{refused}");
+    assert!(refused.contains(&address.to_string()), "{refused}");
+}
+
+fn an_address_that_was_asked_for_must_be_had() {
+    let site = site("");
+    site.configure_commands(&[Pool::new(&[])]);
+    let text = std::fs::read_to_string(site.path("ganger.toml")).unwrap();
+    let text = text.replace("127.0.0.1:0", "127.0.0.1");
+    site.put("ganger.toml", &text, false);
+    let refused = site.ganger(&["check"]).bad(2);
+    assert!(
+        refused.contains("must be an IP address with a port"),
+        "{refused}"
+    );
+}
+
+fn beyond_loopback_a_token_is_needed() {
+    let site = site("");
+    site.configure_commands(&[Pool::new(&[])]);
+    let text = std::fs::read_to_string(site.path("ganger.toml")).unwrap();
+    site.put(
+        "ganger.toml",
+        &text.replace("127.0.0.1:0", "0.0.0.0:0"),
+        false,
+    );
+    let refused = site.ganger(&["check"]).bad(2);
+    assert!(refused.contains("unless there is a token"), "{refused}");
+    assert!(refused.contains("token_file"), "{refused}");
+}
+
+fn the_token_opens_the_api_and_its_absence_does_not() {
+    let site = site(r#"token_file = "token""#);
+    site.put("token", "s3cret\n", false);
+    let scene = Scene::at(site, &[Pool::new(&[])]);
+    let api = api(&scene.daemon);
+    let told = api.get("/v1/status").problem(401);
+    assert!(told.contains("Authorization: Bearer"), "{told}");
+    for wrong in ["Bearer s3cre", "Basic s3cret"] {
+        let header = format!("Authorization: {wrong}");
+        let answer = api.ask("GET", "/v1/status", &[&header], "");
+        assert!(
+            answer.head.contains("www-authenticate: bearer"),
+            "{answer:?}"
+        );
+        answer.problem(401);
+    }
+    let right = ["Authorization: Bearer s3cret", "Host: ganger.example"];
+    assert_eq!(api.ask("GET", "/v1/status", &right, "").status, 200);
+    assert_eq!(api.get("/livez").status, 200);
+    let Api::Port(port) = api else { unreachable!() };
+    let host = format!("http://127.0.0.1:{port}");
+    let token = scene.site.path("token");
+    let token = token.to_str().unwrap();
+    let status = scene.site.ganger(&[
+        "status",
+        "-o",
+        "json",
+        "--host",
+        &host,
+        "--token-file",
+        token,
+    ]);
+    assert_eq!(status.json()["pid"], scene.daemon.pid().as_raw());
+    let refused = scene.site.ganger(&["status", "--host", &host]).bad(1);
+    assert!(refused.contains("Authorization: Bearer"), "{refused}");
+    scene.finish();
+}
+
+fn a_page_of_another_site_is_refused() {
+    let scene = scene(Pool::new(&[]));
+    let api = api(&scene.daemon);
+    let rebound = api.ask("POST", "/v1/pools/work/pause", &["Host: evil.example"], "");
+    assert!(rebound.problem(403).contains("loopback"));
+    let cross = ["Host: localhost", "Origin: https://evil.example"];
+    api.ask("POST", "/v1/pools/work/pause", &cross, "")
+        .problem(403);
+    scene
+        .daemon
+        .eventually("it runs", || super::pool(&api)["state"] == "running");
+    assert_eq!(
+        api.ask("GET", "/livez", &["Host: 10.0.0.7"], "").status,
+        200
+    );
+    scene.finish();
+}
+
+fn bad_requests_are_told_what_would_be_right() {
+    let scene = scene(Pool::new(&[]));
+    let api = api(&scene.daemon);
+    let told = api.post("/v1/pools/nobody/pause", "").problem(404);
+    assert_eq!(told, "there is no pool `nobody`; the pools are: work");
+    let told = api
+        .post("/v1/pools/work/scale", r#"{"workers": 5000}"#)
+        .problem(409);
+    assert!(told.contains("0..=1024"), "{told}");
+    for body in [r#"{"workers": "two"}"#, r#"{"count": 2}"#, "{}", "{"] {
+        let status = api.post("/v1/pools/work/scale", body).status;
+        assert!((400..=422).contains(&status), "{status} for {body}");
+    }
+    assert!(api.get("/v2/status").problem(404).contains("/openapi.json"));
+    api.ask("DELETE", "/v1/status", &[], "").problem(405);
+    let large = format!(r#"{{"workers": {}}}"#, "1".repeat(2 << 20));
+    assert_eq!(api.post("/v1/pools/work/scale", &large).status, 413);
+    let told = api
+        .ask("GET", "/v1/events", &["Last-Event-ID: last"], "")
+        .problem(400);
+    assert!(told.contains("whole number"), "{told}");
+    let document = api.get("/openapi.json").json();
+    assert_eq!(document["info"]["title"], json!("ganger"));
+    scene.finish();
+}
+
+fn a_daemon_that_is_not_there_is_said_to_be() {
+    let site = site("");
+    let missing = site.ganger(&["status"]).bad(1);
+    assert!(
+        missing.contains("--config") && missing.contains("--host"),
+        "{missing}"
+    );
+    site.configure_commands(&[Pool::new(&[])]);
+    let silent = site.ganger(&["status"]).bad(1);
+    assert!(silent.contains("no daemon answers at"), "{silent}");
+    assert!(silent.contains("ganger.sock"), "{silent}");
+    let far = site
+        .ganger(&["status", "--host", "https://10.0.0.7"])
+        .bad(1);
+    assert!(far.contains("http://HOST:PORT"), "{far}");
+}
+
+fn telemetry_has_a_listener_of_its_own() {
+    let site = site("token = \"s3cret\"\n[telemetry]\nlisten = \"127.0.0.1:0\"");
+    let scene = Scene::at(site, &[Pool::new(&[])]);
+    let listening = scene
+        .daemon
+        .logs("listening", |record| record["key"] == "telemetry.listen");
+    let address = listening["address"].as_str().unwrap().to_owned();
+    let open = Api::Port(address.rsplit_once(':').unwrap().1.parse().unwrap());
+    scene
+        .daemon
+        .eventually("it is ready", || open.get("/readyz").status == 200);
+    for path in ["/metrics", "/livez", "/readyz"] {
+        let answer = open.ask("GET", path, &["Host: 10.0.0.7"], "");
+        assert_eq!(answer.status, 200, "{path} {answer:?}");
+    }
+    open.get("/v1/status").problem(404);
+    api(&scene.daemon).get("/metrics").problem(401);
+    assert_eq!(command(&scene, &["health", "--ready"]).good(), "ok\n");
+    scene.finish();
+}

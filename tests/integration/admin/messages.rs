@@ -1,0 +1,145 @@
+//! Messages and dead letters over HTTP.
+
+use serde_json::json;
+
+use super::{api, scene};
+use crate::harness::{Event, Pool, trials};
+
+trials![
+    a_message_is_published_and_its_answer_waited_for,
+    a_message_that_is_wrong_is_told_so_and_not_sent,
+    a_large_message_goes_through,
+    dead_letters_are_read_counted_edited_and_dropped,
+];
+
+fn a_message_is_published_and_its_answer_waited_for() {
+    let scene = scene(Pool::new(&["--v2=1"]));
+    let api = api(&scene.daemon);
+    let message = json!({
+        "body": "mode:reply first", "headers": { "h": 1 }, "correlation_id": "c", "message_id": "m",
+    });
+    let path = "/v1/queues/work/messages";
+    let answer = api.post(&format!("{path}?wait=20s"), &message.to_string());
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let answer = answer.json();
+    assert_eq!(
+        (&answer["sent"], &answer["source"]),
+        (&json!(1), &json!("main"))
+    );
+    assert_eq!(answer["reply"]["body"], "re: mode:reply first");
+    assert_eq!(answer["reply"]["correlation_id"], "c");
+    let delayed = json!({ "body": "later", "delay": "1h" }).to_string();
+    let trace = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    assert_eq!(api.ask("POST", path, &[trace], &delayed).status, 200);
+    let waiting = scene.table.messages("work");
+    assert_eq!(waiting.len(), 1);
+    let headers = format!("{:?}", waiting[0]);
+    assert!(
+        headers.contains("0af7651916cd43dd8448eb211c80319c"),
+        "{headers}"
+    );
+    let silent = json!({ "body": "no answer" }).to_string();
+    let told = api.post(&format!("{path}?wait=50ms"), &silent).problem(504);
+    assert!(told.contains("was sent") && told.contains("50ms"), "{told}");
+    scene.daemon.eventually("it was done all the same", || {
+        scene.record().of(Event::Done, "no answer").len() == 1
+    });
+    scene.daemon.stop();
+}
+
+fn a_message_that_is_wrong_is_told_so_and_not_sent() {
+    let scene = scene(Pool::new(&[]));
+    let api = api(&scene.daemon);
+    let path = "/v1/queues/work/messages";
+    let table = [
+        ("{}", "body or body_base64 is missing"),
+        (
+            r#"{"body": "a", "colour": "red"}"#,
+            "unknown field `colour`",
+        ),
+        (
+            r#"{"body": "a", "headers": {"x-ganger-attempts": "1"}}"#,
+            "ganger's own",
+        ),
+    ];
+    for (body, expected) in table {
+        let told = api.post(path, body).problem(400);
+        assert!(told.contains(expected), "{told}");
+    }
+    let body = r#"{"body": "a"}"#;
+    let told = api.post(&format!("{path}?wait=6m"), body).problem(400);
+    assert!(told.contains("at most"), "{told}");
+    let own = r#"{"body": "a", "reply_to": "mine"}"#;
+    api.post(&format!("{path}?wait=1s"), own).problem(400);
+    let told = api.post(&format!("{path}?source=other"), body).problem(404);
+    assert!(told.contains("there is `main`"), "{told}");
+    assert_eq!(api.post(&format!("{path}?sauce=main"), body).status, 400);
+    assert_eq!(scene.table.count("work"), 0);
+    scene.finish();
+}
+
+fn a_large_message_goes_through() {
+    let scene = scene(Pool::new(&[]));
+    let api = api(&scene.daemon);
+    let large = "x".repeat(10 << 20);
+    let message = json!({ "body": large }).to_string();
+    assert_eq!(api.post("/v1/queues/work/messages", &message).status, 200);
+    scene.all_done();
+    scene.finish();
+}
+
+fn dead_letters_are_read_counted_edited_and_dropped() {
+    let scene = scene(Pool::new(&[]).attempts(1));
+    let api = api(&scene.daemon);
+    let long = format!("mode:answer:400 {}", "l".repeat(5000));
+    scene.send(&["mode:answer:400 a", "mode:answer:400 a", long.as_str()]);
+    scene
+        .daemon
+        .eventually("all are dead", || scene.table.dead().len() == 3);
+    let groups = api.get("/v1/dead/main/groups").json();
+    assert_eq!(
+        (groups.as_array().unwrap().len(), &groups[0]["count"]),
+        (2, &json!(2))
+    );
+    let first = api.get("/v1/dead/main?limit=2").json();
+    assert_eq!(
+        (first["letters"].as_array().unwrap().len(), &first["more"]),
+        (2, &json!(true))
+    );
+    let last = &first["letters"][1]["id"];
+    let rest = api.get(&format!("/v1/dead/main?after={last}")).json();
+    let letter = &rest["letters"][0];
+    assert_eq!(
+        (&rest["more"], &letter["body_cut"]),
+        (&json!(false), &json!(long.len()))
+    );
+    let whole = api
+        .get(&format!("/v1/dead/main/letters/{}", letter["id"]))
+        .json();
+    assert_eq!(whole["body"], json!(long));
+    api.get("/v1/dead/main/letters/4711").problem(404);
+    api.get("/v1/dead/nowhere").problem(404);
+    api.get("/v1/dead/main?limit=0").problem(400);
+    let id = first["letters"][0]["id"].to_string();
+    let edited = json!({ "ids": [id], "body": "mended" }).to_string();
+    let done = api.post("/v1/dead/main/retry", &edited).json();
+    assert_eq!(done["done"], "retried 1");
+    scene.daemon.eventually("it is done", || {
+        scene.record().of(Event::Done, "mended").len() == 1
+    });
+    api.post("/v1/dead/main/retry", &edited).problem(404);
+    for wrong in [
+        json!({}),
+        json!({ "all": true, "body": "x" }),
+        json!({ "ids": [] }),
+    ] {
+        api.post("/v1/dead/main/retry", &wrong.to_string())
+            .problem(400);
+    }
+    let dropped = api
+        .ask("DELETE", "/v1/dead/main", &[], r#"{"all": true}"#)
+        .json();
+    assert_eq!(dropped["done"], "dropped 2");
+    assert!(scene.table.dead().is_empty());
+    scene.finish();
+}

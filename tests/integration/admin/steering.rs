@@ -1,0 +1,275 @@
+//! What operators ask of a running daemon, by commands and by requests.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tokio::time::Instant;
+
+use super::{api, command, pool, scene};
+use crate::harness::{Event, Pool, Scene, trials};
+use crate::service::{Held, threads};
+
+trials![
+    a_pool_is_scaled_and_keeps_it_over_reloads_that_do_not_touch_it,
+    a_paused_pool_takes_nothing_in_and_goes_on_when_it_is_resumed,
+    a_drained_pool_has_no_workers_until_it_is_resumed,
+    a_killed_worker_costs_its_message_no_attempt,
+    a_restart_replaces_the_workers,
+    a_reload_says_what_it_did_or_why_not,
+    the_status_is_shown_to_people_and_programs,
+    readiness_says_what_is_wrong,
+    events_go_on_where_a_listener_was,
+    a_thread_that_stands_still_is_found_and_holds_nobody_up,
+];
+
+fn a_pool_is_scaled_and_keeps_it_over_reloads_that_do_not_touch_it() {
+    let two = || Pool::new(&[]).set("workers", "2");
+    let scene = scene(two());
+    let api = api(&scene.daemon);
+    let done = command(&scene, &["scale", "work", "4"]).good();
+    assert!(done.contains("4 worker(s)"), "{done}");
+    scene.daemon.has_workers(4);
+    let shown = pool(&api);
+    assert_eq!(
+        (&shown["workers_wanted"], &shown["workers_configured"]),
+        (&4.into(), &2.into())
+    );
+    let status = command(&scene, &["status"]).good();
+    assert!(
+        status.contains("work: scaled to 4 worker(s); 2 configured"),
+        "{status}"
+    );
+    scene
+        .site
+        .reconfigure(&scene.daemon, &[two().text("timeout", "40s")]);
+    command(&scene, &["reload"]).good();
+    assert_eq!(
+        pool(&api)["workers_wanted"],
+        4,
+        "the reload did not touch it"
+    );
+    let three = two().text("timeout", "40s").set("workers", "3");
+    scene.site.reconfigure(&scene.daemon, &[three]);
+    command(&scene, &["reload"]).good();
+    scene.daemon.has_workers(3);
+    assert!(pool(&api)["scaled"].is_null());
+    command(&scene, &["scale", "work", "1"]).good();
+    scene.daemon.has_workers(1);
+    command(&scene, &["scale", "work", "configured"]).good();
+    scene.daemon.has_workers(3);
+    let refused = command(&scene, &["scale", "work", "1025"]).bad(1);
+    assert!(refused.contains("0..=1024"), "{refused}");
+    scene.finish();
+}
+
+fn a_paused_pool_takes_nothing_in_and_goes_on_when_it_is_resumed() {
+    let scene = scene(Pool::new(&[]));
+    let api = api(&scene.daemon);
+    command(&scene, &["pause", "work"]).good();
+    assert_eq!(pool(&api)["state"], "paused");
+    assert_eq!(api.get("/readyz").status, 200, "it was asked for");
+    scene.send(&["first", "second"]);
+    // Over the same connection of the source: what it may take is told again.
+    command(&scene, &["scale", "work", "2"]).good();
+    scene.daemon.has_workers(2);
+    assert_eq!(pool(&api)["counts"]["taken"], 0);
+    command(&scene, &["resume", "work"]).good();
+    scene.all_done();
+    scene.record().assert_done_once(&["first", "second"]);
+    scene.finish();
+}
+
+fn a_drained_pool_has_no_workers_until_it_is_resumed() {
+    let scene = scene(Pool::new(&[]).set("workers", "2"));
+    let api = api(&scene.daemon);
+    scene.send(&["mode:wait:go"]);
+    scene.begun(&["mode:wait:go"]);
+    command(&scene, &["drain", "work"]).good();
+    scene
+        .daemon
+        .eventually("one is left", || scene.daemon.workers_up().len() == 1);
+    assert_eq!(pool(&api)["state"], "draining");
+    scene.site.touch("go");
+    scene
+        .daemon
+        .eventually("drained", || pool(&api)["state"] == "drained");
+    assert_eq!(
+        pool(&api)["counts"]["done"],
+        1,
+        "what was in hand was finished"
+    );
+    scene.send(&["later"]);
+    command(&scene, &["resume", "work"]).good();
+    scene.all_done();
+    scene.record().assert_done_once(&["mode:wait:go", "later"]);
+    scene.finish();
+}
+
+fn a_killed_worker_costs_its_message_no_attempt() {
+    let scene = scene(Pool::new(&[]).attempts(1));
+    scene.send(&["mode:wait:go"]);
+    scene.begun(&["mode:wait:go"]);
+    let before = scene.daemon.has_workers(1);
+    command(&scene, &["kill", "work", "0"]).good();
+    let refused = command(&scene, &["kill", "work", "7"]).bad(1);
+    assert!(refused.contains("no worker in slot 7"), "{refused}");
+    scene.site.touch("go");
+    scene.all_done();
+    assert_ne!(scene.daemon.has_workers(1), before);
+    assert!(scene.table.dead().is_empty());
+    assert_eq!(scene.record().of(Event::Done, "mode:wait:go").len(), 1);
+    scene.finish();
+}
+
+fn a_restart_replaces_the_workers() {
+    let scene = scene(Pool::new(&[]).set("workers", "2"));
+    let before = scene.daemon.has_workers(2);
+    command(&scene, &["restart", "work"]).good();
+    scene.send(&["a", "b", "c", "d"]);
+    scene.daemon.logged("every worker is new");
+    let after = scene.daemon.has_workers(2);
+    assert!(
+        after.iter().all(|pid| !before.contains(pid)),
+        "{before:?} {after:?}"
+    );
+    scene.all_done();
+    scene.finish();
+}
+
+fn a_reload_says_what_it_did_or_why_not() {
+    let scene = scene(Pool::new(&[]));
+    let api = api(&scene.daemon);
+    let done = command(&scene, &["reload"]).good();
+    assert_eq!(done, "reloaded: 0 change(s)\n");
+    let broken = Pool::new(&[]).text("timeout", "soon").set("workers", "0");
+    scene.site.reconfigure(&scene.daemon, &[broken]);
+    let refused = command(&scene, &["reload"]).bad(1);
+    assert!(refused.contains("nothing has changed"), "{refused}");
+    assert!(
+        refused.contains("timeout") && refused.contains("workers"),
+        "both are told: {refused}"
+    );
+    let told = api.post("/v1/reload", "");
+    told.problem(422);
+    assert_eq!(
+        told.json()["errors"].as_array().unwrap().len(),
+        2,
+        "{told:?}"
+    );
+    scene.finish();
+}
+
+fn the_status_is_shown_to_people_and_programs() {
+    let scene = scene(Pool::new(&[]).set("workers", "2"));
+    let api = api(&scene.daemon);
+    scene.send(&["one", "two", "mode:wait:go"]);
+    scene.begun(&["mode:wait:go"]);
+    scene
+        .daemon
+        .eventually("two are done", || pool(&api)["counts"]["done"] == 2);
+    let shown = command(&scene, &["status", "--workers"]).good();
+    for part in [
+        "POOL",
+        "work",
+        "running",
+        "2/2",
+        "MESSAGE AGE",
+        "busy",
+        "idle",
+    ] {
+        assert!(shown.contains(part), "{part} in {shown}");
+    }
+    let status = command(&scene, &["status", "--output", "json"]).json();
+    assert_eq!(status["pools"][0]["counts"]["done"], 2);
+    assert_eq!(status["pools"][0]["unaccounted"], 0);
+    let unknown = command(&scene, &["status", "--pool", "play"]).bad(1);
+    assert!(unknown.contains("the pools are: work"), "{unknown}");
+    // However often it is asked, nobody sees another number.
+    let counts = || pool(&api)["counts"].clone();
+    assert_eq!(counts(), counts());
+    scene.site.touch("go");
+    scene.all_done();
+    scene.finish();
+}
+
+fn readiness_says_what_is_wrong() {
+    let scene = scene(Pool::of_program("/nonexistent/program", &[]));
+    let api = api(&scene.daemon);
+    scene.daemon.eventually("it fails", || {
+        let health = api.get("/readyz");
+        health.status == 503 && health.body.contains("fail one after the other")
+    });
+    assert_eq!(api.get("/livez").status, 200);
+    let unwell = command(&scene, &["health", "--ready"]).bad(1);
+    assert!(unwell.contains("pool `work`"), "{unwell}");
+    scene.daemon.signal(Signal::SIGTERM);
+    scene.daemon.exit();
+}
+
+fn events_go_on_where_a_listener_was() {
+    let scene = scene(Pool::new(&[]));
+    let api = api(&scene.daemon);
+    let mut events = api.events(Some(0));
+    let (_, started) = events.next("worker_started");
+    assert_eq!(started["pool"], "work");
+    command(&scene, &["scale", "work", "2"]).good();
+    let (scaled, event) = events.next("scaled");
+    assert_eq!(
+        (&event["workers"], &event["before"]),
+        (&2.into(), &1.into())
+    );
+    drop(events);
+    command(&scene, &["pause", "work"]).good();
+    scene
+        .daemon
+        .eventually("it is paused", || pool(&api)["state"] == "paused");
+    let (id, event) = api.events(Some(scaled)).next("pool_state");
+    assert!(id > scaled);
+    assert_eq!(
+        (&event["state"], &event["before"]),
+        (&"paused".into(), &"running".into())
+    );
+    scene.finish();
+}
+
+/// The pool's own thread is held, so that it can neither say nor do anything.
+fn a_thread_that_stands_still_is_found_and_holds_nobody_up() {
+    let site = super::site_with(r#"stall_timeout = "3s""#, "");
+    let scene = Scene::at(site, &[Pool::new(&[])]);
+    let api = api(&scene.daemon);
+    scene.send(&["one"]);
+    scene.all_done();
+    let threads = threads(&scene.daemon);
+    let (thread, _) = threads
+        .iter()
+        .find(|(_, name)| name.starts_with("pool-"))
+        .unwrap();
+    let held = Held::new(*thread);
+    let asked = Instant::now();
+    assert_eq!(api.get("/v1/status").json()["pools"][0]["name"], "work");
+    assert_eq!(api.get("/metrics").status, 200);
+    assert!(
+        asked.elapsed() < Duration::from_secs(5),
+        "nobody waits for it"
+    );
+    api.post("/v1/pools/work/pause", "").problem(504);
+    scene.daemon.eventually("it is missed", || {
+        let health = api.get("/livez");
+        health.status == 503
+            && health
+                .body
+                .contains("the thread `pool-work` has stood still")
+    });
+    let unwell = command(&scene, &["health"]).bad(1);
+    assert!(unwell.contains("pool-work"), "{unwell}");
+    held.let_go();
+    scene
+        .daemon
+        .eventually("it turns", || api.get("/livez").status == 200);
+    scene
+        .daemon
+        .eventually("what it was asked is done late", || {
+            pool(&api)["state"] == "paused"
+        });
+    scene.finish();
+}

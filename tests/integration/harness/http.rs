@@ -1,0 +1,154 @@
+//! A client of the admin API that is not ganger's own: plain HTTP/1.1 over a socket or TCP.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// How long an answer may take.
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// Where the API is.
+#[derive(Debug, Clone)]
+pub(crate) enum Api {
+    /// At a port of this machine.
+    Port(u16),
+    /// At a unix socket.
+    Socket(PathBuf),
+}
+
+/// An answer.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// It is that problem document; what it says.
+    pub(crate) fn problem(&self, status: u16) -> String {
+        assert_eq!(self.status, status, "{self:?}");
+        assert!(self.head.contains("application/problem+json"), "{self:?}");
+        let problem = self.json();
+        assert_eq!(problem["status"], status, "{self:?}");
+        problem["detail"].as_str().unwrap().to_owned()
+    }
+}
+
+trait Stream: Read + Write {}
+impl<T: Read + Write> Stream for T {}
+
+impl Api {
+    fn connect(&self) -> Box<dyn Stream> {
+        self.try_connect()
+            .unwrap_or_else(|error| panic!("{self:?}: {error}"))
+    }
+
+    fn try_connect(&self) -> io::Result<Box<dyn Stream>> {
+        match self {
+            Self::Port(port) => {
+                let stream = TcpStream::connect(("127.0.0.1", *port))?;
+                stream.set_read_timeout(Some(WITHIN))?;
+                Ok(Box::new(stream))
+            }
+            Self::Socket(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_read_timeout(Some(WITHIN))?;
+                Ok(Box::new(stream))
+            }
+        }
+    }
+
+    /// Likewise of a server that may not be up yet.
+    pub(crate) fn try_get(&self, path: &str) -> Option<Answer> {
+        drop(self.try_connect().ok()?);
+        let answer = self.get(path);
+        (answer.status == 200).then_some(answer)
+    }
+
+    /// Sends a request with these headers and reads the whole answer.
+    pub(crate) fn ask(&self, method: &str, path: &str, headers: &[&str], body: &str) -> Answer {
+        let mut stream = self.connect();
+        let mut request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
+        if !headers.iter().any(|header| header.starts_with("Host:")) {
+            request += "Host: localhost\r\n";
+        }
+        for header in headers {
+            request += &format!("{header}\r\n");
+        }
+        if !body.is_empty() {
+            request += &format!(
+                "Content-Type: application/json\r\nContent-Length: {}\r\n",
+                body.len()
+            );
+        }
+        // Who is refused at once may close before all is sent.
+        drop(write!(stream, "{request}\r\n{body}"));
+        let mut answer = Vec::new();
+        drop(stream.read_to_end(&mut answer));
+        let answer = String::from_utf8(answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok());
+        Answer {
+            status: status.unwrap_or_else(|| panic!("no answer to {method} {path}: {answer:?}")),
+            head: head.to_ascii_lowercase(),
+            body: body.to_owned(),
+        }
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, &[], "")
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &str) -> Answer {
+        self.ask("POST", path, &[], body)
+    }
+
+    /// Opens the stream of events.
+    pub(crate) fn events(&self, after: Option<u64>) -> Events {
+        let mut stream = self.connect();
+        let after = after.map_or_else(String::new, |id| format!("Last-Event-ID: {id}\r\n"));
+        write!(
+            stream,
+            "GET /v1/events HTTP/1.1\r\nHost: localhost\r\n{after}\r\n"
+        )
+        .unwrap();
+        Events(BufReader::new(stream))
+    }
+}
+
+/// A stream of server-sent events.
+pub(crate) struct Events(BufReader<Box<dyn Stream>>);
+
+impl Events {
+    /// Waits for the next event of that kind: its id and its data.
+    pub(crate) fn next(&mut self, kind: &str) -> (u64, Value) {
+        let (mut id, mut event) = (0, String::new());
+        loop {
+            let mut line = String::new();
+            let bytes = self.0.read_line(&mut line).unwrap();
+            assert!(bytes > 0, "the stream ended before {kind}");
+            let line = line.trim_end();
+            if let Some(number) = line.strip_prefix("id: ") {
+                id = number.parse().unwrap();
+            } else if let Some(name) = line.strip_prefix("event: ") {
+                event = name.to_owned();
+            } else if let Some(data) = line.strip_prefix("data: ")
+                && event == kind
+            {
+                return (id, serde_json::from_str(data).unwrap());
+            }
+        }
+    }
+}
