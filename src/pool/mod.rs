@@ -186,6 +186,10 @@ struct Pool {
     source_failed: bool,
     answers_at_last_end: u64,
     steering: Steering,
+    /// How the new worker ended that stopped the last rolling restart, until one is done.
+    roll_stopped: Option<String>,
+    /// How the last worker ended that ended unasked.
+    last_worker_lost: Option<String>,
     shown: Showcase,
 }
 
@@ -218,6 +222,8 @@ impl Pool {
             source_failed: false,
             answers_at_last_end: 0,
             steering: Steering::default(),
+            roll_stopped: None,
+            last_worker_lost: None,
             shown,
         }
     }

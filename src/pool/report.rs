@@ -24,6 +24,8 @@ impl Pool {
             source_problem: source.problem,
             waits_for: source.waits_for,
             breaker_error: self.shared.breaker.borrow().error().map(str::to_owned),
+            roll_stopped: self.roll_stopped.clone(),
+            last_worker_lost: self.last_worker_lost.clone(),
             out: in_hand,
             unaccounted: unaccounted(&counts, in_hand),
             credit: self.credit(),

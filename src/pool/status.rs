@@ -39,6 +39,10 @@ pub struct PoolStatus {
     pub waits_for: Option<String>,
     /// The error that most attempts had when the breaker opened, while it is open.
     pub breaker_error: Option<String>,
+    /// How the new worker ended that stopped the last rolling restart; none once a later one is done.
+    pub roll_stopped: Option<String>,
+    /// How the last worker ended that ended unasked.
+    pub last_worker_lost: Option<String>,
     /// Messages taken in and not settled.
     pub out: usize,
     /// Messages that were taken in and are neither settled nor in hand: zero, or there is a bug.
@@ -97,6 +101,8 @@ impl Default for PoolStatus {
             source_problem: None,
             waits_for: None,
             breaker_error: None,
+            roll_stopped: None,
+            last_worker_lost: None,
             out: 0,
             unaccounted: 0,
             credit: 0,
@@ -244,6 +250,8 @@ impl PoolStatus {
                     source_problem = status.source_problem,
                     waits_for = status.waits_for,
                     breaker_error = status.breaker_error,
+                    roll_stopped = status.roll_stopped,
+                    last_worker_lost = status.last_worker_lost,
                     "status of the pool"
                 )
             };

@@ -49,12 +49,14 @@ impl Pool {
                 }
                 Action::Rolled(generation) => {
                     self.commands.retain(|other, _| *other >= generation);
+                    self.roll_stopped = None;
                     tracing::info!(pool = self.name(), generation, "every worker is new");
                 }
                 Action::RollFailed(generation) => {
                     self.commands.remove(&generation);
                     tracing::error!(
                         pool = self.name(),
+                        cause = self.roll_stopped,
                         "rolling restart stopped: a new worker did not come up; the old ones stay"
                     );
                 }
@@ -153,6 +155,7 @@ impl Pool {
             self.shared
                 .counters
                 .worker_lost(slot, pid, &ended.cause, &ended.stderr);
+            self.last_worker_lost = Some(ended.cause.clone());
         }
         self.supervise(slot, &ended, handle.gauge.answered() > 0);
     }
@@ -161,6 +164,7 @@ impl Pool {
         let answers = self.shared.counters.answers();
         let proven = |handle: &Handle| handle.gauge.is_open() && handle.gauge.answered() > 0;
         let was_degraded = self.supervisor.degraded();
+        let was_rolling = self.supervisor.is_rolling();
         let end = End {
             connected: ended.connected,
             answered,
@@ -172,6 +176,9 @@ impl Pool {
         self.supervisor
             .ended(slot, end, Instant::now(), fastrand::f64());
         self.answers_at_last_end = answers;
+        if was_rolling && !self.supervisor.is_rolling() {
+            self.roll_stopped = Some(ended.cause.clone());
+        }
         if self.supervisor.degraded() && !was_degraded {
             self.give_back();
             tracing::error!(

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::output;
-use crate::pool::status::{PoolStatus, ScalingStatus, WorkerStatus};
+use crate::pool::status::{PoolState, PoolStatus, ScalingStatus, WorkerStatus};
 use crate::status::Status;
 
 /// How long a pool may have shown nothing new before that is said: it shows itself every second.
@@ -89,6 +89,19 @@ fn notes(pool: &PoolStatus) -> Vec<String> {
     }
     if let Some(error) = &pool.breaker_error {
         notes.push(format!("{name}: nearly all attempts fail: {error}"));
+    }
+    if pool.state == PoolState::Degraded
+        && let Some(cause) = &pool.last_worker_lost
+    {
+        notes.push(format!(
+            "{name}: its workers fail one after the other; the last one: {cause}"
+        ));
+    }
+    if let Some(cause) = &pool.roll_stopped {
+        notes.push(format!(
+            "{name}: its rolling restart has stopped, the old workers stay: a new one did not work: \
+             {cause}"
+        ));
     }
     if let Some(waits_for) = &pool.waits_for {
         notes.push(format!("{name}: a message waits for {waits_for}"));
