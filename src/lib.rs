@@ -34,6 +34,8 @@ pub mod delivery;
 pub mod exposition;
 pub mod foreign;
 pub mod heartbeat;
+#[cfg(feature = "otlp")]
+mod https;
 pub mod metrics;
 pub mod names;
 pub mod pool;

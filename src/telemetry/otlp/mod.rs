@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use super::queue::Queue;
 use super::traces;
 use super::traces::Span;
+use crate::https::{host, shown};
 use error::OtlpError;
 use sender::Sender;
 use sending::{Route, send_all};
@@ -174,17 +175,6 @@ impl Signals {
     }
 }
 
-/// Host and port of a URL.
-fn shown(url: &str) -> String {
-    let url = url::Url::parse(url).ok();
-    let host = url.as_ref().and_then(|url| url.host_str());
-    let port = url.as_ref().and_then(|url| url.port_or_known_default());
-    match (host, port) {
-        (Some(host), Some(port)) => format!("{host}:{port}"),
-        _ => String::new(),
-    }
-}
-
 /// What we are, as far as `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` do not say otherwise.
 fn resource() -> Resource {
     const UNNAMED: &str = "unknown_service";
@@ -212,11 +202,4 @@ fn resource() -> Resource {
         }
     }
     Resource::builder_empty().with_attributes(all).build()
-}
-
-fn host() -> String {
-    rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned()
 }

@@ -27,6 +27,7 @@ use super::error::OtlpError;
 use super::settings::{Endpoint, Protocol};
 use super::transport;
 use super::transport::Http;
+use crate::https::chain;
 
 /// What can be sent.
 pub(super) trait Export: Message + Default + 'static {
@@ -142,12 +143,6 @@ fn headers(text: &str) -> Vec<(HeaderName, HeaderValue)> {
         Some((name, HeaderValue::try_from(&*value).ok()?))
     };
     text.split(',').filter_map(header).collect()
-}
-
-/// An error with all that caused it, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 #[cfg(test)]

@@ -35,20 +35,15 @@ use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::metrics::v1::Metric;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
-use rustls::ServerConfig;
-use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::codec::CompressionEncoding;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use super::look;
-use super::tls::Authority;
+use super::tls::{self, Authority};
 
 /// Attributes by name, each value as text.
 pub(crate) type Attributes = BTreeMap<String, String>;
@@ -144,23 +139,8 @@ impl Collector {
     /// A door to it behind which all is encrypted, for as long as it lives itself: the URL. It proves
     /// to be one that the authority has signed.
     pub(crate) fn behind_tls(&self, authority: &Authority) -> String {
-        let acceptor = TlsAcceptor::from(Arc::new(identity(authority)));
         let runtime = self.runtime.as_ref().unwrap();
-        let door = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
-        let url = format!("https://{}", door.local_addr().unwrap());
-        let inside = self.address;
-        runtime.spawn(async move {
-            while let Ok((stream, _)) = door.accept().await {
-                let acceptor = acceptor.clone();
-                tokio::spawn(async move {
-                    // Who does not trust it hangs up.
-                    let mut outer = acceptor.accept(stream).await?;
-                    let mut inner = TcpStream::connect(inside).await?;
-                    tokio::io::copy_bidirectional(&mut outer, &mut inner).await
-                });
-            }
-        });
-        url
+        tls::door(runtime, authority, self.address)
     }
 
     /// Where it listens.
@@ -310,18 +290,6 @@ impl Service {
                 .map(|(name, value)| (name.as_str(), value.as_bytes())),
         );
     }
-}
-
-fn identity(authority: &Authority) -> ServerConfig {
-    let certificates = CertificateDer::pem_file_iter(authority.path("server.pem")).unwrap();
-    let certificates = certificates.collect::<Result<Vec<_>, _>>().unwrap();
-    let key = PrivateKeyDer::from_pem_file(authority.path("server.key")).unwrap();
-    ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(certificates, key)
-        .unwrap()
 }
 
 fn unzipped(bytes: &[u8]) -> Bytes {

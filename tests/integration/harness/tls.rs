@@ -1,12 +1,20 @@
 //! Certificates of the tests' own making.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
 };
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio_rustls::TlsAcceptor;
 
 /// The name that servers prove to have, beside their address.
 pub(crate) const SERVER_NAME: &str = "broker.test";
@@ -81,4 +89,36 @@ fn name(params: &mut CertificateParams, name: &str) {
 /// A path as a TOML text.
 pub(crate) fn quoted(path: &Path) -> String {
     serde_json::Value::from(path.to_str().unwrap()).to_string()
+}
+
+/// A door to a server on this machine behind which all is encrypted, for as long as the runtime lives:
+/// its URL. It proves to be one that the authority has signed.
+pub(crate) fn door(runtime: &Runtime, authority: &Authority, inside: SocketAddr) -> String {
+    let acceptor = TlsAcceptor::from(Arc::new(identity(authority)));
+    let door = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let url = format!("https://{}", door.local_addr().unwrap());
+    runtime.spawn(async move {
+        while let Ok((stream, _)) = door.accept().await {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                // Who does not trust it hangs up.
+                let mut outer = acceptor.accept(stream).await?;
+                let mut inner = TcpStream::connect(inside).await?;
+                tokio::io::copy_bidirectional(&mut outer, &mut inner).await
+            });
+        }
+    });
+    url
+}
+
+fn identity(authority: &Authority) -> ServerConfig {
+    let certificates = CertificateDer::pem_file_iter(authority.path("server.pem")).unwrap();
+    let certificates = certificates.collect::<Result<Vec<_>, _>>().unwrap();
+    let key = PrivateKeyDer::from_pem_file(authority.path("server.key")).unwrap();
+    ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(certificates, key)
+        .unwrap()
 }
