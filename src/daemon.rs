@@ -102,6 +102,7 @@ impl Daemon {
                 daemon: config.daemon.clone(),
                 admin: config.admin.clone(),
                 telemetry: config.telemetry.clone(),
+                alerts: config.alerts.clone(),
                 sources: BTreeMap::new(),
                 pools: Vec::new(),
             },
@@ -361,6 +362,8 @@ impl Daemon {
                 Ok(()) => tracing::info!(filter, "the log keeps other records from now on"),
                 Err(error) => tracing::error!(%error, "the level of the log stays"),
             },
+            // Who sends them sees it in the overview.
+            Change::Alerts => {}
             Change::RestartNeeded { what } => {
                 tracing::warn!(
                     what,

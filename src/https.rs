@@ -62,6 +62,13 @@ pub(crate) enum Unanswered {
     Answer(Box<dyn Error + Send + Sync>),
 }
 
+impl Unanswered {
+    /// Whether the server has seen nothing of the request.
+    pub(crate) fn is_unsent(&self) -> bool {
+        matches!(self, Self::Request(error) if error.is_connect())
+    }
+}
+
 impl Https {
     /// A client for the server of that URL. For what is not encrypted no file is read.
     pub(crate) fn new(

@@ -7,6 +7,7 @@
 #![cfg_attr(
     not(all(
         feature = "admin",
+        feature = "alerts",
         feature = "kafka",
         feature = "otlp",
         feature = "rabbitmq",
@@ -21,6 +22,8 @@
 
 #[cfg(feature = "admin")]
 pub mod admin;
+#[cfg(feature = "alerts")]
+pub mod alerts;
 pub mod backoff;
 pub mod broker;
 pub mod budget;
@@ -34,7 +37,7 @@ pub mod delivery;
 pub mod exposition;
 pub mod foreign;
 pub mod heartbeat;
-#[cfg(feature = "otlp")]
+#[cfg(any(feature = "alerts", feature = "otlp"))]
 mod https;
 pub mod metrics;
 pub mod names;

@@ -1,9 +1,10 @@
 //! How the daemon stands, for everyone who asks: the report in the log, the commands, the API, the
 //! metrics. All read the same; none changes what another sees, and none waits for a pool that is busy.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,23 @@ impl fmt::Display for DaemonState {
     }
 }
 
+/// What has become of the alerts that the daemon sends.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
+pub struct AlertsStatus {
+    /// Host and port of the webhook.
+    pub webhook: String,
+    /// Why it did not take the last message, if it did not.
+    pub problem: Option<String>,
+    /// How many alerts there are now, by kind.
+    pub firing: BTreeMap<String, u64>,
+    /// Messages that it has taken.
+    pub sent: u64,
+    /// Tries to send one that it has not.
+    pub failed: u64,
+}
+
 /// The daemon and its pools at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
@@ -68,6 +86,8 @@ pub struct Status {
     pub buffered_bytes_max: usize,
     /// The pools that wait for some of it to come free.
     pub wait_for_memory: Vec<String>,
+    /// The alerts, if any are sent.
+    pub alerts: Option<AlertsStatus>,
     /// The pools, by name.
     pub pools: Vec<PoolStatus>,
 }
@@ -130,6 +150,7 @@ pub struct Overview {
     state: Arc<AtomicU8>,
     stall_timeout_ms: Arc<AtomicU64>,
     config: watch::Sender<Arc<Config>>,
+    alerts: Arc<Mutex<Option<AlertsStatus>>>,
 }
 
 impl Overview {
@@ -142,6 +163,7 @@ impl Overview {
             state: Arc::default(),
             stall_timeout_ms: Arc::default(),
             config: watch::channel(Arc::new(config.clone())).0,
+            alerts: Arc::default(),
         };
         overview.set_config(config);
         overview
@@ -158,6 +180,16 @@ impl Overview {
     /// What it runs.
     pub fn config(&self) -> Arc<Config> {
         self.config.borrow().clone()
+    }
+
+    /// What it runs, for who has to know when that changes.
+    pub fn watch_config(&self) -> watch::Receiver<Arc<Config>> {
+        self.config.subscribe()
+    }
+
+    /// So it stands with the alerts; none if there are none to be sent.
+    pub fn set_alerts(&self, alerts: Option<AlertsStatus>) {
+        *self.alerts.lock().unwrap_or_else(PoisonError::into_inner) = alerts;
     }
 
     /// The threads that stand still, a sentence each; none if the daemon lives.
@@ -207,11 +239,17 @@ impl Overview {
             buffered_bytes: buffered.drawn,
             buffered_bytes_max: buffered.bytes_max,
             wait_for_memory: buffered.waiting,
+            alerts: self
+                .alerts
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
             pools: pools.iter().map(|pool| PoolStatus::clone(pool)).collect(),
         }
     }
 
-    fn state(&self) -> DaemonState {
+    /// How far it is.
+    pub fn state(&self) -> DaemonState {
         match self.state.load(Ordering::Relaxed) {
             running if running == DaemonState::Running as u8 => DaemonState::Running,
             stopping if stopping == DaemonState::Stopping as u8 => DaemonState::Stopping,

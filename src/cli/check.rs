@@ -21,6 +21,10 @@ pub(super) struct CheckArgs {
     /// Also open every source, and look whether what its pools need is there
     #[arg(long)]
     online: bool,
+    /// Also send the webhook of `[alerts]` a test, and that it is over
+    #[cfg(feature = "alerts")]
+    #[arg(long)]
+    send_alert: bool,
     /// Refuse what there is to be warned of, with exit code 2
     #[arg(long)]
     strict: bool,
@@ -72,6 +76,10 @@ pub(super) fn run(args: &CheckArgs) -> CommandResult {
     let mut problems = missing_programs(&config);
     if args.online {
         problems.extend(unfit_sources(&config));
+    }
+    #[cfg(feature = "alerts")]
+    if args.send_alert {
+        problems.extend(unfit_webhook(&config));
     }
     let warnings = warnings(&args.config.path, &config);
     let verdict = Verdict::of(&problems, &warnings, args.strict);
@@ -175,6 +183,16 @@ fn unfit_sources(config: &Config) -> Vec<String> {
         .collect::<Vec<String>>()
     };
     config.sources.iter().flat_map(wrong).collect()
+}
+
+/// Why the webhook did not take a test, if it did not.
+#[cfg(feature = "alerts")]
+fn unfit_webhook(config: &Config) -> Option<String> {
+    let Some(alerts) = &config.alerts else {
+        return Some("alerts.webhook is missing: there is nobody to send a test to".to_owned());
+    };
+    let sent = crate::alerts::try_out(alerts);
+    sent.err().map(|why| format!("alerts.webhook: {why}"))
 }
 
 pub(super) fn config(command: &ConfigCommand) -> CommandResult {

@@ -84,6 +84,8 @@ fn serve(args: &RunArgs, config: Config, stamp: Stamp) -> miette::Result<()> {
     watch_children()?;
     #[cfg(feature = "admin")]
     let _admin = open_admin(args, &admin_config, &daemon, &reloader, &requests_tx)?;
+    #[cfg(feature = "alerts")]
+    let _alerts = crate::alerts::start(daemon.overview()).into_diagnostic()?;
     let ended = runtime.block_on(async {
         if args.watch {
             tokio::spawn(watch(reloader, Watched::new(stamp), requests_tx));

@@ -11,6 +11,8 @@ pub enum Change {
     Daemon(DaemonConfig),
     /// The log keeps other records.
     LogLevel(String),
+    /// Others are told of alerts, or of other ones, or in another form.
+    Alerts,
     /// A setting takes effect only when the daemon is started again.
     RestartNeeded {
         /// The key.
@@ -41,6 +43,7 @@ impl Change {
             Self::Start(pool) | Self::Replace(pool) => Some(pool),
             Self::Daemon(_)
             | Self::LogLevel(_)
+            | Self::Alerts
             | Self::RestartNeeded { .. }
             | Self::Stop { .. }
             | Self::Update { .. } => None,
@@ -74,10 +77,12 @@ fn daemon(before: &Config, after: &Config) -> Vec<Change> {
         .filter(|(_, changed)| *changed)
         .map(|(what, _)| Change::RestartNeeded { what });
     let log_level = (old.log_level != new.log_level).then(log_level);
+    let alerts = (before.alerts != after.alerts).then_some(Change::Alerts);
     in_place
         .then(|| Change::Daemon(new.clone()))
         .into_iter()
         .chain(log_level)
+        .chain(alerts)
         .chain(restart)
         .collect()
 }
@@ -112,7 +117,7 @@ fn find<'a>(config: &'a Config, name: &str) -> Option<&'a PoolConfig> {
 /// The order of the steps. Those of one rank keep the order of the files.
 fn rank(change: &Change) -> u8 {
     match change {
-        Change::Daemon(_) | Change::LogLevel(_) => 0,
+        Change::Daemon(_) | Change::LogLevel(_) | Change::Alerts => 0,
         Change::RestartNeeded { .. } => 1,
         Change::Stop { .. } => 2,
         Change::Replace(_) => 3,
@@ -153,6 +158,7 @@ mod tests {
         let word = |change| match change {
             Change::Daemon(daemon) => format!("daemon {:?}", daemon.drain_timeout),
             Change::LogLevel(level) => format!("log level {level}"),
+            Change::Alerts => "alerts".to_owned(),
             Change::RestartNeeded { what } => format!("restart for {what}"),
             Change::Stop { name } => format!("stop {name}"),
             Change::Replace(pool) => format!("replace {}", pool.name),
@@ -250,7 +256,10 @@ mod tests {
 
     fn name(change: &Change) -> Option<String> {
         match change {
-            Change::Daemon(_) | Change::LogLevel(_) | Change::RestartNeeded { .. } => None,
+            Change::Daemon(_)
+            | Change::LogLevel(_)
+            | Change::Alerts
+            | Change::RestartNeeded { .. } => None,
             Change::Stop { name } => Some(name.clone()),
             Change::Replace(pool) | Change::Update { pool, .. } | Change::Start(pool) => {
                 Some(pool.name.clone())

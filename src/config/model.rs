@@ -2,6 +2,7 @@
 //! every duration and size in its unit. Nothing here reads a file or reports a problem.
 
 mod admin;
+mod alerts;
 mod autopsy;
 mod telemetry;
 mod workers;
@@ -17,6 +18,7 @@ pub use super::secret::Secret;
 use crate::backoff::Backoff;
 use crate::protocol::status::Answer;
 pub use admin::{AdminConfig, LISTEN, TelemetryConfig};
+pub use alerts::{AlertForm, AlertsConfig};
 pub use autopsy::Autopsy;
 pub use telemetry::Otlp;
 pub use workers::{Autoscale, WORKERS_MAX, Workers};
@@ -30,6 +32,8 @@ pub struct Config {
     pub admin: AdminConfig,
     /// What it shows of itself.
     pub telemetry: TelemetryConfig,
+    /// Who is told when something is wrong; none for nobody.
+    pub alerts: Option<AlertsConfig>,
     /// The connections, by name.
     pub sources: BTreeMap<String, SourceConfig>,
     /// The worker pools, in the order of the file.

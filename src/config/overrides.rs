@@ -42,6 +42,7 @@ impl<'a> Target<'a> {
         let (room, rest) = rest.split_once("__")?;
         match room {
             "ADMIN" => Some(Self::Table("admin", rest)),
+            "ALERTS" => Some(Self::Table("alerts", rest)),
             "DAEMON" => Some(Self::Table("daemon", rest)),
             "TELEMETRY" => Some(Self::Table("telemetry", rest)),
             "SOURCES" => Some(Self::Source(rest)),

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 /// What a name holds, in capitals, when its value is a secret.
-const SECRET_WORDS: [&str; 11] = [
+const SECRET_WORDS: [&str; 12] = [
     "PASSWORD",
     "PASSWD",
     "PASSPHRASE",
@@ -16,6 +16,7 @@ const SECRET_WORDS: [&str; 11] = [
     "PRIVATE_KEY",
     "KEY_PEM",
     "OAUTHBEARER_CONFIG",
+    "WEBHOOK",
 ];
 
 /// Whether a variable or a key of this name holds a secret.

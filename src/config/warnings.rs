@@ -16,6 +16,8 @@ const SECRET_FILES: [&str; 3] = ["url_file", "password_file", "key_file"];
 pub fn warnings(config: &Config, places: &Places) -> Vec<Problem> {
     let mut warnings = rights::faults(places.files());
     warnings.extend(exposed_file(&["admin", "token_file"], places));
+    warnings.extend(exposed_file(&["alerts", "webhook_file"], places));
+    warnings.extend(plain_webhook(config, places));
     for (name, source) in &config.sources {
         let name = name.as_str();
         let exposed = |file: &&str| exposed_file(&["sources", name, file], places);
@@ -47,6 +49,21 @@ fn plain_password(name: &str, source: &RabbitMqSource, places: &Places) -> Optio
                 authority's";
     let keys = [["sources", name, "url"], ["sources", name, "url_file"]];
     Some(places.about(&keys.each_ref().map(|key| &key[..]), message, help))
+}
+
+/// Whoever reads it on its way may send to it.
+fn plain_webhook(config: &Config, places: &Places) -> Option<Problem> {
+    let url = url::Url::parse(config.alerts.as_ref()?.webhook.expose()).ok()?;
+    let host = url.host_str().unwrap_or_default();
+    let is_safe = url.scheme() == "https" || is_loopback(host.trim_matches(['[', ']']));
+    (!is_safe).then(|| {
+        let message = format!(
+            "alerts sends unencrypted, the URL included, to a host that is not this one: `{host}`"
+        );
+        let keys = [["alerts", "webhook"], ["alerts", "webhook_file"]];
+        let keys = keys.each_ref().map(|key| &key[..]);
+        places.about(&keys, message, "write https:// in the URL")
+    })
 }
 
 fn is_loopback(host: &str) -> bool {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::alerts;
 use super::family::{Family, Sample, SampleValue};
 use super::process::{ProcessUse, Processes};
 use super::seed;
@@ -28,6 +29,7 @@ pub fn families(status: &Status, processes: &Processes, with_seed_names: bool) -
     families.extend(workers(status, processes));
     families.extend(ranges(status));
     families.extend(sources(status));
+    families.extend(alerts::families(status));
     families.extend(daemon(status, processes));
     if with_seed_names {
         families.extend(seed::families(status));

@@ -1,7 +1,8 @@
 //! What monitoring systems see: every series, made from one look at how things stand. Names, labels
-//! and their meaning are here and nowhere else; labels are pool, queue, outcome, reason, cause, slot
+//! and their meaning are here and nowhere else; labels are pool, queue, outcome, reason, cause, kind, slot
 //! and partition, none of which grows without bound.
 
+mod alerts;
 mod families;
 mod family;
 pub mod process;

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 mod admin;
+mod alerts;
 mod answers;
 mod autopsy;
 mod commands;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
 fn trials() -> Vec<Trial> {
     let rooms = [
         admin::trials(),
+        alerts::trials(),
         answers::trials(),
         autopsy::trials(),
         commands::trials(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::output;
 use crate::pool::status::{PoolState, PoolStatus, ScalingStatus, WorkerStatus};
-use crate::status::Status;
+use crate::status::{AlertsStatus, Status};
 
 /// How long a pool may have shown nothing new before that is said: it shows itself every second.
 const STALE_AFTER: Duration = Duration::from_secs(5);
@@ -13,7 +13,8 @@ const STALE_AFTER: Duration = Duration::from_secs(5);
 pub(super) fn status(status: &Status, with_workers: bool) -> miette::Result<()> {
     output::line(head(status))?;
     output::line(output::foreign(&pools(status)))?;
-    for note in status.pools.iter().flat_map(notes) {
+    let notes = status.pools.iter().flat_map(notes).chain(alerts(status));
+    for note in notes {
         output::line(output::foreign(&note))?;
     }
     if with_workers {
@@ -36,6 +37,22 @@ fn head(status: &Status) -> String {
         head += &format!(", {} log records dropped", status.log_records_dropped);
     }
     head
+}
+
+/// What is to be known of the alerts that are sent, if any are.
+fn alerts(status: &Status) -> Option<String> {
+    let AlertsStatus {
+        webhook,
+        problem,
+        firing,
+        ..
+    } = status.alerts.as_ref()?;
+    let count: u64 = firing.values().sum();
+    let problem = problem.as_deref();
+    let problem = problem.map(|why| format!("the webhook at {webhook} took no message: {why}"));
+    let count = (count > 0).then(|| format!("{count} firing"));
+    let parts: Vec<String> = count.into_iter().chain(problem).collect();
+    (!parts.is_empty()).then(|| format!("alerts: {}", parts.join("; ")))
 }
 
 fn pools(status: &Status) -> String {

@@ -2,6 +2,7 @@
 //! becomes in the model. Reading, reference and schema all come from here.
 
 mod admin;
+mod alerts;
 mod autopsy;
 mod command;
 mod pool;
@@ -51,10 +52,12 @@ pub(super) fn config(t: &mut Reader<'_>, around: Surroundings<'_>) -> Config {
         "What the daemon shows of itself to monitoring systems.",
         admin::telemetry,
     );
+    let alerts = alerts::alerts(t, around);
     Config {
         daemon,
         admin,
         telemetry,
+        alerts,
         sources,
         pools,
     }

@@ -1,5 +1,6 @@
 //! The room as a whole: a good configuration, a bad one, the environment, printing, documents.
 
+mod alerts;
 mod documents;
 mod environment;
 mod files;

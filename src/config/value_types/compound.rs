@@ -39,6 +39,39 @@ impl Kind for AutoOr {
     }
 }
 
+/// `"off"`, which is none, or a value.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OffOr<K>(K);
+
+pub(crate) fn off_or<K>(kind: K) -> OffOr<K> {
+    OffOr(kind)
+}
+
+impl<K: Kind> Kind for OffOr<K> {
+    type Value = Option<K::Value>;
+
+    fn read(&self, node: &Node) -> Result<Self::Value, Wrong> {
+        if node.as_text() == Some("off") {
+            return Ok(None);
+        }
+        let or_off = |wrong: Wrong| Wrong::new(format!("{} or `\"off\"`", wrong.rule), wrong.help);
+        self.0.read(node).map(Some).map_err(or_off)
+    }
+
+    fn show(&self, value: &Self::Value) -> String {
+        let value = value.as_ref();
+        value.map_or_else(|| print::text("off"), |value| self.0.show(value))
+    }
+
+    fn describe(&self) -> String {
+        format!("`\"off\"` or {}", self.0.describe())
+    }
+
+    fn schema(&self) -> Json {
+        json!({ "anyOf": [{ "const": "off" }, self.0.schema()] })
+    }
+}
+
 /// A list of values of one kind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ListOf<K>(K);

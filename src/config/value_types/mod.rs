@@ -136,11 +136,27 @@ pub(super) fn collector() -> Text {
         description: "URL, `auto` or `off`",
         pattern: Some(r"^(auto|off|https?://.+)$|\$\{"),
         rule: "must be `auto`, `off` or a URL with http:// or https://",
-        holds: |text| {
-            let is_web = |url: url::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
-            matches!(text, "auto" | "off") || url::Url::parse(text).is_ok_and(is_web)
-        },
+        holds: |text| matches!(text, "auto" | "off") || is_web(text),
     }
+}
+
+/// What the URL of a web server must keep to.
+pub(super) const WEB_RULE: &str = "must be a URL with http:// or https:// and a host";
+
+/// The URL of a web server.
+pub(super) fn web_url() -> Text {
+    Text {
+        description: "URL",
+        pattern: Some(r"^https?://.+$|\$\{"),
+        rule: WEB_RULE,
+        holds: is_web,
+    }
+}
+
+/// Whether a text is the URL of a web server.
+pub(super) fn is_web(text: &str) -> bool {
+    let is_web = |url: url::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
+    url::Url::parse(text).is_ok_and(is_web)
 }
 
 /// A bare word that is no level would be taken for the only module to log: it is a mistake.

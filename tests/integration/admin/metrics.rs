@@ -61,10 +61,16 @@ fn series(text: &str) -> BTreeSet<String> {
 
 /// With `UPDATE_REFERENCE` set the file is written instead.
 fn the_series_are_those_that_are_published() {
-    let scene = scene(Pool::new(&[]));
+    // Nobody is there, and there is nothing to tell.
+    let alerts = "[alerts]\nwebhook = \"http://127.0.0.1:9/\"";
+    let scene = Scene::at(site(alerts), &[Pool::new(&[])]);
     let api = api(&scene.daemon);
     scene.send(&["one", "mode:answer:500"]);
     scene.settled();
+    scene.daemon.logged("alerts are sent to the webhook");
+    scene.daemon.eventually("the alerts' series", || {
+        text(&api).contains("ganger_alerts_firing")
+    });
     let lines: Vec<String> = series(&text(&api)).into_iter().collect();
     let lines = lines.join("\n") + "\n";
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/monitoring/series.txt");

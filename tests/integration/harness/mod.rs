@@ -5,6 +5,7 @@
 pub(crate) mod collector;
 mod command;
 mod daemon;
+mod hook;
 mod http;
 pub(crate) mod kafka;
 mod log;
@@ -22,6 +23,7 @@ use libtest_mimic::Trial;
 
 pub(crate) use command::Ran;
 pub(crate) use daemon::{Daemon, Launch, SECRET};
+pub(crate) use hook::{Hook, Word};
 pub(crate) use http::Api;
 pub(crate) use log::{field, said};
 pub(crate) use pool::Pool;

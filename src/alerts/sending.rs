@@ -1,0 +1,216 @@
+//! Takes what is to be told to its webhook, one message after the other, again until it has it; and
+//! tells in the log when the webhook goes and comes, once each time.
+
+use std::future::pending;
+use std::pin::Pin;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::{Instant, timeout};
+
+use super::alert::{AlertKind, Ended};
+use super::judge::{Changes, Judge};
+use super::message::{Sender, body};
+use super::told::{Fate, Told};
+use super::webhook::{Posted, Webhook, place};
+use crate::backoff::Backoff;
+use crate::config::model::AlertsConfig;
+use crate::status::AlertsStatus;
+
+/// The pauses between tries.
+const AGAIN: Backoff = Backoff {
+    initial: Duration::from_secs(1),
+    factor: 2.0,
+    max: Duration::from_secs(60),
+    jitter: 0.2,
+};
+
+/// How long a webhook that is left has for the last messages.
+const FAREWELL_WITHIN: Duration = Duration::from_secs(30);
+
+type Posting = Pin<Box<dyn Future<Output = Posted> + Send>>;
+
+/// A webhook, what it knows and what is on its way to it.
+pub(super) struct Sending {
+    config: AlertsConfig,
+    sender: Sender,
+    told: Told,
+    /// None before it is needed, or while one of its files can't be read.
+    webhook: Option<Webhook>,
+    on_its_way: Option<Posting>,
+    /// How often it has failed in a row.
+    failures: u32,
+    /// Nothing is sent before.
+    not_before: Option<Instant>,
+    status: AlertsStatus,
+}
+
+impl Sending {
+    /// To the webhook of that configuration, which knows nothing yet.
+    pub(super) fn new(config: &AlertsConfig) -> Self {
+        let webhook = place(config);
+        tracing::info!(webhook, form = ?config.form, "alerts are sent to the webhook");
+        Self {
+            config: config.clone(),
+            sender: Sender::this(),
+            told: Told::default(),
+            webhook: None,
+            on_its_way: None,
+            failures: 0,
+            not_before: None,
+            status: AlertsStatus {
+                webhook,
+                ..AlertsStatus::default()
+            },
+        }
+    }
+
+    /// Takes in another configuration, if by it messages go to the same webhook in the same form.
+    pub(super) fn adopts(&mut self, config: &AlertsConfig) -> bool {
+        let old = &self.config;
+        let is_same = old.webhook == config.webhook && old.form == config.form;
+        if is_same {
+            if old.ca_file != config.ca_file || old.timeout != config.timeout {
+                self.webhook = None;
+            }
+            self.config = config.clone();
+        }
+        is_same
+    }
+
+    /// Takes in what there is and what has changed.
+    pub(super) fn see(&mut self, judge: &Judge, changes: &Changes, at: SystemTime) {
+        self.told.firing(judge.firing());
+        self.told.ended(&changes.ended, at);
+    }
+
+    /// All is over.
+    pub(super) fn end_all(&mut self, why: Ended, at: SystemTime) {
+        self.told.end_all(why, at);
+    }
+
+    /// How it stands.
+    pub(super) fn status(&self, judge: &Judge) -> AlertsStatus {
+        let mut status = self.status.clone();
+        let none = AlertKind::ALL.map(|kind| (kind.as_str().to_owned(), 0));
+        status.firing.extend(none);
+        for ((kind, _), _) in judge.firing() {
+            *status.firing.entry(kind.as_str().to_owned()).or_default() += 1;
+        }
+        status
+    }
+
+    /// Sends the next message, if there is one and it is time.
+    pub(super) fn begin_next(&mut self, now: Instant) {
+        if self.on_its_way.is_some() || self.not_before.is_some_and(|until| now < until) {
+            return;
+        }
+        let Some(message) = self.told.next(now, self.config.repeat) else {
+            return;
+        };
+        match self.webhook() {
+            Ok(webhook) => {
+                let at = SystemTime::now();
+                let body = body(&message, self.config.form, &self.sender, at);
+                self.on_its_way = Some(Box::pin(async move { webhook.post(body).await }));
+            }
+            Err(why) => self.became(&Posted::Failed {
+                why,
+                is_unseen: true,
+                wait: None,
+            }),
+        }
+    }
+
+    fn webhook(&mut self) -> Result<Webhook, String> {
+        if self.webhook.is_none() {
+            self.webhook = Some(Webhook::new(&self.config)?);
+        }
+        self.webhook.clone().ok_or_else(String::new)
+    }
+
+    /// Waits until it is known what became of the message on its way; for ever if there is none. Loses
+    /// nothing when it is dropped before.
+    pub(super) async fn progress(&mut self) {
+        let Some(posting) = &mut self.on_its_way else {
+            return pending().await;
+        };
+        let posted = posting.as_mut().await;
+        self.on_its_way = None;
+        self.became(&posted);
+    }
+
+    fn became(&mut self, posted: &Posted) {
+        let now = Instant::now();
+        let webhook = &self.status.webhook;
+        let (fate, problem) = match posted {
+            Posted::Taken => {
+                if self.failures > 0 {
+                    tracing::info!(webhook, "the webhook takes alerts again");
+                }
+                self.status.sent += 1;
+                (Fate::Done, None)
+            }
+            Posted::Refused(why) => {
+                tracing::error!(
+                    webhook,
+                    error = why,
+                    "the webhook refuses an alert, which is not sent again"
+                );
+                (Fate::Done, Some(why))
+            }
+            Posted::Failed { why, is_unseen, .. } => {
+                if self.failures == 0 {
+                    tracing::warn!(
+                        webhook,
+                        error = why,
+                        "the webhook takes no alerts: they are sent again until it does"
+                    );
+                }
+                let fate = if *is_unseen {
+                    Fate::Unseen
+                } else {
+                    Fate::Unclear
+                };
+                (fate, Some(why))
+            }
+        };
+        self.status.failed += u64::from(problem.is_some());
+        self.status.problem = problem.cloned();
+        self.told.became(fate, now);
+        self.not_before = match posted {
+            Posted::Taken | Posted::Refused(_) => {
+                self.failures = 0;
+                None
+            }
+            Posted::Failed { wait, .. } => {
+                self.failures = self.failures.saturating_add(1);
+                let pause = AGAIN.wait(self.failures, fastrand::f64());
+                Some(now + wait.unwrap_or_default().max(pause))
+            }
+        };
+    }
+
+    /// Sends what is left, as long as the webhook takes it.
+    pub(super) async fn finish(&mut self) {
+        loop {
+            self.not_before = None;
+            self.begin_next(Instant::now());
+            if self.on_its_way.is_none() {
+                return;
+            }
+            self.progress().await;
+            if self.failures > 0 {
+                return;
+            }
+        }
+    }
+
+    /// Takes leave of the webhook, which is told of no more than that its alerts are over.
+    pub(super) fn leave(mut self, why: Ended) {
+        self.end_all(why, SystemTime::now());
+        tokio::spawn(async move {
+            // What it has not taken by then it never will.
+            drop(timeout(FAREWELL_WITHIN, self.finish()).await);
+        });
+    }
+}

@@ -1,0 +1,317 @@
+//! What the webhook knows of the alerts, and what it is to be told next. There is no queue: what is
+//! told is the difference between what is so and what it knows, so that of a time when it was away
+//! only what is still so is told, and no more waits than there are alerts. Pure.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+
+use super::alert::{Alert, AlertKey, Ended};
+
+/// What the webhook knows and what it should.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    entries: BTreeMap<AlertKey, Entry>,
+    /// What is on its way to it.
+    on_its_way: Option<OnItsWay>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// What is to be told of it, as it was last.
+    alert: Alert,
+    /// It is over, and when that was seen.
+    end: Option<End>,
+    known: Known,
+    /// When the webhook has last taken a message of it.
+    told_at: Option<Instant>,
+}
+
+/// That an alert is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct End {
+    /// Why.
+    pub(super) why: Ended,
+    /// When.
+    pub(super) at: SystemTime,
+}
+
+/// What the webhook knows of an alert.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// That there is none, or nothing.
+    Nothing,
+    /// It was sent something and has not said that it took it.
+    Unclear,
+    /// That there is one.
+    Firing,
+}
+
+#[derive(Debug)]
+struct OnItsWay {
+    key: AlertKey,
+    is_end: bool,
+    before: Known,
+}
+
+/// A message for the webhook.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Message {
+    /// What it is about.
+    pub(super) alert: Alert,
+    /// It is over.
+    pub(super) end: Option<End>,
+}
+
+/// What became of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// The webhook has it, or will never take it.
+    Done,
+    /// It has seen nothing of it.
+    Unseen,
+    /// It may have it or not.
+    Unclear,
+}
+
+impl Told {
+    /// These alerts there are.
+    pub(super) fn firing<'a>(&mut self, alerts: impl Iterator<Item = (&'a AlertKey, &'a Alert)>) {
+        for (key, alert) in alerts {
+            let entry = self.entries.entry(key.clone()).or_insert_with(|| Entry {
+                alert: alert.clone(),
+                end: None,
+                known: Known::Nothing,
+                told_at: None,
+            });
+            entry.alert.clone_from(alert);
+            entry.end = None;
+        }
+    }
+
+    /// These are over. Of which the webhook knows nothing, it need not know.
+    pub(super) fn ended(&mut self, ended: &[(AlertKey, Ended)], at: SystemTime) {
+        for (key, why) in ended {
+            if let Some(entry) = self.entries.get_mut(key) {
+                entry.end = Some(End { why: *why, at });
+            }
+        }
+        self.forget();
+    }
+
+    /// All are over.
+    pub(super) fn end_all(&mut self, why: Ended, at: SystemTime) {
+        let entries = self.entries.values_mut();
+        for entry in entries.filter(|entry| entry.end.is_none()) {
+            entry.end = Some(End { why, at });
+        }
+        self.forget();
+    }
+
+    /// The next message, which is on its way from now on: of several that of the oldest alert. None
+    /// while one is on its way, or if there is nothing to say.
+    pub(super) fn next(&mut self, now: Instant, repeat: Option<Duration>) -> Option<Message> {
+        if self.on_its_way.is_some() {
+            return None;
+        }
+        let is_due = |entry: &Entry| match (entry.end, entry.known) {
+            (Some(_), known) => known != Known::Nothing,
+            (None, Known::Nothing | Known::Unclear) => true,
+            (None, Known::Firing) => repeat
+                .zip(entry.told_at)
+                .is_some_and(|(repeat, told_at)| now - told_at >= repeat),
+        };
+        let due = self.entries.iter_mut().filter(|(_, entry)| is_due(entry));
+        let (key, entry) = due.min_by_key(|(_, entry)| entry.alert.since)?;
+        self.on_its_way = Some(OnItsWay {
+            key: key.clone(),
+            is_end: entry.end.is_some(),
+            before: entry.known,
+        });
+        entry.known = Known::Unclear;
+        Some(Message {
+            alert: entry.alert.clone(),
+            end: entry.end,
+        })
+    }
+
+    /// What became of the message that was on its way.
+    pub(super) fn became(&mut self, fate: Fate, now: Instant) {
+        let Some(OnItsWay {
+            key,
+            is_end,
+            before,
+        }) = self.on_its_way.take()
+        else {
+            return;
+        };
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.known = match fate {
+                Fate::Unseen => before,
+                Fate::Unclear => Known::Unclear,
+                Fate::Done if is_end => Known::Nothing,
+                Fate::Done => Known::Firing,
+            };
+            if fate == Fate::Done {
+                entry.told_at = Some(now);
+            }
+        }
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        let needless = |entry: &Entry| entry.end.is_some() && entry.known == Known::Nothing;
+        self.entries.retain(|_, entry| !needless(entry));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::super::alert::{AlertKind, Finding};
+    use super::*;
+
+    const AT: SystemTime = SystemTime::UNIX_EPOCH;
+
+    impl Told {
+        /// Whether there is nothing that waits or is on its way.
+        fn is_done(&self) -> bool {
+            let is_told = |entry: &Entry| entry.end.is_none() && entry.known == Known::Firing;
+            self.on_its_way.is_none() && self.entries.values().all(is_told)
+        }
+    }
+
+    fn alert(subject: &str) -> (AlertKey, Alert) {
+        let finding = Finding {
+            kind: AlertKind::PoolDegraded,
+            pool: Some(subject.to_owned()),
+            source: "main".into(),
+            queue: None,
+            summary: String::new(),
+            details: serde_json::Map::new(),
+        };
+        let key = finding.key();
+        (key, Alert { finding, since: AT })
+    }
+
+    fn fire(told: &mut Told, subject: &str) {
+        let (key, alert) = alert(subject);
+        told.firing([(&key, &alert)].into_iter());
+    }
+
+    fn end(told: &mut Told, subject: &str) {
+        told.ended(&[(alert(subject).0, Ended::Over)], AT);
+    }
+
+    /// What is said next, and what becomes of that.
+    fn says(told: &mut Told, fate: Fate) -> Option<String> {
+        let now = Instant::now();
+        let message = told.next(now, None)?;
+        assert_eq!(told.next(now, None), None, "one at a time");
+        told.became(fate, now);
+        let state = if message.end.is_some() { "end of " } else { "" };
+        Some(format!("{state}{}", message.alert.finding.subject()))
+    }
+
+    #[test]
+    fn each_is_told_once_and_so_is_its_end() {
+        let mut told = Told::default();
+        for _ in 0..1000 {
+            fire(&mut told, "p");
+            let said = says(&mut told, Fate::Done);
+            assert!(said.is_none_or(|it| it == "p"));
+        }
+        assert!(told.is_done());
+        end(&mut told, "p");
+        assert_eq!(says(&mut told, Fate::Done).as_deref(), Some("end of p"));
+        assert_eq!(says(&mut told, Fate::Done), None);
+        assert!(told.entries.is_empty());
+    }
+
+    #[test]
+    fn of_what_came_and_went_while_it_was_away_nothing_is_told() {
+        let mut told = Told::default();
+        fire(&mut told, "p");
+        assert_eq!(says(&mut told, Fate::Unseen).as_deref(), Some("p"));
+        end(&mut told, "p");
+        assert_eq!(says(&mut told, Fate::Done), None);
+        fire(&mut told, "q");
+        assert_eq!(says(&mut told, Fate::Unclear).as_deref(), Some("q"));
+        end(&mut told, "q");
+        let said = says(&mut told, Fate::Done);
+        assert_eq!(said.as_deref(), Some("end of q"), "it may have heard of it");
+    }
+
+    #[test]
+    fn what_ends_while_it_is_on_its_way_is_told_to_have_ended() {
+        let mut told = Told::default();
+        fire(&mut told, "p");
+        assert!(told.next(Instant::now(), None).is_some());
+        end(&mut told, "p");
+        told.became(Fate::Done, Instant::now());
+        assert_eq!(says(&mut told, Fate::Done).as_deref(), Some("end of p"));
+        assert!(told.is_done());
+    }
+
+    #[test]
+    fn what_goes_on_is_repeated_if_that_is_wanted() {
+        let mut told = Told::default();
+        let start = Instant::now();
+        let hour = Duration::from_secs(3600);
+        fire(&mut told, "p");
+        let mut said = Vec::new();
+        for minute in 0..=150 {
+            let now = start + Duration::from_secs(60) * minute;
+            if told.next(now, Some(hour)).is_some() {
+                told.became(Fate::Done, now);
+                said.push(minute);
+            }
+        }
+        assert_eq!(said, [0, 60, 120]);
+    }
+
+    proptest! {
+        /// Whatever comes and goes, and whatever becomes of messages, in the end the webhook knows
+        /// what is so, and nothing is kept of what is over.
+        #[test]
+        fn in_the_end_it_knows_what_is_so(
+            steps in prop::collection::vec((0..3_usize, any::<bool>(), 0..4_u8, any::<bool>()), 1..200),
+        ) {
+            let names = ["a", "b", "c"];
+            let (mut told, now) = (Told::default(), Instant::now());
+            let (mut so, mut known) = (BTreeSet::new(), BTreeSet::new());
+            let hear = |message: &Message, known: &mut BTreeSet<String>| {
+                let subject = message.alert.finding.subject().to_owned();
+                match message.end {
+                    Some(_) => known.remove(&subject),
+                    None => known.insert(subject),
+                };
+            };
+            for (which, fires, fate, arrives) in steps {
+                let message = told.next(now, None);
+                // It changes while a message is on its way.
+                if fires { fire(&mut told, names[which]); so.insert(names[which].to_owned()); }
+                else { end(&mut told, names[which]); so.remove(names[which]); }
+                if let Some(message) = message {
+                    let fate = match fate { 0 | 1 => Fate::Done, 2 => Fate::Unseen, _ => Fate::Unclear };
+                    if fate == Fate::Done || (fate == Fate::Unclear && arrives) {
+                        hear(&message, &mut known);
+                    }
+                    told.became(fate, now);
+                }
+                prop_assert!(told.entries.len() <= names.len());
+            }
+            while let Some(message) = told.next(now, None) {
+                hear(&message, &mut known);
+                told.became(Fate::Done, now);
+            }
+            prop_assert_eq!(&known, &so);
+            prop_assert!(told.is_done());
+            prop_assert_eq!(told.entries.len(), so.len());
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What `[alerts]` says, what is wrong with it, and who sees its URL.
+
+use std::time::Duration;
+
+use super::{LEAST, messages, printed, read};
+use crate::config::diff::{Change, difference};
+use crate::config::model::{AlertForm, AlertsConfig};
+use crate::config::{Environment, Places};
+use crate::config::{Problems, load, warnings};
+
+fn alerts(lines: &str) -> Result<Option<AlertsConfig>, Problems> {
+    read(&format!("{lines}\n{LEAST}"), &[]).map(|config| config.alerts)
+}
+
+const URL: &str = "[alerts]\nwebhook = \"https://hooks.example/T0/s3cret\"\n";
+
+#[test]
+fn a_build_without_alerts_refuses_them_and_says_so() {
+    let read = alerts(URL);
+    match cfg!(feature = "alerts") {
+        true => assert!(read.unwrap().is_some()),
+        false => {
+            let problems = messages(read.map(|_| unreachable!("it is refused")));
+            assert!(
+                problems[0].contains("this build, which has no alerts"),
+                "{problems:?}"
+            );
+            assert!(!problems[0].contains("s3cret"), "{problems:?}");
+        }
+    }
+}
+
+#[cfg(feature = "alerts")]
+#[test]
+fn nobody_is_told_unless_a_webhook_is_named() {
+    assert_eq!(alerts("").unwrap(), None);
+    assert!(!printed(LEAST, &[]).contains("alerts"));
+    let told = alerts(URL).unwrap().unwrap();
+    let expected = AlertsConfig {
+        webhook: told.webhook.clone(),
+        form: AlertForm::Json,
+        ca_file: None,
+        dead_letters: Some(10),
+        crashes: Some(5),
+        window: Duration::from_secs(60),
+        hold: Duration::from_secs(30),
+        repeat: None,
+        timeout: Duration::from_secs(10),
+    };
+    assert_eq!(told, expected);
+    assert_eq!(told.webhook.expose(), "https://hooks.example/T0/s3cret");
+    assert!(!format!("{told:?}").contains("s3cret"), "{told:?}");
+    let by_variable = [("GANGER_ALERTS__WEBHOOK", "http://127.0.0.1:1/")];
+    assert!(read(LEAST, &by_variable).unwrap().alerts.is_some());
+}
+
+#[cfg(feature = "alerts")]
+#[test]
+fn mistakes_are_told_without_the_secret() {
+    let url = "webhook = \"https://hooks.example/s3cret\"\n";
+    for (lines, told) in [
+        ("", "alerts.webhook is missing"),
+        ("form = \"json\"", "alerts.webhook is missing"),
+        (
+            "webhook = \"hooks.example/s3cret\"",
+            "alerts.webhook must be a URL with http://",
+        ),
+        (
+            "webhook = \"ftp://hooks.example/s3cret\"",
+            "alerts.webhook must be a URL with http://",
+        ),
+        (
+            "webhook = \"\"",
+            "alerts.webhook must be a URL with http://",
+        ),
+        (
+            "webhook_file = \"/nowhere/s3cret\"",
+            "alerts.webhook_file can't be read",
+        ),
+        (
+            &format!("{url}form = \"teams\""),
+            "alerts.form must be `\"json\"` or `\"slack\"`",
+        ),
+        (
+            &format!("{url}dead_letters = -1"),
+            "alerts.dead_letters must be within 0..=1000000000 or `\"off\"`",
+        ),
+        (
+            &format!("{url}crashes = 0"),
+            "alerts.crashes must be within 1..=1000000 or `\"off\"`",
+        ),
+        (&format!("{url}hold = 30"), "alerts.hold must be a duration"),
+        (
+            &format!("{url}repeat = \"1s\""),
+            "alerts.repeat must be within 1m..=720h or `\"off\"`",
+        ),
+        (
+            &format!("{url}timeout = \"0s\""),
+            "alerts.timeout must be within 100ms..=1h",
+        ),
+        (
+            &format!("{url}webhok = 1"),
+            "alerts.webhok is not a known key",
+        ),
+        (
+            &format!("{url}webhook_file = \"x\""),
+            "alerts.webhook_file and `webhook` can't both be given",
+        ),
+    ] {
+        let problems = messages(read(&format!("[alerts]\n{lines}\n{LEAST}"), &[]));
+        assert!(problems[0].starts_with(told), "{lines}: {problems:?}");
+        assert!(
+            !format!("{problems:?}").contains("s3cret"),
+            "{lines}: {problems:?}"
+        );
+    }
+}
+
+#[cfg(feature = "alerts")]
+#[test]
+fn a_file_may_hold_the_url_and_must_be_as_safe_as_one() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let (secret, config) = (
+        directory.path().join("hook"),
+        directory.path().join("g.toml"),
+    );
+    let text = format!("[alerts]\nwebhook_file = \"hook\"\n{LEAST}");
+    std::fs::write(&config, text).unwrap();
+    let said = |url: &str, mode| {
+        std::fs::write(&secret, url).unwrap();
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(&secret, mode).unwrap();
+        let environment = Environment::new();
+        let config = match load(&config, &environment) {
+            Ok(config) => config,
+            Err(problems) => return format!("{problems:?}"),
+        };
+        let places = Places::read(&directory.path().join("g.toml"), &environment);
+        let warnings = warnings(&config, &places);
+        let warnings = warnings.iter().filter(|it| it.path.starts_with("alerts"));
+        warnings.map(|it| it.message.clone()).collect()
+    };
+    assert_eq!(said("https://hooks.example/s3cret\n", 0o600), "");
+    assert!(said("https://hooks.example/s3cret", 0o644).contains("has mode 0644"));
+    assert_eq!(said("http://[::1]:8080/s3cret", 0o600), "");
+    let plain = said("http://hooks.example/s3cret", 0o600);
+    assert!(
+        plain.contains("unencrypted") && plain.ends_with("`hooks.example`"),
+        "{plain}"
+    );
+    let wrong = said("hooks.example/s3cret", 0o600);
+    assert!(wrong.contains("holds a URL that must be"), "{wrong}");
+    assert!(!wrong.contains("s3cret") && !plain.contains("s3cret"));
+}
+
+#[cfg(feature = "alerts")]
+#[test]
+fn a_reload_changes_them_in_place() {
+    let config = |lines: &str| read(&format!("{lines}\n{LEAST}"), &[]).unwrap();
+    let (none, some) = (config(""), config(URL));
+    let other = config(&format!("{URL}hold = \"1s\""));
+    for (old, new, expected) in [
+        (&none, &none, vec![]),
+        (&some, &some, vec![]),
+        (&none, &some, vec![Change::Alerts]),
+        (&some, &other, vec![Change::Alerts]),
+        (&some, &none, vec![Change::Alerts]),
+    ] {
+        assert_eq!(difference(old, new), expected);
+    }
+}

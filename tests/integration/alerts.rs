@@ -1,0 +1,558 @@
+//! Alerts by webhook: the real daemon, and a server of the tests' own that it tells.
+
+use std::fs;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use crate::harness::tls::{Authority, quoted};
+use crate::harness::{Daemon, Hook, Pool, Scene, Table, Word, Workspace, field, said, trials};
+
+trials![
+    a_degraded_pool_in_a_crash_loop_is_told_and_so_is_its_recovery,
+    workers_that_crash_beside_others_that_work_are_a_crash_loop,
+    many_dead_letters_are_told_and_few_are_not,
+    a_source_that_is_away_is_told_once_for_all_its_pools,
+    a_rolling_restart_that_has_stopped_is_told_until_one_is_done,
+    what_comes_and_goes_is_not_told,
+    a_webhook_that_fails_is_asked_again,
+    a_webhook_that_never_answers_is_in_nobodys_way,
+    a_webhook_that_comes_later_is_told_what_is_still_so,
+    what_a_webhook_refuses_is_not_sent_again,
+    slack_is_told_in_its_form,
+    a_reload_changes_the_webhook_and_takes_it_away,
+    a_pool_that_is_gone_is_no_alert,
+    a_daemon_that_stops_says_that_it_looks_no_more,
+    the_webhook_may_speak_tls,
+    what_has_become_of_alerts_can_be_seen,
+    the_webhook_can_be_tried,
+];
+
+const DEGRADED: &str = "firing pool_degraded";
+const IS_DEGRADED: &str =
+    "the pool is degraded: its workers fail one after the other; one at a time is tried";
+const WORKS: &str = "resolved pool_degraded";
+const AWAY: &str = "the webhook takes no alerts: they are sent again until it does";
+const TABLE: &str = "[sources.main]\nkind = \"table\"\nurl = \"sqlite:queue.db\"\n";
+
+/// The section for that webhook; it is told at once.
+fn section(hook: &Hook, more: &str) -> String {
+    let url = Value::from(hook.url());
+    format!("[alerts]\nwebhook = {url}\nhold = \"0s\"\nwindow = \"2s\"\n{more}\n")
+}
+
+fn site(alerts: &str) -> Workspace {
+    Workspace::with_sections(&format!("{TABLE}{alerts}"))
+}
+
+fn scene(hook: &Hook, more: &str, pools: &[Pool]) -> Scene {
+    Scene::at(site(&section(hook, more)), pools)
+}
+
+/// Workers that exit at once until the file `up` is in the directory.
+fn broken() -> Pool {
+    gated("--start=exit:3")
+}
+
+/// Workers that have that option until the file `up` is in the directory.
+fn gated(option: &str) -> Pool {
+    let script = "if [ -e \"$(dirname \"$RECORD\")/up\" ]; then exec \"$@\"; fi; \
+                  exec \"$@\" \"$OPTION\"";
+    let worker = std::env::current_exe().unwrap();
+    let worker = worker.to_str().unwrap();
+    let args = ["-c", script, "sh", worker, crate::modes_worker::NAME];
+    Pool::of_program("/bin/sh", &args).env("OPTION", option)
+}
+
+/// Starts a daemon whose only pool is degraded; it may have come to that already.
+fn degraded(hook: &Hook, more: &str) -> Scene {
+    scene(hook, &format!("crashes = \"off\"\n{more}"), &[broken()])
+}
+
+/// Nothing in the log tells the secret parts of the webhook's URL.
+fn keeps_the_secret(daemon: &Daemon) {
+    let tells = daemon.records(|record| record.to_string().contains("s3cret"));
+    assert!(tells.is_empty(), "{tells:#?}");
+}
+
+fn reload(scene: &Scene) {
+    let times = scene.daemon.times_logged("configuration reloaded");
+    scene.daemon.signal(Signal::SIGHUP);
+    scene.daemon.eventually("the reload", || {
+        scene.daemon.times_logged("configuration reloaded") > times
+    });
+}
+
+/// Writes another text into its configuration in place of one, and has it read.
+fn change(scene: &Scene, old: &str, new: &str) {
+    let config = scene.daemon.config();
+    let text = fs::read_to_string(config).unwrap();
+    assert!(text.contains(old), "no {old:?} in {text}");
+    fs::write(config, text.replace(old, new)).unwrap();
+    reload(scene);
+}
+
+fn a_degraded_pool_in_a_crash_loop_is_told_and_so_is_its_recovery() {
+    let hook = Hook::new();
+    let scene = scene(&hook, "", &[broken()]);
+    let told = hook.is_told(DEGRADED);
+    let host = rustix::system::uname();
+    let host = host.nodename().to_str().unwrap();
+    assert_eq!(told["version"], 1);
+    assert_eq!(told["id"], format!("{host}/pool_degraded/work"));
+    assert_eq!(told["pool"], "work");
+    assert_eq!(told["source"], "main");
+    assert_eq!(told["queue"], "work");
+    assert_eq!(told["ended"], Value::Null);
+    let cause = told["details"]["last_worker_lost"].as_str().unwrap();
+    assert!(cause.contains("code 3"), "{told}");
+    assert!(told["summary"].as_str().unwrap().contains(cause), "{told}");
+    let expected = json!({
+        "host": host,
+        "version": env!("CARGO_PKG_VERSION"),
+        "pid": scene.daemon.pid().as_raw(),
+    });
+    assert_eq!(told["daemon"], expected);
+    let crashes = hook.is_told("firing crash_loop");
+    assert!(crashes["details"]["count"].as_u64() >= Some(5), "{crashes}");
+    // Many looks later it is as it was.
+    scene.daemon.eventually("many crashes", || {
+        scene.daemon.times_logged("worker lost") >= 40
+    });
+    assert_eq!(hook.taken().len(), 2, "{:#?}", hook.heard());
+    scene.site.touch("up");
+    let over = hook.is_told(WORKS);
+    assert_eq!((&over["id"], &over["ended"]), (&told["id"], &"over".into()));
+    assert_eq!(over["since"], told["since"]);
+    assert!(over["at"].as_f64() > over["since"].as_f64(), "{over}");
+    hook.is_told("resolved crash_loop");
+    assert_eq!(hook.taken().len(), 4, "{:#?}", hook.heard());
+    keeps_the_secret(&scene.daemon);
+    scene.finish();
+}
+
+/// One message kills its workers, again and again, while others are answered.
+fn workers_that_crash_beside_others_that_work_are_a_crash_loop() {
+    let hook = Hook::new();
+    let pool = Pool::new(&[]).set("workers", "2").attempts(1000);
+    let pool = pool.set("crashes_max", "1000");
+    let scene = scene(&hook, "", &[pool]);
+    scene.send(&["mode:die-unless:up", "good"]);
+    let told = hook.is_told("firing crash_loop");
+    let ends = &told["details"]["worker_ends_since_start"];
+    assert!(ends["killed"].as_u64() >= Some(5), "{told}");
+    assert_eq!(hook.told(), ["firing crash_loop"]);
+    scene.site.touch("up");
+    hook.is_told("resolved crash_loop");
+    scene.all_done();
+    // Those that an operator, a recycling or a roll ends are none.
+    scene.site.reconfigure(
+        &scene.daemon,
+        &[Pool::new(&[]).set("recycle", "{ tasks = 1, jitter = 0.0 }")],
+    );
+    reload(&scene);
+    let bodies: Vec<String> = (0..20).map(|n| format!("message {n}")).collect();
+    scene.send(&bodies);
+    scene.all_done();
+    scene.daemon.eventually("many to be recycled", || {
+        scene.daemon.times_logged("worker gone") >= 20
+    });
+    scene.daemon.stop();
+    assert_eq!(hook.taken().len(), 2, "{:#?}", hook.heard());
+}
+
+fn many_dead_letters_are_told_and_few_are_not() {
+    let hook = Hook::new();
+    let pool = Pool::new(&[]).attempts(1).text("breaker", "off");
+    let scene = scene(&hook, "dead_letters = 3", &[pool]);
+    let rejected = |count| vec!["mode:answer:500"; count];
+    scene.send(&rejected(3));
+    scene.settled();
+    assert_eq!(scene.table.dead().len(), 3);
+    scene.send(&rejected(7));
+    let told = hook.is_told("firing dead_letters");
+    let details = &told["details"];
+    assert_eq!(
+        (&details["limit"], &details["window_seconds"]),
+        (&3.into(), &2.0.into())
+    );
+    assert!(details["count"].as_u64() > Some(3), "{told}");
+    assert!(
+        details["reasons_since_start"]["failed"].as_u64() > Some(3),
+        "{told}"
+    );
+    hook.is_told("resolved dead_letters");
+    assert_eq!(hook.taken().len(), 2, "{:#?}", hook.heard());
+    scene.finish();
+}
+
+fn a_source_that_is_away_is_told_once_for_all_its_pools() {
+    let hook = Hook::new();
+    let named = |name: &str| {
+        let pool = Pool::new(&["--mode=wait:go"]).text("name", name);
+        pool.text("queue", name)
+    };
+    let scene = scene(&hook, "", &[named("work"), named("other")]);
+    scene.send(&["one"]);
+    scene.begun(&["one"]);
+    let table = Table::open(&scene.site.path("queue.db"));
+    table.0.execute_batch("BEGIN IMMEDIATE").unwrap();
+    scene.site.touch("go");
+    let told = hook.is_told("firing source_down");
+    assert_eq!(
+        (&told["pool"], &told["source"]),
+        (&Value::Null, &"main".into())
+    );
+    let problem = told["details"]["pools"]["work"].as_str().unwrap();
+    assert!(
+        told["summary"].as_str().unwrap().contains(problem),
+        "{told}"
+    );
+    table.0.execute_batch("COMMIT").unwrap();
+    let over = hook.is_told("resolved source_down");
+    assert_eq!(over["id"], told["id"]);
+    scene.all_done();
+    scene.finish();
+}
+
+fn a_rolling_restart_that_has_stopped_is_told_until_one_is_done() {
+    let hook = Hook::new();
+    // It is told however long others are held.
+    let held = section(&hook, "").replace("hold = \"0s\"", "hold = \"1h\"");
+    let scene = Scene::at(site(&held), &[Pool::new(&[])]);
+    scene.daemon.has_workers(1);
+    let roll = |pool: Pool| {
+        scene.site.reconfigure(&scene.daemon, &[pool]);
+        reload(&scene);
+    };
+    roll(Pool::new(&["--start=exit:7"]));
+    let told = hook.is_told("firing roll_stopped");
+    let cause = told["details"]["cause"].as_str().unwrap();
+    assert!(cause.contains("code 7"), "{told}");
+    let config = scene.daemon.config().to_str().unwrap();
+    let status = || scene.site.ganger(&["status", "--config", config]).good();
+    assert!(
+        status().contains("its rolling restart has stopped"),
+        "{}",
+        status()
+    );
+    let pools = || {
+        let args = ["status", "--config", config, "--output", "json"];
+        scene.site.ganger(&args).json()["pools"][0].clone()
+    };
+    assert_eq!(pools()["roll_stopped"], cause);
+    roll(Pool::new(&["--mode=sleep:1"]));
+    let over = hook.is_told("resolved roll_stopped");
+    assert_eq!(over["id"], told["id"]);
+    assert_eq!(pools()["roll_stopped"], Value::Null);
+    assert_eq!(hook.taken().len(), 2, "{:#?}", hook.heard());
+    scene.finish();
+}
+
+fn what_comes_and_goes_is_not_told() {
+    let hook = Hook::new();
+    let held = section(&hook, "").replace("hold = \"0s\"", "hold = \"1h\"");
+    let scene = Scene::at(site(&held), &[broken()]);
+    scene.daemon.logged(IS_DEGRADED);
+    scene.site.touch("up");
+    let up = scene.daemon.has_workers(1);
+    fs::remove_file(scene.site.path("up")).unwrap();
+    kill(Pid::from_raw(up[0]), Signal::SIGKILL).unwrap();
+    scene.daemon.eventually("it to be degraded again", || {
+        scene.daemon.times_logged(IS_DEGRADED) > 1
+    });
+    scene.daemon.stop();
+    assert!(hook.heard().is_empty(), "{:#?}", hook.heard());
+}
+
+fn a_webhook_that_fails_is_asked_again() {
+    let hook = Hook::new();
+    hook.says(&[Word::Status(500), Word::Status(503), Word::Wait(429, 2)]);
+    let scene = degraded(&hook, "");
+    hook.is_told(DEGRADED);
+    let heard = hook.has_heard(4);
+    let ids: Vec<&Value> = heard.iter().map(|it| &it.body["id"]).collect();
+    assert!(ids.iter().all(|id| *id == ids[0]), "{heard:#?}");
+    for one in &heard {
+        let has = |name: &str, value: &str| {
+            let mut headers = one.headers.iter();
+            headers.any(|(n, v)| n == name && v.starts_with(value))
+        };
+        assert!(one.path.ends_with("/s3cret?key=t0ps3cret"), "{one:?}");
+        assert!(
+            has("content-type", "application/json") && has("user-agent", "ganger/"),
+            "{one:?}"
+        );
+    }
+    scene.daemon.logged("the webhook takes alerts again");
+    let away = scene.daemon.logged(AWAY);
+    assert!(field(&away, "error").contains("500"), "{away}");
+    assert_eq!(field(&away, "webhook"), hook.address().to_string());
+    assert_eq!(scene.daemon.times_logged(AWAY), 1);
+    scene.site.touch("up");
+    hook.is_told(WORKS);
+    assert_eq!(hook.told(), [DEGRADED, WORKS]);
+    keeps_the_secret(&scene.daemon);
+    scene.finish();
+}
+
+fn a_webhook_that_never_answers_is_in_nobodys_way() {
+    const COUNT: usize = 2_000;
+    let hook = Hook::new();
+    hook.always_says(Word::Nothing);
+    let other = Pool::new(&[]).text("name", "other").text("queue", "other");
+    let pools = [
+        broken().text("queue", "broken"),
+        other.text("queue", "work"),
+    ];
+    let scene = scene(&hook, "timeout = \"1h\"", &pools);
+    hook.has_heard(1);
+    let bodies: Vec<String> = (0..COUNT).map(|n| format!("message {n}")).collect();
+    scene.send(&bodies);
+    scene.all_done();
+    scene.record().assert_done_once(&bodies);
+    assert_eq!(hook.heard().len(), 1, "one at a time");
+    // Within what a test waits for an end, with all else that there is to do.
+    scene.daemon.stop();
+    let late = "the webhook has not taken the last alerts within 3s";
+    scene.daemon.logged(late);
+}
+
+fn a_webhook_that_comes_later_is_told_what_is_still_so() {
+    let gone = Hook::new();
+    let (address, alerts) = (gone.address(), section(&gone, ""));
+    drop(gone);
+    let stays = broken().text("name", "stays").text("queue", "stays");
+    let pools = [Pool::new(&["--mode=wait:go"]), stays];
+    let scene = Scene::at(site(&alerts), &pools);
+    let alert = |what: &str, of: &str| {
+        let (what, of) = (what.to_owned(), of.to_owned());
+        scene.daemon.logs(&what, |record| field(record, "of") == of)
+    };
+    alert("alert", "stays");
+    scene.daemon.logged(AWAY);
+    // Something comes and goes while nobody is there to be told.
+    scene.send(&["one"]);
+    scene.begun(&["one"]);
+    let table = Table::open(&scene.site.path("queue.db"));
+    table.0.execute_batch("BEGIN IMMEDIATE").unwrap();
+    scene.site.touch("go");
+    alert("alert", "main");
+    table.0.execute_batch("COMMIT").unwrap();
+    alert("the alert is over", "main");
+    let hook = Hook::at(address);
+    hook.is_told(DEGRADED);
+    hook.is_told("firing crash_loop");
+    scene.daemon.logged("the webhook takes alerts again");
+    assert_eq!(scene.daemon.times_logged(AWAY), 1);
+    scene.daemon.stop();
+    let told = hook.told();
+    let never = |it: &String| it.ends_with("source_down");
+    assert!(!told.iter().any(never), "{told:?}");
+    keeps_the_secret(&scene.daemon);
+}
+
+fn what_a_webhook_refuses_is_not_sent_again() {
+    for word in [Word::Status(404), Word::Elsewhere] {
+        let hook = Hook::new();
+        hook.says(&[word]);
+        let scene = degraded(&hook, "");
+        let refused = "the webhook refuses an alert, which is not sent again";
+        let refused = scene.daemon.logged(refused);
+        let why = if word == Word::Elsewhere {
+            "redirects are not followed"
+        } else {
+            "404"
+        };
+        assert!(field(&refused, "error").contains(why), "{refused}");
+        scene.site.touch("up");
+        hook.is_told(WORKS);
+        let heard: Vec<Word> = hook.heard().iter().map(|it| it.word).collect();
+        assert_eq!(heard, [word, Word::Status(200)]);
+        keeps_the_secret(&scene.daemon);
+        scene.finish();
+    }
+}
+
+fn slack_is_told_in_its_form() {
+    let hook = Hook::new();
+    let scene = degraded(&hook, "form = \"slack\"");
+    let texts = || {
+        let heard = hook.heard().into_iter();
+        let texts = heard.map(|it| {
+            assert_eq!(it.body.as_object().unwrap().len(), 1, "{it:?}");
+            it.body["text"].as_str().unwrap().to_owned()
+        });
+        texts.collect::<Vec<_>>()
+    };
+    hook.has_heard(1);
+    scene.site.touch("up");
+    hook.has_heard(2);
+    let texts = texts();
+    assert!(
+        texts[0].starts_with("[firing] pool `work` is degraded: "),
+        "{texts:?}"
+    );
+    assert!(
+        texts[1].starts_with("[resolved] pool `work` was degraded: "),
+        "{texts:?}"
+    );
+    scene.finish();
+}
+
+fn a_reload_changes_the_webhook_and_takes_it_away() {
+    let (first, second) = (Hook::new(), Hook::new());
+    let scene = degraded(&first, "");
+    first.is_told(DEGRADED);
+    change(&scene, &first.url(), &second.url());
+    second.is_told(DEGRADED);
+    assert_eq!(first.is_told(WORKS)["ended"], "unwatched");
+    // In another form it is another webhook.
+    change(&scene, "hold = \"0s\"", "hold = \"0s\"\nform = \"slack\"");
+    assert_eq!(second.is_told(WORKS)["ended"], "unwatched");
+    let slack = second.has_heard(3);
+    assert!(
+        slack.iter().any(|it| it.body["text"].is_string()),
+        "{slack:#?}"
+    );
+    let text = fs::read_to_string(scene.daemon.config()).unwrap();
+    let (before, rest) = text.split_once("[alerts]").unwrap();
+    let after = &rest[rest.find("[daemon]").unwrap()..];
+    fs::write(scene.daemon.config(), format!("{before}{after}")).unwrap();
+    reload(&scene);
+    scene.daemon.logged("no alerts are sent any more");
+    let last = second.has_heard(4);
+    let text = last[3].body["text"].as_str().unwrap();
+    assert!(
+        text.ends_with(&format!("process {}", scene.daemon.pid())),
+        "{text}"
+    );
+    assert!(text.contains("not sent here any more"), "{text}");
+    let (firsts, seconds) = (first.heard().len(), second.heard().len());
+    assert_eq!((firsts, seconds), (2, 4));
+    scene.site.touch("up");
+    scene.daemon.has_workers(1);
+    scene.daemon.stop();
+    assert_eq!((first.heard().len(), second.heard().len()), (2, 4));
+    keeps_the_secret(&scene.daemon);
+}
+
+fn a_pool_that_is_gone_is_no_alert() {
+    let hook = Hook::new();
+    let bad = broken().text("name", "bad").text("queue", "bad");
+    let scene = scene(&hook, "crashes = \"off\"", &[Pool::new(&[]), bad]);
+    hook.is_told(DEGRADED);
+    // However long the end of an alert must last otherwise.
+    scene.site.reconfigure(&scene.daemon, &[Pool::new(&[])]);
+    let text = fs::read_to_string(scene.daemon.config()).unwrap();
+    fs::write(
+        scene.daemon.config(),
+        text.replace("hold = \"0s\"", "hold = \"1h\""),
+    )
+    .unwrap();
+    reload(&scene);
+    let over = hook.is_told(WORKS);
+    assert_eq!(
+        (&over["pool"], &over["ended"]),
+        (&"bad".into(), &"pool_gone".into())
+    );
+    scene.finish();
+}
+
+fn a_daemon_that_stops_says_that_it_looks_no_more() {
+    let hook = Hook::new();
+    let pools = [
+        broken(),
+        Pool::new(&[]).text("name", "fine").text("queue", "fine"),
+    ];
+    let scene = scene(&hook, "crashes = \"off\"", &pools);
+    hook.is_told(DEGRADED);
+    scene.daemon.stop();
+    let told = hook.taken();
+    assert_eq!(hook.told(), [DEGRADED, WORKS]);
+    assert_eq!(told[1]["ended"], "daemon_stops");
+    assert_eq!(
+        scene
+            .daemon
+            .times_logged("the webhook has not taken the last alerts within 3s"),
+        0
+    );
+}
+
+fn the_webhook_may_speak_tls() {
+    let authority = Authority::shared();
+    let hook = Hook::new();
+    let alerts = |ca: &Authority| {
+        let url = Value::from(hook.tls_url(authority));
+        let ca = quoted(&ca.path("ca.pem"));
+        format!("[alerts]\nwebhook = {url}\nhold = \"0s\"\nca_file = {ca}\n")
+    };
+    let scene = Scene::at(site(&alerts(authority)), &[broken()]);
+    hook.is_told(DEGRADED);
+    scene.finish();
+    let heard = hook.heard().len();
+    let stranger = Authority::called("stranger");
+    let scene = Scene::at(site(&alerts(&stranger)), &[broken()]);
+    let away = scene.daemon.logged(AWAY);
+    assert!(
+        field(&away, "error").to_lowercase().contains("certificate"),
+        "{away}"
+    );
+    scene.finish();
+    assert_eq!(hook.heard().len(), heard, "nothing is sent to a stranger");
+}
+
+fn what_has_become_of_alerts_can_be_seen() {
+    let hook = Hook::new();
+    hook.says(&[Word::Status(500)]);
+    let admin = "[admin]\nlisten = \"127.0.0.1:0\"\n";
+    let site = site(&format!("{}{admin}", section(&hook, "crashes = \"off\"")));
+    let scene = Scene::at(site, &[broken()]);
+    hook.is_told(DEGRADED);
+    let config = scene.daemon.config().to_str().unwrap();
+    let status = || {
+        let args = ["status", "--config", config, "--output", "json"];
+        scene.site.ganger(&args).json()["alerts"].clone()
+    };
+    scene
+        .daemon
+        .eventually("it to be counted", || status()["sent"] == 1);
+    let expected = json!({
+        "webhook": hook.address().to_string(),
+        "problem": null,
+        "firing": {
+            "crash_loop": 0, "dead_letters": 0, "pool_degraded": 1, "roll_stopped": 0, "source_down": 0,
+        },
+        "sent": 1,
+        "failed": 1,
+    });
+    assert_eq!(status(), expected);
+    let text = scene.site.ganger(&["status", "--config", config]).good();
+    assert!(text.contains("alerts: 1 firing"), "{text}");
+    scene.site.touch("up");
+    hook.is_told(WORKS);
+    let records = scene.daemon.records(|record| said(record, "alert"));
+    assert_eq!(records.len(), 1, "{records:?}");
+    scene.finish();
+}
+
+fn the_webhook_can_be_tried() {
+    let hook = Hook::new();
+    let site = site(&section(&hook, ""));
+    let pool = Pool::of_program("true", &[]);
+    site.configure_commands(std::slice::from_ref(&pool));
+    site.ganger(&["check"]).good();
+    assert!(hook.heard().is_empty());
+    site.ganger(&["check", "--send-alert"]).good();
+    assert_eq!(hook.told(), ["firing test", "resolved test"]);
+    hook.says(&[Word::Status(403)]);
+    let refused = site.ganger(&["check", "--send-alert"]).bad(1);
+    assert!(refused.contains("403"), "{refused}");
+    assert!(refused.contains(&hook.address().to_string()), "{refused}");
+    assert!(!refused.contains("s3cret"), "{refused}");
+    let silent = Workspace::new();
+    silent.configure_commands(&[pool]);
+    let missing = silent.ganger(&["check", "--send-alert"]).bad(1);
+    assert!(missing.contains("alerts.webhook is missing"), "{missing}");
+}
