@@ -18,6 +18,7 @@ OUTSIDE = {
     "proto-spec/CHANGELOG.md": "The protocol's changelog",
     "proto-spec/vectors/README.md": "Test vectors",
     "samples/python/README.md": "The sample",
+    "worker-sdk/python/README.md": "The library for Python",
 }
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
 

@@ -28,6 +28,7 @@ mod python;
 mod rabbit;
 mod reload;
 mod scaling;
+mod sdk;
 mod sending;
 #[path = "../servers/mod.rs"]
 #[allow(dead_code, reason = "a benchmark asks other things of them")]
@@ -94,6 +95,7 @@ fn trials() -> Vec<Trial> {
         rabbit::trials(),
         reload::trials(),
         scaling::trials(),
+        sdk::trials(),
         sending::trials(),
         service::trials(),
         sharing::trials(),
