@@ -25,6 +25,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::config::model::{AlertsConfig, Config};
+use crate::heartbeat::Heart;
 use crate::status::{DaemonState, Overview};
 use alert::Ended;
 use judge::{Changes, Judge};
@@ -37,7 +38,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long the end of the program waits for the webhook to take what is left.
 const LAST_MESSAGES_WITHIN: Duration = Duration::from_secs(3);
 
-/// Lookups of names that may wait at once, each on a thread.
+/// Lookups of names and files that may wait at once, each on a thread.
 const BLOCKING_THREADS_MAX: usize = 2;
 
 /// What the daemon runs, as it changes.
@@ -74,7 +75,9 @@ pub fn start(overview: Overview) -> io::Result<Alerts> {
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .build()?;
     let run = move || {
+        let heart = Heart::of_this_thread().on(runtime.handle());
         runtime.block_on(watch_and_tell(&overview, closed));
+        drop(heart);
         // Nobody may wait for it.
         end.send(()).unwrap_or_default();
         // A name that is being looked up holds up nobody.

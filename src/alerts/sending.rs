@@ -27,7 +27,7 @@ const AGAIN: Backoff = Backoff {
 /// How long a webhook that is left has for the last messages.
 const FAREWELL_WITHIN: Duration = Duration::from_secs(30);
 
-type Posting = Pin<Box<dyn Future<Output = Posted> + Send>>;
+type Posting = Pin<Box<dyn Future<Output = (Option<Webhook>, Posted)> + Send>>;
 
 /// A webhook, what it knows and what is on its way to it.
 pub(super) struct Sending {
@@ -36,6 +36,8 @@ pub(super) struct Sending {
     told: Told,
     /// None before it is needed, or while one of its files can't be read.
     webhook: Option<Webhook>,
+    /// What is on its way goes by settings that are others now.
+    is_outdated: bool,
     on_its_way: Option<Posting>,
     /// How often it has failed in a row.
     failures: u32,
@@ -54,6 +56,7 @@ impl Sending {
             sender: Sender::this(),
             told: Told::default(),
             webhook: None,
+            is_outdated: false,
             on_its_way: None,
             failures: 0,
             not_before: None,
@@ -71,6 +74,7 @@ impl Sending {
         if is_same {
             if old.ca_file != config.ca_file || old.timeout != config.timeout {
                 self.webhook = None;
+                self.is_outdated = self.on_its_way.is_some();
             }
             self.config = config.clone();
         }
@@ -107,25 +111,21 @@ impl Sending {
         let Some(message) = self.told.next(now, self.config.repeat) else {
             return;
         };
-        match self.webhook() {
-            Ok(webhook) => {
-                let at = SystemTime::now();
-                let body = body(&message, self.config.form, &self.sender, at);
-                self.on_its_way = Some(Box::pin(async move { webhook.post(body).await }));
+        let body = body(&message, self.config.form, &self.sender, SystemTime::now());
+        let (webhook, config) = (self.webhook.clone(), self.config.clone());
+        self.on_its_way = Some(Box::pin(async move {
+            let webhook = match webhook {
+                Some(webhook) => Ok(webhook),
+                None => opened(config).await,
+            };
+            match webhook {
+                Ok(webhook) => {
+                    let posted = webhook.post(body).await;
+                    (Some(webhook), posted)
+                }
+                Err(why) => (None, not_begun(why)),
             }
-            Err(why) => self.became(&Posted::Failed {
-                why,
-                is_unseen: true,
-                wait: None,
-            }),
-        }
-    }
-
-    fn webhook(&mut self) -> Result<Webhook, String> {
-        if self.webhook.is_none() {
-            self.webhook = Some(Webhook::new(&self.config)?);
-        }
-        self.webhook.clone().ok_or_else(String::new)
+        }));
     }
 
     /// Waits until it is known what became of the message on its way; for ever if there is none. Loses
@@ -134,7 +134,8 @@ impl Sending {
         let Some(posting) = &mut self.on_its_way else {
             return pending().await;
         };
-        let posted = posting.as_mut().await;
+        let (webhook, posted) = posting.as_mut().await;
+        self.webhook = webhook.filter(|_| !std::mem::take(&mut self.is_outdated));
         self.on_its_way = None;
         self.became(&posted);
     }
@@ -212,5 +213,26 @@ impl Sending {
             // What it has not taken by then it never will.
             drop(timeout(FAREWELL_WITHIN, self.finish()).await);
         });
+    }
+}
+
+/// Its files are read on a thread that may wait for them.
+async fn opened(config: AlertsConfig) -> Result<Webhook, String> {
+    let within = config.timeout;
+    let opening = tokio::task::spawn_blocking(move || Webhook::new(&config));
+    match timeout(within, opening).await {
+        Ok(Ok(webhook)) => webhook,
+        Ok(Err(lost)) => Err(lost.to_string()),
+        Err(_) => Err(format!(
+            "its certificates have not been read within {within:?}"
+        )),
+    }
+}
+
+fn not_begun(why: String) -> Posted {
+    Posted::Failed {
+        why,
+        is_unseen: true,
+        wait: None,
     }
 }

@@ -7,7 +7,9 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::harness::tls::{Authority, quoted};
-use crate::harness::{Daemon, Hook, Pool, Scene, Table, Word, Workspace, field, said, trials};
+use crate::harness::{
+    Daemon, Hook, Pool, Scene, Table, Word, Workspace, field, look, said, trials,
+};
 
 trials![
     a_degraded_pool_in_a_crash_loop_is_told_and_so_is_its_recovery,
@@ -137,7 +139,8 @@ fn workers_that_crash_beside_others_that_work_are_a_crash_loop() {
     let hook = Hook::new();
     let pool = Pool::new(&[]).set("workers", "2").attempts(1000);
     let pool = pool.set("crashes_max", "1000");
-    let scene = scene(&hook, "", &[pool]);
+    let alerts = section(&hook, "").replace("window = \"2s\"", "window = \"5s\"");
+    let scene = Scene::at(site(&alerts), &[pool]);
     scene.send(&["mode:die-unless:up", "good"]);
     let told = hook.is_told("firing crash_loop");
     let ends = &told["details"]["worker_ends_since_start"];
@@ -170,7 +173,7 @@ fn many_dead_letters_are_told_and_few_are_not() {
     scene.send(&rejected(3));
     scene.settled();
     assert_eq!(scene.table.dead().len(), 3);
-    scene.send(&rejected(7));
+    scene.send(&rejected(30));
     let told = hook.is_told("firing dead_letters");
     let details = &told["details"];
     assert_eq!(
@@ -499,8 +502,23 @@ fn the_webhook_may_speak_tls() {
         field(&away, "error").to_lowercase().contains("certificate"),
         "{away}"
     );
-    scene.finish();
     assert_eq!(hook.heard().len(), heard, "nothing is sent to a stranger");
+    // The right one is taken up in place.
+    change(
+        &scene,
+        &quoted(&stranger.path("ca.pem")),
+        &quoted(&authority.path("ca.pem")),
+    );
+    look(|| (hook.heard().len() > heard).then_some(())).expect("it to be told");
+    scene.finish();
+    fs::remove_file(stranger.path("ca.pem")).unwrap();
+    let scene = Scene::at(site(&alerts(&stranger)), &[broken()]);
+    let away = scene.daemon.logged(AWAY);
+    assert!(
+        field(&away, "error").contains("ca.pem` can't be read"),
+        "{away}"
+    );
+    scene.finish();
 }
 
 fn what_has_become_of_alerts_can_be_seen() {

@@ -344,6 +344,7 @@ fn every_thread_shows_that_it_turns_and_is_missed_when_it_does_not() {
     let held: Vec<Held> = others.map(|(thread, _)| Held::new(*thread)).collect();
     let expected = BTreeSet::from([
         "admin",
+        "alerts",
         "daemon",
         "inotify",
         "log",
