@@ -6,13 +6,23 @@ mod common;
 mod dead;
 #[cfg(feature = "sqlite")]
 mod demo;
+#[cfg(feature = "admin")]
+mod figures;
 mod man;
+#[cfg(feature = "admin")]
+mod notes;
 mod output;
+#[cfg(feature = "admin")]
+mod remote;
 mod run;
+#[cfg(all(test, feature = "admin"))]
+mod samples;
 mod send;
 mod signals;
 #[cfg(feature = "admin")]
 mod steer;
+#[cfg(feature = "admin")]
+mod top;
 mod warnings;
 
 use std::process::ExitCode;
@@ -50,6 +60,9 @@ enum Command {
     #[cfg(feature = "admin")]
     /// Show how a running daemon and its pools stand
     Status(steer::StatusArgs),
+    #[cfg(feature = "admin")]
+    /// Watch a running daemon on the whole terminal, and steer its pools by keys
+    Top(top::TopArgs),
     #[cfg(feature = "admin")]
     /// Say whether a running daemon is well; the exit code tells too
     Health(steer::HealthArgs),
@@ -103,6 +116,8 @@ pub fn main(cli: Cli) -> ExitCode {
         #[cfg(feature = "admin")]
         Command::Status(args) => steer::status(&args),
         #[cfg(feature = "admin")]
+        Command::Top(args) => top::run(&args),
+        #[cfg(feature = "admin")]
         Command::Health(args) => steer::health(&args),
         #[cfg(feature = "admin")]
         Command::Scale(args) => steer::scale(&args),
@@ -137,11 +152,4 @@ pub fn main(cli: Cli) -> ExitCode {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_well_formed() {
-        Cli::command().debug_assert();
-    }
-}
+mod tests;

@@ -1,86 +1,31 @@
-//! The commands that look at a running daemon and steer it. All of them ask its admin API, on this
-//! machine through its socket, with `--host` over the network.
+//! The commands that look at a running daemon and steer it, each by one question to its admin API.
 
 mod print;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use miette::{IntoDiagnostic, miette};
 use serde_json::{Value, json};
-use url::Url;
 
-use super::common::{CommandResult, ConfigFile, Format, Output};
+use super::common::{CommandResult, Format, Output};
 use super::output;
-use crate::admin::client::{ClientError, Remote, Target};
-use crate::config::model::Secret;
+use super::remote::{Address, block_on, pool_path};
+use crate::admin::client::ClientError;
 use crate::status::Status;
 
-/// The variable that holds the token.
-const TOKEN: &str = "GANGER_ADMIN_TOKEN";
-
-/// Which daemon is meant.
+/// Which daemon is meant, and how its answer is printed.
 #[derive(Debug, clap::Args)]
 pub(super) struct Daemon {
     #[command(flatten)]
-    config: ConfigFile,
-    /// The daemon's address, such as http://10.0.0.7:9464, instead of its socket on this machine
-    #[arg(long, value_name = "URL")]
-    host: Option<Url>,
-    /// A file that holds the token for --host; else GANGER_ADMIN_TOKEN holds it
-    #[arg(long, value_name = "FILE", requires = "host")]
-    token_file: Option<PathBuf>,
+    address: Address,
     #[command(flatten)]
     output: Output,
 }
 
 impl Daemon {
-    fn remote(&self) -> miette::Result<Remote> {
-        let target = match &self.host {
-            None => Target::Here(self.places()?),
-            Some(url) if url.scheme() != "http" || url.host().is_none() => {
-                return Err(miette!(
-                    "--host must be http://HOST:PORT: `{url}`; for TLS, put a proxy before the daemon"
-                ));
-            }
-            Some(url) => Target::There {
-                url: url.clone(),
-                token: self.token()?,
-            },
-        };
-        Ok(Remote::new(target))
-    }
-
-    /// The configuration may be unreadable for whoever asks, or wrong just now: its socket is where
-    /// it would be without a say in it.
-    fn places(&self) -> miette::Result<crate::admin::Places> {
-        if !self.config.path.exists() {
-            let path = self.config.path.display();
-            return Err(miette!(
-                "there is no configuration `{path}` to find the daemon by: give its path with \
-                 --config, or the daemon's address with --host"
-            ));
-        }
-        let socket = match self.config.load() {
-            Ok(config) => config.admin.socket,
-            Err(_) => None,
-        };
-        Ok(self.config.places(socket.as_deref()))
-    }
-
-    fn token(&self) -> miette::Result<Option<Secret>> {
-        let text = match &self.token_file {
-            Some(file) => Some(std::fs::read_to_string(file).map_err(|error| {
-                miette!("the token file `{}` can't be read: {error}", file.display())
-            })?),
-            None => std::env::var(TOKEN).ok(),
-        };
-        Ok(text.map(|text| Secret::new(text.trim())))
-    }
-
     /// Asks for something to be done, and prints what was.
     fn post(&self, path: &str, body: Option<&Value>) -> CommandResult {
-        let remote = self.remote()?;
+        let remote = self.address.remote()?;
         let answer = block_on(remote.post(path, body))?.into_diagnostic()?;
         match self.output.format {
             Format::Json => output::json(&answer)?,
@@ -90,13 +35,6 @@ impl Daemon {
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-fn block_on<T>(work: impl Future<Output = T>) -> miette::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    Ok(runtime.into_diagnostic()?.block_on(work))
 }
 
 /// A pool of a daemon.
@@ -110,13 +48,8 @@ pub(super) struct PoolArgs {
 
 impl PoolArgs {
     fn post(&self, verb: &str, body: Option<&Value>) -> CommandResult {
-        self.daemon.post(&path(&self.pool, verb), body)
+        self.daemon.post(&pool_path(&self.pool, verb), body)
     }
-}
-
-fn path(pool: &str, verb: &str) -> String {
-    let pool = percent_encoding::utf8_percent_encode(pool, percent_encoding::NON_ALPHANUMERIC);
-    format!("/v1/pools/{pool}/{verb}")
 }
 
 #[derive(Debug, clap::Args)]
@@ -132,7 +65,7 @@ pub(super) struct StatusArgs {
 }
 
 pub(super) fn status(args: &StatusArgs) -> CommandResult {
-    let remote = args.daemon.remote()?;
+    let remote = args.daemon.address.remote()?;
     let mut status: Status = block_on(remote.get("/v1/status"))?.into_diagnostic()?;
     if let Some(name) = &args.pool {
         let known: Vec<String> = status.pools.iter().map(|pool| pool.name.clone()).collect();
@@ -146,7 +79,10 @@ pub(super) fn status(args: &StatusArgs) -> CommandResult {
     }
     match args.daemon.output.format {
         Format::Json => output::json(&status)?,
-        Format::Text => print::status(&status, args.workers)?,
+        Format::Text => {
+            let text = print::status(&status, args.workers);
+            output::line(output::foreign(&text))?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -162,7 +98,7 @@ pub(super) struct HealthArgs {
 
 /// Exits with 0 if all is well and 1 if not, for the health checks of containers.
 pub(super) fn health(args: &HealthArgs) -> CommandResult {
-    let remote = args.daemon.remote()?;
+    let remote = args.daemon.address.remote()?;
     let path = if args.ready { "/readyz" } else { "/livez" };
     match block_on(remote.get::<Value>(path))? {
         Ok(health) => {
@@ -206,7 +142,8 @@ fn workers(text: &str) -> Result<Workers, String> {
 
 pub(super) fn scale(args: &ScaleArgs) -> CommandResult {
     let body = json!({ "workers": args.workers.0 });
-    args.daemon.post(&path(&args.pool, "scale"), Some(&body))
+    args.daemon
+        .post(&pool_path(&args.pool, "scale"), Some(&body))
 }
 
 pub(super) fn pause(args: &PoolArgs) -> CommandResult {
@@ -237,7 +174,7 @@ pub(super) struct KillArgs {
 
 pub(super) fn kill(args: &KillArgs) -> CommandResult {
     let verb = format!("workers/{}/kill", args.slot);
-    args.daemon.post(&path(&args.pool, &verb), None)
+    args.daemon.post(&pool_path(&args.pool, &verb), None)
 }
 
 #[derive(Debug, clap::Args)]

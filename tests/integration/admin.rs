@@ -5,6 +5,7 @@ mod access;
 mod messages;
 mod metrics;
 mod steering;
+mod top;
 
 use libtest_mimic::Trial;
 use serde_json::Value;
@@ -18,6 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         messages::trials(),
         metrics::trials(),
         steering::trials(),
+        top::trials(),
     ];
     parts.into_iter().flatten().collect()
 }

@@ -31,7 +31,7 @@ pub(crate) use processes::{MARK, kill_marked};
 pub(crate) use proxy::{Flow, Proxy};
 pub(crate) use record::{Entry, Event, Progress, Record};
 pub(crate) use table::{NewMessage, Table, Waiting};
-pub(crate) use terminal::{EVIL, assert_tame, terminal};
+pub(crate) use terminal::{EVIL, Seat, assert_tame, terminal};
 pub(crate) use workspace::Workspace;
 
 pub(crate) use crate::servers::{DEADLINE, look, look_for};

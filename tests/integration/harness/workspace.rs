@@ -11,6 +11,7 @@ use super::daemon::{Daemon, Launch};
 use super::pool::Pool;
 use super::record::Record;
 use super::table::Table;
+use super::terminal::Seat;
 
 /// The variable that tells a worker where to record.
 pub(crate) const RECORD: &str = "RECORD";
@@ -157,6 +158,11 @@ impl Workspace {
     /// Runs a command to its end on a terminal; all that this shows.
     pub(crate) fn shown(&self, args: &[&str]) -> String {
         command::shown(self.dir.path(), args)
+    }
+
+    /// Starts a command on a terminal of so many columns and lines.
+    pub(crate) fn seat(&self, size: (u16, u16), args: &[&str]) -> Seat {
+        Seat::take(self.dir.path(), size, args)
     }
 
     /// Runs a command to its end with no more than that of memory of its own; returns where what it

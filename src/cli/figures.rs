@@ -1,0 +1,159 @@
+//! Figures as people read them, short enough for a column.
+
+use std::time::Duration;
+
+/// A time in its two largest units.
+pub(super) fn age(seconds: f64) -> String {
+    let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    let whole = time.as_secs();
+    let (days, hours, minutes) = (whole / 86_400, whole / 3600 % 24, whole / 60 % 60);
+    match () {
+        () if days > 0 => format!("{days}d {hours}h"),
+        () if hours > 0 => format!("{hours}h {minutes}m"),
+        () if minutes > 0 => format!("{minutes}m {}s", whole % 60),
+        () if whole >= 10 => format!("{whole}s"),
+        () => format!("{:.1}s", time.as_secs_f64()),
+    }
+}
+
+/// A short time, in seconds, in the unit that fits it.
+pub(super) fn latency(seconds: f64) -> String {
+    match seconds {
+        short if short < 0.000_000_5 => "0".to_owned(),
+        short if short < 0.001 => format!("{:.0}µs", short * 1e6),
+        short if short < 0.01 => format!("{:.1}ms", short * 1e3),
+        short if short < 1.0 => format!("{:.0}ms", short * 1e3),
+        short if short < 10.0 => format!("{short:.1}s"),
+        long => age(long),
+    }
+}
+
+/// How many there are, in five signs at most up to a thousand billions.
+pub(super) fn count(number: u64) -> String {
+    const UNITS: [(u64, &str); 4] = [
+        (1_000_000_000_000, "T"),
+        (1_000_000_000, "G"),
+        (1_000_000, "M"),
+        (1_000, "k"),
+    ];
+    if number < 100_000 {
+        return number.to_string();
+    }
+    let unit = UNITS.into_iter().find(|(unit, _)| number >= *unit);
+    let (unit, name) = unit.unwrap_or((1, ""));
+    match number / unit {
+        whole @ ..10 => format!("{whole}.{:02}{name}", number % unit * 100 / unit),
+        whole @ ..100 => format!("{whole}.{}{name}", number % unit * 10 / unit),
+        whole => format!("{whole}{name}"),
+    }
+}
+
+/// How many a second.
+pub(super) fn rate(per_second: f64) -> String {
+    match per_second {
+        slow if slow < 1000.0 => format!("{:.1}", slow.max(0.0)),
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it is at least 1000, and what is beyond a u64 becomes the largest"
+        )]
+        fast => count(fast as u64),
+    }
+}
+
+/// A size in the unit that fits it.
+pub(super) fn bytes(bytes: usize) -> String {
+    const UNITS: [(u64, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let bytes = bytes as u64;
+    let unit = UNITS.into_iter().find(|(bits, _)| bytes >> bits > 0);
+    match unit {
+        None => format!("{bytes} B"),
+        Some((bits, name)) => {
+            let tenths = (u128::from(bytes) * 10) >> bits;
+            format!("{}.{} {name}", tenths / 10, tenths % 10)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_told_in_two_units() {
+        let table = [
+            (0.04, "0.0s"),
+            (9.94, "9.9s"),
+            (59.9, "59s"),
+            (61.0, "1m 1s"),
+            (3_661.0, "1h 1m"),
+            (90_061.0, "1d 1h"),
+            (f64::NAN, "0.0s"),
+        ];
+        for (seconds, text) in table {
+            assert_eq!(age(seconds), text);
+        }
+    }
+
+    #[test]
+    fn latencies_have_the_unit_that_fits() {
+        let table = [
+            (0.0, "0"),
+            (0.000_12, "120µs"),
+            (0.001_24, "1.2ms"),
+            (0.043, "43ms"),
+            (1.26, "1.3s"),
+            (75.0, "1m 15s"),
+            (f64::NAN, "0.0s"),
+        ];
+        for (seconds, text) in table {
+            assert_eq!(latency(seconds), text);
+        }
+    }
+
+    #[test]
+    fn large_counts_are_rounded_down() {
+        let table = [
+            (0, "0"),
+            (99_999, "99999"),
+            (123_456, "123k"),
+            (1_239_999, "1.23M"),
+            (12_390_000, "12.3M"),
+            (5_000_000_000, "5.00G"),
+            (u64::MAX, "18446744T"),
+        ];
+        for (number, text) in table {
+            assert_eq!(count(number), text);
+        }
+    }
+
+    #[test]
+    fn rates_keep_a_digit_while_they_are_slow() {
+        let table = [
+            (-0.1, "0.0"),
+            (0.26, "0.3"),
+            (999.0, "999.0"),
+            (1234.5, "1234"),
+            (2.5e6, "2.50M"),
+            (f64::INFINITY, "18446744T"),
+            (f64::NAN, "0"),
+        ];
+        for (per_second, text) in table {
+            assert_eq!(rate(per_second), text);
+        }
+    }
+
+    #[test]
+    fn sizes_have_the_unit_that_fits() {
+        let table = [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1536, "1.5 KiB"),
+            (64 << 20, "64.0 MiB"),
+            (usize::MAX, "16777215.9 TiB"),
+        ];
+        for (size, text) in table {
+            assert_eq!(bytes(size), text);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Which running daemon a command means, and how it is asked: on this machine through its socket,
+//! with `--host` over the network.
+
+use std::path::PathBuf;
+
+use miette::{IntoDiagnostic, miette};
+use tokio::runtime::{Builder, Runtime};
+use url::Url;
+
+use super::common::ConfigFile;
+use crate::admin::Places;
+use crate::admin::client::{Remote, Target};
+use crate::config::model::Secret;
+
+/// The variable that holds the token.
+const TOKEN: &str = "GANGER_ADMIN_TOKEN";
+
+/// Which daemon is meant.
+#[derive(Debug, clap::Args)]
+pub(super) struct Address {
+    #[command(flatten)]
+    config: ConfigFile,
+    /// The daemon's address, such as http://10.0.0.7:9464, instead of its socket on this machine
+    #[arg(long, value_name = "URL")]
+    host: Option<Url>,
+    /// A file that holds the token for --host; else GANGER_ADMIN_TOKEN holds it
+    #[arg(long, value_name = "FILE", requires = "host")]
+    token_file: Option<PathBuf>,
+}
+
+impl Address {
+    /// The daemon there. Nothing is opened yet.
+    pub(super) fn remote(&self) -> miette::Result<Remote> {
+        let target = match &self.host {
+            None => Target::Here(self.places()?),
+            Some(url) if url.scheme() != "http" || url.host().is_none() => {
+                return Err(miette!(
+                    "--host must be http://HOST:PORT: `{url}`; for TLS, put a proxy before the daemon"
+                ));
+            }
+            Some(url) => Target::There {
+                url: url.clone(),
+                token: self.token()?,
+            },
+        };
+        Ok(Remote::new(target))
+    }
+
+    /// How people call it: by its address, or by its configuration.
+    pub(super) fn name(&self) -> String {
+        match &self.host {
+            Some(url) => url.to_string(),
+            None => self.config.path.display().to_string(),
+        }
+    }
+
+    /// The configuration may be unreadable for whoever asks, or wrong just now: its socket is where
+    /// it would be without a say in it.
+    fn places(&self) -> miette::Result<Places> {
+        if !self.config.path.exists() {
+            let path = self.config.path.display();
+            return Err(miette!(
+                "there is no configuration `{path}` to find the daemon by: give its path with \
+                 --config, or the daemon's address with --host"
+            ));
+        }
+        let socket = match self.config.load() {
+            Ok(config) => config.admin.socket,
+            Err(_) => None,
+        };
+        Ok(self.config.places(socket.as_deref()))
+    }
+
+    fn token(&self) -> miette::Result<Option<Secret>> {
+        let text = match &self.token_file {
+            Some(file) => Some(std::fs::read_to_string(file).map_err(|error| {
+                miette!("the token file `{}` can't be read: {error}", file.display())
+            })?),
+            None => std::env::var(TOKEN).ok(),
+        };
+        Ok(text.map(|text| Secret::new(text.trim())))
+    }
+}
+
+/// What a question is asked on: one thread.
+pub(super) fn runtime() -> miette::Result<Runtime> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.into_diagnostic()
+}
+
+/// Asks, and waits for what comes of it.
+pub(super) fn block_on<T>(work: impl Future<Output = T>) -> miette::Result<T> {
+    Ok(runtime()?.block_on(work))
+}
+
+/// Where a pool is asked for something.
+pub(super) fn pool_path(pool: &str, verb: &str) -> String {
+    let pool = percent_encoding::utf8_percent_encode(pool, percent_encoding::NON_ALPHANUMERIC);
+    format!("/v1/pools/{pool}/{verb}")
+}

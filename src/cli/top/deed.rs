@@ -1,0 +1,112 @@
+//! What may be asked of a daemon from its screen: plain data, and how each is worded.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use super::super::remote::pool_path;
+
+/// Something to be done with a pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Deed {
+    pub(super) pool: String,
+    pub(super) what: What,
+}
+
+/// What is to be done with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    Pause,
+    Resume,
+    Drain,
+    Restart,
+    /// So many workers; none for what is configured.
+    Scale(Option<usize>),
+    /// The worker of that slot, if it is still that process.
+    Kill {
+        slot: usize,
+        pid: Option<u32>,
+        in_flight: usize,
+    },
+}
+
+impl Deed {
+    /// Where the API is asked for it.
+    pub(super) fn path(&self) -> String {
+        let verb = match self.what {
+            What::Pause => "pause",
+            What::Resume => "resume",
+            What::Drain => "drain",
+            What::Restart => "restart",
+            What::Scale(_) => "scale",
+            What::Kill { slot, .. } => &format!("workers/{slot}/kill"),
+        };
+        pool_path(&self.pool, verb)
+    }
+
+    /// What the API is told with it.
+    pub(super) fn body(&self) -> Option<Value> {
+        match self.what {
+            What::Scale(workers) => Some(json!({ "workers": workers })),
+            What::Pause | What::Resume | What::Drain | What::Restart | What::Kill { .. } => None,
+        }
+    }
+}
+
+/// As an order: `pause email`.
+impl fmt::Display for Deed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pool = &self.pool;
+        match self.what {
+            What::Pause => write!(f, "pause `{pool}`: it takes nothing in, its workers stay"),
+            What::Resume => write!(f, "resume `{pool}`"),
+            What::Drain => write!(f, "drain `{pool}`: it takes nothing in, its workers leave"),
+            What::Restart => write!(f, "restart the workers of `{pool}`, one by one"),
+            What::Scale(Some(workers)) => write!(f, "scale `{pool}` to {workers} worker(s)"),
+            What::Scale(None) => write!(f, "scale `{pool}` to what is configured"),
+            What::Kill {
+                slot,
+                pid,
+                in_flight,
+            } => {
+                write!(f, "kill worker {slot} of `{pool}`")?;
+                if let Some(pid) = pid {
+                    write!(f, " (pid {pid})")?;
+                }
+                match in_flight {
+                    0 => Ok(()),
+                    held => write!(f, "; {held} message(s) in hand go back"),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_deed_is_a_request() {
+        let kill = What::Kill {
+            slot: 3,
+            pid: Some(77),
+            in_flight: 2,
+        };
+        let table = [
+            (What::Pause, "pause", Value::Null),
+            (What::Resume, "resume", Value::Null),
+            (What::Drain, "drain", Value::Null),
+            (What::Restart, "restart", Value::Null),
+            (What::Scale(Some(5)), "scale", json!({ "workers": 5 })),
+            (What::Scale(None), "scale", json!({ "workers": null })),
+            (kill, "workers/3/kill", Value::Null),
+        ];
+        for (what, verb, body) in table {
+            let pool = "e mail".to_owned();
+            let deed = Deed { pool, what };
+            assert_eq!(deed.path(), format!("/v1/pools/e%20mail/{verb}"));
+            assert_eq!(deed.body().unwrap_or_default(), body, "{deed}");
+        }
+    }
+}

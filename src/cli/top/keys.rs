@@ -1,0 +1,147 @@
+//! What a key means: a pure function of the key and of what is on the screen.
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use super::deed::{Deed, What};
+use super::model::{Edit, Focus, Model, Prompt, Step};
+use crate::pool::status::{PoolState, PoolStatus};
+
+/// How far a page is.
+const PAGE: usize = 10;
+
+/// What is to be done for a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Action {
+    /// It means nothing here.
+    Nothing,
+    /// The screen is left.
+    Leave,
+    /// Another pool or worker is chosen.
+    Choose(Step),
+    /// Arrows move in the other list.
+    SwitchFocus,
+    /// Workers are ordered otherwise.
+    SwitchOrder,
+    /// This is asked for.
+    Prompt(Prompt),
+    /// The number that is asked for changes.
+    Edit(Edit),
+    /// What is asked for is dropped.
+    Cancel,
+    /// The daemon is asked to do this.
+    Do(Deed),
+    /// There is only something to say.
+    Say(&'static str),
+}
+
+/// What is to be done for this key.
+pub(super) fn action(model: &Model, key: KeyEvent) -> Action {
+    if key.kind == KeyEventKind::Release {
+        return Action::Nothing;
+    }
+    if key.modifiers.contains(KeyModifiers::CONTROL) {
+        return match key.code {
+            KeyCode::Char('c') => Action::Leave,
+            _ => Action::Nothing,
+        };
+    }
+    match &model.prompt {
+        None => chosen(model, key.code),
+        Some(Prompt::Confirm(deed)) => confirmed(deed, key.code),
+        Some(Prompt::Number { pool, digits }) => numbered(pool, digits, key.code),
+    }
+}
+
+fn confirmed(deed: &Deed, key: KeyCode) -> Action {
+    match key {
+        KeyCode::Char('y' | 'Y') => Action::Do(deed.clone()),
+        KeyCode::Char('n' | 'N' | 'q') | KeyCode::Esc => Action::Cancel,
+        _ => Action::Nothing,
+    }
+}
+
+fn numbered(pool: &str, digits: &str, key: KeyCode) -> Action {
+    let scale = |workers| {
+        let (pool, what) = (pool.to_owned(), What::Scale(workers));
+        Action::Do(Deed { pool, what })
+    };
+    match key {
+        KeyCode::Char(digit) if digit.is_ascii_digit() => Action::Edit(Edit::Digit(digit)),
+        KeyCode::Backspace => Action::Edit(Edit::Erase),
+        KeyCode::Char('+' | '=') | KeyCode::Up => Action::Edit(Edit::More),
+        KeyCode::Char('-') | KeyCode::Down => Action::Edit(Edit::Fewer),
+        KeyCode::Char('c') => scale(None),
+        KeyCode::Enter => match digits.parse() {
+            Ok(workers) => scale(Some(workers)),
+            Err(_) => Action::Say("type a number of workers, or c for what is configured"),
+        },
+        KeyCode::Char('q' | 'n') | KeyCode::Esc => Action::Cancel,
+        _ => Action::Nothing,
+    }
+}
+
+fn chosen(model: &Model, key: KeyCode) -> Action {
+    match key {
+        KeyCode::Char('q') | KeyCode::Esc => Action::Leave,
+        KeyCode::Up | KeyCode::Char('k') => Action::Choose(Step::Up(1)),
+        KeyCode::Down | KeyCode::Char('j') => Action::Choose(Step::Down(1)),
+        KeyCode::PageUp => Action::Choose(Step::Up(PAGE)),
+        KeyCode::PageDown => Action::Choose(Step::Down(PAGE)),
+        KeyCode::Home | KeyCode::Char('g') => Action::Choose(Step::First),
+        KeyCode::End | KeyCode::Char('G') => Action::Choose(Step::Last),
+        KeyCode::Tab | KeyCode::BackTab => Action::SwitchFocus,
+        KeyCode::Char('o') => Action::SwitchOrder,
+        KeyCode::Char(order @ ('p' | 's' | '+' | '=' | '-' | 'r' | 'd' | 'K')) => {
+            match model.pool() {
+                Some(pool) => ordered(model, pool, order),
+                None => Action::Say("there is no pool to do that with"),
+            }
+        }
+        _ => Action::Nothing,
+    }
+}
+
+fn ordered(model: &Model, pool: &PoolStatus, order: char) -> Action {
+    let deed = |what| Deed {
+        pool: pool.name.clone(),
+        what,
+    };
+    let confirm = |what| Action::Prompt(Prompt::Confirm(deed(what)));
+    let number = |workers: usize| {
+        let (pool, digits) = (pool.name.clone(), workers.to_string());
+        Action::Prompt(Prompt::Number { pool, digits })
+    };
+    let wanted = pool.workers_wanted;
+    match order {
+        'p' => match pool.state {
+            PoolState::Paused | PoolState::Draining | PoolState::Drained => {
+                Action::Do(deed(What::Resume))
+            }
+            PoolState::Starting
+            | PoolState::Running
+            | PoolState::Degraded
+            | PoolState::Open
+            | PoolState::SourceDown => confirm(What::Pause),
+        },
+        's' => number(wanted),
+        '+' | '=' => number(wanted.saturating_add(1)),
+        '-' => number(wanted.saturating_sub(1)),
+        'r' => confirm(What::Restart),
+        'd' => confirm(What::Drain),
+        'K' if model.focus == Focus::Pools => {
+            Action::Say("choose a worker first: Tab, then the arrows")
+        }
+        'K' => match model.worker() {
+            Some(worker) => confirm(What::Kill {
+                slot: worker.slot,
+                pid: worker.pid,
+                in_flight: worker.in_flight,
+            }),
+            None => Action::Say("the pool has no worker"),
+        },
+        _ => Action::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests;

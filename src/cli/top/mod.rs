@@ -1,0 +1,216 @@
+//! `ganger top`: a running daemon on the whole terminal, and its pools steered by keys.
+//!
+//! ```text
+//! keys, signals ─▶ input ─┐
+//!                         ├─▶ the loop: model (what is known) ─▶ view (what is drawn)
+//! the daemon ────▶ asking ┘
+//! ```
+//! The daemon may be away, slow or another by now: the screen says so and goes on.
+
+mod asking;
+mod deed;
+mod history;
+mod input;
+mod keys;
+mod model;
+mod view;
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use miette::{IntoDiagnostic, WrapErr, miette};
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{Event, KeyEvent};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::common::CommandResult;
+use super::remote::{self, Address};
+use crate::admin::client::Remote;
+use crate::client::json::duration;
+use asking::{Seen, Told, look_on, told};
+use input::Input;
+use keys::{Action, action};
+use model::Model;
+use view::{Palette, View};
+
+/// How often the screen is drawn anew though nothing has happened: ages grow.
+const DRAW_EVERY: Duration = Duration::from_millis(500);
+/// How often a daemon may be asked, and how seldom.
+const INTERVAL: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(3600);
+/// The most requests that may wait for their answers.
+const REQUESTS_MAX: usize = 8;
+/// The looks that may wait to be shown.
+const LOOKS_MAX: usize = 2;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct TopArgs {
+    #[command(flatten)]
+    address: Address,
+    /// How often the daemon is asked
+    #[arg(long, default_value = "1s", value_name = "DURATION", value_parser = asked_every)]
+    interval: Duration,
+}
+
+fn asked_every(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        every if INTERVAL.contains(&every) => Ok(every),
+        _ => Err("must be within 100ms and 1h".to_owned()),
+    }
+}
+
+/// Shows the daemon until someone has seen enough.
+pub(super) fn run(args: &TopArgs) -> CommandResult {
+    let remote = args.address.remote()?;
+    if !is_screen() {
+        return Err(miette!(
+            "`ganger top` needs a terminal to draw on and to read keys from; \
+             `ganger status` prints the same once"
+        ));
+    }
+    let model = Model::new(args.address.name(), args.interval);
+    let runtime = remote::runtime()?;
+    let screen = Screen::open()?;
+    let left = runtime.block_on(shown(screen, &remote, model));
+    // A name that is being looked up is not waited for.
+    runtime.shutdown_background();
+    left.map(|()| ExitCode::SUCCESS)
+}
+
+/// A terminal that can be written to in more than one place.
+fn is_screen() -> bool {
+    let is_dumb = std::env::var_os("TERM").is_some_and(|kind| kind == "dumb");
+    io::stdin().is_terminal() && io::stdout().is_terminal() && !is_dumb
+}
+
+/// The terminal while it is ours; it is as it was when this is dropped, and before a panic is told.
+struct Screen(DefaultTerminal);
+
+impl Screen {
+    fn open() -> miette::Result<Self> {
+        match ratatui::try_init() {
+            Ok(terminal) => Ok(Self(terminal)),
+            Err(error) => {
+                drop(ratatui::try_restore());
+                Err(error)
+                    .into_diagnostic()
+                    .wrap_err("the terminal can't be drawn on")
+            }
+        }
+    }
+
+    fn draw(&mut self, model: &Model, palette: Palette) -> miette::Result<()> {
+        let drawn = self.0.draw(|frame| {
+            let view = View {
+                model,
+                palette,
+                now: Instant::now(),
+            };
+            view::draw(&view, frame.area(), frame.buffer_mut());
+        });
+        drawn.into_diagnostic().map(drop)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // A terminal that is gone needs nothing.
+        drop(self.0.show_cursor());
+        drop(ratatui::try_restore());
+    }
+}
+
+/// Shows the daemon on the screen until the screen is left.
+async fn shown(mut screen: Screen, remote: &Remote, mut model: Model) -> miette::Result<()> {
+    let (tell, mut looks) = mpsc::channel(LOOKS_MAX);
+    let every = model.interval;
+    let mut inputs = input::listen()?;
+    let shown = async {
+        let palette = Palette {
+            colours: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        };
+        let mut requests = FuturesUnordered::new();
+        let mut ticks = interval(DRAW_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            screen.draw(&model, palette)?;
+            let done = tokio::select! {
+                input = inputs.recv() => match input {
+                    Some(Input::Event(Event::Key(key))) => pressed(&mut model, key),
+                    // What it shows now may have another size.
+                    Some(Input::Event(_)) => Done::Nothing,
+                    Some(Input::Leave) | None => Done::Left,
+                    Some(Input::Broken(error)) => {
+                        return Err(error).into_diagnostic().wrap_err("the terminal can't be read");
+                    }
+                },
+                Some(look) = looks.recv() => {
+                    saw(&mut model, look);
+                    Done::Nothing
+                }
+                Some(Told { text, is_error }) = requests.next(), if !requests.is_empty() => {
+                    model.note(text, is_error, Instant::now());
+                    Done::Nothing
+                }
+                _ = ticks.tick() => Done::Nothing,
+            };
+            match done {
+                Done::Nothing => {}
+                Done::Left => return Ok(()),
+                Done::Asked(_) if requests.len() >= REQUESTS_MAX => {
+                    let text = format!("{REQUESTS_MAX} requests have no answer yet");
+                    model.note(text, true, Instant::now());
+                }
+                Done::Asked(deed) => requests.push(told(remote, deed)),
+            }
+        }
+    };
+    tokio::select! {
+        left = shown => left,
+        never = look_on(remote, every, tell) => match never {},
+    }
+}
+
+fn saw(model: &mut Model, look: Seen) {
+    match look {
+        Ok(status) => model.saw(*status, Instant::now()),
+        Err(why) => model.missed(why),
+    }
+}
+
+/// What came of a key.
+enum Done {
+    Nothing,
+    Left,
+    Asked(deed::Deed),
+}
+
+fn pressed(model: &mut Model, key: KeyEvent) -> Done {
+    let now = Instant::now();
+    match action(model, key) {
+        Action::Nothing => {}
+        Action::Leave => return Done::Left,
+        Action::Choose(step) => model.step(step),
+        Action::SwitchFocus => model.switch_focus(),
+        Action::SwitchOrder => model.switch_order(),
+        Action::Prompt(prompt) => model.prompt = Some(prompt),
+        Action::Edit(edit) => model.edit(edit),
+        Action::Cancel => model.prompt = None,
+        Action::Say(text) => model.note(text.to_owned(), true, now),
+        Action::Do(deed) => {
+            model.prompt = None;
+            match model.too_late_for(&deed) {
+                Some(why) => model.note(why, true, now),
+                None => {
+                    model.note(format!("asked to {deed}"), false, now);
+                    return Done::Asked(deed);
+                }
+            }
+        }
+    }
+    Done::Nothing
+}

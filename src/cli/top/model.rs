@@ -1,0 +1,354 @@
+//! What the screen knows: how the daemon stood when it was last seen, what each pool did lately, and
+//! what is chosen. Pure state: what comes in changes it, and it opens nothing.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+
+use super::super::notes::told_at;
+use super::deed::{Deed, What};
+use super::history::History;
+use crate::pool::status::{PoolStatus, WorkerStatus};
+use crate::status::Status;
+
+/// How long the answer to a request is shown.
+const NOTICE_SHOWN: Duration = Duration::from_secs(15);
+/// The digits that a number of workers may have: more than the daemon allows, which says so.
+const DIGITS_MAX: usize = 6;
+
+/// All that the screen shows.
+#[derive(Debug, Clone)]
+pub(super) struct Model {
+    /// How the daemon is called: its address, or its configuration.
+    pub(super) daemon: String,
+    /// How often it is asked.
+    pub(super) interval: Duration,
+    /// How it stood last, and when that came.
+    seen: Option<(Status, Instant)>,
+    /// Why the last question had no answer.
+    problem: Option<String>,
+    histories: BTreeMap<String, History>,
+    pub(super) focus: Focus,
+    pub(super) order: Order,
+    pool: Choice<String>,
+    worker: Choice<usize>,
+    pub(super) prompt: Option<Prompt>,
+    notice: Option<(Notice, Instant)>,
+}
+
+/// What arrows move in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Focus {
+    #[default]
+    Pools,
+    Workers,
+}
+
+/// How workers are ordered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Order {
+    #[default]
+    Slot,
+    /// Those whose current message is oldest first.
+    Age,
+}
+
+/// What is waited for before something is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Prompt {
+    /// A yes.
+    Confirm(Deed),
+    /// A number of workers for a pool.
+    Number { pool: String, digits: String },
+}
+
+/// What has become of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Notice {
+    pub(super) text: String,
+    pub(super) is_error: bool,
+}
+
+/// How the daemon can be seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Link {
+    /// It has never answered, and was asked just now.
+    Asked,
+    /// What is shown is new.
+    Fresh,
+    /// It has not answered for so long.
+    Slow(Duration),
+    /// It can't be asked, and for that reason; what is shown, if anything, is so old.
+    Away(String, Option<Duration>),
+}
+
+/// How far a choice moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Up(usize),
+    Down(usize),
+    First,
+    Last,
+}
+
+/// What is to be done with a prompt for a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Edit {
+    Digit(char),
+    Erase,
+    More,
+    Fewer,
+}
+
+/// One of several, which may come and go: it is known by its name, and by its place once it is gone.
+#[derive(Debug, Clone, Default)]
+struct Choice<T> {
+    name: Option<T>,
+    place: usize,
+}
+
+impl<T: PartialEq + Clone> Choice<T> {
+    /// Finds its place among these, or chooses what now stands there.
+    fn settle(&mut self, names: &[T]) {
+        let found = names
+            .iter()
+            .position(|name| Some(name) == self.name.as_ref());
+        self.take(names, found.unwrap_or(self.place));
+    }
+
+    fn take(&mut self, names: &[T], place: usize) {
+        self.place = place.min(names.len().saturating_sub(1));
+        self.name = names.get(self.place).cloned();
+    }
+
+    fn step(&mut self, names: &[T], step: Step) {
+        let place = match step {
+            Step::Up(by) => self.place.saturating_sub(by),
+            Step::Down(by) => self.place.saturating_add(by),
+            Step::First => 0,
+            Step::Last => usize::MAX,
+        };
+        self.take(names, place);
+    }
+}
+
+impl Model {
+    pub(super) fn new(daemon: String, interval: Duration) -> Self {
+        Self {
+            daemon,
+            interval,
+            seen: None,
+            problem: None,
+            histories: BTreeMap::new(),
+            focus: Focus::default(),
+            order: Order::default(),
+            pool: Choice::default(),
+            worker: Choice::default(),
+            prompt: None,
+            notice: None,
+        }
+    }
+
+    // -- what comes in --
+
+    /// The daemon has told how it stands.
+    pub(super) fn saw(&mut self, status: Status, now: Instant) {
+        let is_same = self
+            .status()
+            .is_some_and(|old| (old.pid, old.started_at) == (status.pid, status.started_at));
+        if !is_same {
+            self.histories.clear();
+        }
+        let names = |name: &String| status.pools.iter().any(|pool| pool.name == *name);
+        self.histories.retain(|name, _| names(name));
+        for pool in &status.pools {
+            let history = self.histories.entry(pool.name.clone()).or_default();
+            history.add(pool);
+        }
+        self.seen = Some((status, now));
+        self.problem = None;
+        self.settle_choices();
+    }
+
+    /// The daemon has not told how it stands.
+    pub(super) fn missed(&mut self, why: String) {
+        self.problem = Some(why);
+    }
+
+    /// A request has come to that.
+    pub(super) fn note(&mut self, text: String, is_error: bool, now: Instant) {
+        self.notice = Some((Notice { text, is_error }, now));
+    }
+
+    // -- what is seen --
+
+    pub(super) fn status(&self) -> Option<&Status> {
+        self.seen.as_ref().map(|(status, _)| status)
+    }
+
+    /// The daemon's clock when it was last seen.
+    pub(super) fn told_at(&self) -> SystemTime {
+        self.status().map_or(SystemTime::UNIX_EPOCH, told_at)
+    }
+
+    pub(super) fn link(&self, now: Instant) -> Link {
+        let age = self.seen.as_ref().map(|(_, at)| now.duration_since(*at));
+        match (&self.problem, age) {
+            (Some(why), age) => Link::Away(why.clone(), age),
+            (None, None) => Link::Asked,
+            (None, Some(age)) if age > self.slow_after() => Link::Slow(age),
+            (None, Some(_)) => Link::Fresh,
+        }
+    }
+
+    /// An answer takes no time to speak of, so that one look may be missed without a word.
+    fn slow_after(&self) -> Duration {
+        (self.interval * 2).max(self.interval + Duration::from_secs(2))
+    }
+
+    pub(super) fn notice(&self, now: Instant) -> Option<&Notice> {
+        let (notice, at) = self.notice.as_ref()?;
+        (now.duration_since(*at) < NOTICE_SHOWN).then_some(notice)
+    }
+
+    pub(super) fn pools(&self) -> &[PoolStatus] {
+        self.status().map_or(&[], |status| &status.pools)
+    }
+
+    /// The place of the chosen pool among all.
+    pub(super) fn pool_place(&self) -> usize {
+        self.pool.place
+    }
+
+    /// The chosen pool.
+    pub(super) fn pool(&self) -> Option<&PoolStatus> {
+        self.pools().get(self.pool.place)
+    }
+
+    /// What that pool has done lately.
+    pub(super) fn history(&self, pool: &str) -> Option<&History> {
+        self.histories.get(pool)
+    }
+
+    /// The workers of the chosen pool, in the order that is wanted.
+    pub(super) fn workers(&self) -> Vec<&WorkerStatus> {
+        let mut workers: Vec<_> = self
+            .pool()
+            .into_iter()
+            .flat_map(|pool| &pool.workers)
+            .collect();
+        let age = |worker: &WorkerStatus| worker.message_age.unwrap_or(-1.0);
+        match self.order {
+            Order::Slot => workers.sort_by_key(|worker| worker.slot),
+            Order::Age => {
+                workers.sort_by(|a, b| age(b).total_cmp(&age(a)).then(a.slot.cmp(&b.slot)))
+            }
+        }
+        workers
+    }
+
+    /// The place of the chosen worker among them.
+    pub(super) fn worker_place(&self) -> usize {
+        self.worker.place
+    }
+
+    /// The chosen worker.
+    pub(super) fn worker(&self) -> Option<&WorkerStatus> {
+        self.workers().get(self.worker.place).copied()
+    }
+
+    // -- what is chosen --
+
+    pub(super) fn step(&mut self, step: Step) {
+        match self.focus {
+            Focus::Pools => {
+                let names = self.pool_names();
+                let before = self.pool.name.clone();
+                self.pool.step(&names, step);
+                if self.pool.name != before {
+                    self.worker = Choice::default();
+                }
+                self.settle_choices();
+            }
+            Focus::Workers => {
+                let slots = self.slots();
+                self.worker.step(&slots, step);
+            }
+        }
+    }
+
+    pub(super) fn switch_focus(&mut self) {
+        self.focus = match self.focus {
+            Focus::Pools => Focus::Workers,
+            Focus::Workers => Focus::Pools,
+        };
+    }
+
+    pub(super) fn switch_order(&mut self) {
+        self.order = match self.order {
+            Order::Slot => Order::Age,
+            Order::Age => Order::Slot,
+        };
+        let slots = self.slots();
+        self.worker.take(&slots, 0);
+    }
+
+    fn settle_choices(&mut self) {
+        let names = self.pool_names();
+        let before = self.pool.name.clone();
+        self.pool.settle(&names);
+        if self.pool.name != before {
+            self.worker = Choice::default();
+        }
+        let slots = self.slots();
+        match self.order {
+            Order::Slot => self.worker.settle(&slots),
+            // Who is first today is last tomorrow: the place is what is looked at.
+            Order::Age => self.worker.take(&slots, self.worker.place),
+        }
+    }
+
+    fn pool_names(&self) -> Vec<String> {
+        let names = self.pools().iter().map(|pool| pool.name.clone());
+        names.collect()
+    }
+
+    fn slots(&self) -> Vec<usize> {
+        let workers = self.workers().into_iter();
+        workers.map(|worker| worker.slot).collect()
+    }
+
+    // -- what is asked --
+
+    pub(super) fn edit(&mut self, edit: Edit) {
+        let Some(Prompt::Number { digits, .. }) = &mut self.prompt else {
+            return;
+        };
+        let number = digits.parse::<usize>().unwrap_or_default();
+        match edit {
+            Edit::Digit(digit) if digits.len() < DIGITS_MAX => digits.push(digit),
+            Edit::Digit(_) => {}
+            Edit::Erase => drop(digits.pop()),
+            Edit::More => *digits = number.saturating_add(1).to_string(),
+            Edit::Fewer => *digits = number.saturating_sub(1).to_string(),
+        }
+    }
+
+    /// Why that is not to be done after all, as when the worker that was chosen has gone meanwhile.
+    pub(super) fn too_late_for(&self, deed: &Deed) -> Option<String> {
+        let What::Kill { slot, pid, .. } = deed.what else {
+            return None;
+        };
+        let pool = self.pools().iter().find(|pool| pool.name == deed.pool);
+        let workers = pool.into_iter().flat_map(|pool| &pool.workers);
+        let mut there = workers.filter(|worker| worker.slot == slot);
+        let is_same = there.any(|worker| worker.pid == pid);
+        (!is_same).then(|| {
+            format!(
+                "worker {slot} of `{}` is another by now; nothing was done",
+                deed.pool
+            )
+        })
+    }
+}

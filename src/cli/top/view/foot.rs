@@ -1,0 +1,75 @@
+//! The last line: what is asked for, what came of a request, or the keys.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::super::deed::{Deed, What};
+use super::super::model::{Focus, Prompt};
+use super::canvas::View;
+use super::palette::{cut, shown, width};
+
+/// The keys, those that matter most first.
+const KEYS: [(&str, &str); 9] = [
+    ("q", "quit"),
+    ("p", "pause"),
+    ("s + -", "scale"),
+    ("r", "restart"),
+    ("d", "drain"),
+    ("K", "kill"),
+    ("Tab", ""),
+    ("↑ ↓", "choose"),
+    ("o", "order"),
+];
+
+pub(super) fn draw(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
+    let palette = view.palette;
+    let (text, style) = match (&view.model.prompt, view.model.notice(view.now)) {
+        (Some(prompt), _) => (asked(prompt), palette.title()),
+        (None, Some(notice)) if notice.is_error => (notice.text.clone(), palette.bad()),
+        (None, Some(notice)) => (notice.text.clone(), palette.good()),
+        (None, None) => (keys(view, usize::from(area.width)), palette.rule()),
+    };
+    let columns = usize::from(area.width);
+    for row in area.rows() {
+        let text = cut(&shown(&text), columns);
+        buffer.set_stringn(row.x, row.y, text, columns, style);
+    }
+}
+
+fn asked(prompt: &Prompt) -> String {
+    match prompt {
+        Prompt::Confirm(deed) => format!("{deed}? y/n"),
+        Prompt::Number { pool, digits } => {
+            let pool = pool.clone();
+            let deed = Deed {
+                pool,
+                what: What::Scale(digits.parse().ok()),
+            };
+            match digits.as_str() {
+                "" => format!(
+                    "scale `{}` to … worker(s)? number, c: configured, Esc",
+                    deed.pool
+                ),
+                _ => format!("{deed}? Enter, + -, number, c: configured, Esc"),
+            }
+        }
+    }
+}
+
+/// As many keys as fit.
+fn keys(view: &View<'_>, columns: usize) -> String {
+    let other = match view.model.focus {
+        Focus::Pools => "workers",
+        Focus::Workers => "pools",
+    };
+    let mut line = String::new();
+    for (key, what) in KEYS {
+        let what = if what.is_empty() { other } else { what };
+        let next = format!("{key} {what}  ");
+        if width(&line) + width(next.trim_end()) > columns {
+            break;
+        }
+        line += &next;
+    }
+    line.trim_end().to_owned()
+}

@@ -1,0 +1,112 @@
+//! The head: the daemon, and whether what is shown is new.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Widget;
+
+use super::super::super::figures::{age, bytes, count};
+use super::super::super::notes::alerts_note;
+use super::super::model::Link;
+use super::canvas::View;
+use super::palette::{cut, shown};
+use crate::status::{DaemonState, Status};
+
+pub(super) fn draw(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
+    let lines = [first(view), second(view)];
+    for (line, row) in lines.into_iter().zip(area.rows()) {
+        fitting(line, usize::from(row.width)).render(row, buffer);
+    }
+}
+
+/// As much of it as fits, with a `…` where there is more.
+fn fitting(line: Line<'static>, columns: usize) -> Line<'static> {
+    let (mut fitting, mut left) = (line, columns);
+    for span in &mut fitting.spans {
+        span.content = cut(&span.content, left).into();
+        left -= span.width().min(left);
+    }
+    fitting
+}
+
+fn first(view: &View<'_>) -> Line<'static> {
+    let Some(status) = view.model.status() else {
+        return Line::styled("ganger", view.palette.title());
+    };
+    let mut told = vec![
+        Span::styled(
+            format!("ganger {}", shown(&status.version)),
+            view.palette.title(),
+        ),
+        Span::raw(format!(", pid {}, ", status.pid)),
+        Span::styled(
+            status.state.to_string(),
+            match status.state {
+                DaemonState::Running => view.palette.good(),
+                DaemonState::Starting | DaemonState::Stopping => view.palette.warning(),
+            },
+        ),
+        Span::raw(format!(", up {}", age(status.uptime_seconds))),
+    ];
+    told.push(Span::raw(memory(status)));
+    if !status.wait_for_memory.is_empty() {
+        let pools = shown(&status.wait_for_memory.join(", "));
+        let waits = format!("; {pools} wait(s) for memory");
+        told.push(Span::styled(waits, view.palette.warning()));
+    }
+    if status.log_records_dropped > 0 {
+        let dropped = count(status.log_records_dropped);
+        told.push(Span::raw(format!("; {dropped} log records dropped")));
+    }
+    Line::from(told)
+}
+
+/// What messages take of it, which is bounded.
+fn memory(status: &Status) -> String {
+    let held = bytes(status.buffered_bytes);
+    let most = bytes(status.buffered_bytes_max);
+    format!("; memory {held} of {most}")
+}
+
+fn second(view: &View<'_>) -> Line<'static> {
+    let model = view.model;
+    let place = shown(&model.daemon);
+    let ago = |time: std::time::Duration| age(time.as_secs_f64());
+    match model.link(view.now) {
+        Link::Asked => Line::raw(format!("asking {place}")),
+        Link::Fresh => fresh(view, place),
+        Link::Slow(since) => {
+            let since = ago(since);
+            let text = format!("{place} does not answer; what is shown is {since} old");
+            Line::styled(text, view.palette.warning())
+        }
+        Link::Away(why, seen) => {
+            let seen = match seen {
+                Some(age) => format!("away, what is shown is {} old: ", ago(age)),
+                None => "not there yet: ".to_owned(),
+            };
+            let text = format!("{place} is {seen}{}", shown(&why.replace("\n  ", "; ")));
+            Line::styled(text, view.palette.bad())
+        }
+    }
+}
+
+fn fresh(view: &View<'_>, place: String) -> Line<'static> {
+    let reasons = view.model.status().map(Status::not_ready);
+    let reasons = reasons.unwrap_or_default();
+    let place = Span::raw(format!("{place}: "));
+    let ready = match reasons.as_slice() {
+        [] => Span::styled("ready", view.palette.good()),
+        [reason, more @ ..] => {
+            let more = match more.len() {
+                0 => String::new(),
+                more => format!(" (and {more} more)"),
+            };
+            let text = format!("not ready{more}: {}", shown(reason));
+            Span::styled(text, view.palette.bad())
+        }
+    };
+    let alerts = view.model.status().and_then(alerts_note);
+    let alerts = alerts.map(|note| Span::styled(format!("; {}", shown(&note)), view.palette.bad()));
+    Line::from_iter([place, ready].into_iter().chain(alerts))
+}
