@@ -106,3 +106,6 @@ fn worker_row(pool: &str, worker: &WorkerStatus) -> Vec<String> {
         or_dash(worker.progress.clone()),
     ]
 }
+
+#[cfg(test)]
+mod tests;
