@@ -19,6 +19,8 @@ OUTSIDE = {
     "proto-spec/vectors/README.md": "Test vectors",
     "samples/python/README.md": "The sample",
     "worker-sdk/python/README.md": "The library for Python",
+    "worker-sdk/node/README.md": "The library for Node",
+    "worker-sdk/go/README.md": "The package for Go",
 }
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
 

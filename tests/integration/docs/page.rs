@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
 /// Folders in which no page is ours, or none that stands by itself.
-const PASSED_OVER: [&str; 5] = [".git", "target", "venv", "corpus", "src"];
+const PASSED_OVER: [&str; 6] = [".git", "target", "venv", "corpus", "src", "node_modules"];
 
 /// One file.
 #[derive(Debug)]

@@ -1,0 +1,282 @@
+/** One connection, worked off to its end. */
+
+import type { Socket } from "node:net";
+import {
+  decode,
+  encode,
+  framed,
+  FRAME_BYTES_MAX,
+  Splitter,
+  type Id,
+} from "./frames.js";
+import { Status, type Body, type Headers, type Outcome } from "./outcome.js";
+import { cancelledId, type Lines } from "./start.js";
+import { Task, within, type Port } from "./task.js";
+import { traced } from "./tracing.js";
+
+/** What is done with one message. What it throws is a failure, and the worker goes on. */
+export type Handler = (task: Task) => Outcome | void | null | Promise<Outcome | void | null>;
+
+const EARLY_MAX = 1000;
+const STACK_CHARS_MAX = 8000;
+const TIMER_MS_MAX = 0x7fffffff;
+
+export interface Settings {
+  version: number;
+  frameBytesMax?: number;
+}
+
+export class Worker implements Port {
+  readonly version: number;
+  readonly #handler: Handler;
+  readonly #pipe: Socket;
+  readonly #lines: Lines;
+  readonly #frameBytesMax: number;
+  readonly #splitter: Splitter;
+  /** Those in hand, by their ids as text. */
+  readonly #flight = new Map<string, Task>();
+  /** Cancellations that came before their messages: stdin and the pipe have no common order. */
+  readonly #early = new Set<string>();
+  /** Version 1 has its messages one after the other, however many wait in the pipe. */
+  readonly #behind: Buffer[] = [];
+  #out: Buffer[] = [];
+  #busy = 0;
+  #leaving = false;
+  #over!: (error?: Error) => void;
+
+  constructor(handler: Handler, pipe: Socket, lines: Lines, settings: Settings) {
+    this.version = settings.version;
+    this.#handler = handler;
+    this.#pipe = pipe;
+    this.#lines = lines;
+    this.#frameBytesMax = settings.frameBytesMax ?? FRAME_BYTES_MAX;
+    this.#splitter = new Splitter(this.#frameBytesMax);
+  }
+
+  /** Until the daemon has asked to leave and all that is in hand is answered. */
+  async run(hello: Uint8Array | undefined): Promise<void> {
+    const over = new Promise<void>((resolve, reject) => {
+      this.#over = (error) => (error ? reject(error) : resolve());
+    });
+    this.#pipe.on("data", (data: Buffer) => this.#read(data));
+    this.#pipe.on("end", () => this.#leave());
+    // A daemon that is gone is no error; it needs this worker no more.
+    this.#pipe.on("error", () => this.#leave());
+    this.#pipe.on("close", () => this.#leave());
+    if (hello !== undefined) this.#pipe.write(framed(hello, this.#frameBytesMax));
+    this.#lines.listen((line) => this.#heard(line));
+    try {
+      await over;
+      await new Promise<void>((resolve) => {
+        if (this.#pipe.destroyed) resolve();
+        else this.#pipe.once("close", resolve).end(Buffer.concat(this.#out), () => this.#pipe.destroy());
+      });
+    } finally {
+      this.#pipe.destroy();
+      this.#lines.close();
+    }
+  }
+
+  // -- reading --
+
+  #read(data: Buffer): void {
+    try {
+      for (const frame of this.#splitter.feed(data)) {
+        if (this.version === 1 && this.#busy > 0) this.#behind.push(frame);
+        else this.#begin(frame);
+      }
+      if (this.#splitter.broken) throw this.#splitter.broken;
+    } catch (error) {
+      this.#over(error as Error);
+    }
+  }
+
+  #heard(line: string | undefined): void {
+    if (line === undefined || line === "__quit__") {
+      // What has arrived by now is read first: it takes a turn of the loop, or two.
+      setImmediate(() => setImmediate(() => this.#leave()));
+    } else if (line === "__context_switch__" && this.version === 1) {
+      for (const task of this.#flight.values()) task.cancel();
+    } else {
+      const id = cancelledId(line);
+      if (id !== undefined) this.#cancel(id);
+    }
+  }
+
+  #cancel(id: string): void {
+    const task = this.#flight.get(id);
+    if (task !== undefined) {
+      task.cancel();
+      return;
+    }
+    this.#early.add(id);
+    if (this.#early.size > EARLY_MAX) {
+      for (const oldest of this.#early) {
+        this.#early.delete(oldest);
+        break;
+      }
+    }
+  }
+
+  #leave(): void {
+    this.#leaving = true;
+    if (this.#busy === 0 && this.#behind.length === 0) this.#over();
+  }
+
+  // -- working --
+
+  #begin(frame: Buffer): void {
+    const task = new Task(decode(frame), this);
+    const key = String(task.id);
+    this.#busy++;
+    this.#flight.set(key, task);
+    if (this.#early.size > 0 && this.#early.delete(key)) task.cancel();
+    const timer = this.version === 1 ? timerOf(task) : undefined;
+    const end = (answer: Buffer): void => {
+      if (timer !== undefined) clearTimeout(timer);
+      this.#flight.delete(key);
+      this.#busy--;
+      this.#write(answer);
+      if (this.#busy === 0) this.#flush(); // nothing else is about to be answered
+      if (this.#behind.length > 0) this.#next();
+      else if (this.#leaving) this.#leave();
+    };
+    let outcome: ReturnType<Handler>;
+    try {
+      outcome = within(task, (task) => traced(task, this.#handler));
+    } catch (error) {
+      end(this.#failure(error, task));
+      return;
+    }
+    if (isPromise(outcome)) {
+      outcome.then(
+        (outcome) => end(this.#answer(outcome, task)),
+        (error: unknown) => end(this.#failure(error, task)),
+      );
+    } else {
+      end(this.#answer(outcome, task));
+    }
+  }
+
+  /** In a turn of its own: a thousand messages that wait are no recursion. */
+  #next(): void {
+    queueMicrotask(() => {
+      if (this.#busy > 0) return;
+      const frame = this.#behind.shift();
+      if (frame === undefined) return;
+      try {
+        this.#begin(frame);
+      } catch (error) {
+        this.#over(error as Error);
+      }
+    });
+  }
+
+  #answer(outcome: Outcome | void | null, task: Task): Buffer {
+    try {
+      if (outcome == null) return this.#framed("", Status.DONE, task);
+      if (!Number.isInteger(outcome.status)) {
+        throw new TypeError(
+          "a handler must return an outcome, such as done() or reply(…), or nothing: " +
+            String(outcome).slice(0, 80),
+        );
+      }
+      const { message = "", status, headers, queue, afterMs } = outcome;
+      return this.#framed(message, status, task, headers, queue, afterMs);
+    } catch (error) {
+      return this.#failure(error, task);
+    }
+  }
+
+  /** 500, with the error in its first line and the stack below. */
+  #failure(error: unknown, task: Task): Buffer {
+    if (task.cancelled && task.signal.aborted && isAbort(error, task.signal)) {
+      return this.#framed("cancelled", Status.RETRY, task);
+    }
+    let reason = describe(error);
+    if (reason.length > STACK_CHARS_MAX) reason = `${reason.slice(0, STACK_CHARS_MAX)}…`;
+    const data = encode(reason, Status.UNKNOWN_ERROR, null, null, this.#id(task));
+    return framed(data, Math.max(this.#frameBytesMax, data.length));
+  }
+
+  // -- writing --
+
+  note(task: Task, status: number, message: Body, headers?: Headers, queue?: string): void {
+    if (this.version === 1 && status !== Status.IGNORE_MESSAGE) {
+      const { level, ...fields } = headers ?? {};
+      const shown = Object.entries(fields).map(([name, value]) => ` ${name}=${value}`);
+      process.stderr.write(`${level}: ${message}${shown.join("")}\n`);
+      return;
+    }
+    this.#write(this.#framed(message, status, task, headers, queue));
+  }
+
+  /** Until the pipe has taken most of what waits. */
+  async drained(): Promise<void> {
+    this.#flush();
+    if (!this.#pipe.writableNeedDrain || this.#pipe.destroyed) return;
+    await new Promise<void>((resolve) => {
+      const go = (): void => {
+        this.#pipe.off("drain", go).off("close", go);
+        resolve();
+      };
+      this.#pipe.on("drain", go).on("close", go);
+    });
+  }
+
+  #id(task: Task): Id | undefined {
+    return this.version > 1 ? task.id : undefined;
+  }
+
+  #framed(
+    message: Body,
+    status: number,
+    task: Task,
+    headers?: Headers | null,
+    queue?: string | null,
+    afterMs?: number | null,
+  ): Buffer {
+    const data = encode(message, status, headers, queue, this.#id(task), afterMs);
+    return framed(data, this.#frameBytesMax);
+  }
+
+  /** With all others of this turn of the loop, in one write. */
+  #write(frame: Buffer): void {
+    if (this.#out.length === 0) process.nextTick(() => this.#flush());
+    this.#out.push(frame);
+  }
+
+  #flush(): void {
+    const out = this.#out;
+    if (out.length === 0) return;
+    this.#out = [];
+    if (this.#pipe.writable) this.#pipe.write(out.length === 1 ? out[0]! : Buffer.concat(out));
+  }
+}
+
+function isPromise<T>(value: T | Promise<T>): value is Promise<T> {
+  return typeof (value as { then?: unknown } | null | undefined)?.then === "function";
+}
+
+/** Whether a handler that was told to stop has just done so. */
+function isAbort(error: unknown, signal: AbortSignal): boolean {
+  return error === signal.reason || (error as { name?: unknown } | null)?.name === "AbortError";
+}
+
+function describe(error: unknown): string {
+  try {
+    if (!(error instanceof Error)) return `thrown: ${String(error)}`;
+    const first = `${error.name}: ${error.message}`;
+    const stack = error.stack ?? "";
+    return stack.startsWith(first) ? stack : `${first}\n${stack}`;
+  } catch {
+    return "thrown: something that can't be shown";
+  }
+}
+
+/** Version 1 asks a worker to give up by itself; version 2 is told when it is so far. */
+function timerOf(task: Task): NodeJS.Timeout | undefined {
+  const after = Number(task.headers["TimeoutMilliseconds"] ?? -1);
+  if (!(after >= 0) || after > TIMER_MS_MAX) return undefined;
+  return setTimeout(() => task.cancel(), after).unref();
+}
