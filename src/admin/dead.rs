@@ -1,7 +1,6 @@
 //! Dead letters: read, counted by their errors, sent back, dropped. Reading changes neither their
 //! order nor their standing.
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use axum::Json;
@@ -20,6 +19,7 @@ use super::messages::bad_gateway;
 use crate::client::json::letter_json;
 use crate::client::{Client, DeadFilter, Listed, Page};
 use crate::config::model::Config;
+use crate::dead_letter::{Group, Groups};
 
 /// How many letters a list has at most, and unless it is said.
 const LETTERS_MAX: usize = 1000;
@@ -28,8 +28,6 @@ const LETTERS: usize = 100;
 const LIST_BYTES_MAX: usize = 16 << 20;
 /// How much of a body a list shows unless all of it is asked for, in bytes.
 const BODY_BYTES_SHOWN: usize = 1024;
-/// How many different errors are counted.
-const GROUPS_MAX: usize = 1000;
 
 /// Which letters are wanted.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
@@ -55,21 +53,6 @@ pub(super) struct Letters {
     letters: Vec<Value>,
     /// There is more: ask again with the last one's id as `after`.
     more: bool,
-}
-
-/// Letters that died of the same.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, utoipa::ToSchema)]
-pub(super) struct Group {
-    /// The pool that gave them up.
-    pool: String,
-    /// The kind of failure.
-    reason: String,
-    /// What happened.
-    error: String,
-    /// How many there are.
-    count: u64,
-    /// One of them, the oldest.
-    id: String,
 }
 
 /// Dead letters of a source, the oldest first.
@@ -156,26 +139,13 @@ pub(super) async fn groups(
 }
 
 fn count(client: &mut Client) -> Result<Vec<Group>, Problem> {
-    let mut groups: BTreeMap<(String, String, String), Group> = BTreeMap::new();
+    let mut groups = Groups::default();
     let read = client.dead_list(&Page::all(DeadFilter::default()), |letter| {
-        let key = (letter.pool, letter.reason, letter.error);
-        if groups.len() < GROUPS_MAX || groups.contains_key(&key) {
-            let (pool, reason, error) = key.clone();
-            let group = groups.entry(key).or_insert(Group {
-                pool,
-                reason,
-                error,
-                count: 0,
-                id: letter.id,
-            });
-            group.count += 1;
-        }
+        groups.add(letter);
         ControlFlow::Continue(())
     });
     read.map_err(bad_gateway)?;
-    let mut groups: Vec<Group> = groups.into_values().collect();
-    groups.sort_by_key(|group| std::cmp::Reverse(group.count));
-    Ok(groups)
+    Ok(groups.largest_first())
 }
 
 /// One dead letter with all that is known of it.

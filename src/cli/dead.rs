@@ -19,6 +19,7 @@ use super::common::{CommandResult, ConfigFile, Format, Output};
 use super::output;
 use crate::client::json::letter_json;
 use crate::client::{Client, DeadFilter, Halted, Listed, Page};
+use crate::dead_letter::{Group, Groups};
 use print::Print;
 use sources::{Sources, only_source};
 
@@ -87,6 +88,9 @@ pub(super) struct Part {
     /// Show each whole, with its body, as `show` does; JSON always is
     #[arg(long)]
     full: bool,
+    /// Count what died of the same error, the most first, instead of showing each
+    #[arg(long, conflicts_with_all = ["limit", "after", "full"])]
+    by_error: bool,
 }
 
 /// Which letters.
@@ -108,7 +112,10 @@ pub(super) fn run(command: DeadCommand) -> CommandResult {
             scope,
             part,
             output,
-        } => list(&scope, part, output.format),
+        } => match part.by_error {
+            true => count(&scope, output.format),
+            false => list(&scope, part, output.format),
+        },
         DeadCommand::Show { scope, id, output } => show(&scope, &id, output.format),
         DeadCommand::Retry {
             chosen,
@@ -179,6 +186,35 @@ fn list(scope: &Scope, part: Part, format: Format) -> CommandResult {
             page.limit,
             way.unwrap_or_default()
         ));
+    }
+    sources.end()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Counts all, of each source apart.
+fn count(scope: &Scope, format: Format) -> CommandResult {
+    let mut sources = scope.open()?;
+    let mut counted: BTreeMap<String, Groups> = BTreeMap::new();
+    sources.read(&Page::all(scope.filter()), |source, letter| {
+        let groups = counted.entry(source.to_owned()).or_default();
+        groups.add(letter);
+        ControlFlow::Continue(())
+    });
+    if counted.is_empty() {
+        // Nothing is no answer, if it is nothing for what went wrong.
+        sources.end()?;
+    }
+    let left_out: u64 = counted.values().map(Groups::left_out).sum();
+    let groups: Vec<(String, Group)> = counted
+        .into_iter()
+        .flat_map(|(source, groups)| {
+            let groups = groups.largest_first().into_iter();
+            groups.map(move |group| (source.clone(), group))
+        })
+        .collect();
+    print::groups(groups, format, sources.are_several())?;
+    if left_out > 0 {
+        output::note(format!("{left_out} more died of other errors, each of few"));
     }
     sources.end()?;
     Ok(ExitCode::SUCCESS)

@@ -8,6 +8,7 @@
 //! its own, [`Apart`], in the same place as the letter and stored before it, so that whoever reads
 //! the letter has met its reply already.
 
+mod groups;
 mod model;
 
 use std::borrow::Cow;
@@ -20,6 +21,7 @@ use jiff::Timestamp;
 use crate::delivery::{Failure, Headers, Outgoing};
 use crate::names::OWN_HEADER_PREFIX;
 use crate::trace_context::SpanContext;
+pub(crate) use groups::{Group, Groups};
 pub use model::{DeadLetter, DeadReply};
 
 /// The names of the headers. Workers never see them.

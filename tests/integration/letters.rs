@@ -8,6 +8,7 @@ trials![
     the_list_has_all_that_scripts_rely_on,
     the_list_for_people_is_grouped_by_reason,
     the_list_may_be_narrowed,
+    letters_are_counted_by_their_error,
     one_is_shown_with_all_that_is_known,
     one_is_sent_back_with_a_clean_count,
     one_is_sent_back_edited,
@@ -124,6 +125,66 @@ fn the_list_for_people_is_grouped_by_reason() {
     site.ganger(&["dead", "drop", "--all"]).good();
     assert_eq!(site.ganger(&["dead", "list"]).good(), "no dead letters\n");
     assert_eq!(list(&site, &[]), Vec::<Value>::new());
+}
+
+fn letters_are_counted_by_their_error() {
+    let pools = [pool("work"), pool("other")];
+    let scene = Scene::with(&pools);
+    let of_other = NewMessage::new("any").to("other");
+    let same = ["mode:answer:400 a", "mode:answer:400 a", CRASHED].map(NewMessage::new);
+    for message in same.into_iter().chain([of_other]) {
+        scene.table.insert(&[message]);
+        scene.settled();
+    }
+    scene
+        .daemon
+        .eventually("all to be dead", || scene.table.dead().len() == 4);
+    scene.daemon.stop();
+    let site = scene.site;
+    site.configure_commands(&pools);
+    let letters = list(&site, &[]);
+    let counted = |more: &[&str]| {
+        let args = [&["dead", "list", "--by-error", "--output", "json"], more].concat();
+        site.ganger(&args).json().as_array().unwrap().clone()
+    };
+    let groups = counted(&[]);
+    let counts: Vec<&Value> = groups.iter().map(|group| &group["count"]).collect();
+    assert_eq!(counts, [2, 1, 1], "the most first: {groups:?}");
+    for group in &groups {
+        let is_of = |letter: &&Value| {
+            ["pool", "reason", "error"]
+                .iter()
+                .all(|name| letter[name] == group[name])
+        };
+        let all: Vec<&Value> = letters.iter().filter(is_of).collect();
+        let (first, last) = (all[0], all[all.len() - 1]);
+        let wanted = json!({
+            "source": "main", "count": all.len(), "id": first["id"].to_string(),
+            "pool": first["pool"], "reason": first["reason"], "error": first["error"],
+            "first_failed_at": first["first_failed_at"], "last_failed_at": last["last_failed_at"],
+        });
+        assert_eq!(*group, wanted);
+    }
+    assert_eq!(counted(&["--pool", "other"]).len(), 1);
+    assert_eq!(counted(&["--pool", "none"]).len(), 0);
+    let text = site.ganger(&["dead", "list", "--by-error"]).good();
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(rows[1][..3], ["2", "work", "rejected"], "{text}");
+    assert!(
+        text.contains("OLDEST") && text.contains("crashed"),
+        "{text}"
+    );
+    for more in [["--limit", "3"], ["--after", "1"]] {
+        let args = [&["dead", "list", "--by-error"], more.as_slice()].concat();
+        let refused = site.ganger(&args).bad(2);
+        assert!(refused.contains("cannot be used with"), "{refused}");
+    }
+    site.ganger(&["dead", "drop", "--all"]).good();
+    let none = site.ganger(&["dead", "list", "--by-error"]).good();
+    assert_eq!(none, "no dead letters\n");
 }
 
 fn the_list_may_be_narrowed() {

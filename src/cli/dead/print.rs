@@ -1,16 +1,17 @@
-//! How dead letters are printed, as they come: as a table, each whole, or as JSON. No more than a
-//! sheet of the table is in memory.
+//! How dead letters are printed, as they come: as a table, each whole, or as JSON, with no more than a
+//! sheet of the table in memory; and how they are when they are only counted.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::ops::ControlFlow;
 
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::cli::common::Format;
 use crate::cli::output;
 use crate::client::json::letter_json;
-use crate::dead_letter::DeadLetter;
+use crate::dead_letter::{DeadLetter, Group};
 use crate::foreign;
 
 /// A table for people shows this much of a text.
@@ -26,6 +27,16 @@ const HEADER: [&str; 7] = [
     "CORRELATION ID",
     "ERROR",
     "BODY",
+];
+
+const GROUPS_HEADER: [&str; 7] = [
+    "COUNT",
+    "POOL",
+    "REASON",
+    "FIRST FAILED",
+    "LAST FAILED",
+    "OLDEST",
+    "ERROR",
 ];
 
 /// A list on its way out.
@@ -127,6 +138,54 @@ fn row(letter: &DeadLetter) -> Vec<String> {
         shortened(&letter.correlation_id),
         shortened(&letter.error),
         shortened(&String::from_utf8_lossy(&letter.body[..head])),
+    ]
+}
+
+/// Prints what letters died of, the most first.
+pub(super) fn groups(
+    mut groups: Vec<(String, Group)>,
+    format: Format,
+    several: bool,
+) -> miette::Result<()> {
+    groups.sort_by_key(|(_, group)| std::cmp::Reverse(group.count));
+    match format {
+        Format::Json => {
+            let groups = groups
+                .into_iter()
+                .map(|(source, group)| InSource { source, group });
+            output::json(&groups.collect::<Vec<_>>())
+        }
+        Format::Text if groups.is_empty() => output::line("no dead letters"),
+        Format::Text => {
+            let rows = groups
+                .iter()
+                .map(|(source, group)| group_row(source, group, several));
+            output::line(output::table(&GROUPS_HEADER, rows))
+        }
+    }
+}
+
+/// A group as JSON tells it.
+#[derive(Debug, Serialize)]
+struct InSource {
+    source: String,
+    #[serde(flatten)]
+    group: Group,
+}
+
+fn group_row(source: &str, group: &Group, several: bool) -> Vec<String> {
+    let pool = match several {
+        true => format!("{} of {source}", group.pool),
+        false => group.pool.clone(),
+    };
+    vec![
+        group.count.to_string(),
+        shortened(&pool),
+        shortened(&group.reason),
+        shortened(&group.first_failed_at),
+        shortened(&group.last_failed_at),
+        foreign::line(&group.id).into_owned(),
+        shortened(&group.error),
     ]
 }
 
