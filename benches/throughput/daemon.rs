@@ -97,6 +97,11 @@ impl Daemon {
         bail!("the daemon always holds a lock");
     }
 
+    /// Its own processor time so far, in seconds.
+    pub(crate) fn cpu_seconds(&self) -> miette::Result<f64> {
+        self.process.cpu_seconds()
+    }
+
     /// Its own resident memory, in KiB.
     pub(crate) fn resident_kib(&self) -> miette::Result<u64> {
         self.process.resident_kib()

@@ -2,8 +2,10 @@
 //! measured, or not at all if that was not.
 
 use crate::common::goal::Goal;
-use crate::common::show::percent;
+use crate::common::show::{megabytes, percent};
 use crate::flow::Flow;
+use crate::idle::Idle;
+use crate::looks::{Look, Looked};
 use crate::report::Report;
 use crate::setup::Window;
 
@@ -21,6 +23,8 @@ pub(crate) fn compare(report: &Report) -> Vec<Goal> {
     let start = report.start.iter();
     goals.extend(start.map(|start| Goal::start(start.p50_ms)));
     goals.extend(flat(report));
+    goals.extend(report.looks.iter().filter_map(look));
+    goals.extend(report.idle.iter().flat_map(idle));
     goals
 }
 
@@ -41,6 +45,43 @@ fn pipe(flow: &Flow) -> Option<Goal> {
         let what = format!("pipe, {workers} workers, window {window}, against the bare pipe");
         Goal::share(what, 0.8, flow.pool_from_memory_to_bare_pipe)
     })
+}
+
+/// What it costs to be looked at.
+fn look(looked: &Looked) -> Option<Goal> {
+    let (what, most) = match looked.look {
+        Look::Metrics => ("CPU per message, metrics scraped and pushed", 1.03),
+        Look::TracesHundredth => ("CPU per message, traces of 1 %", 1.03),
+        Look::Off | Look::TracesAll => return None,
+    };
+    let goal = format!("≤ {}", percent(most));
+    Some(Goal::new(
+        what,
+        goal,
+        percent(looked.cost),
+        looked.cost <= most,
+    ))
+}
+
+fn idle(idle: &Idle) -> [Goal; 2] {
+    let workers = idle.workers;
+    let share = idle.core_share;
+    let what = format!("idle with {workers} workers, everything on");
+    let memory = idle.resident_kib;
+    [
+        Goal::new(
+            format!("{what}: of a core"),
+            "< 1 %",
+            format!("{:.2} %", share * 100.0),
+            share < 0.01,
+        ),
+        Goal::new(
+            format!("{what}: resident"),
+            "≤ 40 MiB",
+            megabytes(memory),
+            memory <= 40 * 1024,
+        ),
+    ]
 }
 
 /// The cost at the largest size.

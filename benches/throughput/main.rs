@@ -11,7 +11,9 @@
 //! - `memory`: what the daemon has resident, idle after some work.
 //! - `start`: from the daemon's start to its first message done.
 //! - `scaling`: what a message costs as workers and pools become more.
-//! - `traces`: what a message costs with none, a hundredth and all of the attempts recorded.
+//! - `looks`: what a message costs while nobody looks, while metrics are scraped and pushed, and with a
+//!   hundredth and all of the attempts recorded.
+//! - `idle`: what a daemon with a hundred workers takes that has nothing to do, with everything on.
 //!
 //! # How
 //! In throughput a round measures, one after the other: the bare pipe, the pool fed from memory,
@@ -42,16 +44,18 @@ mod common;
 mod daemon;
 mod flow;
 mod goals;
+mod idle;
 mod latency;
+mod looks;
 mod memory;
 mod memory_source;
+mod observed;
 mod plan;
 mod queue;
 mod report;
 mod scaling;
 mod setup;
 mod start;
-mod traces;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -92,7 +96,8 @@ enum Part {
     Memory,
     Start,
     Scaling,
-    Traces,
+    Looks,
+    Idle,
 }
 
 fn main() -> miette::Result<()> {
@@ -128,8 +133,11 @@ fn measure(args: Args) -> miette::Result<()> {
     if wanted(Part::Scaling) {
         report.scaling = Some(scaling::measure(&plan)?);
     }
-    if wanted(Part::Traces) {
-        report.traces = traces::measure(&plan)?;
+    if wanted(Part::Looks) {
+        report.looks = looks::measure(&plan)?;
+    }
+    if wanted(Part::Idle) {
+        report.idle = Some(idle::measure(&plan)?);
     }
     if plan.judged {
         report.judge();

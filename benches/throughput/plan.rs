@@ -16,6 +16,8 @@ pub(crate) struct Plan {
     /// The pool sizes whose memory is looked at.
     pub(crate) memory_workers: Vec<usize>,
     pub(crate) starts: usize,
+    /// How long a daemon that has nothing to do is watched.
+    pub(crate) idle_seconds: u64,
     /// Pools and workers in each; of each list the first is what the others are compared with. More
     /// pools have as many workers together.
     pub(crate) more_workers: Vec<(usize, usize)>,
@@ -58,6 +60,7 @@ impl Plan {
             latency_messages: 300,
             memory_workers: vec![4, 100],
             starts: 20,
+            idle_seconds: 30,
             more_workers: vec![(1, 4), (1, 16), (1, 64), (1, 256)],
             more_pools: vec![(1, 16), (4, 4), (16, 1)],
             scaling_load: small(25_600),
@@ -82,6 +85,7 @@ impl Plan {
             latency_messages: 100,
             memory_workers: vec![4, 100],
             starts: 5,
+            idle_seconds: 10,
             more_workers: vec![(1, 4), (1, 64)],
             more_pools: vec![(1, 16), (16, 1)],
             scaling_load: small(6_400),
@@ -101,6 +105,7 @@ impl Plan {
             latency_messages: 10,
             memory_workers: vec![4],
             starts: 1,
+            idle_seconds: 1,
             more_workers: vec![(1, 1), (1, 8)],
             more_pools: vec![(1, 4), (4, 1)],
             scaling_load: small(400),

@@ -10,11 +10,12 @@ use crate::common::memory::Memory;
 use crate::common::show::{self, line, table};
 use crate::flow::Flow;
 use crate::goals;
+use crate::idle::Idle;
 use crate::latency::Latency;
+use crate::looks::Looked;
 use crate::plan::Plan;
 use crate::scaling::{Scaling, Size};
 use crate::start::Starts;
-use crate::traces::Traced;
 
 /// Everything that was measured; what was not asked for is empty.
 #[derive(Debug, Serialize)]
@@ -27,7 +28,8 @@ pub(crate) struct Report {
     pub(crate) memory: Vec<Memory>,
     pub(crate) start: Option<Starts>,
     pub(crate) scaling: Option<Scaling>,
-    pub(crate) traces: Vec<Traced>,
+    pub(crate) looks: Vec<Looked>,
+    pub(crate) idle: Option<Idle>,
     goals: Vec<Goal>,
 }
 
@@ -43,7 +45,8 @@ impl Report {
             memory: Vec::new(),
             start: None,
             scaling: None,
-            traces: Vec::new(),
+            looks: Vec::new(),
+            idle: None,
             goals: Vec::new(),
         }
     }
@@ -77,8 +80,10 @@ impl Report {
         table("more workers", Size::HEADER, workers.map(Size::row));
         let pools = self.scaling.iter().flat_map(|scaling| &scaling.pools);
         table("more pools", Size::HEADER, pools.map(Size::row));
-        let traces = self.traces.iter().map(Traced::row);
-        table("traces", Traced::HEADER, traces);
+        let looks = self.looks.iter().map(Looked::row);
+        table("who looks", Looked::HEADER, looks);
+        let idle = self.idle.iter().map(Idle::row);
+        table("nothing to do, everything on", Idle::HEADER, idle);
         table("goals", Goal::HEADER, self.goals.iter().map(Goal::row));
     }
 }
