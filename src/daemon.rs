@@ -214,7 +214,10 @@ impl Daemon {
 
     async fn pool_ended(&mut self, ended: Ended) {
         let pool = self.pools.remove(&ended.pool);
-        self.overview.registry().remove(&ended.pool);
+        // At a stop its last figures stay to be seen.
+        if !self.stopping {
+            self.overview.registry().remove(&ended.pool);
+        }
         let dismissed = pool.is_some_and(|pool| pool.dismissed);
         match ended.result {
             Ok(()) => tracing::info!(pool = ended.pool, "pool stopped"),

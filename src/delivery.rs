@@ -229,11 +229,13 @@ pub enum Reason {
     Undeliverable,
     /// The reply has nowhere to go.
     UnroutableReply,
+    /// An operator has cancelled it.
+    Cancelled,
 }
 
 impl Reason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Failed,
         Self::Rejected,
         Self::Crashed,
@@ -242,6 +244,7 @@ impl Reason {
         Self::ProtocolError,
         Self::Undeliverable,
         Self::UnroutableReply,
+        Self::Cancelled,
     ];
 
     /// The name that dead letters, logs and metrics show.
@@ -255,6 +258,7 @@ impl Reason {
             Self::ProtocolError => "protocol_error",
             Self::Undeliverable => "undeliverable",
             Self::UnroutableReply => "unroutable_reply",
+            Self::Cancelled => "cancelled",
         }
     }
 
@@ -263,6 +267,9 @@ impl Reason {
         self == Self::Crashed
     }
 }
+
+/// The error of a message that an operator has cancelled.
+pub const CANCELLED: &str = "cancelled by an operator";
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -313,7 +313,8 @@ async fn with_client<T: Send + 'static>(
     context.at_broker(work).await
 }
 
-fn open(config: &Config, source: &str) -> Result<Client, Problem> {
+/// Connects to a source, for as long as that takes.
+pub(super) fn open(config: &Config, source: &str) -> Result<Client, Problem> {
     let Some(settings) = config.sources.get(source) else {
         let known: Vec<&str> = config.sources.keys().map(String::as_str).collect();
         let why = format!(

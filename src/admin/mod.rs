@@ -7,6 +7,7 @@
 //! ```
 
 mod answer;
+mod cancel;
 pub mod client;
 mod context;
 mod dead;
@@ -19,6 +20,7 @@ mod golden;
 mod guard;
 mod health;
 mod listen;
+mod log;
 mod messages;
 mod observe;
 mod openapi;

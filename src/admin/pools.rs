@@ -13,9 +13,10 @@ use super::context::Context;
 use crate::pool::Steer;
 use crate::pool::status::PoolStatus;
 use crate::status::Status;
+use crate::worker::output::LastLines;
 
 /// How long a pool may take to do what it is asked; it does it all the same.
-const DONE_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const DONE_WITHIN: Duration = Duration::from_secs(5);
 
 type Named = Result<Path<String>, PathRejection>;
 type Doing = Result<Json<Done>, Problem>;
@@ -54,15 +55,16 @@ pub(super) async fn one(
         .iter()
         .map(|pool| pool.name.as_str())
         .collect::<Vec<_>>();
-    let why = || {
-        let known = known.join(", ");
-        Problem::new(
-            StatusCode::NOT_FOUND,
-            format!("there is no pool `{name}`; the pools are: {known}"),
-        )
-    };
     let found = pools.iter().find(|pool| pool.name == name);
-    found.cloned().map(Json).ok_or_else(why)
+    let found = found.cloned().map(Json);
+    found.ok_or_else(|| unknown(&name, &known))
+}
+
+/// There is no such pool.
+pub(super) fn unknown(name: &str, known: &[&str]) -> Problem {
+    let known = known.join(", ");
+    let why = format!("there is no pool `{name}`; the pools are: {known}");
+    Problem::new(StatusCode::NOT_FOUND, why)
 }
 
 /// How many workers a pool is to have.
@@ -177,6 +179,27 @@ pub(super) async fn kill(
     let Path((name, slot)) = place?;
     let done = format!("the worker in slot {slot} is killed");
     steer(&context, Ok(Path(name)), Steer::Kill(slot), &done).await
+}
+
+/// What a worker has printed last, as far as the daemon has read it.
+#[utoipa::path(get, path = "/v1/pools/{name}/workers/{slot}/output", tag = "pools",
+    params(
+        ("name" = String, Path, description = "The pool"),
+        ("slot" = usize, Path, description = "The worker's place"),
+    ),
+    responses(
+        (status = 200, description = "Its last lines", body = LastLines),
+        (status = 404, description = "There is no such pool", body = Problem),
+        (status = 409, description = "There is no such worker", body = Problem),
+    ),
+)]
+pub(super) async fn last_lines(
+    State(context): State<Context>,
+    place: Result<Path<(String, usize)>, PathRejection>,
+) -> Result<Json<LastLines>, Problem> {
+    let Path((name, slot)) = place?;
+    let registry = context.daemon.overview.registry();
+    Ok(Json(registry.last_lines(&name, slot, DONE_WITHIN).await?))
 }
 
 async fn steer(context: &Context, name: Named, steer: Steer, done: &str) -> Doing {

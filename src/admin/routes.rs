@@ -21,7 +21,7 @@ use super::context::{AT_BROKERS_MAX, Context, Daemon};
 use super::feed::Feed;
 use super::guard::{Door, Guard, guard};
 use super::messages::WAIT_MAX;
-use super::{dead, events, health, messages, observe, openapi, pools, reload};
+use super::{cancel, dead, events, health, log, messages, observe, openapi, pools, reload};
 use crate::config::model::{AdminConfig, TelemetryConfig};
 
 /// The longest body of a request, in bytes.
@@ -108,7 +108,10 @@ fn documented() -> (Router<Context>, OpenApi) {
         .routes(routes!(pools::restart))
         .routes(routes!(pools::drain))
         .routes(routes!(pools::kill))
+        .routes(routes!(pools::last_lines))
+        .routes(routes!(cancel::cancel))
         .routes(routes!(reload::reload))
+        .routes(routes!(log::levels, log::set_level))
         .routes(routes!(messages::publish))
         .routes(routes!(dead::list, dead::discard))
         .routes(routes!(dead::groups))

@@ -85,6 +85,15 @@ enum Command {
     /// Kill a worker; what it has in hand goes back
     Kill(steer::KillArgs),
     #[cfg(feature = "admin")]
+    /// Cancel a message that runs, or on a table one that waits
+    Cancel(steer::CancelArgs),
+    #[cfg(feature = "admin")]
+    /// Show what a worker has printed last
+    Output(steer::OutputArgs),
+    #[cfg(feature = "admin")]
+    /// Show or change what a running daemon logs
+    LogLevel(steer::LogLevelArgs),
+    #[cfg(feature = "admin")]
     /// Have the daemon read its configuration anew
     Reload(steer::ReloadArgs),
     /// Put messages into a queue
@@ -133,6 +142,12 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Kill(args) => steer::kill(&args),
         #[cfg(feature = "admin")]
         Command::Reload(args) => steer::reload(&args),
+        #[cfg(feature = "admin")]
+        Command::Cancel(args) => steer::cancel(&args),
+        #[cfg(feature = "admin")]
+        Command::Output(args) => steer::last_lines(&args),
+        #[cfg(feature = "admin")]
+        Command::LogLevel(args) => steer::log_level(&args),
         Command::Send(args) => send::run(args),
         Command::Dead(command) => dead::run(command),
         Command::Completions { shell } => {

@@ -59,7 +59,9 @@ pub(super) fn pool_notes(pool: &PoolStatus, now: SystemTime) -> Vec<String> {
         notes.push(format!("{count} message(s) unaccounted for; this is a bug"));
     }
     let seen = now.duration_since(pool.as_of).unwrap_or_default();
-    if seen > STALE_AFTER {
+    // At a stop one that has ended is shown as it was.
+    let has_ended = pool.state == PoolState::Draining && pool.workers.is_empty();
+    if seen > STALE_AFTER && !has_ended {
         let seen = age(seen.as_secs_f64());
         notes.push(format!(
             "last seen so {seen} ago; its thread is busy or stuck"

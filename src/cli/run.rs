@@ -24,8 +24,12 @@ use crate::config::model::Config;
 use crate::config::model::{AdminConfig, TelemetryConfig};
 use crate::daemon::Daemon;
 use crate::daemon::service::Service;
+#[cfg(feature = "otlp")]
+use crate::exposition::{self, process::Processes};
 use crate::heartbeat::Heart;
 use crate::request::Request;
+#[cfg(feature = "otlp")]
+use crate::status::Overview;
 use crate::worker::{open_files, orphans, sweep};
 use crate::{config, telemetry};
 
@@ -72,7 +76,11 @@ fn serve(args: &RunArgs, config: Config, stamp: Stamp) -> miette::Result<()> {
     let stall_timeout = config.daemon.stall_timeout;
     #[cfg(feature = "admin")]
     let admin_config = (config.admin.clone(), config.telemetry.clone());
+    #[cfg(feature = "otlp")]
+    let with_seed_names = config.telemetry.seed_names;
     let daemon = Daemon::new(config);
+    #[cfg(feature = "otlp")]
+    send_metrics(daemon.overview(), with_seed_names);
     let service = Service::start(stall_timeout, daemon.overview()).into_diagnostic()?;
     let daemon = daemon.told_by(service.clone());
     let (requests_tx, requests) = mpsc::channel(REQUESTS_WAITING_MAX);
@@ -94,6 +102,17 @@ fn serve(args: &RunArgs, config: Config, stamp: Stamp) -> miette::Result<()> {
     });
     service.finish();
     ended
+}
+
+/// Has the metrics sent to a collector that wants them.
+#[cfg(feature = "otlp")]
+fn send_metrics(overview: Overview, with_seed_names: bool) {
+    telemetry::send_metrics(Box::new(move || {
+        let status = overview.status();
+        let processes = Processes::look(&status);
+        let families = exposition::families(&status, &processes, with_seed_names);
+        exposition::otlp::metrics(&families, status.started_at)
+    }));
 }
 
 /// Lets others look at the daemon and steer it, for as long as what it returns is kept.

@@ -12,6 +12,8 @@ use super::output;
 use super::remote::{Address, block_on, pool_path};
 use crate::admin::client::ClientError;
 use crate::status::Status;
+use crate::telemetry::LogLevels;
+use crate::worker::output::LastLines;
 
 /// Which daemon is meant, and how its answer is printed.
 #[derive(Debug, clap::Args)]
@@ -175,6 +177,84 @@ pub(super) struct KillArgs {
 pub(super) fn kill(args: &KillArgs) -> CommandResult {
     let verb = format!("workers/{}/kill", args.slot);
     args.daemon.post(&pool_path(&args.pool, &verb), None)
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct CancelArgs {
+    /// The pool
+    pool: String,
+    /// The message's correlation id, its message id, or the name that ganger gives it, such as
+    /// orders:17
+    id: String,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+pub(super) fn cancel(args: &CancelArgs) -> CommandResult {
+    let body = json!({ "id": args.id });
+    args.daemon.post(&path(&args.pool, "cancel"), Some(&body))
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct OutputArgs {
+    /// The pool
+    pool: String,
+    /// The worker's slot, as `ganger status --workers` shows it
+    slot: usize,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+pub(super) fn last_lines(args: &OutputArgs) -> CommandResult {
+    let verb = format!("workers/{}/output", args.slot);
+    let remote = args.daemon.remote()?;
+    let lines: LastLines = block_on(remote.get(&path(&args.pool, &verb)))?.into_diagnostic()?;
+    match args.daemon.output.format {
+        Format::Json => output::json(&lines)?,
+        Format::Text => lines_to_stdout(&print::last_lines(&lines))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Nothing, or all of it.
+fn lines_to_stdout(text: &str) -> miette::Result<()> {
+    match text.is_empty() {
+        true => Ok(()),
+        false => output::line(output::foreign(text)),
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct LogLevelArgs {
+    /// A level, or a filter such as info,ganger::pool=debug; `configured` for what the configuration
+    /// says. Left out, the levels are shown
+    level: Option<String>,
+    /// Only for what this pool's threads log
+    #[arg(long, value_name = "NAME", requires = "level")]
+    pool: Option<String>,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+pub(super) fn log_level(args: &LogLevelArgs) -> CommandResult {
+    let remote = args.daemon.remote()?;
+    let levels = match args.level.as_deref() {
+        None => block_on(remote.get("/v1/log-level"))?,
+        Some(level) => {
+            let level = (level != "configured").then_some(level);
+            let body = json!({ "level": level, "pool": args.pool });
+            block_on(remote.post("/v1/log-level", Some(&body)))?
+        }
+    };
+    let levels = levels.into_diagnostic()?;
+    match args.daemon.output.format {
+        Format::Json => output::json(&levels)?,
+        Format::Text => {
+            let levels: LogLevels = serde_json::from_value(levels).into_diagnostic()?;
+            lines_to_stdout(&print::log_levels(&levels))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 #[derive(Debug, clap::Args)]

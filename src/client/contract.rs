@@ -16,6 +16,9 @@ pub(super) trait ClientKind: std::fmt::Debug + Send {
     fn send(&mut self, messages: &[Outgoing]) -> Result<(), Partial>;
     fn depth(&mut self, queue: &str) -> Result<Depth, Fault>;
     fn reply_to(&mut self, unique: &str) -> Result<String, Fault>;
+    fn cancel_waiting(&mut self, _pool: &str, _queue: &str, _id: &str) -> Result<usize, Fault> {
+        Ok(0)
+    }
     fn take_reply(&mut self, queue: &str, correlation_id: &str) -> Result<Option<Reply>, Fault>;
     fn wait_for_change(&mut self, timeout: Duration);
     fn dead_list(&mut self, page: &Page, each: &mut Each<'_>) -> Result<Listed, Fault>;

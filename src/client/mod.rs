@@ -100,6 +100,21 @@ impl Client {
         self.ask(|kind| kind.depth(queue))
     }
 
+    /// Moves what waits in the queue and is called so to the dead letters: by its correlation id, its
+    /// message id, or the name that ganger gives it. Returns how many. Brokers have no way to pick
+    /// out what waits.
+    ///
+    /// # Errors
+    /// If the source can't be written.
+    pub fn cancel_waiting(
+        &mut self,
+        pool: &str,
+        queue: &str,
+        id: &str,
+    ) -> Result<usize, UnusableSource> {
+        self.ask(|kind| kind.cancel_waiting(pool, queue, id))
+    }
+
     /// A place for the answer to one message, to be named as its reply-to. Its name holds the
     /// `unique` text, unless one place serves for all.
     ///

@@ -19,7 +19,7 @@ use crate::broker::sqlite::leases::directory;
 use crate::broker::sqlite::{canonical, row, schema, settle};
 use crate::config::model::{Database, TableSource};
 use crate::dead_letter::{DeadLetter, DeadReply, rfc_3339};
-use crate::delivery::Outgoing;
+use crate::delivery::{CANCELLED, Failure, Outgoing, Reason};
 
 /// So many dead letters are read at once.
 const SOME: usize = 500;
@@ -86,6 +86,36 @@ impl TableClient {
     }
 }
 
+/// What operators do to messages that wait.
+impl TableClient {
+    /// Some at a time, so that no transaction holds the file for long.
+    fn bury_waiting(&mut self, pool: &str, queue: &str, id: &str) -> rusqlite::Result<usize> {
+        let failure = Failure::new(Reason::Cancelled, CANCELLED);
+        let mut buried = 0;
+        loop {
+            let tx = self
+                .conn
+                .transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let rows: Vec<i64> = {
+                let mut waiting = tx.prepare_cached(WAITING)?;
+                let rows = waiting.query_map(
+                    params![queue, id, i64::try_from(SOME).unwrap_or(i64::MAX)],
+                    |row| row.get(0),
+                )?;
+                rows.collect::<rusqlite::Result<_>>()?
+            };
+            for row in &rows {
+                settle::bury_unclaimed(&tx, pool, *row, &failure, self.clock.now_ms())?;
+            }
+            tx.commit()?;
+            buried += rows.len();
+            if rows.len() < SOME {
+                return Ok(buried);
+            }
+        }
+    }
+}
+
 impl super::contract::ClientKind for TableClient {
     fn check(&mut self) -> Result<Vec<String>, Fault> {
         // All that a pool needs is made when the file is opened.
@@ -107,6 +137,11 @@ impl super::contract::ClientKind for TableClient {
             })
         });
         Ok(counts.map_err(failed("counting"))?)
+    }
+
+    fn cancel_waiting(&mut self, pool: &str, queue: &str, id: &str) -> Result<usize, Fault> {
+        let cancelled = self.bury_waiting(pool, queue, id);
+        Ok(cancelled.map_err(failed("cancelling"))?)
     }
 
     fn reply_to(&mut self, unique: &str) -> Result<String, Fault> {
@@ -210,6 +245,12 @@ SELECT
   (SELECT count(*) FROM consumer_messages
    WHERE queue = ?1 AND owner IS NULL AND available_after > 0),
   (SELECT count(*) FROM consumer_messages WHERE owner IS NOT NULL AND queue = ?1)";
+
+const WAITING: &str = "
+SELECT id FROM consumer_messages
+WHERE queue = ?1 AND claim IS NULL
+  AND (correlation_id = ?2 OR message_id = ?2 OR queue || ':' || id = ?2)
+ORDER BY id LIMIT ?3";
 
 const REPLY_THERE: &str = "
 SELECT 1 FROM consumer_messages

@@ -5,6 +5,8 @@
 mod alerts;
 mod families;
 mod family;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 pub mod process;
 pub mod prometheus;
 mod seed;

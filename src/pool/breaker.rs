@@ -30,7 +30,10 @@ pub fn sign(outcome: &Outcome) -> Option<Sign<'_>> {
                     Some(Sign::Down(&failure.error))
                 }
                 Reason::Rejected | Reason::UnroutableReply => Some(Sign::Up),
-                Reason::Crashed | Reason::ProtocolError | Reason::Undeliverable => None,
+                Reason::Crashed
+                | Reason::ProtocolError
+                | Reason::Undeliverable
+                | Reason::Cancelled => None,
             }
         }
     }

@@ -38,7 +38,8 @@ use tokio::time::Instant;
 use crate::config::model::{PoolConfig as Policy, WorkerCommand};
 use crate::delivery::{Delivery, PoolEnd};
 use crate::shutdown::Phase;
-use lane::{Ended, Gauge, Shared};
+use crate::worker::output::LastLines;
+use lane::{Ended, Gauge, Question, Shared};
 use least_loaded::Board;
 use load::Scaling;
 use roster::Generation;
@@ -53,6 +54,8 @@ use supervise::Supervisor;
 const BATCH: usize = 256;
 /// More than any window, so that handing a message to a lane never waits.
 const MAILBOX: usize = 1024;
+/// Questions of operators that may wait for a lane; it looks at them before all messages.
+const QUESTIONS_WAITING_MAX: usize = 64;
 
 /// What the daemon may ask of a pool.
 #[derive(Debug)]
@@ -77,6 +80,10 @@ pub enum Command {
     Status(oneshot::Sender<Arc<PoolStatus>>),
     /// Do what an operator asks.
     Steer(Steer, oneshot::Sender<Result<(), Refusal>>),
+    /// Cancel the messages that are called so, and tell how many they are.
+    Cancel(String, oneshot::Sender<usize>),
+    /// Tell what the worker in that slot has printed last. Not answered if none runs there.
+    LastLines(usize, oneshot::Sender<LastLines>),
 }
 
 /// Why a pool ended otherwise than it should.
@@ -119,6 +126,8 @@ pub async fn run(
         pool.note_load(now);
         pool.show(now);
         if let Some(result) = pool.result(now) {
+            // What came last counts as well.
+            pool.show_now(now);
             return result;
         }
         let alarm = pool.next_alarm(now);
@@ -149,6 +158,7 @@ async fn at(alarm: Option<Instant>) {
 struct Handle {
     gauge: Rc<Gauge>,
     mailbox: mpsc::Sender<Delivery>,
+    questions: mpsc::Sender<Question>,
     phase: watch::Sender<Phase>,
 }
 
@@ -239,12 +249,12 @@ impl Pool {
             Some(Command::Stop { drain_timeout }) => self.stop(drain_timeout),
             Some(Command::Hurry) => self.hurry(),
             Some(Command::Status(reply)) => {
-                let now = Instant::now();
-                let status = self.status(now);
                 // Whoever asked may have gone.
-                drop(reply.send(self.shown.show(status, now)));
+                drop(reply.send(self.show_now(Instant::now())));
             }
             Some(Command::Steer(steer, reply)) => drop(reply.send(self.steer(steer))),
+            Some(Command::Cancel(id, asker)) => self.cancel(id, asker),
+            Some(Command::LastLines(slot, asker)) => self.last_lines(slot, asker),
             None => {
                 self.commands_ended = true;
                 self.stop(Duration::ZERO);

@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use super::status::PoolStatus;
 use super::{Command, Refusal, Steer};
+use crate::worker::output::LastLines;
 
 /// The pools by name. Clones are of the same.
 #[derive(Debug, Clone, Default)]
@@ -88,16 +90,57 @@ impl Registry {
         steer: Steer,
         within: Duration,
     ) -> Result<(), SteerError> {
+        let told = self.ask(name, within, |asker| Command::Steer(steer, asker));
+        let done = told.await?.ok_or_else(|| stopping(name))?;
+        Ok(done?)
+    }
+
+    /// Cancels the messages of a pool that are called so. Returns how many there were: those that
+    /// run are told to stop, and killed if they don't.
+    ///
+    /// # Errors
+    /// If there is no such pool, or it or a lane of it has not answered.
+    pub async fn cancel(
+        &self,
+        name: &str,
+        id: &str,
+        within: Duration,
+    ) -> Result<usize, SteerError> {
+        let told = self.ask(name, within, |asker| Command::Cancel(id.to_owned(), asker));
+        told.await?.ok_or_else(|| SteerError::Busy(name.to_owned()))
+    }
+
+    /// What the worker in that slot of a pool has printed last.
+    ///
+    /// # Errors
+    /// If there is no such pool, no such worker, or it has not answered.
+    pub async fn last_lines(
+        &self,
+        name: &str,
+        slot: usize,
+        within: Duration,
+    ) -> Result<LastLines, SteerError> {
+        let told = self.ask(name, within, |asker| Command::LastLines(slot, asker));
+        let pool = name.to_owned();
+        Ok(told.await?.ok_or(Refusal::NoWorker { pool, slot })?)
+    }
+
+    /// None if whoever was asked has gone.
+    async fn ask<T>(
+        &self,
+        name: &str,
+        within: Duration,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Result<Option<T>, SteerError> {
         let commands = self.commands(name)?;
-        let (reply, told) = oneshot::channel();
+        let (asker, told) = oneshot::channel();
         let busy = || SteerError::Busy(name.to_owned());
-        let sent = commands.try_send(Command::Steer(steer, reply));
-        sent.map_err(|_| busy())?;
-        match timeout(within, told).await {
-            Ok(Ok(done)) => Ok(done?),
-            Ok(Err(_)) => Err(Refusal::Stopping(name.to_owned()).into()),
-            Err(_) => Err(busy()),
+        match commands.try_send(command(asker)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => return Err(busy()),
+            Err(TrySendError::Closed(_)) => return Ok(None),
         }
+        Ok(timeout(within, told).await.map_err(|_| busy())?.ok())
     }
 
     fn commands(&self, name: &str) -> Result<mpsc::Sender<Command>, SteerError> {
@@ -114,6 +157,10 @@ impl Registry {
     fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Registered>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn stopping(name: &str) -> Refusal {
+    Refusal::Stopping(name.to_owned())
 }
 
 #[cfg(test)]

@@ -78,6 +78,7 @@ impl Pool {
             in_flight: 0,
             window: 0,
             message_age: None,
+            message: None,
             answered: 0,
             progress: None,
         });
@@ -114,6 +115,7 @@ fn worker_status(slot: usize, gauge: &Gauge, now: Instant) -> WorkerStatus {
         in_flight: gauge.load(),
         window: gauge.window(),
         message_age: gauge.busy_since().map(|since| (now - since).as_secs_f64()),
+        message: gauge.message(),
         answered: gauge.answered(),
         progress: gauge.progress(),
     }

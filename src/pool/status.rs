@@ -205,6 +205,9 @@ pub struct WorkerStatus {
     pub window: usize,
     /// For how long its current message has been worked on, in seconds.
     pub message_age: Option<f64>,
+    /// That message's correlation id, or where it has none the name that ganger gives it: what
+    /// `ganger cancel` takes. Of several messages the one that was begun first.
+    pub message: Option<String>,
     /// Messages that it has answered.
     pub answered: u64,
     /// What it last said of its progress.
@@ -271,6 +274,7 @@ impl PoolStatus {
                 message_age = worker
                     .message_age
                     .map(|age| format!("{:?}", Duration::from_secs_f64(age))),
+                message = worker.message,
                 answered = worker.answered,
                 progress = worker.progress,
                 "status of the worker"

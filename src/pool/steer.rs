@@ -1,13 +1,21 @@
 //! Does what operators ask of a pool.
 
+use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::Pool;
+use super::lane::{Question, Search};
+use super::status::PoolStatus;
 use super::steering::{Refusal, Steer, Taps};
 use crate::config::model::PoolConfig as Policy;
+use crate::delivery::{CANCELLED, Failure, Outcome, Reason};
 use crate::shutdown::Phase;
+use crate::worker::output::LastLines;
 
 impl Pool {
     /// Does what an operator asks.
@@ -87,6 +95,41 @@ impl Pool {
         Ok(())
     }
 
+    /// Cancels the messages that are called so: those that wait here, and those that workers have.
+    pub(super) fn cancel(&mut self, id: String, asker: oneshot::Sender<usize>) {
+        tracing::info!(pool = self.name(), id, "an operator cancels a message");
+        let search = Rc::new(Search::new(id, asker));
+        for waiting in [&mut self.held, &mut self.suspects] {
+            let all = std::mem::take(waiting).into_iter();
+            let (meant, rest): (VecDeque<_>, _) = all.partition(|one| search.means(&one.message));
+            *waiting = rest;
+            search.found(meant.len());
+            for one in meant {
+                let failure = Failure::new(Reason::Cancelled, CANCELLED);
+                let outcome = Outcome::DeadLetter(Box::new(failure));
+                let counters = &self.shared.counters;
+                counters.settled(&one.message.correlation_id, &outcome);
+                one.settle(outcome);
+            }
+        }
+        let busy = self.slots.values().filter(|lane| lane.gauge.load() > 0);
+        for lane in busy {
+            let asked = lane.questions.try_send(Question::Cancel(search.clone()));
+            // One that has ended holds nothing any more.
+            if let Err(TrySendError::Full(_)) = asked {
+                search.is_vain();
+            }
+        }
+    }
+
+    /// Asks a worker's lane what the worker has printed last.
+    pub(super) fn last_lines(&self, slot: usize, asker: oneshot::Sender<LastLines>) {
+        if let Some(lane) = self.slots.get(&slot) {
+            // Dropped with the lane, or by one that is overwhelmed: whoever asked learns of no worker.
+            drop(lane.questions.try_send(Question::LastLines(asker)));
+        }
+    }
+
     /// When nothing is taken in and nothing is left to do.
     pub(super) fn is_drained(&self) -> bool {
         self.steering.drains() && self.lanes.is_empty()
@@ -95,8 +138,12 @@ impl Pool {
     /// Lets others see how things stand, if it is time to.
     pub(super) fn show(&mut self, now: Instant) {
         if self.shown.is_due(now) {
-            let status = self.status(now);
-            self.shown.show(status, now);
+            self.show_now(now);
         }
+    }
+
+    pub(super) fn show_now(&mut self, now: Instant) -> Arc<PoolStatus> {
+        let status = self.status(now);
+        self.shown.show(status, now)
     }
 }

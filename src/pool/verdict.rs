@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::publish_to::allows;
 use crate::config::model::PoolConfig;
-use crate::delivery::{Failure, Headers, History, Message, Outcome, Outgoing, Property, Reason};
+use crate::delivery::{
+    CANCELLED, Failure, Headers, History, Message, Outcome, Outgoing, Property, Reason,
+};
 use crate::names::OWN_HEADER_PREFIX;
 use crate::protocol::output::Output;
 use crate::protocol::status::{Answer, Meaning, Status};
@@ -18,6 +20,8 @@ pub enum Event {
     Answered(Output),
     /// The worker answered after we had asked it to give the message up.
     Yielded(Output),
+    /// The worker answered after an operator had cancelled the message.
+    Cancelled(Output),
     /// The attempt failed without an answer: a crash, a timeout, a protocol error.
     Failed(Failure),
     /// Not begun, or stopped by us.
@@ -45,6 +49,7 @@ pub fn decide(event: Event, case: Case<'_>) -> Outcome {
     match event {
         Event::Answered(output) => answered(output, case),
         Event::Yielded(output) => yielded(output, case),
+        Event::Cancelled(output) => cancelled(output, case),
         Event::Failed(failure) => failed(failure, None, case),
         Event::Stopped { suspect } => Outcome::Return { suspect },
     }
@@ -103,6 +108,22 @@ fn yielded(output: Output, case: Case<'_>) -> Outcome {
     }
 }
 
+/// What is done is done. What is not goes to the dead letters, where it can be sent back from: it is
+/// not to run again by itself.
+fn cancelled(output: Output, case: Case<'_>) -> Outcome {
+    match meaning(output.status, case.policy) {
+        Answer::Done | Answer::Reply | Answer::Reject => answered(output, case),
+        Answer::Requeue | Answer::Retry | Answer::Failed => {
+            let status = output.status;
+            let error = said(
+                &output,
+                &format!("{CANCELLED}; the worker answered {status}"),
+            );
+            Outcome::DeadLetter(Box::new(Failure::new(Reason::Cancelled, error)))
+        }
+    }
+}
+
 /// What an answer means in this pool.
 fn meaning(status: Status, policy: &PoolConfig) -> Answer {
     match (policy.statuses.get(&status.0).copied(), status.meaning()) {
@@ -140,7 +161,7 @@ fn failed(mut failure: Failure, asked: Option<Duration>, case: Case<'_>) -> Outc
         failure.error = format!("{}: {}", attempts::crashed(crashes), failure.error);
         return Outcome::DeadLetter(Box::new(failure));
     }
-    let hopeless = failure.reason == Reason::Undeliverable;
+    let hopeless = matches!(failure.reason, Reason::Undeliverable | Reason::Cancelled);
     if hopeless || history.attempt >= policy.retry.attempts {
         return Outcome::DeadLetter(Box::new(failure));
     }
@@ -266,7 +287,8 @@ fn property<'a>(message: &'a Message, name: &str) -> Option<&'a Property> {
         .map(|(_, value)| value)
 }
 
-fn text(message: &Message, name: &str) -> Option<String> {
+/// A property of the message that is a text.
+pub fn text(message: &Message, name: &str) -> Option<String> {
     match property(message, name)? {
         Property::Text(text) => Some(text.clone()),
         Property::Integer(_) | Property::Boolean(_) | Property::Bytes(_) => None,

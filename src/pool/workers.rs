@@ -10,7 +10,7 @@ use super::lane::{Ended, Gauge, Start};
 use super::roster::Generation;
 use super::supervise::{Action, End};
 use super::trial::Seen;
-use super::{Handle, MAILBOX, Pool, lane};
+use super::{Handle, MAILBOX, Pool, QUESTIONS_WAITING_MAX, lane};
 use crate::metrics::WorkerEnd;
 use crate::shutdown::Phase;
 
@@ -72,6 +72,7 @@ impl Pool {
             .or(self.commands.iter().next());
         let Some((_, command)) = command else { return };
         let (mailbox_tx, mailbox) = mpsc::channel(MAILBOX);
+        let (questions_tx, questions) = mpsc::channel(QUESTIONS_WAITING_MAX);
         let (phase_tx, phase) = watch::channel(Phase::Running);
         let gauge = Rc::new(Gauge::new(self.supervisor.is_on_trial(slot)));
         let start = Start {
@@ -80,6 +81,7 @@ impl Pool {
             shared: self.shared.clone(),
             gauge: gauge.clone(),
             mailbox,
+            questions,
             phase,
         };
         let task = self.lanes.spawn_local(lane::run(start));
@@ -89,6 +91,7 @@ impl Pool {
             Handle {
                 gauge,
                 mailbox: mailbox_tx,
+                questions: questions_tx,
                 phase: phase_tx,
             },
         );

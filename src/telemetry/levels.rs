@@ -48,7 +48,8 @@ pub enum LevelError {
 }
 
 /// The levels as they are.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
 pub struct LogLevels {
     /// The filter for all.
     pub filter: String,

@@ -140,6 +140,9 @@ pub fn start_log(daemon: &DaemonConfig) -> Result<Log, LogError> {
 #[cfg(feature = "otlp")]
 pub use otlp::Otlp as Sending;
 
+#[cfg(feature = "otlp")]
+pub(crate) use otlp::metrics::send_metrics;
+
 /// Nothing is sent by a build without it.
 #[cfg(not(feature = "otlp"))]
 #[derive(Debug)]

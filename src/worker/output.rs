@@ -1,6 +1,6 @@
 //! A worker's stdout and stderr on their way to the log: read without pause, so that the worker is
 //! never made to wait, whatever the log does with the lines, and in turns, so that nobody else is.
-//! The last lines of stderr are kept for whoever asks why it died.
+//! The last lines are kept for whoever asks why it died or what it does.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::net::unix::pipe::Receiver;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -24,18 +25,30 @@ use crate::trace_context::SpanContext;
 const TAIL_LINES_MAX: usize = 64;
 /// How much of each, in bytes.
 const TAIL_LINE_BYTES_MAX: usize = 1024;
+/// Likewise of stdout, which explains no death.
+const STDOUT_TAIL_LINES_MAX: usize = 32;
+const STDOUT_TAIL_LINE_BYTES_MAX: usize = 256;
 
 /// How much is read at once.
 const READ_BYTES: usize = 8 * 1024;
 /// How often, before others have their turn: what a pipe holds.
 const READS_PER_TURN: usize = 8;
 
+/// What a worker has printed last, the oldest line first; long lines are cut.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
+pub struct LastLines {
+    /// On stdout.
+    pub stdout: Vec<String>,
+    /// On stderr.
+    pub stderr: Vec<String>,
+}
+
 /// Both streams of one worker. Dropped, it stops reading: a grandchild that holds a stream open
 /// keeps nothing alive here.
 #[derive(Debug)]
 pub(super) struct Output {
     source: Rc<Source>,
-    tail: Rc<RefCell<Tail>>,
     readers: [Rc<Reader>; 2],
     stdout: JoinHandle<()>,
     stderr: JoinHandle<()>,
@@ -69,12 +82,10 @@ impl Output {
             correlation_id: RefCell::default(),
             span: Cell::default(),
         });
-        let tail = Rc::<RefCell<Tail>>::default();
-        let stdout = Rc::new(Reader::new(Stream::Stdout, stdout, &source, &tail)?);
-        let stderr = Rc::new(Reader::new(Stream::Stderr, stderr, &source, &tail)?);
+        let stdout = Rc::new(Reader::new(Stream::Stdout, stdout, &source)?);
+        let stderr = Rc::new(Reader::new(Stream::Stderr, stderr, &source)?);
         Ok(Self {
             source,
-            tail,
             readers: [stdout.clone(), stderr.clone()],
             stdout: spawn_local(stdout.run()),
             stderr: spawn_local(stderr.run()),
@@ -103,7 +114,17 @@ impl Output {
         {
             tracing::error!(%error, "the task that reads a worker's stderr ended badly");
         }
-        self.tail.borrow().lines.iter().cloned().collect()
+        self.last_lines().stderr
+    }
+
+    /// What was printed last, as far as it has been read.
+    pub(super) fn last_lines(&self) -> LastLines {
+        let [stdout, stderr] = &self.readers;
+        let lines = |reader: &Reader| reader.tail.borrow().lines.iter().cloned().collect();
+        LastLines {
+            stdout: lines(stdout),
+            stderr: lines(stderr),
+        }
     }
 }
 
@@ -121,11 +142,15 @@ struct Tail {
 }
 
 impl Tail {
-    fn push(&mut self, line: &str) {
-        if self.lines.len() == TAIL_LINES_MAX {
+    fn push(&mut self, line: &str, stream: Stream) {
+        let (lines_max, bytes_max) = match stream {
+            Stream::Stdout => (STDOUT_TAIL_LINES_MAX, STDOUT_TAIL_LINE_BYTES_MAX),
+            Stream::Stderr => (TAIL_LINES_MAX, TAIL_LINE_BYTES_MAX),
+        };
+        if self.lines.len() == lines_max {
             self.lines.pop_front();
         }
-        let kept = lines::cut(line, TAIL_LINE_BYTES_MAX);
+        let kept = lines::cut(line, bytes_max);
         self.lines.push_back(kept.to_owned());
     }
 }
@@ -142,23 +167,18 @@ struct Reader {
     stream: Stream,
     pipe: Receiver,
     source: Rc<Source>,
-    tail: Rc<RefCell<Tail>>,
+    tail: RefCell<Tail>,
     splitter: RefCell<Splitter>,
     flood: RefCell<Flood>,
 }
 
 impl Reader {
-    fn new(
-        stream: Stream,
-        fd: OwnedFd,
-        source: &Rc<Source>,
-        tail: &Rc<RefCell<Tail>>,
-    ) -> io::Result<Self> {
+    fn new(stream: Stream, fd: OwnedFd, source: &Rc<Source>) -> io::Result<Self> {
         Ok(Self {
             stream,
             pipe: Receiver::from_owned_fd(fd)?,
             source: Rc::clone(source),
-            tail: Rc::clone(tail),
+            tail: RefCell::default(),
             splitter: RefCell::default(),
             flood: RefCell::new(Flood::new(Instant::now())),
         })
@@ -217,9 +237,7 @@ impl Reader {
     }
 
     fn take(&self, line: Line) {
-        if self.stream == Stream::Stderr {
-            self.tail.borrow_mut().push(&line.text);
-        }
+        self.tail.borrow_mut().push(&line.text, self.stream);
         let admission = self.flood.borrow_mut().admit(Instant::now());
         if let Admission::Log { suppressed } = admission {
             self.log_suppressed(suppressed);

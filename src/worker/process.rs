@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use super::account::Account;
 use super::exit::OomKills;
-use super::output::Output;
+use super::output::{LastLines, Output};
 use super::peer::Expected;
 use super::pipe::{Listener, Unclaimed};
 use super::spawner::Spawner;
@@ -246,6 +246,11 @@ impl Process {
     /// the group may hold it open for ever.
     pub async fn last_words(&mut self, at_most: Duration) -> Vec<String> {
         self.output.last_words(at_most).await
+    }
+
+    /// What it has printed last.
+    pub fn last_lines(&self) -> LastLines {
+        self.output.last_lines()
     }
 
     /// The bytes of memory that are resident, of this one process; none after its end.

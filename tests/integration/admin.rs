@@ -2,6 +2,7 @@
 //! commands that use it.
 
 mod access;
+mod cancel;
 mod messages;
 mod metrics;
 mod steering;
@@ -16,6 +17,7 @@ use crate::harness::{Api, Daemon, Pool, Ran, Scene, Workspace};
 pub(crate) fn trials() -> Vec<Trial> {
     let parts = [
         access::trials(),
+        cancel::trials(),
         messages::trials(),
         metrics::trials(),
         steering::trials(),

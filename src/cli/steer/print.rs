@@ -5,6 +5,8 @@ use super::super::notes::{alerts_note, pool_notes, told_at};
 use super::super::output;
 use crate::pool::status::{PoolStatus, WorkerStatus};
 use crate::status::Status;
+use crate::telemetry::LogLevels;
+use crate::worker::output::LastLines;
 
 /// How things stand.
 pub(super) fn status(status: &Status, with_workers: bool) -> String {
@@ -81,6 +83,7 @@ fn workers(status: &Status) -> String {
         "STATE",
         "IN HAND",
         "WINDOW",
+        "MESSAGE",
         "MESSAGE AGE",
         "ANSWERED",
         "PROGRESS",
@@ -101,10 +104,26 @@ fn worker_row(pool: &str, worker: &WorkerStatus) -> Vec<String> {
         worker.state.clone(),
         worker.in_flight.to_string(),
         worker.window.to_string(),
+        or_dash(worker.message.clone()),
         or_dash(worker.message_age.map(age)),
         worker.answered.to_string(),
         or_dash(worker.progress.clone()),
     ]
+}
+
+/// What a worker has printed last.
+pub(super) fn last_lines(lines: &LastLines) -> String {
+    let stdout = lines.stdout.iter().map(|line| format!("stdout: {line}"));
+    let stderr = lines.stderr.iter().map(|line| format!("stderr: {line}"));
+    stdout.chain(stderr).collect::<Vec<_>>().join("\n")
+}
+
+/// What is logged.
+pub(super) fn log_levels(levels: &LogLevels) -> String {
+    let pools = levels.pools.iter();
+    let pools = pools.map(|(pool, level)| format!("{pool}: {level}"));
+    let all = [levels.filter.clone()].into_iter().chain(pools);
+    all.collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

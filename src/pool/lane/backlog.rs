@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use tokio::sync::mpsc;
 
-use crate::delivery::Delivery;
+use crate::delivery::{Delivery, Message};
 
 /// The messages that wait for the pipe, the oldest first.
 #[derive(Debug)]
@@ -52,6 +52,15 @@ impl Backlog {
     /// The next, if it is another's to do by now.
     pub(super) fn pop_void(&mut self) -> Option<Delivery> {
         self.waiting.pop_front_if(|next| next.is_void())
+    }
+
+    /// Those that are meant, taken out.
+    pub(super) fn take_meant(&mut self, is_meant: impl Fn(&Message) -> bool) -> Vec<Delivery> {
+        self.take_in();
+        let all = std::mem::take(&mut self.waiting).into_iter();
+        let (meant, rest): (VecDeque<_>, _) = all.partition(|one| is_meant(&one.message));
+        self.waiting = rest;
+        meant.into()
     }
 
     /// Nothing more can be given to the lane.

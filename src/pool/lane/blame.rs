@@ -27,6 +27,8 @@ pub(super) enum Cause {
     Stopped,
     /// It was killed over one message.
     TimedOut(u64),
+    /// It was killed over one message that an operator has cancelled.
+    Cancelled(u64),
     /// It was killed because it was silent.
     Stalled,
     /// It was made to leave because it closed its pipe and lived on.
@@ -41,6 +43,7 @@ impl Cause {
         match self {
             Self::Died | Self::Stopped => Reason::Crashed,
             Self::TimedOut(_) => Reason::TimedOut,
+            Self::Cancelled(_) => Reason::Cancelled,
             Self::Stalled => Reason::Stalled,
             Self::PipeClosed | Self::ProtocolError(_) => Reason::ProtocolError,
         }
@@ -52,6 +55,10 @@ impl Cause {
             Self::Died => format!("the worker ended: {exit}"),
             Self::Stopped => format!("the worker was stopped: {exit}"),
             Self::TimedOut(_) => "timed out: the worker was killed".into(),
+            Self::Cancelled(_) => {
+                "a message was cancelled by an operator and not given up: the worker was killed"
+                    .into()
+            }
             Self::Stalled => "stalled: the worker was silent for too long and was killed".into(),
             Self::PipeClosed => "protocol error: the worker closed its pipe and lives on".into(),
             Self::ProtocolError(error) => format!("protocol error: {error}"),
@@ -127,8 +134,8 @@ pub(super) struct HeldState {
 pub(super) fn blame(cause: &Cause, version: Version, id: u64, place: HeldState) -> Blame {
     match cause {
         Cause::Stopped => Blame::Returned,
-        Cause::TimedOut(blamed) if *blamed == id => Blame::Charged,
-        Cause::TimedOut(_) => Blame::Returned,
+        Cause::TimedOut(blamed) | Cause::Cancelled(blamed) if *blamed == id => Blame::Charged,
+        Cause::TimedOut(_) | Cause::Cancelled(_) => Blame::Returned,
         Cause::Died | Cause::PipeClosed | Cause::Stalled | Cause::ProtocolError(_) => match version
         {
             _ if !place.begun => Blame::Returned,

@@ -56,7 +56,8 @@ impl Ending {
     /// What it writes still counts: it keeps to the protocol, and is not killed yet, or was for no more
     /// than one message's time, which an answer at the last moment redeems.
     pub(super) fn is_heard(&self) -> bool {
-        let is_killed = !matches!(self.cause, None | Some(Cause::TimedOut(_)));
+        let for_one = matches!(self.cause, Some(Cause::TimedOut(_) | Cause::Cancelled(_)));
+        let is_killed = self.is_condemned() && !for_one;
         !self.broke_protocol && (self.is_examined || !is_killed)
     }
 
@@ -77,7 +78,8 @@ impl Ending {
 
     /// We wanted it to leave.
     pub(super) fn is_asked(&self) -> bool {
-        self.recycled || self.phase >= Phase::Draining
+        let cancelled = matches!(self.cause, Some(Cause::Cancelled(_)));
+        cancelled || self.recycled || self.phase >= Phase::Draining
     }
 
     /// Why its time with its messages is over, now that its process has ended.
@@ -93,6 +95,7 @@ impl Ending {
     pub(super) fn how(&self, cause: &Cause, exit: Exit) -> WorkerEnd {
         match cause {
             Cause::TimedOut(_) => WorkerEnd::TimedOut,
+            Cause::Cancelled(_) => WorkerEnd::Asked,
             Cause::Stalled => WorkerEnd::Stalled,
             Cause::PipeClosed | Cause::ProtocolError(_) => WorkerEnd::ProtocolError,
             Cause::Died | Cause::Stopped if self.recycled => WorkerEnd::Recycled,

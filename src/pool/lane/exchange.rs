@@ -10,6 +10,7 @@ use super::blame::{Cause, Read, Version};
 use super::emits::{Emits, Emitted};
 use super::in_flight::{Due, InFlight, Judged, Settled};
 use super::pool_side::PoolSide;
+use super::question::Search;
 use super::tempo::Tempo;
 use super::time_limit::soft_timeout;
 use crate::config::model::PoolConfig;
@@ -361,8 +362,8 @@ impl Exchange {
             self.pool.is_idle();
         }
         let wants = self.tempo.wants(self.version, &self.pool.rules());
-        let busy_since = self.in_flight.oldest_begun();
-        self.pool.show(wants, busy_since);
+        self.pool.show(wants, self.in_flight.oldest_begun());
+        self.pool.works_on(self.in_flight.oldest());
         self.window = wants.window;
     }
 
@@ -394,6 +395,11 @@ impl Exchange {
     /// The worker is asked to give up what it has: the numbers.
     pub(super) fn yield_all(&mut self) -> Vec<u64> {
         self.in_flight.yield_all()
+    }
+
+    /// An operator cancels what is meant. Returns how many messages that are.
+    pub(super) fn cancel(&mut self, search: &Search, now: Instant) -> usize {
+        self.in_flight.cancel(|message| search.means(message), now)
     }
 
     /// What the source has lost is another's to do: what the worker is to give up. A version 1

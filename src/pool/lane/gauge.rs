@@ -10,10 +10,11 @@ use tokio::time::Instant;
 use super::tempo::Wants;
 use super::unread::Unread;
 use crate::config::model::PoolConfig;
-use crate::delivery::Publish;
+use crate::delivery::{Message, Publish};
 use crate::metrics::Counters;
 use crate::pool::breaker::Breaker;
 use crate::pool::least_loaded::Load;
+use crate::pool::verdict::lasting_name;
 use crate::shutdown::Phase;
 use crate::worker::spawner::Spawner;
 
@@ -115,6 +116,15 @@ pub struct Gauge {
     succeeded: Cell<u64>,
     on_trial: Cell<bool>,
     progress: RefCell<Option<String>>,
+    message: RefCell<Shown>,
+}
+
+/// The message that a worker has been on for longest.
+#[derive(Debug, Default)]
+struct Shown {
+    /// The worker's number for it; 0 for none.
+    number: u64,
+    id: String,
 }
 
 /// What the pool does and sees.
@@ -199,6 +209,13 @@ impl Gauge {
         self.succeeded.get()
     }
 
+    /// What the message is called that its worker has been on for longest: its correlation id, or the
+    /// name that it keeps for ever where it has none.
+    pub fn message(&self) -> Option<String> {
+        let shown = self.message.borrow();
+        (shown.number > 0).then(|| shown.id.clone())
+    }
+
     /// What its worker last said of its progress.
     pub fn progress(&self) -> Option<String> {
         self.progress.borrow().clone()
@@ -243,6 +260,23 @@ impl Gauge {
         self.prefetch.set(wants.prefetch);
         self.at_once.set(wants.at_once);
         self.busy_since.set(busy_since);
+    }
+
+    /// It has been on that message for longest, by the worker's number for it.
+    pub(super) fn works_on(&self, oldest: Option<(u64, &Message)>) {
+        let mut shown = self.message.borrow_mut();
+        let Some((number, message)) = oldest else {
+            shown.number = 0;
+            return;
+        };
+        if shown.number == number {
+            return;
+        }
+        shown.number = number;
+        match message.correlation_id.is_empty() {
+            true => shown.id = lasting_name(message),
+            false => message.correlation_id.clone_into(&mut shown.id),
+        }
     }
 
     /// It has nothing in hand.

@@ -2,6 +2,8 @@
 //! since when and until when, and what becomes of it with an answer. Plain data and decisions; no
 //! pipe, no process.
 
+mod entry;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -9,130 +11,17 @@ use tokio::time::Instant;
 
 use super::blame::{Blame, Cause, HeldState, Read, Version, blame};
 use crate::config::model::PoolConfig;
-use crate::delivery::{Delivery, Failure, Outgoing, PublishError};
+use crate::delivery::{Delivery, Message, Outgoing, PublishError};
 use crate::metrics::Took;
 use crate::names::EMIT_ID_HEADER;
 use crate::pool::verdict;
-use crate::pool::verdict::Event;
 use crate::protocol::output::Output;
 use crate::trace_context::SpanContext;
+use entry::{Asked, Entry, Way};
+pub(super) use entry::{Settled, cancelled};
 
 const NOWHERE: &str =
     "an emit has nowhere to go: it names no queue and the message has no reply-to";
-
-/// How far a message is on its way through the worker.
-#[derive(Debug)]
-enum Way {
-    /// Put into the pipe, behind others.
-    Piped,
-    /// Since then the worker's time for it runs: for version 1 since it became the head.
-    Begun(Instant),
-    /// Answered; what is missing are confirmations of its emits.
-    Answered { begun: Instant, answer: Output },
-}
-
-/// What the worker was asked to do with a message before it is done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    /// Nothing.
-    Nothing,
-    /// To stop: its time is up.
-    Stop,
-    /// To give it up for our sake, while it still had time.
-    Yield,
-    /// That, and then its time was up as well.
-    YieldThenStop,
-}
-
-/// A message in the worker's hands.
-#[derive(Debug)]
-struct Entry {
-    /// The number that the worker knows it by.
-    id: u64,
-    delivery: Delivery,
-    /// Where its frame begins in the stream of bytes to the worker.
-    starts_at: u64,
-    /// Where its frame ends.
-    ends_at: u64,
-    /// When it was put there.
-    piped_at: Instant,
-    way: Way,
-    asked: Asked,
-    /// How long the worker may take before it is asked to stop.
-    soft: Option<Duration>,
-    /// Emits so far.
-    emitted: u32,
-    /// Emits that the broker has not confirmed yet.
-    unconfirmed: u32,
-    /// The first emit that failed.
-    emit_failure: Option<String>,
-}
-
-impl Entry {
-    fn is_open(&self) -> bool {
-        !matches!(self.way, Way::Answered { .. })
-    }
-
-    fn begun(&self) -> Option<Instant> {
-        match self.way {
-            Way::Piped => None,
-            Way::Begun(begun) | Way::Answered { begun, .. } => Some(begun),
-        }
-    }
-
-    fn is_settled(&self) -> bool {
-        !self.is_open() && self.unconfirmed == 0
-    }
-
-    /// Notes the worker's part, if the attempt is recorded.
-    fn note(&mut self, begun: Option<Instant>, answered: Option<Instant>) {
-        if let Some(recording) = &mut self.delivery.recording {
-            (recording.begun, recording.answered) = (begun, answered);
-        }
-    }
-
-    /// What records say of it: its correlation id, and the span of the worker's part.
-    fn said(&self) -> (&str, Option<SpanContext>) {
-        let span = self.delivery.recording.as_ref().map(|noted| noted.worker);
-        (&self.delivery.message.correlation_id, span)
-    }
-
-    fn was_told_to_stop(&self) -> bool {
-        matches!(self.asked, Asked::Stop | Asked::YieldThenStop)
-    }
-
-    fn soft_deadline(&self) -> Option<Instant> {
-        match self.was_told_to_stop() {
-            true => None,
-            false => Some(self.begun()? + self.soft?),
-        }
-    }
-
-    fn hard_deadline(&self, policy: &PoolConfig) -> Option<Instant> {
-        Some(self.begun()? + self.soft? + policy.timeout_grace)
-    }
-
-    /// What is to be done with it, once it is answered.
-    fn settled(self) -> Option<Settled> {
-        let Way::Answered { answer, .. } = self.way else {
-            return None;
-        };
-        let yielded = matches!(self.asked, Asked::Yield | Asked::YieldThenStop);
-        let event = match self.emit_failure {
-            None if yielded => Event::Yielded(answer),
-            None => Event::Answered(answer),
-            Some(_) if yielded => Event::Stopped { suspect: false },
-            Some(error) => Event::Failed(Failure {
-                error,
-                ..Failure::default()
-            }),
-        };
-        Some((self.delivery, event))
-    }
-}
-
-/// A message that the worker is done with, and what has happened to it.
-pub(super) type Settled = (Delivery, Event);
 
 /// A message that the worker's end has left without an answer.
 #[derive(Debug)]
@@ -140,6 +29,8 @@ pub(super) struct Judged {
     pub(super) delivery: Delivery,
     /// How long the worker was allowed to take.
     pub(super) soft: Option<Duration>,
+    /// An operator has cancelled it.
+    pub(super) cancelled: bool,
     pub(super) blame: Blame,
 }
 
@@ -196,6 +87,13 @@ impl InFlight {
         self.entries.iter().filter_map(Entry::begun).min()
     }
 
+    /// The message that has been worked on for longest, with its number.
+    pub(super) fn oldest(&self) -> Option<(u64, &Message)> {
+        let begun = self.entries.iter().filter(|entry| entry.begun().is_some());
+        let oldest = begun.min_by_key(|entry| entry.begun())?;
+        Some((oldest.id, &oldest.delivery.message))
+    }
+
     /// The number of the message that the worker is on, the first without an answer, and what
     /// records say of it.
     pub(super) fn head(&self) -> Option<(u64, &str, Option<SpanContext>)> {
@@ -246,6 +144,7 @@ impl InFlight {
             way: if at_once { Way::Begun(now) } else { Way::Piped },
             asked: Asked::Nothing,
             soft,
+            cancelled: false,
             emitted: 0,
             unconfirmed: 0,
             emit_failure: None,
@@ -409,6 +308,7 @@ impl InFlight {
                 blame: blame(cause, version, entry.id, place),
                 delivery: entry.delivery,
                 soft: entry.soft,
+                cancelled: entry.cancelled,
             }
         };
         open.into_iter().map(judged).collect()
@@ -437,6 +337,19 @@ impl InFlight {
             entry.id
         };
         open.map(ask).collect()
+    }
+
+    /// An operator cancels the messages that are meant: their time is up now, or when they are begun.
+    /// Returns how many they are.
+    pub(super) fn cancel(&mut self, is_meant: impl Fn(&Message) -> bool, now: Instant) -> usize {
+        let open = self.entries.iter_mut().filter(|entry| entry.is_open());
+        let meant = open.filter(|entry| is_meant(&entry.delivery.message));
+        let cancel = |entry: &mut Entry| {
+            let spent = entry.begun().map_or(Duration::ZERO, |begun| now - begun);
+            entry.soft = Some(entry.soft.map_or(spent, |soft| soft.min(spent)));
+            entry.cancelled = true;
+        };
+        meant.map(cancel).count()
     }
 
     /// So often the source has lost claims. If that is news, the worker is asked to give up what is
@@ -479,7 +392,10 @@ impl InFlight {
                 due.cancel.push(entry.id);
             }
             if is_over(entry.hard_deadline(policy)) {
-                due.kill.get_or_insert(Cause::TimedOut(entry.id));
+                due.kill.get_or_insert(match entry.cancelled {
+                    true => Cause::Cancelled(entry.id),
+                    false => Cause::TimedOut(entry.id),
+                });
             }
         }
         if is_over(self.silent_at(policy)) {

@@ -12,6 +12,7 @@ mod exchange;
 mod gauge;
 mod in_flight;
 mod pool_side;
+mod question;
 mod start;
 mod tempo;
 mod time_limit;
@@ -21,12 +22,12 @@ mod wear;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
 use super::verdict::Event;
 use crate::config::model::WorkerCommand;
-use crate::delivery::{Delivery, Exit, Failure};
+use crate::delivery::{CANCELLED, Delivery, Exit, Failure, Reason};
 use crate::metrics::WorkerEnd;
 use crate::names::{CANCEL, CONTEXT_SWITCH, QUIT};
 use crate::shutdown::Phase;
@@ -41,8 +42,9 @@ use blame::{Blame, Cause};
 use ending::Ending;
 use exchange::{Exchange, Trouble};
 pub use gauge::{Gauge, Shared};
-use in_flight::Judged;
+use in_flight::{Judged, cancelled};
 use pool_side::PoolSide;
+pub use question::{Question, Search};
 pub use start::{Ended, Start};
 use start::{LAST_WORDS_WITHIN, connect, identity};
 use wear::Wear;
@@ -82,6 +84,7 @@ struct Lane {
     process: Process,
     /// How far its stop should be.
     asked: watch::Receiver<Phase>,
+    questions: mpsc::Receiver<Question>,
     backlog: Backlog,
     exchange: Exchange,
     wear: Wear,
@@ -102,6 +105,7 @@ impl Lane {
         Self {
             process,
             asked: start.phase,
+            questions: start.questions,
             backlog: Backlog::new(start.mailbox, pool.openings()),
             exchange: Exchange::new(pool.clone(), connection, notes, now),
             wear: Wear::draw(now, policy, fastrand::f64()),
@@ -144,6 +148,7 @@ impl Lane {
                 exit = self.process.wait() => return exit,
                 Some(()) = self.backlog.arrival() => {}
                 Ok(()) = self.asked.changed() => {}
+                Some(question) = self.questions.recv() => self.answer(question),
                 findings = self.autopsy.ended(), if self.autopsy.is_under_way() => {
                     self.examined(findings);
                     self.put_down();
@@ -322,6 +327,23 @@ impl Lane {
         }
     }
 
+    fn answer(&mut self, question: Question) {
+        match question {
+            Question::Cancel(search) => {
+                let waiting = self.backlog.take_meant(|message| search.means(message));
+                search.found(waiting.len());
+                for one in waiting {
+                    let failure = Failure::new(Reason::Cancelled, CANCELLED);
+                    self.pool.settle(one, Event::Failed(failure));
+                }
+                let now = Instant::now();
+                search.found(self.exchange.cancel(&search, now));
+            }
+            // Whoever asked may have gone.
+            Question::LastLines(asker) => drop(asker.send(self.process.last_lines())),
+        }
+    }
+
     fn enter(&mut self, phase: Phase) {
         self.pool.enter(phase);
         match phase {
@@ -367,6 +389,8 @@ impl Lane {
     /// hand is settled, and nothing sooner: until now it may have been working on it.
     async fn wind_up(mut self, exit: Exit) -> Ended {
         self.pool.close();
+        self.questions.close();
+        while self.questions.try_recv().is_ok() {}
         if self.ending.is_heard() {
             // With a budget that is used up the pipe would seem empty, and an answer be lost.
             tokio::task::yield_now().await;
@@ -407,6 +431,14 @@ impl Lane {
 
     fn settle_unanswered(&self, judged: Judged, cause: &Cause, exit: Exit, stderr: &[String]) {
         let event = match judged.blame {
+            _ if judged.cancelled => {
+                let failure = cancelled(&cause.describe(exit));
+                Event::Failed(Failure {
+                    exit: Some(exit),
+                    stderr: [stderr, self.autopsy.lines()].concat(),
+                    ..failure
+                })
+            }
             Blame::Charged => Event::Failed(Failure {
                 reason: cause.reason(),
                 error: cause.error(exit, judged.soft, self.pool.rules().timeout_grace),

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::gauge::{Gauge, Shared};
 use super::tempo::Wants;
 use crate::config::model::PoolConfig;
-use crate::delivery::{Delivery, Outcome, Publish};
+use crate::delivery::{Delivery, Message, Outcome, Publish};
 use crate::metrics::Took;
 use crate::pool::breaker;
 use crate::pool::verdict::{Case, Event, decide, lasting_name};
@@ -109,6 +109,11 @@ impl PoolSide {
     pub(super) fn show(&self, wants: Wants, busy_since: Option<Instant>) {
         self.gauge.show(wants, busy_since);
         self.list();
+    }
+
+    /// The message that it has been on for longest: the worker's number for it, and the message.
+    pub(super) fn works_on(&self, oldest: Option<(u64, &Message)>) {
+        self.gauge.works_on(oldest);
     }
 
     /// It has nothing in hand.

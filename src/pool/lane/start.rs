@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 use super::gauge::{Gauge, Shared};
+use super::question::Question;
 use crate::config::model::{PoolConfig, WorkerCommand};
 use crate::delivery::Delivery;
 use crate::metrics::WorkerEnd;
@@ -61,6 +62,8 @@ pub struct Start {
     pub gauge: Rc<Gauge>,
     /// The messages for it.
     pub mailbox: mpsc::Receiver<Delivery>,
+    /// What operators ask of it.
+    pub questions: mpsc::Receiver<Question>,
     /// How far it is to be stopped.
     pub phase: watch::Receiver<Phase>,
 }

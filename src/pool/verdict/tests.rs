@@ -178,6 +178,23 @@ fn an_answer_after_a_yield_counts_if_it_settles_the_matter() {
 }
 
 #[test]
+fn what_is_cancelled_does_not_run_again_and_what_is_done_is_done() {
+    let cancelled = |status| on_attempt(1, Event::Cancelled(output(status)));
+    assert_eq!(cancelled(200), Outcome::Done);
+    assert!(matches!(cancelled(201), Outcome::Reply(_)));
+    assert_eq!(dead(&cancelled(400)).unwrap().0, Reason::Rejected);
+    for status in [500, 300, 429, 503, 0, 777, -2] {
+        let outcome = cancelled(status);
+        let (reason, error) = dead(&outcome).unwrap();
+        assert_eq!(reason, Reason::Cancelled, "{status}");
+        assert!(error.starts_with(CANCELLED), "{error}");
+    }
+    let failure = Failure::new(Reason::Cancelled, CANCELLED);
+    let outcome = on_attempt(1, Event::Failed(failure));
+    assert_eq!(dead(&outcome).unwrap().0, Reason::Cancelled);
+}
+
+#[test]
 fn an_unknown_status_is_named_in_the_error() {
     let outcome = on_attempt(5, Event::Answered(output(777)));
     let (reason, error) = dead(&outcome).unwrap();

@@ -2,6 +2,7 @@
 //! its own, so that no collector, however slow, is felt by a pool.
 
 mod error;
+pub(super) mod metrics;
 pub(super) mod records;
 mod sender;
 mod sending;
@@ -27,7 +28,7 @@ use crate::https::{host, shown};
 use error::OtlpError;
 use sender::Sender;
 use sending::{Route, send_all};
-use settings::{Batching, Settings};
+use settings::{Batching, Endpoint, Settings};
 
 /// How long the end of the program waits for the collector to take what is left.
 const LAST_BATCHES_WITHIN: Duration = Duration::from_secs(5);
@@ -62,6 +63,7 @@ struct Signals {
 struct Exporters {
     spans: Option<SpanExporter>,
     records: Option<Sender>,
+    metrics: Option<Sender>,
 }
 
 /// Begins to send. Called once.
@@ -125,7 +127,8 @@ impl Signals {
                     let resource = records::resource(&resource);
                     tokio::join!(
                         self.send_spans(exporters.spans, closed.clone()),
-                        self.send_records(exporters.records, &resource, closed),
+                        self.send_records(exporters.records, &resource, closed.clone()),
+                        self.send_metrics(exporters.metrics, &resource, closed),
                     );
                 }
                 Err(error) => drop(ready.send(Err(error))),
@@ -136,10 +139,11 @@ impl Signals {
     fn exporters(&self, resource: &Resource) -> Result<Exporters, OtlpError> {
         let spans = self.settings.traces.as_ref();
         let spans = spans.map(|endpoint| spans::exporter(endpoint, resource));
-        let records = self.settings.logs.as_ref().map(Sender::new);
+        let sender = |endpoint: &Option<Endpoint>| endpoint.as_ref().map(Sender::new).transpose();
         Ok(Exporters {
             spans: spans.transpose()?,
-            records: records.transpose()?,
+            records: sender(&self.settings.logs)?,
+            metrics: sender(&self.settings.metrics)?,
         })
     }
 
@@ -172,6 +176,23 @@ impl Signals {
         };
         let send = async |batch| sender.send(records::request(resource, batch)).await;
         send_all(route, self.records, self.settings.records, closed, send).await;
+    }
+
+    async fn send_metrics(
+        &self,
+        sender: Option<Sender>,
+        resource: &records::Resource,
+        closed: watch::Receiver<bool>,
+    ) {
+        let (Some(sender), Some(endpoint)) = (sender, &self.settings.metrics) else {
+            return;
+        };
+        let to = shown(&endpoint.url);
+        let route = Route {
+            what: "metrics",
+            to: &to,
+        };
+        metrics::send_all(&sender, route, &self.settings, resource, closed).await;
     }
 }
 

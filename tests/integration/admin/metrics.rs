@@ -7,11 +7,14 @@ use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value as Number;
 
 use super::{api, scene, site};
+use crate::harness::collector::{Collector, with_variables};
 use crate::harness::kafka::Kafka;
 use crate::harness::rabbit::Vhost;
-use crate::harness::{Api, Pool, Scene, Workspace, trials};
+use crate::harness::{Api, Launch, Pool, Scene, Workspace, trials};
 
 trials![
     the_series_are_those_that_are_published,
@@ -20,6 +23,8 @@ trials![
     no_label_grows_with_what_happens,
     the_seed_systems_names_are_there_if_they_are_wanted,
     prometheus_scrapes_pools_on_every_kind_of_source,
+    a_collector_is_sent_the_same_by_grpc_and_by_http,
+    the_last_metrics_are_sent_at_the_stop,
 ];
 
 const RESIDENT: &str = "ganger_worker_resident_bytes{";
@@ -57,6 +62,98 @@ fn series(text: &str) -> BTreeSet<String> {
         lines.insert(format!("{name} {{{}}}", names.join(",")));
     }
     lines
+}
+
+/// A daemon that sends its metrics to that collector, this often.
+fn pushing(collector: &Collector, interval_ms: &str) -> Scene {
+    let protocol = if collector.is_grpc() {
+        "grpc"
+    } else {
+        "http/protobuf"
+    };
+    let variables = [
+        (
+            "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+            &*pushed_to(collector),
+        ),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+        ("OTEL_METRIC_EXPORT_INTERVAL", interval_ms),
+    ];
+    let site = site("");
+    let launch = Launch {
+        through: with_variables(&variables),
+        ..Launch::default()
+    };
+    let daemon = site.launch(&[Pool::new(&[])], launch);
+    let table = site.table();
+    Scene {
+        daemon,
+        table,
+        site,
+    }
+}
+
+fn pushed_to(collector: &Collector) -> String {
+    let path = if collector.is_grpc() {
+        ""
+    } else {
+        "/v1/metrics"
+    };
+    format!("{}{path}", collector.url())
+}
+
+/// What the collector was told last of a total, all series of it together.
+fn total(collector: &Collector, name: &str) -> f64 {
+    let metrics = collector.metrics();
+    let last = metrics.iter().rev().find(|metric| metric.name == name);
+    let points = last.and_then(|metric| match metric.data.as_ref()? {
+        Data::Sum(sum) if sum.is_monotonic => Some(&sum.data_points),
+        _ => None,
+    });
+    let values = points.into_iter().flatten().map(|point| match point.value {
+        Some(Number::AsDouble(value)) => value,
+        _ => f64::NAN,
+    });
+    values.sum()
+}
+
+fn a_collector_is_sent_the_same_by_grpc_and_by_http() {
+    for collector in [Collector::grpc(), Collector::http()] {
+        let scene = pushing(&collector, "50");
+        scene.send(&["one", "two", "three"]);
+        scene.settled();
+        scene.daemon.eventually("three are counted", || {
+            (total(&collector, "ganger_tasks_succeeded_total") - 3.0).abs() < 0.5
+        });
+        assert_eq!(collector.resource()["service.name"], "ganger");
+        let api = api(&scene.daemon);
+        let scraped = |name: &str| text(&api).contains(&format!("# TYPE {name} "));
+        let pushed: BTreeSet<String> = collector
+            .metrics()
+            .into_iter()
+            .map(|metric| metric.name)
+            .collect();
+        assert!(pushed.iter().all(|name| scraped(name)), "{pushed:?}");
+        let times = collector.metrics();
+        let times = times
+            .iter()
+            .rfind(|one| one.name == "ganger_task_duration_seconds");
+        let Some(Data::Histogram(times)) = &times.unwrap().data else {
+            panic!("{times:?}")
+        };
+        assert_eq!(times.data_points[0].count, 3);
+        scene.finish();
+    }
+}
+
+fn the_last_metrics_are_sent_at_the_stop() {
+    let collector = Collector::grpc();
+    let scene = pushing(&collector, "3600000");
+    scene.send(&["one"]);
+    scene.settled();
+    assert_eq!(collector.metrics(), []);
+    scene.finish();
+    assert!((total(&collector, "ganger_tasks_succeeded_total") - 1.0).abs() < 0.5);
 }
 
 /// With `UPDATE_REFERENCE` set the file is written instead.

@@ -180,7 +180,6 @@ impl Collector {
     }
 
     /// The metrics so far.
-    #[allow(dead_code, reason = "nothing sends any yet")]
     pub(crate) fn metrics(&self) -> Vec<Metric> {
         self.received().metrics.clone()
     }

@@ -38,6 +38,7 @@ fn email() -> PoolStatus {
     let busy = WorkerStatus {
         in_flight: 8,
         message_age: Some(61.4),
+        message: Some("order 4711".to_owned()),
         answered: 60_123,
         progress: Some("page 3 of 9".to_owned()),
         ..worker(0, "busy")

@@ -38,6 +38,7 @@ fn worker(slot: usize) -> WorkerStatus {
         window: 8,
         #[expect(clippy::cast_precision_loss, reason = "it is small")]
         message_age: busy.then_some(0.4 + slot as f64),
+        message: busy.then(|| format!("order {slot}")),
         answered: 1000 + slot as u64,
         progress: (slot == 2).then(|| "page 3 of 漢字 \u{1b}[2J".to_owned()),
     }
@@ -344,7 +345,7 @@ prop_compose! {
         answered: u64,
         progress in proptest::option::of(any_text()),
     ) -> WorkerStatus {
-        WorkerStatus { slot, pid, state, in_flight, window: in_flight, message_age: age, answered, progress }
+        WorkerStatus { slot, pid, state, in_flight, window: in_flight, message_age: age, message: progress.clone(), answered, progress }
     }
 }
 

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::delivery::Claim;
+use crate::pool::verdict::Event;
 use crate::pool::verdict::tests::policy;
 use crate::protocol::status::Status;
 
@@ -166,6 +167,52 @@ fn time_runs_from_a_messages_turn() {
 }
 
 #[test]
+fn a_message_is_cancelled_now_or_when_its_turn_comes() {
+    let pool = PoolConfig {
+        timeout: None,
+        ..policy()
+    };
+    let (now, mut in_flight) = three();
+    in_flight.begin_head(now);
+    let later = now + SECOND / 2;
+    assert_eq!(in_flight.cancel(|_| false, later), 0);
+    assert_eq!(in_flight.due(&pool, later), Due::default());
+    assert_eq!(in_flight.cancel(|_| true, later), 3);
+    let due = in_flight.due(&pool, later);
+    assert_eq!(
+        (due.cancel, due.kill),
+        (vec![1], None),
+        "the head alone runs"
+    );
+    assert_eq!(in_flight.cancel(|_| true, later + SECOND), 3);
+    let kill_at = later + pool.timeout_grace;
+    assert_eq!(in_flight.next_deadline(&pool), Some(kill_at), "asked again");
+    assert_eq!(
+        in_flight.due(&pool, kill_at).kill,
+        Some(Cause::Cancelled(1))
+    );
+    let (_, settled) = in_flight
+        .answer(done(None), Version::One, 30, kill_at)
+        .unwrap();
+    assert!(matches!(settled.unwrap().1, Event::Cancelled(_)));
+    let due = in_flight.due(&pool, kill_at);
+    assert_eq!((due.cancel, due.kill), (vec![2], None));
+    let judged = in_flight.judge(
+        &DIED,
+        Version::One,
+        Read {
+            sent: 30,
+            left_unread: false,
+            left_well: false,
+        },
+    );
+    assert!(
+        judged.iter().all(|one| one.cancelled),
+        "whoever is to blame"
+    );
+}
+
+#[test]
 fn silence_counts_only_while_there_is_something_to_say() {
     let pool = PoolConfig {
         stall_timeout: Some(5 * SECOND),
@@ -216,6 +263,8 @@ impl Known {
             Event::Answered(_) => !self.yields && !self.failed,
             Event::Yielded(_) => self.yields && !self.failed,
             Event::Failed(_) => !self.yields && self.failed,
+            // Nobody cancels here.
+            Event::Cancelled(_) => false,
             Event::Stopped { suspect } => self.yields && self.failed && !suspect,
         }
     }

@@ -1,0 +1,113 @@
+//! Cancelling messages: those that a pool has in hand, and on a table those that wait.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use serde::Deserialize;
+
+use super::answer::{Done, Problem};
+use super::context::Context;
+use super::dead::open;
+use super::messages::bad_gateway;
+use super::pools::{DONE_WITHIN, unknown};
+use crate::config::model::{Config, Options, PoolConfig};
+
+/// Which messages are meant.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Cancel {
+    /// A correlation id, a message id, or the name that ganger gives to a message: `orders:17` for
+    /// row 17 of a table's queue, `orders:3:170` for partition 3, offset 170 of a topic.
+    id: String,
+}
+
+/// How many messages were cancelled.
+#[derive(Debug, Clone, Copy)]
+struct Cancelled {
+    in_hand: usize,
+    waiting: usize,
+}
+
+/// Cancel a message. If a worker has it, the worker is asked to stop (version 2: `__cancel__`), and
+/// killed if it has not answered within `timeout_grace`. On a table one that waits is cancelled as
+/// well. What is not done by then is a dead letter, with the reason `cancelled`.
+#[utoipa::path(post, path = "/v1/pools/{name}/cancel", tag = "pools",
+    params(("name" = String, Path, description = "The pool")),
+    request_body = Cancel,
+    responses(
+        (status = 200, description = "Those that run are asked to stop; the others are dead letters", body = Done),
+        (status = 404, description = "There is no such pool, or no such message", body = Problem),
+        (status = 502, description = "The table can't be written", body = Problem),
+    ),
+)]
+pub(super) async fn cancel(
+    State(context): State<Context>,
+    name: Result<Path<String>, PathRejection>,
+    body: Result<Json<Cancel>, JsonRejection>,
+) -> Result<Json<Done>, Problem> {
+    let (Path(name), Json(Cancel { id })) = (name?, body?);
+    if id.is_empty() {
+        return Err(Problem::bad("id must not be empty"));
+    }
+    let config = context.daemon.overview.config();
+    let found = config.pools.iter().find(|pool| pool.name == name);
+    let pool = found.ok_or_else(|| {
+        let known = config.pools.iter().map(|pool| pool.name.as_str());
+        unknown(&name, &known.collect::<Vec<_>>())
+    })?;
+    let mut cancelled = once(&context, &config, pool, &id).await?;
+    if (cancelled.in_hand, cancelled.waiting) == (0, 0) {
+        // It may have been on its way from the table to the pool, or back.
+        cancelled = once(&context, &config, pool, &id).await?;
+    }
+    told(cancelled, pool, &id)
+}
+
+async fn once(
+    context: &Context,
+    config: &Arc<Config>,
+    pool: &Arc<PoolConfig>,
+    id: &str,
+) -> Result<Cancelled, Problem> {
+    let registry = context.daemon.overview.registry();
+    let in_hand = registry.cancel(&pool.name, id, DONE_WITHIN).await?;
+    let waiting = match pool.options {
+        Options::Table => {
+            let (config, pool, id) = (config.clone(), pool.clone(), id.to_owned());
+            let cancel = move || {
+                let mut client = open(&config, &pool.source)?;
+                let cancelled = client.cancel_waiting(&pool.name, &pool.queue, &id);
+                cancelled.map_err(bad_gateway)
+            };
+            context.at_broker(cancel).await?
+        }
+        // Nothing can be picked from the middle of their queues.
+        Options::RabbitMq(_) | Options::Kafka(_) => 0,
+    };
+    Ok(Cancelled { in_hand, waiting })
+}
+
+fn told(cancelled: Cancelled, pool: &PoolConfig, id: &str) -> Result<Json<Done>, Problem> {
+    let name = &pool.name;
+    match cancelled {
+        Cancelled {
+            in_hand: 0,
+            waiting: 0,
+        } => {
+            let elsewhere = match pool.options {
+                Options::Table => ", nor waits one in its queue; another daemon may have it",
+                Options::RabbitMq(_) | Options::Kafka(_) => {
+                    "; what waits at the broker can't be picked out"
+                }
+            };
+            let why = format!("pool `{name}` has no message `{id}` in hand{elsewhere}");
+            Err(Problem::new(StatusCode::NOT_FOUND, why))
+        }
+        Cancelled { in_hand, waiting } => Ok(Done::json(format!(
+            "pool `{name}`: {in_hand} message(s) in hand and {waiting} waiting are cancelled"
+        ))),
+    }
+}

@@ -1,0 +1,135 @@
+//! One message in a worker's hands.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::config::model::PoolConfig;
+use crate::delivery::{CANCELLED, Delivery, Failure, Reason};
+use crate::pool::verdict::Event;
+use crate::protocol::output::Output;
+use crate::trace_context::SpanContext;
+
+/// How far a message is on its way through the worker.
+#[derive(Debug)]
+pub(super) enum Way {
+    /// Put into the pipe, behind others.
+    Piped,
+    /// Since then the worker's time for it runs: for version 1 since it became the head.
+    Begun(Instant),
+    /// Answered; what is missing are confirmations of its emits.
+    Answered { begun: Instant, answer: Output },
+}
+
+/// What the worker was asked to do with a message before it is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// Nothing.
+    Nothing,
+    /// To stop: its time is up.
+    Stop,
+    /// To give it up for our sake, while it still had time.
+    Yield,
+    /// That, and then its time was up as well.
+    YieldThenStop,
+}
+
+/// A message in the worker's hands.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// The number that the worker knows it by.
+    pub(super) id: u64,
+    pub(super) delivery: Delivery,
+    /// Where its frame begins in the stream of bytes to the worker.
+    pub(super) starts_at: u64,
+    /// Where its frame ends.
+    pub(super) ends_at: u64,
+    /// When it was put there.
+    pub(super) piped_at: Instant,
+    pub(super) way: Way,
+    pub(super) asked: Asked,
+    /// How long the worker may take before it is asked to stop.
+    pub(super) soft: Option<Duration>,
+    /// An operator has cancelled it.
+    pub(super) cancelled: bool,
+    /// Emits so far.
+    pub(super) emitted: u32,
+    /// Emits that the broker has not confirmed yet.
+    pub(super) unconfirmed: u32,
+    /// The first emit that failed.
+    pub(super) emit_failure: Option<String>,
+}
+
+impl Entry {
+    pub(super) fn is_open(&self) -> bool {
+        !matches!(self.way, Way::Answered { .. })
+    }
+
+    pub(super) fn begun(&self) -> Option<Instant> {
+        match self.way {
+            Way::Piped => None,
+            Way::Begun(begun) | Way::Answered { begun, .. } => Some(begun),
+        }
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        !self.is_open() && self.unconfirmed == 0
+    }
+
+    /// Notes the worker's part, if the attempt is recorded.
+    pub(super) fn note(&mut self, begun: Option<Instant>, answered: Option<Instant>) {
+        if let Some(recording) = &mut self.delivery.recording {
+            (recording.begun, recording.answered) = (begun, answered);
+        }
+    }
+
+    /// What records say of it: its correlation id, and the span of the worker's part.
+    pub(super) fn said(&self) -> (&str, Option<SpanContext>) {
+        let span = self.delivery.recording.as_ref().map(|noted| noted.worker);
+        (&self.delivery.message.correlation_id, span)
+    }
+
+    pub(super) fn was_told_to_stop(&self) -> bool {
+        matches!(self.asked, Asked::Stop | Asked::YieldThenStop)
+    }
+
+    pub(super) fn soft_deadline(&self) -> Option<Instant> {
+        match self.was_told_to_stop() {
+            true => None,
+            false => Some(self.begun()? + self.soft?),
+        }
+    }
+
+    pub(super) fn hard_deadline(&self, policy: &PoolConfig) -> Option<Instant> {
+        Some(self.begun()? + self.soft? + policy.timeout_grace)
+    }
+
+    /// What is to be done with it, once it is answered.
+    pub(super) fn settled(self) -> Option<Settled> {
+        let Way::Answered { answer, .. } = self.way else {
+            return None;
+        };
+        let yielded = matches!(self.asked, Asked::Yield | Asked::YieldThenStop);
+        let event = match self.emit_failure {
+            None if self.cancelled => Event::Cancelled(answer),
+            Some(error) if self.cancelled => Event::Failed(cancelled(&error)),
+            None if yielded => Event::Yielded(answer),
+            None => Event::Answered(answer),
+            Some(_) if yielded => Event::Stopped { suspect: false },
+            Some(error) => Event::Failed(Failure {
+                error,
+                ..Failure::default()
+            }),
+        };
+        Some((self.delivery, event))
+    }
+}
+
+/// A message that the worker is done with, and what has happened to it.
+pub(in crate::pool::lane) type Settled = (Delivery, Event);
+
+/// A message that an operator has cancelled, and what else went wrong with it.
+pub(in crate::pool::lane) fn cancelled(error: &str) -> Failure {
+    let error = format!("{}: {error}", CANCELLED);
+    Failure::new(Reason::Cancelled, error)
+}
