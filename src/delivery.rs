@@ -15,6 +15,7 @@
 //! 5. What is out under a [`Claim`] that the source has lost is another's to do: it is not begun any
 //!    more, and whoever works on it is told. It is settled all the same.
 
+mod facts;
 mod message;
 
 use std::sync::{Arc, Weak};
@@ -24,6 +25,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::trace_context::{Recording, SpanContext};
+pub use facts::{DatabaseFigures, Figures, KafkaFigures, SourceFacts};
 pub use message::{Headers, Message, Outgoing, Property};
 
 /// The most deliveries that one source may have out at once, whatever the pool would like.
@@ -343,6 +345,8 @@ pub struct SourceEnd {
     pub intake: watch::Receiver<Intake>,
     /// Where the source says how it is doing.
     pub state: watch::Sender<SourceState>,
+    /// Where it takes down what else it knows.
+    pub facts: SourceFacts,
 }
 
 impl SourceEnd {
@@ -430,6 +434,8 @@ pub struct PoolEnd {
     pub intake: watch::Sender<Intake>,
     /// How the source is doing.
     pub state: watch::Receiver<SourceState>,
+    /// What else it knows.
+    pub facts: SourceFacts,
 }
 
 /// Makes the channels between one source and one pool. The intake starts with no credit.
@@ -439,6 +445,7 @@ pub fn link() -> (SourceEnd, PoolEnd) {
     let (publishes_tx, publishes) = mpsc::channel(PUBLISHES_WAITING_MAX);
     let (intake_tx, intake) = watch::channel(Intake::Credit(0));
     let (state, state_rx) = watch::channel(SourceState::default());
+    let facts = SourceFacts::default();
     (
         SourceEnd {
             deliveries: deliveries_tx,
@@ -447,12 +454,14 @@ pub fn link() -> (SourceEnd, PoolEnd) {
             publishes,
             intake,
             state,
+            facts: facts.clone(),
         },
         PoolEnd {
             deliveries,
             publishes: publishes_tx,
             intake: intake_tx,
             state: state_rx,
+            facts,
         },
     )
 }

@@ -192,7 +192,8 @@ pub(super) struct CancelArgs {
 
 pub(super) fn cancel(args: &CancelArgs) -> CommandResult {
     let body = json!({ "id": args.id });
-    args.daemon.post(&path(&args.pool, "cancel"), Some(&body))
+    args.daemon
+        .post(&pool_path(&args.pool, "cancel"), Some(&body))
 }
 
 #[derive(Debug, clap::Args)]
@@ -207,8 +208,9 @@ pub(super) struct OutputArgs {
 
 pub(super) fn last_lines(args: &OutputArgs) -> CommandResult {
     let verb = format!("workers/{}/output", args.slot);
-    let remote = args.daemon.remote()?;
-    let lines: LastLines = block_on(remote.get(&path(&args.pool, &verb)))?.into_diagnostic()?;
+    let remote = args.daemon.address.remote()?;
+    let lines: LastLines =
+        block_on(remote.get(&pool_path(&args.pool, &verb)))?.into_diagnostic()?;
     match args.daemon.output.format {
         Format::Json => output::json(&lines)?,
         Format::Text => lines_to_stdout(&print::last_lines(&lines))?,
@@ -237,7 +239,7 @@ pub(super) struct LogLevelArgs {
 }
 
 pub(super) fn log_level(args: &LogLevelArgs) -> CommandResult {
-    let remote = args.daemon.remote()?;
+    let remote = args.daemon.address.remote()?;
     let levels = match args.level.as_deref() {
         None => block_on(remote.get("/v1/log-level"))?,
         Some(level) => {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::alerts;
 use super::family::{Family, Sample, SampleValue};
+use super::figures;
 use super::process::{ProcessUse, Processes};
 use super::seed;
 use crate::metrics::spread::Spread;
@@ -30,6 +31,7 @@ pub fn families(status: &Status, processes: &Processes, with_seed_names: bool) -
     families.extend(ranges(status));
     families.extend(sources(status));
     families.extend(alerts::families(status));
+    families.extend(figures::families(status));
     families.extend(daemon(status, processes));
     if with_seed_names {
         families.extend(seed::families(status));

@@ -5,6 +5,7 @@
 mod alerts;
 mod families;
 mod family;
+mod figures;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 pub mod process;

@@ -34,6 +34,7 @@ impl Pool {
             done_per_second: 0.0,
             likely_duplicates: source.likely_duplicates,
             lag: source.lag.into_iter().collect(),
+            source_figures: self.link.facts.read(),
             workers: self.worker_statuses(now),
             ..PoolStatus::starting(&policy)
         }

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use crate::config::model::PoolConfig;
+use crate::delivery::Figures;
 use crate::metrics::{Counts, Details, for_each_counter};
 
 /// A pool at one moment. Counts are totals since the pool's start, whoever has asked before.
@@ -60,6 +61,8 @@ pub struct PoolStatus {
     /// Messages that are not done, by part of the queue, where the source knows: Kafka's
     /// partitions.
     pub lag: BTreeMap<String, u64>,
+    /// What else its source knows.
+    pub source_figures: Figures,
     /// Its workers, by slot.
     pub workers: Vec<WorkerStatus>,
     /// When it stood so: more than two seconds ago, and its thread is busy or stuck.
@@ -111,6 +114,7 @@ impl Default for PoolStatus {
             done_per_second: 0.0,
             likely_duplicates: 0,
             lag: BTreeMap::new(),
+            source_figures: Figures::default(),
             workers: Vec::new(),
             as_of: SystemTime::UNIX_EPOCH,
         }

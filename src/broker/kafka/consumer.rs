@@ -28,6 +28,7 @@ use super::headers::Raw;
 use super::rung::{News, Rung};
 use super::statistics;
 use super::statistics::Lag;
+use crate::delivery::KafkaFigures;
 
 /// The client behind a consumer.
 pub(crate) type Native = BaseConsumer<Context>;
@@ -52,6 +53,8 @@ pub(crate) struct Notes {
     /// What is wrong, with librdkafka's detail.
     pub(crate) errors: Vec<(Code, String)>,
     pub(crate) lag: Option<Vec<Lag>>,
+    /// What librdkafka has counted, and how often it has tried to connect.
+    pub(crate) figures: Option<(KafkaFigures, u64)>,
     /// Whether we were seen to belong to the group.
     pub(crate) is_in_group: Option<bool>,
     /// Why a connection failed last.
@@ -93,6 +96,7 @@ impl ClientContext for Context {
                 notes.connected = Some(stats.connected);
                 notes.is_in_group = Some(stats.is_in_group);
                 notes.lag = Some(stats.lag);
+                notes.figures = Some((stats.figures, stats.connects));
             }
         });
     }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use crate::delivery::KafkaFigures;
+
 /// What the statistics say.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stats {
@@ -12,6 +14,9 @@ pub(crate) struct Stats {
     /// The group knows us, or is letting us in.
     pub(crate) is_in_group: bool,
     pub(crate) lag: Vec<Lag>,
+    pub(crate) figures: KafkaFigures,
+    /// How often a connection to a broker was tried.
+    pub(crate) connects: u64,
 }
 
 /// How a partition stands.
@@ -35,6 +40,16 @@ struct StatisticsReport {
     topics: BTreeMap<String, Topic>,
     #[serde(default)]
     cgrp: Group,
+    #[serde(default)]
+    tx: u64,
+    #[serde(default)]
+    tx_bytes: u64,
+    #[serde(default)]
+    rx: u64,
+    #[serde(default)]
+    rx_bytes: u64,
+    #[serde(default)]
+    rxmsgs: u64,
 }
 
 #[derive(Deserialize, Default)]
@@ -49,6 +64,8 @@ struct Group {
 struct Broker {
     #[serde(default)]
     state: String,
+    #[serde(default)]
+    connects: u64,
 }
 
 #[derive(Deserialize)]
@@ -100,10 +117,27 @@ pub(crate) fn read(json: &[u8]) -> Option<Stats> {
         let real = partitions.filter(|partition| partition.partition >= 0);
         lag.extend(real.map(|partition| partition.lag(name)));
     }
-    let connected = report.brokers.values().any(|broker| broker.state == "UP");
+    let up = |broker: &&Broker| broker.state == "UP";
+    let brokers_up = report.brokers.values().filter(up).count() as u64;
+    let partitions = report
+        .topics
+        .values()
+        .flat_map(|topic| topic.partitions.values());
+    let ahead = partitions.map(|partition| partition.fetchq_cnt.try_into().unwrap_or(0));
+    let figures = KafkaFigures {
+        requests: report.tx,
+        responses: report.rx,
+        sent_bytes: report.tx_bytes,
+        received_bytes: report.rx_bytes,
+        messages: report.rxmsgs,
+        fetched_ahead: ahead.sum::<u64>(),
+        brokers_up,
+    };
     let group = report.cgrp;
     Some(Stats {
-        connected,
+        connected: brokers_up > 0,
+        connects: report.brokers.values().map(|broker| broker.connects).sum(),
+        figures,
         is_in_group: group.state == "up" && group.join_state != "init",
         lag,
     })
@@ -115,7 +149,8 @@ mod tests {
 
     #[test]
     fn ends_of_partitions() {
-        let json = br#"{"brokers":{"a":{"state":"DOWN"},"b":{"state":"UP"}},"topics":{"t":{
+        let json = br#"{"tx":3,"tx_bytes":300,
+            "brokers":{"a":{"state":"DOWN","connects":5},"b":{"state":"UP","connects":1}},"topics":{"t":{
             "partitions":{
                 "0":{"partition":0,"hi_offset":9,"ls_offset":7,"next_offset":7,"fetchq_cnt":0,
                      "fetch_state":"active","x":1},
@@ -126,6 +161,16 @@ mod tests {
             "cgrp":{"state":"up","join_state":"steady"}}"#;
         let stats = read(json).unwrap();
         assert!(stats.connected && stats.is_in_group);
+        let KafkaFigures {
+            requests,
+            sent_bytes,
+            fetched_ahead,
+            brokers_up,
+            ..
+        } = stats.figures;
+        assert_eq!((requests, sent_bytes), (3, 300));
+        assert_eq!((fetched_ahead, brokers_up), (2, 1));
+        assert_eq!(stats.connects, 6);
         let each = |lag: &Lag| (lag.partition, lag.end, lag.is_read, lag.is_idle);
         let lag: Vec<_> = stats.lag.iter().map(each).collect();
         let expected = [

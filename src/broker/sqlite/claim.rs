@@ -77,6 +77,17 @@ pub(crate) fn count_ready(
     Ok(u64::from(ready) + u64::from(due))
 }
 
+/// How many rows of the queue wait for a later time, due or not, but no more than so many.
+pub(crate) fn count_delayed(conn: &Connection, queue: &str, most: u32) -> rusqlite::Result<u64> {
+    let delayed = "SELECT COUNT(*) FROM (SELECT 1 FROM consumer_messages \
+                   INDEXED BY consumer_messages_delayed \
+                   WHERE queue = ?1 AND owner IS NULL AND available_after > 0 LIMIT ?2)";
+    let delayed: u32 = conn
+        .prepare_cached(delayed)?
+        .query_row(params![queue, most], |row| row.get(0))?;
+    Ok(u64::from(delayed))
+}
+
 /// The most lapses that a suspect of the queue has, if there is one that is ready. One that is passed
 /// over does not wait for its turn: it would keep that, and could not use it.
 fn worst_suspect(

@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
+use crate::delivery::DatabaseFigures;
 use crate::rules::Limits;
 
 use super::table::{Fault, LookReason, Outlook, Work, Written};
@@ -131,6 +132,22 @@ impl Store {
             most,
             &self.clock,
         )?)
+    }
+
+    /// Counts what waits for a later time, as far as it goes, taking no lock.
+    pub(crate) fn count_delayed(&self, most: u32) -> Result<u64, Fault> {
+        Ok(claim::count_delayed(&self.conn, &self.queue, most)?)
+    }
+
+    /// How large the file and its journal are.
+    pub(crate) fn sizes(&self) -> std::io::Result<DatabaseFigures> {
+        let mut journal = self.path.clone().into_os_string();
+        journal.push("-wal");
+        Ok(DatabaseFigures {
+            file_bytes: std::fs::metadata(&self.path)?.len(),
+            // Gone with the last connection, or not there yet.
+            journal_bytes: std::fs::metadata(journal).map_or(0, |file| file.len()),
+        })
     }
 
     /// Where the sources of the daemon wait for their turn to write.

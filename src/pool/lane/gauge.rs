@@ -116,12 +116,12 @@ pub struct Gauge {
     succeeded: Cell<u64>,
     on_trial: Cell<bool>,
     progress: RefCell<Option<String>>,
-    message: RefCell<Shown>,
+    message: RefCell<CurrentMessage>,
 }
 
 /// The message that a worker has been on for longest.
 #[derive(Debug, Default)]
-struct Shown {
+struct CurrentMessage {
     /// The worker's number for it; 0 for none.
     number: u64,
     id: String,

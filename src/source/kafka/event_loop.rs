@@ -294,6 +294,10 @@ impl Task {
         self.hand_out();
         self.more = is_cut_short || self.has_more();
         self.commit(now);
+        let pending = self.producer.pending() as u64;
+        self.end
+            .facts
+            .note(|figures| figures.publishes_pending = Some(pending));
     }
 
     /// Carries out what has been settled and what is to be published.
@@ -363,6 +367,11 @@ impl Task {
         self.group.note(notes.rebalances);
         if let Some(is_in_group) = notes.is_in_group {
             self.membership(is_in_group, now);
+        }
+        if let Some((kafka, connects)) = notes.figures {
+            self.end.facts.note(|figures| {
+                (figures.kafka, figures.connections) = (Some(kafka), Some(connects));
+            });
         }
         if let Some(statistics) = notes.lag {
             self.take_statistics(&statistics, now);

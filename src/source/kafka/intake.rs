@@ -245,6 +245,10 @@ impl Task {
         for part in standing.idle {
             self.is_not_fetched(part, now);
         }
+        let delayed = standing.delayed;
+        self.end
+            .facts
+            .note(|figures| figures.delayed = Some(delayed));
         let (lag, out) = (standing.lag, self.lanes.out() as u64);
         let is_asked_for = self.policy.borrow().workers.range().is_some();
         let depth = is_asked_for.then(|| standing.unfinished.saturating_sub(out));

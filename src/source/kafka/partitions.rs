@@ -280,7 +280,10 @@ impl Partitions {
                 (behind, counts, each.is_not_fetched(statistics))
             });
             let (behind, counts, is_not_fetched) = told.unwrap_or_default();
-            standing.unfinished += counts.map_or(0, |(_, lag)| lag);
+            let lag = behind.as_ref().map_or(0, |(_, lag)| *lag);
+            let unfinished = counts.map_or(0, |(_, lag)| lag);
+            standing.unfinished += unfinished;
+            standing.delayed += lag - unfinished;
             standing.lag.extend(behind);
             standing.idle.extend(is_not_fetched.then_some(part));
         }
@@ -296,6 +299,8 @@ pub(super) struct Standing {
     pub(super) lag: Vec<(String, u64)>,
     /// How many messages are not done, but for those that wait for a later time.
     pub(super) unfinished: u64,
+    /// Those that do.
+    pub(super) delayed: u64,
     /// Those that are not fetched.
     pub(super) idle: Vec<Part>,
 }

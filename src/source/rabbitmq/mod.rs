@@ -111,6 +111,9 @@ impl Task {
     async fn serve(&mut self, mut session: Session) -> Result<(), RabbitMqError> {
         self.health.over(&self.end, HealthIssue::Connection);
         self.health.tell(&self.end);
+        self.end.facts.note(|figures| {
+            figures.connections = Some(figures.connections.unwrap_or(0) + 1);
+        });
         let result = session.run(self).await;
         self.next_token = session.deliveries.next_token();
         self.share.promise(0);

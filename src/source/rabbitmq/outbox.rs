@@ -335,9 +335,9 @@ impl Outbox {
         self.forgotten.clear();
     }
 
-    /// Nothing is left.
-    pub(super) fn is_empty(&self) -> bool {
-        self.jobs.is_empty() && self.waiting.is_empty()
+    /// How many are left.
+    pub(super) fn pending(&self) -> usize {
+        self.jobs.len() + self.waiting.len()
     }
 
     /// Looks at what is not taken.

@@ -167,7 +167,16 @@ impl Session {
         self.plan_prefetch(task, now)?;
         self.take_turns(task, now)?;
         self.hand_out(task);
-        self.acknowledge(task, now)
+        self.acknowledge(task, now)?;
+        self.tell_facts(task);
+        Ok(())
+    }
+
+    fn tell_facts(&self, task: &Task) {
+        task.end.facts.note(|figures| {
+            figures.settlements_pending = Some(self.deliveries.settled() as u64);
+            figures.publishes_pending = Some(self.outbox.pending() as u64);
+        });
     }
 
     /// Told to end, and nothing is left to settle or publish.
@@ -176,7 +185,7 @@ impl Session {
             && task.out == 0
             && self.inbox.has_ended()
             && !self.depth.is_asked()
-            && self.outbox.is_empty()
+            && self.outbox.pending() == 0
             && !self.deliveries.has_settled()
             && task.end.publishes.is_empty()
     }
@@ -345,7 +354,7 @@ impl Session {
     fn acknowledge(&mut self, task: &Task, now: Instant) -> Result<(), RabbitMqError> {
         let end = match self.closing {
             false => AcksEnd::Later,
-            true if task.out > 0 || !self.outbox.is_empty() => AcksEnd::More,
+            true if task.out > 0 || self.outbox.pending() > 0 => AcksEnd::More,
             true => AcksEnd::Last,
         };
         let prefetch = self.inbox.prefetch();

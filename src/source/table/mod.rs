@@ -4,6 +4,7 @@
 
 mod aside;
 mod depth;
+mod facts;
 mod health;
 mod pause;
 #[cfg(test)]
@@ -72,6 +73,7 @@ pub(super) struct Task {
     last_look: Instant,
     next_poll: Instant,
     next_beat: Instant,
+    next_facts: Instant,
     owners_again: Option<Instant>,
 }
 
@@ -137,6 +139,7 @@ impl Task {
             last_look: now,
             next_poll: now,
             next_beat: now,
+            next_facts: now,
             owners_again: None,
         })
     }
@@ -157,6 +160,7 @@ impl Task {
                 self.tend_aside();
                 self.tell_depth();
             }
+            self.tell_facts();
         }
         self.give_up_aside();
         self.store.close();

@@ -14,7 +14,7 @@ use super::{api, scene, site};
 use crate::harness::collector::{Collector, with_variables};
 use crate::harness::kafka::Kafka;
 use crate::harness::rabbit::Vhost;
-use crate::harness::{Api, Launch, Pool, Scene, Workspace, trials};
+use crate::harness::{Api, Daemon, Launch, Pool, Scene, Workspace, trials};
 
 trials![
     the_series_are_those_that_are_published,
@@ -158,15 +158,24 @@ fn the_last_metrics_are_sent_at_the_stop() {
 
 /// With `UPDATE_REFERENCE` set the file is written instead.
 fn the_series_are_those_that_are_published() {
-    // Nobody is there, and there is nothing to tell.
-    let alerts = "[alerts]\nwebhook = \"http://127.0.0.1:9/\"";
-    let scene = Scene::at(site(alerts), &[Pool::new(&[])]);
-    let api = api(&scene.daemon);
-    scene.send(&["one", "mode:answer:500"]);
-    scene.settled();
-    scene.daemon.logged("alerts are sent to the webhook");
-    scene.daemon.eventually("the alerts' series", || {
-        text(&api).contains("ganger_alerts_firing")
+    let (site, daemon, topic, _vhost) = on_every_kind_of_source();
+    let api = api(&daemon);
+    let config = daemon.config().to_str().unwrap().to_owned();
+    let send = ["send", &topic, "--source", "main", "--config", &config];
+    let bodies = ["one", "mode:answer:500"];
+    site.ganger(&[&send[..], &bodies].concat()).good();
+    let last_to_come = [
+        "ganger_dead_letters_total{pool=\"on-table\",reason=\"failed\"} 1",
+        "ganger_kafka_requests_total{",
+        "ganger_source_lag{",
+        "ganger_source_depth{",
+        "ganger_source_delayed{pool=\"on-kafka\"",
+        "ganger_table_file_bytes{",
+        "ganger_alerts_firing{",
+    ];
+    daemon.eventually("everything is known", || {
+        let text = text(&api);
+        last_to_come.iter().all(|series| text.contains(series))
     });
     let lines: Vec<String> = series(&text(&api)).into_iter().collect();
     let lines = lines.join("\n") + "\n";
@@ -180,7 +189,7 @@ fn the_series_are_those_that_are_published() {
         lines, published,
         "run this with UPDATE_REFERENCE=1 to write the file anew"
     );
-    scene.finish();
+    daemon.stop();
 }
 
 fn promtool_finds_nothing_wrong() {
@@ -349,29 +358,37 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-fn prometheus_scrapes_pools_on_every_kind_of_source() {
+/// A daemon with a pool on each kind of source, the name of their queues, and the virtual host, which
+/// goes with what this returns. The number of workers of the one on the table follows the load.
+fn on_every_kind_of_source() -> (Workspace, Daemon, String, Vhost) {
     let (rabbit, kafka) = (Vhost::shared(), Kafka::shared());
-    let topic = format!("scraped-{}", std::process::id());
+    let topic = format!("scraped-{:016x}", fastrand::u64(..));
     let sources = format!(
         "[sources.main]\nkind = \"table\"\nurl = \"sqlite:queue.db\"\n\
          [sources.rabbit]\nkind = \"rabbitmq\"\nurl = \"{}\"\n\
          [sources.events]\nkind = \"kafka\"\nbrokers = \"{}\"\ngroup = \"{topic}\"\n\
-         [admin]\nlisten = \"127.0.0.1:0\"\n",
+         [admin]\nlisten = \"127.0.0.1:0\"\n\
+         [alerts]\nwebhook = \"http://127.0.0.1:9/\"\n",
         rabbit.url(),
         kafka.address(),
     );
     let site = Workspace::with_sections(&sources);
     let pool = |name: &str, source: &str| {
         let pool = Pool::new(&[]).text("name", name).text("source", source);
-        pool.text("queue", &topic)
+        pool.text("queue", &topic).attempts(1)
     };
     let pools = [
-        pool("on-table", "main"),
+        pool("on-table", "main").set("workers", "{ min = 1, max = 2 }"),
         pool("on-rabbit", "rabbit"),
         pool("on-kafka", "events"),
     ];
     let daemon = site.start(&pools);
     daemon.has_workers(3);
+    (site, daemon, topic, rabbit)
+}
+
+fn prometheus_scrapes_pools_on_every_kind_of_source() {
+    let (site, daemon, topic, _vhost) = on_every_kind_of_source();
     let config = daemon.config().to_str().unwrap().to_owned();
     for source in ["main", "rabbit", "events"] {
         let bodies: Vec<String> = (0..20).map(|n| format!("{source} {n}")).collect();
@@ -391,6 +408,21 @@ fn prometheus_scrapes_pools_on_every_kind_of_source() {
             prometheus.value(&of("ganger_task_duration_seconds_count")),
             Some(20.0)
         );
+        assert_eq!(
+            prometheus.value(&of("ganger_source_publishes_pending")),
+            Some(0.0)
+        );
+    }
+    for series in [
+        "ganger_source_connections_total%7Bpool=%22on-rabbit%22%7D",
+        "ganger_source_connections_total%7Bpool=%22on-kafka%22%7D",
+        "ganger_kafka_brokers_up",
+        "ganger_kafka_received_bytes_total",
+        "ganger_table_file_bytes",
+    ] {
+        daemon.eventually(series, || {
+            prometheus.value(series).is_some_and(|value| value >= 1.0)
+        });
     }
     daemon.stop();
 }

@@ -126,10 +126,10 @@ impl Entry {
 }
 
 /// A message that the worker is done with, and what has happened to it.
-pub(in crate::pool::lane) type Settled = (Delivery, Event);
+pub(crate) type Settled = (Delivery, Event);
 
 /// A message that an operator has cancelled, and what else went wrong with it.
-pub(in crate::pool::lane) fn cancelled(error: &str) -> Failure {
+pub(crate) fn cancelled(error: &str) -> Failure {
     let error = format!("{}: {error}", CANCELLED);
     Failure::new(Reason::Cancelled, error)
 }
