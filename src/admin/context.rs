@@ -69,3 +69,56 @@ impl Context {
         spawn_blocking(work).await.map_err(lost)?
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+    use crate::budget::Budget;
+    use crate::config;
+
+    fn context() -> Context {
+        let text = "[sources.main]\nkind = \"table\"\nurl = \"sqlite:a.db\"\n\
+                    [[pools]]\nname = \"p\"\nqueue = \"q\"\ncommand = \"true\"";
+        let config = config::parse(text, "test.toml", &config::Environment::new()).unwrap();
+        let telemetry = Arc::new(config.telemetry.clone());
+        let overview = Overview::new(Budget::new(Some(1 << 20)), &config);
+        let load = Arc::new(move || Ok(config.clone()));
+        Context {
+            daemon: Daemon {
+                overview,
+                requests: mpsc::channel(1).0,
+                load,
+            },
+            feed: Feed::default(),
+            telemetry,
+            at_brokers: Arc::new(Semaphore::new(AT_BROKERS_MAX)),
+        }
+    }
+
+    #[tokio::test]
+    async fn no_more_ask_brokers_than_leave_a_thread_for_a_reload() {
+        let context = context();
+        let waiting: Vec<_> = (0..AT_BROKERS_MAX)
+            .map(|_| {
+                let (go_on, told) = sync_channel::<()>(1);
+                let context = context.clone();
+                let work = move || Ok(told.recv().is_ok());
+                (
+                    go_on,
+                    tokio::spawn(async move { context.at_broker(work).await }),
+                )
+            })
+            .collect();
+        while context.at_brokers.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(context.at_broker(|| Ok(())).await.is_err(), "one too many");
+        for (go_on, asked) in waiting {
+            go_on.send(()).unwrap();
+            assert!(asked.await.unwrap().is_ok_and(|told| told));
+        }
+        assert!(context.at_broker(|| Ok(())).await.is_ok());
+    }
+}
