@@ -88,31 +88,29 @@ impl TableClient {
 
 /// What operators do to messages that wait.
 impl TableClient {
-    /// Some at a time, so that no transaction holds the file for long.
+    /// They are looked for without a lock, and moved some at a time, so that no transaction holds the
+    /// file for long.
     fn bury_waiting(&mut self, pool: &str, queue: &str, id: &str) -> rusqlite::Result<usize> {
         let failure = Failure::new(Reason::Cancelled, CANCELLED);
+        let row = id.strip_prefix(queue).and_then(|end| end.strip_prefix(':'));
+        let row: Option<i64> = row.and_then(|row| row.parse().ok());
+        let waiting: Vec<i64> = {
+            let mut waiting = self.conn.prepare_cached(WAITING)?;
+            let rows = waiting.query_map(params![queue, id, row], |row| row.get(0))?;
+            rows.collect::<rusqlite::Result<_>>()?
+        };
         let mut buried = 0;
-        loop {
+        for some in waiting.chunks(SOME) {
             let tx = self
                 .conn
                 .transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let rows: Vec<i64> = {
-                let mut waiting = tx.prepare_cached(WAITING)?;
-                let rows = waiting.query_map(
-                    params![queue, id, i64::try_from(SOME).unwrap_or(i64::MAX)],
-                    |row| row.get(0),
-                )?;
-                rows.collect::<rusqlite::Result<_>>()?
-            };
-            for row in &rows {
-                settle::bury_unclaimed(&tx, pool, *row, &failure, self.clock.now_ms())?;
+            for row in some {
+                let now_ms = self.clock.now_ms();
+                buried += usize::from(settle::bury_unclaimed(&tx, pool, *row, &failure, now_ms)?);
             }
             tx.commit()?;
-            buried += rows.len();
-            if rows.len() < SOME {
-                return Ok(buried);
-            }
         }
+        Ok(buried)
     }
 }
 
@@ -246,11 +244,18 @@ SELECT
    WHERE queue = ?1 AND owner IS NULL AND available_after > 0),
   (SELECT count(*) FROM consumer_messages WHERE owner IS NOT NULL AND queue = ?1)";
 
+/// By the indexes of what waits: the table may be large, and most of it another queue's.
 const WAITING: &str = "
 SELECT id FROM consumer_messages
-WHERE queue = ?1 AND claim IS NULL
-  AND (correlation_id = ?2 OR message_id = ?2 OR queue || ':' || id = ?2)
-ORDER BY id LIMIT ?3";
+WHERE queue = ?1 AND owner IS NULL AND available_after = 0
+  AND claim IS NULL AND (correlation_id = ?2 OR message_id = ?2)
+UNION
+SELECT id FROM consumer_messages
+WHERE queue = ?1 AND owner IS NULL AND available_after > 0
+  AND claim IS NULL AND (correlation_id = ?2 OR message_id = ?2)
+UNION
+SELECT id FROM consumer_messages WHERE id = ?3 AND queue = ?1 AND claim IS NULL
+ORDER BY id";
 
 const REPLY_THERE: &str = "
 SELECT 1 FROM consumer_messages

@@ -278,7 +278,7 @@ impl PoolStatus {
                 message_age = worker
                     .message_age
                     .map(|age| format!("{:?}", Duration::from_secs_f64(age))),
-                message = worker.message,
+                works_on = worker.message,
                 answered = worker.answered,
                 progress = worker.progress,
                 "status of the worker"
@@ -321,6 +321,23 @@ mod tests {
         assert!(report.contains(" state=\"source down\""), "{report}");
         assert!(report.contains(" lag=9"), "{report}");
         assert_eq!(text.lines().count(), 3, "{text}");
+    }
+
+    #[test]
+    fn a_worker_is_told_with_the_message_that_it_is_on() {
+        let worker = WorkerStatus {
+            slot: 3,
+            message: Some("order 7".to_owned()),
+            ..WorkerStatus::default()
+        };
+        let status = PoolStatus {
+            workers: vec![worker],
+            ..PoolStatus::default()
+        };
+        let text = logged("info", || status.log());
+        let told = text.lines().nth(1).unwrap();
+        assert!(told.contains("status of the worker"), "{told}");
+        assert!(told.contains("works_on=\"order 7\""), "{told}");
     }
 
     #[test]

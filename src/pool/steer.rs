@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -98,6 +97,14 @@ impl Pool {
     /// Cancels the messages that are called so: those that wait here, and those that workers have.
     pub(super) fn cancel(&mut self, id: String, asker: oneshot::Sender<usize>) {
         tracing::info!(pool = self.name(), id, "an operator cancels a message");
+        // What has come and waits for room here counts as in hand.
+        let mut come = Vec::new();
+        while let Ok(delivery) = self.link.deliveries.try_recv() {
+            come.push(delivery);
+        }
+        if !come.is_empty() {
+            self.received(come.len(), &mut come);
+        }
         let search = Rc::new(Search::new(id, asker));
         for waiting in [&mut self.held, &mut self.suspects] {
             let all = std::mem::take(waiting).into_iter();
@@ -114,9 +121,12 @@ impl Pool {
         }
         let busy = self.slots.values().filter(|lane| lane.gauge.load() > 0);
         for lane in busy {
-            let asked = lane.questions.try_send(Question::Cancel(search.clone()));
-            // One that has ended holds nothing any more.
-            if let Err(TrySendError::Full(_)) = asked {
+            // One that can't be asked may have it: nobody knows.
+            if lane
+                .questions
+                .try_send(Question::Cancel(search.clone()))
+                .is_err()
+            {
                 search.is_vain();
             }
         }

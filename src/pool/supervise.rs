@@ -34,6 +34,8 @@ pub struct End {
     pub explained: bool,
     /// Its time had come: it was asked to leave, or was recycled.
     pub orderly: bool,
+    /// It was recycled.
+    pub recycled: bool,
     /// Any worker of the pool has answered since the last such end.
     pub pool_answered: bool,
     /// Another worker that has answered before is up.
@@ -211,7 +213,10 @@ impl Supervisor {
             return;
         }
         if end.orderly {
-            slot.trial = slot.trial.map(Trial::served);
+            // That an operator has ended it proves nothing.
+            if end.recycled {
+                slot.trial = slot.trial.map(Trial::served);
+            }
             slot.fruitless = 0;
             slot.stage = Stage::Waiting(now);
             return;

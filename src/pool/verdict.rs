@@ -1,6 +1,7 @@
 //! What becomes of a message: one pure function from what happened and the pool's policy to an
 //! outcome. Nothing here waits, reads a clock or knows a broker.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use super::publish_to::allows;
@@ -240,16 +241,25 @@ pub fn outgoing(queue: String, output: Output, message: &Message) -> Outgoing {
 /// alone need not do, since the steps of a long task hand it on: but they differ in what is to be
 /// done.
 pub fn lasting_name(message: &Message) -> String {
+    let mut name = String::new();
+    write_lasting_name(&mut name, message);
+    name
+}
+
+/// Writes that name in place of what is there.
+pub fn write_lasting_name(name: &mut String, message: &Message) {
+    name.clear();
     let queue = &message.queue;
-    match ["row_id", "partition", "offset", "number"].map(|name| integer(message, name)) {
-        [Some(row), ..] => format!("{queue}:{row}"),
-        [_, Some(partition), Some(offset), _] => format!("{queue}:{partition}:{offset}"),
-        [.., Some(number)] => format!("{queue}:{number:x}"),
+    let written = match ["row_id", "partition", "offset", "number"].map(|n| integer(message, n)) {
+        [Some(row), ..] => write!(name, "{queue}:{row}"),
+        [_, Some(partition), Some(offset), _] => write!(name, "{queue}:{partition}:{offset}"),
+        [.., Some(number)] => write!(name, "{queue}:{number:x}"),
         _ => {
             let id = text(message, "message_id").unwrap_or_else(|| message.correlation_id.clone());
-            format!("{id}:{:x}", fingerprint(message))
+            write!(name, "{id}:{:x}", fingerprint(message))
         }
-    }
+    };
+    written.expect("writing to a String does not fail");
 }
 
 /// The 64-bit FNV-1a hash of what a worker is asked to do. The same in every version of ganger.

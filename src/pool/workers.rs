@@ -173,6 +173,7 @@ impl Pool {
             answered,
             explained: ended.explained,
             orderly: ended.orderly,
+            recycled: ended.how == WorkerEnd::Recycled,
             pool_answered: answers > self.answers_at_last_end,
             others_proven: self.slots.values().any(proven),
         };

@@ -81,19 +81,20 @@ pub(crate) fn publish(
     Ok(())
 }
 
-/// Moves a row that nobody has claimed to the dead letters.
+/// Moves a row to the dead letters, if nobody has claimed it. Returns whether it was so.
 pub(crate) fn bury_unclaimed(
     tx: &Connection,
     pool: &str,
     id: i64,
     failure: &Failure,
     now_ms: i64,
-) -> rusqlite::Result<()> {
-    if bury(tx, pool, id, None, failure, now_ms)? {
+) -> rusqlite::Result<bool> {
+    let is_free = bury(tx, pool, id, None, failure, now_ms)?;
+    if is_free {
         tx.prepare_cached("DELETE FROM consumer_messages WHERE id = ?1 AND claim IS NULL")?
             .execute([id])?;
     }
-    Ok(())
+    Ok(is_free)
 }
 
 // Counters go no further than what they are read as: beyond its range SQLite would make a number of

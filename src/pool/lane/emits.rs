@@ -89,6 +89,11 @@ impl Emits {
         self.deaf_since.is_some()
     }
 
+    /// Since when.
+    pub(super) fn deaf_since(&self) -> Option<Instant> {
+        self.deaf_since
+    }
+
     /// A worker whose emits wait is not listened to, so its clock stands still: by how much its
     /// deadlines move, now that it is listened to again.
     pub(super) fn stood_still(&mut self, now: Instant) -> Option<Duration> {

@@ -362,8 +362,11 @@ impl Exchange {
             self.pool.is_idle();
         }
         let wants = self.tempo.wants(self.version, &self.pool.rules());
-        self.pool.show(wants, self.in_flight.oldest_begun());
-        self.pool.works_on(self.in_flight.oldest());
+        let oldest = self.in_flight.oldest();
+        let busy_since = oldest.map(|(begun, ..)| begun);
+        self.pool.show(wants, busy_since);
+        let message = oldest.map(|(_, number, message)| (number, message));
+        self.pool.works_on(message);
         self.window = wants.window;
     }
 
@@ -399,6 +402,8 @@ impl Exchange {
 
     /// An operator cancels what is meant. Returns how many messages that are.
     pub(super) fn cancel(&mut self, search: &Search, now: Instant) -> usize {
+        // While nobody listens to the worker its clock stands still.
+        let now = self.emits.deaf_since().unwrap_or(now);
         self.in_flight.cancel(|message| search.means(message), now)
     }
 

@@ -14,7 +14,7 @@ use crate::delivery::{Message, Publish};
 use crate::metrics::Counters;
 use crate::pool::breaker::Breaker;
 use crate::pool::least_loaded::Load;
-use crate::pool::verdict::lasting_name;
+use crate::pool::verdict::write_lasting_name;
 use crate::shutdown::Phase;
 use crate::worker::spawner::Spawner;
 
@@ -274,7 +274,7 @@ impl Gauge {
         }
         shown.number = number;
         match message.correlation_id.is_empty() {
-            true => shown.id = lasting_name(message),
+            true => write_lasting_name(&mut shown.id, message),
             false => message.correlation_id.clone_into(&mut shown.id),
         }
     }

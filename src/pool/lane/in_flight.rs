@@ -82,16 +82,14 @@ impl InFlight {
         self.bytes
     }
 
-    /// When the message that has been worked on for longest was begun.
-    pub(super) fn oldest_begun(&self) -> Option<Instant> {
-        self.entries.iter().filter_map(Entry::begun).min()
-    }
-
-    /// The message that has been worked on for longest, with its number.
-    pub(super) fn oldest(&self) -> Option<(u64, &Message)> {
-        let begun = self.entries.iter().filter(|entry| entry.begun().is_some());
-        let oldest = begun.min_by_key(|entry| entry.begun())?;
-        Some((oldest.id, &oldest.delivery.message))
+    /// The message that has been worked on for longest: since when, and its number.
+    pub(super) fn oldest(&self) -> Option<(Instant, u64, &Message)> {
+        let begun = self
+            .entries
+            .iter()
+            .filter_map(|entry| Some((entry.begun()?, entry)));
+        let (begun, oldest) = begun.min_by_key(|(begun, _)| *begun)?;
+        Some((begun, oldest.id, &oldest.delivery.message))
     }
 
     /// The number of the message that the worker is on, the first without an answer, and what
@@ -340,12 +338,14 @@ impl InFlight {
     }
 
     /// An operator cancels the messages that are meant: their time is up now, or when they are begun.
-    /// Returns how many they are.
+    /// Of one that is answered the answer decides. Returns how many they are.
     pub(super) fn cancel(&mut self, is_meant: impl Fn(&Message) -> bool, now: Instant) -> usize {
-        let open = self.entries.iter_mut().filter(|entry| entry.is_open());
-        let meant = open.filter(|entry| is_meant(&entry.delivery.message));
+        let entries = self.entries.iter_mut();
+        let meant = entries.filter(|entry| is_meant(&entry.delivery.message));
         let cancel = |entry: &mut Entry| {
-            let spent = entry.begun().map_or(Duration::ZERO, |begun| now - begun);
+            let spent = entry
+                .begun()
+                .map_or(Duration::ZERO, |begun| now.saturating_duration_since(begun));
             entry.soft = Some(entry.soft.map_or(spent, |soft| soft.min(spent)));
             entry.cancelled = true;
         };

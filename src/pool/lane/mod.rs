@@ -50,7 +50,7 @@ use start::{LAST_WORDS_WITHIN, connect, identity};
 use wear::Wear;
 
 /// Runs one worker process to its end, and settles everything that it was given.
-pub async fn run(start: Start) -> Ended {
+pub async fn run(mut start: Start) -> Ended {
     let policy = start.shared.policy();
     let identity = identity(start.slot, &policy);
     let mut phase = start.phase.clone();
@@ -67,7 +67,7 @@ pub async fn run(start: Start) -> Ended {
         Err(error) => return Ended::unstarted(error.to_string(), Vec::new()),
     };
     start.gauge.started(starting.process.pid());
-    match connect(starting, &start, policy.start_timeout).await {
+    match connect(starting, &mut start, policy.start_timeout).await {
         Ok((process, connection)) => {
             if start.shared.connected.send(start.slot).await.is_err() {
                 return Ended::unstarted("the pool is gone".into(), Vec::new());
@@ -338,6 +338,7 @@ impl Lane {
                 }
                 let now = Instant::now();
                 search.found(self.exchange.cancel(&search, now));
+                self.pool.has_room();
             }
             // Whoever asked may have gone.
             Question::LastLines(asker) => drop(asker.send(self.process.last_lines())),
@@ -389,8 +390,6 @@ impl Lane {
     /// hand is settled, and nothing sooner: until now it may have been working on it.
     async fn wind_up(mut self, exit: Exit) -> Ended {
         self.pool.close();
-        self.questions.close();
-        while self.questions.try_recv().is_ok() {}
         if self.ending.is_heard() {
             // With a budget that is used up the pipe would seem empty, and an answer be lost.
             tokio::task::yield_now().await;
@@ -404,6 +403,10 @@ impl Lane {
         }
         let cause = self.ending.cause();
         let stderr = self.process.last_words(LAST_WORDS_WITHIN).await;
+        self.questions.close();
+        while let Ok(question) = self.questions.try_recv() {
+            self.answer(question);
+        }
         let on_trial = self.pool.is_on_trial();
         let (mut explained, mut excused) = (false, false);
         for judged in self.exchange.judge(&cause, exit.code == Some(0)) {
@@ -432,7 +435,10 @@ impl Lane {
     fn settle_unanswered(&self, judged: Judged, cause: &Cause, exit: Exit, stderr: &[String]) {
         let event = match judged.blame {
             _ if judged.cancelled => {
-                let failure = cancelled(&cause.describe(exit));
+                let failure = cancelled(&match cause {
+                    Cause::Cancelled(_) => "not given up in time, and its worker was killed".into(),
+                    other => other.describe(exit),
+                });
                 Event::Failed(Failure {
                     exit: Some(exit),
                     stderr: [stderr, self.autopsy.lines()].concat(),

@@ -77,7 +77,7 @@ pub(super) fn identity(slot: usize, policy: &PoolConfig) -> Identity {
 /// more.
 pub(super) async fn connect(
     starting: Starting,
-    start: &Start,
+    start: &mut Start,
     start_timeout: Duration,
 ) -> Result<(Process, Connection), Ended> {
     let Starting {
@@ -85,16 +85,27 @@ pub(super) async fn connect(
         mut listener,
     } = starting;
     let mut phase = start.phase.clone();
-    let (cause, orderly) = tokio::select! {
-        biased;
-        accepted = listener.accept() => match accepted {
-            Ok(connection) => return Ok((process, connection)),
-            Err(error) => (error.to_string(), false),
-        },
-        exit = process.wait() => (format!("{exit} before it connected to its pipe"), false),
-        _ = phase.wait_for(|phase| *phase > Phase::Running) => ("not wanted any more".into(), true),
-        () = tokio::time::sleep(start_timeout) => {
-            (format!("did not connect to its pipe within {start_timeout:?}"), false)
+    let mut too_late = std::pin::pin!(tokio::time::sleep(start_timeout));
+    let (cause, orderly) = loop {
+        tokio::select! {
+            biased;
+            accepted = listener.accept() => match accepted {
+                Ok(connection) => return Ok((process, connection)),
+                Err(error) => break (error.to_string(), false),
+            },
+            exit = process.wait() => break (format!("{exit} before it connected to its pipe"), false),
+            _ = phase.wait_for(|phase| *phase > Phase::Running) => {
+                break ("not wanted any more".into(), true);
+            }
+            Some(question) = start.questions.recv() => match question {
+                // Whoever asked may have gone.
+                Question::LastLines(asker) => drop(asker.send(process.last_lines())),
+                // It has no messages yet.
+                Question::Cancel(_) => {}
+            },
+            () = &mut too_late => {
+                break (format!("did not connect to its pipe within {start_timeout:?}"), false);
+            }
         }
     };
     process.signal_group(Signal::Kill);

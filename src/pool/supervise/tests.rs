@@ -27,6 +27,7 @@ const CRASHED: End = End {
     answered: false,
     explained: false,
     orderly: false,
+    recycled: false,
     pool_answered: false,
     others_proven: false,
 };
@@ -234,6 +235,26 @@ fn a_roll_goes_one_by_one_new_before_old() {
     }
     assert_eq!(supervisor.plan(now, idle), [Action::Rolled(new)]);
     assert_eq!(generations(&supervisor), [new; 2]);
+}
+
+#[test]
+fn one_that_an_operator_ends_on_trial_has_shown_nothing() {
+    for (recycled, passes) in [(false, false), (true, true)] {
+        let now = Instant::now();
+        let mut supervisor = up(1, now);
+        supervisor.roll(now);
+        let surge = starts(&supervisor.plan(now, idle))[0];
+        supervisor.connected(surge, now);
+        supervisor.ended(surge, End { recycled, ..ASKED }, now, 0.5);
+        assert_eq!(starts(&step(&mut supervisor, now)), [surge]);
+        supervisor.connected(surge, now);
+        let nothing = Seen {
+            answers: 0,
+            successes: 0,
+            ..WORKS
+        };
+        assert_eq!(supervisor.observe(surge, nothing, now), passes);
+    }
 }
 
 #[test]

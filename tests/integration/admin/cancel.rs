@@ -8,6 +8,7 @@ trials![
     what_is_done_all_the_same_is_done,
     a_worker_that_does_not_give_up_is_killed_and_the_others_go_on,
     a_message_that_waits_is_cancelled_by_any_of_its_names,
+    a_message_that_waits_in_the_daemon_is_found_wherever_it_is,
     what_a_worker_has_printed_last_is_shown,
     the_level_of_the_log_is_changed_for_all_and_for_one_pool,
 ];
@@ -125,6 +126,42 @@ fn a_message_that_waits_is_cancelled_by_any_of_its_names() {
     scene.finish();
 }
 
+/// Fetched ahead they are behind others in a pipe, at a worker's door, or on their way to the pool.
+fn a_message_that_waits_in_the_daemon_is_found_wherever_it_is() {
+    let pool = Pool::new(&[])
+        .set("workers", "2")
+        .set("pipeline", "2")
+        .set("prefetch", "8");
+    let scene = scene(pool);
+    scene.daemon.has_workers(2);
+    let slow = ["mode:wait:go a", "mode:wait:go b"];
+    scene.send(&slow);
+    scene.begun(&slow);
+    let names: Vec<String> = (0..12).map(|n| format!("order {n}")).collect();
+    let waiting = names
+        .iter()
+        .map(|name| NewMessage::new(name).correlation_id(name));
+    scene.table.insert(&waiting.collect::<Vec<_>>());
+    let all_claimed = || scene.table.messages("work").iter().all(|one| one.claimed);
+    scene.daemon.eventually("all are taken in", all_claimed);
+    for name in &names {
+        let done = command(&scene, &["cancel", "work", name]).good();
+        assert!(done.contains("1 message(s) in hand"), "{name}: {done}");
+    }
+    scene.site.touch("go");
+    scene.settled();
+    // One that was in a pipe already may have been faster than its turn to be given up.
+    let dead = scene.table.dead();
+    let record = scene.record();
+    let done = names
+        .iter()
+        .filter(|name| !record.of(Event::Done, name).is_empty());
+    assert_eq!(dead.len() + done.count(), names.len());
+    assert!(dead.len() >= 10, "{dead:?}");
+    record.assert_done_once(&slow);
+    scene.finish();
+}
+
 fn what_a_worker_has_printed_last_is_shown() {
     let scene = scene(Pool::new(&[]));
     let body = "mode:print:one,complain:two,print:three,wait:go";
@@ -145,18 +182,17 @@ fn what_a_worker_has_printed_last_is_shown() {
 }
 
 fn the_level_of_the_log_is_changed_for_all_and_for_one_pool() {
-    let scene = scene(Pool::new(&[]));
+    let scene = scene(Pool::new(&["--v2=1"]));
     let shown = |args: &[&str]| command(&scene, &[&["log-level"], args].concat()).good();
     let before = shown(&[]);
     assert_eq!(
         shown(&["debug", "--pool", "work"]),
         format!("{before}work: debug\n")
     );
-    command(&scene, &["kill", "work", "0"]).good();
-    let quiet = |record: &serde_json::Value| record["level"] == "DEBUG";
-    scene.daemon.eventually("a record of the pool's", || {
-        !scene.daemon.records(quiet).is_empty()
-    });
+    scene.send(&["mode:log:debug:heard"]);
+    scene
+        .daemon
+        .logs("heard", |record| record["level"] == "DEBUG");
     assert_eq!(shown(&["configured", "--pool", "work"]), before);
     assert_eq!(shown(&["warn"]), "warn\n");
     assert_eq!(shown(&["configured"]), before);
