@@ -374,7 +374,11 @@ fn a_worker_that_reaches_its_limits_on_trial_has_passed_once_its_successor_is_up
         busy: true,
     };
     assert!(!supervisor.observe(2, fails, now));
-    supervisor.ended(2, ASKED, now, 0.5);
+    let recycled = End {
+        recycled: true,
+        ..ASKED
+    };
+    supervisor.ended(2, recycled, now, 0.5);
     let successor = [Action::Start(2, new)];
     assert_eq!(step(&mut supervisor, now), successor, "no old one goes yet");
     supervisor.connected(2, now);
