@@ -242,24 +242,25 @@ pub fn outgoing(queue: String, output: Output, message: &Message) -> Outgoing {
 /// done.
 pub fn lasting_name(message: &Message) -> String {
     let mut name = String::new();
-    write_lasting_name(&mut name, message);
+    if !write_numbered_name(&mut name, message) {
+        let id = text(message, "message_id").unwrap_or_else(|| message.correlation_id.clone());
+        name = format!("{id}:{:x}", fingerprint(message));
+    }
     name
 }
 
-/// Writes that name in place of what is there.
-pub fn write_lasting_name(name: &mut String, message: &Message) {
+/// Writes that name in place of what is there, if it is made of numbers: otherwise it takes a look at
+/// the whole body. Returns whether it is.
+pub fn write_numbered_name(name: &mut String, message: &Message) -> bool {
     name.clear();
     let queue = &message.queue;
     let written = match ["row_id", "partition", "offset", "number"].map(|n| integer(message, n)) {
         [Some(row), ..] => write!(name, "{queue}:{row}"),
         [_, Some(partition), Some(offset), _] => write!(name, "{queue}:{partition}:{offset}"),
         [.., Some(number)] => write!(name, "{queue}:{number:x}"),
-        _ => {
-            let id = text(message, "message_id").unwrap_or_else(|| message.correlation_id.clone());
-            write!(name, "{id}:{:x}", fingerprint(message))
-        }
+        _ => return false,
     };
-    written.expect("writing to a String does not fail");
+    written.is_ok()
 }
 
 /// The 64-bit FNV-1a hash of what a worker is asked to do. The same in every version of ganger.

@@ -14,7 +14,7 @@ use crate::delivery::{Message, Publish};
 use crate::metrics::Counters;
 use crate::pool::breaker::Breaker;
 use crate::pool::least_loaded::Load;
-use crate::pool::verdict::write_lasting_name;
+use crate::pool::verdict::{text, write_numbered_name};
 use crate::shutdown::Phase;
 use crate::worker::spawner::Spawner;
 
@@ -210,10 +210,10 @@ impl Gauge {
     }
 
     /// What the message is called that its worker has been on for longest: its correlation id, or the
-    /// name that it keeps for ever where it has none.
+    /// name that its numbers make, or its message id, where it has none.
     pub fn message(&self) -> Option<String> {
         let shown = self.message.borrow();
-        (shown.number > 0).then(|| shown.id.clone())
+        (shown.number > 0 && !shown.id.is_empty()).then(|| shown.id.clone())
     }
 
     /// What its worker last said of its progress.
@@ -274,7 +274,8 @@ impl Gauge {
         }
         shown.number = number;
         match message.correlation_id.is_empty() {
-            true => write_lasting_name(&mut shown.id, message),
+            true if write_numbered_name(&mut shown.id, message) => {}
+            true => shown.id = text(message, "message_id").unwrap_or_default(),
             false => message.correlation_id.clone_into(&mut shown.id),
         }
     }

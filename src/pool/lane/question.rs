@@ -6,7 +6,7 @@ use std::rc::Rc;
 use tokio::sync::oneshot;
 
 use crate::delivery::Message;
-use crate::pool::verdict::{lasting_name, text};
+use crate::pool::verdict::{text, write_numbered_name};
 use crate::worker::output::LastLines;
 
 /// A question, or an order.
@@ -24,25 +24,29 @@ pub enum Question {
 pub struct Search {
     id: String,
     found: Cell<usize>,
+    /// The name of the message that is being looked at.
+    name: RefCell<String>,
     asker: RefCell<Option<oneshot::Sender<usize>>>,
 }
 
 impl Search {
-    /// For the messages that are called so: by the name that they keep for ever, by their message id
+    /// For the messages that are called so: by the name that their numbers make, by their message id
     /// or by their correlation id.
     pub fn new(id: String, asker: oneshot::Sender<usize>) -> Self {
         Self {
             id,
             found: Cell::new(0),
+            name: RefCell::default(),
             asker: RefCell::new(Some(asker)),
         }
     }
 
     /// Whether this is one of them.
     pub fn means(&self, message: &Message) -> bool {
+        let mut name = self.name.borrow_mut();
         message.correlation_id == self.id
             || text(message, "message_id").is_some_and(|id| id == self.id)
-            || lasting_name(message) == self.id
+            || (write_numbered_name(&mut name, message) && *name == self.id)
     }
 
     /// So many were found.
