@@ -14,6 +14,10 @@ use crate::queue::QueueFile;
 use crate::setup::{Setup, Window};
 
 const WORKERS: usize = 100;
+/// As often as Prometheus is mostly told to.
+const SCRAPED_EVERY: Duration = Duration::from_secs(10);
+/// OpenTelemetry's own interval is a minute.
+const PUSHED_EVERY: Duration = Duration::from_secs(10);
 const BODY_BYTES: usize = 1024;
 
 /// What it takes while nothing comes.
@@ -31,11 +35,15 @@ pub(crate) fn measure(plan: &Plan) -> miette::Result<Idle> {
     let collector = collect()?;
     let queue = QueueFile::create()?;
     let setup = Setup::one_pool(WORKERS, Window::Auto);
-    let variables = [metrics_pushed(collector), traces_sent(collector, "1")].join(" ");
+    let variables = [
+        metrics_pushed(collector, PUSHED_EVERY),
+        traces_sent(collector, "1"),
+    ]
+    .join(" ");
     let program = program(&queue, &variables)?;
     let mut daemon = Daemon::start_by(Some(&program), &queue, &setup)?;
     daemon.warm_up(&queue, BODY_BYTES)?;
-    let scraper = Scraper::start(queue.directory())?;
+    let scraper = Scraper::start(queue.directory(), SCRAPED_EVERY)?;
     let (begun, before) = (Instant::now(), daemon.cpu_seconds()?);
     std::thread::park_timeout(Duration::from_secs(plan.idle_seconds));
     let spent = daemon.cpu_seconds()? - before;

@@ -2,6 +2,7 @@
 //! hundredth of the attempts is recorded, or all.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -12,6 +13,9 @@ use crate::observed::{Scraper, collect, metrics_pushed, program, traces_sent};
 use crate::plan::Plan;
 use crate::queue::{Load, QueueFile};
 use crate::setup::{Setup, Window};
+
+/// How often metrics are scraped, and pushed: far more often than anybody does.
+const EVERY: Duration = Duration::from_secs(1);
 
 /// Who looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -47,7 +51,7 @@ impl Look {
     fn variables(self, collector: SocketAddr) -> String {
         match self {
             Self::Off => "OTEL_SDK_DISABLED=true".to_owned(),
-            Self::Metrics => metrics_pushed(collector),
+            Self::Metrics => metrics_pushed(collector, EVERY),
             Self::TracesHundredth => traces_sent(collector, "0.01"),
             Self::TracesAll => traces_sent(collector, "1"),
         }
@@ -93,7 +97,8 @@ impl Looked {
         let program = program(&queue, &self.look.variables(collector))?;
         let mut daemon = Daemon::start_by(Some(&program), &queue, &setup)?;
         daemon.warm_up(&queue, load.body_bytes)?;
-        let scraper = (self.look == Look::Metrics).then(|| Scraper::start(queue.directory()));
+        let scraper =
+            (self.look == Look::Metrics).then(|| Scraper::start(queue.directory(), EVERY));
         let scraper = scraper.transpose()?;
         self.daemon.push(daemon.run(&queue, load)?);
         scraper.map_or(Ok(()), Scraper::stop)?;

@@ -1,5 +1,5 @@
 //! What looks at a daemon while it is measured: a collector in this process that throws away what it is
-//! sent, and somebody who scrapes the metrics each second. Their time is not the daemon's.
+//! sent, and somebody who scrapes the metrics. Their time is not the daemon's.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,12 +16,9 @@ use miette::{IntoDiagnostic, ensure, miette};
 use crate::common::quoted;
 use crate::queue::QueueFile;
 
-/// How often metrics are scraped, and pushed: far more often than anybody does.
-const EVERY: Duration = Duration::from_secs(1);
-
-/// Variables by which a daemon pushes its metrics to that collector.
-pub(crate) fn metrics_pushed(collector: SocketAddr) -> String {
-    let interval = EVERY.as_millis();
+/// Variables by which a daemon pushes its metrics to that collector, this often.
+pub(crate) fn metrics_pushed(collector: SocketAddr, every: Duration) -> String {
+    let interval = every.as_millis();
     format!(
         "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=http://{collector}/v1/metrics \
          OTEL_METRIC_EXPORT_INTERVAL={interval}"
@@ -55,8 +52,8 @@ pub(crate) struct Scraper {
 }
 
 impl Scraper {
-    /// Begins at once.
-    pub(crate) fn start(directory: &Path) -> miette::Result<Self> {
+    /// Begins at once, and does it this often.
+    pub(crate) fn start(directory: &Path, every: Duration) -> miette::Result<Self> {
         let socket = sockets(directory)?;
         let (stop, stopped) = mpsc::sync_channel::<()>(1);
         let scrape = move || {
@@ -64,7 +61,7 @@ impl Scraper {
             loop {
                 scrape(&socket)?;
                 scrapes += 1;
-                if stopped.recv_timeout(EVERY) != Err(mpsc::RecvTimeoutError::Timeout) {
+                if stopped.recv_timeout(every) != Err(mpsc::RecvTimeoutError::Timeout) {
                     return Ok(scrapes);
                 }
             }
