@@ -13,6 +13,7 @@
 //! - `scaling`: what a message costs as workers and pools become more.
 //! - `looks`: what a message costs while nobody looks, while metrics are scraped and pushed, and with a
 //!   hundredth and all of the attempts recorded.
+//! - `languages`: what a worker costs in each language; only with `--only languages`.
 //! - `idle`: what a daemon with a hundred workers takes that has nothing to do, with everything on.
 //!
 //! # How
@@ -45,6 +46,7 @@ mod daemon;
 mod flow;
 mod goals;
 mod idle;
+mod languages;
 mod latency;
 mod looks;
 mod memory;
@@ -98,6 +100,7 @@ enum Part {
     Scaling,
     Looks,
     Idle,
+    Languages,
 }
 
 fn main() -> miette::Result<()> {
@@ -138,6 +141,10 @@ fn measure(args: Args) -> miette::Result<()> {
     }
     if wanted(Part::Idle) {
         report.idle = Some(idle::measure(&plan)?);
+    }
+    // It takes the tools of every language.
+    if args.only == Some(Part::Languages) {
+        report.languages = languages::measure(&plan)?;
     }
     if plan.judged {
         report.judge();

@@ -9,6 +9,7 @@ use std::time::Duration;
 use ganger::config;
 use ganger::config::model::PoolConfig;
 use ganger::delivery::{self, History, Intake, Message, Outcome, PoolEnd, SourceEnd};
+use ganger::pool::status::PoolStatus;
 use ganger::pool::{self, Command, PoolError};
 use miette::{IntoDiagnostic, bail, ensure, miette};
 use tokio::runtime;
@@ -17,7 +18,7 @@ use tokio::task::LocalSet;
 use tokio::time::Instant;
 
 use crate::common::figures::Run;
-use crate::common::machine::cpu_seconds;
+use crate::common::machine::{cpu_seconds, resident_kib};
 use crate::daemon::warm_up_messages;
 use crate::queue::Load;
 use crate::setup::Setup;
@@ -40,6 +41,42 @@ pub(crate) fn measure(setup: &Setup, load: Load) -> miette::Result<Run> {
     };
     running.stop()?;
     Ok(run)
+}
+
+/// What a pool with one worker has shown.
+pub(crate) struct Watched {
+    /// With the processor time of the worker instead of ours.
+    pub(crate) run: Run,
+    /// From the pool's start to the first message settled.
+    pub(crate) start_seconds: f64,
+    /// What the worker has resident after its work.
+    pub(crate) worker_kib: u64,
+}
+
+/// Measures a worker that is not ours.
+pub(crate) fn watch(setup: &Setup, load: Load) -> miette::Result<Watched> {
+    let begun = Instant::now();
+    let running = Running::start(setup, load)?;
+    running.work_off(1)?;
+    let start_seconds = begun.elapsed().as_secs_f64();
+    // A just-in-time compiler has seen most of it by then.
+    running.work_off(load.messages / 2)?;
+    let worker = running.worker()?;
+    let cpu = cpu_seconds(&worker.to_string())?;
+    let begun = Instant::now();
+    running.work_off(load.messages)?;
+    let run = Run {
+        messages: load.messages,
+        seconds: begun.elapsed().as_secs_f64(),
+        cpu_seconds: cpu_seconds(&worker.to_string())? - cpu,
+    };
+    let worker_kib = resident_kib(worker)?;
+    running.stop()?;
+    Ok(Watched {
+        run,
+        start_seconds,
+        worker_kib,
+    })
 }
 
 /// The two threads, as the daemon has them.
@@ -87,15 +124,26 @@ impl Running {
     }
 
     fn workers_up(&self) -> miette::Result<usize> {
-        let (reply, status) = oneshot::channel();
-        let asked = self.commands.blocking_send(Command::Status(reply));
-        asked.map_err(|_| miette!("the pool is gone"))?;
-        let status = status.blocking_recv().into_diagnostic()?;
+        let status = self.status()?;
         let up = status
             .workers
             .iter()
             .filter(|worker| worker.state == "idle");
         Ok(up.count())
+    }
+
+    /// The process of the only worker.
+    fn worker(&self) -> miette::Result<u32> {
+        let status = self.status()?;
+        let pid = status.workers.first().and_then(|worker| worker.pid);
+        pid.ok_or_else(|| miette!("the worker is gone"))
+    }
+
+    fn status(&self) -> miette::Result<Arc<PoolStatus>> {
+        let (reply, status) = oneshot::channel();
+        let asked = self.commands.blocking_send(Command::Status(reply));
+        asked.map_err(|_| miette!("the pool is gone"))?;
+        status.blocking_recv().into_diagnostic()
     }
 
     fn work_off(&self, messages: usize) -> miette::Result<()> {

@@ -16,6 +16,8 @@ pub(crate) struct Plan {
     /// The pool sizes whose memory is looked at.
     pub(crate) memory_workers: Vec<usize>,
     pub(crate) starts: usize,
+    /// Of each worker in each way of working.
+    pub(crate) language_messages: usize,
     /// How long a daemon that has nothing to do is watched.
     pub(crate) idle_seconds: u64,
     /// Pools and workers in each; of each list the first is what the others are compared with. More
@@ -60,6 +62,7 @@ impl Plan {
             latency_messages: 300,
             memory_workers: vec![4, 100],
             starts: 20,
+            language_messages: 20_000,
             idle_seconds: 30,
             more_workers: vec![(1, 4), (1, 16), (1, 64), (1, 256)],
             more_pools: vec![(1, 16), (4, 4), (16, 1)],
@@ -85,6 +88,7 @@ impl Plan {
             latency_messages: 100,
             memory_workers: vec![4, 100],
             starts: 5,
+            language_messages: 5_000,
             idle_seconds: 10,
             more_workers: vec![(1, 4), (1, 64)],
             more_pools: vec![(1, 16), (16, 1)],
@@ -105,6 +109,7 @@ impl Plan {
             latency_messages: 10,
             memory_workers: vec![4],
             starts: 1,
+            language_messages: 200,
             idle_seconds: 1,
             more_workers: vec![(1, 1), (1, 8)],
             more_pools: vec![(1, 4), (4, 1)],

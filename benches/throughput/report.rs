@@ -11,6 +11,7 @@ use crate::common::show::{self, line, table};
 use crate::flow::Flow;
 use crate::goals;
 use crate::idle::Idle;
+use crate::languages::Language;
 use crate::latency::Latency;
 use crate::looks::Looked;
 use crate::plan::Plan;
@@ -30,6 +31,7 @@ pub(crate) struct Report {
     pub(crate) scaling: Option<Scaling>,
     pub(crate) looks: Vec<Looked>,
     pub(crate) idle: Option<Idle>,
+    pub(crate) languages: Vec<Language>,
     goals: Vec<Goal>,
 }
 
@@ -47,6 +49,7 @@ impl Report {
             scaling: None,
             looks: Vec::new(),
             idle: None,
+            languages: Vec::new(),
             goals: Vec::new(),
         }
     }
@@ -84,6 +87,8 @@ impl Report {
         table("who looks", Looked::HEADER, looks);
         let idle = self.idle.iter().map(Idle::row);
         table("nothing to do, everything on", Idle::HEADER, idle);
+        let languages = self.languages.iter().map(Language::row);
+        table("a worker in each language", Language::HEADER, languages);
         table("goals", Goal::HEADER, self.goals.iter().map(Goal::row));
     }
 }

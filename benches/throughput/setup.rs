@@ -48,6 +48,13 @@ impl Serialize for Window {
     }
 }
 
+/// What is started as a worker.
+#[derive(Debug, Clone)]
+pub(crate) struct Program {
+    pub(crate) path: PathBuf,
+    pub(crate) args: Vec<String>,
+}
+
 /// Pools of no-op workers, each with a queue of its own.
 #[derive(Debug, Clone)]
 pub(crate) struct Setup {
@@ -57,6 +64,8 @@ pub(crate) struct Setup {
     pub(crate) window: Window,
     /// Where the workers tell what they have received.
     pub(crate) tally: Option<PathBuf>,
+    /// In place of this binary's own worker.
+    pub(crate) program: Option<Program>,
 }
 
 impl Setup {
@@ -67,6 +76,7 @@ impl Setup {
             workers,
             window,
             tally: None,
+            program: None,
         }
     }
 
@@ -82,9 +92,9 @@ impl Setup {
 
     /// The configuration that a user would write for this, with every other key at its default.
     pub(crate) fn config(&self, database: &Path) -> miette::Result<String> {
-        let program = std::env::current_exe().into_diagnostic()?;
-        let mut args = vec![quoted(noop_worker::ROLE.as_ref())];
-        args.extend(self.tally.as_deref().map(quoted));
+        let Program { path, args } = self.worker()?;
+        let program = quoted(&path);
+        let args: Vec<String> = args.iter().map(|arg| quoted(arg.as_ref())).collect();
         let url = quoted(format!("sqlite:{}", database.display()).as_ref());
         let mut text = format!("[sources.bench]\nkind = \"table\"\nurl = {url}\n");
         for queue in self.queues() {
@@ -94,12 +104,25 @@ impl Setup {
                  pipeline = {window}\ncommand = {program}\nargs = [{args}]\n",
                 workers = self.workers,
                 window = self.window.toml(),
-                program = quoted(&program),
                 args = args.join(", "),
             )
             .into_diagnostic()?;
         }
         Ok(text)
+    }
+
+    fn worker(&self) -> miette::Result<Program> {
+        if let Some(program) = &self.program {
+            return Ok(program.clone());
+        }
+        let tally = self.tally.iter().map(|path| path.display().to_string());
+        Ok(Program {
+            path: std::env::current_exe().into_diagnostic()?,
+            args: [noop_worker::ROLE.to_owned()]
+                .into_iter()
+                .chain(tally)
+                .collect(),
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 /** The bytes of the protocol: frames, what the daemon sends, what a worker answers. */
 
 import { Decoder, Encoder } from "@msgpack/msgpack";
-import type { Body, Headers } from "./outcome.js";
+import { Status, type Body, type Headers } from "./outcome.js";
 
 /** The longest frame, unless the pool's `frame_bytes_max` says otherwise. */
 export const FRAME_BYTES_MAX = 64 * 1024 * 1024;
@@ -103,6 +103,23 @@ export function encode(
   if (data.length > ENCODER_BYTES_MAX) encoder = new Encoder({ useBigInt64: true });
   return data;
 }
+
+/** The frame of the answer that most tasks have, without the way through `encode`. */
+export function done(id?: Id): Buffer {
+  if (typeof id !== "number" || id <= 0xff || id > 0xffffffff) {
+    return framed(encode("", Status.DONE, null, null, id), FRAME_BYTES_MAX);
+  }
+  const start = id > 0xffff ? DONE_LONG : DONE_SHORT;
+  const frame = Buffer.allocUnsafe(id > 0xffff ? 19 : 17);
+  frame.set(start);
+  if (id > 0xffff) frame.writeUInt32BE(id, start.length);
+  else frame.writeUInt16BE(id, start.length);
+  return frame;
+}
+
+/** Before an id of 16 bits, or of 32. */
+const DONE_SHORT = Buffer.from("0000000d83a130a0a131ccc8a134cd", "hex");
+const DONE_LONG = Buffer.from("0000000f83a130a0a131ccc8a134ce", "hex");
 
 /** Beyond 32 bits the library takes a number for a float. */
 function whole(value: Id): Id {

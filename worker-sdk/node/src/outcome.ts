@@ -37,7 +37,8 @@ export interface Outcome {
   readonly afterMs?: number | undefined;
 }
 
-const DONE: Outcome = Object.freeze({ status: Status.DONE });
+/** @internal */
+export const DONE: Outcome = Object.freeze({ status: Status.DONE });
 
 /** The work is done: the message leaves its queue. */
 export function done(): Outcome {

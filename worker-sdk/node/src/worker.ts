@@ -3,13 +3,14 @@
 import type { Socket } from "node:net";
 import {
   decode,
+  done,
   encode,
   framed,
   FRAME_BYTES_MAX,
   Splitter,
   type Id,
 } from "./frames.js";
-import { Status, type Body, type Headers, type Outcome } from "./outcome.js";
+import { DONE, Status, type Body, type Headers, type Outcome } from "./outcome.js";
 import { cancelledId, type Lines } from "./start.js";
 import { Task, within, type Port } from "./task.js";
 import { traced } from "./tracing.js";
@@ -137,7 +138,6 @@ export class Worker implements Port {
       this.#flight.delete(key);
       this.#busy--;
       this.#write(answer);
-      if (this.#busy === 0) this.#flush(); // nothing else is about to be answered
       if (this.#behind.length > 0) this.#next();
       else if (this.#leaving) this.#leave();
     };
@@ -174,7 +174,7 @@ export class Worker implements Port {
 
   #answer(outcome: Outcome | void | null, task: Task): Buffer {
     try {
-      if (outcome == null) return this.#framed("", Status.DONE, task);
+      if (outcome == null || outcome === DONE) return done(this.#id(task));
       if (!Number.isInteger(outcome.status)) {
         throw new TypeError(
           "a handler must return an outcome, such as done() or reply(…), or nothing: " +
@@ -240,10 +240,11 @@ export class Worker implements Port {
     return framed(data, this.#frameBytesMax);
   }
 
-  /** With all others of this turn of the loop, in one write. */
+  /** With all others of this turn of the loop, in one write; at once if there will be none. */
   #write(frame: Buffer): void {
-    if (this.#out.length === 0) process.nextTick(() => this.#flush());
     this.#out.push(frame);
+    if (this.#busy === 0) this.#flush();
+    else if (this.#out.length === 1) process.nextTick(() => this.#flush());
   }
 
   #flush(): void {

@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { test } from "node:test";
-import { decode, encode, ProtocolError, Splitter } from "../dist/esm/frames.js";
+import { decode, done, encode, framed, ProtocolError, Splitter } from "../dist/esm/frames.js";
 import { VERSION } from "../dist/esm/version.js";
 
 const folder = process.env.GANGER_VECTORS ?? new URL("../../../proto-spec/vectors", import.meta.url).pathname;
@@ -105,6 +105,12 @@ test("enough was written, and wide numbers stay whole", () => {
   const data = encode("", 429, null, null, 2 ** 40, 2 ** 33);
   assert.equal(Buffer.from(data).toString("hex"),
     "84a130a0a131cd01ada134cf0000010000000000a135cf0000000200000000");
+});
+
+test("the short way to the usual answer writes the same", () => {
+  for (const id of [undefined, 0, 127, 128, 255, 256, 65_535, 65_536, 0xffffffff, 0x100000000, 2n ** 64n - 1n]) {
+    assert.deepEqual(done(id), framed(encode("", 200, null, null, id), 100), `${id}`);
+  }
 });
 
 for (const vector of vectors("framing")) {

@@ -1,0 +1,250 @@
+//! One message in hand: what is sent about it, whether it is to be abandoned, and its one answer.
+
+use std::fmt::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::link::{Link, locked};
+use crate::outcome::{Failure, IntoOutcome, Outcome};
+use crate::wire::{Output, status};
+use crate::{Cancelled, Error};
+
+/// Of what a failure has to say; a dead letter keeps no more either.
+const REASON_BYTES_MAX: usize = 16_000;
+
+/// A message from its begin to its answer.
+pub(crate) struct Handle {
+    pub(crate) link: Arc<Link>,
+    /// What an output names that is about this message; version 1 names nothing.
+    pub(crate) id: Option<u64>,
+    /// Whether it is answered, after which nothing may be said about it.
+    pub(crate) over: AtomicBool,
+    cancelled: AtomicBool,
+    /// When it is to be given up without being told so: version 1.
+    deadline: Option<Instant>,
+    /// Whether the handler looks after being cancelled by itself.
+    heeded: AtomicBool,
+    lock: Mutex<()>,
+    told: Condvar,
+    #[cfg(feature = "tokio")]
+    told_async: tokio::sync::Notify,
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle")
+            .field("id", &self.id)
+            .field("cancelled", &self.is_cancelled())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Handle {
+    pub(crate) fn new(link: Arc<Link>, id: Option<u64>, deadline: Option<Instant>) -> Self {
+        Self {
+            link,
+            id,
+            over: AtomicBool::new(false),
+            cancelled: AtomicBool::new(false),
+            deadline,
+            heeded: AtomicBool::new(false),
+            lock: Mutex::new(()),
+            told: Condvar::new(),
+            #[cfg(feature = "tokio")]
+            told_async: tokio::sync::Notify::new(),
+        }
+    }
+
+    /// This output, about this message.
+    pub(crate) fn about<'a>(&self, output: Output<'a>) -> Output<'a> {
+        Output {
+            id: self.id,
+            ..output
+        }
+    }
+
+    pub(crate) fn cancel(&self) {
+        self.cancelled.store(true, Ordering::SeqCst);
+        drop(locked(&self.lock)); // whoever has looked is waiting now
+        self.told.notify_all();
+        #[cfg(feature = "tokio")]
+        self.told_async.notify_waiters();
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        let late = || self.deadline.is_some_and(|at| Instant::now() >= at);
+        self.cancelled.load(Ordering::SeqCst) || late()
+    }
+
+    /// Waits so long for the cancellation; whether it has come.
+    fn wait(&self, most: Duration) -> bool {
+        let asked = Instant::now().checked_add(most);
+        let until = [asked, self.deadline].into_iter().flatten().min();
+        let mut lock = locked(&self.lock);
+        while !self.is_cancelled() {
+            lock = match until.map(|at| at.saturating_duration_since(Instant::now())) {
+                None => self.told.wait(lock).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => return self.is_cancelled(),
+                Some(left) => {
+                    let waited = self.told.wait_timeout(lock, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+        true
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) async fn cancelled(&self) {
+        let told = async {
+            loop {
+                let mut told = std::pin::pin!(self.told_async.notified());
+                told.as_mut().enable();
+                if self.cancelled.load(Ordering::SeqCst) {
+                    return;
+                }
+                told.await;
+            }
+        };
+        match self.deadline {
+            // Either way it is to be given up.
+            Some(at) => drop(tokio::time::timeout_at(at.into(), told).await),
+            None => told.await,
+        }
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_heeded(&self) -> bool {
+        self.heeded.load(Ordering::Relaxed)
+    }
+}
+
+/// Tells whether a message is to be abandoned: it takes too long, or the daemon wants it back. What the
+/// handler answers then counts. See [`Task::cancellation`](crate::Task::cancellation).
+#[derive(Debug, Clone)]
+pub struct Cancellation(Arc<Handle>);
+
+impl Cancellation {
+    pub(crate) fn of(handle: &Arc<Handle>) -> Self {
+        handle.heeded.store(true, Ordering::Relaxed);
+        Self(Arc::clone(handle))
+    }
+
+    /// Whether it has come.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
+    /// Sleeps so long, or until it comes; whether it has come.
+    pub fn wait(&self, most: Duration) -> bool {
+        self.0.wait(most)
+    }
+
+    /// Is there when it has come; for ever pending on a message that is not abandoned.
+    #[cfg(feature = "tokio")]
+    pub async fn cancelled(&self) {
+        self.0.cancelled().await;
+    }
+}
+
+/// Why there is no outcome.
+pub(crate) enum Reason {
+    /// The handler has given up because it was asked to.
+    Cancelled,
+    /// It has failed, with this to say.
+    Failed(String),
+}
+
+/// What a handler has returned. It belongs to the handler's work: an error's own text may panic.
+pub(crate) fn judged(returned: impl IntoOutcome) -> Result<Outcome, Reason> {
+    returned.into_outcome().map_err(|failure| {
+        if failure.is::<Cancelled>() {
+            Reason::Cancelled
+        } else {
+            Reason::Failed(text_of(&failure))
+        }
+    })
+}
+
+/// An error with what has led to it, and the backtrace if its debug text has one.
+fn text_of(failure: &Failure) -> String {
+    let mut text = failure.to_string();
+    let mut source = failure.source();
+    while let Some(error) = source {
+        write!(text, "\ncaused by: {error}").unwrap_or_default();
+        source = error.source();
+    }
+    let whole = format!("{failure:?}");
+    if let Some(at) = whole.find("Stack backtrace:") {
+        text += "\n";
+        text += &whole[at..];
+    }
+    text
+}
+
+/// The duty to answer a message, once. Dropped, it says that the message was stopped.
+pub(crate) struct Duty {
+    pub(crate) handle: Arc<Handle>,
+}
+
+impl Duty {
+    pub(crate) fn answer(self, result: Result<Outcome, Reason>) {
+        self.handle.answer(result);
+    }
+}
+
+impl Drop for Duty {
+    fn drop(&mut self) {
+        if !self.handle.over.load(Ordering::SeqCst) {
+            let what = "the worker has stopped the work on it";
+            self.handle.answer(Ok(Outcome::requeue(what)));
+        }
+    }
+}
+
+impl Handle {
+    fn answer(&self, result: Result<Outcome, Reason>) {
+        self.link.end(self);
+        let outcome = match result {
+            Ok(outcome) => outcome,
+            Err(Reason::Cancelled) => Outcome::retry("cancelled"),
+            Err(Reason::Failed(text)) => return self.fail(&text),
+        };
+        if let Err(error) = self.send(&outcome) {
+            self.fail(&error.to_string());
+        }
+    }
+
+    fn send(&self, outcome: &Outcome) -> Result<(), Error> {
+        outcome.check()?;
+        let after_ms = |wait: Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        let output = self.about(Output {
+            message: &outcome.message,
+            status: outcome.status,
+            headers: (!outcome.headers.is_empty()).then_some(&outcome.headers),
+            queue: &outcome.queue,
+            after_ms: outcome.after.map(after_ms),
+            id: None,
+        });
+        self.link.outbox.answer(output, &self.over)
+    }
+
+    fn fail(&self, text: &str) {
+        let reason = match text.char_indices().find(|(at, _)| *at >= REASON_BYTES_MAX) {
+            Some((end, _)) => format!("{}…", &text[..end]),
+            None => text.to_owned(),
+        };
+        for message in [reason.as_bytes(), b""] {
+            let output = self.about(Output {
+                message,
+                status: status::UNKNOWN_ERROR,
+                ..Output::default()
+            });
+            // The pool's frames may be shorter than what there is to say.
+            if self.link.outbox.answer(output, &self.over).is_ok() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! One connection: the messages in hand, what the daemon says of them on stdin, and how it ends.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, BufRead};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::handle::{Duty, Handle};
+use crate::outbox::Outbox;
+use crate::wire::{Input, Output, status};
+use crate::{Error, Task, Value, start};
+
+const QUIT: &str = "__quit__";
+const YIELD: &str = "__context_switch__";
+const CANCEL: &str = "__cancel__ ";
+/// Of the cancellations that came before their messages so many are kept.
+const EARLY_MAX: usize = 1_000;
+/// The header by which version 1 says how long a message may take.
+const TIMEOUT: &str = "TimeoutMilliseconds";
+
+/// A lock that a panic leaves as it was: no code of a handler runs under one.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The connection to the daemon.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) version: u32,
+    pub(crate) outbox: Outbox,
+    pipe: UnixStream,
+    flight: Mutex<Flight>,
+    broken: Mutex<Option<Error>>,
+}
+
+#[derive(Debug, Default)]
+struct Flight {
+    in_hand: HashMap<Option<u64>, Arc<Handle>>,
+    /// Cancelled before they came: stdin and the pipe have no common order.
+    early: VecDeque<u64>,
+}
+
+impl Link {
+    pub(crate) fn new(pipe: UnixStream, outbox: Outbox, version: u32) -> Arc<Self> {
+        Arc::new(Self {
+            version,
+            outbox,
+            pipe,
+            flight: Mutex::default(),
+            broken: Mutex::default(),
+        })
+    }
+
+    /// The first frame of version 2.
+    pub(crate) fn greet(&self, concurrency: usize) -> Result<(), Error> {
+        let headers = [
+            ("sdk".to_owned(), Value::from("ganger-rust")),
+            ("version".to_owned(), env!("CARGO_PKG_VERSION").into()),
+            ("concurrency".to_owned(), concurrency.to_string().into()),
+        ];
+        self.outbox.greet(Output {
+            status: status::HELLO,
+            headers: Some(&headers),
+            ..Output::default()
+        })
+    }
+
+    // -- messages --
+
+    /// Takes a message in hand.
+    pub(crate) fn begin(self: &Arc<Self>, input: Input) -> (Task, Duty) {
+        let id = input.id.filter(|_| self.version > 1);
+        let deadline = self.deadline(&input);
+        let handle = Arc::new(Handle::new(Arc::clone(self), id, deadline));
+        let mut flight = locked(&self.flight);
+        flight.in_hand.insert(id, Arc::clone(&handle));
+        if let Some(at) = id.and_then(|id| flight.early.iter().position(|early| *early == id)) {
+            flight.early.remove(at);
+            handle.cancel();
+        }
+        drop(flight);
+        let duty = Duty {
+            handle: Arc::clone(&handle),
+        };
+        (Task::new(input, handle), duty)
+    }
+
+    /// Version 1 asks a worker to give up by itself; version 2 is told when it is so far.
+    fn deadline(&self, input: &Input) -> Option<Instant> {
+        if self.version > 1 {
+            return None;
+        }
+        let after = input.headers.get(TIMEOUT)?.parse::<u64>().ok()?;
+        Instant::now().checked_add(Duration::from_millis(after))
+    }
+
+    pub(crate) fn end(&self, handle: &Handle) {
+        locked(&self.flight).in_hand.remove(&handle.id);
+    }
+
+    // -- control lines --
+
+    /// Hears what stdin says, on a thread that ends with it or with the process.
+    pub(crate) fn listen(
+        self: &Arc<Self>,
+        mut control: impl BufRead + Send + 'static,
+    ) -> io::Result<()> {
+        let link = Arc::clone(self);
+        let listener = thread::Builder::new().name("ganger-control".to_owned());
+        listener.spawn(move || {
+            while let Some(line) = start::next_line(&mut control) {
+                link.hear(&line);
+            }
+            link.leave();
+        })?;
+        Ok(())
+    }
+
+    fn hear(&self, line: &str) {
+        if line == QUIT {
+            self.leave();
+        } else if line == YIELD && self.version == 1 {
+            for handle in locked(&self.flight).in_hand.values() {
+                handle.cancel();
+            }
+        } else if let Some(id) = line.strip_prefix(CANCEL) {
+            if let Ok(id) = id.parse() {
+                self.cancel(id);
+            }
+        }
+    }
+
+    /// Cancels a message. One that is not in hand was answered, or is still in the pipe.
+    fn cancel(&self, id: u64) {
+        let mut flight = locked(&self.flight);
+        if let Some(handle) = flight.in_hand.get(&Some(id)) {
+            return handle.cancel();
+        }
+        if flight.early.len() >= EARLY_MAX {
+            flight.early.pop_front();
+        }
+        flight.early.push_back(id);
+    }
+
+    // -- the end --
+
+    /// What has arrived is still read and worked on, then the pipe ends. Writing goes on.
+    pub(crate) fn leave(&self) {
+        // One that has ended needs no end.
+        self.pipe.shutdown(Shutdown::Read).unwrap_or_default();
+    }
+
+    /// All is said, though the thread that hears stdin has the connection still.
+    pub(crate) fn end_writing(&self) {
+        self.pipe.shutdown(Shutdown::Write).unwrap_or_default();
+    }
+
+    /// Nothing more is read; what is in hand is finished.
+    pub(crate) fn fail(&self, error: Error) {
+        locked(&self.broken).get_or_insert(error);
+        self.leave();
+    }
+
+    /// What has gone wrong, if anything has.
+    pub(crate) fn result(&self) -> Result<(), Error> {
+        locked(&self.broken).take().map_or(Ok(()), Err)
+    }
+}
