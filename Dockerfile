@@ -13,8 +13,10 @@ COPY Cargo.toml Cargo.lock README.md ./
 COPY src src
 COPY proto-spec proto-spec
 COPY config config
+COPY templates templates
 # Cargo.toml names these; the daemon does not need what is in them.
 COPY benches benches
+COPY samples/producers/rust samples/producers/rust
 COPY tests tests
 RUN cargo build --profile dist --locked --bin ganger
 

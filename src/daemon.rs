@@ -4,6 +4,7 @@
 mod becoming;
 mod error;
 pub mod service;
+mod subscribing;
 mod watchdog;
 
 use std::collections::{BTreeMap, HashMap};
@@ -26,6 +27,7 @@ use crate::{delivery, pool, source, telemetry};
 use becoming::{Becoming, Opened, ready};
 pub use error::DaemonError;
 use service::Service;
+use subscribing::Subscribing;
 
 /// Commands that may wait for a pool; it looks at them before anything else.
 const COMMANDS_WAITING_MAX: usize = 64;
@@ -90,6 +92,7 @@ pub struct Daemon {
     stopping: bool,
     failure: Option<DaemonError>,
     service: Service,
+    subscribing: Subscribing,
 }
 
 impl Daemon {
@@ -105,6 +108,7 @@ impl Daemon {
                 alerts: config.alerts.clone(),
                 sources: BTreeMap::new(),
                 pools: Vec::new(),
+                subscriptions: Vec::new(),
             },
             shared: source::Shared::new(budget.clone()),
             overview: Overview::new(budget.clone(), &config),
@@ -123,6 +127,7 @@ impl Daemon {
             stopping: false,
             failure: None,
             service: Service::default(),
+            subscribing: Subscribing::none(),
         }
     }
 
@@ -367,6 +372,7 @@ impl Daemon {
             },
             // Who sends them sees it in the overview.
             Change::Alerts => {}
+            Change::Subscriptions => self.subscribing = Subscribing::begin(&self.config),
             Change::RestartNeeded { what } => {
                 tracing::warn!(
                     what,

@@ -16,17 +16,22 @@
 //!    more, and whoever works on it is told. It is settled all the same.
 
 mod facts;
+mod finished;
 mod message;
+mod outcome;
+mod post;
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::trace_context::{Recording, SpanContext};
 pub use facts::{DatabaseFigures, Figures, KafkaFigures, SourceFacts};
+pub use finished::{Entered, Finished, Identity, OnceWritten, StoredReply, repeated};
 pub use message::{Headers, Message, Outgoing, Property};
+pub use outcome::{CANCELLED, Exit, Failure, Outcome, Reason};
+pub use post::{IfTaken, IfUnsubscribed, Post, Unique, UniqueScope};
 
 /// The most deliveries that one source may have out at once, whatever the pool would like.
 pub const CREDIT_MAX: usize = 65_535;
@@ -48,6 +53,9 @@ pub struct History {
     pub alone: bool,
     /// The span of the attempt before this one, if that was recorded.
     pub earlier: Option<SpanContext>,
+    /// Which step of a long task it is, counted from 0: how often what was published for a message
+    /// with its id has gone on as another.
+    pub step: u32,
 }
 
 /// One message on its way to a worker. Settled exactly once; dropped, it goes back uncharged.
@@ -95,19 +103,54 @@ impl Delivery {
         let span = self.recording.as_ref();
         let span = span.filter(|recording| recording.was_given);
         let span = span.map(|recording| recording.task);
-        if let Some(Slot { token, permit }) = self.slot.take() {
-            drop(permit.send(Settlement {
-                token,
-                outcome,
-                span,
-            }));
+        if let Some(slot) = self.slot.take() {
+            slot.send(outcome, span, None);
         }
+    }
+}
+
+impl Slot {
+    fn send(self, outcome: Outcome, span: Option<SpanContext>, finished: Option<Box<Finished>>) {
+        drop(self.permit.send(Settlement {
+            token: self.token,
+            outcome,
+            span,
+            finished,
+        }));
     }
 }
 
 impl Drop for Delivery {
     fn drop(&mut self) {
         self.send(Outcome::Return { suspect: false });
+    }
+}
+
+/// The duty to settle a delivery that was passed on: it is settled exactly once, by value. Dropped,
+/// it goes back.
+#[derive(Debug)]
+pub struct Receipt(Option<Slot>);
+
+impl Receipt {
+    /// Hands the outcome to the source, as [`Delivery::settle`] does, with the span of the attempt
+    /// and what is to be entered of it in the transaction that settles it.
+    pub fn settle(
+        mut self,
+        outcome: Outcome,
+        span: Option<SpanContext>,
+        finished: Option<Box<Finished>>,
+    ) {
+        if let Some(slot) = self.0.take() {
+            slot.send(outcome, span, finished);
+        }
+    }
+}
+
+impl Drop for Receipt {
+    fn drop(&mut self) {
+        if let Some(slot) = self.0.take() {
+            slot.send(Outcome::Return { suspect: false }, None, None);
+        }
     }
 }
 
@@ -121,167 +164,9 @@ pub struct Settlement {
     /// The span of the attempt, if it was recorded: where the message comes again, the next attempt
     /// is told.
     pub span: Option<SpanContext>,
-}
-
-/// What becomes of a message.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
-    /// The work is done: take it from the queue.
-    Done,
-    /// The work is done: publish this, and once that is confirmed take it from the queue.
-    Reply(Box<Outgoing>),
-    /// The worker asked for it to come again. Not charged as an attempt; counted, so that the wait
-    /// can grow.
-    Requeue {
-        /// How long it stays away.
-        after: Duration,
-    },
-    /// Not begun, or stopped by us: back at once as if it had never been handed out.
-    Return {
-        /// It was in the hands of a worker that died with several messages begun: it runs alone
-        /// next time.
-        suspect: bool,
-    },
-    /// Stopped by us, and its worker asked for a rest: back as if it had never been handed out, but
-    /// not at once.
-    ReturnAfter {
-        /// How long it stays away.
-        delay: Duration,
-    },
-    /// The attempt failed and is charged; it comes again.
-    RetryAfter {
-        /// How long it stays away.
-        delay: Duration,
-        /// Why it failed.
-        failure: Box<Failure>,
-    },
-    /// The attempt failed and was the last.
-    DeadLetter(Box<Failure>),
-}
-
-impl Outcome {
-    /// Whether a worker's work came to an end by it. What was not begun, or given up, runs once,
-    /// wherever it runs in the end.
-    pub fn is_of_work(&self) -> bool {
-        match self {
-            Self::Done
-            | Self::Reply(_)
-            | Self::Requeue { .. }
-            | Self::RetryAfter { .. }
-            | Self::DeadLetter(_) => true,
-            Self::Return { .. } | Self::ReturnAfter { .. } => false,
-        }
-    }
-
-    /// The worker did what it was asked to, or asked to do it later.
-    pub fn is_success(&self) -> bool {
-        match self {
-            Self::Done | Self::Reply(_) | Self::Requeue { .. } => true,
-            Self::Return { .. }
-            | Self::ReturnAfter { .. }
-            | Self::RetryAfter { .. }
-            | Self::DeadLetter(_) => false,
-        }
-    }
-}
-
-/// Why an attempt failed.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Failure {
-    /// The kind of failure, one of a small set, for grouping and labels.
-    pub reason: Reason,
-    /// What happened, in a sentence.
-    pub error: String,
-    /// How the worker ended, where it did.
-    pub exit: Option<Exit>,
-    /// The last lines that the worker wrote to stderr, where it died.
-    pub stderr: Vec<String>,
-    /// A reply that could not be delivered: the work is done, and this is its result.
-    pub reply: Option<Box<Outgoing>>,
-}
-
-impl Failure {
-    /// A failure of which nothing more is known.
-    pub fn new(reason: Reason, error: impl Into<String>) -> Self {
-        Self {
-            reason,
-            error: error.into(),
-            ..Self::default()
-        }
-    }
-}
-
-/// The kinds of failure. A closed set: it labels metrics.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// The worker answered that it failed.
-    #[default]
-    Failed,
-    /// The worker answered that it never will succeed.
-    Rejected,
-    /// The worker died.
-    Crashed,
-    /// The hard timeout passed.
-    TimedOut,
-    /// The worker was silent for longer than the stall timeout.
-    Stalled,
-    /// The worker broke the protocol.
-    ProtocolError,
-    /// The message can't be given to this worker: too large, or binary for a version 1 worker.
-    Undeliverable,
-    /// The reply has nowhere to go.
-    UnroutableReply,
-    /// An operator has cancelled it.
-    Cancelled,
-}
-
-impl Reason {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 9] = [
-        Self::Failed,
-        Self::Rejected,
-        Self::Crashed,
-        Self::TimedOut,
-        Self::Stalled,
-        Self::ProtocolError,
-        Self::Undeliverable,
-        Self::UnroutableReply,
-        Self::Cancelled,
-    ];
-
-    /// The name that dead letters, logs and metrics show.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Failed => "failed",
-            Self::Rejected => "rejected",
-            Self::Crashed => "crashed",
-            Self::TimedOut => "timed_out",
-            Self::Stalled => "stalled",
-            Self::ProtocolError => "protocol_error",
-            Self::Undeliverable => "undeliverable",
-            Self::UnroutableReply => "unroutable_reply",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    /// Whether it counts against `crashes_max`: the message took its worker down.
-    pub fn is_crash(self) -> bool {
-        self == Self::Crashed
-    }
-}
-
-/// The error of a message that an operator has cancelled.
-pub const CANCELLED: &str = "cancelled by an operator";
-
-/// How a process ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Exit {
-    /// The exit code, if it exited by itself.
-    pub code: Option<i32>,
-    /// The signal's number, if one ended it.
-    pub signal: Option<i32>,
-    /// The kernel killed it for want of memory.
-    pub oom: bool,
+    /// What is to be entered in the transaction that settles it. Only the source of a table is given
+    /// any.
+    pub finished: Option<Box<Finished>>,
 }
 
 /// A request to publish without settling anything, with the broker's confirmation.
@@ -391,12 +276,6 @@ impl SourceEnd {
         begin_by: Option<Instant>,
         claim: Option<Weak<()>>,
     ) {
-        let permit = self
-            .settle
-            .clone()
-            .try_reserve_owned()
-            .expect("the settlement channel has a place for every delivery within the credit");
-        let slot = Some(Slot { token, permit });
         let delivery = Delivery {
             message,
             history,
@@ -404,8 +283,32 @@ impl SourceEnd {
             taken_at: None,
             recording: None,
             claim,
-            slot,
+            slot: Some(self.slot(token)),
         };
+        self.hand_over(delivery);
+    }
+
+    /// Hands on a message that another source has delivered. What is left of that is the duty to
+    /// settle it, once its settlement under `token` is in [`SourceEnd::settlements`].
+    ///
+    /// # Panics
+    /// As [`SourceEnd::deliver`] does.
+    pub fn pass_on(&self, token: u64, mut delivery: Delivery) -> Receipt {
+        let slot = delivery.slot.replace(self.slot(token));
+        self.hand_over(delivery);
+        Receipt(slot)
+    }
+
+    fn slot(&self, token: u64) -> Slot {
+        let permit = self
+            .settle
+            .clone()
+            .try_reserve_owned()
+            .expect("the settlement channel has a place for every delivery within the credit");
+        Slot { token, permit }
+    }
+
+    fn hand_over(&self, delivery: Delivery) {
         if self.deliveries.try_send(delivery).is_err() {
             tracing::debug!("the pool is gone; the message is on its way back");
         }

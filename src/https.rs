@@ -2,9 +2,6 @@
 //! what to show, how long it may take. What is sent, and what an answer means, is the caller's.
 
 use std::error::Error;
-use std::fs;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,38 +11,13 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::TokioExecutor;
-use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
+
+pub(crate) use crate::trust::Trust;
+use crate::trust::{self, TrustError};
 
 /// The longest answer that is read.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
-
-/// Why no connection can be made.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum HttpsError {
-    /// A file can't be read.
-    #[error("`{path}` can't be read: {why}")]
-    File {
-        /// The file.
-        path: String,
-        /// What the operating system or the parser says.
-        why: String,
-    },
-    /// What the files hold is of no use.
-    #[error("no encrypted connection can be made: {0}")]
-    Tls(#[from] rustls::Error),
-}
-
-/// Whom to trust and what to show, where a connection is encrypted.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Trust<'a> {
-    /// PEM: the authorities that may have signed the server's certificate; none for the system's.
-    pub(crate) ca_file: Option<&'a Path>,
-    /// PEM: our certificate and its key.
-    pub(crate) identity: Option<(&'a Path, &'a Path)>,
-}
 
 /// A client, which connects when it is used. It knows no time limit but that for connecting.
 #[derive(Debug, Clone)]
@@ -75,7 +47,7 @@ impl Https {
         url: &str,
         trust: Trust<'_>,
         connect_timeout: Duration,
-    ) -> Result<Self, HttpsError> {
+    ) -> Result<Self, TrustError> {
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(encryption(url, trust)?)
             .https_or_http()
@@ -103,61 +75,12 @@ pub(crate) fn plain(connect_timeout: Duration) -> HttpConnector {
     connector
 }
 
-/// What an encrypted connection to that URL is to be like.
-pub(crate) fn encryption(url: &str, trust: Trust<'_>) -> Result<ClientConfig, HttpsError> {
-    let is_used = url.starts_with("https:");
-    let authorities = match trust.ca_file {
-        _ if !is_used => RootCertStore::empty(),
-        Some(path) => authorities_in(path)?,
-        None => authorities_of_the_system(),
-    };
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(authorities);
-    match trust.identity {
-        Some((certificate, key)) if is_used => {
-            let secret = PrivateKeyDer::from_pem_slice(&content(key)?);
-            let secret = secret.map_err(|error| unreadable(key, error))?;
-            Ok(config.with_client_auth_cert(certificates(certificate)?, secret)?)
-        }
-        Some(_) | None => Ok(config.with_no_client_auth()),
+/// What an encrypted connection to that URL is to be like. For what is not encrypted no file is read.
+pub(crate) fn encryption(url: &str, trust: Trust<'_>) -> Result<ClientConfig, TrustError> {
+    if url.starts_with("https:") {
+        return trust::checking(trust);
     }
-}
-
-/// What can't be used of it is passed over: a store has hundreds.
-fn authorities_of_the_system() -> RootCertStore {
-    let mut store = RootCertStore::empty();
-    store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    store
-}
-
-fn authorities_in(path: &Path) -> Result<RootCertStore, HttpsError> {
-    let mut store = RootCertStore::empty();
-    for certificate in certificates(path)? {
-        store.add(certificate)?;
-    }
-    Ok(store)
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, HttpsError> {
-    let all = content(path)?;
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&all).collect();
-    match all {
-        Ok(all) if all.is_empty() => Err(unreadable(path, "it holds no certificate")),
-        Ok(all) => Ok(all),
-        Err(error) => Err(unreadable(path, error)),
-    }
-}
-
-fn content(path: &Path) -> Result<Vec<u8>, HttpsError> {
-    fs::read(path).map_err(|error| unreadable(path, error))
-}
-
-fn unreadable(path: &Path, why: impl ToString) -> HttpsError {
-    HttpsError::File {
-        path: path.display().to_string(),
-        why: why.to_string(),
-    }
+    trust::believing(RootCertStore::empty(), Trust::default())
 }
 
 /// Host and port of a URL, which are no secret.

@@ -10,6 +10,7 @@
         feature = "alerts",
         feature = "kafka",
         feature = "otlp",
+        feature = "postgres",
         feature = "rabbitmq",
         feature = "sqlite"
     )),
@@ -30,9 +31,11 @@ pub mod budget;
 pub mod cli;
 pub mod client;
 pub mod config;
+pub mod conformance;
 pub mod daemon;
 mod dead_letter;
 pub mod delivery;
+pub mod exec;
 #[cfg(feature = "admin")]
 pub mod exposition;
 pub mod foreign;
@@ -50,4 +53,6 @@ pub mod source;
 pub mod status;
 pub mod telemetry;
 pub mod trace_context;
+#[cfg(any(feature = "alerts", feature = "otlp", feature = "postgres"))]
+mod trust;
 pub mod worker;

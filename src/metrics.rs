@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::delivery::{Failure, Outcome, Reason};
+use crate::delivery::{Failure, Outcome, Reason, SourceFacts};
 use spread::{Spread, SpreadCell};
 
 /// All that a pool counts, one line each, for whoever makes something of every counter: a new one is
@@ -365,6 +365,17 @@ pub fn dead_lettered(pool: &str, correlation_id: &str, failure: &Failure) {
     let Failure { reason, error, .. } = failure;
     let reason = reason.as_str();
     tracing::error!(pool, correlation_id, reason, error, "message dead-lettered");
+}
+
+/// A message comes again that is done: it is acknowledged without being worked on.
+pub fn repetition(pool: &str, key: &str, correlation_id: &str, facts: &SourceFacts) {
+    facts.note(|figures| *figures.repetitions.get_or_insert_default() += 1);
+    tracing::info!(
+        pool,
+        key,
+        correlation_id,
+        "a repetition: acknowledged without being worked on"
+    );
 }
 
 fn add(count: &Cell<u64>) {

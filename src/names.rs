@@ -18,12 +18,17 @@ pub const PIPE_PREFIX: &str = "CoreFxPipe_";
 pub const TIMEOUT_HEADER: &str = "TimeoutMilliseconds";
 /// Headers that begin so are ours: hidden from workers, stripped from their answers.
 pub const OWN_HEADER_PREFIX: &str = "x-ganger-";
+/// The header that tells the steps of a long task apart, which share a message id. It belongs to the
+/// message: every copy keeps it, and what continues the message has it one higher.
+pub const STEP_HEADER: &str = "x-ganger-step";
 /// The header that says which span of a trace a message comes from, as W3C has it.
 pub const TRACEPARENT: &str = "traceparent";
 /// What else the tracing systems on its way have to say.
 pub const TRACESTATE: &str = "tracestate";
 /// The header that tells one emit from another when a task is tried again.
 pub const EMIT_ID_HEADER: &str = "ganger-emit-id";
+/// The property of a message that says where a reply to it goes.
+pub const REPLY_TO_PROPERTY: &str = "reply_to";
 
 /// The protocol version that the daemon offers its workers.
 pub const ENV_PROTOCOL: &str = "GANGER_PROTOCOL";
@@ -33,3 +38,5 @@ pub const ENV_POOL: &str = "GANGER_POOL";
 pub const ENV_WORKER: &str = "GANGER_WORKER";
 /// The absolute path of the worker's pipe.
 pub const ENV_PIPE: &str = "GANGER_PIPE";
+/// The longest frame that the daemon takes, in bytes.
+pub const ENV_FRAME_BYTES_MAX: &str = "GANGER_FRAME_BYTES_MAX";

@@ -230,16 +230,24 @@ impl Chosen {
         }
     }
 
-    /// What was done with so many, or why not with all.
-    fn told(&self, what: &str, changed: usize) -> Result<Json<Done>, Problem> {
+    /// What was done with so many, or why not with all; `held` are there and could not be changed.
+    fn told(&self, what: &str, changed: usize, held: usize) -> Result<Json<Done>, Problem> {
         let wanted = self.ids.as_ref().map_or(0, Vec::len);
-        match changed < wanted {
-            false => Ok(Done::json(format!("{what} {changed}"))),
-            true => {
-                let why =
-                    format!("{what} {changed} of {wanted}: the others are not there (any more)");
-                Err(Problem::new(StatusCode::NOT_FOUND, why))
-            }
+        let stay = match held {
+            0 => String::new(),
+            held => format!("; {held} stay: another message has their unique key"),
+        };
+        let problem = |status, why| Err(Problem::new(status, why));
+        match wanted.saturating_sub(changed) {
+            0 => Ok(Done::json(format!("{what} {changed}{stay}"))),
+            missing if missing <= held => problem(
+                StatusCode::CONFLICT,
+                format!("{what} {changed} of {wanted}{stay}"),
+            ),
+            _ => problem(
+                StatusCode::NOT_FOUND,
+                format!("{what} {changed} of {wanted}: the others are not there (any more){stay}"),
+            ),
         }
     }
 }
@@ -252,6 +260,7 @@ impl Chosen {
     responses(
         (status = 200, description = "They were sent", body = Done),
         (status = 404, description = "Some are not there", body = Problem),
+        (status = 409, description = "Another message has the unique key of some", body = Problem),
         (status = 502, description = "The broker did not take them all", body = Problem),
     ),
 )]
@@ -267,7 +276,9 @@ pub(super) async fn retry(
         let halted = |halted: crate::client::Halted| {
             bad_gateway(format!("retried {} before that: {halted}", halted.done))
         };
-        chosen.told("retried", retried.map_err(halted)?)
+        let retried = retried.map_err(halted)?;
+        let held = client.dead_held(&filter).map_err(bad_gateway)?;
+        chosen.told("retried", retried, held)
     };
     with_client(context, source, retry).await
 }
@@ -297,7 +308,7 @@ pub(super) async fn discard(
         let halted = |halted: crate::client::Halted| {
             bad_gateway(format!("dropped {} before that: {halted}", halted.done))
         };
-        chosen.told("dropped", dropped.map_err(halted)?)
+        chosen.told("dropped", dropped.map_err(halted)?, 0)
     };
     with_client(context, source, discard).await
 }

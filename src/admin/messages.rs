@@ -13,10 +13,10 @@ use tokio::time::Instant;
 
 use super::answer::Problem;
 use super::context::Context;
-use crate::client::json::{duration, outgoing, reply_json};
+use crate::client::json::{duration, post, reply_json};
 use crate::client::{Client, Reply, source_of, unique_name};
 use crate::config::model::Config;
-use crate::delivery::Outgoing;
+use crate::delivery::{Outgoing, Post};
 
 /// The longest message that is taken, with its JSON around it, in bytes.
 const MESSAGE_BYTES_MAX: usize = 96 << 20;
@@ -39,8 +39,11 @@ pub(super) struct Wishes {
 /// What was published.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct Published {
-    /// How many messages the broker has confirmed.
+    /// How many messages the broker has confirmed: one, or none if another one has its unique key.
     sent: usize,
+    /// The row of that other one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept: Option<i64>,
     /// The source that it went to.
     source: String,
     /// The answer, if it was waited for.
@@ -51,8 +54,8 @@ pub(super) struct Published {
 
 /// Put a message into a queue. The answer comes when the broker has confirmed it, or with `wait` when
 /// a worker has replied. A message is an object with `body` or `body_base64`, and if wanted `headers`,
-/// `correlation_id`, `reply_to`, `message_id`, `content_type`, `key`, `priority` and `delay`;
-/// `traceparent` and `tracestate` of the request go on with it.
+/// `correlation_id`, `reply_to`, `message_id`, `content_type`, `key`, `priority`, `delay` or `at`, and on a
+/// table `unique_key` with `unique_scope`, `replace`, `debounce` and `debounce_max`; `traceparent` and `tracestate` of the request go on with it.
 #[utoipa::path(post, path = "/v1/queues/{queue}/messages", tag = "messages",
     params(("queue" = String, Path, description = "The queue or topic"), Wishes),
     request_body(content = Object, content_type = "application/json"),
@@ -75,12 +78,12 @@ pub(super) async fn publish(
     let body = to_bytes(request.into_body(), MESSAGE_BYTES_MAX).await;
     let body =
         body.map_err(|error| Problem::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()))?;
-    let mut message = outgoing(&body).map_err(|why| Problem::bad(format!("the message: {why}")))?;
-    message.queue = queue;
-    carry_trace(&headers, &mut message);
+    let mut post = post(&body).map_err(|why| Problem::bad(format!("the message: {why}")))?;
+    post.message.queue = queue;
+    carry_trace(&headers, &mut post.message);
     let wait = wishes.wait.as_deref().map(wait).transpose()?;
     let config = context.daemon.overview.config();
-    let work = move || send(&config, wishes.source.as_deref(), message, wait);
+    let work = move || send(&config, wishes.source.as_deref(), post, wait);
     context.at_broker(work).await.map(Json)
 }
 
@@ -112,25 +115,36 @@ fn carry_trace(headers: &HeaderMap, message: &mut Outgoing) {
 fn send(
     config: &Config,
     source: Option<&str>,
-    mut message: Outgoing,
+    mut post: Post,
     wait: Option<Duration>,
 ) -> Result<Published, Problem> {
+    if wait.is_some() && post.unique.is_some() {
+        let why = "with `wait` the message can't have a `unique_key`: it may be dropped";
+        return Err(Problem::bad(why));
+    }
+    let message = &mut post.message;
     let (name, source) = source_of(config, &message.queue, source)
         .map_err(|error| Problem::new(StatusCode::NOT_FOUND, error.to_string()))?;
     let mut client = Client::open(name, source, &config.pools).map_err(bad_gateway)?;
     let asked = match wait {
-        Some(wait) => Some((address(&mut client, &mut message)?, wait)),
+        Some(wait) => Some((address(&mut client, message)?, wait)),
         None => None,
     };
-    client
-        .send(std::slice::from_ref(&message))
+    let kept = client
+        .post(std::slice::from_ref(&post))
         .map_err(bad_gateway)?;
     let reply = match asked {
-        Some((place, wait)) => Some(take(&mut client, &place, &message.correlation_id, wait)?),
+        Some((place, wait)) => Some(take(
+            &mut client,
+            &place,
+            &post.message.correlation_id,
+            wait,
+        )?),
         None => None,
     };
     Ok(Published {
-        sent: 1,
+        sent: usize::from(kept.is_empty()),
+        kept: kept.first().copied(),
         source: name.to_owned(),
         reply: reply.as_ref().map(reply_json),
     })

@@ -1,17 +1,25 @@
 //! What speaks to one kind of broker each: connections, topology, records, SQL. No room here has a
 //! loop, knows a pool, or sees another; `table` is what any database is asked for a table queue.
 
+#[cfg(feature = "sqlite")]
+pub(crate) mod finished;
 #[cfg(feature = "kafka")]
 pub(crate) mod kafka;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 #[cfg(feature = "rabbitmq")]
 pub(crate) mod rabbitmq;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 #[cfg(feature = "sqlite")]
+pub(crate) mod store;
+#[cfg(feature = "sqlite")]
 pub(crate) mod table;
 
 #[cfg(feature = "kafka")]
 pub use kafka::error::KafkaError;
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresError;
 #[cfg(feature = "rabbitmq")]
 pub use rabbitmq::error::RabbitMqError;
 #[cfg(feature = "sqlite")]
@@ -24,6 +32,10 @@ pub enum Fault {
     #[cfg(feature = "sqlite")]
     #[error(transparent)]
     Table(#[from] TableError),
+    /// With a table queue in PostgreSQL.
+    #[cfg(feature = "postgres")]
+    #[error(transparent)]
+    Postgres(#[from] PostgresError),
     /// With RabbitMQ.
     #[cfg(feature = "rabbitmq")]
     #[error(transparent)]
@@ -35,6 +47,12 @@ pub enum Fault {
     /// This program was built without the kind.
     #[error("this ganger was built without {0}: build it with the cargo feature `{0}`")]
     LeftOut(&'static str),
+    /// The kind has no such thing.
+    #[error("only a table in SQLite or PostgreSQL knows unique keys")]
+    NoUnique,
+    /// Likewise.
+    #[error("only a table in SQLite or PostgreSQL has topics")]
+    NoTopics,
 }
 
 impl Fault {

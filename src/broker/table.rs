@@ -1,10 +1,13 @@
 //! The words between the source task and the database behind it. Nothing here knows SQL, and
 //! times are durations from now: the wall clock stays in the adapter.
 
+pub(crate) mod finished;
+pub(crate) mod headers;
+
 use std::time::Duration;
 
 use crate::budget::{Hold, Share};
-use crate::delivery::{Failure, History, Message, Outcome, Publish};
+use crate::delivery::{Failure, Finished, History, Message, Outcome, Publish};
 use crate::rules::Limits;
 use crate::trace_context::SpanContext;
 
@@ -29,6 +32,8 @@ pub(crate) struct Settled {
     pub(crate) outcome: Outcome,
     /// The span of the attempt, if it was recorded.
     pub(crate) span: Option<SpanContext>,
+    /// What is to be entered with it, in the same transaction.
+    pub(crate) finished: Option<Box<Finished>>,
 }
 
 /// One row claimed.
@@ -79,6 +84,8 @@ pub(crate) struct Buried {
 pub(crate) struct Written {
     /// The settlements of work that found their row no longer ours.
     pub(crate) lost: Vec<Claim>,
+    /// The settlements of work of which an entry says that it was done before.
+    pub(crate) repeated: Vec<Claim>,
     pub(crate) claimed: Vec<Claimed>,
     /// Rows that went to the dead letters instead.
     pub(crate) buried: Vec<Buried>,

@@ -3,6 +3,7 @@
 mod print;
 mod sources;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
@@ -19,7 +20,7 @@ use super::common::{CommandResult, ConfigFile, Format, Output};
 use super::output;
 use crate::client::json::letter_json;
 use crate::client::{Client, DeadFilter, Halted, Listed, Page};
-use crate::dead_letter::{Group, Groups};
+use crate::dead_letter::{DeadLetter, Group, Groups};
 use print::Print;
 use sources::{Sources, only_source};
 
@@ -125,9 +126,13 @@ pub(super) fn run(command: DeadCommand) -> CommandResult {
             let body = body.as_deref().map(read_body).transpose()?;
             retry(&chosen, body.as_ref(), output.format)
         }
-        DeadCommand::Drop { chosen, output } => {
-            change(&chosen, "dropped", output.format, Client::dead_drop)
-        }
+        DeadCommand::Drop { chosen, output } => change(
+            &chosen,
+            "dropped",
+            output.format,
+            &Cell::new(0),
+            Client::dead_drop,
+        ),
     }
 }
 
@@ -233,18 +238,39 @@ fn way_on(source: &str, id: &str, several: bool) -> String {
     }
 }
 
-fn show(scope: &Scope, id: &str, format: Format) -> CommandResult {
-    let mut sources = scope.open()?;
+/// The dead letter of that id, with its source's name, and nothing changed.
+pub(super) fn find(
+    config: &ConfigFile,
+    source: Option<&str>,
+    id: &str,
+) -> miette::Result<Option<(String, DeadLetter)>> {
+    let mut sources = Sources::open(&config.load()?, source)?;
+    let found = only(&mut sources, id, DeadFilter::default())?;
+    sources.end()?;
+    Ok(found)
+}
+
+/// The one of that id; none if there is none.
+fn only(
+    sources: &mut Sources,
+    id: &str,
+    filter: DeadFilter,
+) -> miette::Result<Option<(String, DeadLetter)>> {
     let mut found = sources.find(DeadFilter {
         ids: Some(vec![id.to_owned()]),
-        ..scope.filter()
+        ..filter
     });
     let places: Vec<_> = found
         .iter()
         .map(|(source, letter)| (source.clone(), letter.id.clone()))
         .collect();
     only_source(&places, id)?;
-    let Some((source, letter)) = found.pop() else {
+    Ok(found.pop())
+}
+
+fn show(scope: &Scope, id: &str, format: Format) -> CommandResult {
+    let mut sources = scope.open()?;
+    let Some((source, letter)) = only(&mut sources, id, scope.filter())? else {
         sources.end()?;
         bail!("there is no dead letter {id}");
     };
@@ -263,9 +289,17 @@ fn retry(chosen: &Chosen, body: Option<&Bytes>, format: Format) -> CommandResult
             chosen.ids.len()
         );
     }
-    change(chosen, "retried", format, |client, filter| {
-        client.dead_retry(filter, body)
-    })
+    let held = Cell::new(0);
+    let retry = |client: &mut Client, filter: &DeadFilter| {
+        let done = client.dead_retry(filter, body)?;
+        let still = client.dead_held(filter).map_err(|error| Halted {
+            done,
+            error: Box::new(error),
+        })?;
+        held.set(held.get() + still);
+        Ok(done)
+    };
+    change(chosen, "retried", format, &held, retry)
 }
 
 fn read_body(path: &Path) -> miette::Result<Bytes> {
@@ -283,11 +317,13 @@ fn read_body(path: &Path) -> miette::Result<Bytes> {
         .wrap_err_with(|| path.display().to_string())
 }
 
-/// Does it, and tells under the name of what was done how many there were.
+/// Does it, and tells under the name of what was done how many there were, and how many are there and
+/// could not be changed.
 fn change(
     chosen: &Chosen,
     what: &str,
     format: Format,
+    held: &Cell<usize>,
     change: impl FnMut(&mut Client, &DeadFilter) -> Result<usize, Halted>,
 ) -> CommandResult {
     let ids: BTreeSet<&String> = chosen.ids.iter().collect();
@@ -300,12 +336,19 @@ fn change(
     let changed = sources.change(&filter, change)?;
     let complete = sources.end();
     complete.wrap_err_with(|| format!("{what} {changed} before that"))?;
-    if changed < wanted {
-        bail!("{what} {changed} of {wanted}: the others are not there (any more)");
+    let stay = match held.get() {
+        0 => String::new(),
+        held => format!("; {held} stay: another message has their unique key"),
+    };
+    match wanted.saturating_sub(changed) {
+        0 => {}
+        missing if missing <= held.get() => bail!("{what} {changed} of {wanted}{stay}"),
+        _ => bail!("{what} {changed} of {wanted}: the others are not there (any more){stay}"),
     }
-    match format {
-        Format::Json => output::json(&json!({ what: changed }))?,
-        Format::Text => output::line(format!("{what} {changed}"))?,
+    match (format, held.get()) {
+        (Format::Json, 0) => output::json(&json!({ what: changed }))?,
+        (Format::Json, held) => output::json(&json!({ what: changed, "held": held }))?,
+        (Format::Text, _) => output::line(format!("{what} {changed}{stay}"))?,
     }
     Ok(ExitCode::SUCCESS)
 }

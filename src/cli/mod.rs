@@ -6,8 +6,10 @@ mod common;
 mod dead;
 #[cfg(feature = "sqlite")]
 mod demo;
+mod exec;
 #[cfg(feature = "admin")]
 mod figures;
+mod init;
 mod man;
 #[cfg(feature = "admin")]
 mod notes;
@@ -17,13 +19,16 @@ mod remote;
 mod run;
 #[cfg(all(test, feature = "admin"))]
 mod samples;
+mod schema;
 mod send;
 mod signals;
 #[cfg(feature = "admin")]
 mod steer;
+mod subscriptions;
 #[cfg(feature = "admin")]
 mod top;
 mod warnings;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -50,6 +55,8 @@ enum Command {
     #[cfg(feature = "sqlite")]
     /// Show the whole thing at work: workers that are killed, messages that are not lost
     Demo(demo::DemoArgs),
+    /// Write a first worker, its pool and its test
+    Init(init::InitArgs),
     /// Run the daemon
     Run(run::RunArgs),
     /// Say whether the configuration is right
@@ -57,6 +64,8 @@ enum Command {
     /// Print the effective configuration or its schema
     #[command(subcommand)]
     Config(check::ConfigCommand),
+    /// Print the SQL that makes a table queue's tables
+    Schema(schema::SchemaArgs),
     #[cfg(feature = "admin")]
     /// Show how a running daemon and its pools stand
     Status(steer::StatusArgs),
@@ -101,6 +110,14 @@ enum Command {
     /// Look at dead letters, send them back or drop them
     #[command(subcommand)]
     Dead(dead::DeadCommand),
+    /// Look at which queues get the messages of which topics, and end that
+    #[command(subcommand)]
+    Subscriptions(subscriptions::SubscriptionsCommand),
+    /// Try a worker without a queue
+    #[command(subcommand)]
+    Worker(worker::WorkerCommands),
+    /// Be a worker that runs a program for each message
+    Exec(exec::ExecArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -112,6 +129,9 @@ enum Command {
     /// A worker of `ganger demo`; it is started by the demo only
     #[command(hide = true)]
     DemoWorker,
+    /// What ends the programs of a `ganger exec` that was killed; it is started by that only
+    #[command(hide = true)]
+    ExecGuard(exec::GuardArgs),
 }
 
 /// Runs the command and prints what went wrong.
@@ -119,9 +139,11 @@ pub fn main(cli: Cli) -> ExitCode {
     let result = match cli.command {
         #[cfg(feature = "sqlite")]
         Command::Demo(args) => demo::run(args),
+        Command::Init(args) => init::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Config(command) => check::config(&command),
+        Command::Schema(args) => schema::run(&args),
         #[cfg(feature = "admin")]
         Command::Status(args) => steer::status(&args),
         #[cfg(feature = "admin")]
@@ -150,6 +172,8 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::LogLevel(args) => steer::log_level(&args),
         Command::Send(args) => send::run(args),
         Command::Dead(command) => dead::run(command),
+        Command::Subscriptions(command) => subscriptions::run(&command),
+        Command::Worker(command) => worker::run(command),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "ganger", &mut script);
@@ -158,6 +182,8 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Man(args) => man::run(&args, Cli::command(), EXIT_CODES),
         #[cfg(feature = "sqlite")]
         Command::DemoWorker => demo::work(),
+        Command::Exec(args) => exec::run(args),
+        Command::ExecGuard(args) => exec::guard(&args),
     };
     result.unwrap_or_else(|report| {
         let wrong_input = report.downcast_ref::<Problems>().is_some();

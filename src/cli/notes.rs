@@ -54,6 +54,17 @@ pub(super) fn pool_notes(pool: &PoolStatus, now: SystemTime) -> Vec<String> {
         let count = pool.likely_duplicates;
         notes.push(format!("{count} message(s) may have run twice"));
     }
+    let figures = &pool.source_figures;
+    if let Some(count @ 1..) = figures.repetitions {
+        notes.push(format!(
+            "{count} repetition(s) acknowledged without being worked on"
+        ));
+    }
+    if let Some(count @ 1..) = figures.unkeyed {
+        notes.push(format!(
+            "{count} message(s) without a key by which a repetition would be known"
+        ));
+    }
     if pool.unaccounted != 0 {
         let count = pool.unaccounted;
         notes.push(format!("{count} message(s) unaccounted for; this is a bug"));

@@ -8,22 +8,23 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use indicatif::{ProgressBar, ProgressStyle};
-use miette::{IntoDiagnostic, WrapErr, bail};
+use miette::{IntoDiagnostic, WrapErr, bail, miette};
 use serde::Serialize;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::common::{CommandResult, ConfigFile, Format, Output};
 use super::output;
-use crate::client::json::{duration, not_our_own, outgoing, reply_json};
-use crate::client::{Client, Reply, source_of, unique_name};
-use crate::delivery::Outgoing;
+use crate::client::json::{UniqueWishes, duration, not_our_own, post, reply_json, scope, until};
+use crate::client::{Client, Reply, source_of, source_of_topic, unique_name};
+use crate::delivery::{IfUnsubscribed, Outgoing, Post, Unique, UniqueScope};
 
 /// Messages that are sent, and confirmed, together.
 const BATCH: usize = 500;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct SendArgs {
-    /// The queue, as in a pool
+    /// The queue, as in a pool; with --topic a topic
     queue: String,
     /// The bodies, one message each
     #[arg(
@@ -37,12 +38,27 @@ pub(super) struct SendArgs {
     source: Option<String>,
     /// Messages from a file, or from stdin with `-`: a JSON object a line, with body or body_base64,
     /// and if wanted headers, correlation_id, reply_to, message_id, content_type, key (not RabbitMQ),
-    /// priority (not Kafka), delay
+    /// priority (not Kafka), delay or at, and on a table unique_key with unique_scope, replace, debounce,
+    /// debounce_max
     #[arg(long, short = 'f', value_name = "FILE")]
     file: Option<PathBuf>,
     /// A header for every message that does not bring its own of that name
     #[arg(long = "header", short = 'H', value_name = "NAME=VALUE", value_parser = parse_header)]
     headers: Vec<(String, String)>,
+    /// On a table: a message for each queue that is subscribed to the topic
+    #[arg(long, conflicts_with_all = ["reply", "unique"])]
+    topic: bool,
+    /// Drop messages to whose topic no queue is subscribed, which is an error else
+    #[arg(long, requires = "topic")]
+    drop_unsubscribed: bool,
+    /// How long each message waits that does not bring its own delay
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    delay: Option<Duration>,
+    /// Until when each message waits, such as 2027-01-31T08:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = until, conflicts_with = "delay")]
+    at: Option<Duration>,
+    #[command(flatten)]
+    unique: UniqueArgs,
     /// Wait for the answer to each message, and print it
     #[arg(long)]
     reply: bool,
@@ -55,7 +71,40 @@ pub(super) struct SendArgs {
     output: Output,
 }
 
-fn parse_header(text: &str) -> Result<(String, String), String> {
+#[derive(Debug, clap::Args)]
+struct UniqueArgs {
+    /// On a table: drop the message if another one of the queue has this key
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["file", "reply"])]
+    unique: Option<String>,
+    /// How long the message keeps the key: waiting, waiting_or_running, or at most a DURATION
+    #[arg(long, value_name = "SCOPE", value_parser = scope, requires = "unique")]
+    scope: Option<UniqueScope>,
+    /// Let the one that waits say what this one says
+    #[arg(long, requires = "unique", conflicts_with_all = ["scope", "debounce"])]
+    replace: bool,
+    /// Likewise, and let it fall due so long after the last one was sent
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "unique",
+        conflicts_with_all = ["scope", "delay", "at"])]
+    debounce: Option<Duration>,
+    /// But at most so long after the first one; ten times as long if left out
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "debounce")]
+    debounce_max: Option<Duration>,
+}
+
+impl UniqueArgs {
+    fn unique(&self) -> miette::Result<Option<Unique>> {
+        let wishes = UniqueWishes {
+            key: self.unique.clone(),
+            scope: self.scope,
+            replace: self.replace,
+            debounce: self.debounce,
+            debounce_max: self.debounce_max,
+        };
+        wishes.unique().map_err(|why| miette!("{why}"))
+    }
+}
+
+pub(super) fn parse_header(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => {
             not_our_own(name)?;
@@ -67,23 +116,31 @@ fn parse_header(text: &str) -> Result<(String, String), String> {
 
 pub(super) fn run(args: SendArgs) -> CommandResult {
     let config = args.config.load()?;
-    let source = source_of(&config, &args.queue, args.source.as_deref());
+    let named = args.source.as_deref();
+    let source = match args.topic {
+        true => source_of_topic(&config, &args.queue, named),
+        false => source_of(&config, &args.queue, named),
+    };
     let (name, source) = source.into_diagnostic()?;
     let client = Client::open(name, source, &config.pools).into_diagnostic()?;
     let mut sender = Sender {
         client,
         args: &args,
         waiting: Vec::new(),
+        given: 0,
         sent: 0,
+        kept: Vec::new(),
         asked: Vec::new(),
     };
     let result = sender.send_all();
     let sent = sender.sent;
+    let kept = sender.kept();
     // What was sent is told also when the rest was not.
     let complete = result.wrap_err_with(|| format!("sent {sent} before that"));
     if complete.is_err() && args.output.format == Format::Json {
         output::json(&Sent {
             sent,
+            kept: kept.clone(),
             replies: None,
         })?;
     }
@@ -93,15 +150,18 @@ pub(super) fn run(args: SendArgs) -> CommandResult {
     } else {
         None
     };
-    print(&args, sent, replies)?;
+    print(&args, sent, (kept, sender.kept.len()), replies)?;
     Ok(ExitCode::SUCCESS)
 }
 
 struct Sender<'a> {
     client: Client,
     args: &'a SendArgs,
-    waiting: Vec<Outgoing>,
+    waiting: Vec<Post>,
+    given: usize,
     sent: usize,
+    /// The messages whose unique keys others had.
+    kept: Vec<i64>,
     /// The private queue and the correlation id of each answer that is waited for.
     asked: Vec<(String, String)>,
 }
@@ -113,9 +173,14 @@ impl Sender<'_> {
             None => {
                 let args = self.args;
                 for body in &args.bodies {
-                    self.add(Outgoing {
-                        body: Bytes::from(body.clone()),
-                        ..Outgoing::default()
+                    self.add(Post {
+                        message: Outgoing {
+                            body: Bytes::from(body.clone()),
+                            delay: args.unique.debounce.unwrap_or_default(),
+                            ..Outgoing::default()
+                        },
+                        unique: args.unique.unique()?,
+                        topic: None,
                     })?;
                 }
                 self.flush()
@@ -141,8 +206,8 @@ impl Sender<'_> {
             bar.inc(line.len() as u64 + 1);
             let place = || format!("{}, line {}", path.display(), index + 1);
             if !line.iter().all(u8::is_ascii_whitespace) {
-                match outgoing(&line) {
-                    Ok(message) => self.add(message)?,
+                match post(&line) {
+                    Ok(post) => self.add(post).wrap_err_with(place)?,
                     Err(why) => {
                         self.flush()?;
                         bail!("{}: {why}", place());
@@ -154,7 +219,26 @@ impl Sender<'_> {
         self.flush()
     }
 
-    fn add(&mut self, mut message: Outgoing) -> miette::Result<()> {
+    fn add(&mut self, mut post: Post) -> miette::Result<()> {
+        post.topic = self
+            .args
+            .topic
+            .then_some(match self.args.drop_unsubscribed {
+                true => IfUnsubscribed::Drop,
+                false => IfUnsubscribed::Fail,
+            });
+        let Post {
+            message, unique, ..
+        } = &mut post;
+        if self.args.topic && unique.is_some() {
+            bail!("a message for a topic can't have a unique key");
+        }
+        if self.args.reply && unique.is_some() {
+            bail!("to a message with a unique key no answer can be waited for: it may be dropped");
+        }
+        if message.delay.is_zero() {
+            message.delay = self.args.delay.or(self.args.at).unwrap_or_default();
+        }
         message.queue.clone_from(&self.args.queue);
         for (name, value) in &self.args.headers {
             if !message.headers.iter().any(|(other, _)| other == name) {
@@ -170,7 +254,8 @@ impl Sender<'_> {
             message.reply_to = Some(private.clone());
             self.asked.push((private, message.correlation_id.clone()));
         }
-        self.waiting.push(message);
+        self.waiting.push(post);
+        self.given += 1;
         if self.waiting.len() >= BATCH {
             self.flush()
         } else {
@@ -180,12 +265,26 @@ impl Sender<'_> {
 
     fn flush(&mut self) -> miette::Result<()> {
         let waiting = std::mem::take(&mut self.waiting);
-        let sent = self.client.send(&waiting);
-        self.sent += match &sent {
-            Ok(()) => waiting.len(),
-            Err(halted) => halted.done,
-        };
-        sent.into_diagnostic()
+        match self.client.post(&waiting) {
+            Ok(kept) => {
+                self.sent += waiting.len() - kept.len();
+                self.kept.extend(kept);
+                Ok(())
+            }
+            Err(halted) => {
+                self.sent += halted.done;
+                Err(halted).into_diagnostic()
+            }
+        }
+    }
+
+    /// The one message that was there already, where one was to be sent; all of them where many were.
+    fn kept(&self) -> Option<Value> {
+        match (self.kept.as_slice(), self.given) {
+            ([], _) => None,
+            ([kept], 1) => Some(Value::from(*kept)),
+            (kept, _) => Some(Value::from(kept)),
+        }
     }
 
     /// The answers, in the order of the messages.
@@ -238,16 +337,31 @@ fn progress(size: Option<u64>, format: Format) -> ProgressBar {
 struct Sent {
     sent: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
-    replies: Option<Vec<serde_json::Value>>,
+    kept: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replies: Option<Vec<Value>>,
 }
 
-fn print(args: &SendArgs, sent: usize, replies: Option<Vec<Reply>>) -> miette::Result<()> {
+fn print(
+    args: &SendArgs,
+    sent: usize,
+    (kept, count): (Option<Value>, usize),
+    replies: Option<Vec<Reply>>,
+) -> miette::Result<()> {
     if args.output.format == Format::Json {
         let replies = replies.map(|replies| replies.iter().map(reply_json).collect());
-        return output::json(&Sent { sent, replies });
+        return output::json(&Sent {
+            sent,
+            kept,
+            replies,
+        });
     }
     match replies {
-        None => output::line(format!("sent {sent}")),
+        None => output::line(match (kept, count) {
+            (None, _) => format!("sent {sent}"),
+            (Some(kept), 1) => format!("sent {sent}; {kept} was there already"),
+            (Some(_), count) => format!("sent {sent}; {count} were there already"),
+        }),
         Some(replies) => replies.iter().try_for_each(|reply| {
             output::bytes(&output::foreign_bytes(&reply.body))?;
             output::line("")

@@ -7,13 +7,34 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::broker::{Fault, UnusableSource};
+use crate::config::model::Subscription;
 use crate::dead_letter::DeadLetter;
-use crate::delivery::{Headers, Outgoing};
+use crate::delivery::{Headers, Outgoing, Post};
 
 /// What each kind of source offers here. The methods of [`Client`](super::Client) say what is meant.
 pub(super) trait ClientKind: std::fmt::Debug + Send {
     fn check(&mut self) -> Result<Vec<String>, Fault>;
     fn send(&mut self, messages: &[Outgoing]) -> Result<(), Partial>;
+    /// Returns what was there already, in the order of the messages that were dropped for it.
+    fn post(&mut self, posts: &[Post]) -> Result<Vec<i64>, Partial> {
+        if posts.iter().any(|post| post.unique.is_some()) {
+            return Err(Fault::NoUnique.into());
+        }
+        if posts.iter().any(|post| post.topic.is_some()) {
+            return Err(Fault::NoTopics.into());
+        }
+        let messages: Vec<Outgoing> = posts.iter().map(|post| post.message.clone()).collect();
+        self.send(&messages).map(|()| Vec::new())
+    }
+    fn subscribe(&mut self, _wanted: &[Subscription]) -> Result<Vec<Subscription>, Fault> {
+        Err(Fault::NoTopics)
+    }
+    fn subscriptions(&mut self) -> Result<Vec<Subscribed>, Fault> {
+        Err(Fault::NoTopics)
+    }
+    fn unsubscribe(&mut self, _topic: &str, _queue: &str) -> Result<bool, Fault> {
+        Err(Fault::NoTopics)
+    }
     fn depth(&mut self, queue: &str) -> Result<Depth, Fault>;
     fn reply_to(&mut self, unique: &str) -> Result<String, Fault>;
     fn cancel_waiting(&mut self, _pool: &str, _queue: &str, _id: &str) -> Result<usize, Fault> {
@@ -23,6 +44,9 @@ pub(super) trait ClientKind: std::fmt::Debug + Send {
     fn wait_for_change(&mut self, timeout: Duration);
     fn dead_list(&mut self, page: &Page, each: &mut Each<'_>) -> Result<Listed, Fault>;
     fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Partial>;
+    fn dead_held(&mut self, _filter: &DeadFilter) -> Result<usize, Fault> {
+        Ok(0)
+    }
     fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial>;
 }
 
@@ -88,6 +112,17 @@ impl Depth {
     pub fn total(&self) -> u64 {
         self.ready + self.delayed + self.claimed
     }
+}
+
+/// A queue that gets each message of a topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subscribed {
+    /// The topic.
+    pub topic: String,
+    /// The queue.
+    pub queue: String,
+    /// Since when, in milliseconds since 1970.
+    pub since_ms: i64,
 }
 
 /// An answer that was taken from a reply queue.

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::contract::Reply;
 use crate::dead_letter::DeadLetter;
-use crate::delivery::Outgoing;
+use crate::delivery::{IfTaken, Outgoing, Post, Unique, UniqueScope};
 use crate::names;
 
 /// A message as JSON has it.
@@ -28,15 +28,100 @@ struct MessageJson {
     key: Option<String>,
     priority: i32,
     delay: Option<String>,
+    at: Option<String>,
+    unique_key: Option<String>,
+    unique_scope: Option<String>,
+    replace: bool,
+    debounce: Option<String>,
+    debounce_max: Option<String>,
 }
 
 /// Reads a message, which names no queue: `body` or `body_base64`, and if wanted `headers`,
-/// `correlation_id`, `reply_to`, `message_id`, `content_type`, `key`, `priority` and `delay`.
+/// `correlation_id`, `reply_to`, `message_id`, `content_type`, `key`, `priority`, `delay` or `at`, and
+/// `unique_key` with `unique_scope`, `replace`, or `debounce` and `debounce_max`.
 ///
 /// # Errors
 /// What is wrong, and what would be right.
-pub fn outgoing(line: &[u8]) -> Result<Outgoing, String> {
-    let line: MessageJson = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+pub fn post(line: &[u8]) -> Result<Post, String> {
+    let mut line: MessageJson = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let field = |name: &'static str, text: &Option<String>| {
+        let parsed = text.as_deref().map(duration).transpose();
+        parsed.map_err(|why| format!("{name}: {why}"))
+    };
+    let at = line.at.as_deref().map(until).transpose();
+    let scope = line.unique_scope.as_deref().map(scope).transpose();
+    let wishes = UniqueWishes {
+        key: line.unique_key.take(),
+        scope: scope.map_err(|why| format!("unique_scope: {why}"))?,
+        replace: line.replace,
+        debounce: field("debounce", &line.debounce)?,
+        debounce_max: field("debounce_max", &line.debounce_max)?,
+    };
+    let delays = [
+        field("delay", &line.delay)?,
+        at.map_err(|why| format!("at: {why}"))?,
+        wishes.debounce,
+    ];
+    let mut delays = delays.into_iter().flatten();
+    let (delay, other) = (delays.next(), delays.next());
+    if other.is_some() {
+        return Err("one of delay, at and debounce".into());
+    }
+    Ok(Post {
+        message: outgoing(line, delay.unwrap_or_default())?,
+        unique: wishes.unique()?,
+        topic: None,
+    })
+}
+
+/// What is wished of a unique key, as it is given in JSON or on the command line.
+#[derive(Debug, Clone, Default)]
+pub struct UniqueWishes {
+    /// The key; without it there is nothing else to wish.
+    pub key: Option<String>,
+    /// How long it is kept.
+    pub scope: Option<UniqueScope>,
+    /// The newest message is the one that counts.
+    pub replace: bool,
+    /// Likewise, and it falls due so long after the newest.
+    pub debounce: Option<Duration>,
+    /// But no longer than that after the first.
+    pub debounce_max: Option<Duration>,
+}
+
+/// So many times as long as after the newest a message falls due after the first, if nothing is said.
+const DEBOUNCES: u32 = 10;
+
+impl UniqueWishes {
+    /// As one thing, if they make sense.
+    ///
+    /// # Errors
+    /// If they do not.
+    pub fn unique(self) -> Result<Option<Unique>, String> {
+        let taken = match (self.replace, self.debounce, self.debounce_max) {
+            (true, None, None) => IfTaken::Replace,
+            (false, Some(each), longest) => IfTaken::Debounce {
+                longest: longest.unwrap_or(each.saturating_mul(DEBOUNCES)),
+            },
+            (false, None, None) => IfTaken::Keep,
+            (true, ..) => return Err("either replace or debounce, not both".into()),
+            (false, None, Some(_)) => return Err("debounce_max is for debounce".into()),
+        };
+        let scope = self.scope.unwrap_or_default();
+        match self.key {
+            None if self.scope.is_some() || taken != IfTaken::Keep => {
+                Err("unique_scope, replace and debounce are for a unique key".into())
+            }
+            None => Ok(None),
+            Some(_) if taken != IfTaken::Keep && scope != UniqueScope::Waiting => {
+                Err("what is replaced or debounced is a message that waits: no other scope".into())
+            }
+            Some(key) => Ok(Some(Unique { key, scope, taken })),
+        }
+    }
+}
+
+fn outgoing(line: MessageJson, delay: Duration) -> Result<Outgoing, String> {
     let body = match (line.body, line.body_base64) {
         (Some(text), None) => Bytes::from(text),
         (None, Some(base64)) => Bytes::from(
@@ -47,7 +132,6 @@ pub fn outgoing(line: &[u8]) -> Result<Outgoing, String> {
         (None, None) => return Err("body or body_base64 is missing".into()),
         (Some(_), Some(_)) => return Err("either body or body_base64, not both".into()),
     };
-    let delay = line.delay.as_deref().map(duration).transpose();
     let headers = line
         .headers
         .into_iter()
@@ -63,9 +147,7 @@ pub fn outgoing(line: &[u8]) -> Result<Outgoing, String> {
         content_type: line.content_type,
         key: line.key,
         priority: line.priority,
-        delay: delay
-            .map_err(|why| format!("delay: {why}"))?
-            .unwrap_or_default(),
+        delay,
     })
 }
 
@@ -104,6 +186,33 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     parsed
         .and_then(|duration| Duration::try_from(duration).ok())
         .ok_or_else(|| "a duration such as 500ms, 30s or 5m".into())
+}
+
+/// Reads a time such as `2027-01-31T08:00:00Z`, as how long it is until then; nothing if it is past.
+///
+/// # Errors
+/// If it is none.
+pub fn until(text: &str) -> Result<Duration, String> {
+    let at: jiff::Timestamp = text
+        .parse()
+        .map_err(|_| "a time such as 2027-01-31T08:00:00Z or 2027-01-31T09:00:00+01:00")?;
+    let until = at.duration_since(jiff::Timestamp::now());
+    Ok(Duration::try_from(until).unwrap_or_default())
+}
+
+/// Reads how long a unique key is kept: `waiting`, `waiting_or_running`, or a duration from now.
+///
+/// # Errors
+/// If it is none of these.
+pub fn scope(text: &str) -> Result<UniqueScope, String> {
+    match text {
+        "waiting" => Ok(UniqueScope::Waiting),
+        "waiting_or_running" => Ok(UniqueScope::WaitingOrRunning),
+        _ => match duration(text) {
+            Ok(time) if !time.is_zero() => Ok(UniqueScope::For(time)),
+            _ => Err("waiting, waiting_or_running, or a duration such as 10m".into()),
+        },
+    }
 }
 
 /// A body as JSON has it: text where it is text, base64 else, with the field's name.
@@ -185,7 +294,7 @@ mod tests {
         let line =
             br#"{"body":"b","headers":{"n":1,"t":"x","y":true},"correlation_id":"c","reply_to":"r",
             "message_id":"m","content_type":"t","key":"k","priority":3,"delay":"5s"}"#;
-        let message = outgoing(line).unwrap();
+        let message = post(line).unwrap().message;
         assert_eq!(message.body, "b");
         let headers =
             [("n", "1"), ("t", "x"), ("y", "true")].map(|(n, v)| (n.to_owned(), v.to_owned()));
@@ -195,6 +304,46 @@ mod tests {
             (3, Duration::from_secs(5))
         );
         assert_eq!(message.key.as_deref(), Some("k"));
+    }
+
+    #[test]
+    fn a_line_may_say_what_is_unique() {
+        let unique = |fields: &str| {
+            let line = format!(r#"{{"body":"b","unique_key":"k",{fields}}}"#);
+            let post = post(line.as_bytes()).unwrap();
+            let unique = post.unique.unwrap();
+            (unique.scope, unique.taken, post.message.delay)
+        };
+        let (none, second) = (Duration::ZERO, Duration::from_secs(1));
+        let waiting = UniqueScope::Waiting;
+        assert_eq!(unique(r#""priority":0"#), (waiting, IfTaken::Keep, none));
+        assert_eq!(
+            unique(r#""unique_scope":"waiting_or_running""#),
+            (UniqueScope::WaitingOrRunning, IfTaken::Keep, none)
+        );
+        assert_eq!(
+            unique(r#""unique_scope":"1s","delay":"1s""#),
+            (UniqueScope::For(second), IfTaken::Keep, second)
+        );
+        assert_eq!(
+            unique(r#""replace":true"#),
+            (waiting, IfTaken::Replace, none)
+        );
+        let debounce = |longest| IfTaken::Debounce { longest };
+        assert_eq!(
+            unique(r#""debounce":"1s""#),
+            (waiting, debounce(10 * second), second)
+        );
+        assert_eq!(
+            unique(r#""debounce":"1s","debounce_max":"3s""#),
+            (waiting, debounce(3 * second), second)
+        );
+    }
+
+    #[test]
+    fn a_time_that_is_past_is_now() {
+        assert_eq!(until("2001-01-01T00:00:00Z").unwrap(), Duration::ZERO);
+        assert!(until("2999-01-01T00:00:00+01:00").unwrap() > Duration::from_secs(1 << 30));
     }
 
     #[test]
@@ -214,9 +363,31 @@ mod tests {
                 r#"{"body":"a","headers":{"X-Ganger-Attempts":"1"}}"#,
                 "ganger's own",
             ),
+            (r#"{"body":"a","at":"noon"}"#, "at: a time such as"),
+            (
+                r#"{"body":"a","delay":"1s","at":"2027-01-31T08:00:00Z"}"#,
+                "one of delay, at and debounce",
+            ),
+            (r#"{"body":"a","replace":true}"#, "for a unique key"),
+            (
+                r#"{"body":"a","unique_key":"k","unique_scope":"0s"}"#,
+                "unique_scope: waiting, waiting_or_running, or a duration",
+            ),
+            (
+                r#"{"body":"a","unique_key":"k","replace":true,"debounce":"1s"}"#,
+                "either replace or debounce",
+            ),
+            (
+                r#"{"body":"a","unique_key":"k","replace":true,"unique_scope":"1m"}"#,
+                "no other scope",
+            ),
+            (
+                r#"{"body":"a","unique_key":"k","debounce_max":"1m"}"#,
+                "debounce_max is for debounce",
+            ),
         ];
         for (line, expected) in table {
-            let error = outgoing(line.as_bytes()).unwrap_err();
+            let error = post(line.as_bytes()).unwrap_err();
             assert!(error.contains(expected), "{line}: {error}");
         }
     }

@@ -18,12 +18,12 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::broker::{Fault, UnusableSource};
-use crate::config::model::{PoolConfig, SourceConfig};
+use crate::config::model::{PoolConfig, SourceConfig, Subscription};
 pub use crate::dead_letter::{DeadLetter, DeadReply};
-use crate::delivery::Outgoing;
+use crate::delivery::{Outgoing, Post};
 use contract::{ClientKind, Partial};
-pub use contract::{DeadFilter, Depth, Each, Halted, Listed, Page, Reply};
-pub use whereabouts::{UnknownSource, source_of, unique_name};
+pub use contract::{DeadFilter, Depth, Each, Halted, Listed, Page, Reply, Subscribed};
+pub use whereabouts::{UnknownSource, source_of, source_of_topic, unique_name};
 
 /// A connection of an operator or a producer.
 #[derive(Debug)]
@@ -90,6 +90,42 @@ impl Client {
     /// If the source did not take them all.
     pub fn send(&mut self, messages: &[Outgoing]) -> Result<(), Halted> {
         self.tell(|kind| kind.send(messages))
+    }
+
+    /// Sends messages of which some have a unique key, likewise. Those whose key another one has are
+    /// dropped, as far as they do not wish otherwise. Returns the rows of those others.
+    ///
+    /// # Errors
+    /// If the source did not take them all, or knows no such keys.
+    pub fn post(&mut self, posts: &[Post]) -> Result<Vec<i64>, Halted> {
+        self.tell(|kind| kind.post(posts))
+    }
+
+    /// Subscribes queues to topics, all at once. Returns those that were not yet.
+    ///
+    /// # Errors
+    /// If the source can't be written, or has no topics.
+    pub fn subscribe(
+        &mut self,
+        wanted: &[Subscription],
+    ) -> Result<Vec<Subscription>, UnusableSource> {
+        self.ask(|kind| kind.subscribe(wanted))
+    }
+
+    /// Which queues are subscribed to which topics, by their names.
+    ///
+    /// # Errors
+    /// If the source can't be read, or has no topics.
+    pub fn subscriptions(&mut self) -> Result<Vec<Subscribed>, UnusableSource> {
+        self.ask(|kind| kind.subscriptions())
+    }
+
+    /// Ends a subscription. Returns whether it was there.
+    ///
+    /// # Errors
+    /// If the source can't be written, or has no topics.
+    pub fn unsubscribe(&mut self, topic: &str, queue: &str) -> Result<bool, UnusableSource> {
+        self.ask(|kind| kind.unsubscribe(topic, queue))
     }
 
     /// Counts what a queue holds.
@@ -179,8 +215,8 @@ impl Client {
     }
 
     /// Sends dead letters back to their queues with a clean count, with `edit` as their body if
-    /// given. Returns how many. On a table all move or none; a broker's letters move one by one,
-    /// each gone only when its copy is safe.
+    /// given. Returns how many. On a table all move or none, but those whose unique key another message
+    /// has, which stay; a broker's letters move one by one, each gone only when its copy is safe.
     ///
     /// # Errors
     /// If the source did not take them all.
@@ -192,6 +228,14 @@ impl Client {
         self.tell(|kind| kind.dead_retry(filter, edit))
     }
 
+    /// How many dead letters can't go back because another message has their unique key.
+    ///
+    /// # Errors
+    /// If the source can't be read.
+    pub fn dead_held(&mut self, filter: &DeadFilter) -> Result<usize, UnusableSource> {
+        self.ask(|kind| kind.dead_held(filter))
+    }
+
     /// Deletes dead letters. Returns how many.
     ///
     /// # Errors
@@ -201,10 +245,21 @@ impl Client {
     }
 }
 
+/// The statements that make the tables of a source; none for one that has no tables.
+pub fn schema(source: &SourceConfig) -> Option<String> {
+    match source {
+        #[cfg(feature = "sqlite")]
+        SourceConfig::Table(config) => table::schema(config),
+        #[cfg(not(feature = "sqlite"))]
+        SourceConfig::Table(_) => None,
+        SourceConfig::RabbitMq(_) | SourceConfig::Kafka(_) => None,
+    }
+}
+
 fn connect(source: &SourceConfig, pools: &[Arc<PoolConfig>]) -> Result<Box<dyn ClientKind>, Fault> {
     Ok(match source {
         #[cfg(feature = "sqlite")]
-        SourceConfig::Table(config) => Box::new(table::TableClient::open(config)?),
+        SourceConfig::Table(config) => table::open(config)?,
         #[cfg(feature = "rabbitmq")]
         SourceConfig::RabbitMq(config) => Box::new(rabbitmq::RabbitMqClient::open(config, pools)?),
         #[cfg(feature = "kafka")]

@@ -43,13 +43,40 @@ pub fn source_of<'a>(
     queue: &str,
     source: Option<&str>,
 ) -> Result<(&'a str, &'a SourceConfig), UnknownSource> {
-    let known = || list(config.sources.keys().map(String::as_str));
     let reading: BTreeSet<&str> = config
         .pools
         .iter()
         .filter(|pool| *pool.queue == *queue)
         .map(|pool| pool.source.as_str())
         .collect();
+    among(config, queue, source, reading)
+}
+
+/// The source that a topic is in, likewise by the subscriptions.
+///
+/// # Errors
+/// If there is none, or nobody knows which.
+pub fn source_of_topic<'a>(
+    config: &'a Config,
+    topic: &str,
+    source: Option<&str>,
+) -> Result<(&'a str, &'a SourceConfig), UnknownSource> {
+    let subscribed: BTreeSet<&str> = config
+        .subscriptions
+        .iter()
+        .filter(|subscription| subscription.topic == topic)
+        .map(|subscription| subscription.source.as_str())
+        .collect();
+    among(config, topic, source, subscribed)
+}
+
+fn among<'a>(
+    config: &'a Config,
+    queue: &str,
+    source: Option<&str>,
+    reading: BTreeSet<&'a str>,
+) -> Result<(&'a str, &'a SourceConfig), UnknownSource> {
+    let known = || list(config.sources.keys().map(String::as_str));
     let mut names = reading.iter().copied();
     let name = match (source, names.next(), names.next()) {
         (Some(name), _, _) | (None, Some(name), None) => Some(name),

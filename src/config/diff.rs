@@ -13,6 +13,8 @@ pub enum Change {
     LogLevel(String),
     /// Others are told of alerts, or of other ones, or in another form.
     Alerts,
+    /// Queues are subscribed to topics, or a table that has them is another one.
+    Subscriptions,
     /// A setting takes effect only when the daemon is started again.
     RestartNeeded {
         /// The key.
@@ -44,6 +46,7 @@ impl Change {
             Self::Daemon(_)
             | Self::LogLevel(_)
             | Self::Alerts
+            | Self::Subscriptions
             | Self::RestartNeeded { .. }
             | Self::Stop { .. }
             | Self::Update { .. } => None,
@@ -83,8 +86,15 @@ fn daemon(before: &Config, after: &Config) -> Vec<Change> {
         .into_iter()
         .chain(log_level)
         .chain(alerts)
+        .chain(subscriptions(before, after).then_some(Change::Subscriptions))
         .chain(restart)
         .collect()
+}
+
+fn subscriptions(old: &Config, new: &Config) -> bool {
+    let mut wanted = new.subscriptions.iter();
+    old.subscriptions != new.subscriptions
+        || wanted.any(|one| old.sources.get(&one.source) != new.sources.get(&one.source))
 }
 
 fn stop(pool: &PoolConfig, new: &Config) -> Option<Change> {
@@ -100,6 +110,7 @@ fn step(pool: &Arc<PoolConfig>, old: &Config, new: &Config) -> Option<Change> {
     let moved = before.source != pool.source
         || before.queue != pool.queue
         || before.options != pool.options
+        || before.idempotency != pool.idempotency
         || source(old, before) != source(new, pool);
     if moved {
         return Some(Change::Replace(Arc::clone(pool)));
@@ -117,7 +128,7 @@ fn find<'a>(config: &'a Config, name: &str) -> Option<&'a PoolConfig> {
 /// The order of the steps. Those of one rank keep the order of the files.
 fn rank(change: &Change) -> u8 {
     match change {
-        Change::Daemon(_) | Change::LogLevel(_) | Change::Alerts => 0,
+        Change::Daemon(_) | Change::LogLevel(_) | Change::Alerts | Change::Subscriptions => 0,
         Change::RestartNeeded { .. } => 1,
         Change::Stop { .. } => 2,
         Change::Replace(_) => 3,
@@ -159,6 +170,7 @@ mod tests {
             Change::Daemon(daemon) => format!("daemon {:?}", daemon.drain_timeout),
             Change::LogLevel(level) => format!("log level {level}"),
             Change::Alerts => "alerts".to_owned(),
+            Change::Subscriptions => "subscriptions".to_owned(),
             Change::RestartNeeded { what } => format!("restart for {what}"),
             Change::Stop { name } => format!("stop {name}"),
             Change::Replace(pool) => format!("replace {}", pool.name),
@@ -192,6 +204,12 @@ mod tests {
             ("", "workers = 2\nargs = [\"x\"]", Some("roll a")),
             ("", "queue = \"other\"", Some("replace a")),
             ("", "source = \"other\"", Some("replace a")),
+            ("", "idempotency = {}", Some("replace a")),
+            (
+                "idempotency = {}",
+                "idempotency.window = \"1h\"",
+                Some("replace a"),
+            ),
             ("", "queue = \"other\"\nargs = [\"x\"]", Some("replace a")),
         ] {
             let (old, new) = (
@@ -259,6 +277,7 @@ mod tests {
             Change::Daemon(_)
             | Change::LogLevel(_)
             | Change::Alerts
+            | Change::Subscriptions
             | Change::RestartNeeded { .. } => None,
             Change::Stop { name } => Some(name.clone()),
             Change::Replace(pool) | Change::Update { pool, .. } | Change::Start(pool) => {

@@ -23,8 +23,10 @@ pub fn reference() -> String {
         };
         section(&mut text, "##", &heading, key.meaning, keys);
         for inner in keys {
-            if let Shape::Table(keys) | Shape::Switch(keys) | Shape::Either { keys, .. } =
-                &inner.shape
+            if let Shape::Table(keys)
+            | Shape::Switch(keys)
+            | Shape::List(keys)
+            | Shape::Either { keys, .. } = &inner.shape
             {
                 let heading = format!("{heading} {}", inner.name);
                 section(&mut text, "###", &heading, inner.meaning, keys);
@@ -66,7 +68,8 @@ fn value_and_default(key: &Key) -> (String, String) {
         Shape::Map { keys, kind, .. } => (format!("table: {keys} = {kind}"), "`{}`".into()),
         Shape::Table(_) => ("table, see below".into(), String::new()),
         Shape::Switch(_) => ("table, see below, or `\"off\"`".into(), String::new()),
-        Shape::Tables(_) | Shape::List(_) => ("tables".into(), String::new()),
+        Shape::List(_) => ("list of tables, see below".into(), "`[]`".into()),
+        Shape::Tables(_) => ("tables".into(), String::new()),
     }
 }
 

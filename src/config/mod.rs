@@ -41,5 +41,6 @@ pub use environment::Environment;
 pub use load::{load, parse, print};
 pub use places::Places;
 pub use problem::{Problem, Problems};
-pub use program::find_program;
+pub use program::{find_program, shown};
+pub use units::duration;
 pub use warnings::warnings;

@@ -4,6 +4,10 @@
 mod admin;
 mod alerts;
 mod autopsy;
+mod idempotency;
+mod network;
+mod subscription;
+mod table;
 mod telemetry;
 mod workers;
 
@@ -20,6 +24,10 @@ use crate::protocol::status::Answer;
 pub use admin::{AdminConfig, LISTEN, TelemetryConfig};
 pub use alerts::{AlertForm, AlertsConfig};
 pub use autopsy::Autopsy;
+pub use idempotency::{Idempotency, MessageKey};
+pub use network::{Host, Identity, Tls};
+pub use subscription::Subscription;
+pub use table::{Database, PostgresDatabase, SslMode, TableSource};
 pub use telemetry::Otlp;
 pub use workers::{Autoscale, WORKERS_MAX, Workers};
 
@@ -38,6 +46,8 @@ pub struct Config {
     pub sources: BTreeMap<String, SourceConfig>,
     /// The worker pools, in the order of the file.
     pub pools: Vec<Arc<PoolConfig>>,
+    /// Which queues get the messages of which topics, beside those that the tables have already.
+    pub subscriptions: Vec<Subscription>,
 }
 
 /// `[daemon]`.
@@ -88,26 +98,6 @@ impl SourceConfig {
     }
 }
 
-/// A table queue.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TableSource {
-    /// Where the database is.
-    pub database: Database,
-    /// Who may use a database that is made: the mode of its file.
-    pub mode: u32,
-    /// The longest time between two looks at the table when nothing else woke us.
-    pub poll_interval: Duration,
-    /// How long a daemon's heartbeat may stand still before the others take its messages.
-    pub lease: Duration,
-}
-
-/// Which database holds the table.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Database {
-    /// SQLite, embedded: the path of its file.
-    Sqlite(PathBuf),
-}
-
 /// A RabbitMQ broker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RabbitMqSource {
@@ -134,45 +124,6 @@ pub struct RabbitMqSource {
     pub queue: QueueDeclaration,
     /// How long the broker waits for an acknowledgement before it closes the channel.
     pub consumer_timeout: Duration,
-}
-
-/// A host and a port.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Host {
-    /// A name or an address; one of IPv6 without brackets.
-    pub name: String,
-    /// The port.
-    pub port: u16,
-}
-
-impl fmt::Display for Host {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.name.contains(':') {
-            write!(f, "[{}]:{}", self.name, self.port)
-        } else {
-            write!(f, "{}:{}", self.name, self.port)
-        }
-    }
-}
-
-/// How a connection is encrypted.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tls {
-    /// PEM: the authorities that may have signed the server's certificate; none for the system's.
-    pub ca_file: Option<PathBuf>,
-    /// PEM: our certificate and its private key.
-    pub identity: Option<Identity>,
-    /// The name that the server's certificate must hold; none for the host's.
-    pub server_name: Option<String>,
-}
-
-/// A client certificate.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
-    /// PEM: the certificate, then those that lead to its authority.
-    pub cert_file: PathBuf,
-    /// PEM: its private key.
-    pub key_file: PathBuf,
 }
 
 /// How a queue of RabbitMQ is declared.
@@ -302,6 +253,8 @@ pub struct PoolConfig {
     pub statuses: BTreeMap<i64, Answer>,
     /// Patterns of the queues that its workers may send to; none for any on its source.
     pub publish_to: Option<Vec<String>>,
+    /// What is remembered of messages that are done; none for nothing.
+    pub idempotency: Option<Idempotency>,
     /// What only sources of one kind have.
     pub options: Options,
 }
@@ -341,6 +294,35 @@ pub struct RabbitMqOptions {
     pub consumer_arguments: BTreeMap<String, Argument>,
     /// How the queue is declared if it is missing.
     pub queue: QueueDeclaration,
+    /// What leads messages to it beside its name.
+    pub bind: Vec<Binding>,
+}
+
+/// A queue's binding to an exchange.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Binding {
+    /// The exchange.
+    pub exchange: String,
+    /// How the exchange is declared; none if it has to be there.
+    pub exchange_type: Option<ExchangeType>,
+    /// Which messages of it: a routing key, or a pattern of a topic.
+    pub routing_key: String,
+    /// Which messages, by their headers.
+    pub arguments: BTreeMap<String, Argument>,
+}
+
+/// The types of exchanges that every broker has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ExchangeType {
+    /// By the routing key.
+    #[default]
+    Direct,
+    /// By a pattern of the routing key.
+    Topic,
+    /// By headers.
+    Headers,
+    /// To all.
+    Fanout,
 }
 
 /// Where dead letters go.

@@ -1,12 +1,21 @@
-//! Finding a worker's program as starting it would.
+//! Finding a worker's program as starting it would, and how its command may be shown.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::model::WorkerCommand;
+use super::redact::redact;
 
 /// Where programs are looked for if the worker has no `PATH`, as the C library does.
 const PATH_DEFAULT: &str = "/bin:/usr/bin";
+
+/// The words of a command as they may be shown: without secrets.
+pub fn shown(command: &WorkerCommand) -> Vec<String> {
+    let args = command.args.iter().map(|arg| redact(arg));
+    std::iter::once(command.program.clone())
+        .chain(args)
+        .collect()
+}
 
 /// The file that starting the command would run: a name without a slash is looked up in the
 /// `PATH` of the worker, any other is a path relative to its `cwd`.

@@ -242,7 +242,7 @@ fn broken(rule: impl Into<String>, help: &'static str) -> Value {
     Value::Broken(Broken { rule, help })
 }
 
-/// Adds what another file says: tables merge, pools follow on, anything else may be said once.
+/// Adds what another file says: tables merge, pools and subscriptions follow on, anything else may be said once.
 pub(super) fn merge(into: &mut Table, from: Table, path: &str, report: &Report) {
     for (name, entry) in from {
         let path = join(path, &name);
@@ -258,7 +258,9 @@ pub(super) fn merge(into: &mut Table, from: Table, path: &str, report: &Report) 
 fn merge_entry(old: &mut Entry, new: Entry, path: &str, report: &Report) {
     match (&mut old.node.value, new.node.value) {
         (Value::Table(old), Value::Table(new)) => merge(old, new, path, report),
-        (Value::List(old), Value::List(new)) if path == "pools" => old.extend(new),
+        (Value::List(old), Value::List(new)) if ["pools", "subscriptions"].contains(&path) => {
+            old.extend(new);
+        }
         _ => {
             let message = format!("{path} is set twice, first {}", report.place(&old.key));
             report.add(&new.key, path, message, "keep one of the two");

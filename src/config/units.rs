@@ -23,7 +23,7 @@ const DECIMAL: [(&str, u64); 4] = [
 
 /// Reads `30s`, `250ms`, `1h 30m`, `7d`: a number with its unit, never a bare number and never
 /// negative. A day is 24 hours; months and years have no fixed length and are refused.
-pub(super) fn duration(text: &str) -> Option<Duration> {
+pub fn duration(text: &str) -> Option<Duration> {
     let span = SpanParser::new().parse_span(text.trim()).ok()?;
     let signed = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
     Duration::try_from(signed).ok()

@@ -34,10 +34,17 @@ pub struct Figures {
     pub settlements_pending: Option<u64>,
     /// Replies, emits and copies of messages that are not confirmed yet.
     pub publishes_pending: Option<u64>,
-    /// Messages that wait for a later time: on Kafka in its retry topics, on a table up to 20 000.
+    /// Messages that wait for a later time: on Kafka in its retry topics, on
+    /// RabbitMQ in its queues of delayed ones, on a table up to 20 000.
     pub delayed: Option<u64>,
     /// How often a connection was made to the broker, on Kafka tried.
     pub connections: Option<u64>,
+    /// Messages that were acknowledged without being worked on, since they had been done before,
+    /// where a pool remembers that.
+    pub repetitions: Option<u64>,
+    /// Messages that were worked on although nothing says whether they had been done before, where a
+    /// pool remembers that: they have no key.
+    pub unkeyed: Option<u64>,
     /// What librdkafka's consumer has sent and received.
     pub kafka: Option<KafkaFigures>,
     /// How large a table's database file is.

@@ -26,6 +26,46 @@ pub struct Message {
     pub properties: Vec<(&'static str, Property)>,
 }
 
+impl Message {
+    /// A property that is a text.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        match self.property(name)? {
+            Property::Text(text) => Some(text),
+            Property::Integer(_) | Property::Boolean(_) | Property::Bytes(_) => None,
+        }
+    }
+
+    /// A property that is a whole number.
+    pub fn integer(&self, name: &str) -> Option<i64> {
+        match self.property(name)? {
+            Property::Integer(integer) => Some(*integer),
+            Property::Text(_) | Property::Boolean(_) | Property::Bytes(_) => None,
+        }
+    }
+
+    fn property(&self, name: &str) -> Option<&Property> {
+        let mut properties = self.properties.iter();
+        let found = properties.find(|(other, _)| *other == name);
+        found.map(|(_, value)| value)
+    }
+
+    /// What continues it, with nothing said yet: its correlation id, reply-to and other properties
+    /// go on, so that the last step of a long task still answers the first caller.
+    pub fn continued(&self) -> Outgoing {
+        let text = |name| self.text(name).map(ToOwned::to_owned);
+        let priority = self.integer("priority").map(i32::try_from);
+        Outgoing {
+            correlation_id: self.correlation_id.clone(),
+            reply_to: self.reply_to.clone(),
+            message_id: text("message_id"),
+            content_type: text("content_type"),
+            key: text("key"),
+            priority: priority.and_then(Result::ok).unwrap_or(0),
+            ..Outgoing::default()
+        }
+    }
+}
+
 /// One value of [`Message::properties`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Property {
@@ -62,4 +102,21 @@ pub struct Outgoing {
     pub priority: i32,
     /// How long it stays away from consumers; zero for at once.
     pub delay: Duration,
+}
+
+impl Outgoing {
+    /// How much of it there is to be written.
+    pub fn bytes(&self) -> usize {
+        let texts = [
+            &self.reply_to,
+            &self.message_id,
+            &self.content_type,
+            &self.key,
+        ];
+        let texts = texts.into_iter().flatten().map(String::len);
+        let headers = self.headers.iter();
+        let headers = headers.map(|(name, value)| name.len() + value.len());
+        let names = self.queue.len() + self.correlation_id.len();
+        self.body.len() + names + texts.sum::<usize>() + headers.sum::<usize>()
+    }
 }

@@ -32,7 +32,7 @@ const GAUGES: [(&str, &str, Figure); 7] = [
     (
         "ganger_source_delayed",
         "Messages that wait for a later time, such as retries: on Kafka in its retry topics, on \
-             a table up to 20000.",
+             RabbitMQ in its queues of delayed ones, on a table up to 20000.",
         |all| all.delayed,
     ),
     (
@@ -58,11 +58,21 @@ const GAUGES: [(&str, &str, Figure); 7] = [
 ];
 
 /// What only grows.
-const COUNTERS: [(&str, &str, Figure); 6] = [
+const COUNTERS: [(&str, &str, Figure); 8] = [
     (
         "ganger_source_connections_total",
         "Connections to the broker, on Kafka also those tried in vain.",
         |all| all.connections,
+    ),
+    (
+        "ganger_repetitions_total",
+        "Messages acknowledged without being worked on, since they had been done before.",
+        |all| all.repetitions,
+    ),
+    (
+        "ganger_unkeyed_total",
+        "Messages worked on without a key by which a repetition of them would be known.",
+        |all| all.unkeyed,
     ),
     (
         "ganger_kafka_requests_total",

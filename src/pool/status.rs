@@ -251,6 +251,8 @@ impl PoolStatus {
                     $($counter = counts.$counter,)*
                     done_per_second = format!("{:.1}", status.done_per_second),
                     likely_duplicates = status.likely_duplicates,
+                    repetitions = status.source_figures.repetitions,
+                    unkeyed = status.source_figures.unkeyed,
                     lag = (!status.lag.is_empty()).then(|| status.lag.values().sum::<u64>()),
                     p50_ms = counts.p50_ms,
                     p99_ms = counts.p99_ms,

@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use super::publish_to::allows;
 use crate::config::model::PoolConfig;
-use crate::delivery::{
-    CANCELLED, Failure, Headers, History, Message, Outcome, Outgoing, Property, Reason,
-};
-use crate::names::OWN_HEADER_PREFIX;
+use crate::delivery::{CANCELLED, Failure, Headers, History, Message, Outcome, Outgoing, Reason};
+use crate::names::{OWN_HEADER_PREFIX, STEP_HEADER};
 use crate::protocol::output::Output;
 use crate::protocol::status::{Answer, Meaning, Status};
 use crate::rules::attempts;
@@ -185,14 +183,14 @@ fn reply(output: Output, case: Case<'_>) -> Outcome {
     let error = match &to {
         None => NOWHERE.to_owned(),
         Some(to) => match refusal(to, policy) {
-            None => return Outcome::Reply(Box::new(outgoing(to.clone(), output, message))),
+            None => return Outcome::Reply(Box::new(outgoing(to.clone(), output, case))),
             Some(refusal) => format!("the reply is refused: {refusal}"),
         },
     };
     Outcome::DeadLetter(Box::new(Failure {
         reason: Reason::UnroutableReply,
         error,
-        reply: Some(Box::new(outgoing(to.unwrap_or_default(), output, message))),
+        reply: Some(Box::new(outgoing(to.unwrap_or_default(), output, case))),
         ..Failure::default()
     }))
 }
@@ -219,20 +217,25 @@ pub fn refusal(to: &str, policy: &PoolConfig) -> Option<String> {
     })
 }
 
-/// A message that continues `message`: its correlation id, reply-to and other properties go on,
-/// so that the last step of a long task still answers the first caller.
-pub fn outgoing(queue: String, output: Output, message: &Message) -> Outgoing {
+/// A message that continues `message`, as the next step of its task.
+pub fn outgoing(queue: String, output: Output, case: Case<'_>) -> Outgoing {
+    let Case {
+        message,
+        history,
+        policy,
+        ..
+    } = case;
+    let mut headers = overlaid(&message.headers, output.headers.unwrap_or_default());
+    // Where steps are told apart, and behind that for as long as the task goes on.
+    if policy.idempotency.is_some() || history.step > 0 {
+        let step = history.step.saturating_add(1);
+        headers.push((STEP_HEADER.to_owned(), step.to_string()));
+    }
     Outgoing {
         queue,
         body: output.message,
-        headers: overlaid(&message.headers, output.headers.unwrap_or_default()),
-        correlation_id: message.correlation_id.clone(),
-        reply_to: message.reply_to.clone(),
-        message_id: text(message, "message_id"),
-        content_type: text(message, "content_type"),
-        key: text(message, "key"),
-        priority: priority(message),
-        delay: Duration::ZERO,
+        headers,
+        ..message.continued()
     }
 }
 
@@ -254,7 +257,7 @@ pub fn lasting_name(message: &Message) -> String {
 pub fn write_numbered_name(name: &mut String, message: &Message) -> bool {
     name.clear();
     let queue = &message.queue;
-    let written = match ["row_id", "partition", "offset", "number"].map(|n| integer(message, n)) {
+    let written = match ["row_id", "partition", "offset", "number"].map(|n| message.integer(n)) {
         [Some(row), ..] => write!(name, "{queue}:{row}"),
         [_, Some(partition), Some(offset), _] => write!(name, "{queue}:{partition}:{offset}"),
         [.., Some(number)] => write!(name, "{queue}:{number:x}"),
@@ -290,32 +293,9 @@ fn overlaid(below: &Headers, above: Headers) -> Headers {
     headers
 }
 
-fn property<'a>(message: &'a Message, name: &str) -> Option<&'a Property> {
-    message
-        .properties
-        .iter()
-        .find(|(other, _)| *other == name)
-        .map(|(_, value)| value)
-}
-
 /// A property of the message that is a text.
 pub fn text(message: &Message, name: &str) -> Option<String> {
-    match property(message, name)? {
-        Property::Text(text) => Some(text.clone()),
-        Property::Integer(_) | Property::Boolean(_) | Property::Bytes(_) => None,
-    }
-}
-
-fn integer(message: &Message, name: &str) -> Option<i64> {
-    match property(message, name)? {
-        Property::Integer(integer) => Some(*integer),
-        Property::Text(_) | Property::Boolean(_) | Property::Bytes(_) => None,
-    }
-}
-
-fn priority(message: &Message) -> i32 {
-    let priority = integer(message, "priority");
-    priority.map_or(0, |priority| i32::try_from(priority).unwrap_or(0))
+    message.text(name).map(ToOwned::to_owned)
 }
 
 #[cfg(test)]

@@ -106,7 +106,7 @@ impl Serialize for Payload<'_> {
         if let Some(extras) = extras {
             map.serialize_entry("5", &extras.attempt)?;
             map.serialize_entry("6", &extras.milliseconds_left)?;
-            map.serialize_entry("7", &Properties(&message.properties))?;
+            map.serialize_entry("7", &Properties(message))?;
         }
         map.end()
     }
@@ -174,14 +174,23 @@ fn decimal(mut number: u64, digits: &mut [u8; DIGITS_MAX]) -> &str {
     std::str::from_utf8(&digits[start..]).expect("decimal digits are ASCII")
 }
 
-/// The properties, each under its name.
-struct Properties<'a>(&'a [(&'static str, Property)]);
+/// The properties, each under its name, and where a reply goes.
+struct Properties<'a>(&'a Message);
 
 impl Serialize for Properties<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for (name, property) in self.0 {
+        let Message {
+            properties,
+            reply_to,
+            ..
+        } = self.0;
+        let entries = properties.len() + usize::from(reply_to.is_some());
+        let mut map = serializer.serialize_map(Some(entries))?;
+        for (name, property) in properties {
             map.serialize_entry(name, &PropertyOut(property))?;
+        }
+        if let Some(queue) = reply_to {
+            map.serialize_entry(names::REPLY_TO_PROPERTY, queue)?;
         }
         map.end()
     }

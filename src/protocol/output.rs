@@ -43,6 +43,18 @@ impl Output {
         }
     }
 
+    /// How many messages the worker takes at once, if this is a HELLO; one that does not say so, or
+    /// not by a number, takes one.
+    pub fn concurrency(&self) -> Option<usize> {
+        if self.status != Status::HELLO {
+            return None;
+        }
+        let mut headers = self.headers.iter().flatten();
+        let told = headers.find(|(name, _)| name == "concurrency");
+        let told = told.and_then(|(_, value)| value.trim().parse().ok());
+        Some(told.unwrap_or(1))
+    }
+
     /// Reads a frame (without its length) from a worker of either version, as liberally as
     /// `proto-spec/README.md` says.
     ///

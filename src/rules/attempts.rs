@@ -82,6 +82,7 @@ pub(crate) fn history(counters: Counters, is_suspected: bool) -> History {
         requeues: counters.requeues,
         alone: is_suspected || counters.crashes > 0,
         earlier: counters.span,
+        step: 0,
     }
 }
 

@@ -6,6 +6,8 @@ pub(crate) mod credit;
 pub(crate) mod exclusive;
 pub(crate) mod health;
 pub(crate) mod ladder;
+#[cfg(feature = "sqlite")]
+pub(crate) mod pause;
 pub(crate) mod publishing;
 #[cfg(feature = "rabbitmq")]
 pub(crate) mod rabbitmq;

@@ -14,6 +14,36 @@ pub(crate) const ROWS_PER_TURN_MAX: u32 = 1000;
 /// The most bytes of bodies and headers that one source has out at once.
 pub(crate) const BYTES_OUT_MAX: usize = 32 << 20;
 
+/// The most bytes that one transaction writes, but for one thing alone that has more: PostgreSQL takes no
+/// more than 1 GB in a statement, and nobody waits for long.
+pub(crate) const BYTES_PER_TURN_MAX: usize = 32 << 20;
+
+/// How much of an outcome there is to be written, as far as it counts.
+pub(crate) fn bytes(outcome: &Outcome) -> usize {
+    match outcome {
+        Outcome::Reply(reply) => reply.bytes(),
+        Outcome::DeadLetter(failure) | Outcome::RetryAfter { failure, .. } => {
+            let error = failure.error.len().min(LETTER_BYTES_MAX);
+            error + failure.reply.as_ref().map_or(0, |reply| reply.bytes())
+        }
+        Outcome::Done
+        | Outcome::Requeue { .. }
+        | Outcome::Return { .. }
+        | Outcome::ReturnAfter { .. } => 0,
+    }
+}
+
+/// How many things of so many bytes, in their order, go into a transaction that has room for `most`: the
+/// first in any case.
+pub(crate) fn together(bytes: impl Iterator<Item = usize>, most: usize) -> usize {
+    let mut upto = 0_usize;
+    let fits = bytes.enumerate().take_while(|(place, bytes)| {
+        upto = upto.saturating_add(*bytes);
+        *place == 0 || upto <= most
+    });
+    fits.count()
+}
+
 /// How many rows one transaction may claim, with so many out.
 pub(crate) fn room(intake: Intake, out: usize) -> usize {
     credit::room(intake, out).min(ROWS_PER_TURN_MAX as usize)
@@ -143,6 +173,19 @@ mod tests {
         };
         let plain = plainer(&retry, "").unwrap();
         assert!(matches!(plain, Outcome::RetryAfter { failure, .. } if failure.reason.is_crash()));
+    }
+
+    #[test]
+    fn what_is_written_together_fits_or_is_alone() {
+        for (bytes, expected) in [
+            (&[][..], 0),
+            (&[4, 4, 2], 3),
+            (&[4, 4, 3], 2),
+            (&[11, 0], 1),
+            (&[4, usize::MAX, 1], 1),
+        ] {
+            assert_eq!(together(bytes.iter().copied(), 10), expected, "{bytes:?}");
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //! to a broker and talks to its pool through a [`SourceEnd`]. This file knows which kinds there
 //! are; what a kind does is its own room's business, and no kind sees another.
 
+#[cfg(feature = "sqlite")]
+mod idempotency;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod link;
@@ -18,9 +20,15 @@ use std::{io, thread};
 use tokio::sync::{oneshot, watch};
 
 use crate::broker::{Fault, UnusableSource};
+#[cfg(feature = "sqlite")]
+use crate::config::model::Idempotency;
 use crate::config::model::{PoolConfig, SourceConfig};
 use crate::delivery::SourceEnd;
 use link::Link;
+
+/// A build without optimisation keeps the states of all futures within each other on the stack, which is
+/// more than the usual 2 MiB hold with some to spare. What is not used costs no memory.
+const STACK_BYTES: usize = 8 << 20;
 pub use link::Shared;
 
 /// Why a source could not be opened, or ended otherwise than by being told to.
@@ -60,7 +68,54 @@ pub fn open(
     end: SourceEnd,
     shared: &Shared,
 ) -> Result<Opening, SourceError> {
+    let idempotency = policy.borrow().idempotency.clone();
+    match idempotency {
+        None => open_alone(name, source, policy, end, shared),
+        #[cfg(feature = "sqlite")]
+        Some(idempotency) => {
+            let pool = Arc::clone(&policy.borrow());
+            let (inner, ends) = idempotency::between(end);
+            let source = open_alone(name, source, policy, inner, shared)?;
+            open_beside(source, idempotency, pool, ends)
+        }
+        #[cfg(not(feature = "sqlite"))]
+        Some(idempotency) => Err(Fault::LeftOut("sqlite").of(&idempotency.store).into()),
+    }
+}
+
+/// Begins to open what stands between a source and its pool, where repetitions are not to be worked
+/// on. It ends with the source, or as that does.
+#[cfg(feature = "sqlite")]
+fn open_beside(
+    mut source: Opening,
+    idempotency: Idempotency,
+    pool: Arc<PoolConfig>,
+    ends: idempotency::Ends,
+) -> Result<Opening, SourceError> {
+    let name = pool.name.clone();
+    opened_on_a_thread("finished", &name, move || {
+        let store = idempotency.store.clone();
+        let opened = idempotency::open(idempotency, &pool, ends);
+        let opened = opened.map_err(|fault| fault.of(&store))?;
+        opened.wait(source.opened())?;
+        let mut source = source.running();
+        Ok(move || {
+            if let Err(SourceError::Panicked { what, .. }) = opened.run(source.ended()) {
+                panic::resume_unwind(Box::new(what));
+            }
+        })
+    })
+}
+
+fn open_alone(
+    name: &str,
+    source: &SourceConfig,
+    policy: watch::Receiver<Arc<PoolConfig>>,
+    end: SourceEnd,
+    shared: &Shared,
+) -> Result<Opening, SourceError> {
     let pool = policy.borrow().name.clone();
+    let name = name.to_owned();
     let link = Link {
         end,
         policy,
@@ -71,33 +126,34 @@ pub fn open(
         #[cfg(feature = "sqlite")]
         SourceConfig::Table(config) => {
             let (config, owners) = (config.clone(), shared.owners.clone());
-            opened_on_a_thread(name, &pool, move || {
-                let task = table::Task::open(&config, link, &owners)?;
-                Ok(move || table::run(task))
+            opened_on_a_thread("source", &pool, move || {
+                table::open(&config, link, &owners).map_err(|fault| fault.of(&name).into())
             })
         }
         #[cfg(feature = "rabbitmq")]
         SourceConfig::RabbitMq(config) => {
             let config = config.clone();
-            opened_on_a_thread(name, &pool, move || Ok(rabbitmq::open(&config, link)?))
+            opened_on_a_thread("source", &pool, move || {
+                rabbitmq::open(&config, link).map_err(|error| Fault::from(error).of(&name).into())
+            })
         }
         #[cfg(feature = "kafka")]
         SourceConfig::Kafka(config) => {
             let config = config.clone();
-            opened_on_a_thread(name, &pool, move || Ok(kafka::open(&config, link)?))
+            opened_on_a_thread("source", &pool, move || {
+                kafka::open(&config, link).map_err(|error| Fault::from(error).of(&name).into())
+            })
         }
         #[cfg(not(all(feature = "kafka", feature = "rabbitmq", feature = "sqlite")))]
-        left_out => Err(Fault::left_out(left_out).of(name).into()),
+        left_out => Err(Fault::left_out(left_out).of(&name).into()),
     }
 }
 
 /// A source that is being opened.
 #[derive(Debug)]
 pub struct Opening {
-    /// The connection's name.
-    name: String,
     running: Running,
-    opened: oneshot::Receiver<Result<(), Fault>>,
+    opened: oneshot::Receiver<Result<(), SourceError>>,
 }
 
 impl Opening {
@@ -112,7 +168,7 @@ impl Opening {
     pub async fn opened(&mut self) -> Result<(), SourceError> {
         match (&mut self.opened).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(fault)) => Err(fault.of(&self.name).into()),
+            Ok(Err(error)) => Err(error),
             // It can only have panicked.
             Err(_) => Err(self.running.panicked().await),
         }
@@ -124,7 +180,11 @@ impl Opening {
     }
 }
 
-fn on_a_thread(pool: &str, work: impl FnOnce() + Send + 'static) -> Result<Running, SourceError> {
+fn on_a_thread(
+    what: &str,
+    pool: &str,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<Running, SourceError> {
     let (tell, told) = oneshot::channel();
     let body = move || {
         let end = panic::catch_unwind(AssertUnwindSafe(work));
@@ -132,7 +192,8 @@ fn on_a_thread(pool: &str, work: impl FnOnce() + Send + 'static) -> Result<Runni
         drop(tell.send(end.map_err(panic_text)));
     };
     thread::Builder::new()
-        .name(format!("source-{pool}"))
+        .name(format!("{what}-{pool}"))
+        .stack_size(STACK_BYTES)
         .spawn(body)
         .map_err(|error| SourceError::Thread {
             pool: pool.to_owned(),
@@ -147,12 +208,12 @@ fn on_a_thread(pool: &str, work: impl FnOnce() + Send + 'static) -> Result<Runni
 
 /// Opens and works on the same thread, which a connection may be bound to.
 fn opened_on_a_thread<W: FnOnce()>(
-    name: &str,
+    what: &str,
     pool: &str,
-    open: impl FnOnce() -> Result<W, Fault> + Send + 'static,
+    open: impl FnOnce() -> Result<W, SourceError> + Send + 'static,
 ) -> Result<Opening, SourceError> {
     let (tell, opened) = oneshot::channel();
-    let running = on_a_thread(pool, move || {
+    let running = on_a_thread(what, pool, move || {
         let (opened, work) = match open() {
             Ok(work) => (Ok(()), Some(work)),
             Err(error) => (Err(error), None),
@@ -163,11 +224,7 @@ fn opened_on_a_thread<W: FnOnce()>(
             work();
         }
     })?;
-    Ok(Opening {
-        name: name.to_owned(),
-        running,
-        opened,
-    })
+    Ok(Opening { running, opened })
 }
 
 fn panic_text(payload: Box<dyn Any + Send>) -> String {
@@ -225,7 +282,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_never_a_clean_end() {
-        let mut running = on_a_thread("p", || panic!("the sky fell")).unwrap();
+        let mut running = on_a_thread("source", "p", || panic!("the sky fell")).unwrap();
         for _ in 0..2 {
             let error = running.ended().await.unwrap_err().to_string();
             assert_eq!(error, "the source of pool `p` panicked: the sky fell");
@@ -234,7 +291,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_clean_end_is_told_as_often_as_asked() {
-        let mut running = on_a_thread("p", || ()).unwrap();
+        let mut running = on_a_thread("source", "p", || ()).unwrap();
         running.ended().await.unwrap();
         running.ended().await.unwrap();
     }

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::account::Account;
 use super::error::SpawnError;
-use super::process::Newborn;
+use super::leader::Newborn;
 use super::{Identity, launch};
 use crate::config::model::{Autopsy, WorkerCommand};
 

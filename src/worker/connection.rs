@@ -188,6 +188,11 @@ impl Connection {
         frame::next_frame(&mut self.incoming, self.frame_bytes_max)
     }
 
+    /// What was received and is no whole frame yet, or no frame at all.
+    pub fn unread(&self) -> &[u8] {
+        &self.incoming
+    }
+
     /// Closes our side, so that the worker reads an end of file. What is still unsent is dropped;
     /// what it writes can still be received.
     pub fn finish_sending(&mut self) {

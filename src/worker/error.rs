@@ -89,10 +89,12 @@ pub enum Step {
     DeathSignal = 6,
     /// Checks that this thread's process was not already gone.
     Orphaned = 7,
+    /// Tells who guards its process group.
+    Guard = 8,
 }
 
 impl Step {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Memory,
         Self::OpenFiles,
         Self::Niceness,
@@ -100,6 +102,7 @@ impl Step {
         Self::Directory,
         Self::DeathSignal,
         Self::Orphaned,
+        Self::Guard,
     ];
 
     /// An error of the child reaches the parent as one number and nothing else, so the step is
@@ -129,6 +132,7 @@ impl fmt::Display for Step {
             Self::Directory => "entering a worker's directory",
             Self::DeathSignal => "tying a worker's life to the daemon's",
             Self::Orphaned => "checking that the daemon still lives",
+            Self::Guard => "telling the guard of a process group",
         })
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::delivery::Exit;
 
 /// Puts a wait status in our words. `oom` says whether a SIGKILL came from the kernel.
-pub(super) fn from_status(status: &WaitIdStatus, oom: impl FnOnce() -> bool) -> Exit {
+pub fn from_status(status: &WaitIdStatus, oom: impl FnOnce() -> bool) -> Exit {
     let signal = status.terminating_signal();
     Exit {
         code: status.exit_status(),

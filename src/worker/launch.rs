@@ -5,10 +5,12 @@
 use std::ffi::CString;
 use std::io;
 use std::io::PipeWriter;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::libc;
@@ -17,7 +19,7 @@ use nix::unistd::Pid;
 
 use super::account::{Account, Change};
 use super::error::{SpawnError, Step};
-use super::{Identity, open_files, orphans};
+use super::{Identity, Introduction, open_files, orphans};
 use crate::config::model;
 use crate::names;
 
@@ -35,23 +37,38 @@ pub(super) fn start(
     identity: &Identity,
     account: Account,
     pipe: &Path,
+    introduction: Introduction,
+    frame_bytes_max: usize,
 ) -> Result<Child, SpawnError> {
     let confinement = Confinement::prepare(command, account)?;
-    let mut child = Command::new(&command.program);
+    let mut child = program(command);
+    introduce(&mut child, identity, pipe, introduction, frame_bytes_max);
     child
-        .args(&command.args)
-        .env_clear()
-        .envs(&command.env)
-        .env(names::ENV_PROTOCOL, "2")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    confine(&mut child, confinement);
+    orphans::start(|| child.spawn()).map_err(|error| told(command, error))
+}
+
+fn introduce(
+    child: &mut Command,
+    identity: &Identity,
+    pipe: &Path,
+    introduction: Introduction,
+    frame_bytes_max: usize,
+) {
+    let version = match introduction {
+        Introduction::Full => "2",
+        Introduction::Version1 => "1",
+        Introduction::NameOnly => return,
+    };
+    child
+        .env(names::ENV_PROTOCOL, version)
         .env(names::ENV_POOL, &*identity.pool)
         .env(names::ENV_WORKER, identity.slot.to_string())
         .env(names::ENV_PIPE, pipe)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0);
-    confine(&mut child, confinement);
-    orphans::start(|| child.spawn()).map_err(|error| told(command, error))
+        .env(names::ENV_FRAME_BYTES_MAX, frame_bytes_max.to_string());
 }
 
 /// Starts another program beside a worker: as its user, where it works and with its environment, in a
@@ -66,19 +83,49 @@ pub(super) fn start_beside(
 ) -> Result<Child, SpawnError> {
     let confinement = Confinement::prepare(command, account)?;
     let stdout = output.try_clone().map_err(|error| told(command, error))?;
-    let mut child = Command::new(&command.program);
+    let mut child = program(command);
     child
-        .args(&command.args)
-        .env_clear()
-        .envs(&command.env)
         .env(names::ENV_POOL, &*identity.pool)
         .env(names::ENV_WORKER, identity.slot.to_string())
         .stdin(Stdio::null())
         .stdout(stdout)
-        .stderr(output)
-        .process_group(0);
+        .stderr(output);
     confine(&mut child, confinement);
     orphans::start(|| child.spawn()).map_err(|error| told(command, error))
+}
+
+/// Starts a program of a worker's own, as that worker's user and with this environment, in a process
+/// group of its own, whose number is written to `guard` before the program begins. Its stdin, stdout
+/// and stderr are pipes.
+///
+/// The kernel kills it when the calling thread ends.
+///
+/// # Errors
+/// If it can't be started.
+pub fn start_guarded(
+    command: &model::WorkerCommand,
+    guard: &Arc<OwnedFd>,
+) -> Result<Child, SpawnError> {
+    let mut confinement = Confinement::prepare(command, Account::find(None)?)?;
+    confinement.guard = Some(Arc::clone(guard));
+    let mut child = program(command);
+    child
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    confine(&mut child, confinement);
+    orphans::start(|| child.spawn()).map_err(|error| told(command, error))
+}
+
+/// With its arguments and no environment but its own, in a process group that it leads.
+fn program(command: &model::WorkerCommand) -> Command {
+    let mut program = Command::new(&command.program);
+    program
+        .args(&command.args)
+        .env_clear()
+        .envs(&command.env)
+        .process_group(0);
+    program
 }
 
 /// What the child has to do to itself, all of it computed.
@@ -90,6 +137,8 @@ struct Confinement {
     change: Option<Change>,
     directory: Option<CString>,
     parent: Pid,
+    /// Where the number of its group is written.
+    guard: Option<Arc<OwnedFd>>,
 }
 
 impl Confinement {
@@ -111,6 +160,7 @@ impl Confinement {
             change: account.change,
             directory,
             parent: nix::unistd::getpid(),
+            guard: None,
         })
     }
 
@@ -134,7 +184,19 @@ impl Confinement {
         if let Some(directory) = &self.directory {
             nix::unistd::chdir(directory.as_c_str()).map_err(|e| Step::Directory.failed(e))?;
         }
-        self.die_with_parent()
+        self.die_with_parent()?;
+        self.tell_guard()
+    }
+
+    /// After the death signal is set: one whose parent dies before the guard knows of it is killed by
+    /// that, and has no children yet.
+    fn tell_guard(&self) -> io::Result<()> {
+        let Some(guard) = &self.guard else {
+            return Ok(());
+        };
+        let group = nix::unistd::getpid().as_raw().to_ne_bytes();
+        nix::unistd::write(guard, &group).map_err(|e| Step::Guard.failed(e))?;
+        Ok(())
     }
 
     /// The death signal is sent at the parent's death; one that came earlier has to be looked for.
@@ -166,9 +228,10 @@ fn confine(child: &mut Command, confinement: Confinement) {
     // SAFETY: the closure runs in the forked child, where only async-signal-safe functions may be
     // called, since another thread may have held any lock at the fork. `Confinement::apply` makes
     // plain system calls (setrlimit, setpriority, setgroups, setgid, setuid, chdir, prctl,
-    // getppid) on values that were computed before the fork; it allocates nothing, frees nothing,
-    // takes no lock and does not panic. Its errors are bare numbers. close_range touches no memory,
-    // and with this flag closes nothing before the exec, which a failure is told through.
+    // getppid, getpid, write) on values that were computed before the fork; it allocates nothing,
+    // frees nothing, takes no lock and does not panic. Its errors are bare numbers. close_range
+    // touches no memory, and with this flag closes nothing before the exec, which a failure is told
+    // through.
     unsafe {
         child.pre_exec(move || {
             confinement.apply()?;
@@ -212,7 +275,7 @@ fn configured(command: &model::WorkerCommand, step: Step) -> String {
         Step::Niceness => limits.cpu_nice.unwrap_or_default().to_string(),
         Step::User => command.user.clone().unwrap_or_default(),
         Step::Directory => directory(command),
-        Step::DeathSignal | Step::Orphaned => command.program.clone(),
+        Step::DeathSignal | Step::Orphaned | Step::Guard => command.program.clone(),
     }
 }
 
@@ -244,7 +307,10 @@ mod tests {
     fn refused(command: &model::WorkerCommand) -> SpawnError {
         let account = Account::find(command.user.as_deref());
         account
-            .and_then(|account| start(command, &identity(), account, Path::new("/nowhere")))
+            .and_then(|account| {
+                let pipe = Path::new("/nowhere");
+                start(command, &identity(), account, pipe, Introduction::Full, 1)
+            })
             .unwrap_err()
     }
 

@@ -7,25 +7,25 @@ use tracing::Level;
 /// The longest line that is kept, in bytes; the rest of it is dropped.
 pub(super) const LINE_BYTES_MAX: usize = 8 * 1024;
 
-/// Splits a stream into lines, never holding more than [`LINE_BYTES_MAX`] of one.
+/// Splits a stream into lines, never holding more than 8 KiB of one.
 #[derive(Debug, Default)]
-pub(super) struct Splitter {
+pub struct Splitter {
     partial: Vec<u8>,
     dropped: usize,
 }
 
 /// One line, without its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Line {
+pub struct Line {
     /// What is kept of it; bytes that are no UTF-8 are replaced.
-    pub(super) text: String,
+    pub text: String,
     /// How many bytes of it were dropped.
-    pub(super) dropped: usize,
+    pub dropped: usize,
 }
 
 impl Splitter {
     /// Takes in the next bytes and tells each line that ends in them.
-    pub(super) fn feed(&mut self, mut bytes: &[u8], mut tell: impl FnMut(Line)) {
+    pub fn feed(&mut self, mut bytes: &[u8], mut tell: impl FnMut(Line)) {
         while let Some(end) = bytes.iter().position(|b| *b == b'\n') {
             self.keep(&bytes[..end]);
             tell(self.take());
@@ -35,7 +35,7 @@ impl Splitter {
     }
 
     /// The last line, if the stream ended without ending it.
-    pub(super) fn finish(&mut self) -> Option<Line> {
+    pub fn finish(&mut self) -> Option<Line> {
         (!self.partial.is_empty()).then(|| self.take())
     }
 
@@ -124,7 +124,7 @@ fn level(value: &Value) -> Option<Level> {
 }
 
 /// At most `bytes_max` of a text, cut between characters.
-pub(super) fn cut(text: &str, bytes_max: usize) -> &str {
+pub fn cut(text: &str, bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(bytes_max)]
 }
 

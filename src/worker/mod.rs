@@ -14,7 +14,8 @@ pub mod error;
 pub mod exit;
 mod flood;
 pub mod launch;
-mod lines;
+pub mod leader;
+pub mod lines;
 pub mod notes;
 pub mod open_files;
 pub mod orphans;
@@ -26,6 +27,7 @@ pub mod spawner;
 pub mod sweep;
 #[cfg(test)]
 mod tests;
+pub mod usage;
 
 use std::sync::Arc;
 
@@ -36,4 +38,16 @@ pub struct Identity {
     pub pool: Arc<str>,
     /// The worker's slot in the pool, counted from 0.
     pub slot: usize,
+}
+
+/// What a worker is told by its environment, beside the variables of its pool.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Introduction {
+    /// All that the protocol lists.
+    #[default]
+    Full,
+    /// The same, from a daemon that knows version 1 only.
+    Version1,
+    /// Nothing: the pipe's name on stdin is all that there is.
+    NameOnly,
 }

@@ -6,7 +6,7 @@ use std::process::{self, Child};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::{fs, io};
 
-use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process, waitid};
 
 /// Held while a child of ours is being started, and not yet known to be one; by any number of
 /// threads, none of which waits for another.
@@ -20,7 +20,7 @@ fn ours() -> MutexGuard<'static, BTreeSet<i32>> {
 }
 
 /// Starts a child of ours.
-pub(super) fn start(start: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
+pub fn start(start: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
     let _starting = STARTING.read();
     let child = start()?;
     ours().insert(Pid::from_child(&child).as_raw_nonzero().get());
@@ -63,29 +63,59 @@ pub fn reap() -> bool {
     true
 }
 
+/// From now on the orphans of our workers are our children, as those of PID 1 are.
+///
+/// # Errors
+/// If the kernel does not do it.
+pub fn adopt() -> io::Result<()> {
+    Ok(nix::sys::prctl::set_child_subreaper(true)?)
+}
+
+/// Kills all children, ours and adopted, and theirs, until there are none: for a program that is about
+/// to end and has adopted them. May wait for a moment.
+pub fn end_all() {
+    loop {
+        let children = children(|_| true);
+        if children.is_empty() {
+            return;
+        }
+        for pid in children {
+            // Until it is reaped here its number is nobody else's.
+            let killed = kill_process(pid, Signal::KILL).map_err(io::Error::from);
+            let until_ended = WaitIdOptions::EXITED;
+            let ended = killed.and_then(|()| Ok(waitid(WaitId::Pid(pid), until_ended)?));
+            if let Err(error) = ended {
+                tracing::debug!(pid = pid.as_raw_nonzero(), %error, "a child can't be ended");
+                return;
+            }
+        }
+    }
+}
+
 /// Our zombies. A wait for just any child would tell of one, and again and again of the same.
 fn ended_children() -> Vec<Pid> {
+    children(|state| state == "Z")
+}
+
+/// Our children in such a state.
+fn children(is_meant: impl Fn(&str) -> bool) -> Vec<Pid> {
     let parent = process::id();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let ended = |pid: &i32| {
+    let meant = |pid: &i32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        is_zombie_of(&stat, parent)
+        state_under(&stat, parent).is_some_and(&is_meant)
     };
-    pids.filter(ended).filter_map(Pid::from_raw).collect()
+    pids.filter(meant).filter_map(Pid::from_raw).collect()
 }
 
-/// What `/proc/<pid>/stat` says: number, name in brackets, state, parent.
-fn is_zombie_of(stat: &str, parent: u32) -> bool {
-    let mut fields = stat
-        .rsplit(')')
-        .next()
-        .unwrap_or_default()
-        .split_ascii_whitespace();
-    fields.next() == Some("Z")
-        && fields
-            .next()
-            .is_some_and(|field| field.parse() == Ok(parent))
+/// The state of a child of that process. What `/proc/<pid>/stat` says: number, name in brackets, state,
+/// parent.
+fn state_under(stat: &str, parent: u32) -> Option<&str> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_ascii_whitespace();
+    let state = fields.next()?;
+    (fields.next()?.parse() == Ok(parent)).then_some(state)
 }
 
 #[cfg(test)]
@@ -93,17 +123,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zombies_are_known_whatever_they_are_called() {
+    fn children_are_known_whatever_they_are_called() {
         let cases = [
-            ("7 (sh) Z 1 7 7 0", true),
-            ("7 (a) b) (c) Z 1 7 7 0", true),
-            ("7 (sh) S 1 7 7 0", false),
-            ("7 (sh) Z 12 7 7 0", false),
-            ("7 (Z 1) S 12 7", false),
-            ("", false),
+            ("7 (sh) Z 1 7 7 0", Some("Z")),
+            ("7 (a) b) (c) Z 1 7 7 0", Some("Z")),
+            ("7 (sh) S 1 7 7 0", Some("S")),
+            ("7 (sh) Z 12 7 7 0", None),
+            ("7 (Z 1) S 12 7", None),
+            ("", None),
         ];
         for (stat, expected) in cases {
-            assert_eq!(is_zombie_of(stat, 1), expected, "{stat}");
+            assert_eq!(state_under(stat, 1), expected, "{stat}");
         }
     }
 }

@@ -117,6 +117,17 @@ impl Output {
         self.last_lines().stderr
     }
 
+    /// Waits for the end of both, each no longer than `at_most`; then tells their last lines.
+    pub(super) async fn all_printed(&mut self, at_most: Duration) -> LastLines {
+        if !self.stdout.is_finished()
+            && let Ok(Err(error)) = timeout(at_most, &mut self.stdout).await
+        {
+            tracing::error!(%error, "the task that reads a worker's stdout ended badly");
+        }
+        self.last_words(at_most).await;
+        self.last_lines()
+    }
+
     /// What was printed last, as far as it has been read.
     pub(super) fn last_lines(&self) -> LastLines {
         let [stdout, stderr] = &self.readers;

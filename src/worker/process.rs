@@ -4,29 +4,23 @@
 use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::{SysconfVar, sysconf};
-use rustix::process::{
-    Pid, PidfdFlags, WaitId, WaitIdOptions, WaitIdStatus, getpgid, kill_process_group, pidfd_open,
-    pidfd_send_signal, waitid,
-};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
 use super::account::Account;
 use super::exit::OomKills;
+use super::leader::{Leader, Newborn};
 use super::output::{LastLines, Output};
 use super::peer::Expected;
 use super::pipe::{Listener, Unclaimed};
 use super::spawner::Spawner;
-use super::{Identity, exit, launch, orphans};
+use super::{Identity, Introduction, exit, launch};
 use crate::config::model;
 use crate::delivery::Exit;
 use crate::trace_context::SpanContext;
@@ -49,6 +43,7 @@ pub async fn spawn(
     spawner: &Spawner,
     command: &Arc<model::WorkerCommand>,
     identity: &Identity,
+    introduction: Introduction,
     frame_bytes_max: usize,
 ) -> Result<Starting, SpawnError> {
     let away = |cause| SpawnError::Watch {
@@ -65,7 +60,18 @@ pub async fn spawn(
     let child = {
         let (command, identity) = (Arc::clone(command), identity.clone());
         let path = pipe.path().to_owned();
-        spawner.run(move || launch::start(&command, &identity, account, &path).map(Newborn::of))
+        let start = move || {
+            let path = &path;
+            launch::start(
+                &command,
+                &identity,
+                account,
+                path,
+                introduction,
+                frame_bytes_max,
+            )
+        };
+        spawner.run(move || start().map(Newborn::of))
     };
     let child = child.await.map_err(away)??;
     OomKills::shared().forget(Instant::now());
@@ -73,44 +79,13 @@ pub async fn spawn(
     process.tell(pipe.name());
 
     let expected = Expected {
-        pid: process.leader.pid.as_raw_nonzero().get(),
+        pid: process.leader.pid().as_raw_nonzero().get(),
         uid: uid.as_raw(),
     };
     Ok(Starting {
         listener: pipe.claim(expected, identity.clone(), frame_bytes_max),
         process,
     })
-}
-
-/// A process that nobody watches yet. Dropped, it is killed with its group and reaped.
-#[derive(Debug)]
-pub(super) struct Newborn(Option<Child>);
-
-impl Newborn {
-    pub(super) fn of(child: Child) -> Self {
-        Self(Some(child))
-    }
-
-    fn take(mut self) -> Child {
-        self.0.take().expect("it is taken by value, so only once")
-    }
-}
-
-impl Drop for Newborn {
-    fn drop(&mut self) {
-        let Some(mut child) = self.0.take() else {
-            return;
-        };
-        let pid = Pid::from_child(&child);
-        let until_ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        // It may have children already, and may have left its group to them.
-        let group = kill_process_group(pid, rustix::process::Signal::KILL);
-        let killed = child.kill().or(group.map_err(io::Error::from));
-        let ended = killed.and_then(|()| Ok(waitid(WaitId::Pid(pid), until_ended)?));
-        if let Err(error) = ended.and_then(|_| orphans::reap_own(pid)) {
-            tracing::debug!(pid = child.id(), %error, "a worker that nobody wants can't be killed");
-        }
-    }
 }
 
 /// A worker that has been started and has not connected yet.
@@ -165,7 +140,7 @@ impl Process {
 
     /// Its process id, which is also that of its group.
     pub fn pid(&self) -> u32 {
-        self.leader.pid.as_raw_nonzero().get().unsigned_abs()
+        self.leader.pid().as_raw_nonzero().get().unsigned_abs()
     }
 
     /// Waits for its end. By the time this returns, the rest of its group has been sent SIGKILL.
@@ -248,6 +223,11 @@ impl Process {
         self.output.last_words(at_most).await
     }
 
+    /// After the end: what it has printed last on both streams, waited for likewise.
+    pub async fn all_printed(&mut self, at_most: Duration) -> LastLines {
+        self.output.all_printed(at_most).await
+    }
+
     /// What it has printed last.
     pub fn last_lines(&self) -> LastLines {
         self.output.last_lines()
@@ -278,152 +258,9 @@ fn never_waiting(stdin: OwnedFd) -> io::Result<File> {
     Ok(File::from(stdin))
 }
 
-/// The process that leads a group, as long as it is not reaped: until then neither its id nor its
-/// group's can be given to another. Dropped, the group is killed.
-#[derive(Debug)]
-struct Leader {
-    pid: Pid,
-    pidfd: AsyncFd<OwnedFd>,
-    reaped: bool,
-}
-
-impl Leader {
-    fn watch(child: Child) -> io::Result<Self> {
-        let pid = Pid::from_child(&child);
-        match pollable(pid) {
-            Ok(pidfd) => Ok(Self {
-                pid,
-                pidfd,
-                reaped: false,
-            }),
-            Err(error) => {
-                drop(Newborn::of(child));
-                Err(error)
-            }
-        }
-    }
-
-    /// Waits for the end, kills what is left of the group, and only then reaps.
-    async fn ended(&mut self) -> io::Result<WaitIdStatus> {
-        let ended = until_ended(&self.pidfd, self.pid).await;
-        if ended.as_ref().is_err_and(is_not_ours) {
-            self.reaped = true;
-        }
-        ended?;
-        self.signal_group(rustix::process::Signal::KILL);
-        self.reaped = true;
-        orphans::reap_own(self.pid)?.ok_or_else(|| io::Error::other("it ended and then did not"))
-    }
-
-    fn signal_group(&self, signal: rustix::process::Signal) {
-        if self.reaped {
-            return;
-        }
-        let strays = getpgid(Some(self.pid)).is_ok_and(|group| group != self.pid);
-        let sent = kill_process_group(self.pid, signal);
-        // One that has left its group may have left nobody there.
-        let sent = if strays {
-            pidfd_send_signal(&self.pidfd, signal)
-        } else {
-            sent
-        };
-        if let Err(error) = sent {
-            tracing::warn!(
-                pid = self.pid.as_raw_nonzero(), ?signal, %error,
-                "a signal did not reach a worker's process group"
-            );
-        }
-    }
-}
-
-impl Drop for Leader {
-    fn drop(&mut self) {
-        if self.reaped {
-            return;
-        }
-        self.signal_group(rustix::process::Signal::KILL);
-        if let Err(error) = reap_later(self.pid, &self.pidfd) {
-            tracing::debug!(
-                pid = self.pid.as_raw_nonzero(), %error,
-                "a killed worker stays a zombie until the daemon ends"
-            );
-        }
-    }
-}
-
-/// Something that is readable once the process has ended.
-pub(super) fn pollable(pid: Pid) -> io::Result<AsyncFd<OwnedFd>> {
-    watched(pidfd_open(pid, PidfdFlags::empty())?)
-}
-
-#[expect(
-    deprecated,
-    reason = "its successor is unsafe for types whose descriptor may change; an OwnedFd's does not"
-)]
-fn watched(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    AsyncFd::with_interest(pidfd, Interest::READABLE)
-}
-
-/// Waits until the process has ended, and leaves it a zombie.
-async fn until_ended(pidfd: &AsyncFd<OwnedFd>, pid: Pid) -> io::Result<()> {
-    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    loop {
-        let mut readiness = pidfd.readable().await?;
-        if waitid(WaitId::Pid(pid), look)?.is_some() {
-            return Ok(());
-        }
-        readiness.clear_ready();
-    }
-}
-
-/// Someone else has reaped it, so that its id may be another's by now.
-fn is_not_ours(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::ECHILD as i32)
-}
-
-/// A process that was just killed takes a moment to end; the runtime waits for it.
-fn reap_later(pid: Pid, pidfd: &AsyncFd<OwnedFd>) -> io::Result<()> {
-    if orphans::reap_own(pid)?.is_some() {
-        return Ok(());
-    }
-    let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
-    let pidfd = watched(pidfd.as_fd().try_clone_to_owned()?)?;
-    runtime.spawn(async move {
-        if let Err(error) = until_ended(&pidfd, pid)
-            .await
-            .and_then(|()| orphans::reap_own(pid))
-        {
-            tracing::debug!(pid = pid.as_raw_nonzero(), %error, "a killed worker can't be reaped");
-        }
-    });
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead, BufReader, Read};
-    use std::os::unix::process::CommandExt;
-    use std::process::{Command, Stdio};
-
     use super::*;
-
-    #[test]
-    fn one_that_nobody_wants_leaves_no_children() {
-        let mut command = Command::new("sh");
-        command
-            .args(["-c", "(sleep 10; echo late) & echo ready; wait"])
-            .stdout(Stdio::piped())
-            .process_group(0);
-        let mut child = orphans::start(|| command.spawn()).unwrap();
-        let pid = Pid::from_child(&child);
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut said = String::new();
-        stdout.read_line(&mut said).unwrap();
-        drop(Newborn::of(child));
-        assert!(waitid(WaitId::Pid(pid), WaitIdOptions::EXITED).is_err());
-        stdout.read_to_string(&mut said).unwrap();
-        assert_eq!(said, "ready\n");
-    }
 
     #[test]
     fn resident_pages_are_the_second_number() {

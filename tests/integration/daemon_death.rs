@@ -166,15 +166,13 @@ fn a_thousand_suspects_at_the_head_starve_nobody() {
     let site = Workspace::new();
     let scene = Scene::at(site, std::slice::from_ref(&pool));
     let suspects = bodies("suspect", 1_000);
-    let insert =
-        "INSERT INTO consumer_messages (queue, body, priority, lapses) VALUES ('work', ?1, 9, 2)";
-    let rows = scene.table.0.unchecked_transaction().unwrap();
-    rows.execute(insert, ["mode:wait:go the first suspect"])
-        .unwrap();
-    for body in &suspects {
-        rows.execute(insert, [body]).unwrap();
-    }
-    rows.commit().unwrap();
+    let first = "mode:wait:go the first suspect";
+    let all = [first]
+        .into_iter()
+        .chain(suspects.iter().map(String::as_str));
+    scene
+        .table
+        .insert_suspects("work", 9, &all.collect::<Vec<_>>());
     scene.begun(&["mode:wait:go the first suspect"]);
     let fresh = bodies("fresh", 500);
     scene.send(&fresh);
@@ -199,8 +197,7 @@ fn a_suspect_holds_up_only_the_suspects_of_other_pools() {
     };
     let scene = Scene::with(&[pool("slow"), pool("fast")]);
     let suspect = |queue: &str, body: &str| {
-        let insert = "INSERT INTO consumer_messages (queue, body, lapses) VALUES (?1, ?2, 2)";
-        scene.table.0.execute(insert, [queue, body]).unwrap();
+        scene.table.insert_suspects(queue, 0, &[body]);
     };
     suspect("slow", "mode:wait:go");
     scene.begun(&["mode:wait:go"]);

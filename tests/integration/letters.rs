@@ -16,15 +16,16 @@ trials![
     some_are_dropped,
     a_reply_that_had_nowhere_to_go_is_shown,
     what_is_not_there_is_an_error,
-    those_of_several_sources_are_told_apart,
     a_source_that_can_not_be_used_is_told,
     more_than_the_limit_is_told,
     a_list_is_read_page_by_page,
     letters_are_shown_cut_or_whole,
-    a_list_may_be_larger_than_memory,
     a_reader_that_has_seen_enough_is_no_failure,
     a_command_line_that_makes_no_sense,
     a_terminal_is_told_nothing_by_letters,
+    ; sqlite:
+    those_of_several_sources_are_told_apart,
+    a_list_may_be_larger_than_memory,
 ];
 
 const REJECTED: &str = "mode:answer:400 rejected";

@@ -7,11 +7,15 @@ mod alerts;
 mod answers;
 mod autopsy;
 mod commands;
+mod conformance;
 mod crashes;
 mod daemon_death;
 mod docs;
+mod exec;
 mod harness;
 mod hostile;
+mod idempotency;
+mod init;
 mod kafka;
 mod kills;
 mod kubernetes;
@@ -19,14 +23,19 @@ mod letters;
 mod life;
 mod logging;
 mod memory;
+mod migrating;
 mod modes_worker;
 mod monitoring;
 mod outage;
+mod outbox;
 mod output;
 mod packages;
+mod postgres;
+mod producers;
 mod python;
 mod rabbit;
 mod reload;
+mod samples;
 mod scaling;
 mod sdk;
 mod sending;
@@ -41,7 +50,9 @@ mod storage;
 mod supervision;
 mod system;
 mod timeouts;
+mod topics;
 mod traces;
+mod unique;
 mod upgrade;
 mod version2;
 mod warnings;
@@ -60,11 +71,17 @@ fn main() -> ExitCode {
     {
         modes_worker::run(rest);
     }
+    if let Some((first, rest)) = args.split_first()
+        && first == conformance::faulty::NAME
+    {
+        conformance::faulty::run(rest);
+    }
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(TEST_THREADS);
     let conclusion = libtest_mimic::run(&arguments, trials());
     harness::rabbit::end_nodes();
     harness::kafka::stop_shared();
+    harness::postgres::end_shared();
     conclusion.exit_code()
 }
 
@@ -75,11 +92,16 @@ fn trials() -> Vec<Trial> {
         answers::trials(),
         autopsy::trials(),
         commands::trials(),
+        conformance::trials(),
+        conformance::attempt::trials(),
         crashes::trials(),
         daemon_death::trials(),
         docs::trials(),
+        exec::trials(),
         harness::record::trials(),
         hostile::trials(),
+        idempotency::trials(),
+        init::trials(),
         kafka::trials(),
         kills::trials(),
         kubernetes::trials(),
@@ -87,13 +109,19 @@ fn trials() -> Vec<Trial> {
         life::trials(),
         logging::trials(),
         memory::trials(),
+        migrating::trials(),
+        migrating::asyncmonolith::trials(),
         monitoring::trials(),
         outage::trials(),
+        outbox::trials(),
         output::trials(),
         packages::trials(),
+        postgres::trials(),
+        producers::trials(),
         python::trials(),
         rabbit::trials(),
         reload::trials(),
+        samples::trials(),
         scaling::trials(),
         sdk::trials(),
         sending::trials(),
@@ -106,7 +134,9 @@ fn trials() -> Vec<Trial> {
         system::trials(),
         timeouts::trials(),
         upgrade::trials(),
+        topics::trials(),
         traces::trials(),
+        unique::trials(),
         version2::trials(),
         warnings::trials(),
     ];

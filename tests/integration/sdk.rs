@@ -1,53 +1,56 @@
 //! The libraries in `worker-sdk/`: each passes its own tests, is packed as its registry expects,
 //! speaks both versions with the real daemon, and loses no message when its workers are killed.
 
+pub(crate) mod dotnet;
+pub(crate) mod go;
+pub(crate) mod java;
+pub(crate) mod node;
+pub(crate) mod php;
+mod python;
+mod ruby;
+pub(crate) mod rust;
+
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rusqlite::types::Value;
 
-use crate::harness::{Event, NewMessage, Pool, Progress, Scene, Workspace, trials};
-use crate::python::python;
+use crate::conformance::Checked;
+use crate::harness::{Event, NewMessage, Pool, Progress, Scene, Workspace};
 
-trials![
-    python_passes_its_own_tests,
-    python_is_typed,
-    python_packs_a_wheel,
-    python_speaks_version_1,
-    python_speaks_version_2,
-    python_with_asyncio_speaks_version_1,
-    python_with_asyncio_speaks_version_2,
-    python_outlives_kills,
-    python_with_asyncio_outlives_kills,
-    node_passes_its_own_tests,
-    node_packs_what_both_kinds_of_modules_can_load,
-    node_speaks_version_1,
-    node_speaks_version_2,
-    node_outlives_kills,
-    go_passes_its_own_tests,
-    go_finds_nothing_to_complain_of,
-    go_speaks_version_1,
-    go_speaks_version_2,
-    go_outlives_kills,
-];
+/// The tests of this module.
+pub(crate) fn trials() -> Vec<Trial> {
+    let languages = [
+        dotnet::trials(),
+        go::trials(),
+        java::trials(),
+        node::trials(),
+        php::trials(),
+        python::trials(),
+        ruby::trials(),
+        rust::trials(),
+    ];
+    languages.into_iter().flatten().collect()
+}
 
 /// Messages of a run in which workers are killed.
 const MESSAGES: usize = 1_000;
 const WORKERS: usize = 3;
-const CONCURRENCY: usize = 4;
+pub(crate) const CONCURRENCY: usize = 4;
 /// How many are done from one kill to the next.
 const DONE_A_KILL: usize = 60;
 
 /// The folder of a library.
-fn library(name: &str) -> PathBuf {
+pub(crate) fn library(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/worker-sdk")).join(name)
 }
 
 /// Runs a program to its end, which must be a good one; what it has printed, stderr last.
-fn run(command: &mut Command) -> String {
+pub(crate) fn run(command: &mut Command) -> String {
     let out = command
         .output()
         .unwrap_or_else(|error| panic!("{command:?}: {error}; tests/run prepares what it needs"));
@@ -55,6 +58,27 @@ fn run(command: &mut Command) -> String {
     let printed = String::from_utf8_lossy(&printed).into_owned();
     assert!(out.status.success(), "{command:?}: {printed}");
     printed
+}
+
+/// What conformance is checked with: bodies that the libraries' workers under test know.
+fn conforms(program: &Path, args: &[&str]) {
+    let site = Workspace::new();
+    let mut options = Vec::new();
+    for (option, body) in [
+        ("--message", "echo hi"),
+        ("--message", "emit 3"),
+        ("--message", "log"),
+        ("--message", "progress"),
+        ("--slow-message", "sleep 1"),
+    ] {
+        let file = body.replace(' ', "-");
+        site.put(&file, body, false);
+        options.push(option.to_owned());
+        options.push(site.path(&file).to_str().unwrap().to_owned());
+    }
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let worker = [&[program.to_str().unwrap()], args].concat();
+    Checked::of(&site, &options, &worker).conforms_in(&["version 2", "version 1"]);
 }
 
 // -- what every library must do --
@@ -100,25 +124,41 @@ impl Worker {
         scene.finish();
     }
 
+    /// It does all that the protocol asks of it.
+    fn conforms_in(&self, version: u32) {
+        let site = Workspace::new();
+        let (concurrency, version) = (CONCURRENCY.to_string(), version.to_string());
+        let mut worker = vec![self.program.to_str().unwrap()];
+        worker.extend(self.args.iter().map(String::as_str));
+        worker.extend([concurrency.as_str(), &version]);
+        let checked = Checked::of(&site, &["--protocol", &version], &worker);
+        checked.conforms_in(&[&format!("version {version}")]);
+    }
+
     /// Each message is done at least once, and few are done twice.
     fn outlives_kills(&self) {
-        let pool = self.pool(CONCURRENCY, 2);
-        let pool = pool
-            .set("workers", &WORKERS.to_string())
-            .set("restart", "{}");
-        let scene = Scene::of(pool.attempts(100).set("crashes_max", "100"));
-        let bodies: Vec<String> = (0..MESSAGES).map(|n| format!("message {n}")).collect();
-        scene.daemon.has_workers(WORKERS);
-        scene.send(&bodies);
-        let kills = kill_as_they_work(&scene);
-        scene.all_done();
-        let twice = scene.record().assert_none_lost(&bodies);
-        assert!(
-            twice <= kills * CONCURRENCY,
-            "{twice} done twice by {kills} kills"
-        );
-        scene.finish();
+        outlives_kills(self.pool(CONCURRENCY, 2));
     }
+}
+
+/// Each message is done at least once, and few are done twice, by workers that take [`CONCURRENCY`] at
+/// once.
+pub(crate) fn outlives_kills(pool: Pool) {
+    let pool = pool
+        .set("workers", &WORKERS.to_string())
+        .set("restart", "{}");
+    let scene = Scene::of(pool.attempts(100).set("crashes_max", "100"));
+    let bodies: Vec<String> = (0..MESSAGES).map(|n| format!("message {n}")).collect();
+    scene.daemon.has_workers(WORKERS);
+    scene.send(&bodies);
+    let kills = kill_as_they_work(&scene);
+    scene.all_done();
+    let twice = scene.record().assert_none_lost(&bodies);
+    assert!(
+        twice <= kills * CONCURRENCY,
+        "{twice} done twice by {kills} kills"
+    );
+    scene.finish();
 }
 
 fn has_what_version_2_adds(scene: &Scene) {
@@ -174,227 +214,4 @@ fn kill_as_they_work(scene: &Scene) -> usize {
         killed.insert(victim);
     }
     killed.len()
-}
-
-// -- Python --
-
-fn python_worker(kind: &str) -> Worker {
-    let script = library("python/tests/chaos.py");
-    Worker {
-        program: python(),
-        args: vec![script.to_str().unwrap().into(), kind.into()],
-    }
-}
-
-/// Python in the library's folder, where it leaves nothing behind.
-fn in_python(args: &[&str]) -> Command {
-    let mut command = Command::new(python());
-    command
-        .args(args)
-        .current_dir(library("python"))
-        .env("PYTHONDONTWRITEBYTECODE", "1");
-    command
-}
-
-fn python_passes_its_own_tests() {
-    let told = run(&mut in_python(&[
-        "-W",
-        "error::ResourceWarning",
-        "-m",
-        "unittest",
-    ]));
-    assert!(told.contains("\nOK\n"), "{told}");
-}
-
-fn python_is_typed() {
-    let site = Workspace::new();
-    let cache = site.path("mypy");
-    let cache = cache.to_str().unwrap();
-    run(&mut in_python(&["-m", "mypy", "--cache-dir", cache]));
-}
-
-fn python_packs_a_wheel() {
-    let site = Workspace::new();
-    let dir = site.path("wheel");
-    let wheel = ["-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps"];
-    let mut pack = in_python(&wheel);
-    pack.args(["--no-build-isolation", "--wheel-dir"])
-        .arg(&dir)
-        .arg(".");
-    run(&mut pack);
-    let made: Vec<PathBuf> = std::fs::read_dir(&dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    assert_eq!(made.len(), 1, "{made:?}");
-    // It works as it stands, and tells type checkers so.
-    let uses = "import sys, zipfile, ganger_worker.testing as t, ganger_worker as g\n\
-        assert sys.argv[1] in g.__file__, g.__file__\n\
-        assert 'ganger_worker/py.typed' in zipfile.ZipFile(sys.argv[1]).namelist()\n\
-        print(t.work(lambda task: g.reply(task.text * 2), ['ab'])[0].message)";
-    let mut command = in_python(&["-c", uses]);
-    command.arg(&made[0]).env("PYTHONPATH", &made[0]);
-    assert_eq!(run(&mut command), "abab\n");
-}
-
-fn python_speaks_version_1() {
-    python_worker("plain").speaks(1);
-}
-
-fn python_speaks_version_2() {
-    python_worker("plain").speaks(2);
-}
-
-fn python_with_asyncio_speaks_version_1() {
-    python_worker("async").speaks(1);
-}
-
-fn python_with_asyncio_speaks_version_2() {
-    python_worker("async").speaks(2);
-}
-
-fn python_outlives_kills() {
-    python_worker("plain").outlives_kills();
-}
-
-fn python_with_asyncio_outlives_kills() {
-    python_worker("async").outlives_kills();
-}
-
-// -- Node --
-
-/// The copy of the library in which `tests/run` has installed and built what it takes.
-fn node_built() -> PathBuf {
-    let prepared = std::env::var_os("GANGER_TEST_NODE").map(PathBuf::from);
-    let in_target = || PathBuf::from(env!("CARGO_TARGET_TMPDIR")).with_file_name("node");
-    let built = prepared.unwrap_or_else(in_target);
-    assert!(
-        built.join("dist/esm/index.js").exists(),
-        "no library for Node at {}: run tests/run, which builds it",
-        built.display()
-    );
-    built
-}
-
-fn node(args: &[&str]) -> Command {
-    let mut command = Command::new("node");
-    let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/proto-spec/vectors");
-    command
-        .args(args)
-        .current_dir(node_built())
-        .env("GANGER_VECTORS", vectors);
-    command
-}
-
-fn node_worker() -> Worker {
-    let script = node_built().join("test/support/chaos.mjs");
-    let node = run(&mut node(&["-p", "process.execPath"]));
-    Worker {
-        program: node.trim_end().into(),
-        args: vec![script.to_str().unwrap().into()],
-    }
-}
-
-fn node_passes_its_own_tests() {
-    let files = ["process", "testing", "vectors"].map(|name| format!("test/{name}.test.mjs"));
-    let mut command = node(&["--test"]);
-    let told = run(command.args(&files));
-    assert!(
-        told.contains("fail 0") && !told.contains("pass 0"),
-        "{told}"
-    );
-}
-
-fn node_packs_what_both_kinds_of_modules_can_load() {
-    let site = Workspace::new();
-    let dir = site.path("");
-    let mut pack = Command::new("npm");
-    pack.args(["pack", "--silent", "--ignore-scripts", "--pack-destination"]);
-    run(pack.arg(&dir).current_dir(node_built()));
-    run(Command::new("tar")
-        .args(["--extract", "--file", "ganger-worker-0.1.0.tgz"])
-        .current_dir(&dir));
-    for file in ["dist/esm/index.d.ts", "dist/cjs/testing.d.ts", "README.md"] {
-        assert!(dir.join("package").join(file).exists(), "no {file}");
-    }
-    // As it would be after an installation, with what it needs beside it.
-    let modules = site.path("node_modules");
-    std::fs::create_dir(&modules).unwrap();
-    std::fs::rename(dir.join("package"), modules.join("ganger-worker")).unwrap();
-    let needs = node_built().join("node_modules/@msgpack");
-    std::os::unix::fs::symlink(needs, modules.join("@msgpack")).unwrap();
-    let work = "work((task) => reply(task.text + task.text), ['ab']).then(([r]) => console.log(r.message))";
-    let esm = format!(
-        "import {{ reply }} from 'ganger-worker'; import {{ work }} from 'ganger-worker/testing'; {work}"
-    );
-    let cjs = format!(
-        "const {{ reply }} = require('ganger-worker'); const {{ work }} = require('ganger-worker/testing'); {work}"
-    );
-    site.put("esm.mjs", &esm, false);
-    site.put("cjs.cjs", &cjs, false);
-    for script in ["esm.mjs", "cjs.cjs"] {
-        let told = run(Command::new("node").arg(script).current_dir(&dir));
-        assert_eq!(told, "abab\n", "{script}");
-    }
-}
-
-fn node_speaks_version_1() {
-    node_worker().speaks(1);
-}
-
-fn node_speaks_version_2() {
-    node_worker().speaks(2);
-}
-
-fn node_outlives_kills() {
-    node_worker().outlives_kills();
-}
-
-// -- Go --
-
-fn go(args: &[&str]) -> Command {
-    let mut command = Command::new("go");
-    command.args(args).current_dir(library("go"));
-    command
-}
-
-/// The test worker, built; the directory must outlive the daemon.
-fn go_worker() -> (Workspace, Worker) {
-    let site = Workspace::new();
-    // Its name is in the stack of a panic, as the others' scripts' are.
-    let program = site.path("chaos");
-    run(go(&["build", "-o"]).arg(&program).arg("./internal/chaos"));
-    let args = Vec::new();
-    (site, Worker { program, args })
-}
-
-fn go_passes_its_own_tests() {
-    let told = run(&mut go(&["test", "-count=1", "./..."]));
-    let passed = told.lines().filter(|line| line.starts_with("ok "));
-    assert_eq!(passed.count(), 3, "{told}");
-}
-
-fn go_finds_nothing_to_complain_of() {
-    run(&mut go(&["vet", "./..."]));
-    assert_eq!(
-        run(Command::new("gofmt")
-            .args(["-l", "."])
-            .current_dir(library("go"))),
-        ""
-    );
-}
-
-fn go_speaks_version_1() {
-    let (_site, worker) = go_worker();
-    worker.speaks(1);
-}
-
-fn go_speaks_version_2() {
-    let (_site, worker) = go_worker();
-    worker.speaks(2);
-}
-
-fn go_outlives_kills() {
-    let (_site, worker) = go_worker();
-    worker.outlives_kills();
 }

@@ -7,16 +7,17 @@ use crate::harness::{Event, Pool, Scene, Waiting, Workspace, trials};
 trials![
     bodies_as_arguments,
     headers_for_all_that_bring_none_of_their_own,
-    a_file_with_all_that_a_message_may_have,
     messages_from_stdin,
     a_bad_line_is_named_and_what_was_sent_before_is_told,
     a_large_file_is_sent_whole,
     the_higher_priority_goes_first,
     a_delayed_message_waits,
-    the_answer_is_waited_for,
     an_answer_that_does_not_come,
     the_source_is_found_by_its_queue_or_must_be_named,
     a_command_line_that_makes_no_sense,
+    ; sqlite:
+    a_file_with_all_that_a_message_may_have,
+    the_answer_is_waited_for,
 ];
 
 fn site() -> Workspace {

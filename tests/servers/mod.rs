@@ -3,6 +3,8 @@
 //! here knows ganger.
 
 pub(crate) mod kafka;
+pub(crate) mod pgbouncer;
+pub(crate) mod postgres;
 pub(crate) mod process;
 pub(crate) mod rabbit;
 

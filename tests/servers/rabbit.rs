@@ -74,7 +74,9 @@ impl Node {
         ));
         let before = self.running();
         node.start_again();
-        assert_eq!(self.running(), before + 1, "{}", node.last_words());
+        // That one has come up is news to the others a moment later.
+        let joined = look_for(STARTS_WITHIN, || (self.running() > before).then_some(()));
+        assert!(joined.is_some(), "it has not joined: {}", node.last_words());
         node
     }
 

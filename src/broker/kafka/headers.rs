@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 
 use crate::delivery::{Headers, Outgoing};
-use crate::names::OWN_HEADER_PREFIX;
+use crate::names::{OWN_HEADER_PREFIX, STEP_HEADER};
 
 /// The names under which Kafka's messages carry what other brokers have as properties. The first
 /// two are those of MessageWorkerPool.
@@ -69,9 +69,11 @@ pub(crate) fn number<T: std::str::FromStr>(raw: &Raw, name: &str) -> Option<T> {
     find(raw, name)?.parse().ok()
 }
 
-/// Without ours.
+/// Without ours, but for the step, which is the message's own.
 pub(crate) fn not_ours(raw: &Raw) -> Raw {
-    let theirs = |(name, _): &&(String, Option<Bytes>)| !name.starts_with(OWN_HEADER_PREFIX);
+    let theirs = |(name, _): &&(String, Option<Bytes>)| {
+        !name.starts_with(OWN_HEADER_PREFIX) || name == STEP_HEADER
+    };
     raw.iter().filter(theirs).cloned().collect()
 }
 
@@ -172,8 +174,13 @@ mod tests {
 
     #[test]
     fn ours_are_told_from_theirs() {
-        let both = raw(&[("a", Some(b"1")), (DUE, Some(b"7"))]);
-        assert_eq!(not_ours(&both), raw(&[("a", Some(b"1"))]));
+        let both = raw(&[
+            ("a", Some(b"1")),
+            (DUE, Some(b"7")),
+            (STEP_HEADER, Some(b"2")),
+        ]);
+        let theirs = raw(&[("a", Some(b"1")), (STEP_HEADER, Some(b"2"))]);
+        assert_eq!(not_ours(&both), theirs);
         assert_eq!(own(vec![(DUE, "7".to_owned())]), raw(&[(DUE, Some(b"7"))]));
     }
 }

@@ -10,6 +10,7 @@ use super::headers;
 use super::headers::Raw;
 use crate::dead_letter::{Apart, Counters, Own, header, reply_key};
 use crate::delivery::{History, Message, Property, Reason};
+use crate::names::STEP_HEADER;
 use crate::rules::attempts;
 
 /// A message that was read and is not done.
@@ -24,7 +25,7 @@ pub(crate) struct Record {
     pub(crate) key: Option<Bytes>,
     /// None for a tombstone.
     pub(crate) value: Option<Bytes>,
-    /// Without ours.
+    /// Without ours, but for the step.
     pub(crate) headers: Raw,
     pub(crate) counters: Counters,
     /// It runs with nothing else in its worker's hands.
@@ -106,7 +107,10 @@ impl Record {
 
     /// Its history, for the attempt that is about to begin.
     pub(crate) fn history(&self) -> History {
-        attempts::history(self.counters, self.suspect)
+        History {
+            step: headers::number(&self.headers, STEP_HEADER).unwrap_or(0),
+            ..attempts::history(self.counters, self.suspect)
+        }
     }
 
     /// An attempt failed, at that moment of Unix time.
@@ -132,7 +136,8 @@ impl Record {
 
     /// As a worker gets it.
     pub(crate) fn message(&self) -> Message {
-        let headers = headers::all_as_text(&self.headers);
+        let mut headers = headers::all_as_text(&self.headers);
+        headers.retain(|(name, _)| name != STEP_HEADER);
         let find = |name| headers.iter().find(|(other, _)| other == name);
         let given = |name| {
             find(name)

@@ -152,8 +152,25 @@ pub enum RabbitMqError {
         /// The broker's word.
         why: String,
     },
-    /// The name of a queue is too long once ours is added to it.
-    #[error("the name of a queue must be at most 255 bytes: `{queue}`")]
+    /// There is no exchange to bind a queue to.
+    #[error(
+        "the exchange `{exchange}` is missing: make it, or say in `bind` of which `type` it is, and \
+         it is declared"
+    )]
+    MissingExchange {
+        /// Which exchange.
+        exchange: String,
+    },
+    /// An exchange is not as it should be, or the broker refuses to bind a queue to it.
+    #[error("no queue can be bound to the exchange `{exchange}`: {why}")]
+    Exchange {
+        /// Which exchange.
+        exchange: String,
+        /// The broker's word.
+        why: String,
+    },
+    /// A name is too long, that of a queue perhaps once ours is added to it.
+    #[error("a name at the broker must be at most 255 bytes: `{queue}`")]
     LongName {
         /// Which queue.
         queue: String,

@@ -1,6 +1,7 @@
 //! RabbitMQ: the connection and its socket, queues, consumers, and what is published, by the
 //! protocol's own words. It waits for answers, and decides nothing about a message.
 
+mod bindings;
 pub(crate) mod command_error;
 pub(crate) mod connect;
 pub(crate) mod consumers;

@@ -9,7 +9,7 @@ use super::returned::NUMBER_BYTES;
 use super::utf8::FRAME_BYTES_MAX;
 use crate::dead_letter::{Counters, Own, header};
 use crate::delivery::{Headers, Outgoing};
-use crate::names::OWN_HEADER_PREFIX;
+use crate::names::{OWN_HEADER_PREFIX, STEP_HEADER};
 use crate::rules::rabbitmq::Arrival;
 
 /// Room in a frame for what the broker writes on a copy: the names of an exchange, of two queues and
@@ -67,7 +67,7 @@ const PERSISTENT: u8 = 2;
 /// A message as its producer sent it, however often we have copied it since.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Original {
-    /// Its properties, with its headers and without any of ours.
+    /// Its properties, with its headers and, beside its step, without any of ours.
     pub(crate) properties: BasicProperties,
     /// The exchange that it was published to.
     pub(crate) exchange: String,
@@ -148,7 +148,7 @@ fn is_copy(headers: &FieldTable) -> bool {
 fn as_sent(copy: &Original, headers: &FieldTable, own: &Headers) -> Original {
     let plain = headers.into_iter().filter(|(name, _)| {
         let name = name.as_str();
-        !is_own(name) && !is_the_brokers(name) && !is_moved(name)
+        !is_ours(name) && !is_the_brokers(name) && !is_moved(name)
     });
     let mut table = table_of(plain);
     if let Some(AMQPValue::FieldTable(moved)) = headers.inner().get(kept::HEADERS) {
@@ -292,13 +292,21 @@ impl Original {
         headers
             .into_iter()
             .flatten()
-            .filter(|(name, _)| !is_own(name.as_str()))
+            .filter(|(name, _)| !is_ours(name.as_str()))
+    }
+
+    /// Which step of a long task it is.
+    pub(crate) fn step(&self) -> u32 {
+        let headers = self.properties.headers().as_ref();
+        let step = headers.and_then(|headers| headers.inner().get(STEP_HEADER));
+        step.and_then(|step| text(step).parse().ok()).unwrap_or(0)
     }
 
     /// The headers as workers get them.
     pub(crate) fn text_headers(&self) -> Headers {
         let pair = |(name, value): (&ShortString, &AMQPValue)| (name.to_string(), text(value));
-        self.headers().map(pair).collect()
+        let theirs = self.headers().filter(|(name, _)| !is_own(name.as_str()));
+        theirs.map(pair).collect()
     }
 }
 
@@ -378,7 +386,7 @@ fn lent(from: &BasicProperties) -> BasicProperties {
 fn headers_of(headers: &Headers, typed: Option<&FieldTable>) -> Result<FieldTable, String> {
     let mut table = FieldTable::default();
     for (name, value) in headers {
-        if is_own(name) || is_moved(name) || is_the_brokers(name) {
+        if is_ours(name) || is_moved(name) || is_the_brokers(name) {
             continue;
         }
         let known = typed.and_then(|typed| typed.inner().get(name.as_str()));
@@ -433,6 +441,11 @@ fn unranked(from: &BasicProperties) -> BasicProperties {
 fn is_own(name: &str) -> bool {
     let start = name.get(..OWN_HEADER_PREFIX.len());
     start.is_some_and(|start| start.eq_ignore_ascii_case(OWN_HEADER_PREFIX))
+}
+
+/// It tells of a copy, and goes no further than that. The step is the message's own.
+fn is_ours(name: &str) -> bool {
+    is_own(name) && name != STEP_HEADER
 }
 
 fn is_moved(name: &str) -> bool {

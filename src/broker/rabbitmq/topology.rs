@@ -9,12 +9,13 @@ use lapin::options::{BasicConsumeOptions, QueueDeclareOptions};
 use lapin::protocol::AMQPSoftError;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
+use super::bindings;
 use super::connect::{Broker, close};
 use super::consumers::table;
 use super::error::{RabbitMqError, soft, words};
 use super::field_table::long;
 use crate::config::model::{
-    DeadLetters, Options, PoolConfig, QueueDeclaration, QueueType, RabbitMqOptions,
+    Binding, DeadLetters, Options, PoolConfig, QueueDeclaration, QueueType, RabbitMqOptions,
 };
 use crate::rules::ladder::Tier;
 use crate::rules::rabbitmq::tiers;
@@ -32,6 +33,8 @@ pub(crate) struct Topology {
     pub(crate) tiers: Vec<Wanted>,
     /// Where dead letters go; none if the broker sees to that.
     pub(crate) dead: Option<Wanted>,
+    /// What leads to the one that it reads.
+    bindings: Vec<Binding>,
 }
 
 /// A queue as it should be.
@@ -74,6 +77,7 @@ impl Topology {
                 .map(tier)
                 .collect(),
             dead,
+            bindings: options.bind.clone(),
         }
     }
 
@@ -84,13 +88,14 @@ impl Topology {
             .chain(&self.dead)
     }
 
-    /// Sees to it that every queue is there.
+    /// Sees to it that every queue is there, and bound.
     ///
     /// # Errors
-    /// What is missing and may not be declared, all of it; which queue of ours is not as it should
-    /// be; or that the connection is lost.
+    /// What is missing and may not be declared, all of it; which queue of ours, or which exchange,
+    /// is not as it should be; or that the connection is lost.
     pub(crate) async fn check(&self, broker: &Broker, declare: bool) -> Result<(), RabbitMqError> {
-        see_to(broker, self.all(), declare).await
+        see_to(broker, self.all(), declare).await?;
+        bindings::see_to(broker, &self.work.name, &self.bindings).await
     }
 
     /// Looks at every queue, and makes none. Returns what is missing and may not be declared, and
@@ -123,6 +128,7 @@ impl Topology {
             }
         }
         asking.end().await;
+        problems.extend(bindings::look(broker, &self.bindings).await?);
         if !missing.contains(&self.work.name)
             && let Err(error) = self.refuse_stream(broker).await
         {
@@ -205,6 +211,20 @@ pub(crate) async fn count(broker: &Broker, queue: &str) -> Result<Option<u64>, R
     let count = asking.count(queue).await?;
     asking.end().await;
     Ok(count)
+}
+
+/// How many messages are in all of these queues together, of which some may not be there.
+pub(crate) async fn count_all(
+    broker: &Broker,
+    queues: impl Iterator<Item = String>,
+) -> Result<u64, RabbitMqError> {
+    let mut asking = Asking::new(broker);
+    let mut all = 0;
+    for queue in queues {
+        all += asking.count(&queue).await?.unwrap_or(0);
+    }
+    asking.end().await;
+    Ok(all)
 }
 
 /// Whether what the broker says of the argument tells a stream: to other queues it names their

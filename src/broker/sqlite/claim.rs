@@ -8,11 +8,12 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::clock::WallClock;
 use super::passed_over::{PassedOver, Refused, with};
-use super::{row, settle};
+use super::row::RowHeaders;
+use super::{row, settle, unique};
 use crate::broker::table::{Ask, Buried, Claim, Claimed, Outlook, Stop, Written};
 use crate::budget::Hold;
 use crate::dead_letter::Counters;
-use crate::delivery::{Failure, Message, Property, Reason};
+use crate::delivery::{Failure, History, Message, Property, Reason};
 use crate::rules::attempts::LAPSES_SUSPECT;
 use crate::rules::table::ROWS_PER_TURN_MAX;
 use crate::rules::{Limits, attempts};
@@ -138,6 +139,7 @@ pub(crate) fn claim(tx: &Connection, who: Claimer<'_>, ask: &Ask<'_>) -> Result<
         stop => stop,
     };
     mark(tx, who.owner, &picked.claimed)?;
+    unique::release(tx, &picked.released)?;
     for Buried { row, failure, .. } in &picked.buried {
         settle::bury_unclaimed(tx, who.pool, *row, failure, now_ms).map_err(with(*row))?;
     }
@@ -175,6 +177,8 @@ fn make_due_ready(tx: &Connection, who: Claimer<'_>, now_ms: i64) -> Result<bool
 struct Picked {
     claimed: Vec<Claimed>,
     buried: Vec<Buried>,
+    /// Of those that are handed out: which had kept a key from others as long as they waited.
+    released: Vec<i64>,
     tokens: Tokens,
 }
 
@@ -196,7 +200,12 @@ impl Picked {
             None => read(row, hold, who, (counters, lapses), &mut self.tokens)?,
         };
         match readable {
-            Ok(claimed) => self.claimed.push(claimed),
+            Ok(claimed) => {
+                if row.get(15)? {
+                    self.released.push(claimed.claim.row);
+                }
+                self.claimed.push(claimed);
+            }
             Err(failure) => self.buried.push(Buried {
                 row: row.get(0)?,
                 correlation_id: row::text(row.get_ref(8)?).unwrap_or_default(),
@@ -210,7 +219,8 @@ impl Picked {
 /// The columns of a row that is next, and the queue's rows that are ready.
 const READY: &str = "
 SELECT id, attempts, crashes, lapses, requeues, suspect, priority, created_at,
-       correlation_id, reply_to, message_id, content_type, key, headers, body
+       correlation_id, reply_to, message_id, content_type, key, headers, body,
+       unique_hold IS NOT NULL AND coalesce(unique_scope, 'waiting') = 'waiting'
 FROM consumer_messages INDEXED BY consumer_messages_ready
 WHERE queue = ?1 AND owner IS NULL AND available_after = 0";
 
@@ -316,14 +326,21 @@ fn read(
     (counters, lapses): (Counters, u32),
     tokens: &mut Tokens,
 ) -> rusqlite::Result<Result<Claimed, Failure>> {
-    let (headers, span) = match row::headers(row.get_ref(13)?) {
+    let RowHeaders {
+        headers,
+        span,
+        step,
+    } = match row::headers(row.get_ref(13)?) {
         Ok(headers) => headers,
         Err(error) => return Ok(Err(undeliverable(error))),
     };
     let id = row.get(0)?;
     let suspect = lapses >= LAPSES_SUSPECT;
     let counters = Counters { span, ..counters };
-    let history = attempts::history(counters, suspect || row.get::<_, i64>(5)? != 0);
+    let history = History {
+        step,
+        ..attempts::history(counters, suspect || row.get::<_, i64>(5)? != 0)
+    };
     let claimed = Claimed {
         claim: Claim {
             row: id,

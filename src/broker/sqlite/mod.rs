@@ -5,6 +5,7 @@ pub(crate) mod change_watch;
 mod claim;
 pub(crate) mod clock;
 pub(crate) mod error;
+pub(crate) mod finished;
 mod heartbeats;
 mod identity;
 mod inotify;
@@ -20,9 +21,10 @@ mod take_back;
 #[cfg(test)]
 pub(crate) mod tests_support;
 mod timerfd;
+pub(crate) mod topics;
+pub(crate) mod unique;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -30,6 +32,7 @@ use rusqlite::Connection;
 use crate::delivery::DatabaseFigures;
 use crate::rules::Limits;
 
+use super::table::finished::Scope;
 use super::table::{Fault, LookReason, Outlook, Work, Written};
 use claim::Claimer;
 pub(crate) use clock::WallClock;
@@ -37,6 +40,7 @@ pub use error::SqliteError;
 use identity::{FileStanding, Identity};
 pub(crate) use leases::{Owners, Writing, WritingTurn};
 use passed_over::{PassedOver, Refused};
+pub(crate) use schema::canonical;
 
 /// A connection that claims and settles the rows of one queue.
 #[derive(Debug)]
@@ -47,7 +51,7 @@ pub(crate) struct Store {
     mode: u32,
     identity: Identity,
     pool: String,
-    queue: Arc<str>,
+    scope: Scope,
     clock: WallClock,
     member: leases::Member,
     wake: Option<change_watch::Wake>,
@@ -59,7 +63,7 @@ impl Store {
     pub(crate) fn open(
         (path, mode): (&Path, u32),
         pool: &str,
-        queue: &Arc<str>,
+        scope: Scope,
         lease: Duration,
         owners: &Owners,
         clock: WallClock,
@@ -81,7 +85,7 @@ impl Store {
             mode,
             identity,
             pool: pool.to_owned(),
-            queue: Arc::clone(queue),
+            scope,
             clock,
             member,
             wake: None,
@@ -114,7 +118,7 @@ impl Store {
     /// Looks whether the queue has anything to claim, taking no lock.
     pub(crate) fn peek(&mut self, limits: Limits) -> Result<Outlook, Fault> {
         self.passed_over.expire();
-        let (queue, passed_over) = (&self.queue, &self.passed_over);
+        let (queue, passed_over) = (&self.scope.queue, &self.passed_over);
         Ok(claim::peek(
             &self.conn,
             queue,
@@ -128,7 +132,7 @@ impl Store {
     pub(crate) fn count_ready(&self, most: u32) -> Result<u64, Fault> {
         Ok(claim::count_ready(
             &self.conn,
-            &self.queue,
+            &self.scope.queue,
             most,
             &self.clock,
         )?)
@@ -136,7 +140,7 @@ impl Store {
 
     /// Counts what waits for a later time, as far as it goes, taking no lock.
     pub(crate) fn count_delayed(&self, most: u32) -> Result<u64, Fault> {
-        Ok(claim::count_delayed(&self.conn, &self.queue, most)?)
+        Ok(claim::count_delayed(&self.conn, &self.scope.queue, most)?)
     }
 
     /// How large the file and its journal are.
@@ -196,7 +200,14 @@ impl Store {
         }
         let mut written = Written::default();
         for settled in work.settled {
-            let is_ours = settle::settle(&tx, &self.pool, settled, &self.clock)?;
+            let entry = settled.entry();
+            let first = entry.map(|entry| finished::enter(&tx, &self.scope, entry, &self.clock));
+            let first = first.transpose()?.flatten();
+            if first.is_some() {
+                written.repeated.push(settled.claim);
+            }
+            let settled = settled.after(first);
+            let is_ours = settle::settle(&tx, &self.pool, &settled, &self.clock)?;
             if !is_ours && settled.outcome.is_of_work() {
                 written.lost.push(settled.claim);
             }
@@ -211,12 +222,13 @@ impl Store {
             let claimer = Claimer {
                 owner: self.member.id(),
                 pool: &self.pool,
-                queue: &self.queue,
+                queue: &self.scope.queue,
                 clock: &self.clock,
                 passed_over: &self.passed_over,
             };
             written = Written {
                 lost: written.lost,
+                repeated: written.repeated,
                 ..claim::claim(&tx, claimer, ask)?
             };
         }
@@ -283,7 +295,7 @@ impl Store {
         let reopened = Self::open(
             (&self.path, self.mode),
             &self.pool,
-            &self.queue,
+            self.scope.clone(),
             self.member.lease(),
             &self.member.owners(),
             self.clock.clone(),
@@ -314,14 +326,6 @@ impl Store {
             tracing::warn!(%error, "the database did not close cleanly");
         }
     }
-}
-
-/// One name for one file, whatever way leads to it.
-pub(crate) fn canonical(path: &Path) -> Result<PathBuf, SqliteError> {
-    path.canonicalize().map_err(|error| SqliteError::Path {
-        path: path.to_owned(),
-        error,
-    })
 }
 
 /// A connection for tests to look and to meddle with.

@@ -2,16 +2,13 @@
 //! only headers that are no JSON object can't be made sense of. No statement is run here.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use bytes::Bytes;
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use serde::de::{Deserializer, MapAccess, Visitor};
-use serde_json::Value;
 
+use crate::broker::table::headers;
 use crate::dead_letter::header;
 use crate::delivery::Headers;
-use crate::names::OWN_HEADER_PREFIX;
 use crate::trace_context::SpanContext;
 
 /// A body as it is stored: as text where it is, so that people can read and edit it.
@@ -61,25 +58,27 @@ pub(crate) fn count(value: i64) -> u32 {
     u32::try_from(value.max(0)).unwrap_or(u32::MAX)
 }
 
-/// Headers as they are stored: a JSON object, in order.
-pub(crate) fn headers_json(headers: &Headers) -> String {
-    let mut json = Vec::with_capacity(2 + headers.len() * 32);
-    let mut serializer = serde_json::Serializer::new(&mut json);
-    let pairs = headers.iter().map(|(name, value)| (name, value));
-    // Strings into a Vec: neither can fail.
-    let written = serde::Serializer::collect_map(&mut serializer, pairs);
-    debug_assert!(written.is_ok(), "{written:?}");
-    String::from_utf8(json).unwrap_or_else(|_| "{}".to_owned())
+/// What a row's headers say.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct RowHeaders {
+    /// As a worker gets them: every value in its text form, ganger's own left out.
+    pub(crate) headers: Headers,
+    /// The span of the last attempt.
+    pub(crate) span: Option<SpanContext>,
+    /// Which step of a long task it is.
+    pub(crate) step: u32,
 }
 
-/// Headers as a worker gets them: every value in its text form, ganger's own left out; and of these
-/// the span of the last attempt. An error says what is wrong with the text.
-pub(crate) fn headers(value: ValueRef<'_>) -> Result<(Headers, Option<SpanContext>), String> {
-    let mut headers = all_headers(value)?;
-    let span = headers.iter().find(|(name, _)| name == header::SPAN);
-    let span = span.and_then(|(_, value)| SpanContext::parse(value));
-    headers.retain(|(name, _)| !name.starts_with(OWN_HEADER_PREFIX));
-    Ok((headers, span))
+/// Reads the headers. An error says what is wrong with the text.
+pub(crate) fn headers(value: ValueRef<'_>) -> Result<RowHeaders, String> {
+    let headers = all_headers(value)?;
+    let find = |name| headers.iter().find(|(other, _)| other == name);
+    let span = find(header::SPAN).and_then(|(_, value)| SpanContext::parse(value));
+    Ok(RowHeaders {
+        span,
+        step: headers::step(&headers),
+        headers: headers::not_ours(headers),
+    })
 }
 
 /// Headers as they are stored, ganger's own included.
@@ -89,82 +88,17 @@ pub(crate) fn all_headers(value: ValueRef<'_>) -> Result<Headers, String> {
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => String::from_utf8_lossy(bytes),
         ValueRef::Integer(_) | ValueRef::Real(_) => Cow::Borrowed("a number"),
     };
-    parse(&json).map_err(|error| format!("the headers must be a JSON object: {error}"))
-}
-
-fn parse(json: &str) -> Result<Headers, serde_json::Error> {
-    let mut deserializer = serde_json::Deserializer::from_str(json);
-    let headers = deserializer.deserialize_map(InOrder)?;
-    deserializer.end()?;
-    Ok(headers)
-}
-
-/// serde_json's own map would sort the names.
-struct InOrder;
-
-impl<'de> Visitor<'de> for InOrder {
-    type Value = Headers;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Headers, A::Error> {
-        let mut headers = Headers::new();
-        while let Some((name, value)) = map.next_entry::<String, Value>()? {
-            headers.push((name, as_text(value)));
-        }
-        Ok(headers)
-    }
-}
-
-fn as_text(value: Value) -> String {
-    match value {
-        Value::String(text) => text,
-        Value::Null => String::new(),
-        other => other.to_string(),
-    }
+    headers::parse(&json)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    fn read(json: &str) -> Result<Headers, String> {
-        headers(ValueRef::Text(json.as_bytes())).map(|(headers, _)| headers)
-    }
-
-    fn pair(name: &str, value: &str) -> (String, String) {
-        (name.to_owned(), value.to_owned())
-    }
 
     #[test]
-    fn every_value_has_a_text_form_and_ours_are_hidden() {
-        let json =
-            r#"{"z":1,"a":"x","b":true,"n":null,"f":1.5,"o":{"k":[1]},"x-ganger-attempt":"3"}"#;
-        let expected = [
-            pair("z", "1"),
-            pair("a", "x"),
-            pair("b", "true"),
-            pair("n", ""),
-            pair("f", "1.5"),
-            pair("o", r#"{"k":[1]}"#),
-        ];
-        assert_eq!(read(json).unwrap(), expected);
-    }
-
-    #[test]
-    fn what_is_no_object_is_told() {
-        for json in ["", "[]", "7", "{", "{} {}", r#"{"a":}"#, "null"] {
-            let error = read(json).unwrap_err();
-            assert!(
-                error.starts_with("the headers must be a JSON object: "),
-                "{error}"
-            );
-        }
+    fn headers_of_other_types_are_told_or_none() {
         headers(ValueRef::Integer(7)).unwrap_err();
-        assert_eq!(headers(ValueRef::Null).unwrap(), (Vec::new(), None));
+        assert_eq!(headers(ValueRef::Null).unwrap(), RowHeaders::default());
     }
 
     #[test]
@@ -182,13 +116,5 @@ mod tests {
     #[test]
     fn counters_out_of_range_are_bounded() {
         assert_eq!((count(-5), count(7), count(1 << 40)), (0, 7, u32::MAX));
-    }
-
-    proptest! {
-        #[test]
-        fn headers_survive(pairs in proptest::collection::vec((".*", ".*"), 0..8)) {
-            let json = headers_json(&pairs);
-            prop_assert_eq!(all_headers(ValueRef::Text(json.as_bytes())).unwrap(), pairs);
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! Opening a database file: its pragmas and its tables, brought up to date. What the tables hold
 //! is other files' business.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use rusqlite::{Connection, Error, ErrorCode, TransactionBehavior};
 use tokio::time::Instant;
 
 use super::error::SqliteError;
-use super::rights;
+use super::{rights, topics};
 
 /// The steps from one version of the tables to the next, the first from an empty file. A step
 /// that was released is never changed.
@@ -20,7 +20,15 @@ const MIGRATIONS: &[Step] = &[
     },
     Step {
         sql: include_str!("v2.sql"),
-        known_by: Some("suspicion"),
+        known_by: Some(("consumer_messages", "suspicion")),
+    },
+    Step {
+        sql: include_str!("v3.sql"),
+        known_by: Some(("finished_messages", "expires_at")),
+    },
+    Step {
+        sql: include_str!("v4.sql"),
+        known_by: Some(("consumer_messages", "unique_hold")),
     },
 ];
 
@@ -28,10 +36,10 @@ const MIGRATIONS: &[Step] = &[
 #[derive(Debug, Clone, Copy)]
 struct Step {
     sql: &'static str,
-    /// The column of `consumer_messages` by which it is seen that this was done. Daemons of the version
+    /// The table, and the column of it, by which it is seen that this was done. Daemons of the version
     /// before work with the tables all the same, and are to find them again after a roll-back: so
     /// `user_version` stays what it was. None if they do not.
-    known_by: Option<&'static str>,
+    known_by: Option<(&'static str, &'static str)>,
 }
 
 /// How long opening waits for another process that has the database locked, as one does that
@@ -47,6 +55,14 @@ const BUSY_TRIES_OF_COMMANDS: i32 = 10_000;
 
 /// More than there are statements, so that each is prepared once.
 const STATEMENTS_CACHED: usize = 64;
+
+/// The statements that make the tables, for people who run them by hand.
+pub(crate) fn statements() -> String {
+    let steps = MIGRATIONS.iter().map(|step| step.sql);
+    let steps: Vec<&str> = steps.chain([topics::TABLES]).collect();
+    let steps = steps.join("\n");
+    format!("PRAGMA journal_mode = wal;\nBEGIN;\n{steps}\nPRAGMA user_version = 1;\nCOMMIT;\n")
+}
 
 /// Opens the file, makes it with that mode if it is missing, and brings its tables up to date.
 pub(crate) fn open(path: &Path, mode: u32) -> Result<Connection, SqliteError> {
@@ -64,6 +80,14 @@ pub(crate) fn open(path: &Path, mode: u32) -> Result<Connection, SqliteError> {
     conn.busy_handler(Some(wait_for_the_lock))
         .map_err(|error| failed(path, error))?;
     Ok(conn)
+}
+
+/// One name for one file, whatever way leads to it.
+pub(crate) fn canonical(path: &Path) -> Result<PathBuf, SqliteError> {
+    path.canonicalize().map_err(|error| SqliteError::Path {
+        path: path.to_owned(),
+        error,
+    })
 }
 
 /// Returns the journal's mode then. For this switch SQLite does not wait, whatever timeout it has:
@@ -162,10 +186,10 @@ fn done(conn: &Connection, stamp: i64, steps: &[Step]) -> Result<Option<usize>, 
         return Ok(None);
     };
     while let Some(Step {
-        known_by: Some(column),
+        known_by: Some((table, column)),
         ..
     }) = steps.get(done)
-        && has(conn, column)?
+        && has(conn, table, column)?
     {
         done += 1;
     }
@@ -173,10 +197,10 @@ fn done(conn: &Connection, stamp: i64, steps: &[Step]) -> Result<Option<usize>, 
 }
 
 /// Asked of the file: what the connection remembers of it may be older.
-fn has(conn: &Connection, column: &str) -> Result<bool, Error> {
+fn has(conn: &Connection, table: &str, column: &str) -> Result<bool, Error> {
     let count = "SELECT count(*) FROM sqlite_schema
-                 WHERE type = 'table' AND name = 'consumer_messages' AND instr(sql, ?1) > 0";
-    let count: i64 = conn.query_row(count, [column], |row| row.get(0))?;
+                 WHERE type = 'table' AND name = ?1 AND instr(sql, ?2) > 0";
+    let count: i64 = conn.query_row(count, [table, column], |row| row.get(0))?;
     Ok(count > 0)
 }
 
@@ -228,6 +252,15 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_was_made_by_hand_is_as_good() {
+        let (_dir, path) = file();
+        let conn = Connection::open(&path).unwrap();
+        conn.execute_batch(&statements()).unwrap();
+        let conn = open(&path).unwrap();
+        assert_eq!(stamp(&conn).unwrap(), 1);
+    }
+
+    #[test]
     fn who_opens_a_file_that_another_is_making_waits_for_it() {
         let (_dir, path) = file();
         let mut maker = Connection::open(&path).unwrap();
@@ -258,7 +291,7 @@ mod tests {
         migrate(&mut conn, &path, &[MIGRATIONS, &[step(next)]].concat()).unwrap();
         let row = "SELECT body || colour FROM consumer_messages";
         let row: String = conn.query_row(row, [], |row| row.get(0)).unwrap();
-        assert_eq!((row.as_str(), stamp(&conn).unwrap()), ("bred", 3));
+        assert_eq!((row.as_str(), stamp(&conn).unwrap()), ("bred", 5));
     }
 
     /// What a daemon of version 1 runs to find rows. It looks at the version only when it opens the
@@ -324,7 +357,7 @@ mod tests {
         conn.pragma_update(None, "user_version", 7).unwrap();
         let error = open(&path).unwrap_err().to_string();
         assert!(error.contains("of a later version of ganger"), "{error}");
-        assert!(error.ends_with("up to 2: `7`"), "{error}");
+        assert!(error.ends_with("up to 4: `7`"), "{error}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use rusqlite::{Connection, params};
 
 use super::clock::WallClock;
 use super::row;
-use crate::broker::table::{Claim, Settled};
+use crate::broker::table::{Claim, Settled, headers};
 use crate::delivery::{Failure, Outcome, Outgoing};
 use crate::rules::table::fit;
 
@@ -68,7 +68,7 @@ pub(crate) fn publish(
     tx.prepare_cached(PUBLISH)?.execute(params![
         message.queue,
         row::body_value(&message.body),
-        row::headers_json(&message.headers),
+        headers::json(&message.headers),
         (!message.correlation_id.is_empty()).then_some(&message.correlation_id),
         message.reply_to,
         message.message_id,
@@ -129,10 +129,12 @@ WHERE id = ?1 AND claim = ?2";
 const BURY: &str = "
 INSERT INTO poisoned_messages (pool, queue, reason, error, attempts, crashes, lapses, exit_code,
   signal, oom, stderr, first_failed_at, last_failed_at, body, headers, correlation_id, reply_to,
-  message_id, content_type, key, priority, created_at, reply_queue, reply_body, reply_headers)
+  message_id, content_type, key, priority, created_at, unique_key, unique_scope, unique_until,
+  reply_queue, reply_body, reply_headers)
 SELECT ?3, queue, ?4, ?5, attempts, min(crashes, 4294967294) + ?6, lapses, ?7, ?8, ?9, ?10,
   coalesce(first_failed_at, ?11), ?11, body, headers, correlation_id, reply_to,
-  message_id, content_type, key, priority, created_at, ?12, ?13, ?14
+  message_id, content_type, key, priority, created_at, unique_key, unique_scope, unique_until,
+  ?12, ?13, ?14
 FROM consumer_messages WHERE id = ?1 AND claim IS ?2";
 
 /// The span of the attempt, for the next one, which comes after it. The table has no column for it:
@@ -223,7 +225,7 @@ fn bury(
         now_ms,
         reply.map(|reply| &reply.queue),
         reply.map(|reply| row::body_value(&reply.body)),
-        reply.map(|reply| row::headers_json(&reply.headers)),
+        reply.map(|reply| headers::json(&reply.headers)),
     ];
     hit(tx.prepare_cached(BURY)?, values)
 }

@@ -91,12 +91,8 @@ impl Clerk {
             let tiers = tiers::tiers(longest).into_iter();
             tiers.chain(tiers::former_tiers(longest))
         });
-        let mut delayed = 0;
-        for tier in tiers {
-            delayed += topology::count(&self.broker, &tiers::tier_queue(queue, tier))
-                .await?
-                .unwrap_or(0);
-        }
+        let places = tiers.map(|tier| tiers::tier_queue(queue, tier));
+        let delayed = topology::count_all(&self.broker, places).await?;
         Ok(Depth {
             ready: topology::count(&self.broker, queue).await?.unwrap_or(0),
             delayed,

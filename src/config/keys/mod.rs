@@ -5,11 +5,14 @@ mod admin;
 mod alerts;
 mod autopsy;
 mod command;
+mod idempotency;
 mod pool;
+mod rabbitmq;
 mod retry;
 mod secret_file;
 pub(super) mod shared;
 mod source;
+mod subscriptions;
 mod workers;
 
 use std::path::Path;
@@ -42,6 +45,7 @@ pub(super) fn config(t: &mut Reader<'_>, around: Surroundings<'_>) -> Config {
         );
     }
     let pools = pool::read_all(t, &sources, around);
+    let subscriptions = subscriptions::read_all(t, &sources);
     let admin = t.table(
         "admin",
         "Where the daemon can be looked at and steered while it runs.",
@@ -60,6 +64,7 @@ pub(super) fn config(t: &mut Reader<'_>, around: Surroundings<'_>) -> Config {
         alerts,
         sources,
         pools,
+        subscriptions,
     }
 }
 

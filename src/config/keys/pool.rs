@@ -5,23 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::shared::{DAY, HOUR, MILLISECOND, MONTH, Surroundings};
-use super::source::rabbitmq;
-use super::source::rabbitmq::QUEUE_TYPES;
-use super::{autopsy, command, retry, workers};
+use super::{autopsy, command, idempotency, rabbitmq, retry, workers};
 use crate::backoff::Backoff;
 use crate::config::model::{
-    Database, DeadLetters, KafkaOptions, Options, Order, Pipeline, PoolConfig, Prefetch,
-    QueueDeclaration, RabbitMqOptions, Recycle, Restart, SourceConfig, TableSource,
-    UnroutableReply,
+    Database, DeadLetters, KafkaOptions, Options, Order, Pipeline, PoolConfig, Prefetch, Recycle,
+    Restart, SourceConfig, TableSource,
 };
 use crate::config::print;
 use crate::config::reader::Reader;
 use crate::config::suggest::nearest;
 use crate::config::value_types::choice::choice;
 use crate::config::value_types::compound::{auto_or, list_of};
-use crate::config::value_types::{
-    Kind as _, Wrong, duration, float, integer, name, plain, size, word,
-};
+use crate::config::value_types::{Wrong, duration, float, integer, name, size, word};
 use crate::protocol::status::Answer;
 
 /// The statuses that end a task; those below only tell about it.
@@ -29,6 +24,9 @@ const ANSWERS: std::ops::RangeInclusive<i64> = 200..=599;
 /// What a restart's wait grows by, and how far chance may move it.
 const RESTART_FACTOR: f64 = 2.0;
 const RESTART_JITTER: f64 = 0.2;
+
+/// What `source` means to a pool.
+const SOURCE: &str = "The source that it reads from; may be left out where there is only one.";
 
 /// Reads every pool.
 pub(super) fn read_all(
@@ -64,14 +62,12 @@ fn read(
         name(),
         "Its name, which logs, metrics and commands use; unique.",
     );
-    let name_of_source = source(t, sources);
+    let name_of_source = source(t, sources, SOURCE);
     let source = sources.get(&name_of_source);
     PoolConfig {
         name,
         source: name_of_source.clone(),
-        queue: t
-            .must("queue", word(), "The queue, or topic, that it reads.")
-            .into(),
+        queue: queue(t),
         workers: workers::workers(t),
         command: command::read(t, around),
         prefetch: prefetch(t),
@@ -126,8 +122,14 @@ fn read(
         ),
         statuses: statuses(t),
         publish_to: publish_to(t),
+        idempotency: idempotency::idempotency(t, &name_of_source, sources),
         options: options(t, source),
     }
+}
+
+fn queue(t: &mut Reader<'_>) -> Arc<str> {
+    let meaning = "The queue, or topic, that it reads.";
+    t.must("queue", word(), meaning).into()
 }
 
 /// The names that the seed system has for these keys.
@@ -158,7 +160,7 @@ fn options(t: &mut Reader<'_>, source: Option<&SourceConfig>) -> Options {
     });
     let dead_letter = dead_letter.flatten();
     let rabbitmq = t.only("RabbitMQ", is_rabbitmq, |t| {
-        rabbitmq_options(t, source, dead_letter.clone())
+        rabbitmq::options(t, source, dead_letter.clone())
     });
     let kafka = t.only("Kafka", is_kafka(source), |t| KafkaOptions {
         order: order(t),
@@ -195,63 +197,6 @@ fn check_dead_letter(t: &Reader<'_>, pool: &PoolConfig) {
     }
 }
 
-fn rabbitmq_options(
-    t: &mut Reader<'_>,
-    source: Option<&SourceConfig>,
-    dead_letter: Option<String>,
-) -> RabbitMqOptions {
-    let mut queue = match source {
-        Some(SourceConfig::RabbitMq(source)) => source.queue.clone(),
-        _ => QueueDeclaration::default(),
-    };
-    let queue_type = t.maybe(
-        "queue_type",
-        choice(&QUEUE_TYPES),
-        "The type of this queue if it is declared, instead of the source's.",
-    );
-    queue.queue_type = queue_type.unwrap_or(queue.queue_type);
-    queue.arguments.extend(rabbitmq::arguments(t));
-    // Those of its source are its own, too.
-    t.print("queue_type", Some(print::text(queue.queue_type.as_str())));
-    let arguments = queue.arguments.iter();
-    let arguments = arguments.map(|(name, value)| (print::key(name), plain().show(value)));
-    t.print("queue_arguments", Some(print::table(arguments)));
-    RabbitMqOptions {
-        dead_letter: match dead_letter {
-            None => DeadLetters::Default,
-            Some(word) if word == "broker" => DeadLetters::Broker,
-            Some(queue) => DeadLetters::Queue(queue),
-        },
-        unroutable_reply: t.or(
-            "unroutable_reply",
-            choice(&[
-                ("dead_letter", UnroutableReply::DeadLetter),
-                ("drop", UnroutableReply::Drop),
-            ]),
-            "dead_letter",
-            "What becomes of a message that is done when no queue takes its reply: to the dead \
-             letters with the reply, or done and the reply dropped.",
-        ),
-        consumer_priority: t.maybe(
-            "consumer_priority",
-            integer(-1_000_000..=1_000_000),
-            "Consumers of a higher priority get messages first; the broker's default, 0, if left \
-             out.",
-        ),
-        consumer_arguments: t.map(
-            "consumer_arguments",
-            "an argument's name",
-            |name| match name {
-                "x-priority" => Err(Wrong::new("is set by `consumer_priority`", "leave it out")),
-                name => Ok(name.to_owned()),
-            },
-            plain(),
-            "Further arguments of the consumer.",
-        ),
-        queue,
-    }
-}
-
 fn order(t: &mut Reader<'_>) -> Order {
     t.or(
         "order",
@@ -265,8 +210,11 @@ fn order(t: &mut Reader<'_>) -> Order {
     )
 }
 
-fn source(t: &mut Reader<'_>, sources: &BTreeMap<String, SourceConfig>) -> String {
-    let meaning = "The source that it reads from; may be left out where there is only one.";
+pub(super) fn source(
+    t: &mut Reader<'_>,
+    sources: &BTreeMap<String, SourceConfig>,
+    meaning: &'static str,
+) -> String {
     let given = t.maybe("source", word(), meaning);
     let names: Vec<&str> = sources.keys().map(String::as_str).collect();
     match (given, names.as_slice()) {
@@ -460,10 +408,13 @@ impl Taken {
 /// Where a source reads from, however it is called.
 fn address(source: &SourceConfig) -> String {
     match source {
-        SourceConfig::Table(TableSource {
-            database: Database::Sqlite(path),
-            ..
-        }) => path.to_string_lossy().into_owned(),
+        SourceConfig::Table(TableSource { database, .. }) => match database {
+            Database::Sqlite(path) => path.to_string_lossy().into_owned(),
+            Database::Postgres(at) => {
+                let tables = format!("{}/{}", at.schema, at.table_prefix);
+                format!("postgres://{}/{}/{tables}", at.servers(), at.database)
+            }
+        },
         SourceConfig::RabbitMq(source) => {
             let host = source.hosts.first().map(ToString::to_string);
             format!("amqp://{}/{}", host.unwrap_or_default(), source.vhost)

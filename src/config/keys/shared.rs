@@ -10,6 +10,7 @@ pub(super) const MILLISECOND: Duration = Duration::from_millis(1);
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
 pub(super) const DAY: Duration = Duration::from_secs(24 * 3600);
 pub(super) const MONTH: Duration = Duration::from_secs(30 * 24 * 3600);
+pub(super) const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// What the meaning of some keys depends on beside the file.
 #[derive(Debug, Clone, Copy)]

@@ -1,4 +1,4 @@
-//! A key that takes one value or a table.
+//! A key that takes one value or a table, and one whose table means something by being there.
 
 use super::Reader;
 use crate::config::description::Shape;
@@ -44,5 +44,24 @@ impl<'a> Reader<'a> {
         self.keys.retain(|key| key.name != name);
         self.add(name, shape, false, meaning);
         either
+    }
+
+    /// A table that need not be there; none where it is left out.
+    pub(crate) fn table_if_given<T>(
+        &mut self,
+        name: &'static str,
+        meaning: &'static str,
+        mut read: impl FnMut(&mut Reader<'a>) -> T,
+    ) -> Option<T> {
+        let keys = self.keys_of(&mut read);
+        let given = self.subtable(name).map(|(table, origin)| {
+            let mut reader = self.child(Some(table), origin, join(&self.path, name));
+            let value = read(&mut reader);
+            (value, reader.finish().1)
+        });
+        self.add(name, Shape::Table(keys), false, meaning);
+        let (value, page) = given.unzip();
+        self.page.set(name, page.map(Shown::Table));
+        value
     }
 }

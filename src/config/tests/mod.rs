@@ -1,6 +1,7 @@
 //! The room as a whole: a good configuration, a bad one, the environment, printing, documents.
 
 mod alerts;
+mod bindings;
 mod documents;
 mod environment;
 mod files;

@@ -32,6 +32,7 @@ restart = { initial = "1s", max = "1m 1s", surge = 7 }
 limits = { memory = "10MB", open_files = 1024, cpu_nice = -5 }
 publish_to = ["answers.*", "b"]
 statuses = { 404 = "reject", 202 = "done", 409 = "retry", 210 = "reply", 300 = "requeue" }
+idempotency = { key = "header:order", window = "1h", store = "main" }
 "#;
 const RANGE: &str = r#"
 worker_unit_count = { min = 2, max = 16, clear_within = "5m", cooldown = "1s", shrink_after = "1h", memory_free_min = "2GiB", cpu_max = 0.75 }
@@ -82,6 +83,8 @@ fn what_is_printed_loads_again() {
     }
 }
 
+const SUBSCRIPTION: &str = "[[subscriptions]]\ntopic = \"placed\"\nqueue = \"emails\"\n";
+
 const BROKERS: &str = r#"
 [sources.rabbit]
 kind = "rabbitmq"
@@ -98,6 +101,13 @@ declare = false
 queue_type = "classic"
 queue_arguments = { x-max-length = 5, x-overflow = "reject-publish" }
 consumer_timeout = "1h"
+
+[sources.shop]
+kind = "table"
+url = "postgres://u%40:%40@db.example:7/d%2Fe?sslmode=verify-ca"
+schema = "jobs"
+declare = false
+ca_file = "/ca.pem"
 
 [sources.log]
 kind = "kafka"
@@ -194,7 +204,9 @@ fn no_key_is_forgotten() {
     let pages = [
         printed(&format!("{daemon}{ADMIN}{ALERTS}{LEAST}{FULL}"), &OWN),
         printed(&format!("{LEAST}{RANGE}"), &OWN),
+        printed(&format!("{LEAST}{SUBSCRIPTION}"), &OWN),
         printed(BROKERS, &own),
+        printed(super::bindings::BOUND, &[]),
     ]
     .concat();
     let mut all = Vec::new();

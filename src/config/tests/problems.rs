@@ -262,6 +262,18 @@ const WRONG_VALUES: &[(&str, &str)] = &[
         "worker_unit_count is another name of `workers`, which is set too",
     ),
     (
+        "idempotency.store = \"mian\"",
+        "idempotency.store must be one of the sources: `\"mian\"`",
+    ),
+    (
+        "idempotency.key = \"header:\"",
+        "idempotency.key must be `\"message_id\"`, `\"correlation_id\"` or `\"header:NAME\"`: `\"header:\"`",
+    ),
+    (
+        "idempotency.window = \"1ms\"",
+        "idempotency.window must be within 1s..=8760h: `\"1ms\"`",
+    ),
+    (
         "source = \"other\"",
         "source must be one of the sources: `\"other\"`",
     ),
@@ -273,6 +285,37 @@ fn values_keep_their_rules() {
         let expected = [format!("pools.email.{message}")];
         assert_eq!(messages(pool_with(lines, &[])), expected);
     }
+}
+
+/// It may be left out where there can be no doubt.
+#[test]
+fn a_store_is_a_source_of_kind_table() {
+    let rabbit = "[sources.rabbit]\nkind = \"rabbitmq\"\nurl = \"amqp://h/\"";
+    let pool = "[[pools]]\nname = \"a\"\nqueue = \"q\"\ncommand = \"w\"\nsource = ";
+    let store = |sources: &str, store: &str| {
+        let text = format!("{sources}\n{pool}\"rabbit\"\nidempotency = {{ {store} }}\n");
+        read(&format!("{rabbit}\n{text}"), &[])
+    };
+    let table =
+        |name: &str| format!("[sources.{name}]\nkind = \"table\"\nurl = \"sqlite:{name}.db\"\n");
+    let found = store(&table("one"), "").unwrap();
+    let found = found.pools[0].idempotency.as_ref();
+    let found = found.map(|found| (found.store.as_str(), found.scope.as_str()));
+    assert_eq!(found, Some(("one", "rabbit:/")));
+    assert_eq!(
+        messages(store("", "")),
+        ["pools.a.idempotency.store is missing"]
+    );
+    let two = [table("one"), table("two")].concat();
+    assert_eq!(
+        messages(store(&two, "")),
+        ["pools.a.idempotency.store is missing"]
+    );
+    assert_eq!(
+        messages(store(&two, "store = \"rabbit\"")),
+        ["pools.a.idempotency.store must be a source of kind `table`: `\"rabbit\"`"]
+    );
+    store(&two, "store = \"two\"").unwrap();
 }
 
 #[test]
@@ -393,7 +436,7 @@ const WRONG_SOURCES: &[(&str, &str)] = &[
     ),
     (
         "kind = \"table\"\nurl = \"mysql://a:b@c/d\"",
-        "url must begin with `sqlite:`: `\"mysql://a:*@c/d\"`",
+        "url must begin with `sqlite:` or `postgres:`: `\"mysql://a:*@c/d\"`",
     ),
     (
         "kind = \"table\"\nurl = \"sqlite:a\"\nurl_file = \"/dev/null\"",
@@ -401,7 +444,7 @@ const WRONG_SOURCES: &[(&str, &str)] = &[
     ),
     (
         "kind = \"table\"\nurl_file = \"/dev/null\"",
-        "url_file holds a URL that must begin with `sqlite:`: `\"/dev/null\"`",
+        "url_file holds a URL that must begin with `sqlite:` or `postgres:`: `\"/dev/null\"`",
     ),
     (
         "kind = \"table\"\nurl_file = \"/no/such\"",

@@ -72,7 +72,7 @@ impl Wrong {
 }
 
 /// Matches what is written as a variable, for the schemas of values that are not plain text.
-const VARIABLE: &str = r"\$\{";
+pub(crate) const VARIABLE: &str = r"\$\{";
 
 fn show_range<T>(range: &RangeInclusive<T>, show: impl Fn(&T) -> String) -> String {
     format!("{}..={}", show(range.start()), show(range.end()))
@@ -169,6 +169,20 @@ fn is_log_filter(text: &str) -> bool {
 /// What the name of a pool or a source must keep to.
 pub(super) const NAME_RULE: &str =
     "must be 1 to 64 of the characters A-Z, a-z, 0-9, `_`, `.` and `-`";
+
+/// What goes before the names of tables: it needs no quotes, and they still fit.
+pub(super) fn table_prefix() -> Text {
+    Text {
+        description: "text",
+        pattern: Some(r"^([a-z_][a-z0-9_]{0,29})?$|\$\{"),
+        rule: "must be at most 30 of the characters a-z, 0-9 and `_`, no digit first",
+        holds: |text| {
+            let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+            let begins = !text.starts_with(|c: char| c.is_ascii_digit());
+            text.len() <= 30 && text.chars().all(fits) && begins
+        },
+    }
+}
 
 /// The mode of a file that is no program, in octal, as [`file_mode`] reads it.
 pub(super) fn octal_mode() -> Text {

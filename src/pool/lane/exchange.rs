@@ -19,7 +19,7 @@ use crate::pool::verdict::Event;
 use crate::pool::window::BYTES_MAX;
 use crate::protocol::input::{EncodeError, Extras, Input};
 use crate::protocol::output::Output;
-use crate::protocol::status::{Meaning, Note, Status};
+use crate::protocol::status::{Meaning, Note};
 use crate::telemetry;
 use crate::trace_context::SpanContext;
 use crate::worker::connection::{Connection, Ready, Received};
@@ -458,15 +458,10 @@ fn closed(error: impl ToString) -> Trouble {
 
 /// What a worker's first frame says of its version.
 fn first_word(output: &Output) -> Version {
-    if output.status != Status::HELLO {
-        return Version::One;
-    }
-    let mut headers = output.headers.iter().flatten();
-    let concurrency = headers
-        .find(|(name, _)| name == "concurrency")
-        .and_then(|(_, value)| value.trim().parse::<usize>().ok())
-        .unwrap_or(1);
-    Version::Two {
-        concurrency: concurrency.clamp(1, CONCURRENCY_MAX),
+    match output.concurrency() {
+        None => Version::One,
+        Some(concurrency) => Version::Two {
+            concurrency: concurrency.clamp(1, CONCURRENCY_MAX),
+        },
     }
 }

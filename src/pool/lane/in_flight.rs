@@ -15,6 +15,7 @@ use crate::delivery::{Delivery, Message, Outgoing, PublishError};
 use crate::metrics::Took;
 use crate::names::EMIT_ID_HEADER;
 use crate::pool::verdict;
+use crate::pool::verdict::Case;
 use crate::protocol::output::Output;
 use crate::trace_context::SpanContext;
 use entry::{Asked, Entry, Way};
@@ -218,7 +219,13 @@ impl InFlight {
                 return Ok(None);
             }
         };
-        let mut outgoing = verdict::outgoing(queue, output, message);
+        let case = Case {
+            message,
+            history: entry.delivery.history,
+            policy,
+            chance: 0.0,
+        };
+        let mut outgoing = verdict::outgoing(queue, output, case);
         if let Some(recording) = &entry.delivery.recording {
             recording.carry_on(&message.headers, &mut outgoing.headers);
         }

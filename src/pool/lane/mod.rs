@@ -31,6 +31,7 @@ use crate::delivery::{CANCELLED, Delivery, Exit, Failure, Reason};
 use crate::metrics::WorkerEnd;
 use crate::names::{CANCEL, CONTEXT_SWITCH, QUIT};
 use crate::shutdown::Phase;
+use crate::worker::Introduction;
 use crate::worker::autopsy::Findings;
 use crate::worker::connection::Connection;
 use crate::worker::notes::Notes;
@@ -54,9 +55,16 @@ pub async fn run(mut start: Start) -> Ended {
     let policy = start.shared.policy();
     let identity = identity(start.slot, &policy);
     let mut phase = start.phase.clone();
+    let spawned = process::spawn(
+        &start.shared.spawner,
+        &start.command,
+        &identity,
+        Introduction::Full,
+        policy.frame_bytes_max,
+    );
     let starting = tokio::select! {
         biased;
-        starting = process::spawn(&start.shared.spawner, &start.command, &identity, policy.frame_bytes_max) => starting,
+        starting = spawned => starting,
         _ = phase.wait_for(|phase| *phase > Phase::Running) => {
             let unwanted = Ended::unstarted("not wanted any more".into(), Vec::new());
             return Ended { orderly: true, how: WorkerEnd::Asked, ..unwanted };

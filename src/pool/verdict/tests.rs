@@ -8,9 +8,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::backoff::Backoff;
 use crate::config::model::{
-    Limits, Options, Pipeline, Prefetch, Recycle, Restart, Retry, WorkerCommand, Workers,
+    Database, Idempotency, Limits, MessageKey, Options, Pipeline, Prefetch, Recycle, Restart,
+    Retry, TableSource, WorkerCommand, Workers,
 };
-use crate::delivery::Exit;
+use crate::delivery::{Exit, Property};
 
 pub(crate) fn policy() -> PoolConfig {
     let backoff = Backoff {
@@ -53,6 +54,7 @@ pub(crate) fn policy() -> PoolConfig {
         restart: Restart { backoff, surge: 1 },
         statuses: BTreeMap::from([(404, Answer::Reject), (299, Answer::Done)]),
         publish_to: None,
+        idempotency: None,
         options: Options::Table,
     }
 }
@@ -399,5 +401,51 @@ proptest! {
         let last = attempt >= policy.retry.attempts || (crash && crashes + 1 >= policy.crashes_max);
         prop_assert_eq!(dead(&outcome).is_some(), last);
         prop_assert_eq!(delay(&outcome).is_some(), !last);
+    }
+}
+
+/// Where steps are told apart each is one higher, and so behind that, whatever pools the task passes;
+/// elsewhere nothing is added.
+#[test]
+fn what_continues_a_message_is_its_next_step() {
+    let idempotency = Idempotency {
+        key: MessageKey::MessageId,
+        window: Duration::from_secs(1),
+        store: "s".to_owned(),
+        scope: "s".to_owned(),
+        table: TableSource {
+            database: Database::Sqlite("a.db".into()),
+            mode: 0o600,
+            poll_interval: Duration::from_secs(1),
+            lease: Duration::from_secs(1),
+        },
+    };
+    for (remembers, step, expected) in [
+        (false, 0, None),
+        (true, 0, Some("1")),
+        (false, 1, Some("2")),
+        (true, 7, Some("8")),
+        (true, u32::MAX, Some("4294967295")),
+    ] {
+        let policy = PoolConfig {
+            idempotency: remembers.then(|| idempotency.clone()),
+            ..policy()
+        };
+        let history = History {
+            step,
+            ..History::default()
+        };
+        let case = Case {
+            message: &message(),
+            history,
+            policy: &policy,
+            chance: 0.5,
+        };
+        let output = Output::new(Status::DONE_WITH_REPLY, None, "r");
+        let Outcome::Reply(reply) = decide(Event::Answered(output), case) else {
+            panic!("it is a reply");
+        };
+        let found = reply.headers.iter().find(|(name, _)| name == STEP_HEADER);
+        assert_eq!(found.map(|(_, step)| step.as_str()), expected);
     }
 }

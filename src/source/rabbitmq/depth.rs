@@ -1,11 +1,12 @@
-//! How many messages wait in the queue, for a pool whose number of workers follows that: the broker
-//! is asked now and then, over a channel of its own, so that neither the consumers nor an answer that
-//! is late are touched by it.
+//! How many messages wait: in the queue, for a pool whose number of workers follows that, and in the
+//! tiers of delayed ones, for who watches. The broker is asked now and then, over a channel of its own,
+//! so that neither the consumers nor an answer that is late are touched by it.
 
 use std::fmt;
 use std::future::{Future, pending};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -13,47 +14,79 @@ use crate::broker::rabbitmq::connect::Broker;
 use crate::broker::rabbitmq::error::RabbitMqError;
 use crate::broker::rabbitmq::topology;
 use crate::config::model::{PoolConfig, Workers};
+use crate::rules::rabbitmq::tiers;
 
-/// The broker is asked so many times less often than the pool looks at its load.
+/// The broker is asked for the queue so many times less often than the pool looks at its load.
 const LOOKS: u32 = 5;
 
-type Answer = Result<Option<u64>, RabbitMqError>;
+/// How often it is asked for the tiers, each of which is a question.
+const DELAYED_EVERY: Duration = Duration::from_secs(10);
 
-/// The question, and when it is asked next.
+/// What the broker has said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// So many messages wait in the queue, if it says so.
+    Ready(Option<u64>),
+    /// So many wait for a later time.
+    Delayed(Option<u64>),
+}
+
+/// The questions, one after the other, and when each is asked next.
 #[derive(Default)]
 pub(super) struct Depth {
     /// None while the pool does not want to know.
-    next: Option<Instant>,
-    asked: Option<Pin<Box<dyn Future<Output = Answer>>>>,
+    next_ready: Option<Instant>,
+    next_delayed: Option<Instant>,
+    asked: Option<Pin<Box<dyn Future<Output = Told>>>>,
 }
 
 impl fmt::Debug for Depth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Depth")
-            .field("next", &self.next)
+            .field("next_ready", &self.next_ready)
+            .field("next_delayed", &self.next_delayed)
             .field("asked", &self.asked.is_some())
             .finish_non_exhaustive()
     }
 }
 
 impl Depth {
-    /// Asks, if the pool wants to know and it is time. Returns whether it wants to know no more.
+    /// Asks what the pool wants to know, if it is time. Returns whether it wants to know of its queue
+    /// no more.
     pub(super) fn begin(&mut self, broker: &Rc<Broker>, pool: &PoolConfig, now: Instant) -> bool {
-        let Workers::Range(range) = pool.workers else {
-            return self.next.take().is_some();
+        let every = match pool.workers {
+            Workers::Range(range) => Some(LOOKS * range.look_every()),
+            Workers::Fixed(_) => None,
         };
-        if self.asked.is_none() && self.next.is_none_or(|next| next <= now) {
-            self.next = Some(now + LOOKS * range.look_every());
-            let (broker, queue) = (Rc::clone(broker), pool.queue.clone());
-            let asked = async move { topology::count(&broker, &queue).await };
+        let given_up = every.is_none() && self.next_ready.take().is_some();
+        let is_due = |next: Option<Instant>| next.is_none_or(|next| next <= now);
+        if self.asked.is_some() {
+            return given_up;
+        }
+        let (broker, queue) = (Rc::clone(broker), pool.queue.clone());
+        if let Some(every) = every.filter(|_| is_due(self.next_ready)) {
+            self.next_ready = Some(now + every);
+            let asked = async move { Told::Ready(known(topology::count(&broker, &queue).await)) };
+            self.asked = Some(Box::pin(asked));
+        } else if is_due(self.next_delayed) {
+            self.next_delayed = Some(now + DELAYED_EVERY);
+            // Those of an earlier version are not asked for: the broker logs each that is not there.
+            let tiers = tiers::tiers(pool.retry.backoff.max).into_iter();
+            let asked = async move {
+                let places = tiers.map(|tier| tiers::tier_queue(&queue, tier));
+                let counted = topology::count_all(&broker, places).await;
+                Told::Delayed(known(counted.map(Some)))
+            };
             self.asked = Some(Box::pin(asked));
         }
-        false
+        given_up
     }
 
     /// When it is time. One question comes after the other.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.next.filter(|_| self.asked.is_none())
+        let next = [self.next_ready, self.next_delayed];
+        let next = next.into_iter().flatten().min();
+        next.filter(|_| self.asked.is_none())
     }
 
     /// Whether an answer is still to come. Its channel would spoil the end of the connection.
@@ -61,18 +94,25 @@ impl Depth {
         self.asked.is_some()
     }
 
-    /// The answer, once there is one: how many messages wait, if the broker says so. What is wrong with
-    /// the queue or the connection others see, too.
-    pub(super) async fn answered(&mut self) -> Option<u64> {
+    /// The answer, once there is one.
+    pub(super) async fn answered(&mut self) -> Told {
         let Some(asked) = &mut self.asked else {
             return pending().await;
         };
-        let answer = asked.await;
+        let told = asked.await;
         self.asked = None;
-        let known = answer.unwrap_or_else(|error| {
-            tracing::debug!(%error, "the broker did not say how many messages wait");
-            None
-        });
-        known.filter(|_| self.next.is_some())
+        match told {
+            // The pool has a fixed number of workers since.
+            Told::Ready(_) if self.next_ready.is_none() => Told::Ready(None),
+            told => told,
+        }
     }
+}
+
+/// What is wrong with a queue or the connection others see, too.
+fn known(answer: Result<Option<u64>, RabbitMqError>) -> Option<u64> {
+    answer.unwrap_or_else(|error| {
+        tracing::debug!(%error, "the broker did not say how many messages wait");
+        None
+    })
 }

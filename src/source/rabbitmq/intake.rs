@@ -19,7 +19,7 @@ use crate::broker::rabbitmq::ledger::Others;
 use crate::broker::rabbitmq::republish::{Received, unwrap};
 use crate::broker::rabbitmq::utf8::restore;
 use crate::config::model::PoolConfig;
-use crate::delivery::Intake;
+use crate::delivery::{History, Intake};
 use crate::rules::rabbitmq::demand;
 use crate::rules::{Limits, credit, rabbitmq as rules};
 
@@ -168,6 +168,9 @@ pub(super) fn deliver(task: &mut Task, pool: &PoolConfig, token: u64, held: &Hel
     let again = held.arrival.redelivered || held.arrival.counters.attempts > 0;
     let message = message(&pool.queue, held, again);
     task.out += 1;
-    let history = rules::history(held.arrival);
+    let history = History {
+        step: held.original.step(),
+        ..rules::history(held.arrival)
+    };
     task.end.deliver_by(token, message, history, begin_by);
 }

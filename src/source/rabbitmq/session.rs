@@ -18,7 +18,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::acks::{Acks, AcksEnd};
 use super::checks::{Checks, see_to_queues};
 use super::deliveries::Deliveries;
-use super::depth::Depth;
+use super::depth::{Depth, Told};
 use super::health::HealthIssue;
 use super::inbox::Inbox;
 use super::outbox::Outbox;
@@ -76,7 +76,7 @@ enum Wake {
     Settled,
     Consumers(Result<ConsumerNews, RabbitMqError>),
     Checked(Result<(), RabbitMqError>),
-    Depth(Option<u64>),
+    Depth(Told),
     Time,
 }
 
@@ -213,7 +213,7 @@ impl Session {
             () = share.freed() => Wake::Turn,
             event = poll_fn(|cx| self.events.as_mut().poll_next(cx)) => Wake::Broker(event),
             checked = self.checks.seen() => Wake::Checked(checked),
-            depth = self.depth.answered() => Wake::Depth(depth),
+            told = self.depth.answered() => Wake::Depth(told),
             Some(publish) = end.publishes.recv(), if more_emits => Wake::Emit(publish),
             news = poll_fn(|cx| self.outbox.poll_news(cx)) => Wake::Published(news),
             _ = end.settlements.recv_many(settled, BATCH), if can_settle => Wake::Settled,
@@ -245,8 +245,12 @@ impl Session {
                 self.judge_all(task, verdicts)
             }
             Wake::Checked(checked) => self.checked(task, checked),
-            Wake::Depth(depth) => {
+            Wake::Depth(Told::Ready(depth)) => {
                 credit::tell_depth(&task.end, depth);
+                Ok(())
+            }
+            Wake::Depth(Told::Delayed(delayed)) => {
+                task.end.facts.note(|figures| figures.delayed = delayed);
                 Ok(())
             }
             Wake::Settled => {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::broker::table::Settled;
-use crate::delivery::Outcome;
+use crate::rules::table::bytes;
 
 /// Beyond either the oldest is given up: its row comes again when this daemon ends.
 const KEPT_MAX: usize = 256;
@@ -61,23 +61,11 @@ impl Aside {
     }
 }
 
-fn bytes(outcome: &Outcome) -> usize {
-    match outcome {
-        Outcome::Reply(reply) => reply.body.len(),
-        Outcome::DeadLetter(failure) => failure.reply.as_ref().map_or(0, |reply| reply.body.len()),
-        Outcome::Done
-        | Outcome::Requeue { .. }
-        | Outcome::Return { .. }
-        | Outcome::ReturnAfter { .. }
-        | Outcome::RetryAfter { .. } => 0,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::broker::table::Claim;
-    use crate::delivery::Outgoing;
+    use crate::delivery::{Outcome, Outgoing};
 
     fn reply(row: i64, bytes: usize) -> Settled {
         let body = vec![0; bytes].into();
@@ -89,6 +77,7 @@ mod tests {
             claim: Claim { row, token: row },
             outcome: Outcome::Reply(Box::new(reply)),
             span: None,
+            finished: None,
         }
     }
 

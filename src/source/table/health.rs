@@ -47,6 +47,21 @@ pub(super) fn lost(pool: &str, end: &SourceEnd, claims: &[Claim]) {
     end.may_run_twice(claims.len() as u64);
 }
 
+/// Counts messages that were done before, as it turns out now that they are done.
+pub(super) fn repeated(pool: &str, end: &SourceEnd, claims: &[Claim]) {
+    if claims.is_empty() {
+        return;
+    }
+    for claim in claims {
+        tracing::warn!(
+            pool,
+            row = claim.row,
+            "done twice: it was done as another message, or by another daemon, meanwhile"
+        );
+    }
+    end.may_run_twice(claims.len() as u64);
+}
+
 /// Tells of a settlement that the database refuses for good.
 pub(super) fn set_aside(pool: &str, settled: &Settled, fault: &Fault) {
     tracing::error!(
@@ -54,6 +69,16 @@ pub(super) fn set_aside(pool: &str, settled: &Settled, fault: &Fault) {
         row = settled.claim.row,
         problem = fault.problem,
         "a settlement is refused for good; it is kept, and tried again every minute"
+    );
+}
+
+/// Tells of a message that is done, and that nobody will know so if it comes again.
+pub(super) fn not_entered(pool: &str, settled: &Settled, fault: &Fault) {
+    tracing::error!(
+        pool,
+        row = settled.claim.row,
+        problem = fault.problem,
+        "the database refuses to have it entered as finished: a repetition would be worked on"
     );
 }
 

@@ -1,12 +1,13 @@
 //! The source task of a table queue: when to look, what to write, what to keep when that fails.
-//! It knows no SQL: what it writes it writes through `broker::sqlite::Store`, and what it decides is
-//! in `rules::table`.
+//! It knows no SQL and no database: what it writes it writes through `broker::store::Store`, and what
+//! it decides is in `rules::table`.
 
 mod aside;
+mod batch;
 mod depth;
 mod facts;
+mod grip;
 mod health;
-mod pause;
 #[cfg(test)]
 mod tests;
 mod write_failure;
@@ -15,24 +16,26 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::link::Link;
-use crate::broker::sqlite::{Owners, SqliteError as TableError, Store, WallClock};
-use crate::broker::table::{Ask, Claim, Claimed, Fault, LookReason, Settled, Stop, Work, Written};
+use crate::broker::Fault as Unusable;
+use crate::broker::sqlite::Owners;
+use crate::broker::store::Store;
+use crate::broker::table::{Claim, Claimed, Fault, LookReason, Settled, Stop};
 use crate::budget::{Hold, Share};
-use crate::config::model::{Database, PoolConfig, TableSource};
+use crate::config::model::{PoolConfig, TableSource};
 use crate::delivery::{Intake, Publish, Settlement, SourceEnd};
 use crate::heartbeat::Heart;
-use crate::metrics::dead_lettered;
 use crate::rules::exclusive::Turn;
-use crate::rules::publishing::confirm;
+use crate::rules::pause::Pause;
 use crate::rules::{Limits, credit, table};
 use aside::Aside;
-use depth::{COUNTED_MAX, Depth};
+use depth::Depth;
+use grip::Grip;
 use health::{Health, HealthIssue};
-use pause::Pause;
 
 /// The least time between two looks at a queue in which nothing was ready, however often others
 /// write to the database.
@@ -63,10 +66,13 @@ pub(super) struct Task {
     /// For the bodies and headers of what is out and not settled.
     share: Share,
     out: HashMap<u64, Out>,
+    grip: Grip,
     /// Settlements that have not taken effect yet.
     settled: Vec<Settled>,
     /// Publishes that are not confirmed yet.
     publishes: Vec<Publish>,
+    /// The most that one transaction writes.
+    bytes_per_turn: usize,
     aside: Aside,
     depth: Depth,
     next_look: Instant,
@@ -85,54 +91,67 @@ struct Out {
     hold: Option<Hold>,
 }
 
-/// Drives a task to its end on this thread, where its blocking calls hinder nobody else.
+/// Opens the source; what is returned runs it to its end on this thread, where its blocking calls
+/// hinder nobody else.
+///
+/// # Errors
+/// What someone has to mend.
 ///
 /// # Panics
 /// If the operating system refuses a runtime its means.
-pub(super) fn run(task: Task) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
+pub(super) fn open(
+    config: &TableSource,
+    link: Link,
+    owners: &Owners,
+) -> Result<impl FnOnce() + use<>, Unusable> {
+    let runtime = runtime();
+    let pool = Arc::clone(&link.policy.borrow());
+    let opening = Store::open(config, &pool, owners);
+    let task = Task::new(runtime.block_on(opening)?, config, link);
+    Ok(move || run(&runtime, task))
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .expect("a runtime needs an event queue and a pipe of the system, no more");
+        .expect("a runtime needs an event queue and a pipe of the system, no more")
+}
+
+fn run(runtime: &Runtime, task: Task) {
     let _heart = Heart::of_this_thread().on(runtime.handle());
-    runtime.block_on(task.run());
+    let slips = task
+        .grip
+        .clone()
+        .watch(task.store.losses(), task.end.state.clone());
+    runtime.block_on(async {
+        tokio::select! {
+            () = task.run() => {}
+            () = slips => {}
+        }
+    });
 }
 
 impl Task {
-    /// Opens the database.
-    pub(super) fn open(
-        config: &TableSource,
-        link: Link,
-        owners: &Owners,
-    ) -> Result<Self, TableError> {
-        Self::open_at(config, link, owners, WallClock::system())
-    }
-
-    fn open_at(
-        config: &TableSource,
-        link: Link,
-        owners: &Owners,
-        clock: WallClock,
-    ) -> Result<Self, TableError> {
-        let Database::Sqlite(path) = &config.database;
-        let pool = Arc::clone(&link.policy.borrow());
-        let file = (path.as_path(), config.mode);
-        let store = Store::open(file, &pool.name, &pool.queue, config.lease, owners, clock)?;
+    fn new(store: Store, config: &TableSource, link: Link) -> Self {
+        let pool = link.policy.borrow().name.clone();
         let now = Instant::now();
-        Ok(Self {
-            pool: pool.name.clone(),
-            health: Health::new(&pool.name),
+        Self {
+            pool: pool.clone(),
+            health: Health::new(&pool),
             pause: Pause::default(),
             end: link.end,
             store,
             policy: link.policy,
-            turn: Turn::new(&link.exclusive, &pool.name),
+            turn: Turn::new(&link.exclusive, &pool),
             suspect: None,
             poll_interval: config.poll_interval,
             share: link.share.within(table::BYTES_OUT_MAX),
             out: HashMap::new(),
+            grip: Grip::default(),
             settled: Vec::new(),
             publishes: Vec::new(),
+            bytes_per_turn: table::BYTES_PER_TURN_MAX,
             aside: Aside::default(),
             depth: Depth::default(),
             next_look: now,
@@ -141,7 +160,7 @@ impl Task {
             next_beat: now,
             next_facts: now,
             owners_again: None,
-        })
+        }
     }
 
     async fn run(mut self) {
@@ -153,17 +172,17 @@ impl Task {
         while !self.is_finished() {
             self.event().await;
             self.collect();
-            self.tend_owners();
+            self.tend_owners().await;
             if !self.pause.is_on(Instant::now()) {
-                self.follow_the_file();
-                self.write_and_claim();
-                self.tend_aside();
-                self.tell_depth();
+                self.follow_the_file().await;
+                self.write_and_claim().await;
+                self.tend_aside().await;
+                self.tell_depth().await;
             }
-            self.tell_facts();
+            self.tell_facts().await;
         }
-        self.give_up_aside();
-        self.store.close();
+        self.give_up_aside().await;
+        self.store.close().await;
     }
 
     /// Told to end, and nothing is left to settle or publish.
@@ -236,19 +255,21 @@ impl Task {
     }
 
     /// Beats, and looks after those who no longer do.
-    fn tend_owners(&mut self) {
+    async fn tend_owners(&mut self) {
         let now = Instant::now();
         let mut found = Ok(false);
         if now >= self.next_beat {
             self.next_beat = now + self.store.beat_interval();
-            found = self.store.beat();
+            found = self.store.beat().await;
         }
         let again = self.owners_again.is_some_and(|again| now >= again);
         if now >= self.next_poll || again {
             self.owners_again = (!again).then(|| now + SECOND_LOOK_AT_OWNERS);
             self.next_poll = now + self.poll_interval;
             self.next_look = now;
-            found = found.and_then(|_| self.store.take_back_from_the_dead());
+            if found.is_ok() {
+                found = self.store.take_back_from_the_dead().await;
+            }
         }
         match found {
             Ok(true) => self.next_look = now,
@@ -260,59 +281,41 @@ impl Task {
 
     /// Goes on with the file that has taken the database's place, once nothing is left to settle in
     /// the old one.
-    fn follow_the_file(&mut self) {
+    async fn follow_the_file(&mut self) {
         let idle = self.out.is_empty() && !self.has_work();
         if !idle || !self.pause.is_troubled() || !self.store.is_replaced() {
             return;
         }
-        self.give_up_aside();
+        self.give_up_aside().await;
         if let Err(fault) = self.store.reopen() {
             self.trouble(&fault);
         }
     }
 
-    fn tend_aside(&mut self) {
+    async fn tend_aside(&mut self) {
         let again = self.aside.again();
         if again.is_some_and(|again| Instant::now() >= again) {
-            self.settle_aside();
-        }
-    }
-
-    fn next_count(&self) -> Option<Instant> {
-        self.depth.next(&self.policy.borrow().workers)
-    }
-
-    /// Counts what waits, if it is time. What is not known is not told: the claims show what is wrong.
-    fn tell_depth(&mut self) {
-        let workers = self.policy.borrow().workers;
-        let began = Instant::now();
-        if self.depth.is_due(&workers, began) {
-            let counted = self.store.count_ready(COUNTED_MAX);
-            let now = Instant::now();
-            self.depth.counted(&workers, now, now - began);
-            credit::tell_depth(&self.end, counted.ok());
-        } else if self.depth.ceases(&workers) {
-            credit::tell_depth(&self.end, None);
+            self.settle_aside().await;
         }
     }
 
     /// Writes what there is to write and claims what there is room for.
-    fn write_and_claim(&mut self) {
+    async fn write_and_claim(&mut self) {
         let must_write = self.has_work() || self.pause.is_troubled();
         let look = Instant::now() >= self.next_look;
-        let may_claim = must_write || (look && self.anything_to_claim());
+        let may_claim = must_write || (look && self.anything_to_claim().await);
         if !may_claim {
             return;
         }
         let claim = self.room() > 0;
         let probe = self.pause.is_troubled();
-        match self.write(claim, probe) {
-            Ok(written) => {
+        match self.write(claim, probe).await {
+            Ok((batch, written)) => {
                 self.pause.end();
                 self.health.over(&self.end, HealthIssue::Table);
-                self.written(written);
+                self.written(batch, written);
             }
-            Err(fault) => self.rescue(&fault, probe || claim),
+            Err(fault) => self.rescue(&fault, probe || claim).await,
         }
         if claim {
             self.share.rest();
@@ -324,7 +327,7 @@ impl Task {
     }
 
     /// A look that takes no lock, so that an idle queue disturbs nobody.
-    fn anything_to_claim(&mut self) -> bool {
+    async fn anything_to_claim(&mut self) -> bool {
         let now = Instant::now();
         self.last_look = now;
         self.next_look = now + self.poll_interval;
@@ -336,7 +339,7 @@ impl Task {
             self.step_aside();
             return false;
         }
-        match self.store.peek(self.limits()) {
+        match self.store.peek(self.limits()).await {
             Ok(outlook) => {
                 self.next_look = now + table::next_look(self.poll_interval, outlook.due_in);
                 let suspect = self.line_up(outlook.suspects_wait);
@@ -392,52 +395,6 @@ impl Task {
         Limits::of(&self.policy.borrow())
     }
 
-    /// Writes what there is to write, and claims what there is room for. What has come while others
-    /// wrote goes along.
-    fn write(&mut self, claim: bool, probe: bool) -> Result<Written, Fault> {
-        let writing = self.store.writing();
-        let turn = writing.turn();
-        self.collect();
-        let rows = if claim { self.room() } else { 0 };
-        let ask = (rows > 0).then(|| Ask {
-            rows,
-            share: &self.share,
-            suspect: self.suspect.is_none() && self.turn.is_held(),
-            limits: Limits::of(&self.policy.borrow()),
-        });
-        let work = Work {
-            publishes: &self.publishes,
-            settled: &self.settled,
-            ask,
-            probe,
-        };
-        self.store.write(&turn, &work)
-    }
-
-    /// The transaction is durable: only now is anything forgotten, confirmed or handed out.
-    fn written(&mut self, written: Written) {
-        for publish in self.publishes.drain(..) {
-            confirm(publish.confirmed, &publish.message.queue, Ok(()));
-        }
-        for settled in std::mem::take(&mut self.settled) {
-            self.forget(settled.claim);
-        }
-        health::lost(&self.pool, &self.end, &written.lost);
-        for buried in &written.buried {
-            dead_lettered(&self.pool, &buried.correlation_id, &buried.failure);
-        }
-        let claimed_any = !written.claimed.is_empty();
-        for claimed in written.claimed {
-            self.hand_out(claimed);
-        }
-        if let Some(stop) = written.stop {
-            self.plan_look(stop, claimed_any, written.due_in);
-            if self.line_up(written.suspects_wait) {
-                self.next_look = Instant::now();
-            }
-        }
-    }
-
     /// When to look again, by how the claim ended.
     fn plan_look(&mut self, stop: Stop, claimed: bool, due_in: Option<Duration>) {
         let now = Instant::now();
@@ -461,7 +418,8 @@ impl Task {
             hold: Some(claimed.hold),
         };
         self.out.insert(token, out);
-        self.end.deliver(token, claimed.message, claimed.history);
+        self.grip
+            .deliver(&self.end, token, claimed.message, claimed.history);
     }
 
     fn forget(&mut self, claim: Claim) {
@@ -492,6 +450,7 @@ fn note(out: &mut HashMap<u64, Out>, settled: &mut Vec<Settled>, settlement: Set
                 claim: out.claim,
                 outcome: settlement.outcome,
                 span: settlement.span,
+                finished: settlement.finished,
             });
         }
         None => tracing::error!(token = settlement.token, "settled, but never handed out"),

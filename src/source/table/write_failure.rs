@@ -15,21 +15,21 @@ impl Task {
     /// A transaction failed and nothing of it has happened. If there was `more` in it than what was
     /// to be written, a claim or a probe, it is tried without that; what is refused for good is told
     /// from the rest; the rest is kept.
-    pub(super) fn rescue(&mut self, fault: &Fault, more: bool) {
+    pub(super) async fn rescue(&mut self, fault: &Fault, more: bool) {
         if !self.has_work() {
             return self.trouble(fault);
         }
         let without = if more {
-            self.write(false, false)
+            self.write(false, false).await
         } else {
             Err(fault.clone())
         };
         match without {
-            Ok(written) => {
-                self.written(written);
+            Ok((batch, written)) => {
+                self.written(batch, written);
                 self.trouble(fault);
             }
-            Err(fault) if fault.for_good => self.one_by_one(),
+            Err(fault) if fault.for_good => self.one_by_one().await,
             Err(fault) => self.trouble(&fault),
         }
     }
@@ -37,32 +37,32 @@ impl Task {
     /// Writes each publish and each settlement in a transaction of its own, so that one that the
     /// database refuses does not stand in the way of the others. Once trouble of another kind
     /// begins, the rest is kept for later.
-    fn one_by_one(&mut self) {
+    async fn one_by_one(&mut self) {
         self.next_look = Instant::now();
         for publish in std::mem::take(&mut self.publishes) {
             if self.pause.is_on(Instant::now()) {
                 self.publishes.push(publish);
             } else {
-                self.publish_one(publish);
+                self.publish_one(publish).await;
             }
         }
         for settled in std::mem::take(&mut self.settled) {
             if self.pause.is_on(Instant::now()) {
                 self.settled.push(settled);
             } else {
-                self.settle_one(settled);
+                self.settle_one(settled).await;
             }
         }
         self.watch_aside();
     }
 
-    fn publish_one(&mut self, publish: Publish) {
+    async fn publish_one(&mut self, publish: Publish) {
         let publishes = std::slice::from_ref(&publish);
         let work = Work {
             publishes,
             ..Work::default()
         };
-        match self.write_alone(&work) {
+        match self.write_alone(&work).await {
             Ok(_) => confirm(publish.confirmed, &publish.message.queue, Ok(())),
             Err(fault) if fault.for_good => {
                 let queue = &publish.message.queue;
@@ -75,10 +75,11 @@ impl Task {
         }
     }
 
-    fn settle_one(&mut self, settled: Settled) {
-        match self.write_plainer(&settled) {
+    async fn settle_one(&mut self, settled: Settled) {
+        match self.write_plainer(&settled).await {
             Ok(written) => {
                 health::lost(&self.pool, &self.end, &written.lost);
+                health::repeated(&self.pool, &self.end, &written.repeated);
                 self.forget(settled.claim);
             }
             Err(fault) if fault.for_good => {
@@ -93,20 +94,25 @@ impl Task {
         }
     }
 
-    fn write_alone(&mut self, work: &Work<'_>) -> Result<Written, Fault> {
+    async fn write_alone(&mut self, work: &Work<'_>) -> Result<Written, Fault> {
         let writing = self.store.writing();
-        self.store.write(&writing.turn(), work)
+        let turn = writing.turn();
+        self.store.write(&turn, work).await
     }
 
     /// Writes it, with less about it if the database refuses that.
-    fn write_plainer(&mut self, wanted: &Settled) -> Result<Written, Fault> {
+    async fn write_plainer(&mut self, wanted: &Settled) -> Result<Written, Fault> {
         let mut settled = wanted.clone();
         loop {
             let work = Work {
                 settled: std::slice::from_ref(&settled),
                 ..Work::default()
             };
-            match self.write_alone(&work) {
+            match self.write_alone(&work).await {
+                // That it is done is worth more than that a repetition of it is known.
+                Err(fault) if fault.for_good && settled.finished.take().is_some() => {
+                    health::not_entered(&self.pool, &settled, &fault);
+                }
                 Err(fault) if fault.for_good => {
                     let plainer = rules::plainer(&settled.outcome, &fault.problem);
                     settled.outcome = plainer.ok_or(fault)?;
@@ -140,7 +146,7 @@ impl Task {
 
     /// Tries again what was refused for good: whatever refused it may be mended by now. Once trouble
     /// of another kind begins, the rest is kept as it is.
-    pub(super) fn settle_aside(&mut self) {
+    pub(super) async fn settle_aside(&mut self) {
         let kept = self.aside.take();
         if kept.is_empty() {
             return;
@@ -151,7 +157,7 @@ impl Task {
                 self.keep_aside(settled, fault);
                 continue;
             }
-            match self.write_plainer(&settled) {
+            match self.write_plainer(&settled).await {
                 Ok(written) => health::lost(&self.pool, &self.end, &written.lost),
                 Err(fault) => {
                     self.keep_aside(settled, &fault);
@@ -166,8 +172,8 @@ impl Task {
     }
 
     /// The last chance for what was refused.
-    pub(super) fn give_up_aside(&mut self) {
-        self.settle_aside();
+    pub(super) async fn give_up_aside(&mut self) {
+        self.settle_aside().await;
         health::given_up(&self.pool, self.aside.take());
     }
 }

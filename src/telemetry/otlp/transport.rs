@@ -11,14 +11,15 @@ use tonic::transport::Channel;
 
 use super::settings::Endpoint;
 use crate::https;
-use crate::https::{Https, HttpsError, Trust};
+use crate::https::{Https, Trust};
+use crate::trust::TrustError;
 
 /// Why there is no way to a collector.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TransportError {
     /// No connection can be made.
     #[error(transparent)]
-    Https(#[from] HttpsError),
+    Https(#[from] TrustError),
     /// It is no address for gRPC.
     #[error("no gRPC connection can be made: {0}")]
     Address(#[from] tonic::transport::Error),

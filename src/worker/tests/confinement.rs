@@ -22,8 +22,10 @@ fn the_environment_is_the_configured_one_and_ours() {
         }
         let pipe = env.remove("GANGER_PIPE").unwrap();
         assert!(pipe.starts_with("/tmp/CoreFxPipe_"), "{pipe}");
+        let frame_bytes_max = FRAME_BYTES_MAX.to_string();
         let expected = [
             ("COLOUR", "blue"),
+            ("GANGER_FRAME_BYTES_MAX", frame_bytes_max.as_str()),
             ("GANGER_POOL", "tests"),
             ("GANGER_PROTOCOL", "2"),
             ("GANGER_WORKER", "3"),
@@ -77,7 +79,14 @@ async fn changing_user_is_refused() {
     let mut command = shell("exit 0");
     command.user = Some("root".into());
     let command = std::sync::Arc::new(command);
-    let spawned = spawn(&SPAWNER, &command, &identity(), FRAME_BYTES_MAX).await;
+    let spawned = spawn(
+        &SPAWNER,
+        &command,
+        &identity(),
+        Introduction::Full,
+        FRAME_BYTES_MAX,
+    )
+    .await;
     let error = spawned.unwrap_err();
     // The pipe is made first, and giving it away is refused as changing the user would be.
     assert!(matches!(error, SpawnError::Pipe(_)), "{error}");

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use tokio::task::LocalSet;
 
-use super::Identity;
-use super::process::{Starting, pollable, spawn};
+use super::leader::pollable;
+use super::process::{Starting, spawn};
 use super::spawner::Spawner;
+use super::{Identity, Introduction};
 use crate::config::model::{Limits, WorkerCommand};
 
 /// A test that takes longer hangs.
@@ -50,9 +51,16 @@ fn shell(script: &str) -> WorkerCommand {
 
 async fn start(command: &WorkerCommand) -> Starting {
     let command = std::sync::Arc::new(command.clone());
-    spawn(&SPAWNER, &command, &identity(), FRAME_BYTES_MAX)
-        .await
-        .unwrap()
+    let introduction = Introduction::Full;
+    spawn(
+        &SPAWNER,
+        &command,
+        &identity(),
+        introduction,
+        FRAME_BYTES_MAX,
+    )
+    .await
+    .unwrap()
 }
 
 /// Runs a worker to its end and tells what it wrote to stderr.

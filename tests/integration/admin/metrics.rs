@@ -23,6 +23,7 @@ trials![
     no_label_grows_with_what_happens,
     the_seed_systems_names_are_there_if_they_are_wanted,
     prometheus_scrapes_pools_on_every_kind_of_source,
+    what_waits_on_rabbitmq_for_a_later_time_is_counted,
     a_collector_is_sent_the_same_by_grpc_and_by_http,
     the_last_metrics_are_sent_at_the_stop,
 ];
@@ -170,6 +171,7 @@ fn the_series_are_those_that_are_published() {
         "ganger_source_lag{",
         "ganger_source_depth{",
         "ganger_source_delayed{pool=\"on-kafka\"",
+        "ganger_source_delayed{pool=\"on-rabbit\"",
         "ganger_table_file_bytes{",
         "ganger_alerts_firing{",
     ];
@@ -378,13 +380,37 @@ fn on_every_kind_of_source() -> (Workspace, Daemon, String, Vhost) {
         pool.text("queue", &topic).attempts(1)
     };
     let pools = [
-        pool("on-table", "main").set("workers", "{ min = 1, max = 2 }"),
+        pool("on-table", "main")
+            .set("workers", "{ min = 1, max = 2 }")
+            .set("idempotency", "{}"),
         pool("on-rabbit", "rabbit"),
         pool("on-kafka", "events"),
     ];
     let daemon = site.start(&pools);
     daemon.has_workers(3);
     (site, daemon, topic, rabbit)
+}
+
+/// Two that come again in different tiers.
+fn what_waits_on_rabbitmq_for_a_later_time_is_counted() {
+    let vhost = Vhost::shared();
+    let sources = format!(
+        "[sources.rabbit]\nkind = \"rabbitmq\"\nurl = \"{}\"\n[admin]\nlisten = \"127.0.0.1:0\"\n",
+        vhost.url()
+    );
+    let site = Workspace::with_sections(&sources);
+    let retry = r#"{ attempts = 2, initial = "1m", max = "1h", jitter = 0.0 }"#;
+    let pool = Pool::new(&[]).text("source", "rabbit").set("retry", retry);
+    let daemon = site.start(&[pool]);
+    daemon.has_workers(1);
+    let config = daemon.config().to_str().unwrap().to_owned();
+    let send = ["send", "work", "--source", "rabbit", "--config", &config];
+    let bodies = ["mode:answer:503:60000", "mode:answer:503:2000000"];
+    site.ganger(&[&send[..], &bodies].concat()).good();
+    daemon.eventually("both to be counted", || {
+        text(&api(&daemon)).contains("ganger_source_delayed{pool=\"work\"} 2\n")
+    });
+    daemon.stop();
 }
 
 fn prometheus_scrapes_pools_on_every_kind_of_source() {

@@ -15,12 +15,25 @@ crate::harness::trials![
     tables_can_be_made,
     workers_answer,
     the_readme_shows_the_sample,
+    files_are_shown_as_they_are,
 ];
 
 /// What is tried, and `text`, which is no code.
 const TRIED: [&str; 7] = ["console", "json", "python", "sql", "sqlite", "text", "toml"];
 /// What a line in a `text` would begin with if it were a command.
 const COMMANDS: [&str; 4] = ["$ ", "ganger ", "cargo ", "docker "];
+/// What stands beside a sample to name the libraries that it takes.
+const MANIFESTS: [&str; 9] = [
+    "/composer.json",
+    "/Gemfile",
+    "/go.mod",
+    "/go.sum",
+    "/package.json",
+    "/package-lock.json",
+    "/pom.xml",
+    "/producers.csproj",
+    "/requirements.txt",
+];
 /// What a fragment of a configuration is completed with.
 const SOURCE: &str = "[sources.main]\nkind = \"table\"\nurl = \"sqlite:queue.db\"\n";
 const POOL: &str = "[[pools]]\nname = \"any\"\nqueue = \"any\"\ncommand = \"./worker\"\n";
@@ -35,7 +48,8 @@ fn blocks(language: &str) -> Vec<Block> {
 
 fn every_block_is_tried_or_says_why_not() {
     let pages = page::all();
-    let untried = page::blocks(&pages).filter(|block| block.not_run.is_none());
+    let untried = page::blocks(&pages);
+    let untried = untried.filter(|block| block.not_run.is_none() && block.file.is_none());
     let mut wrong = Vec::new();
     for block in untried {
         if !TRIED.contains(&block.language.as_str()) {
@@ -141,4 +155,23 @@ fn the_readme_shows_the_sample() {
         let sample = page::text(&format!("samples/python/{file}"));
         assert_eq!(shown.unwrap().text, sample, "{file}");
     }
+}
+
+/// And every sample of a producer, or of a worker for who migrates, is shown.
+fn files_are_shown_as_they_are() {
+    let pages = page::all();
+    let mut shown = Vec::new();
+    for block in page::blocks(&pages) {
+        let Some(file) = &block.file else { continue };
+        assert_eq!(block.text, page::text(file), "{}: {file}", block.place);
+        shown.push(file.as_str());
+    }
+    let samples = ["samples/migrating", "samples/producers"].map(page::files);
+    let hidden: Vec<&String> = samples
+        .iter()
+        .flatten()
+        .filter(|file| !MANIFESTS.iter().any(|name| file.ends_with(name)))
+        .filter(|file| !shown.contains(&file.as_str()))
+        .collect();
+    assert!(hidden.is_empty(), "no page shows {hidden:#?}");
 }

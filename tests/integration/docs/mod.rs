@@ -7,6 +7,7 @@
 //! comment right above a block says what else is to be known of it:
 //!
 //! - `<!-- not run: REASON -->`
+//! - `<!-- file: PATH -->`: the block is what that file holds, which has a test of its own.
 //! - `<!-- figures vary -->`: numbers in the output need not be the same.
 //! - `<!-- worker: BODY gives REPLY -->`: a worker, which a daemon starts and asks that.
 //!

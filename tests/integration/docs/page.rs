@@ -42,6 +42,15 @@ pub(super) struct Block {
     pub(super) figures_vary: bool,
     /// It is a worker: what it is asked, what it answers.
     pub(super) worker: Option<(String, String)>,
+    /// The file that it shows, which a test of its own runs.
+    pub(super) file: Option<String>,
+}
+
+impl Block {
+    /// Whether it is not to be typed into the page's shell.
+    pub(super) fn is_for_others(&self) -> bool {
+        self.not_run.is_some() || self.worker.is_some() || self.file.is_some()
+    }
 }
 
 /// The top of the repository.
@@ -56,8 +65,15 @@ pub(super) fn text(path: &str) -> String {
 
 /// Every page of the repository.
 pub(super) fn all() -> Vec<Page> {
+    let paths = files("").into_iter();
+    let pages = paths.filter(|path| path.ends_with(".md"));
+    pages.map(Page::read).collect()
+}
+
+/// Every file below a folder, from the top of the repository and in order.
+pub(super) fn files(folder: &str) -> Vec<String> {
     let mut paths = Vec::new();
-    find(top(), &mut paths);
+    find(&top().join(folder), &mut paths);
     paths.sort();
     let path = |path: &PathBuf| {
         path.strip_prefix(top())
@@ -66,7 +82,7 @@ pub(super) fn all() -> Vec<Page> {
             .unwrap()
             .to_owned()
     };
-    paths.iter().map(|found| Page::read(path(found))).collect()
+    paths.iter().map(path).collect()
 }
 
 fn find(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -77,7 +93,7 @@ fn find(folder: &Path, found: &mut Vec<PathBuf>) {
             if !PASSED_OVER.iter().any(|other| name == *other) {
                 find(&path, found);
             }
-        } else if path.extension().is_some_and(|extension| extension == "md") {
+        } else {
             found.push(path);
         }
     }
@@ -225,6 +241,7 @@ impl<'a> Reader<'a> {
                 assert!(!rest.is_empty(), "{}:{line}: no reason", self.page.path);
                 self.next.not_run = Some(rest.to_owned());
             }
+            "file" => self.next.file = Some(rest.to_owned()),
             "figures vary" => self.next.figures_vary = true,
             "worker" => {
                 let (body, reply) = rest.split_once(" gives ").unwrap();

@@ -52,7 +52,7 @@ fn steps(page: &Page) -> Vec<Step> {
                 command: command.clone(),
                 ..Step::default()
             }),
-            Part::Block(block) if block.not_run.is_some() || block.worker.is_some() => {}
+            Part::Block(block) if block.is_for_others() => {}
             Part::Block(block) => match block.language.as_str() {
                 "console" => steps.extend(typed(block)),
                 "sql" => steps.push(fed(block, "sqlite3 ganger.db")),

@@ -36,6 +36,9 @@ pub(crate) struct Daemon {
     mark: String,
 }
 
+/// Variables of a daemon's environment.
+pub(super) type Environment<'a> = &'a [(String, String)];
+
 /// The tests' daemons run side by side: on the network they listen only where a test says so.
 fn admin_side(config: &Path) -> Option<(&'static str, &'static str)> {
     let text = std::fs::read_to_string(config).unwrap_or_default();
@@ -45,8 +48,8 @@ fn admin_side(config: &Path) -> Option<(&'static str, &'static str)> {
 
 impl Daemon {
     /// Starts it and waits until it says that it runs.
-    pub(super) fn start(config: &Path, mark: &str, launch: Launch) -> Self {
-        let mut daemon = Self::spawn(config, mark, launch, Stdio::piped());
+    pub(super) fn start(config: &Path, mark: &str, launch: Launch, more: Environment<'_>) -> Self {
+        let mut daemon = Self::spawn(config, mark, launch, more, Stdio::piped());
         let stderr = daemon.child.get_mut().unwrap().stderr.take().unwrap();
         daemon.listen(stderr);
         daemon.logged("ganger is running");
@@ -54,7 +57,13 @@ impl Daemon {
     }
 
     /// Starts it with something else as its stderr, which nobody reads.
-    pub(super) fn spawn(config: &Path, mark: &str, launch: Launch, stderr: Stdio) -> Self {
+    pub(super) fn spawn(
+        config: &Path,
+        mark: &str,
+        launch: Launch,
+        more: Environment<'_>,
+        stderr: Stdio,
+    ) -> Self {
         let config_text = config.to_str().unwrap();
         let own = [super::PROGRAM, "run", "--config", config_text];
         let words = [launch.through, &own, launch.args].concat();
@@ -64,6 +73,7 @@ impl Daemon {
             .envs(std::env::vars_os().filter(|(name, _)| name == "PATH" || name == "HOME"))
             .env(SECRET.0, SECRET.1)
             .envs(admin_side(config))
+            .envs(more.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(stderr)

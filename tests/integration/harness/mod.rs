@@ -2,6 +2,7 @@
 //! ways to wait for what they do. Nothing waits for a time to pass; everything waits for something
 //! to be so, and fails with the daemon's log when it does not come about.
 
+mod base;
 pub(crate) mod collector;
 mod command;
 mod daemon;
@@ -10,6 +11,8 @@ mod http;
 pub(crate) mod kafka;
 mod log;
 mod pool;
+pub(crate) mod postgres;
+mod postgres_table;
 mod processes;
 mod proxy;
 pub(crate) mod rabbit;
@@ -21,16 +24,17 @@ mod workspace;
 
 use libtest_mimic::Trial;
 
+pub(crate) use base::Base;
 pub(crate) use command::Ran;
 pub(crate) use daemon::{Daemon, Launch, SECRET};
 pub(crate) use hook::{Hook, Word};
 pub(crate) use http::Api;
 pub(crate) use log::{field, said};
 pub(crate) use pool::Pool;
-pub(crate) use processes::{MARK, kill_marked};
+pub(crate) use processes::{MARK, kill_marked, marked};
 pub(crate) use proxy::{Flow, Proxy};
 pub(crate) use record::{Entry, Event, Progress, Record};
-pub(crate) use table::{NewMessage, Table, Waiting};
+pub(crate) use table::{Dead, NewMessage, Table, Waiting};
 pub(crate) use terminal::{EVIL, Seat, assert_tame, terminal};
 pub(crate) use workspace::Workspace;
 
@@ -42,20 +46,29 @@ pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_ganger");
 /// What adds the tests that take minutes; `tests/run --long` sets it.
 const LONG: &str = "GANGER_TEST_LONG";
 
-/// Makes the list of a module's tests, with those that only `tests/run --long` runs after `; long:`.
+/// Makes the list of a module's tests, with those that are about SQLite after `; sqlite:`, and those that
+/// only `tests/run --long` runs after `; long:`.
 /// A test that is left out of it is dead code, which is refused.
 macro_rules! trials {
-    ($($test:ident),* $(,)? $(; long: $($long:ident),+ $(,)?)?) => {
+    (
+        $($test:ident),* $(,)?
+        $(; sqlite: $($sqlite:ident),+ $(,)?)?
+        $(; long: $($long:ident),+ $(,)?)?
+    ) => {
         /// The tests of this module.
         pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
+            trials_on($crate::harness::Base::Sqlite)
+        }
+
+        /// The same with their tables in that database.
+        pub(crate) fn trials_on(base: $crate::harness::Base) -> Vec<libtest_mimic::Trial> {
             let (_, module) = module_path!().split_once("::").unwrap();
-            let trial = |name: &str, test: fn()| {
-                libtest_mimic::Trial::test(format!("{module}::{name}"), move || {
-                    test();
-                    Ok(())
-                })
-            };
-            let always = vec![$(trial(stringify!($test), $test)),*];
+            let trial = |name: &str, test: fn()| base.trial(module, name, test);
+            let mut always = vec![$(trial(stringify!($test), $test)),*];
+            if base == $crate::harness::Base::Sqlite {
+                let own = vec![$($(trial(stringify!($sqlite), $sqlite)),+)?];
+                always.extend::<Vec<libtest_mimic::Trial>>(own);
+            }
             let long = vec![$($(trial(stringify!($long), $long)),+)?];
             $crate::harness::with_long(always, long)
         }

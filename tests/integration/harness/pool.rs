@@ -12,6 +12,8 @@ pub(crate) const QUEUE: &str = "work";
 pub(crate) struct Pool {
     keys: BTreeMap<String, String>,
     env: BTreeMap<String, String>,
+    /// Further sections of the configuration.
+    after: String,
 }
 
 impl Pool {
@@ -30,6 +32,7 @@ impl Pool {
         let pool = Self {
             keys: BTreeMap::new(),
             env: BTreeMap::new(),
+            after: String::new(),
         };
         pool.set("name", &quoted(QUEUE))
             .set("queue", &quoted(QUEUE))
@@ -68,6 +71,12 @@ impl Pool {
         self
     }
 
+    /// With further sections of the configuration behind it.
+    pub(crate) fn after(mut self, sections: &str) -> Self {
+        self.after = sections.into();
+        self
+    }
+
     /// How many attempts a message has.
     pub(crate) fn attempts(self, attempts: u32) -> Self {
         let retry =
@@ -86,9 +95,10 @@ impl Pool {
             .iter()
             .map(|(name, value)| format!("{name} = {}\n", quoted(value)));
         format!(
-            "[[pools]]\n{}[pools.env]\n{}",
+            "[[pools]]\n{}[pools.env]\n{}\n{}",
             keys.collect::<String>(),
-            env.collect::<String>()
+            env.collect::<String>(),
+            self.after
         )
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Process {
 
 /// All processes with that mark, the youngest last. Those that have ended and are not reaped yet
 /// have no environment any more, so they are not among them.
-pub(super) fn marked(mark: &str) -> Vec<Process> {
+pub(crate) fn marked(mark: &str) -> Vec<Process> {
     let wanted = format!("{MARK}={mark}");
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());

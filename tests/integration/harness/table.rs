@@ -1,6 +1,7 @@
-//! The database as an outside program sees it: plain SQL by proto-spec/table.md, nothing of
-//! ganger's own code.
+//! The database as an outside program sees it, whichever it is: plain SQL by proto-spec/table.md,
+//! nothing of ganger's own code.
 
+use std::ops::Deref;
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,16 +9,17 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params};
 
 use super::pool::QUEUE;
+use super::postgres_table::PgTable;
 
 /// A message to be put into a queue.
 #[derive(Debug, Clone)]
 pub(crate) struct NewMessage {
-    queue: String,
-    body: Value,
-    headers: serde_json::Map<String, serde_json::Value>,
-    correlation_id: Option<String>,
-    reply_to: Option<String>,
-    message_id: Option<String>,
+    pub(super) queue: String,
+    pub(super) body: Value,
+    pub(super) headers: serde_json::Map<String, serde_json::Value>,
+    pub(super) correlation_id: Option<String>,
+    pub(super) reply_to: Option<String>,
+    pub(super) message_id: Option<String>,
 }
 
 impl NewMessage {
@@ -101,81 +103,194 @@ pub(crate) struct Dead {
 }
 
 /// A connection of the test's own.
-pub(crate) struct Table(pub(crate) Connection);
+pub(crate) struct Table(pub(crate) Handle);
+
+/// In one of the databases. A test that is about SQLite asks it as the connection that it is.
+pub(crate) enum Handle {
+    Sqlite(Connection),
+    Postgres(PgTable),
+}
+
+impl Deref for Handle {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        match self {
+            Self::Sqlite(connection) => connection,
+            Self::Postgres(_) => panic!("this test is about SQLite"),
+        }
+    }
+}
 
 impl Table {
     pub(crate) fn open(path: &Path) -> Self {
         let connection = Connection::open(path).unwrap();
         connection.busy_timeout(Duration::from_secs(10)).unwrap();
-        Self(connection)
+        Self(Handle::Sqlite(connection))
     }
 
     /// Puts messages in, all in one transaction.
     pub(crate) fn insert(&self, messages: &[NewMessage]) {
-        let transaction = self.0.unchecked_transaction().unwrap();
-        let insert = "INSERT INTO consumer_messages
-            (queue, body, headers, correlation_id, reply_to, message_id) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-        let mut insert = transaction.prepare_cached(insert).unwrap();
-        for message in messages {
-            let headers = serde_json::to_string(&message.headers).unwrap();
-            let NewMessage {
-                queue,
-                body,
-                correlation_id,
-                reply_to,
-                message_id,
-                ..
-            } = message;
-            insert
-                .execute(params![
-                    queue,
-                    body,
-                    headers,
-                    correlation_id,
-                    reply_to,
-                    message_id
-                ])
-                .unwrap();
+        match &self.0 {
+            Handle::Sqlite(connection) => insert(connection, messages),
+            Handle::Postgres(table) => table.insert(messages),
         }
-        drop(insert);
-        transaction.commit().unwrap();
+    }
+
+    /// Puts messages in over which two daemons have vanished, all in one transaction.
+    pub(crate) fn insert_suspects(&self, queue: &str, priority: i32, bodies: &[&str]) {
+        match &self.0 {
+            Handle::Sqlite(connection) => {
+                let insert = "INSERT INTO consumer_messages (queue, priority, body, lapses)
+                    VALUES (?1, ?2, ?3, 2)";
+                let rows = connection.unchecked_transaction().unwrap();
+                for body in bodies {
+                    rows.execute(insert, params![queue, priority, body])
+                        .unwrap();
+                }
+                rows.commit().unwrap();
+            }
+            Handle::Postgres(table) => table.insert_suspects(queue, priority, bodies),
+        }
+    }
+
+    /// Has statements run; what the database has against them.
+    pub(crate) fn run(&self, statements: &str) -> Result<(), String> {
+        match &self.0 {
+            Handle::Sqlite(connection) => {
+                let ran = connection.execute_batch(statements);
+                ran.map_err(|error| error.to_string())
+            }
+            Handle::Postgres(table) => table.run(statements),
+        }
+    }
+
+    /// What a statement says: a line for a row, its columns parted by `|`.
+    pub(crate) fn ask(&self, statement: &str) -> String {
+        match &self.0 {
+            Handle::Sqlite(connection) => ask(connection, statement),
+            Handle::Postgres(table) => table.ask(statement),
+        }
     }
 
     /// How many messages of a queue there are, those in daemons' hands included.
     pub(crate) fn count(&self, queue: &str) -> u32 {
-        let count = "SELECT count(*) FROM consumer_messages WHERE queue = ?1";
-        self.0.query_row(count, [queue], |row| row.get(0)).unwrap()
+        match &self.0 {
+            Handle::Sqlite(connection) => {
+                let count = "SELECT count(*) FROM consumer_messages WHERE queue = ?1";
+                connection
+                    .query_row(count, [queue], |row| row.get(0))
+                    .unwrap()
+            }
+            Handle::Postgres(table) => table.count(queue),
+        }
+    }
+
+    /// How many messages are entered as finished.
+    pub(crate) fn finished(&self) -> u32 {
+        match &self.0 {
+            Handle::Sqlite(connection) => {
+                let count = "SELECT count(*) FROM finished_messages";
+                connection.query_row(count, [], |row| row.get(0)).unwrap()
+            }
+            Handle::Postgres(table) => table.finished(),
+        }
+    }
+
+    /// By what they are known, in a database of SQLite.
+    pub(crate) fn finished_keys(&self) -> Vec<String> {
+        let mut select = self.0.prepare("SELECT key FROM finished_messages").unwrap();
+        let keys = select.query_map([], |row| row.get(0)).unwrap();
+        keys.collect::<Result<_, _>>().unwrap()
     }
 
     /// The oldest message of a queue, in a daemon's hands or not.
     pub(crate) fn oldest(&self, queue: &str) -> Option<i64> {
-        let oldest = "SELECT min(id) FROM consumer_messages WHERE queue = ?1";
-        self.0.query_row(oldest, [queue], |row| row.get(0)).unwrap()
+        match &self.0 {
+            Handle::Sqlite(connection) => {
+                let oldest = "SELECT min(id) FROM consumer_messages WHERE queue = ?1";
+                connection
+                    .query_row(oldest, [queue], |row| row.get(0))
+                    .unwrap()
+            }
+            Handle::Postgres(table) => table.oldest(queue),
+        }
     }
 
     /// The messages of a queue, the oldest first.
     pub(crate) fn messages(&self, queue: &str) -> Vec<Waiting> {
-        let select = "SELECT * FROM consumer_messages WHERE queue = ?1 ORDER BY id";
-        let mut select = self.0.prepare_cached(select).unwrap();
-        select
-            .query_map([queue], waiting)
-            .unwrap()
-            .collect::<Result<_, _>>()
-            .unwrap()
+        match &self.0 {
+            Handle::Sqlite(connection) => {
+                let select = "SELECT * FROM consumer_messages WHERE queue = ?1 ORDER BY id";
+                let mut select = connection.prepare_cached(select).unwrap();
+                let rows = select.query_map([queue], waiting).unwrap();
+                rows.collect::<Result<_, _>>().unwrap()
+            }
+            Handle::Postgres(table) => table.messages(queue),
+        }
     }
 
     /// The dead letters as they are now, the oldest first.
     pub(crate) fn dead(&self) -> Vec<Dead> {
-        let mut select = self
-            .0
-            .prepare_cached("SELECT * FROM poisoned_messages ORDER BY id")
-            .unwrap();
-        select
-            .query_map([], dead)
-            .unwrap()
-            .collect::<Result<_, _>>()
-            .unwrap()
+        match &self.0 {
+            Handle::Sqlite(connection) => {
+                let select = "SELECT * FROM poisoned_messages ORDER BY id";
+                let mut select = connection.prepare_cached(select).unwrap();
+                let rows = select.query_map([], dead).unwrap();
+                rows.collect::<Result<_, _>>().unwrap()
+            }
+            Handle::Postgres(table) => table.dead(),
+        }
     }
+}
+
+fn ask(connection: &Connection, statement: &str) -> String {
+    let mut statement = connection.prepare(statement).unwrap();
+    let columns = statement.column_count();
+    let line = |row: &Row<'_>| {
+        let texts = (0..columns).map(|column| {
+            Ok(match row.get::<_, Value>(column)? {
+                Value::Null => String::new(),
+                Value::Integer(number) => number.to_string(),
+                Value::Text(text) => text,
+                other => format!("{other:?}"),
+            })
+        });
+        Ok(texts.collect::<rusqlite::Result<Vec<String>>>()?.join("|"))
+    };
+    let lines = statement.query_map([], line).unwrap();
+    let lines: Vec<String> = lines.map(Result::unwrap).collect();
+    lines.join("\n")
+}
+
+fn insert(connection: &Connection, messages: &[NewMessage]) {
+    let transaction = connection.unchecked_transaction().unwrap();
+    let insert = "INSERT INTO consumer_messages
+            (queue, body, headers, correlation_id, reply_to, message_id) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    let mut insert = transaction.prepare_cached(insert).unwrap();
+    for message in messages {
+        let headers = serde_json::to_string(&message.headers).unwrap();
+        let NewMessage {
+            queue,
+            body,
+            correlation_id,
+            reply_to,
+            message_id,
+            ..
+        } = message;
+        insert
+            .execute(params![
+                queue,
+                body,
+                headers,
+                correlation_id,
+                reply_to,
+                message_id
+            ])
+            .unwrap();
+    }
+    drop(insert);
+    transaction.commit().unwrap();
 }
 
 fn waiting(row: &Row<'_>) -> rusqlite::Result<Waiting> {

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::base::Base;
 use super::command::{self, Ran, Running};
 use super::daemon::{Daemon, Launch};
 use super::pool::Pool;
+use super::postgres::PgDatabase;
 use super::record::Record;
 use super::table::Table;
 use super::terminal::Seat;
@@ -19,11 +21,26 @@ pub(crate) const RECORD: &str = "RECORD";
 /// A number for each daemon of this run.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
+/// That number, and a mark for what the daemon starts.
+fn next() -> (u32, String) {
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    (number, format!("{}-{number}", std::process::id()))
+}
+
+/// The names of a configuration's pools, as variables that override their keys have them.
+fn pools_of(config: &str) -> Vec<String> {
+    let lines = config.lines().map(str::trim);
+    let names = lines.filter_map(|line| line.strip_prefix("name = \"")?.split('"').next());
+    names.map(|name| name.replace('-', "_")).collect()
+}
+
 /// The directory; it is removed when it is dropped.
 pub(crate) struct Workspace {
     dir: tempfile::TempDir,
     /// What goes before the pools in each configuration.
     preamble: String,
+    /// Where its table is, if not in a file of the directory.
+    database: Option<PgDatabase>,
 }
 
 impl Workspace {
@@ -42,8 +59,22 @@ impl Workspace {
     }
 
     fn with(daemon: &str, source: &str) -> Self {
-        let table = "[sources.main]\nkind = \"table\"\nurl = \"sqlite:queue.db\"";
-        Self::make(daemon, &format!("{table}\n{source}"))
+        let database = match Base::of_this_test() {
+            Base::Sqlite => None,
+            Base::Postgres => Some(PgDatabase::shared()),
+        };
+        Self::on(daemon, source, database)
+    }
+
+    /// With a table in that database, or in a file.
+    pub(crate) fn on(daemon: &str, source: &str, database: Option<PgDatabase>) -> Self {
+        let url = database.as_ref().map(PgDatabase::url);
+        let url = url.unwrap_or_else(|| "sqlite:queue.db".to_owned());
+        let table = format!("[sources.main]\nkind = \"table\"\nurl = \"{url}\"\n{source}");
+        Self {
+            database,
+            ..Self::make(daemon, &table)
+        }
     }
 
     /// With other sources than a table.
@@ -71,7 +102,11 @@ impl Workspace {
             {daemon}
             "#,
         );
-        Self { dir, preamble }
+        Self {
+            dir,
+            preamble,
+            database: None,
+        }
     }
 
     /// A path in it.
@@ -99,10 +134,35 @@ impl Workspace {
         self.launch(pools, Launch::default())
     }
 
+    /// Starts one that reaches its table by another way.
+    pub(crate) fn start_elsewhere(&self, url: &str, pools: &[Pool]) -> Daemon {
+        let (config, mark) = self.configure_next(pools);
+        let text = fs::read_to_string(&config).unwrap();
+        let elsewhere = text.replace(&self.postgres().url(), url);
+        fs::write(&config, elsewhere).unwrap();
+        Daemon::start(&config, &mark, Launch::default(), &[])
+    }
+
     /// Starts one in another way than usual.
     pub(crate) fn launch(&self, pools: &[Pool], launch: Launch) -> Daemon {
         let (config, mark) = self.configure_next(pools);
-        Daemon::start(&config, &mark, launch)
+        Daemon::start(&config, &mark, launch, &[])
+    }
+
+    /// Starts one with a configuration that is there, which these variables complete.
+    pub(crate) fn start_as_it_is(&self, config: &str, variables: &[(&str, &str)]) -> Daemon {
+        let (_, mark) = next();
+        let config = self.path(config);
+        let mut all: Vec<(String, String)> = vec![
+            ("GANGER_DAEMON__LOG_FORMAT".into(), "json".into()),
+            ("GANGER_DAEMON__LOG_LEVEL".into(), "debug".into()),
+        ];
+        for pool in pools_of(&fs::read_to_string(&config).unwrap()) {
+            let name = format!("GANGER_POOLS__{pool}__ENV__{}", super::processes::MARK);
+            all.push((name, mark.clone()));
+        }
+        all.extend(variables.iter().map(|(n, v)| ((*n).into(), (*v).into())));
+        Daemon::start(&config, &mark, Launch::default(), &all)
     }
 
     /// Starts one whose stderr is something else than usual, which nobody reads.
@@ -118,12 +178,11 @@ impl Workspace {
         stderr: impl Into<Stdio>,
     ) -> Daemon {
         let (config, mark) = self.configure_next(pools);
-        Daemon::spawn(&config, &mark, launch, stderr.into())
+        Daemon::spawn(&config, &mark, launch, &[], stderr.into())
     }
 
     fn configure_next(&self, pools: &[Pool]) -> (PathBuf, String) {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let mark = format!("{}-{number}", std::process::id());
+        let (number, mark) = next();
         let config = self.path(&format!("ganger-{number}.toml"));
         self.configure(&config, &mark, pools);
         (config, mark)
@@ -195,7 +254,15 @@ impl Workspace {
 
     /// The database, opened as any other program would.
     pub(crate) fn table(&self) -> Table {
-        Table::open(&self.path("queue.db"))
+        match &self.database {
+            Some(database) => database.table(),
+            None => Table::open(&self.path("queue.db")),
+        }
+    }
+
+    /// The database of a test that is about PostgreSQL.
+    pub(crate) fn postgres(&self) -> &PgDatabase {
+        self.database.as_ref().expect("a database of PostgreSQL")
     }
 
     /// What the workers have recorded so far.

@@ -3,6 +3,7 @@
 mod client;
 mod cluster;
 mod commits;
+mod idempotency;
 mod kills;
 mod ledger;
 mod members;
@@ -27,6 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         cluster::trials(),
         commits::trials(),
         client::trials(),
+        idempotency::trials(),
         kills::trials(),
         ledger::trials(),
         members::trials(),

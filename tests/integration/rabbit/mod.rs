@@ -1,11 +1,13 @@
 //! RabbitMQ: the real daemon at real servers of the tests' own. Only what to run is decided here.
 
 mod answers;
+mod bindings;
 mod chaos;
 mod client;
 mod connection;
 mod consuming;
 mod harness_selftest;
+mod idempotency;
 mod leaderless;
 mod looking;
 mod network;
@@ -22,6 +24,7 @@ use libtest_mimic::Trial;
 /// The tests of all modules here, those that take longest first.
 pub(crate) fn trials() -> Vec<Trial> {
     let rooms = [
+        bindings::trials(),
         chaos::trials(),
         publishing::trials(),
         leaderless::trials(),
@@ -31,6 +34,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         consuming::trials(),
         client::trials(),
         harness_selftest::trials(),
+        idempotency::trials(),
         looking::trials(),
         operator_faults::trials(),
         properties::trials(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::cli::samples;
+use crate::delivery::Figures;
 use crate::metrics::Counts;
 use crate::pool::status::{PoolState, ScalingStatus};
 use crate::status::AlertsStatus;
@@ -84,6 +85,11 @@ fn many() -> Status {
     let payments = PoolStatus {
         breaker_error: Some("the bank is closed".to_owned()),
         likely_duplicates: 3,
+        source_figures: Figures {
+            repetitions: Some(7),
+            unkeyed: Some(2),
+            ..Figures::default()
+        },
         unaccounted: -1,
         ..pool("payments", PoolState::Open)
     };

@@ -2,10 +2,13 @@
 //! is in a file of its own beside this one.
 
 mod kafka;
+mod postgres;
 pub(super) mod rabbitmq;
 mod table;
+mod tls;
 mod url;
 
+use self::url::Url;
 use super::shared::Surroundings;
 use crate::config::model::SourceConfig;
 use crate::config::reader::Reader;
@@ -33,13 +36,24 @@ pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> SourceConfig
         url::url(t, around)
     });
     let is_broker = is(SourceKind::RabbitMq) || is(SourceKind::Kafka);
-    let declare = t.only("RabbitMQ or Kafka", is_broker, declare);
-    let (url, declare) = (url.flatten(), declare.unwrap_or_default());
+    let url = url.flatten();
+    let names_postgres = url.as_ref().is_none_or(Url::names_postgres);
+    let is_postgres = is(SourceKind::Table) && names_postgres;
+    let is_server = is_broker || is_postgres;
+    let declare = t.only("RabbitMQ, Kafka or PostgreSQL", is_server, declare);
+    let declare = declare.unwrap_or_default();
+    let has_files = is(SourceKind::RabbitMq) || is_postgres;
+    let files = t.only("RabbitMQ or PostgreSQL", has_files, |t| {
+        tls::files(t, around)
+    });
+    let files = files.unwrap_or_default();
+    let keys = t.only("PostgreSQL", is_postgres, postgres::keys);
+    let on_server = (keys.unwrap_or_default(), declare, files.clone());
     let table = t.only("a table queue", is(SourceKind::Table), |t| {
-        table::read(t, url.as_ref(), around)
+        table::read(t, url.as_ref(), on_server, around)
     });
     let rabbitmq = t.only("RabbitMQ", is(SourceKind::RabbitMq), |t| {
-        rabbitmq::read(t, url.as_ref(), declare, around)
+        rabbitmq::read(t, url.as_ref(), declare, files, around)
     });
     let kafka = t.only("Kafka", is(SourceKind::Kafka), |t| kafka::read(t, declare));
     // Without a kind all three were read, to no use but to find what is wrong.
@@ -73,7 +87,7 @@ fn declare(t: &mut Reader<'_>) -> bool {
         "declare",
         boolean(),
         "true",
-        "Whether queues and topics that are missing are made; else all that is missing is named, \
-         and the daemon does not start.",
+        "Whether queues, topics and tables that are missing are made; else all that is missing is \
+         named, and the daemon does not start.",
     )
 }

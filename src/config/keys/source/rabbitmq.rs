@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
+use super::tls::TlsFiles;
 use super::url::Url;
 use crate::config::keys::secret_file::secret_file;
 use crate::config::keys::shared::{DAY, HOUR, Surroundings};
 use crate::config::model::{
-    Argument, Host, Identity, QueueDeclaration, QueueType, RabbitMqSource, Secret, Tls,
+    Argument, Host, QueueDeclaration, QueueType, RabbitMqSource, Secret, Tls,
 };
 use crate::config::print;
 use crate::config::reader::Reader;
@@ -36,6 +37,7 @@ pub(super) fn read(
     t: &mut Reader<'_>,
     url: Option<&Url>,
     declare: bool,
+    files: TlsFiles,
     around: Surroundings<'_>,
 ) -> RabbitMqSource {
     if !t.has("url") && !t.has("url_file") {
@@ -49,7 +51,7 @@ pub(super) fn read(
     // Who we are is shown by keys of its own.
     let url = format!("{scheme}://{}", address.host);
     t.print("url", Some(print::text(&url)));
-    let tls = tls(t, &address, around);
+    let tls = tls(t, &address, files);
     RabbitMqSource {
         hosts: hosts(t, &address),
         tls,
@@ -190,24 +192,7 @@ fn password(t: &mut Reader<'_>, address: &Address, around: Surroundings<'_>) -> 
     Secret::new(password.unwrap_or_else(|| GUEST.into()))
 }
 
-fn tls(t: &mut Reader<'_>, address: &Address, around: Surroundings<'_>) -> Option<Tls> {
-    let mut file = |key, meaning| {
-        let file = t.maybe(key, word(), meaning);
-        let file = file.map(|file: String| around.directory.join(file));
-        let shown = file.as_ref();
-        t.print(key, shown.map(|file| print::text(&file.to_string_lossy())));
-        file
-    };
-    let ca_file = file(
-        "ca_file",
-        "PEM: the authorities that may have signed the broker's certificate; the system's where \
-         it is left out.",
-    );
-    let cert_file = file(
-        "cert_file",
-        "PEM: our certificate and those that lead to its authority.",
-    );
-    let key_file = file("key_file", "PEM: the private key of our certificate.");
+fn tls(t: &mut Reader<'_>, address: &Address, files: TlsFiles) -> Option<Tls> {
     let server_name = t.maybe(
         "server_name",
         word(),
@@ -218,24 +203,9 @@ fn tls(t: &mut Reader<'_>, address: &Address, around: Surroundings<'_>) -> Optio
         let help = "write amqps:// in the URL";
         t.wrong(key, &Wrong::new("is of use with TLS only", help));
     }
-    let identity = match (cert_file, key_file) {
-        (Some(cert_file), Some(key_file)) => Some(Identity {
-            cert_file,
-            key_file,
-        }),
-        (Some(_), None) => {
-            t.missing("key_file", "a certificate is of no use without its key");
-            None
-        }
-        (None, Some(_)) => {
-            t.missing("cert_file", "a key is of no use without its certificate");
-            None
-        }
-        (None, None) => None,
-    };
     address.tls.then_some(Tls {
-        ca_file,
-        identity,
+        ca_file: files.ca_file,
+        identity: files.identity,
         server_name,
     })
 }

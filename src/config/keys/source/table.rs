@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::postgres::{self, ServerAddress, ServerKeys};
+use super::tls::TlsFiles;
 use super::url::Url;
 use crate::config::keys::shared::{HOUR, Surroundings};
 use crate::config::model::{Database, TableSource};
@@ -11,25 +13,32 @@ use crate::config::reader::Reader;
 use crate::config::value_types::{Wrong, duration, file_mode, octal_mode};
 
 /// Reads a table queue.
-pub(super) fn read(t: &mut Reader<'_>, url: Option<&Url>, around: Surroundings<'_>) -> TableSource {
+pub(super) fn read(
+    t: &mut Reader<'_>,
+    url: Option<&Url>,
+    on_server: (ServerKeys, bool, TlsFiles),
+    around: Surroundings<'_>,
+) -> TableSource {
     if !t.has("url") && !t.has("url_file") {
         t.missing("url", "write url = \"sqlite:ganger.db\"");
     }
-    let database = url.and_then(|url| url.read(t, |text| parse(text.trim(), around.directory)));
-    let shown = database.as_ref().map(|Database::Sqlite(path)| {
-        let url = format!("sqlite://{}", path.display());
-        print::text(&url)
+    let place = url.and_then(|url| url.read(t, |text| parse(text.trim(), around.directory)));
+    let database = place.map(|place| match place {
+        TablePlace::File(path) => Database::Sqlite(path),
+        TablePlace::Server(address) => {
+            let (keys, declare, files) = on_server;
+            Database::Postgres(Box::new(address.database(keys, declare, files)))
+        }
+    });
+    let shown = database.as_ref().map(|database| match database {
+        Database::Sqlite(path) => print::text(&format!("sqlite://{}", path.display())),
+        Database::Postgres(database) => postgres::shown(database),
     });
     t.print("url", shown);
+    let mode = mode(t, matches!(database, Some(Database::Postgres(_))));
     TableSource {
         database: database.unwrap_or_else(|| Database::Sqlite(PathBuf::new())),
-        mode: file_mode(&t.or(
-            "mode",
-            octal_mode(),
-            "0600",
-            "Who may use the database, if it is made by ganger: the mode of the file, and of what is \
-             beside it.",
-        )),
+        mode,
         poll_interval: t.or(
             "poll_interval",
             duration(Duration::from_millis(10)..=Duration::from_secs(60)),
@@ -46,9 +55,40 @@ pub(super) fn read(t: &mut Reader<'_>, url: Option<&Url>, around: Surroundings<'
     }
 }
 
-fn parse(url: &str, directory: &Path) -> Result<Database, Wrong> {
+fn mode(t: &mut Reader<'_>, is_on_server: bool) -> u32 {
+    let mode = file_mode(&t.or(
+        "mode",
+        octal_mode(),
+        "0600",
+        "Who may use the database, if it is made by ganger: the mode of the file, and of what is \
+         beside it.",
+    ));
+    if is_on_server {
+        if t.has("mode") {
+            let help = "who may do what is the server's business";
+            t.wrong("mode", &Wrong::new("is of use with SQLite only", help));
+        }
+        t.print("mode", None);
+    }
+    mode
+}
+
+/// What a URL means.
+#[derive(Debug, PartialEq, Eq)]
+enum TablePlace {
+    File(PathBuf),
+    Server(ServerAddress),
+}
+
+fn parse(url: &str, directory: &Path) -> Result<TablePlace, Wrong> {
+    if let Some(("postgres" | "postgresql", _)) = url.split_once(':') {
+        return postgres::parse(url).map(TablePlace::Server);
+    }
     let Some(path) = url.strip_prefix("sqlite:") else {
-        return Err(Wrong::new("must begin with `sqlite:`", other_scheme(url)));
+        return Err(Wrong::new(
+            "must begin with `sqlite:` or `postgres:`",
+            other_scheme(url),
+        ));
     };
     let path = path.strip_prefix("//").unwrap_or(path);
     if path.is_empty() || path.starts_with(':') {
@@ -61,13 +101,14 @@ fn parse(url: &str, directory: &Path) -> Result<Database, Wrong> {
             "",
         ));
     }
-    Ok(Database::Sqlite(directory.join(path)))
+    Ok(TablePlace::File(directory.join(path)))
 }
 
 fn other_scheme(url: &str) -> &'static str {
     match url.split_once(':').map(|(scheme, _)| scheme) {
-        Some("postgres" | "postgresql" | "mysql" | "mariadb") => {
-            "this version keeps table queues in SQLite only: write url = \"sqlite:PATH\""
+        Some("mysql" | "mariadb") => {
+            "this version keeps table queues in SQLite and PostgreSQL: write url = \"sqlite:PATH\" or \
+             url = \"postgres://USER:PASSWORD@HOST/DATABASE\""
         }
         _ => "write url = \"sqlite:PATH\", such as \"sqlite:ganger.db\"",
     }
@@ -92,12 +133,15 @@ mod tests {
                 "sqlite:q.db?mode=ro",
                 Err("must hold nothing but a path after `sqlite:`"),
             ),
-            ("postgres://h/db", Err("must begin with `sqlite:`")),
-            ("ganger.db", Err("must begin with `sqlite:`")),
+            (
+                "mysql://h/db",
+                Err("must begin with `sqlite:` or `postgres:`"),
+            ),
+            ("ganger.db", Err("must begin with `sqlite:` or `postgres:`")),
         ] {
             let parsed = parse(url, directory).map_err(|wrong| wrong.rule);
             let expected = expected
-                .map(|path| Database::Sqlite(path.into()))
+                .map(|path| TablePlace::File(path.into()))
                 .map_err(String::from);
             assert_eq!(parsed, expected, "{url}");
         }

@@ -15,6 +15,12 @@ pub(super) struct Url {
 }
 
 impl Url {
+    /// Whether it is one of PostgreSQL.
+    pub(super) fn names_postgres(&self) -> bool {
+        let scheme = self.text.trim().split_once(':').map(|(scheme, _)| scheme);
+        matches!(scheme, Some("postgres" | "postgresql"))
+    }
+
     /// What it means, or a problem. What a file holds is a secret: no problem shows it.
     pub(super) fn read<T>(
         &self,
@@ -36,7 +42,8 @@ pub(super) fn url(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<Url> {
     let given = t.maybe(
         "url",
         word(),
-        "Where it is: `sqlite:PATH` for a table queue, relative to the directory of this file; \
+        "Where it is: `sqlite:PATH` for a table queue, relative to the directory of this file, or \
+         `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with `?sslmode=` as libpq knows it; \
          `amqp://USER:PASSWORD@HOST:PORT/VHOST`, or `amqps://` with TLS, for RabbitMQ, each part \
          percent-encoded. This or `url_file` must be given.",
     );

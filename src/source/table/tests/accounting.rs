@@ -97,7 +97,7 @@ async fn the_delivery_tells_the_history_and_the_properties() {
     let rig = with_row(
         "attempts, crashes, requeues, suspect, headers, correlation_id, reply_to, message_id, \
          content_type, key, priority, created_at",
-        r#"2, 0, 4, 1, '{"b":1,"a":"x","x-ganger-own":"y"}', 'c', 'r', 'm', 't', 'k', 9, 123"#,
+        r#"2, 0, 4, 1, '{"b":1,"a":"x","x-ganger-own":"y","x-ganger-step":"5"}', 'c', 'r', 'm', 't', 'k', 9, 123"#,
     );
     let mut source = rig.source(&Shared::default(), 1);
     let delivery = source.next().await;
@@ -107,6 +107,7 @@ async fn the_delivery_tells_the_history_and_the_properties() {
         requeues: 4,
         alone: true,
         earlier: None,
+        step: 5,
     };
     assert_eq!(delivery.history, history);
     let text = |text: &str| Property::Text(text.to_owned());
@@ -299,15 +300,54 @@ async fn what_comes_while_others_write_goes_along() {
     }
     let (mut task, mut pool, _limits) = rig.open(&Shared::default(), &rig.config());
     pool.intake.send(Intake::Credit(2)).unwrap();
-    task.write_and_claim();
+    task.write_and_claim().await;
     let first = pool.deliveries.recv().await.unwrap();
     let second = pool.deliveries.recv().await.unwrap();
     first.settle(Outcome::Done);
     task.collect();
     second.settle(Outcome::Done);
-    task.write_and_claim();
+    task.write_and_claim().await;
     let left: i64 = rig.get("SELECT count(*) FROM consumer_messages");
     assert_eq!(left, 1, "both are settled, in one transaction");
     let third = pool.deliveries.recv().await.unwrap();
     assert_eq!(body(&third), "c");
+}
+
+#[tokio::test]
+async fn what_is_too_much_for_one_transaction_is_written_in_several() {
+    let rig = Rig::new();
+    ["a", "b", "c"].iter().for_each(|body| rig.insert(body));
+    let (mut task, mut pool, _limits) = rig.open(&Shared::default(), &rig.config());
+    task.bytes_per_turn = 10;
+    pool.intake.send(Intake::Credit(2)).unwrap();
+    task.write_and_claim().await;
+    for _ in 0..2 {
+        let delivery = pool.deliveries.recv().await.unwrap();
+        let reply = Outgoing {
+            queue: "r".to_owned(),
+            body: "12345678".into(),
+            ..Outgoing::default()
+        };
+        delivery.settle(Outcome::Reply(Box::new(reply)));
+    }
+    let (confirmed, mut told) = tokio::sync::oneshot::channel();
+    let message = Outgoing {
+        queue: "e".to_owned(),
+        ..Outgoing::default()
+    };
+    let publish = crate::delivery::Publish { message, confirmed };
+    pool.publishes.send(publish).await.unwrap();
+    let queues =
+        "SELECT group_concat(queue, '') FROM (SELECT queue FROM consumer_messages ORDER BY id)";
+    for (written, expected) in [(1, "qqer"), (2, "qerr")] {
+        task.collect();
+        task.write_and_claim().await;
+        assert_eq!(rig.get::<String>(queues), expected, "after {written}");
+        assert_eq!(pool.deliveries.try_recv().is_ok(), written == 2);
+        assert!(
+            written == 2 || task.timer() <= tokio::time::Instant::now(),
+            "it goes on"
+        );
+    }
+    told.try_recv().unwrap().unwrap();
 }

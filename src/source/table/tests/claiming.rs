@@ -202,8 +202,9 @@ async fn a_pool_without_room_lets_the_suspects_of_others_pass() {
     full.credit(2);
     let long = full.next().await;
     rig.execute("UPDATE consumer_messages SET lapses = 2");
-    suspect.settle(Outcome::Return { suspect: false });
+    // Before the suspect is back, or it would be taken anew.
     full.credit(1);
+    suspect.settle(Outcome::Return { suspect: false });
     let mut other = rig.source(&daemon, 1);
     assert_eq!(other.finish_next().await, "suspect");
     long.settle(Outcome::Done);

@@ -47,11 +47,11 @@ async fn what_could_be_claimed_is_counted_while_it_is_asked_for() {
     source.end().await;
 }
 
-#[test]
-fn no_more_is_counted_than_matters() {
+#[tokio::test]
+async fn no_more_is_counted_than_matters() {
     let rig = Rig::new();
     (0..10).for_each(|n| rig.insert(&n.to_string()));
-    let (task, _pool, _policy) = rig.open(&Shared::default(), &rig.config());
-    assert_eq!(task.store.count_ready(4), Ok(4));
-    assert_eq!(task.store.count_ready(100), Ok(10));
+    let (mut task, _pool, _policy) = rig.open(&Shared::default(), &rig.config());
+    assert_eq!(task.store.count_ready(4).await, Ok(4));
+    assert_eq!(task.store.count_ready(100).await, Ok(10));
 }

@@ -20,7 +20,10 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::{Link, Task, WallClock, run};
+use super::{Link, Task, run, runtime};
+use crate::broker::sqlite::{self, WallClock};
+use crate::broker::store::Store;
+use crate::broker::table::finished::Scope;
 use crate::config::model::{Database, PoolConfig, TableSource};
 use crate::delivery::{Delivery, Intake, Outcome, PoolEnd, SourceState, link};
 use crate::pool::verdict::tests::policy;
@@ -69,7 +72,8 @@ impl Rig {
         config: &TableSource,
     ) -> (Task, PoolEnd, watch::Sender<Arc<PoolConfig>>) {
         let (end, pool) = link();
-        let (tell, policy) = watch::channel(Arc::new(policy()));
+        let rules = Arc::new(policy());
+        let (tell, policy) = watch::channel(Arc::clone(&rules));
         let link = Link {
             end,
             policy,
@@ -77,8 +81,17 @@ impl Rig {
             share: daemon.budget.share("p"),
         };
         let clock = WallClock::of(&self.now_ms);
-        let task = Task::open_at(config, link, &daemon.owners, clock).unwrap();
-        (task, pool, tell)
+        let path = self.path();
+        let store = sqlite::Store::open(
+            (&path, config.mode),
+            &rules.name,
+            Scope::of(&rules),
+            config.lease,
+            &daemon.owners,
+            clock,
+        );
+        let store = Store::Sqlite(Box::new(store.unwrap()));
+        (Task::new(store, config, link), pool, tell)
     }
 
     /// Runs a source of queue `q` that may have so many deliveries out.
@@ -144,7 +157,7 @@ impl Source {
         policy: watch::Sender<Arc<PoolConfig>>,
         credit: usize,
     ) -> Self {
-        let running = on_a_thread("p", move || run(task)).unwrap();
+        let running = on_a_thread("source", "p", move || run(&runtime(), task)).unwrap();
         let source = Self {
             pool,
             running,

@@ -4,9 +4,12 @@ use super::*;
 
 const TEXT: &str = include_str!("../../../../proto-spec/table.md");
 /// The steps from an empty file to the tables as they are.
-const STEPS: [&str; 2] = [
+const STEPS: [&str; 5] = [
     include_str!("../../../broker/sqlite/v1.sql"),
     include_str!("../../../broker/sqlite/v2.sql"),
+    include_str!("../../../broker/sqlite/v3.sql"),
+    include_str!("../../../broker/sqlite/v4.sql"),
+    include_str!("../../../broker/sqlite/topics.sql"),
 ];
 
 /// The blocks of one language.
@@ -32,6 +35,10 @@ fn every_column_is_explained() {
         .filter(|line| line.starts_with("  ") && !line.contains("WHERE"))
     {
         let column = line.split_whitespace().next().unwrap();
+        // Within a constraint or a trigger.
+        if column.ends_with(',') || column.starts_with(|first: char| first.is_uppercase()) {
+            continue;
+        }
         assert!(TEXT.contains(&format!("`{column}`")), "{column}");
     }
 }

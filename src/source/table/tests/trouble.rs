@@ -44,8 +44,15 @@ async fn a_full_disk_pauses_the_intake_until_there_is_room() {
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50) \
          INSERT INTO consumer_messages (queue, body) SELECT 'filler', randomblob(4000) FROM n",
     );
+    // Room for a claim, wherever its page is full, and not for a letter.
+    rig.execute("CREATE TABLE spare AS SELECT randomblob(4000)");
+    rig.execute("DROP TABLE spare");
     let (task, pool, limits) = rig.open(&Shared::default(), &rig.config());
-    task.store.allow_no_more_pages();
+    match &task.store {
+        Store::Sqlite(store) => store.allow_no_more_pages(),
+        #[cfg(feature = "postgres")]
+        Store::Postgres(_) => unreachable!("the rig is of SQLite"),
+    }
     let mut source = Source::run(task, pool, limits, 1);
     let failure = Failure::new(Reason::Failed, "e".repeat(16_000));
     let outcome = Outcome::DeadLetter(Box::new(failure));
@@ -213,10 +220,11 @@ async fn trouble_ends_the_next_try_of_what_was_refused() {
             claim,
             outcome,
             span: None,
+            finished: None,
         };
         task.aside.keep(settled, "no", Instant::now());
     }
-    task.settle_aside();
+    task.settle_aside().await;
     assert!(!pool.state.borrow().healthy);
     let kept: Vec<i64> = task
         .aside
@@ -379,15 +387,18 @@ async fn a_claim_that_could_not_be_taken_back_is_tried_again_after_a_while() {
     let claim = "UPDATE consumer_messages SET owner = 99, claim = 1, attempts = 1";
     rig.execute(&format!("{claim}; {NOT_THIS_ROW}"));
     let (mut task, _pool, _policy) = rig.open(&Shared::default(), &rig.config());
-    assert!(task.store.take_back_from_the_dead().unwrap());
+    assert!(task.store.take_back_from_the_dead().await.unwrap());
     assert!(
-        !task.store.take_back_from_the_dead().unwrap(),
+        !task.store.take_back_from_the_dead().await.unwrap(),
         "it is stuck"
     );
     rig.execute("DROP TRIGGER picky");
-    assert!(!task.store.take_back_from_the_dead().unwrap(), "not yet");
+    assert!(
+        !task.store.take_back_from_the_dead().await.unwrap(),
+        "not yet"
+    );
     tokio::time::advance(Duration::from_secs(301)).await;
-    assert!(task.store.take_back_from_the_dead().unwrap());
+    assert!(task.store.take_back_from_the_dead().await.unwrap());
     assert!(rig.counters().ends_with("owner none"), "{}", rig.counters());
 }
 

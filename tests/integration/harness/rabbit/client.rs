@@ -5,8 +5,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 use lapin::options::{
     BasicConsumeOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions,
-    ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
-    QueueDeleteOptions, QueuePurgeOptions,
+    ConfirmSelectOptions, ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions,
+    QueueDeclareOptions, QueueDeleteOptions, QueuePurgeOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{
@@ -128,23 +128,60 @@ impl Client {
         wait(purge).unwrap();
     }
 
-    /// Lets a durable exchange of that kind feed a queue.
-    pub(crate) fn bind(&self, exchange: &str, kind: ExchangeKind, key: &str, queue: &str) {
-        let durable = ExchangeDeclareOptions {
+    // -- exchanges --
+
+    /// Declares a durable exchange of that kind.
+    pub(crate) fn declare_exchange(&self, exchange: &str, kind: ExchangeKind) {
+        wait(self.ask_exchange(exchange, kind, false)).unwrap();
+    }
+
+    /// Whether there is one.
+    pub(crate) fn has_exchange(&self, exchange: &str) -> bool {
+        match wait(self.ask_exchange(exchange, ExchangeKind::Direct, true)) {
+            Ok(()) => true,
+            Err(error) if is_not_found(&error) => false,
+            Err(error) => panic!("looking for `{exchange}`: {error}"),
+        }
+    }
+
+    async fn ask_exchange(
+        &self,
+        exchange: &str,
+        kind: ExchangeKind,
+        passive: bool,
+    ) -> lapin::Result<()> {
+        let options = ExchangeDeclareOptions {
             durable: true,
+            passive,
             ..ExchangeDeclareOptions::default()
         };
-        let none = FieldTable::default;
+        let none = FieldTable::default();
+        let channel = self.channel().await?;
+        let declare = channel.exchange_declare(exchange.into(), kind, options, none);
+        declare.await?;
+        channel.close(200, "done".into()).await
+    }
+
+    /// Deletes one, and its bindings with it.
+    pub(crate) fn delete_exchange(&self, exchange: &str) {
+        let options = ExchangeDeleteOptions::default();
+        let delete = async {
+            let channel = self.channel().await?;
+            channel.exchange_delete(exchange.into(), options).await
+        };
+        wait(delete).unwrap();
+    }
+
+    /// Lets a durable exchange of that kind feed a queue.
+    pub(crate) fn bind(&self, exchange: &str, kind: ExchangeKind, key: &str, queue: &str) {
+        self.declare_exchange(exchange, kind);
         let bind = async {
             let channel = self.channel().await?;
-            let name = exchange.into();
-            channel
-                .exchange_declare(name, kind, durable, none())
-                .await?;
             let options = QueueBindOptions::default();
             let (queue, exchange, key) = (queue.into(), exchange.into(), key.into());
+            let none = FieldTable::default();
             channel
-                .queue_bind(queue, exchange, key, options, none())
+                .queue_bind(queue, exchange, key, options, none)
                 .await
         };
         wait(bind).unwrap();
@@ -180,6 +217,12 @@ impl Client {
             count += 1;
         }
         count
+    }
+
+    /// Publishes it; whether any queue has taken it.
+    pub(crate) fn is_routed(&self, letter: &Letter) -> bool {
+        let confirmation = wait(async { self.hand_over(letter).await?.await });
+        confirmation.unwrap() == Confirmation::Ack(None)
     }
 
     async fn hand_over(&self, letter: &Letter) -> lapin::Result<PublisherConfirm> {

@@ -5,21 +5,21 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rusqlite::types::ValueRef;
+use rusqlite::types::{Null, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-use super::contract::{DeadFilter, Depth, Each, Listed, Page, Partial, Reply};
+use super::super::contract::{DeadFilter, Depth, Each, Listed, Page, Partial, Reply, Subscribed};
 use crate::broker::Fault;
 use crate::broker::sqlite::change_watch::Wake;
 use crate::broker::sqlite::clock::WallClock;
 use crate::broker::sqlite::error::SqliteError;
 use crate::broker::sqlite::leases::directory;
-use crate::broker::sqlite::{canonical, row, schema, settle};
-use crate::config::model::{Database, TableSource};
+use crate::broker::sqlite::{canonical, row, schema, settle, topics, unique};
+use crate::config::model::Subscription;
 use crate::dead_letter::{DeadLetter, DeadReply, rfc_3339};
-use crate::delivery::{CANCELLED, Failure, Outgoing, Reason};
+use crate::delivery::{CANCELLED, Failure, Outgoing, Post, Reason};
 
 /// So many dead letters are read at once.
 const SOME: usize = 500;
@@ -28,7 +28,7 @@ const SOME_BYTES: usize = 4 << 20;
 
 /// A connection for commands.
 #[derive(Debug)]
-pub(crate) struct TableClient {
+pub(crate) struct SqliteClient {
     conn: Connection,
     clock: WallClock,
     database: PathBuf,
@@ -36,11 +36,10 @@ pub(crate) struct TableClient {
     waiting: Option<(Runtime, Wake)>,
 }
 
-impl TableClient {
+impl SqliteClient {
     /// Opens the database file, makes it if it is missing.
-    pub(crate) fn open(config: &TableSource) -> Result<Self, SqliteError> {
-        let Database::Sqlite(path) = &config.database;
-        let mut conn = schema::open(path, config.mode)?;
+    pub(crate) fn open(path: &Path, mode: u32) -> Result<Self, SqliteError> {
+        let mut conn = schema::open(path, mode)?;
         schema::be_patient(&mut conn).map_err(failed("opening"))?;
         Ok(Self {
             conn,
@@ -75,6 +74,94 @@ impl TableClient {
         Ok(some)
     }
 
+    fn post_all(&mut self, posts: &[Post]) -> rusqlite::Result<Vec<i64>> {
+        let tx = self
+            .conn
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut there = Vec::new();
+        for post in posts {
+            let (message, clock) = (&post.message, &self.clock);
+            match (post.topic, &post.unique) {
+                (Some(unsubscribed), _) => topics::publish(&tx, message, unsubscribed, clock)?,
+                (None, None) => settle::publish(&tx, message, clock)?,
+                (None, Some(unique)) => there.extend(unique::publish(&tx, message, unique, clock)?),
+            }
+        }
+        tx.commit()?;
+        Ok(there)
+    }
+
+    fn subscribe_all(&mut self, wanted: &[Subscription]) -> rusqlite::Result<Vec<Subscription>> {
+        let tx = self
+            .conn
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        topics::make_tables(&tx)?;
+        let mut added = Vec::new();
+        for subscription in wanted {
+            if topics::subscribe(&tx, &subscription.topic, &subscription.queue)? {
+                added.push(subscription.clone());
+            }
+        }
+        tx.commit()?;
+        Ok(added)
+    }
+
+    fn all_subscriptions(&self) -> rusqlite::Result<Vec<Subscribed>> {
+        if !topics::are_there(&self.conn)? {
+            return Ok(Vec::new());
+        }
+        let all = "SELECT topic, queue, subscribed_at FROM subscriptions ORDER BY topic, queue";
+        let mut all = self.conn.prepare(all)?;
+        let all = all.query_map([], |row| {
+            Ok(Subscribed {
+                topic: row.get(0)?,
+                queue: row.get(1)?,
+                since_ms: row.get(2)?,
+            })
+        })?;
+        all.collect()
+    }
+
+    /// First those that need no key, all at once, then those that do, one by one: each takes its key
+    /// or stays.
+    fn send_back(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> rusqlite::Result<usize> {
+        let (ids, pool, queues) = chosen(filter);
+        let body = edit.map(|edit| row::body_value(edit));
+        let now_ms = self.clock.now_ms();
+        let tx = self
+            .conn
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let keyless = format!("WHERE {CHOSEN} AND NOT {KEEPS_ITS_KEY}");
+        let mut moved = tx.execute(
+            &format!("{BACK} {keyless} ORDER BY id"),
+            params![ids, pool, queues, now_ms, body],
+        )?;
+        tx.execute(
+            &format!("{DROP} {keyless}"),
+            params![ids, pool, queues, now_ms],
+        )?;
+        let keyed = format!(
+            "SELECT id FROM poisoned_messages WHERE {CHOSEN} AND {KEEPS_ITS_KEY} ORDER BY id"
+        );
+        let keyed: Vec<i64> = {
+            let mut keyed = tx.prepare(&keyed)?;
+            let rows = keyed.query_map(params![ids, pool, queues, now_ms], |row| row.get(0))?;
+            rows.collect::<rusqlite::Result<_>>()?
+        };
+        let back = format!("{BACK} WHERE id = ?1 {IF_FREE}");
+        for id in keyed {
+            // The second and the third are not asked for.
+            let values = params![id, Null, Null, now_ms, body];
+            if tx.prepare_cached(&back)?.execute(values)? > 0 {
+                let drop = format!("{DROP} WHERE id = ?1");
+                tx.prepare_cached(&drop)?.execute([id])?;
+                moved += 1;
+            }
+        }
+        tx.commit()?;
+        Ok(moved)
+    }
+
     fn insert(&mut self, messages: &[Outgoing]) -> rusqlite::Result<()> {
         let tx = self
             .conn
@@ -87,7 +174,7 @@ impl TableClient {
 }
 
 /// What operators do to messages that wait.
-impl TableClient {
+impl SqliteClient {
     /// They are looked for without a lock, and moved some at a time, so that no transaction holds the
     /// file for long.
     fn bury_waiting(&mut self, pool: &str, queue: &str, id: &str) -> rusqlite::Result<usize> {
@@ -114,7 +201,7 @@ impl TableClient {
     }
 }
 
-impl super::contract::ClientKind for TableClient {
+impl super::super::contract::ClientKind for SqliteClient {
     fn check(&mut self) -> Result<Vec<String>, Fault> {
         // All that a pool needs is made when the file is opened.
         Ok(Vec::new())
@@ -122,6 +209,25 @@ impl super::contract::ClientKind for TableClient {
 
     fn send(&mut self, messages: &[Outgoing]) -> Result<(), Partial> {
         Ok(self.insert(messages).map_err(failed("sending"))?)
+    }
+
+    fn post(&mut self, posts: &[Post]) -> Result<Vec<i64>, Partial> {
+        Ok(self.post_all(posts).map_err(failed("sending"))?)
+    }
+
+    fn subscribe(&mut self, wanted: &[Subscription]) -> Result<Vec<Subscription>, Fault> {
+        Ok(self.subscribe_all(wanted).map_err(failed("subscribing"))?)
+    }
+
+    fn subscriptions(&mut self) -> Result<Vec<Subscribed>, Fault> {
+        let all = self.all_subscriptions();
+        Ok(all.map_err(failed("reading the subscriptions"))?)
+    }
+
+    fn unsubscribe(&mut self, topic: &str, queue: &str) -> Result<bool, Fault> {
+        let end = "DELETE FROM subscriptions WHERE topic = ?1 AND queue = ?2";
+        let ended = self.conn.execute(end, [topic, queue]);
+        Ok(ended.map_err(failed("ending the subscription"))? > 0)
     }
 
     fn depth(&mut self, queue: &str) -> Result<Depth, Fault> {
@@ -196,24 +302,19 @@ impl super::contract::ClientKind for TableClient {
     }
 
     fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Partial> {
+        let moved = self.send_back(filter, edit);
+        Ok(moved.map_err(failed("sending the dead letters back"))?)
+    }
+
+    fn dead_held(&mut self, filter: &DeadFilter) -> Result<usize, Fault> {
         let (ids, pool, queues) = chosen(filter);
-        let body = edit.map(|edit| row::body_value(edit));
-        let mut back = || {
-            let tx = self
-                .conn
-                .transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let copied = tx.execute(
-                &format!("{BACK} WHERE {CHOSEN} ORDER BY id"),
-                params![ids, pool, queues, body],
-            )?;
-            tx.execute(
-                &format!("{DROP} WHERE {CHOSEN}"),
-                params![ids, pool, queues],
-            )?;
-            tx.commit()?;
-            Ok(copied)
-        };
-        Ok(back().map_err(failed("sending the dead letters back"))?)
+        let sql = format!("{HELD} WHERE {CHOSEN} AND {KEEPS_ITS_KEY} AND {KEY_IS_TAKEN}");
+        let values = params![ids, pool, queues, self.clock.now_ms()];
+        let held = self
+            .conn
+            .query_row(&sql, values, |row| row.get(0).map(row::count));
+        let held = held.map_err(failed("counting the dead letters"))?;
+        Ok(usize::try_from(held).unwrap_or(usize::MAX))
     }
 
     fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
@@ -271,7 +372,7 @@ RETURNING body, headers, correlation_id, content_type";
 fn reply(row: &Row<'_>) -> rusqlite::Result<Reply> {
     Ok(Reply {
         body: row::body_bytes(row.get_ref(0)?),
-        headers: row::headers(row.get_ref(1)?).unwrap_or_default().0,
+        headers: row::headers(row.get_ref(1)?).unwrap_or_default().headers,
         correlation_id: row::text(row.get_ref(2)?).unwrap_or_default(),
         content_type: row::text(row.get_ref(3)?),
     })
@@ -285,10 +386,25 @@ FROM poisoned_messages";
 
 const BACK: &str = "
 INSERT INTO consumer_messages (queue, body, headers, correlation_id, reply_to, message_id,
-  content_type, key, priority)
-SELECT queue, coalesce(?4, body), headers, correlation_id, reply_to, message_id,
-  content_type, key, priority
+  content_type, key, priority, unique_key, unique_scope, unique_until, unique_released)
+SELECT queue, coalesce(?5, body), headers, correlation_id, reply_to, message_id,
+  content_type, key, priority, unique_key, unique_scope, unique_until,
+  unique_key IS NOT NULL
+    AND (coalesce(unique_scope, 'waiting') = 'waiting' OR coalesce(unique_until <= ?4, 0))
 FROM poisoned_messages";
+
+/// Whether a letter has a key that it is to have again. One that it had as long as it waited it has let
+/// go for good when it was begun.
+const KEEPS_ITS_KEY: &str =
+    "(unique_key IS NOT NULL AND coalesce(unique_scope, 'waiting') <> 'waiting'
+  AND coalesce(unique_until > ?4, 1))";
+
+const IF_FREE: &str = "ON CONFLICT (queue, unique_hold) WHERE unique_hold IS NOT NULL DO NOTHING";
+
+const HELD: &str = "SELECT count(*) FROM poisoned_messages AS letter";
+
+const KEY_IS_TAKEN: &str = "EXISTS (SELECT 1 FROM consumer_messages AS other
+  WHERE other.queue = letter.queue AND other.unique_hold = letter.unique_key)";
 
 const DROP: &str = "DELETE FROM poisoned_messages";
 

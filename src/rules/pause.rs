@@ -6,35 +6,35 @@ use crate::backoff::AWAY;
 
 /// How long nothing is tried.
 #[derive(Debug, Default)]
-pub(super) struct Pause {
+pub(crate) struct Pause {
     failures: u32,
     until: Option<Instant>,
 }
 
 impl Pause {
     /// Something failed and has not succeeded since.
-    pub(super) fn is_troubled(&self) -> bool {
+    pub(crate) fn is_troubled(&self) -> bool {
         self.failures > 0
     }
 
     /// The pause is not over.
-    pub(super) fn is_on(&self, now: Instant) -> bool {
+    pub(crate) fn is_on(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| now < until)
     }
 
     /// When to wake up: then, or when the pause is over if there is one.
-    pub(super) fn timer(&self, when: Instant) -> Instant {
+    pub(crate) fn timer(&self, when: Instant) -> Instant {
         self.until.unwrap_or(when)
     }
 
     /// Something failed: begins a longer pause than the last.
-    pub(super) fn begin(&mut self, now: Instant, chance: f64) {
+    pub(crate) fn begin(&mut self, now: Instant, chance: f64) {
         self.failures = self.failures.saturating_add(1);
         self.until = Some(now + AWAY.wait(self.failures, chance));
     }
 
     /// Something succeeded.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         *self = Self::default();
     }
 }

@@ -1,0 +1,334 @@
+//! Claiming rows: which are next, and the mark by which they are ours; and looking whether there are
+//! any. What becomes of a row is decided in `rules`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error, Row};
+
+use super::client::{Client, Statement};
+use super::row;
+use super::settle::now_ms;
+use crate::broker::table::{Ask, Buried, Claimed, Outlook, Stop};
+use crate::rules::Limits;
+use crate::rules::table::{BYTES_OUT_MAX, ROWS_PER_TURN_MAX};
+
+/// What there is: until the next delayed row falls due, the most lapses of a suspect that is ready,
+/// and whether any other row is. By the indexes alone, without a lock.
+const PEEK: &str = concat!(
+    "
+SELECT
+  (SELECT available_after FROM consumer_messages
+   WHERE queue = $1 AND owner IS NULL AND available_after > 0 AND id <> ALL($2::bigint[])
+   ORDER BY available_after LIMIT 1) - ",
+    now_ms!(),
+    ",
+  (SELECT lapses FROM consumer_messages
+   WHERE queue = $1 AND suspicion > 0 AND owner IS NULL AND available_after = 0
+     AND id <> ALL($2::bigint[])
+   ORDER BY suspicion DESC LIMIT 1),
+  EXISTS (SELECT FROM consumer_messages
+   WHERE queue = $1 AND suspicion = 0 AND owner IS NULL AND available_after = 0
+     AND id <> ALL($2::bigint[]))"
+);
+
+/// Moves what has fallen due among the ready, where priority counts. Thereby a hundred thousand delayed
+/// rows cost a claim nothing until they are due.
+const DUE: &str = concat!(
+    "
+UPDATE consumer_messages SET available_after = 0
+WHERE id IN (
+  SELECT id FROM consumer_messages
+  WHERE queue = $1 AND owner IS NULL AND available_after > 0 AND available_after <= ",
+    now_ms!(),
+    "
+    AND id <> ALL($2::bigint[])
+  ORDER BY available_after LIMIT $3 FOR UPDATE SKIP LOCKED)"
+);
+
+/// Whoever takes us for dead waits until this transaction has ended, or has been there before.
+const SEAT: &str = "SELECT FROM owners WHERE id = $1 FOR KEY SHARE";
+
+/// Claims the rows that are next, as many as are asked for and as fit, or one in any case where that is
+/// wanted; those that others are just claiming are not waited for. Tokens are numbered in the order of the rows.
+/// A key that a row has as long as it waits is let go for good.
+const CLAIM: &str = "
+WITH locked AS MATERIALIZED (
+  SELECT id, suspicion, priority,
+    coalesce(octet_length(body), octet_length(body_bytes)) + octet_length(headers::text) AS bytes
+  FROM consumer_messages
+  WHERE queue = $1 AND suspicion BETWEEN $2 AND $3 AND owner IS NULL AND available_after = 0
+    AND id <> ALL($8::bigint[])
+  ORDER BY suspicion, priority DESC, id LIMIT $4 FOR UPDATE SKIP LOCKED),
+next AS (
+  SELECT id, row_number() OVER places AS place, sum(bytes) OVER places AS upto, count(*) OVER () AS seen
+  FROM locked WINDOW places AS (ORDER BY suspicion, priority DESC, id))
+UPDATE consumer_messages m SET
+  owner = $5, claim = $6::bigint + next.place,
+  attempts = least(greatest(m.attempts, 0), 4294967294) + 1,
+  unique_released = CASE WHEN m.unique_key IS NOT NULL AND coalesce(m.unique_scope, 'waiting') = 'waiting'
+    THEN 1 ELSE m.unique_released END
+FROM next WHERE m.id = next.id AND (next.upto <= $7::bigint OR $9::boolean AND next.place = 1)
+RETURNING m.id, m.claim, m.attempts, m.crashes, m.lapses, m.requeues, m.suspect, m.priority,
+  m.created_at, m.correlation_id, m.reply_to, m.message_id, m.content_type, m.key, m.headers::text,
+  m.body, m.body_bytes, m.span, next.seen";
+
+const READY: &str = concat!(
+    "
+SELECT
+  (SELECT count(*) FROM (SELECT FROM consumer_messages
+   WHERE queue = $1 AND owner IS NULL AND available_after = 0 LIMIT $2) AS ready)
+  + (SELECT count(*) FROM (SELECT FROM consumer_messages
+   WHERE queue = $1 AND owner IS NULL AND available_after > 0 AND available_after <= ",
+    now_ms!(),
+    "
+   LIMIT $2) AS due)"
+);
+
+const DELAYED: &str = "
+SELECT count(*) FROM (SELECT FROM consumer_messages
+WHERE queue = $1 AND owner IS NULL AND available_after > 0 LIMIT $2) AS delayed";
+
+/// The statements, as a connection knows them.
+#[derive(Debug)]
+pub(crate) struct Looks {
+    peek: Statement,
+    due: Statement,
+    seat: Statement,
+    claim: Statement,
+    ready: Statement,
+    delayed: Statement,
+}
+
+impl Looks {
+    pub(crate) async fn prepare(client: &Client) -> Result<Self, Error> {
+        let (peek, due, seat, claim, ready, delayed) = tokio::try_join!(
+            client.prepare(PEEK),
+            client.prepare(DUE),
+            client.prepare(SEAT),
+            client.prepare(CLAIM),
+            client.prepare(READY),
+            client.prepare(DELAYED),
+        )?;
+        Ok(Self {
+            peek,
+            due,
+            seat,
+            claim,
+            ready,
+            delayed,
+        })
+    }
+}
+
+/// For whom rows are claimed, and which are not to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claimer<'a> {
+    pub(crate) owner: i64,
+    pub(crate) queue: &'a Arc<str>,
+    /// Rows that the database refuses to change.
+    pub(crate) passed_over: &'a [i64],
+}
+
+/// What was claimed, in a transaction that is still open.
+#[derive(Debug, Default)]
+pub(crate) struct Picked {
+    pub(crate) claimed: Vec<Claimed>,
+    /// Claimed, too, but not to be handed out.
+    pub(crate) buried: Vec<(crate::broker::table::Claim, Buried)>,
+    pub(crate) stop: Option<Stop>,
+}
+
+/// Looks whether the queue has a row that is ready or due.
+pub(crate) async fn peek(
+    client: &Client,
+    looks: &Looks,
+    queue: &str,
+    limits: Limits,
+    passed_over: &[i64],
+) -> Result<Outlook, Error> {
+    let row = client
+        .query_one(&looks.peek, &[&queue, &passed_over])
+        .await?;
+    let due_in: Option<i64> = row.try_get(0)?;
+    let worst: Option<i64> = row.try_get(1)?;
+    let due_in = due_in.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0)));
+    let spent = worst.is_some_and(|lapses| row::count(lapses) >= limits.lapses_max);
+    Ok(Outlook {
+        ready: spent || due_in == Some(Duration::ZERO) || row.try_get(2)?,
+        suspects_wait: worst.is_some(),
+        due_in,
+    })
+}
+
+/// How many rows could be claimed now, as far as that goes.
+pub(crate) async fn count_ready(
+    client: &Client,
+    looks: &Looks,
+    queue: &str,
+    most: u32,
+) -> Result<u64, Error> {
+    counted(client, &looks.ready, queue, most).await
+}
+
+/// How many rows of the queue wait for a later time, due or not, as far as that goes.
+pub(crate) async fn count_delayed(
+    client: &Client,
+    looks: &Looks,
+    queue: &str,
+    most: u32,
+) -> Result<u64, Error> {
+    counted(client, &looks.delayed, queue, most).await
+}
+
+async fn counted(
+    client: &Client,
+    statement: &Statement,
+    queue: &str,
+    most: u32,
+) -> Result<u64, Error> {
+    let row = client
+        .query_one(statement, &[&queue, &i64::from(most)])
+        .await?;
+    let count: i64 = row.try_get(0)?;
+    Ok(count.unsigned_abs())
+}
+
+/// Claims what is asked for, in the transaction that is open. None if we are not among the owners.
+pub(crate) async fn claim(
+    client: &Client,
+    looks: &Looks,
+    who: Claimer<'_>,
+    ask: &Ask<'_>,
+) -> Result<Option<Picked>, Error> {
+    let (queue, passed_over) = (&who.queue.as_ref(), &who.passed_over);
+    let turn = i64::from(ROWS_PER_TURN_MAX);
+    let spent = i64::from(ask.limits.lapses_max.saturating_sub(1).max(1));
+    let rows = i64::try_from(ask.rows).unwrap_or(turn).min(turn);
+    // A suspect is taken whether there is room for it or not.
+    let suspicious = |from, to, rows| Wanted {
+        from,
+        to,
+        rows,
+        bytes: i64::try_from(BYTES_OUT_MAX).unwrap_or(i64::MAX),
+        one_in_any_case: true,
+    };
+    let suspects = i64::from(ask.suspect);
+    let next = Wanted {
+        from: 0,
+        to: 0,
+        rows,
+        bytes: i64::try_from(ask.share.room()).unwrap_or(i64::MAX),
+        one_in_any_case: ask.share.used() == 0,
+    };
+    let seat: [&(dyn ToSql + Sync); 1] = [&who.owner];
+    let due: [&(dyn ToSql + Sync); 3] = [queue, passed_over, &turn];
+    let (seat, due, spent, suspects, next) = tokio::join!(
+        biased;
+        client.query(&looks.seat, &seat),
+        client.execute(&looks.due, &due),
+        mark(client, looks, who, suspicious(spent, i64::MAX, turn)),
+        mark(client, looks, who, suspicious(1, spent - 1, suspects)),
+        mark(client, looks, who, next),
+    );
+    let (seat, due, next) = (seat?, due?, (spent?, suspects?, next?));
+    if seat.is_empty() {
+        return Ok(None);
+    }
+    let (spent, suspects, next) = next;
+    let mut picked = Picked::default();
+    for row in spent.iter().chain(&suspects).chain(&next) {
+        picked.take(row, who, ask)?;
+    }
+    let stop = match full(&next, rows)? {
+        Stop::Empty if due >= u64::from(ROWS_PER_TURN_MAX) => Stop::Long,
+        stop => stop,
+    };
+    picked.stop = Some(stop);
+    Ok(Some(picked))
+}
+
+/// Why no more were claimed.
+fn full(next: &[Row], wanted: i64) -> Result<Stop, Error> {
+    let Some(first) = next.first() else {
+        return Ok(Stop::Empty);
+    };
+    let seen: i64 = first.try_get("seen")?;
+    let all = i64::try_from(next.len()).unwrap_or(i64::MAX);
+    Ok(if seen >= wanted || all < seen {
+        Stop::Full
+    } else {
+        Stop::Empty
+    })
+}
+
+/// Which rows: by suspicion, at most so many, and so many bytes.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    from: i64,
+    to: i64,
+    rows: i64,
+    bytes: i64,
+    one_in_any_case: bool,
+}
+
+/// Marks rows as ours and charges the attempt. Returns them in their order.
+async fn mark(
+    client: &Client,
+    looks: &Looks,
+    who: Claimer<'_>,
+    wanted: Wanted,
+) -> Result<Vec<Row>, Error> {
+    if wanted.rows <= 0 || wanted.from > wanted.to {
+        return Ok(Vec::new());
+    }
+    let Wanted {
+        from,
+        to,
+        rows,
+        bytes,
+        one_in_any_case,
+    } = wanted;
+    // Random, so that no two claims of a row have the same, whoever made them.
+    let tokens = fastrand::i64(1..i64::MAX - i64::from(ROWS_PER_TURN_MAX));
+    let queue = who.queue.as_ref();
+    let mut marked = client
+        .query(
+            &looks.claim,
+            &[
+                &queue,
+                &from,
+                &to,
+                &rows,
+                &who.owner,
+                &tokens,
+                &bytes,
+                &who.passed_over,
+                &one_in_any_case,
+            ],
+        )
+        .await?;
+    let token = |row: &Row| row.try_get::<_, i64>("claim").unwrap_or(0);
+    marked.sort_unstable_by_key(token);
+    Ok(marked)
+}
+
+impl Picked {
+    /// Takes a row along: to be handed out, or to be buried.
+    fn take(&mut self, row: &Row, who: Claimer<'_>, ask: &Ask<'_>) -> Result<(), Error> {
+        let hold = ask.share.hold(row::size(row)?);
+        match row::read(row, hold, who.queue, ask.limits)? {
+            Ok(claimed) => self.claimed.push(claimed),
+            Err(failure) => {
+                let buried = Buried {
+                    row: row.try_get("id")?,
+                    correlation_id: row::text(row, "correlation_id")?.unwrap_or_default(),
+                    failure,
+                };
+                self.buried.push((row::claim(row)?, buried));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+//! When it is that others may have what we had claimed: no heartbeat of ours was heard for half a lease,
+//! or they have struck us already. That is counted, for whoever works on it to be told.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+/// Counts each time that heartbeats cease, by when the last one was sent that the server has answered.
+/// Ends with either of the others' ends.
+pub(super) async fn watch_heartbeats(
+    mut beaten: watch::Receiver<Instant>,
+    lease: Duration,
+    losses: watch::Sender<u64>,
+) {
+    loop {
+        let late = *beaten.borrow_and_update() + lease / 2;
+        tokio::select! {
+            biased;
+            beats = beaten.changed() => match beats {
+                Ok(()) => continue,
+                Err(_) => return,
+            },
+            () = sleep_until(late) => {}
+        }
+        tracing::warn!(
+            "no heartbeat has reached the server for half a lease: others may take over what is in hand"
+        );
+        losses.send_modify(|count| *count += 1);
+        if beaten.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn each_silence_of_half_a_lease_counts_once() {
+        let second = Duration::from_secs(1);
+        let (beats, beaten) = watch::channel(Instant::now());
+        let (losses, mut lost) = watch::channel(0);
+        tokio::spawn(watch_heartbeats(beaten, 10 * second, losses));
+        for _ in 0..5 {
+            tokio::time::sleep(4 * second).await;
+            assert!(!lost.has_changed().unwrap());
+            beats.send_replace(Instant::now());
+        }
+        let silent = Instant::now();
+        lost.changed().await.unwrap();
+        assert_eq!(silent.elapsed().as_secs(), 5);
+        tokio::time::sleep(60 * second).await;
+        assert_eq!(*lost.borrow_and_update(), 1);
+        beats.send_replace(Instant::now());
+        lost.changed().await.unwrap();
+        drop(beats);
+        lost.changed().await.unwrap_err();
+    }
+}

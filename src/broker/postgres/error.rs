@@ -1,0 +1,329 @@
+//! What PostgreSQL may say, in sentences, and whether it speaks of the message or of the world.
+
+use std::error::Error as _;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio_postgres::Error;
+use tokio_postgres::error::SqlState;
+
+use crate::broker::table::Fault;
+
+/// Why a database of PostgreSQL can't serve as a table queue.
+#[derive(Debug, thiserror::Error)]
+pub enum PostgresError {
+    /// No server is reached, or none that may be written to. It is waited for.
+    #[error("{server} can't be reached: {why}")]
+    Away {
+        /// Where it should be.
+        server: String,
+        /// What was tried and failed.
+        why: String,
+    },
+    /// The server does not let us in.
+    #[error("{server} refuses the connection: {why}")]
+    Refused {
+        /// Where it is.
+        server: String,
+        /// The server's word.
+        why: String,
+    },
+    /// A file with a certificate or a key can't be used.
+    #[error("`{}` can't be used for TLS: {why}", path.display())]
+    TlsFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Nobody is trusted to vouch for the server.
+    #[error("the system's certificate authorities can't be read, and no `ca_file` is given: {why}")]
+    NoAuthorities {
+        /// What is wrong.
+        why: String,
+    },
+    /// It is too old.
+    #[error("{server} is PostgreSQL {found}, but table queues need version 12 or later")]
+    Old {
+        /// Where it is.
+        server: String,
+        /// Its version.
+        found: String,
+    },
+    /// Its texts are not Unicode.
+    #[error(
+        "the database at {server} must have the encoding UTF8, so that every text can be stored: \
+         `{found}`"
+    )]
+    Encoding {
+        /// Where it is.
+        server: String,
+        /// The encoding.
+        found: String,
+    },
+    /// A later release has changed the tables.
+    #[error(
+        "the tables in schema `{schema}` are of a later version of ganger, this one knows versions \
+         up to {known}: `{found}`"
+    )]
+    Newer {
+        /// Where the tables are.
+        schema: String,
+        /// The version of its tables.
+        found: i32,
+        /// The latest version known here.
+        known: i32,
+    },
+    /// Tables of these names are another program's.
+    #[error(
+        "the table `{table}` in schema `{schema}` is another program's: name a schema of ganger's \
+         own as the source's `schema`, or give its tables a `table_prefix`"
+    )]
+    Foreign {
+        /// Where the tables are.
+        schema: String,
+        /// The first of them.
+        table: String,
+    },
+    /// No session is ours, and nobody has said so.
+    #[error(
+        "{server} hands each transaction to another session, as PgBouncer does in transaction mode: \
+         set `pgbouncer = true` in the source, or connect past it"
+    )]
+    Pooled {
+        /// Where it is.
+        server: String,
+    },
+    /// They are not there, and may not be made.
+    #[error(
+        "schema `{schema}` has no tables of ganger's, and `declare = false` says that they are not \
+         to be made: have the statements of `ganger schema` run"
+    )]
+    Missing {
+        /// Where they should be.
+        schema: String,
+    },
+    /// The operating system gave no means.
+    #[error("{why}")]
+    System {
+        /// The system's word.
+        why: String,
+    },
+    /// Something was not done.
+    #[error("{doing} failed: {why}")]
+    Command {
+        /// What was to be done.
+        doing: &'static str,
+        /// The server's word.
+        why: String,
+    },
+}
+
+impl PostgresError {
+    /// It may be over by itself.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(self, Self::Away { .. })
+    }
+}
+
+/// How often a transaction is tried at once in which others were in the way.
+pub(super) const CLASHES_MAX: u32 = 5;
+
+/// No answer has come for as long as one is waited for.
+pub(super) fn silent(waited: Duration) -> Fault {
+    let seconds = waited.as_secs();
+    passing(format!("the server has not answered for {seconds} s"))
+}
+
+/// There is no connection any more.
+pub(super) fn lost() -> Fault {
+    passing("the connection was lost".to_owned())
+}
+
+/// It is waited for.
+pub(super) fn passing(problem: String) -> Fault {
+    Fault {
+        problem,
+        for_good: false,
+    }
+}
+
+/// What a message may have: a value of PostgreSQL's, and a statement with it, ends at 1 GB.
+pub(super) const MESSAGE_BYTES_MAX: usize = 1000 << 20;
+
+/// Refuses messages of so many bytes where no statement can hold one of them.
+pub(super) fn too_large(bytes: impl Iterator<Item = usize>) -> Result<(), Fault> {
+    match bytes.max() {
+        Some(bytes) if bytes > MESSAGE_BYTES_MAX => Err(Fault {
+            problem: format!(
+                "a message of {bytes} bytes is larger than PostgreSQL takes in a row: at most \
+                 {MESSAGE_BYTES_MAX}"
+            ),
+            for_good: true,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// What was to be done and was not.
+pub(crate) fn failed(doing: &'static str) -> impl Fn(Error) -> PostgresError {
+    move |error| PostgresError::Command {
+        doing,
+        why: sentence(&error),
+    }
+}
+
+/// What is wrong with a connection that was to be made to that server.
+pub(crate) fn unconnected(server: &str, error: &Error) -> PostgresError {
+    let (server, why) = (server.to_owned(), sentence(error));
+    match error.code() {
+        Some(code) if !is_passing(code) => PostgresError::Refused { server, why },
+        Some(_) => PostgresError::Away { server, why },
+        None if is_unconfigured(error) => PostgresError::Refused { server, why },
+        None => PostgresError::Away { server, why },
+    }
+}
+
+/// What no waiting mends, though it is not the server that says so: a certificate that is not
+/// trusted, TLS that is demanded and not offered, a password that is missing.
+fn is_unconfigured(error: &Error) -> bool {
+    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+    let mut io = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());
+    let said = error.to_string();
+    let by_tls = said.starts_with("error performing TLS handshake")
+        && !io.any(|io| io.kind() == io::ErrorKind::UnexpectedEof);
+    by_tls || said.starts_with("invalid configuration")
+}
+
+/// What is wrong, as an operator would say it.
+pub(crate) fn sentence(error: &Error) -> String {
+    let Some(said) = error.as_db_error() else {
+        let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+        return causes.fold(error.to_string(), |text, cause| {
+            let cause = cause.to_string();
+            match text.contains(&cause) {
+                true => text,
+                false => format!("{text}: {cause}"),
+            }
+        });
+    };
+    let detail = said.detail().map(|detail| format!(": {detail}"));
+    let (message, detail) = (said.message(), detail.unwrap_or_default());
+    let hint = match is_of_another_session(said.code()) {
+        true => {
+            "; is a pooler between, as PgBouncer in transaction mode? Then set `pgbouncer = true`"
+        }
+        false => "",
+    };
+    format!("{message}{detail} (SQLSTATE {}){hint}", said.code().code())
+}
+
+/// What we have told the server of is not there, or what we have not told it of is.
+fn is_of_another_session(code: &SqlState) -> bool {
+    let codes = [
+        &SqlState::INVALID_SQL_STATEMENT_NAME,
+        &SqlState::DUPLICATE_PSTATEMENT,
+    ];
+    codes.contains(&code)
+}
+
+/// Judges an error of a transaction. Only what surely is about what was to be written counts as
+/// for good; all else, a table that is missing included, is waited for.
+pub(crate) fn fault(error: &Error) -> Fault {
+    Fault {
+        problem: sentence(error),
+        for_good: error.code().is_some_and(is_of_the_message),
+    }
+}
+
+/// Data that no column takes, a constraint, a limit of the program, an exception of someone's
+/// trigger.
+fn is_of_the_message(code: &SqlState) -> bool {
+    let of_class = |class| code.code().starts_with(class);
+    ["22", "23", "54"].into_iter().any(of_class) || *code == SqlState::RAISE_EXCEPTION
+}
+
+/// Others were in the way: the same may succeed at once.
+pub(crate) fn is_a_clash(error: &Error) -> bool {
+    let clashes = [
+        &SqlState::T_R_SERIALIZATION_FAILURE,
+        &SqlState::T_R_DEADLOCK_DETECTED,
+    ];
+    error.code().is_some_and(|code| clashes.contains(&code))
+}
+
+/// It was given up for its time: the same may be done in a longer one.
+pub(crate) fn is_out_of_time(error: &Error) -> bool {
+    error.code() == Some(&SqlState::QUERY_CANCELED)
+}
+
+/// The connection is of no use any more: it is gone, the server ends, or it has become one that
+/// may only be read.
+pub(crate) fn ends_the_connection(error: &Error) -> bool {
+    match error.code() {
+        None => true,
+        Some(code) => is_passing(code) || is_of_the_session(code),
+    }
+}
+
+/// It has become one that may only be read; or its statements are of no use any more, as after a change
+/// of the tables.
+fn is_of_the_session(code: &SqlState) -> bool {
+    let codes = [
+        &SqlState::READ_ONLY_SQL_TRANSACTION,
+        &SqlState::FEATURE_NOT_SUPPORTED,
+        &SqlState::INVALID_SQL_STATEMENT_NAME,
+    ];
+    codes.contains(&code)
+}
+
+/// The server starts, ends, or has no room at the moment.
+fn is_passing(code: &SqlState) -> bool {
+    let of_class = |class| code.code().starts_with(class);
+    ["08", "53", "57P", "58", "XX"].into_iter().any(of_class)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_to_be_written_is_refused_for_good() {
+        let table = [
+            (SqlState::DISK_FULL, false),
+            (SqlState::LOCK_NOT_AVAILABLE, false),
+            (SqlState::QUERY_CANCELED, false),
+            (SqlState::ADMIN_SHUTDOWN, false),
+            (SqlState::UNDEFINED_TABLE, false),
+            (SqlState::INSUFFICIENT_PRIVILEGE, false),
+            (SqlState::READ_ONLY_SQL_TRANSACTION, false),
+            (SqlState::T_R_DEADLOCK_DETECTED, false),
+            (SqlState::CHARACTER_NOT_IN_REPERTOIRE, true),
+            (SqlState::CHECK_VIOLATION, true),
+            (SqlState::PROGRAM_LIMIT_EXCEEDED, true),
+            (SqlState::RAISE_EXCEPTION, true),
+        ];
+        for (code, for_good) in table {
+            assert_eq!(is_of_the_message(&code), for_good, "{code:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_starts_is_waited_for_and_a_wrong_password_is_not() {
+        for code in [
+            SqlState::CANNOT_CONNECT_NOW,
+            SqlState::TOO_MANY_CONNECTIONS,
+            SqlState::ADMIN_SHUTDOWN,
+        ] {
+            assert!(is_passing(&code), "{code:?}");
+        }
+        for code in [
+            SqlState::INVALID_PASSWORD,
+            SqlState::INVALID_CATALOG_NAME,
+            SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+        ] {
+            assert!(!is_passing(&code), "{code:?}");
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! A connection to a server: how one is made, what is asked of each, and what is heard on it.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_postgres::config::{Host as PgHost, SslMode as PgSslMode, TargetSessionAttrs};
+use tokio_postgres::{AsyncMessage, Config, Connection, Error, Socket};
+
+use super::client::Client;
+use super::error::{PostgresError, failed, unconnected};
+use super::names::Names;
+use super::schema;
+use super::tls::Encryption;
+use crate::config::model::{PostgresDatabase, SslMode};
+
+/// How long an attempt to connect may take, each to one address, with all that is said before the
+/// first statement.
+const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
+const OPENS_WITHIN: Duration = Duration::from_secs(15);
+
+/// How long a silent server is waited for. Its own limit for a statement is less.
+pub(crate) const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
+
+/// When a connection that nothing is heard of is asked after, and given up.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(2);
+const KEEPALIVES: u32 = 3;
+const UNHEARD_FOR: Duration = Duration::from_secs(15);
+
+/// What holds for every connection of ours, whatever the server or the database is set to.
+///
+/// What is small today may hold millions of rows tomorrow, or have held them when the server last
+/// counted: so statements go by the indexes that they are written for, and are planned once.
+const SETTINGS: &[(&str, &str)] = &[
+    ("statement_timeout", "'10s'"),
+    ("lock_timeout", "'5s'"),
+    ("idle_in_transaction_session_timeout", "'20s'"),
+    ("default_transaction_isolation", "'read committed'"),
+    ("plan_cache_mode", "'force_generic_plan'"),
+    ("enable_seqscan", "off"),
+    ("enable_bitmapscan", "off"),
+    ("enable_sort", "off"),
+    ("jit", "off"),
+];
+/// What a session has for itself.
+const SESSION: &[(&str, &str)] = &[
+    ("tcp_keepalives_idle", "5"),
+    ("tcp_keepalives_interval", "2"),
+    ("tcp_keepalives_count", "3"),
+];
+
+/// Where connections are made to.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    config: Config,
+    encryption: Option<Encryption>,
+    /// As people are told of it: no secret.
+    pub(crate) server: String,
+    pub(crate) schema: String,
+    /// Whether tables that are missing are made.
+    declare: bool,
+    /// A pooler is between that hands each transaction to another session.
+    pub(crate) is_pooled: bool,
+    names: Names,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) client: Client,
+    /// Ends with it.
+    pub(crate) driver: JoinHandle<()>,
+    /// Rung when something was heard that was not asked for.
+    pub(crate) bell: Arc<Notify>,
+}
+
+impl Place {
+    /// The server of that database, which lists us by that name.
+    pub(crate) fn of(database: &PostgresDatabase, name: &str) -> Result<Self, PostgresError> {
+        let mut config = Config::new();
+        for host in &database.hosts {
+            config.host(&host.name).port(host.port);
+        }
+        config
+            .user(&database.username)
+            .dbname(&database.database)
+            .application_name(name)
+            .connect_timeout(CONNECTS_WITHIN)
+            .keepalives_idle(KEEPALIVE_IDLE)
+            .keepalives_interval(KEEPALIVE_EVERY)
+            .keepalives_retries(KEEPALIVES)
+            .tcp_user_timeout(UNHEARD_FOR)
+            .target_session_attrs(TargetSessionAttrs::ReadWrite)
+            .ssl_mode(match database.ssl_mode {
+                SslMode::Disable => PgSslMode::Disable,
+                SslMode::Prefer => PgSslMode::Prefer,
+                SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => PgSslMode::Require,
+            });
+        if let Some(password) = &database.password {
+            config.password(password.expose());
+        }
+        let by_tcp = config
+            .get_hosts()
+            .iter()
+            .all(|host| matches!(host, PgHost::Tcp(_)));
+        let encrypts = by_tcp && database.ssl_mode != SslMode::Disable;
+        let encryption = encrypts.then(|| Encryption::of(database)).transpose()?;
+        if encryption.is_none() {
+            // A Unix socket has none.
+            config.ssl_mode(PgSslMode::Disable);
+        }
+        Ok(Self {
+            config,
+            encryption,
+            server: format!("{}/{}", database.servers(), database.database),
+            schema: database.schema.clone(),
+            declare: database.declare,
+            is_pooled: database.pgbouncer,
+            names: Names::behind(&database.table_prefix),
+        })
+    }
+
+    /// Connects, and sees that the tables are there.
+    pub(crate) async fn connect(&self) -> Result<Line, PostgresError> {
+        let line = self.connect_bare().await?;
+        self.prepare(&line.client).await?;
+        Ok(line)
+    }
+
+    /// Sees that the tables are there, and makes them if that is wanted.
+    pub(crate) async fn prepare(&self, client: &Client) -> Result<(), PostgresError> {
+        // Boxed, as what is large and rare: all that waits for it would be as large, on a small stack.
+        Box::pin(schema::prepare(client, &self.schema, self.declare)).await
+    }
+
+    /// What is wrong with the tables, if anything is, but for what will be made. Makes nothing.
+    pub(crate) async fn look(&self, client: &Client) -> Result<Option<String>, PostgresError> {
+        match schema::look(client, &self.schema, self.declare).await {
+            Ok(()) => Ok(None),
+            Err(error @ PostgresError::Command { .. }) => Err(error),
+            Err(wrong) => Ok(Some(wrong.to_string())),
+        }
+    }
+
+    /// Connects to a server that can be used, whatever is there.
+    pub(crate) async fn connect_bare(&self) -> Result<Line, PostgresError> {
+        let opened = timeout(OPENS_WITHIN, Box::pin(self.open())).await;
+        opened.unwrap_or_else(|_| {
+            Err(PostgresError::Away {
+                server: self.server.clone(),
+                why: format!("it has not answered for {} s", OPENS_WITHIN.as_secs()),
+            })
+        })
+    }
+
+    async fn open(&self) -> Result<Line, PostgresError> {
+        let away = |error| unconnected(&self.server, &error);
+        let ours = |client| Client::new(client, self.names.clone(), self.is_pooled);
+        let mut line = match &self.encryption {
+            Some(encryption) => {
+                let connected = self.config.connect(encryption.clone()).await;
+                let (client, connection) = connected.map_err(away)?;
+                Line::driven(ours(client), connection)
+            }
+            None => {
+                let connected = self.config.connect(tokio_postgres::NoTls).await;
+                let (client, connection) = connected.map_err(away)?;
+                Line::driven(ours(client), connection)
+            }
+        };
+        let commits = self.fit(&line.client).await?;
+        let set = self.set_up(&mut line.client, commits).await;
+        set.map_err(failed("setting up the connection"))?;
+        Ok(line)
+    }
+
+    async fn set_up(&self, client: &mut Client, commits: bool) -> Result<(), Error> {
+        client.set(SETTINGS).await?;
+        if !client.is_pooled() {
+            client.set(SESSION).await?;
+        }
+        if !commits {
+            client.set(&[("synchronous_commit", "on")]).await?;
+        }
+        let schema = schema::quoted(&self.schema);
+        client.set(&[("search_path", schema.as_str())]).await
+    }
+
+    /// Whether the server is one that can serve. Returns whether it waits until what is committed is safe.
+    async fn fit(&self, client: &Client) -> Result<bool, PostgresError> {
+        let about = "SELECT current_setting('server_version_num')::integer, \
+                     current_setting('server_version'), current_setting('server_encoding'), \
+                     current_setting('synchronous_commit') <> 'off'";
+        let about = client.query_one(about, &[]).await;
+        let about = about.map_err(|error| unconnected(&self.server, &error))?;
+        let server = self.server.clone();
+        if about.get::<_, i32>(0) < schema::OLDEST_SERVER {
+            let found = about.get(1);
+            return Err(PostgresError::Old { server, found });
+        }
+        match about.get::<_, String>(2) {
+            utf8 if utf8 == "UTF8" => Ok(about.get(3)),
+            found => Err(PostgresError::Encoding { server, found }),
+        }
+    }
+}
+
+impl Line {
+    fn driven<S>(client: Client, mut connection: Connection<Socket, S>) -> Self
+    where
+        S: tokio_postgres::tls::TlsStream + Unpin + Send + 'static,
+    {
+        let bell = Arc::new(Notify::new());
+        let heard = Arc::clone(&bell);
+        let driver = tokio::spawn(async move {
+            while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+                if matches!(message, AsyncMessage::Notification(_)) {
+                    heard.notify_one();
+                }
+            }
+        });
+        Self {
+            client,
+            driver,
+            bell,
+        }
+    }
+
+    /// Ends it at once, whatever is under way. Else it ends when what was asked is answered.
+    pub(crate) fn hang_up(self) {
+        self.driver.abort();
+    }
+}

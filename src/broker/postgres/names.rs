@@ -1,0 +1,78 @@
+//! What the tables are called: as they are written in statements, behind a prefix of the operator's. Pure.
+
+use std::borrow::Cow;
+
+/// What is ours in a schema. What else begins with one of these and a `_`, an index say, is ours, too.
+pub(super) const NAMES: &[&str] = &[
+    "consumer_messages",
+    "finished_messages",
+    "ganger_fan_out",
+    "ganger_version",
+    "ganger_wake",
+    "owners",
+    "poisoned_messages",
+    "published_messages",
+    "subscriptions",
+];
+
+/// The prefix.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Names {
+    prefix: String,
+}
+
+impl Names {
+    pub(super) fn behind(prefix: &str) -> Self {
+        let prefix = prefix.to_owned();
+        Self { prefix }
+    }
+
+    /// The statement with the names as they are.
+    pub(super) fn put_into<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        if self.prefix.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        let mut named = String::with_capacity(text.len() + 16 * self.prefix.len());
+        let mut rest = text;
+        while let Some(start) = rest.find(is_of_a_word) {
+            let (before, word) = rest.split_at(start);
+            let end = word.find(|c| !is_of_a_word(c)).unwrap_or(word.len());
+            let (word, after) = word.split_at(end);
+            named.push_str(before);
+            if is_ours(word) {
+                named.push_str(&self.prefix);
+            }
+            named.push_str(word);
+            rest = after;
+        }
+        named.push_str(rest);
+        Cow::Owned(named)
+    }
+}
+
+fn is_of_a_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+fn is_ours(word: &str) -> bool {
+    let begins_it = |name: &&str| {
+        let rest = word.strip_prefix(*name);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+    };
+    NAMES.iter().any(begins_it)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_names_get_the_prefix_and_nothing_else_does() {
+        let text = "SELECT owner, m.owners_id FROM consumer_messages m WHERE id IN \
+                    (SELECT id FROM owners) -- consumer_messages_ready, consumer_messagesx";
+        let expected = "SELECT owner, m.q_owners_id FROM q_consumer_messages m WHERE id IN \
+                        (SELECT id FROM q_owners) -- q_consumer_messages_ready, consumer_messagesx";
+        assert_eq!(Names::behind("q_").put_into(text), expected);
+        assert_eq!(Names::behind("").put_into(text), text);
+    }
+}

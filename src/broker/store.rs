@@ -1,0 +1,259 @@
+//! Where a table queue is kept, whichever database that is. SQLite's calls block, on a thread that is
+//! there for that: its futures are ready the first time they are asked.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+#[cfg(feature = "postgres")]
+use super::postgres;
+use super::sqlite::{self, Owners, WallClock};
+use super::table::finished::Scope;
+use super::table::{Fault, LookReason, Outlook, Work, Written};
+use crate::config::model::{Database, PoolConfig, TableSource};
+use crate::delivery::DatabaseFigures;
+use crate::rules::Limits;
+
+/// How long the loop need not see to heartbeats where a task of the store's own does.
+#[cfg(feature = "postgres")]
+const BEATS_BY_ITSELF: Duration = Duration::from_secs(3600);
+
+/// What claims and settles the rows of one queue.
+#[derive(Debug)]
+pub(crate) enum Store {
+    /// In a file.
+    Sqlite(Box<sqlite::Store>),
+    /// On a server.
+    #[cfg(feature = "postgres")]
+    Postgres(Box<postgres::Store>),
+}
+
+/// Where the sources of a daemon that write to one place wait for their turn.
+#[derive(Debug)]
+pub(crate) enum Writing {
+    /// One file has one writer.
+    Sqlite(sqlite::Writing),
+    /// A server has many.
+    #[cfg(feature = "postgres")]
+    Postgres,
+}
+
+/// A source's turn to write.
+#[derive(Debug)]
+pub(crate) enum WritingTurn<'a> {
+    /// Until it is dropped.
+    Sqlite(sqlite::WritingTurn<'a>),
+    /// Always.
+    #[cfg(feature = "postgres")]
+    Postgres,
+}
+
+impl Writing {
+    /// Waits until it is our turn.
+    pub(crate) fn turn(&self) -> WritingTurn<'_> {
+        match self {
+            Self::Sqlite(writing) => WritingTurn::Sqlite(writing.turn()),
+            #[cfg(feature = "postgres")]
+            Self::Postgres => WritingTurn::Postgres,
+        }
+    }
+}
+
+impl Store {
+    /// Opens the database for the source of that pool, and enters this daemon among its owners.
+    pub(crate) async fn open(
+        config: &TableSource,
+        pool: &PoolConfig,
+        owners: &Owners,
+    ) -> Result<Self, super::Fault> {
+        match &config.database {
+            Database::Sqlite(path) => {
+                let (file, clock) = ((path.as_path(), config.mode), WallClock::system());
+                let (name, scope) = (&pool.name, Scope::of(pool));
+                let store = sqlite::Store::open(file, name, scope, config.lease, owners, clock)?;
+                Ok(Self::Sqlite(Box::new(store)))
+            }
+            #[cfg(feature = "postgres")]
+            Database::Postgres(database) => {
+                let (name, scope) = (&pool.name, Scope::of(pool));
+                let store = postgres::Store::open(database, name, scope, config.lease).await?;
+                Ok(Self::Postgres(Box::new(store)))
+            }
+            #[cfg(not(feature = "postgres"))]
+            Database::Postgres(_) => Err(super::Fault::LeftOut("postgres")),
+        }
+    }
+
+    /// Begins to listen for other processes. Must be called within a runtime.
+    pub(crate) fn listen(&mut self) {
+        match self {
+            Self::Sqlite(store) => store.listen(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => {}
+        }
+    }
+
+    /// Resolves when an owner may have ended, or, if there is use for `news`, when there may be
+    /// something new. Loses nothing when it is dropped.
+    pub(crate) async fn woken(&mut self, news: bool) -> LookReason {
+        match self {
+            Self::Sqlite(store) => store.woken(news).await,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => store.woken(news).await,
+        }
+    }
+
+    /// How often it was that others may have had what is claimed here; none where nobody is cut off.
+    pub(crate) fn losses(&self) -> Option<watch::Receiver<u64>> {
+        match self {
+            Self::Sqlite(_) => None,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => Some(store.losses()),
+        }
+    }
+
+    /// The last news were of a row for us.
+    pub(crate) fn was_fruitful(&mut self) {
+        match self {
+            Self::Sqlite(store) => store.was_fruitful(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => {}
+        }
+    }
+
+    /// Looks whether the queue has anything to claim, taking no lock.
+    pub(crate) async fn peek(&mut self, limits: Limits) -> Result<Outlook, Fault> {
+        match self {
+            Self::Sqlite(store) => store.peek(limits),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => store.peek(limits).await,
+        }
+    }
+
+    /// Counts what the queue has to claim, as far as it goes, taking no lock.
+    pub(crate) async fn count_ready(&mut self, most: u32) -> Result<u64, Fault> {
+        match self {
+            Self::Sqlite(store) => store.count_ready(most),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => store.count_ready(most).await,
+        }
+    }
+
+    /// Counts what waits for a later time, as far as it goes, taking no lock.
+    pub(crate) async fn count_delayed(&mut self, most: u32) -> Result<u64, Fault> {
+        match self {
+            Self::Sqlite(store) => store.count_delayed(most),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => store.count_delayed(most).await,
+        }
+    }
+
+    /// How large the database is; none if that can't be told.
+    pub(crate) async fn sizes(&mut self) -> Option<DatabaseFigures> {
+        match self {
+            Self::Sqlite(store) => store.sizes().ok(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => store.sizes().await.ok(),
+        }
+    }
+
+    /// Where the sources of the daemon wait for their turn to write.
+    pub(crate) fn writing(&self) -> Writing {
+        match self {
+            Self::Sqlite(store) => Writing::Sqlite(store.writing()),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => Writing::Postgres,
+        }
+    }
+
+    /// Does all of the work in one transaction, or none of it. A row that can't be claimed is passed
+    /// over.
+    pub(crate) async fn write(
+        &mut self,
+        turn: &WritingTurn<'_>,
+        work: &Work<'_>,
+    ) -> Result<Written, Fault> {
+        match (self, turn) {
+            (Self::Sqlite(store), WritingTurn::Sqlite(turn)) => store.write(turn, work),
+            #[cfg(feature = "postgres")]
+            (Self::Postgres(store), _) => store.write(work).await,
+            #[cfg(feature = "postgres")]
+            (Self::Sqlite(store), WritingTurn::Postgres) => {
+                store.write(&store.writing().turn(), work)
+            }
+        }
+    }
+
+    /// How long from one heartbeat to the next.
+    pub(crate) fn beat_interval(&self) -> Duration {
+        match self {
+            Self::Sqlite(store) => store.beat_interval(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => BEATS_BY_ITSELF,
+        }
+    }
+
+    /// Beats for the daemon, and takes back what owners had claimed whose hearts stand still.
+    /// Returns whether there were any.
+    pub(crate) async fn beat(&mut self) -> Result<bool, Fault> {
+        match self {
+            Self::Sqlite(store) => store.beat(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => Ok(false),
+        }
+    }
+
+    /// Takes back what owners had claimed whose processes are gone. Returns whether there were any.
+    pub(crate) async fn take_back_from_the_dead(&mut self) -> Result<bool, Fault> {
+        match self {
+            Self::Sqlite(store) => store.take_back_from_the_dead(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => Ok(false),
+        }
+    }
+
+    /// Removes what processes left behind that died while they started.
+    pub(crate) fn sweep(&self) -> Result<(), Fault> {
+        match self {
+            Self::Sqlite(store) => store.sweep(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => Ok(()),
+        }
+    }
+
+    /// Whether what we have open is what others see.
+    pub(crate) fn is_in_place(&self) -> Result<(), Fault> {
+        match self {
+            Self::Sqlite(store) => store.is_in_place(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => Ok(()),
+        }
+    }
+
+    /// Whether another database has taken the place of the one that we have open.
+    pub(crate) fn is_replaced(&mut self) -> bool {
+        match self {
+            Self::Sqlite(store) => store.is_replaced(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => false,
+        }
+    }
+
+    /// Goes on with that one. Nothing may be in hand.
+    pub(crate) fn reopen(&mut self) -> Result<(), Fault> {
+        match self {
+            Self::Sqlite(store) => store.reopen(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => Ok(()),
+        }
+    }
+
+    /// Leaves the owners and closes the connection.
+    pub(crate) async fn close(self) {
+        match self {
+            Self::Sqlite(store) => store.close(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => store.close().await,
+        }
+    }
+}

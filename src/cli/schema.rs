@@ -1,0 +1,30 @@
+//! `ganger schema`: the statements that make a table queue's tables, for those who make them by hand.
+
+use std::process::ExitCode;
+
+use miette::IntoDiagnostic;
+
+use super::common::{CommandResult, ConfigFile};
+use super::output;
+use crate::client;
+
+/// What is asked for.
+#[derive(Debug, clap::Args)]
+pub(super) struct SchemaArgs {
+    #[command(flatten)]
+    config: ConfigFile,
+    /// The source
+    #[arg(long, value_name = "NAME")]
+    source: String,
+}
+
+/// Prints them.
+pub(super) fn run(args: &SchemaArgs) -> CommandResult {
+    let config = args.config.load()?;
+    let found = client::source_of(&config, "", Some(&args.source)).into_diagnostic();
+    let (name, source) = found?;
+    let Some(statements) = client::schema(source) else {
+        miette::bail!("source `{name}` has no tables: it is no table queue");
+    };
+    output::bytes(statements.as_bytes()).map(|()| ExitCode::SUCCESS)
+}

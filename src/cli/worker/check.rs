@@ -1,0 +1,125 @@
+//! `ganger worker check`: whether a worker does all that the protocol asks of it.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::ValueEnum;
+use miette::{IntoDiagnostic, WrapErr, bail};
+
+use super::subject::{WorkerStart, on_a_pool_thread};
+use super::{junit, table};
+use crate::cli::common::CommandResult;
+use crate::cli::output;
+use crate::cli::send::parse_header;
+use crate::client::json::duration;
+use crate::conformance::{self, Plan, Supplies, Version};
+
+/// How many workers run at once, unless it is told.
+const JOBS: usize = 4;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  it meets all its duties; some may have a warning
+  1  it fails some, or could not be looked at
+  2  the command line is wrong, or a message can't be read";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct WorkerCheckArgs {
+    /// The version of the protocol that it must speak; both are tried if left out, and one that it
+    /// does not speak is no fault
+    #[arg(long, value_name = "VERSION")]
+    protocol: Option<Protocol>,
+    /// A message that it understands: a file with its body. Several are sent in turn. Without any it
+    /// gets texts that it need not understand
+    #[arg(long = "message", short = 'm', value_name = "FILE")]
+    messages: Vec<PathBuf>,
+    /// A message that takes it a second or so: for what concerns a worker at work
+    #[arg(long, value_name = "FILE")]
+    slow_message: Option<PathBuf>,
+    /// A header of every message
+    #[arg(long = "header", short = 'H', value_name = "NAME=VALUE", value_parser = parse_header)]
+    headers: Vec<(String, String)>,
+    /// How long it may be silent over a message
+    #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
+    timeout: Duration,
+    /// How many workers run at once, each for a duty
+    #[arg(long, default_value_t = JOBS, value_name = "N")]
+    jobs: usize,
+    /// How the report is printed
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    format: ReportFormat,
+    #[command(flatten)]
+    start: WorkerStart,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Protocol {
+    /// Version 1
+    #[value(name = "1")]
+    One,
+    /// Version 2
+    #[value(name = "2")]
+    Two,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum ReportFormat {
+    /// For people
+    #[default]
+    Table,
+    /// For programs
+    Json,
+    /// For continuous integration: JUnit's XML
+    Junit,
+}
+
+pub(super) fn run(args: &WorkerCheckArgs) -> CommandResult {
+    let plan = match plan(args) {
+        Ok(plan) => plan,
+        Err(report) => {
+            output::complain(&report);
+            return Ok(ExitCode::from(2));
+        }
+    };
+    let report = on_a_pool_thread(conformance::check(&plan))?;
+    match args.format {
+        ReportFormat::Table => output::bytes(table::of(&report).as_bytes())?,
+        ReportFormat::Json => output::json(&report)?,
+        ReportFormat::Junit => output::bytes(junit::of(&report).as_bytes())?,
+    }
+    Ok(match report.passed {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+fn plan(args: &WorkerCheckArgs) -> miette::Result<Plan> {
+    let bodies = args.messages.iter().map(|path| read(path));
+    let supplies = Supplies {
+        bodies: bodies.collect::<Result<_, _>>()?,
+        slow: args.slow_message.as_deref().map(read).transpose()?,
+        headers: args.headers.clone(),
+    };
+    if args.protocol == Some(Protocol::One) && !supplies.are_text() {
+        bail!("a version 1 worker gets text only, and a message is no UTF-8");
+    }
+    Ok(Plan {
+        policy: args.start.policy(None)?,
+        supplies,
+        only: args.protocol.map(|protocol| match protocol {
+            Protocol::One => Version::One,
+            Protocol::Two => Version::Two,
+        }),
+        answer_within: args.timeout,
+        jobs: args.jobs,
+    })
+}
+
+fn read(path: &Path) -> miette::Result<Bytes> {
+    let read = std::fs::read(path).into_diagnostic();
+    let body = read.wrap_err_with(|| path.display().to_string())?;
+    Ok(body.into())
+}

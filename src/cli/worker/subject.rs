@@ -1,0 +1,133 @@
+//! Which worker is meant, how it is started, and on what it runs: a thread as a pool has it, which
+//! leaves no process behind whatever ends it.
+
+use std::future::Future;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use miette::{IntoDiagnostic, bail, miette};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+
+use crate::cli::common::{ConfigFile, environment};
+use crate::cli::signals::Signals;
+use crate::client::json::duration;
+use crate::config;
+use crate::config::model::PoolConfig;
+use crate::heartbeat::Heart;
+use crate::worker::orphans;
+
+/// How a worker is started.
+#[derive(Debug, clap::Args)]
+pub(super) struct WorkerStart {
+    /// A variable of the worker's environment, which has PATH, HOME, LANG and TZ of yours and what the
+    /// protocol says
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
+    env: Vec<(String, String)>,
+    /// How long it may take to connect to its pipe [default: 30s, or as the pool has it]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    start_timeout: Option<Duration>,
+    /// How long it may take to leave [default: 5s, or as the pool has it]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    stop_timeout: Option<Duration>,
+    /// The worker of this pool, started as it is configured, instead of a command
+    #[arg(long, value_name = "NAME", conflicts_with = "command")]
+    pool: Option<String>,
+    #[command(flatten)]
+    pub(super) config: ConfigFile,
+    /// The worker: a program and its arguments
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("a variable is NAME=VALUE".into()),
+    }
+}
+
+impl WorkerStart {
+    /// The rules of a pool of such workers. Without a command they are those of the pool that is
+    /// named here, or that of the message.
+    pub(super) fn policy(&self, of_message: Option<&str>) -> miette::Result<Arc<PoolConfig>> {
+        let pool = self.pool.as_deref().or(of_message);
+        let mut policy = match (self.command.is_empty(), pool) {
+            (false, _) => self.of_command()?,
+            (true, Some(pool)) => self.of_pool(pool)?,
+            (true, None) => bail!("name the worker: its CMD behind `--`, or its --pool"),
+        };
+        policy.start_timeout = self.start_timeout.unwrap_or(policy.start_timeout);
+        policy.stop_timeout = self.stop_timeout.unwrap_or(policy.stop_timeout);
+        policy.command.env.extend(self.env.iter().cloned());
+        Ok(Arc::new(policy))
+    }
+
+    fn of_pool(&self, name: &str) -> miette::Result<PoolConfig> {
+        let config = self.config.load()?;
+        let pool = config.pools.iter().find(|pool| pool.name == name);
+        let Some(pool) = pool else {
+            bail!("the configuration has no pool `{name}`: name the worker's CMD behind `--`");
+        };
+        Ok(PoolConfig::clone(pool))
+    }
+
+    /// As a configuration would have it.
+    fn of_command(&self) -> miette::Result<PoolConfig> {
+        let quoted = |text: &str| toml::Value::from(text.replace('$', "$$")).to_string();
+        let (program, arguments) = self
+            .command
+            .split_first()
+            .ok_or_else(|| miette!("there is no command"))?;
+        let arguments: Vec<String> = arguments.iter().map(|word| quoted(word)).collect();
+        let text = format!(
+            r#"
+            [sources.none]
+            kind = "table"
+            url = "sqlite:none.db"
+
+            [[pools]]
+            name = "worker"
+            queue = "check"
+            command = {program}
+            args = [{arguments}]
+            "#,
+            program = quoted(program),
+            arguments = arguments.join(", "),
+        );
+        let config = config::parse(&text, "worker.toml", &environment())?;
+        let Some(policy) = config.pools.first() else {
+            bail!("there is no pool");
+        };
+        Ok(PoolConfig::clone(policy))
+    }
+}
+
+/// Does it on a thread as a pool has it. A signal that asks us to leave gives it up, and with it go
+/// the processes that it has started.
+pub(super) fn on_a_pool_thread<F: Future>(work: F) -> miette::Result<F::Output> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.into_diagnostic()?;
+    let (told, mut asked) = mpsc::channel(1);
+    let signals = Signals::of(&[SIGTERM, SIGINT, SIGHUP]).into_diagnostic()?;
+    let obey = move |signal, _: &Heart| match told.blocking_send(signal) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(_) => ControlFlow::Break(()),
+    };
+    signals.obeyed("signals", obey).into_diagnostic()?;
+    // Also what has left its worker's process group.
+    orphans::adopt().into_diagnostic()?;
+    let done = LocalSet::new().block_on(&runtime, async {
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            Some(signal) = asked.recv() => Err(miette!("stopped by signal {signal}")),
+        }
+    });
+    orphans::end_all();
+    done
+}

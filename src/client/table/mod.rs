@@ -1,0 +1,40 @@
+//! The operator's and the producer's side of a table queue, whichever database it is in.
+
+#[cfg(feature = "postgres")]
+mod postgres;
+mod sqlite;
+
+use super::contract::ClientKind;
+use crate::broker::{self, Fault};
+use crate::config::model::{Database, TableSource};
+
+/// A connection for commands.
+pub(super) fn open(config: &TableSource) -> Result<Box<dyn ClientKind>, Fault> {
+    match &config.database {
+        Database::Sqlite(path) => {
+            let client = sqlite::SqliteClient::open(path, config.mode)?;
+            Ok(Box::new(client))
+        }
+        #[cfg(feature = "postgres")]
+        Database::Postgres(database) => {
+            let client = postgres::PostgresClient::open(database)?;
+            Ok(Box::new(client))
+        }
+        #[cfg(not(feature = "postgres"))]
+        Database::Postgres(_) => Err(Fault::LeftOut("postgres")),
+    }
+}
+
+/// The statements that make its tables, if this program knows the database.
+pub(super) fn schema(config: &TableSource) -> Option<String> {
+    match &config.database {
+        Database::Sqlite(_) => Some(broker::sqlite::schema::statements()),
+        #[cfg(feature = "postgres")]
+        Database::Postgres(database) => Some(broker::postgres::schema::statements(
+            &database.schema,
+            &database.table_prefix,
+        )),
+        #[cfg(not(feature = "postgres"))]
+        Database::Postgres(_) => None,
+    }
+}

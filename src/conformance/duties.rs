@@ -1,0 +1,173 @@
+//! The duties of a worker, one after the other: what each is called, whose it is, and what to mend in
+//! a worker that does not meet it. How each is tried is in the cases.
+
+/// A version of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// Version 1.
+    One,
+    /// Version 2.
+    Two,
+}
+
+/// Whose duty it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Both,
+    One,
+    Two,
+}
+
+/// The duties, one entry each, in the order in which they are tried: its name, whose it is, what it
+/// is, and what to do about a worker that fails it.
+macro_rules! duties {
+    ($($duty:ident, $name:literal, $whose:ident, $title:literal, $mend:literal;)*) => {
+        /// A duty of a worker, or what it may do and must do well.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Duty { $(#[doc = $title] $duty,)* }
+
+        impl Duty {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$duty),*];
+
+            /// By which it is named: never changed.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$duty => $name,)* }
+            }
+
+            /// What it is, in a few words.
+            pub fn title(self) -> &'static str {
+                match self { $(Self::$duty => $title,)* }
+            }
+
+            /// What to do about a worker that fails it.
+            pub(super) fn mend(self) -> &'static str {
+                match self { $(Self::$duty => $mend,)* }
+            }
+
+            fn whose(self) -> Whose {
+                match self { $(Self::$duty => Whose::$whose,)* }
+            }
+        }
+    };
+}
+
+duties! {
+    Start, "start", Both, "connects to its pipe and waits",
+        "read one line from stdin and connect to the stream socket at $GANGER_PIPE, or at \
+         /tmp/CoreFxPipe_ and that line without its end; then wait for messages, without an end of \
+         your own";
+    Message, "message", Both, "answers a message, once",
+        "read the length and the frame, work, and write one answer: a map with \"0\" and \"1\"; also \
+         for a body that it does not understand (400 or 500)";
+    PipeName, "pipe-name", One, "finds its pipe by the name on stdin alone",
+        "connect to /tmp/CoreFxPipe_ and the line on stdin, without its end: MessageWorkerPool sets no \
+         GANGER_PIPE";
+    Hello, "hello", Two, "says HELLO first",
+        "where GANGER_PROTOCOL is 2, make the first frame a HELLO: status 100, an empty message, the \
+         headers sdk, version and concurrency (a whole number from 1), no id";
+    Many, "many", Both, "answers one message after the other",
+        "go back to reading after each answer, and keep nothing of the message before";
+    Pipelined, "pipelined", One, "answers what waits in its pipe, in order",
+        "take exactly one frame at a time out of what was read, and keep the rest for the next: \
+         several may come in one piece";
+    Concurrent, "concurrent", Two, "answers as many at once as its HELLO says",
+        "take exactly one frame at a time out of what was read, keep the rest, and give each answer \
+         the id of its message; or say a smaller concurrency";
+    Ids, "ids", Two, "gives back any id as it came",
+        "keep the id (key \"4\") as an unsigned number of 64 bits: a floating-point number or one of \
+         32 bits changes it";
+    Headers, "headers", Both, "lives with any headers",
+        "names and values are any text, empty, long or of many lines: do not parse those that you do \
+         not know";
+    Correlation, "correlation", Both, "answers a message with a correlation id",
+        "whoever sends a correlation id waits for an answer (201 where there is one to give): treat \
+         the id as any text";
+    EmptyBody, "empty-body", Both, "answers an empty body",
+        "a body of no bytes is a message like any other: answer it, be it with 400";
+    LargeBody, "large-body", Both, "answers a body of 10 MiB",
+        "read until the frame is whole, however many reads that takes, and do not limit it below the \
+         pool's frame_bytes_max (64 MiB)";
+    UnicodeBody, "unicode-body", Both, "answers a body of many scripts",
+        "read and write str as UTF-8: the length in front of a frame counts bytes, not characters";
+    BinaryBody, "binary-body", Two, "answers a body that is no text",
+        "take key \"0\" as str or as bin: a body that is no UTF-8 comes as bin; answer it, be it with \
+         400";
+    UnknownKeys, "unknown-keys", Both, "ignores keys that it does not know",
+        "skip the keys that you do not know, whatever they hold";
+    UnknownLines, "unknown-lines", Both, "ignores control lines that it does not know",
+        "compare each line of stdin with those that you know, and ignore all others, empty ones too";
+    Dribbles, "dribbles", Both, "reads a frame that comes in pieces",
+        "read until the four bytes of the length are there, then until the frame is whole: one read \
+         may return less";
+    Timeout, "timeout", Both, "answers a message with a time limit",
+        "the header TimeoutMilliseconds is text: after so long give up and answer; absent or negative \
+         means never";
+    Yield, "context-switch", One, "answers after __context_switch__",
+        "on __context_switch__ save your state and answer now, or ignore the line; the message in hand \
+         is answered once in any case";
+    Cancel, "cancel", Two, "answers what is cancelled, once",
+        "on __cancel__ and an id give that message up and answer it (429 or 500, say), or finish it: \
+         once in any case; ignore an id that is not in flight";
+    Quit, "quit", Both, "leaves when it is asked to",
+        "on the line __quit__ or on end of file of the pipe finish what is in hand and exit with code \
+         0; what still runs after stop_timeout is sent SIGTERM, then SIGKILL";
+    QuitBusy, "quit-busy", Both, "finishes what it has in hand before it leaves",
+        "after __quit__ and after the end of file your side of the pipe is still open: finish and \
+         answer what you have read, then exit";
+    EndOfFile, "end-of-file", Both, "leaves when the daemon has died",
+        "leave on end of file of the pipe and of stdin, also without __quit__: nobody else ends a \
+         worker whose daemon is dead";
+    BadLength, "bad-length", Both, "ends the connection on a length that can't be",
+        "judge a length before you allocate or wait for so many bytes: 0, one with its top bit set and \
+         one beyond your limit end the connection";
+    BadMap, "bad-map", Both, "ends the connection on what is no map",
+        "end the connection on a frame that is no MessagePack map: what follows can't be trusted";
+    Feedback, "feedback", Both, "IGNORE_MESSAGE frames, if it sends some", "";
+    Reply, "reply", Both, "DONE_WITH_REPLY answers, if it sends some", "";
+    Log, "log", Two, "LOG frames, if it sends some", "";
+    Progress, "progress", Two, "PROGRESS frames, if it sends some", "";
+    Emit, "emit", Two, "EMIT frames, if it sends some", "";
+    LaterNotes, "later-notes", Two, "other frames of 104 to 199, if it sends some", "";
+    Pool, "pool", Both, "works in the daemon's own pool",
+        "the daemon's pool gave up on this worker for what it says above; the cases before this one \
+         look at single steps of the same";
+}
+
+impl Duty {
+    /// Whether a worker that speaks this version has it.
+    pub fn is_of(self, version: Version) -> bool {
+        match self.whose() {
+            Whose::Both => true,
+            Whose::One => version == Version::One,
+            Whose::Two => version == Version::Two,
+        }
+    }
+
+    /// It is no case of its own: what the worker sends in the others is looked at.
+    pub(super) fn is_observed(self) -> bool {
+        (Self::Feedback..=Self::LaterNotes).contains(&self)
+    }
+
+    /// Without it nothing else can be tried.
+    pub(super) fn is_basic(self) -> bool {
+        matches!(self, Self::Start | Self::Message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_has_a_name_of_its_own_and_says_what_to_mend() {
+        let names: BTreeSet<&str> = Duty::ALL.iter().map(|duty| duty.name()).collect();
+        assert_eq!(names.len(), Duty::ALL.len());
+        for duty in Duty::ALL {
+            assert_eq!(duty.mend().is_empty(), duty.is_observed(), "{duty:?}");
+            assert!(duty.is_of(Version::One) || duty.is_of(Version::Two));
+        }
+    }
+}

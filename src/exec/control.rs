@@ -1,0 +1,121 @@
+//! What the daemon says beside the frames: lines on stdin, and SIGTERM.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::low_level;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe::Receiver;
+
+use super::error::ExecError;
+use crate::names;
+
+/// What the daemon asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// Finish what is in hand and leave.
+    Quit,
+    /// Abandon this message.
+    Cancel(u64),
+    /// Abandon all and leave.
+    Terminate,
+    /// Something that a newer daemon says.
+    Unknown,
+}
+
+/// The two ways.
+#[derive(Debug)]
+pub(super) struct Control {
+    stdin: BufReader<Receiver>,
+    /// The line that is being read: whoever waits for it may give up and come back.
+    line: Vec<u8>,
+    is_over: bool,
+    signals: UnixStream,
+}
+
+impl Control {
+    /// From now on SIGTERM is told instead of obeyed.
+    pub(super) fn open() -> Result<Self, ExecError> {
+        let stdin = io::stdin().as_fd().try_clone_to_owned();
+        let stdin = stdin.and_then(Receiver::from_owned_fd);
+        Ok(Self {
+            stdin: BufReader::new(stdin.map_err(|_| ExecError::NoDaemon)?),
+            line: Vec::new(),
+            is_over: false,
+            signals: signals().map_err(ExecError::system("signals can't be heard"))?,
+        })
+    }
+
+    /// The next line, without its end; none at the end of stdin. Cancel-safe.
+    pub(super) async fn line(&mut self) -> Option<String> {
+        let read = self.stdin.read_until(b'\n', &mut self.line).await;
+        if read.is_err() || !self.line.ends_with(b"\n") {
+            return None;
+        }
+        let line = std::mem::take(&mut self.line);
+        Some(String::from_utf8_lossy(&line).trim_end().to_owned())
+    }
+
+    /// What is asked for next. Cancel-safe.
+    pub(super) async fn wish(&mut self) -> Wish {
+        let mut signal = [0; 16];
+        if self.is_over {
+            drop(self.signals.read(&mut signal).await);
+            return Wish::Terminate;
+        }
+        tokio::select! {
+            line = self.stdin.read_until(b'\n', &mut self.line) => {
+                let whole = line.is_ok() && self.line.ends_with(b"\n");
+                let line = std::mem::take(&mut self.line);
+                self.is_over = !whole;
+                if whole { meaning(&String::from_utf8_lossy(&line)) } else { Wish::Quit }
+            }
+            _ = self.signals.read(&mut signal) => Wish::Terminate,
+        }
+    }
+}
+
+fn signals() -> io::Result<UnixStream> {
+    let (read, write) = net::UnixStream::pair()?;
+    for signal in [SIGTERM, SIGINT] {
+        low_level::pipe::register(signal, write.try_clone()?)?;
+    }
+    read.set_nonblocking(true)?;
+    UnixStream::from_std(read)
+}
+
+fn meaning(line: &str) -> Wish {
+    let line = line.trim_end();
+    match line.strip_prefix(names::CANCEL) {
+        Some(id) => id.trim().parse().map_or(Wish::Unknown, Wish::Cancel),
+        None if line == names::QUIT => Wish::Quit,
+        // A version 1 worker may go on after `__context_switch__`: a program has no state to save.
+        None => Wish::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_are_not_known_are_ignored() {
+        let cases = [
+            ("__quit__\n", Wish::Quit),
+            ("__quit__\r\n", Wish::Quit),
+            ("__cancel__ 7\n", Wish::Cancel(7)),
+            ("__cancel__ 18446744073709551615\n", Wish::Cancel(u64::MAX)),
+            ("__cancel__\n", Wish::Unknown),
+            ("__cancel__ -1\n", Wish::Unknown),
+            ("__context_switch__\n", Wish::Unknown),
+            ("__quit\n", Wish::Unknown),
+            ("\n", Wish::Unknown),
+        ];
+        for (line, expected) in cases {
+            assert_eq!(meaning(line), expected, "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The process that leads a group: watched until it ends, ended with its whole group, reaped once
+//! nothing is left that could be taken for it. Who it is and what it does is no concern of this file.
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::Child;
+
+use nix::errno::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, getpgid, kill_process_group,
+    pidfd_open, pidfd_send_signal, waitid,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::orphans;
+
+/// The process that leads a group, as long as it is not reaped: until then neither its id nor its
+/// group's can be given to another. Dropped, the group is killed.
+#[derive(Debug)]
+pub struct Leader {
+    pid: Pid,
+    pidfd: AsyncFd<OwnedFd>,
+    reaped: Cell<bool>,
+}
+
+impl Leader {
+    /// Watches a child that leads its group. Must be called inside a runtime.
+    ///
+    /// # Errors
+    /// If it can't be watched; then it is killed.
+    pub fn watch(child: Child) -> io::Result<Self> {
+        let pid = Pid::from_child(&child);
+        match pollable(pid) {
+            Ok(pidfd) => Ok(Self {
+                pid,
+                pidfd,
+                reaped: Cell::new(false),
+            }),
+            Err(error) => {
+                drop(Newborn::of(child));
+                Err(error)
+            }
+        }
+    }
+
+    /// Its process id, which is also that of its group.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Waits for its end, and leaves what is left of the group alone. Cancel-safe.
+    ///
+    /// # Errors
+    /// If someone else has reaped it.
+    pub async fn exited(&self) -> io::Result<()> {
+        let ended = until_ended(&self.pidfd, self.pid).await;
+        if ended.as_ref().is_err_and(is_not_ours) {
+            self.reaped.set(true);
+        }
+        ended
+    }
+
+    /// Waits for the end, kills what is left of the group, and only then reaps. Cancel-safe; not to
+    /// be asked again.
+    ///
+    /// # Errors
+    /// If someone else has reaped it.
+    pub async fn ended(&self) -> io::Result<WaitIdStatus> {
+        self.exited().await?;
+        self.signal_group(Signal::KILL);
+        self.reaped.set(true);
+        orphans::reap_own(self.pid)?.ok_or_else(|| io::Error::other("it ended and then did not"))
+    }
+
+    /// Sends a signal to the whole group; after the end, to nobody.
+    pub fn signal_group(&self, signal: Signal) {
+        if self.reaped.get() {
+            return;
+        }
+        let strays = getpgid(Some(self.pid)).is_ok_and(|group| group != self.pid);
+        let sent = kill_process_group(self.pid, signal);
+        // One that has left its group may have left nobody there.
+        let sent = if strays {
+            pidfd_send_signal(&self.pidfd, signal)
+        } else {
+            sent
+        };
+        if let Err(error) = sent {
+            tracing::warn!(
+                pid = self.pid.as_raw_nonzero(), ?signal, %error,
+                "a signal did not reach a worker's process group"
+            );
+        }
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        if self.reaped.get() {
+            return;
+        }
+        self.signal_group(Signal::KILL);
+        if let Err(error) = reap_later(self.pid, &self.pidfd) {
+            tracing::debug!(
+                pid = self.pid.as_raw_nonzero(), %error,
+                "a killed worker stays a zombie until the daemon ends"
+            );
+        }
+    }
+}
+
+/// Something that is readable once the process has ended.
+pub(super) fn pollable(pid: Pid) -> io::Result<AsyncFd<OwnedFd>> {
+    watched(pidfd_open(pid, PidfdFlags::empty())?)
+}
+
+#[expect(
+    deprecated,
+    reason = "its successor is unsafe for types whose descriptor may change; an OwnedFd's does not"
+)]
+fn watched(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(pidfd, Interest::READABLE)
+}
+
+/// Waits until the process has ended, and leaves it a zombie.
+async fn until_ended(pidfd: &AsyncFd<OwnedFd>, pid: Pid) -> io::Result<()> {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    loop {
+        let mut readiness = pidfd.readable().await?;
+        if waitid(WaitId::Pid(pid), look)?.is_some() {
+            return Ok(());
+        }
+        readiness.clear_ready();
+    }
+}
+
+/// Someone else has reaped it, so that its id may be another's by now.
+fn is_not_ours(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::ECHILD as i32)
+}
+
+/// A process that was just killed takes a moment to end; the runtime waits for it.
+fn reap_later(pid: Pid, pidfd: &AsyncFd<OwnedFd>) -> io::Result<()> {
+    if orphans::reap_own(pid)?.is_some() {
+        return Ok(());
+    }
+    let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
+    let pidfd = watched(pidfd.as_fd().try_clone_to_owned()?)?;
+    runtime.spawn(async move {
+        if let Err(error) = until_ended(&pidfd, pid)
+            .await
+            .and_then(|()| orphans::reap_own(pid))
+        {
+            tracing::debug!(pid = pid.as_raw_nonzero(), %error, "a killed worker can't be reaped");
+        }
+    });
+    Ok(())
+}
+
+/// A process that nobody watches yet. Dropped, it is killed with its group and reaped.
+#[derive(Debug)]
+pub(super) struct Newborn(Option<Child>);
+
+impl Newborn {
+    pub(super) fn of(child: Child) -> Self {
+        Self(Some(child))
+    }
+
+    pub(super) fn take(mut self) -> Child {
+        self.0.take().expect("it is taken by value, so only once")
+    }
+}
+
+impl Drop for Newborn {
+    fn drop(&mut self) {
+        let Some(mut child) = self.0.take() else {
+            return;
+        };
+        let pid = Pid::from_child(&child);
+        let until_ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        // It may have children already, and may have left its group to them.
+        let group = kill_process_group(pid, Signal::KILL);
+        let killed = child.kill().or(group.map_err(io::Error::from));
+        let ended = killed.and_then(|()| Ok(waitid(WaitId::Pid(pid), until_ended)?));
+        if let Err(error) = ended.and_then(|_| orphans::reap_own(pid)) {
+            tracing::debug!(pid = child.id(), %error, "a worker that nobody wants can't be killed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read};
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn one_that_nobody_wants_leaves_no_children() {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "(sleep 10; echo late) & echo ready; wait"])
+            .stdout(Stdio::piped())
+            .process_group(0);
+        let mut child = orphans::start(|| command.spawn()).unwrap();
+        let pid = Pid::from_child(&child);
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut said = String::new();
+        stdout.read_line(&mut said).unwrap();
+        drop(Newborn::of(child));
+        assert!(waitid(WaitId::Pid(pid), WaitIdOptions::EXITED).is_err());
+        stdout.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "ready\n");
+    }
+}

@@ -1,0 +1,87 @@
+//! What a worker's processes have used so far, as the kernel tells it: all of its group, for the program
+//! may have been started by another.
+
+use std::fs;
+use std::time::Duration;
+
+use nix::unistd::{SysconfVar, sysconf};
+
+/// What a group of processes has used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// CPU time, in user and kernel mode, that of children that have ended included.
+    pub cpu: Duration,
+    /// The sum of the most memory that each has had resident, in bytes.
+    pub peak_bytes: u64,
+}
+
+/// What the processes that live in that group have used; none if there are none.
+pub fn of_group(leader: u32) -> Option<Usage> {
+    let entries = fs::read_dir("/proc").ok()?.flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let used = pids.filter_map(|pid| of_member(pid, leader));
+    used.reduce(|all, one| Usage {
+        cpu: all.cpu + one.cpu,
+        peak_bytes: all.peak_bytes + one.peak_bytes,
+    })
+}
+
+fn of_member(pid: u32, leader: u32) -> Option<Usage> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let ticks = ticks(&stat, leader)?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let per_second = sysconf(SysconfVar::CLK_TCK).ok()??;
+    let per_second = u32::try_from(per_second).ok()?;
+    Some(Usage {
+        cpu: Duration::from_secs(ticks) / per_second,
+        peak_bytes: peak_bytes(&status).unwrap_or_default(),
+    })
+}
+
+/// The ticks in `/proc/<pid>/stat`, if the process is of that group. Its name is in brackets and may
+/// hold anything.
+fn ticks(stat: &str, leader: u32) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+    // The manual counts from 1 and from the process id: the state, the third, is the first here.
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    if field(5)? != u64::from(leader) {
+        return None;
+    }
+    Some(field(14)? + field(15)? + field(16)? + field(17)?)
+}
+
+/// `VmHWM` of `/proc/<pid>/status`. A process that has ended has none.
+fn peak_bytes(status: &str) -> Option<u64> {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_groups_own_members_count() {
+        let stat = "7 (a) b (c) S 1 70 7 0 -1 4194560 10 0 0 0 150 50 3 4 20 0 3 0 99 8192 5 1";
+        assert_eq!(ticks(stat, 70), Some(207));
+        assert_eq!(ticks(stat, 7), None);
+        assert_eq!(ticks("7 (a) S 1", 1), None);
+    }
+
+    #[test]
+    fn the_peak_is_in_bytes() {
+        assert_eq!(peak_bytes("Name:\tx\nVmHWM:\t    12 kB\n"), Some(12 * 1024));
+        assert_eq!(peak_bytes("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn our_own_group_has_used_something() {
+        let group = nix::unistd::getpgrp().as_raw();
+        let used = of_group(group.unsigned_abs()).unwrap();
+        assert!(used.peak_bytes > 0);
+    }
+}

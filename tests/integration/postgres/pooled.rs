@@ -1,0 +1,130 @@
+//! Behind PgBouncer in transaction mode, where no session is ours.
+
+use crate::harness::postgres::PgDatabase;
+use crate::harness::{Daemon, Event, NewMessage, Pool, Workspace, trials};
+use crate::servers::pgbouncer::Bouncer;
+
+trials![
+    messages_go_their_way_behind_a_pooler,
+    a_killed_daemons_messages_come_again_after_its_lease,
+    commands_work_behind_a_pooler,
+    a_pooler_that_nobody_has_told_of_is_found_out,
+];
+
+/// A database behind a pooler, and a directory whose source says so or not.
+fn pooled(source: &str) -> (PgDatabase, Bouncer, Workspace) {
+    let database = PgDatabase::shared();
+    let bouncer = Bouncer::before(&database);
+    let url = database.url_at(bouncer.port());
+    let site = Workspace::with_sections(&format!(
+        "[sources.main]\nkind = \"table\"\nurl = \"{url}\"\n{source}"
+    ));
+    (database, bouncer, site)
+}
+
+fn bodies(what: &str, count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("{what} {n}")).collect()
+}
+
+fn started(site: &Workspace, pool: &Pool) -> Daemon {
+    site.start(std::slice::from_ref(pool))
+}
+
+fn messages_go_their_way_behind_a_pooler() {
+    let (database, _bouncer, site) = pooled("pgbouncer = true");
+    let pools = [
+        Pool::new(&["--v2=1", "--mode=reply:answers"])
+            .set("workers", "2")
+            .set("prefetch", "16"),
+        Pool::new(&[])
+            .text("name", "other")
+            .text("queue", "other")
+            .attempts(1),
+    ];
+    let daemon = site.start(&pools);
+    daemon.logged(
+        "behind a pooler: new messages are found by poll_interval, and daemons that died known by their lease",
+    );
+    let table = database.table();
+    let all = bodies("message", 400);
+    table.insert(
+        &all.iter()
+            .map(|body| NewMessage::new(body))
+            .collect::<Vec<_>>(),
+    );
+    table.insert(&[NewMessage::new("mode:answer:500 no").to("other")]);
+    daemon.eventually("everything to be done", || {
+        table.count("work") == 0 && table.count("other") == 0
+    });
+    site.record().assert_done_once(&all);
+    assert_eq!(table.count("answers"), 400);
+    assert_eq!(table.dead().len(), 1);
+    assert_eq!(
+        daemon.times_logged("the table can't be used; intake pauses"),
+        0
+    );
+    daemon.stop();
+    assert_eq!(database.ask("SELECT count(*) FROM owners"), "0");
+    // The server's other databases have daemons of other tests.
+    let locks = "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database
+                 WHERE locktype = 'advisory' AND datname = current_database()";
+    assert_eq!(database.ask(locks), "0");
+}
+
+fn a_killed_daemons_messages_come_again_after_its_lease() {
+    let (database, _bouncer, site) = pooled("pgbouncer = true\nlease = \"2s\"");
+    let pool = Pool::new(&[]).set("workers", "2");
+    let daemon = started(&site, &pool);
+    let table = database.table();
+    let held = bodies("mode:wait:go", 2);
+    table.insert(
+        &held
+            .iter()
+            .map(|body| NewMessage::new(body))
+            .collect::<Vec<_>>(),
+    );
+    daemon.eventually("both to be begun", || {
+        site.record().all(Event::Began).len() == 2
+    });
+    let other = started(&site, &pool);
+    other.has_workers(2);
+    // For longer than the grace: one that lives loses nothing.
+    let beats = "SELECT count(*) FROM owners WHERE heartbeat > 8";
+    other.eventually("both to beat", || database.ask(beats) == "2");
+    assert_eq!(site.record().all(Event::Began).len(), 2);
+    daemon.crash();
+    other.eventually("the other to begin what was in hand", || {
+        site.record().all(Event::Began).len() == 4
+    });
+    site.touch("go");
+    other.eventually("everything to be done", || table.count("work") == 0);
+    assert_eq!(table.dead(), []);
+    other.stop();
+}
+
+fn commands_work_behind_a_pooler() {
+    let (database, _bouncer, site) = pooled("pgbouncer = true");
+    let pool = Pool::new(&["--mode=reply"]).attempts(1);
+    site.configure_commands(std::slice::from_ref(&pool));
+    site.ganger(&["check", "--online"]).good();
+    let daemon = started(&site, &pool);
+    let answered = site.ganger(&["send", "work", "a", "--reply"]).good();
+    assert!(answered.contains("re: a"), "{answered}");
+    site.ganger(&["send", "work", "mode:answer:500 b"]).good();
+    let table = database.table();
+    daemon.eventually("it to be dead", || table.dead().len() == 1);
+    let listed = site.ganger(&["dead", "list"]).good();
+    assert!(listed.contains("failed"), "{listed}");
+    site.ganger(&["dead", "drop", "--all"]).good();
+    assert_eq!(table.dead(), []);
+    daemon.stop();
+}
+
+fn a_pooler_that_nobody_has_told_of_is_found_out() {
+    let (_database, _bouncer, site) = pooled("");
+    site.configure_commands(&[Pool::new(&[])]);
+    for command in [&["check", "--online"][..], &["run"]] {
+        let complaint = site.ganger(command).bad(1);
+        assert!(complaint.contains("`pgbouncer = true`"), "{complaint}");
+    }
+}

@@ -1,0 +1,239 @@
+//! What a producer, an operator and a DBA do with it.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::harness::postgres::PgDatabase;
+use crate::harness::tls::quoted;
+use crate::harness::{Pool, Scene, Workspace, trials};
+
+trials![
+    what_is_rolled_back_was_never_sent,
+    a_commit_wakes_an_idle_daemon,
+    tables_that_are_missing_are_named_and_can_be_made_by_hand,
+    what_no_waiting_mends_refuses_the_start,
+    commands_send_and_move_dead_letters,
+    bytes_that_are_no_text_stay_as_they_are,
+    rows_that_cannot_be_claimed_hold_nobody_up,
+    the_server_is_checked_as_sslmode_says,
+    tables_behind_a_prefix_stand_beside_anothers_of_the_same_names,
+];
+
+fn scene(source: &str, pool: &Pool) -> Scene {
+    let site = Workspace::on("", source, Some(PgDatabase::shared()));
+    Scene::at(site, std::slice::from_ref(pool))
+}
+
+fn what_is_rolled_back_was_never_sent() {
+    let scene = scene("", &Pool::new(&[]));
+    let server = scene.site.postgres();
+    server.ask("CREATE TABLE orders (id int)");
+    for (body, end) in [("never", "ROLLBACK"), ("once", "COMMIT")] {
+        server.ask(&format!(
+            "BEGIN; INSERT INTO orders VALUES (1);
+             INSERT INTO consumer_messages (queue, body) VALUES ('work', '{body}'); {end}"
+        ));
+    }
+    scene.all_done();
+    scene.record().assert_done_once(&["once"]);
+    assert_eq!(scene.record().all(crate::harness::Event::Began).len(), 1);
+    scene.finish();
+}
+
+/// The poll is too rare to explain it.
+fn a_commit_wakes_an_idle_daemon() {
+    let scene = scene("poll_interval = \"1m\"", &Pool::new(&[]));
+    scene.daemon.has_workers(1);
+    let sent = Instant::now();
+    scene.send(&["a"]);
+    scene.all_done();
+    let took = sent.elapsed();
+    assert!(took < Duration::from_secs(10), "it took {took:?}");
+    scene.finish();
+}
+
+fn tables_that_are_missing_are_named_and_can_be_made_by_hand() {
+    let source = "schema = \"jobs \\\"x\\\"\"\ndeclare = false";
+    let site = Workspace::on("", source, Some(PgDatabase::shared()));
+    site.configure_commands(&[Pool::new(&[])]);
+    let checked = site.ganger(&["check", "--online"]).bad(1);
+    let says = "has no tables of ganger's, and `declare = false` says that they are not to be made";
+    assert!(checked.contains(says), "{checked}");
+    let statements = site.ganger(&["schema", "--source", "main"]).good();
+    site.postgres().ask(&statements);
+    site.ganger(&["check", "--online"]).good();
+    site.ganger(&["send", "work", "a"]).good();
+    let count = "SELECT count(*) FROM \"jobs \"\"x\"\"\".consumer_messages";
+    assert_eq!(site.postgres().ask(count), "1");
+}
+
+fn what_no_waiting_mends_refuses_the_start() {
+    let site = Workspace::on("", "", Some(PgDatabase::shared()));
+    site.configure_commands(&[Pool::new(&[])]);
+    site.postgres().ask("CREATE TABLE owners (name text)");
+    let complaint = site.ganger(&["run"]).bad(1);
+    let says = "the table `owners` in schema `public` is another program's";
+    assert!(complaint.contains(says), "{complaint}");
+    for (instead, says) in [
+        ("/nowhere", "database \"nowhere\" does not exist"),
+        ("?sslmode=require", "server does not support TLS"),
+    ] {
+        let url = site.postgres().url();
+        let (start, _) = url.rsplit_once('/').unwrap();
+        let wrong = match instead.strip_prefix('/') {
+            Some(name) => format!("{start}/{name}"),
+            None => format!("{url}{instead}"),
+        };
+        let text = std::fs::read_to_string(site.path("ganger.toml")).unwrap();
+        site.put("wrong.toml", &text.replace(&url, &wrong), false);
+        let complaint = site.ganger(&["run", "--config", "wrong.toml"]).bad(1);
+        assert!(complaint.contains(says), "{complaint}");
+    }
+}
+
+fn commands_send_and_move_dead_letters() {
+    let scene = scene("", &Pool::new(&[]).attempts(1));
+    scene.site.configure_commands(&[Pool::new(&[])]);
+    let send = |body: &str| {
+        scene.site.ganger(&["send", "work", body]).good();
+    };
+    send("mode:answer:500 a");
+    let dead = scene.one_dead();
+    assert_eq!((dead.reason.as_str(), dead.attempts), ("failed", 1));
+    let listed = scene.site.ganger(&["dead", "list"]).good();
+    assert!(listed.contains("failed"), "{listed}");
+    scene.site.ganger(&["dead", "retry", "--all"]).good();
+    let again = scene.daemon.eventually_some("it to be dead again", || {
+        let dead = scene.table.dead();
+        dead.into_iter().next()
+    });
+    assert_eq!(again.attempts, 1);
+    scene.site.ganger(&["dead", "drop", "--all"]).good();
+    assert_eq!(scene.table.dead(), []);
+    scene.finish();
+}
+
+fn bytes_that_are_no_text_stay_as_they_are() {
+    use crate::harness::NewMessage;
+
+    let scene = scene("", &Pool::new(&[]).attempts(1));
+    scene
+        .table
+        .insert(&[NewMessage::binary(b"mode:answer:500 \xff\0")]);
+    let dead = scene.one_dead();
+    assert_eq!(dead.body, b"mode:answer:500 \xff\0".to_vec().into());
+    scene.finish();
+}
+
+fn rows_that_cannot_be_claimed_hold_nobody_up() {
+    let scene = scene("", &Pool::new(&[]));
+    scene.site.postgres().ask(
+        "CREATE FUNCTION picky() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;
+         CREATE TRIGGER picky BEFORE UPDATE ON consumer_messages FOR EACH ROW
+         WHEN (OLD.body = 'bad') EXECUTE FUNCTION picky();
+         INSERT INTO consumer_messages (queue, body, priority) VALUES ('work', 'bad', 9)",
+    );
+    scene.send(&["good", "better"]);
+    scene.daemon.eventually("all but the one to be done", || {
+        scene.table.count("work") == 1
+    });
+    scene.record().assert_done_once(&["good", "better"]);
+    scene.daemon.logged(
+        "the database refuses to have this message claimed or buried; it is passed over for a while",
+    );
+    scene.finish();
+}
+
+fn the_server_is_checked_as_sslmode_says() {
+    use crate::harness::tls::Authority;
+
+    let (authority, other) = (Authority::shared(), Authority::called("somebody else"));
+    let content = |file: &str| std::fs::read_to_string(authority.path(file)).unwrap();
+    let database = PgDatabase::alone_with(|cluster| {
+        let certificate = cluster.keep("server.pem", &content("server.pem"));
+        let key = cluster.keep("server.key", &content("server.key"));
+        vec![
+            "ssl=on".to_owned(),
+            format!("ssl_cert_file={}", certificate.display()),
+            format!("ssl_key_file={}", key.display()),
+        ]
+    });
+    let check = |mode: &str, ca_file: Option<&Authority>, host: &str| {
+        let url = database.url().replace("127.0.0.1", host);
+        let ca_file = ca_file.map(|by| format!("ca_file = {}", quoted(&by.path("ca.pem"))));
+        let site = Workspace::with_sections(&format!(
+            "[sources.main]\nkind = \"table\"\nurl = \"{url}?sslmode={mode}\"\n{}",
+            ca_file.unwrap_or_default()
+        ));
+        site.configure_commands(&[Pool::new(&[])]);
+        site.ganger(&["check", "--online"])
+    };
+    for (mode, ca_file, host) in [
+        ("disable", None, "127.0.0.1"),
+        ("prefer", None, "127.0.0.1"),
+        ("require", None, "127.0.0.1"),
+        ("require", Some(authority), "localhost"),
+        ("verify-ca", Some(authority), "localhost"),
+        ("verify-full", Some(authority), "127.0.0.1"),
+    ] {
+        check(mode, ca_file, host).good();
+    }
+    for (mode, ca_file, host) in [
+        ("require", Some(&other), "127.0.0.1"),
+        ("verify-ca", Some(&other), "127.0.0.1"),
+        ("verify-full", Some(&other), "127.0.0.1"),
+        ("verify-full", Some(authority), "localhost"),
+        ("verify-full", None, "127.0.0.1"),
+    ] {
+        let complaint = check(mode, ca_file, host).bad(1);
+        assert!(
+            complaint.contains("certificate"),
+            "{mode} {host}: {complaint}"
+        );
+    }
+}
+
+/// As they are in AsyncMonolith's database.
+fn tables_behind_a_prefix_stand_beside_anothers_of_the_same_names() {
+    let site = Workspace::on("", "table_prefix = \"q7_\"", Some(PgDatabase::shared()));
+    let server = site.postgres();
+    server.ask(
+        "CREATE TABLE consumer_messages (id text, consumer_type text, payload text);
+         CREATE TABLE poisoned_messages (id text, payload text);
+         CREATE TABLE owners (id text); CREATE TABLE ganger_version (version int)",
+    );
+    let pool = Pool::new(&[]).attempts(1);
+    site.configure_commands(std::slice::from_ref(&pool));
+    let config = std::fs::read_to_string(site.path("ganger.toml")).unwrap();
+    let without = config.replace("table_prefix = \"q7_\"", "");
+    site.put("without.toml", &without, false);
+    let complaint = site.ganger(&["run", "--config", "without.toml"]).bad(1);
+    let says = "the table `consumer_messages` in schema `public` is another program's";
+    assert!(complaint.contains(says), "{complaint}");
+    assert!(complaint.contains("`table_prefix`"), "{complaint}");
+
+    let daemon = site.start(&[pool]);
+    site.ganger(&["send", "work", "a"]).good();
+    site.ganger(&["send", "work", "mode:answer:500 b"]).good();
+    let left = "SELECT (SELECT count(*) FROM q7_consumer_messages), \
+                (SELECT count(*) FROM q7_poisoned_messages), (SELECT count(*) FROM q7_owners), \
+                (SELECT count(*) FROM consumer_messages)";
+    daemon.eventually("one to be done and one to be dead", || {
+        server.ask(left) == "0|1|1|0"
+    });
+    site.record().assert_done_once(&["a"]);
+    site.ganger(&["dead", "drop", "--all"]).good();
+    assert_eq!(server.ask(left), "0|0|1|0");
+    daemon.stop();
+    let shown = site.ganger(&["schema", "--source", "main"]).good();
+    assert!(
+        shown.contains("CREATE TABLE q7_consumer_messages ("),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("EXECUTE FUNCTION q7_ganger_wake()"),
+        "{shown}"
+    );
+}
