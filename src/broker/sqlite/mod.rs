@@ -4,6 +4,7 @@
 pub(crate) mod change_watch;
 mod claim;
 pub(crate) mod clock;
+mod columns;
 pub(crate) mod error;
 pub(crate) mod finished;
 mod heartbeats;

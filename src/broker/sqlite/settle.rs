@@ -5,6 +5,7 @@
 use rusqlite::{Connection, params};
 
 use super::clock::WallClock;
+use super::columns::{self, columns, values};
 use super::row;
 use crate::broker::table::{Claim, Settled, headers};
 use crate::delivery::{Failure, Outcome, Outgoing};
@@ -65,19 +66,10 @@ pub(crate) fn publish(
     message: &Outgoing,
     clock: &WallClock,
 ) -> rusqlite::Result<()> {
-    tx.prepare_cached(PUBLISH)?.execute(params![
-        message.queue,
-        row::body_value(&message.body),
-        headers::json(&message.headers),
-        (!message.correlation_id.is_empty()).then_some(&message.correlation_id),
-        message.reply_to,
-        message.message_id,
-        message.content_type,
-        message.key,
-        message.priority,
-        clock.available_after(message.delay),
-        clock.now_ms(),
-    ])?;
+    let mut insert = tx.prepare_cached(PUBLISH)?;
+    columns::bind(&mut insert, message, clock)?;
+    insert.raw_bind_parameter(columns::OWN, clock.now_ms())?;
+    insert.raw_execute()?;
     Ok(())
 }
 
@@ -100,10 +92,13 @@ pub(crate) fn bury_unclaimed(
 // Counters go no further than what they are read as: beyond its range SQLite would make a number of
 // another type of them, and refuse it.
 
-const PUBLISH: &str = "
-INSERT INTO consumer_messages (queue, body, headers, correlation_id, reply_to, message_id,
-  content_type, key, priority, available_after, created_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+const PUBLISH: &str = concat!(
+    "INSERT INTO consumer_messages (queue, ",
+    columns!(),
+    ", created_at) VALUES (?1, ",
+    values!(),
+    ", ?11)"
+);
 
 /// The worker has answered, so the row is no suspect any more.
 const LATER: &str = "

@@ -1,10 +1,9 @@
 //! Topics: which queues are subscribed to which, and messages for all of them.
 
-use rusqlite::{Connection, params};
+use rusqlite::Connection;
 
 use super::clock::WallClock;
-use super::row;
-use crate::broker::table::headers;
+use super::columns::{self, columns, values};
 use crate::delivery::{IfUnsubscribed, Outgoing};
 
 /// The tables for it.
@@ -39,23 +38,17 @@ pub(crate) fn publish(
     clock: &WallClock,
 ) -> rusqlite::Result<()> {
     make_tables(tx)?;
-    tx.prepare_cached(PUBLISH)?.execute(params![
-        message.queue,
-        row::body_value(&message.body),
-        headers::json(&message.headers),
-        (!message.correlation_id.is_empty()).then_some(&message.correlation_id),
-        message.reply_to,
-        message.message_id,
-        message.content_type,
-        message.key,
-        message.priority,
-        clock.available_after(message.delay),
-        unsubscribed.name(),
-    ])?;
+    let mut insert = tx.prepare_cached(PUBLISH)?;
+    columns::bind(&mut insert, message, clock)?;
+    insert.raw_bind_parameter(columns::OWN, unsubscribed.name())?;
+    insert.raw_execute()?;
     Ok(())
 }
 
-const PUBLISH: &str = "
-INSERT INTO published_messages (topic, body, headers, correlation_id, reply_to, message_id,
-  content_type, key, priority, available_after, unsubscribed)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+const PUBLISH: &str = concat!(
+    "INSERT INTO published_messages (topic, ",
+    columns!(),
+    ", unsubscribed) VALUES (?1, ",
+    values!(),
+    ", ?11)"
+);

@@ -4,9 +4,8 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::clock::WallClock;
+use super::columns::{self, columns, values};
 use super::passed_over::{Refused, with};
-use super::row;
-use crate::broker::table::headers;
 use crate::delivery::{IfTaken, Outgoing, Unique, UniqueScope};
 
 /// Lets go the keys that rows have as long as they wait: they are begun. Most rows have none, and
@@ -49,11 +48,13 @@ pub(crate) fn publish(
         .optional()
 }
 
-const INSERT: &str = "
-INSERT INTO consumer_messages (queue, body, headers, correlation_id, reply_to, message_id,
-  content_type, key, priority, available_after, created_at, unique_key, unique_scope, unique_until)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
-ON CONFLICT (queue, unique_hold) WHERE unique_hold IS NOT NULL DO NOTHING";
+const INSERT: &str = concat!(
+    "INSERT INTO consumer_messages (queue, ",
+    columns!(),
+    ", created_at, unique_key, unique_scope, unique_until) VALUES (?1, ",
+    values!(),
+    ", ?11, ?12, ?13, ?14) ON CONFLICT (queue, unique_hold) WHERE unique_hold IS NOT NULL DO NOTHING"
+);
 
 fn insert(
     tx: &Connection,
@@ -65,32 +66,22 @@ fn insert(
         UniqueScope::Waiting | UniqueScope::WaitingOrRunning => None,
         UniqueScope::For(time) => Some(clock.available_after(time)),
     };
-    let inserted = tx.prepare_cached(INSERT)?.execute(params![
-        message.queue,
-        row::body_value(&message.body),
-        headers::json(&message.headers),
-        (!message.correlation_id.is_empty()).then_some(&message.correlation_id),
-        message.reply_to,
-        message.message_id,
-        message.content_type,
-        message.key,
-        message.priority,
-        clock.available_after(message.delay),
-        clock.now_ms(),
-        unique.key,
-        unique.scope.name(),
-        until,
-    ])?;
-    Ok(inserted > 0)
+    let mut insert = tx.prepare_cached(INSERT)?;
+    columns::bind(&mut insert, message, clock)?;
+    insert.raw_bind_parameter(columns::OWN, clock.now_ms())?;
+    insert.raw_bind_parameter(columns::OWN + 1, &unique.key)?;
+    insert.raw_bind_parameter(columns::OWN + 2, unique.scope.name())?;
+    insert.raw_bind_parameter(columns::OWN + 3, until)?;
+    Ok(insert.raw_execute()? > 0)
 }
 
 /// What somebody works on stays as it is.
 const REPLACE: &str = "
 UPDATE consumer_messages SET
-  body = ?3, headers = ?4, correlation_id = ?5, reply_to = ?6, message_id = ?7, content_type = ?8,
-  key = ?9, priority = ?10,
-  available_after = CASE WHEN ?12 IS NULL THEN available_after ELSE min(?11, created_at + ?12) END
-WHERE queue = ?1 AND unique_hold = ?2 AND owner IS NULL";
+  body = ?2, headers = ?3, correlation_id = ?4, reply_to = ?5, message_id = ?6, content_type = ?7,
+  key = ?8, priority = ?9,
+  available_after = CASE WHEN ?11 IS NULL THEN available_after ELSE min(?10, created_at + ?11) END
+WHERE queue = ?1 AND unique_hold = ?12 AND owner IS NULL";
 
 /// With a `longest` time it falls due when the message would, but no longer after it was sent than that.
 fn replace(
@@ -100,19 +91,10 @@ fn replace(
     longest: Option<i64>,
     clock: &WallClock,
 ) -> rusqlite::Result<()> {
-    tx.prepare_cached(REPLACE)?.execute(params![
-        message.queue,
-        key,
-        row::body_value(&message.body),
-        headers::json(&message.headers),
-        (!message.correlation_id.is_empty()).then_some(&message.correlation_id),
-        message.reply_to,
-        message.message_id,
-        message.content_type,
-        message.key,
-        message.priority,
-        clock.available_after(message.delay),
-        longest,
-    ])?;
+    let mut update = tx.prepare_cached(REPLACE)?;
+    columns::bind(&mut update, message, clock)?;
+    update.raw_bind_parameter(columns::OWN, longest)?;
+    update.raw_bind_parameter(columns::OWN + 1, key)?;
+    update.raw_execute()?;
     Ok(())
 }
