@@ -79,24 +79,29 @@ impl Cluster {
         let dir = tempfile::Builder::new()
             .prefix("ganger-postgres-")
             .tempdir();
-        let standby = Self {
+        let mut standby = Self {
             dir: dir.unwrap(),
             programs: programs(),
             port: free_port(),
             settings: Vec::new(),
             postmaster: Mutex::new(None),
         };
+        standby.settings = vec![format!(
+            "primary_conninfo=host={} port={} user={SUPERUSER}",
+            self.dir.path().display(),
+            self.port
+        )];
         standby.give_away(standby.dir.path());
-        let mut copy = standby.command("pg_basebackup");
-        copy.args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync"]);
-        copy.args(["-U", SUPERUSER, "-p", &self.port.to_string(), "-h"]);
+        // Not by pg_basebackup, which not every collection of a release's programs has.
+        self.stop();
+        let mut copy = Command::new("cp");
         let copied = copy
-            .arg(self.dir.path())
-            .arg("-D")
-            .arg(standby.path("data"));
-        let copied = copied.output().unwrap();
-        let said = String::from_utf8_lossy(&copied.stderr);
-        assert!(copied.status.success(), "pg_basebackup: {said}");
+            .arg("-a")
+            .arg(self.path("data"))
+            .arg(standby.dir.path());
+        assert!(copied.status().unwrap().success(), "the copy");
+        self.start_again();
+        standby.keep("data/standby.signal", "");
         standby.start_again();
         self.psql(
             SUPERUSER,
@@ -133,7 +138,7 @@ impl Cluster {
 
     fn make(&self) {
         let mut initdb = self.command("initdb");
-        initdb.args(["--no-sync", "--no-instructions", "--encoding=UTF8"]);
+        initdb.args(["--no-sync", "--encoding=UTF8"]);
         initdb.args(["--locale=C", "--auth=trust", "--username", SUPERUSER]);
         let made = initdb.arg("--pgdata").arg(self.path("data")).output();
         let made = made.unwrap();
@@ -150,9 +155,14 @@ impl Cluster {
         path
     }
 
-    /// One of its programs, run as its user.
+    /// One of its programs, run as its user; another release's where it comes without, as some do
+    /// without psql.
     fn command(&self, program: &str) -> Command {
-        let program = self.programs.join(program);
+        let own = self.programs.join(program);
+        let program = match (own.exists(), newest()) {
+            (false, Some(others)) => others.join(program),
+            _ => own,
+        };
         let mut command = match user() {
             None => Command::new(program),
             Some(_) => {
