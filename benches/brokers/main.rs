@@ -54,6 +54,7 @@ mod running;
 #[expect(dead_code, reason = "tests ask more of a server")]
 mod servers;
 mod start;
+#[expect(dead_code, reason = "shared with the benchmark of tables")]
 mod watch;
 
 use std::num::NonZeroUsize;

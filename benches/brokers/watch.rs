@@ -22,6 +22,10 @@ impl Watched {
     pub(crate) fn cpu_micros(&self) -> f64 {
         self.consumer.cpu_micros()
     }
+
+    pub(crate) fn broker_micros(&self) -> f64 {
+        self.broker.cpu_micros()
+    }
 }
 
 /// Looks at two processes from the beginning of an interval to its end.
@@ -94,6 +98,18 @@ impl Rounds {
     /// The median of the consumer's processor time per message, in microseconds.
     pub(crate) fn cpu_micros(&self) -> f64 {
         self.consumer.cpu_micros()
+    }
+
+    /// The consumer's processor time for a message, in microseconds, in each round.
+    pub(crate) fn each_cpu_micros(&self) -> Vec<f64> {
+        self.consumer.0.iter().map(Run::cpu_micros).collect()
+    }
+
+    /// That of the consumer and the broker.
+    pub(crate) fn each_whole_micros(&self) -> Vec<f64> {
+        let brokers = self.broker.0.iter().map(Run::cpu_micros);
+        let pairs = self.each_cpu_micros().into_iter().zip(brokers);
+        pairs.map(|(consumer, broker)| consumer + broker).collect()
     }
 
     /// The median over the rounds of our speed as a share of theirs in the same round.

@@ -31,7 +31,7 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Starts it, without waiting for anything.
     pub(crate) fn spawn(queue: &QueueFile, setup: &Setup) -> miette::Result<Self> {
-        let config = setup.config(&queue.database())?;
+        let config = setup.config(&queue.url())?;
         Ok(Self {
             process: process::Daemon::spawn(None, queue.directory(), &config)?,
             setup: setup.clone(),
@@ -49,7 +49,7 @@ impl Daemon {
         queue: &QueueFile,
         setup: &Setup,
     ) -> miette::Result<Self> {
-        let config = setup.config(&queue.database())?;
+        let config = setup.config(&queue.url())?;
         let workers = setup.workers_total();
         Ok(Self {
             process: process::Daemon::start(program, queue.directory(), &config, workers)?,

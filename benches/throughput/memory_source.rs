@@ -179,7 +179,7 @@ fn joined<T>(thread: JoinHandle<T>) -> miette::Result<T> {
 
 /// The pool's rules, by the same configuration as the daemon's.
 fn policy(setup: &Setup) -> miette::Result<Arc<PoolConfig>> {
-    let text = setup.config("unused.db".as_ref())?;
+    let text = setup.config("sqlite:unused.db")?;
     let config = config::parse(&text, "bench.toml", &config::Environment::new())?;
     let policy = config.pools.first();
     policy.cloned().ok_or_else(|| miette!("no pool"))

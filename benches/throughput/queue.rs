@@ -56,8 +56,13 @@ impl QueueFile {
     }
 
     /// The database file.
-    pub(crate) fn database(&self) -> PathBuf {
+    fn database(&self) -> PathBuf {
         database_in(self.directory())
+    }
+
+    /// What a source is configured with.
+    pub(crate) fn url(&self) -> String {
+        format!("sqlite:{}", self.database().display())
     }
 
     /// Another connection.

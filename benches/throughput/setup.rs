@@ -1,7 +1,7 @@
 //! What is run: how many pools of how many workers, and the configuration that says so.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use miette::IntoDiagnostic;
 use serde::{Serialize, Serializer};
@@ -66,6 +66,8 @@ pub(crate) struct Setup {
     pub(crate) tally: Option<PathBuf>,
     /// In place of this binary's own worker.
     pub(crate) program: Option<Program>,
+    /// Further keys of each pool.
+    pub(crate) keys: String,
 }
 
 impl Setup {
@@ -77,6 +79,7 @@ impl Setup {
             window,
             tally: None,
             program: None,
+            keys: String::new(),
         }
     }
 
@@ -91,18 +94,19 @@ impl Setup {
     }
 
     /// The configuration that a user would write for this, with every other key at its default.
-    pub(crate) fn config(&self, database: &Path) -> miette::Result<String> {
+    pub(crate) fn config(&self, url: &str) -> miette::Result<String> {
         let Program { path, args } = self.worker()?;
         let program = quoted(&path);
         let args: Vec<String> = args.iter().map(|arg| quoted(arg.as_ref())).collect();
-        let url = quoted(format!("sqlite:{}", database.display()).as_ref());
+        let url = quoted(url.as_ref());
         let mut text = format!("[sources.bench]\nkind = \"table\"\nurl = {url}\n");
         for queue in self.queues() {
             write!(
                 text,
                 "\n[[pools]]\nname = \"{queue}\"\nqueue = \"{queue}\"\nworkers = {workers}\n\
-                 pipeline = {window}\ncommand = {program}\nargs = [{args}]\n",
+                 pipeline = {window}\ncommand = {program}\nargs = [{args}]\n{keys}",
                 workers = self.workers,
+                keys = self.keys,
                 window = self.window.toml(),
                 args = args.join(", "),
             )

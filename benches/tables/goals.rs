@@ -1,0 +1,85 @@
+//! What the project aims for, beside what was found. Each goal is looked at where it says it is
+//! measured, or not at all if that was not.
+
+use crate::common::goal::Goal;
+use crate::common::show::{milliseconds, percent};
+use crate::flow::Flow;
+use crate::inserts::Inserts;
+use crate::latency::Latency;
+use crate::load::Loaded;
+use crate::peers::Peer;
+use crate::report::Report;
+use crate::scaling::Size;
+
+/// Compares what there is.
+pub(crate) fn compare(report: &Report) -> Vec<Goal> {
+    let mut goals: Vec<Goal> = report.throughput.iter().map(against_raw).collect();
+    let ours = report.latency.iter().filter(|latency| latency.is_ours);
+    goals.extend(ours.map(latency));
+    goals.extend(flat(&report.scaling));
+    let inserts = report.inserts.iter().filter(|inserts| inserts.is_judged());
+    goals.extend(inserts.map(unhindered));
+    goals.extend(report.load.iter().flat_map(load));
+    goals.extend(report.peers.iter().filter_map(peer));
+    goals
+}
+
+fn against_raw(flow: &Flow) -> Goal {
+    let cell = flow.cell;
+    let prefetch = cell
+        .prefetch
+        .map_or("auto".to_owned(), |prefetch| prefetch.to_string());
+    let what = format!(
+        "{} bytes, {} workers, prefetch {prefetch}, against the raw loop",
+        cell.body_bytes, cell.workers
+    );
+    Goal::share(what, 0.6, flow.daemon_to_raw)
+}
+
+fn latency(latency: &Latency) -> Goal {
+    let p99 = latency.p99_ms;
+    let what = "idle queue to handler, p99";
+    Goal::new(what, "≤ 5 ms", milliseconds(p99), p99 <= 5.0)
+}
+
+/// The cost at the largest size.
+fn flat(sizes: &[Size]) -> Option<Goal> {
+    let (first, last) = (sizes.first()?, sizes.last()?);
+    let what = format!(
+        "cost per message, {} to {} queues",
+        first.queues, last.queues
+    );
+    let met = (0.8..=1.2).contains(&last.cost);
+    Some(Goal::new(what, "flat within 20 %", percent(last.cost), met))
+}
+
+fn unhindered(inserts: &Inserts) -> Goal {
+    let share = inserts.p99_to_alone;
+    let what = "p99 of an insert beside 8 sources, to alone";
+    Goal::new(what, "≤ 200 %", percent(share), share <= 2.0)
+}
+
+fn load(loaded: &Loaded) -> [Goal; 2] {
+    let growth = loaded.growth();
+    [
+        Goal::share(loaded.describe(), 0.9, loaded.last_to_first),
+        Goal::new(
+            "its table and indexes at their largest, to the first third",
+            "≤ 150 %",
+            percent(growth),
+            growth <= 1.5,
+        ),
+    ]
+}
+
+fn peer(peer: &Peer) -> Option<Goal> {
+    let (times, least) = (peer.ganger_to_it?, peer.goal?);
+    let what = format!("two workers of its language, against {}", peer.name);
+    let goal = format!("≥ {least:.0} ×");
+    Some(Goal::new(
+        what,
+        goal,
+        format!("{times:.1} ×"),
+        times >= least,
+    ))
+}

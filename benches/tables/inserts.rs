@@ -1,0 +1,141 @@
+//! Whether a producer is held up by those who claim: how long its inserts take, one row in a transaction,
+//! alone, beside eight sources that claim from the same queue as fast as they can, and beside the same
+//! eight at work in another database. That one shares the disk and the processors with the producer, but
+//! no lock on a table.
+
+use std::time::Duration;
+
+use miette::ensure;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::common::figures::{median, percentile};
+use crate::common::show::{milliseconds, note, percent};
+use crate::daemon::Daemon;
+use crate::plan::Plan;
+use crate::server::{Database, Load, Server, Sql};
+use crate::setup::{Setup, Window};
+
+const SOURCES: usize = 8;
+
+/// The producer sends one, and then thinks for so long, as one that has something else to do, too.
+const THINKS: Duration = Duration::from_millis(1);
+
+const INSERT: &str =
+    "INSERT INTO consumer_messages (queue, body) VALUES ('bench-0', repeat('x', 100))";
+
+/// Where the sources are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Beside {
+    Nobody,
+    SameQueue,
+    OtherDatabase,
+}
+
+/// How long inserts have taken.
+#[derive(Debug, Serialize)]
+pub(crate) struct Inserts {
+    beside: Beside,
+    p50_ms: Vec<f64>,
+    p99_ms: Vec<f64>,
+    /// Its p99 as a share of that of the producer that is alone.
+    pub(crate) p99_to_alone: f64,
+}
+
+/// Measures each once in each round.
+pub(crate) fn measure(server: &Server, plan: &Plan) -> miette::Result<Vec<Inserts>> {
+    let all = [Beside::Nobody, Beside::SameQueue, Beside::OtherDatabase];
+    let mut all = all.map(|beside| Inserts {
+        beside,
+        p50_ms: Vec::new(),
+        p99_ms: Vec::new(),
+        p99_to_alone: 0.0,
+    });
+    for round in 1..=plan.rounds {
+        note(format_args!("inserts, round {round} of {}", plan.rounds));
+        for inserts in &mut all {
+            inserts.round(server, plan)?;
+        }
+    }
+    let alone = all[0].p99_ms.clone();
+    for inserts in &mut all {
+        let pairs = inserts.p99_ms.iter().zip(&alone);
+        inserts.p99_to_alone = median(pairs.map(|(now, alone)| now / alone));
+    }
+    Ok(all.into())
+}
+
+impl Inserts {
+    fn round(&mut self, server: &Server, plan: &Plan) -> miette::Result<()> {
+        let database = server.database()?;
+        let times = match self.beside {
+            Beside::Nobody => insert(&database.connect()?, plan.inserts)?,
+            Beside::SameQueue => beside(&database, &database, plan)?,
+            Beside::OtherDatabase => beside(&server.database()?, &database, plan)?,
+        };
+        self.p50_ms.push(percentile(times.iter().copied(), 50));
+        self.p99_ms.push(percentile(times.iter().copied(), 99));
+        Ok(())
+    }
+
+    /// Whether this is what the goal is for.
+    pub(crate) fn is_judged(&self) -> bool {
+        self.beside == Beside::SameQueue
+    }
+
+    pub(crate) const HEADER: &[&str] = &["beside", "p50", "p99", "p99 to alone"];
+
+    pub(crate) fn row(&self) -> Vec<String> {
+        let beside = match self.beside {
+            Beside::Nobody => "nobody",
+            Beside::SameQueue => "8 sources on its queue",
+            Beside::OtherDatabase => "8 sources in another database",
+        };
+        vec![
+            beside.to_owned(),
+            milliseconds(median(self.p50_ms.iter().copied())),
+            milliseconds(median(self.p99_ms.iter().copied())),
+            percent(self.p99_to_alone),
+        ]
+    }
+}
+
+/// The same while sources work there, which have enough to do for all the time.
+fn beside(theirs: &Database<'_>, ours: &Database<'_>, plan: &Plan) -> miette::Result<Vec<f64>> {
+    let setup = Setup::one_pool(1, Window::Auto);
+    let daemon = Daemon::start_several(theirs, &setup, SOURCES)?;
+    daemon.pause()?;
+    let load = Load {
+        messages: plan.inserts_beside,
+        body_bytes: 100,
+    };
+    theirs.fill(&setup.queues(), load)?;
+    let last: i64 = theirs.number("SELECT max(id) FROM consumer_messages")?;
+    let producer = ours.connect()?;
+    daemon.resume()?;
+    let times = insert(&producer, plan.inserts)?;
+    let left = theirs.number(&format!(
+        "SELECT count(*) FROM (SELECT FROM consumer_messages WHERE id <= {last} AND queue = 'bench-0' \
+         AND owner IS NULL AND available_after = 0 LIMIT 1) AS rest"
+    ))?;
+    ensure!(
+        left > 0 || !plan.judged,
+        "the sources had nothing left to do"
+    );
+    daemon.stop()?;
+    Ok(times)
+}
+
+/// Inserts so many messages, one after the other. Returns how long each took, in milliseconds.
+fn insert(producer: &Sql, count: usize) -> miette::Result<Vec<f64>> {
+    let statement = producer.with(async |client| client.prepare(INSERT).await)?;
+    let mut times = Vec::with_capacity(count);
+    for _ in 0..count {
+        std::thread::park_timeout(THINKS);
+        let begun = Instant::now();
+        producer.with(async |client| client.execute(&statement, &[]).await)?;
+        times.push(begun.elapsed().as_secs_f64() * 1e3);
+    }
+    Ok(times)
+}

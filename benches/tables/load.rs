@@ -1,0 +1,221 @@
+//! A long load with a producer beside it: whether the last tenth of the messages is worked off as fast as
+//! the first, and how large the table and its indexes become meanwhile, with autovacuum as it is. The
+//! producer inserts a thousand rows at a time as long as few wait, so there is always enough to do and
+//! never a heap.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use miette::{IntoDiagnostic, ensure, miette};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::common::show::{megabytes, note, number, percent};
+use crate::daemon::Daemon;
+use crate::plan::Plan;
+use crate::server::{Database, Server, Sql};
+use crate::setup::{Setup, Window};
+
+const WORKERS: usize = 2;
+
+/// The producer's transactions.
+const INSERTED_AT_ONCE: usize = 1000;
+
+/// It goes on while fewer wait.
+const WAITING_MAX: i64 = 20_000;
+
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Nothing has been done for so long: something is stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
+
+/// The parts that are compared.
+const PARTS: i64 = 10;
+
+/// The first that waits; none if all that is there has been claimed.
+const FIRST_WAITING: &str = "
+SELECT (SELECT id FROM consumer_messages
+  WHERE queue = 'bench-0' AND suspicion = 0 AND owner IS NULL AND available_after = 0
+  ORDER BY suspicion, priority DESC, id LIMIT 1)";
+
+/// In KiB, and how many dead rows the server knows of.
+const SIZES: &str = "
+SELECT pg_relation_size('consumer_messages') / 1024, pg_indexes_size('consumer_messages') / 1024,
+  (SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'consumer_messages'),
+  (SELECT autovacuum_count FROM pg_stat_user_tables WHERE relname = 'consumer_messages')";
+
+/// A tenth of the load.
+#[derive(Debug, Serialize)]
+pub(crate) struct Part {
+    per_second: f64,
+    table_kib: i64,
+    indexes_kib: i64,
+    dead_rows: i64,
+    vacuums: i64,
+}
+
+/// What the load has shown.
+#[derive(Debug, Serialize)]
+pub(crate) struct Loaded {
+    messages: usize,
+    parts: Vec<Part>,
+    pub(crate) last_to_first: f64,
+}
+
+/// Measures it once.
+pub(crate) fn measure(server: &Server, plan: &Plan) -> miette::Result<Loaded> {
+    note(format_args!("load, {} messages", plan.load_messages));
+    let database = server.database()?;
+    let daemon = Daemon::start_silent(&database, &Setup::one_pool(WORKERS, Window::Auto))?;
+    let progress = Arc::new(Progress::default());
+    let producer = produce(database.connect()?, plan.load_messages, &progress);
+    let parts = watch(&database, plan.load_messages, &progress);
+    progress.is_over.store(true, Ordering::Relaxed);
+    let produced = producer
+        .join()
+        .map_err(|_| miette!("the producer panicked"))?;
+    produced?;
+    let parts = parts?;
+    database.wait_until_done(LOOK_EVERY)?;
+    daemon.stop()?;
+    let speed = |part: Option<&Part>| part.map_or(0.0, |part| part.per_second);
+    let last_to_first = speed(parts.last()) / speed(parts.first());
+    Ok(Loaded {
+        messages: plan.load_messages,
+        parts,
+        last_to_first,
+    })
+}
+
+/// How far both sides are.
+#[derive(Debug, Default)]
+struct Progress {
+    inserted: AtomicI64,
+    claimed: AtomicI64,
+    is_over: AtomicBool,
+}
+
+fn produce(
+    producer: Sql,
+    messages: usize,
+    progress: &Arc<Progress>,
+) -> thread::JoinHandle<miette::Result<()>> {
+    let progress = Arc::clone(progress);
+    let insert = format!(
+        "INSERT INTO consumer_messages (queue, body) \
+         SELECT 'bench-0', repeat('x', 100) FROM generate_series(1, {INSERTED_AT_ONCE})"
+    );
+    thread::spawn(move || {
+        let mut left = messages;
+        while left > 0 && !progress.is_over.load(Ordering::Relaxed) {
+            let claimed = progress.claimed.load(Ordering::Relaxed);
+            if progress.inserted.load(Ordering::Relaxed) - claimed >= WAITING_MAX {
+                thread::park_timeout(LOOK_EVERY / 5);
+                continue;
+            }
+            producer.run(&insert)?;
+            left = left.saturating_sub(INSERTED_AT_ONCE);
+            let count = i64::try_from(INSERTED_AT_ONCE).into_diagnostic()?;
+            progress.inserted.fetch_add(count, Ordering::Relaxed);
+        }
+        Ok(())
+    })
+}
+
+/// Looks how far it is until all are claimed.
+fn watch(
+    database: &Database<'_>,
+    messages: usize,
+    progress: &Progress,
+) -> miette::Result<Vec<Part>> {
+    let messages = i64::try_from(messages).into_diagnostic()?;
+    let (mut parts, mut begun, mut last_news) = (Vec::new(), Instant::now(), Instant::now());
+    let before = database.number("SELECT last_value FROM consumer_messages_id_seq")?;
+    for part in 1..=PARTS {
+        while progress.claimed.load(Ordering::Relaxed) < messages * part / PARTS {
+            thread::park_timeout(LOOK_EVERY);
+            let claimed = claimed(database, before, progress)?;
+            if claimed > progress.claimed.swap(claimed, Ordering::Relaxed) {
+                last_news = Instant::now();
+            }
+            ensure!(last_news.elapsed() < STUCK_AFTER, "stuck after {claimed}");
+        }
+        #[expect(clippy::cast_precision_loss, reason = "there are far fewer messages")]
+        let per_second = (messages / PARTS) as f64 / begun.elapsed().as_secs_f64();
+        parts.push(Part::now(database, per_second)?);
+        begun = Instant::now();
+    }
+    Ok(parts)
+}
+
+fn claimed(database: &Database<'_>, before: i64, progress: &Progress) -> miette::Result<i64> {
+    // Read first: what is inserted later waits, or is claimed and not counted yet.
+    let inserted = progress.inserted.load(Ordering::Relaxed);
+    let first: Option<i64> = database.row(FIRST_WAITING)?.try_get(0).into_diagnostic()?;
+    Ok(first.map_or(inserted, |first| first - before - 1))
+}
+
+impl Part {
+    fn now(database: &Database<'_>, per_second: f64) -> miette::Result<Self> {
+        let sizes = database.row(SIZES)?;
+        Ok(Self {
+            per_second,
+            table_kib: sizes.get(0),
+            indexes_kib: sizes.get(1),
+            dead_rows: sizes.get(2),
+            vacuums: sizes.get(3),
+        })
+    }
+
+    pub(crate) const HEADER: &[&str] = &[
+        "tenth",
+        "messages/s",
+        "table",
+        "indexes",
+        "dead rows",
+        "autovacuums",
+    ];
+}
+
+impl Loaded {
+    pub(crate) fn rows(&self) -> impl Iterator<Item = Vec<String>> {
+        let rows = self.parts.iter().enumerate();
+        let kib = |kib: i64| megabytes(kib.unsigned_abs());
+        rows.map(move |(place, part)| {
+            vec![
+                (place + 1).to_string(),
+                number(part.per_second),
+                kib(part.table_kib),
+                kib(part.indexes_kib),
+                part.dead_rows.to_string(),
+                part.vacuums.to_string(),
+            ]
+        })
+    }
+
+    /// The table and its indexes at their largest as a share of what they were after a third.
+    pub(crate) fn growth(&self) -> f64 {
+        let sizes = self
+            .parts
+            .iter()
+            .map(|part| part.table_kib + part.indexes_kib);
+        let sizes: Vec<i64> = sizes.collect();
+        let early = sizes.iter().take(sizes.len() / 3).max();
+        let late = sizes.iter().skip(sizes.len() / 3).max();
+        #[expect(clippy::cast_precision_loss, reason = "they are smaller")]
+        let share = |late: i64, early: i64| late as f64 / early.max(1) as f64;
+        early
+            .zip(late)
+            .map_or(0.0, |(early, late)| share(*late, *early))
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        format!(
+            "load of {} messages, last tenth to first {}",
+            self.messages,
+            percent(self.last_to_first)
+        )
+    }
+}

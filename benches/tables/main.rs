@@ -1,0 +1,174 @@
+//! The benchmark of tables on a server: `cargo bench --bench tables`.
+//!
+//! # What is measured
+//! The product is the real `ganger run` as a process of its own, on a private PostgreSQL that is started
+//! here (`tests/servers`) and stopped afterwards. The server is as careful as one that nobody has tuned:
+//! what it says is committed is on the disk. Its files are where temporary files are (`TMPDIR`), which
+//! should be a disk. Workers do nothing: they are this same binary, started again.
+//!
+//! - `throughput`: messages per second and processor time per message, of the daemon and of all the
+//!   server's processes, beside raw loops (`raw.rs`).
+//! - `latency`: from an idle queue to the worker's handler, beside a raw loop that listens.
+//! - `queues`: what a message costs as there are more queues, with as many workers together.
+//! - `inserts`: what a producer waits for alone and beside eight sources.
+//! - `load`: a long load with a producer beside it, and the size of the table; `--messages` tells how
+//!   long.
+//! - `crowd`: many sources on one server.
+//! - `idempotency`: the price of remembering what is finished.
+//! - `peers`: graphile-worker and Procrastinate on the same server. Only with `--only peers`: it takes npm
+//!   and pip.
+//!
+//! # How
+//! A round measures, one after the other, all contenders, each on a database of its own, and the next
+//! round measures them again. A machine's weather changes by the minute, so only neighbours are compared:
+//! a ratio is taken within each round, and the median of the rounds is shown. The interval of a run
+//! begins with a full queue, and ends when the last row is gone.
+//!
+//! # What the ratios mean
+//! - The daemon against the *raw loop* in ganger's own table: what is left of the server's speed when each
+//!   message also goes to a worker and back. Both have one connection for it, and the loop has as many
+//!   messages out as the daemon at most: `prefetch`, or 256 for each worker. On few cores the server, the
+//!   workers and the daemon compete for them.
+//! - The same loop with 50 at a time, as one would write it; and in a table with no more than is needed for
+//!   it, which shows the price of ganger's columns and indexes.
+//!
+//! `--quick` measures little of all in some minutes, `--smoke` next to nothing, only to see that it works;
+//! that is also what happens without `--bench`, as in `cargo test --all-targets`.
+
+#[path = "../common/mod.rs"]
+#[expect(dead_code, reason = "other benchmarks have other goals")]
+mod common;
+mod crowd;
+mod daemon;
+mod flow;
+mod goals;
+mod idempotency;
+mod inserts;
+#[path = "../brokers/latency.rs"]
+mod latency;
+mod load;
+mod peers;
+mod plan;
+mod raw;
+mod report;
+mod scaling;
+mod server;
+#[path = "../../tests/servers/mod.rs"]
+#[expect(
+    clippy::unwrap_used,
+    reason = "shared with the tests, which fail by a panic"
+)]
+#[expect(dead_code, reason = "tests ask more of a server")]
+mod servers;
+#[path = "../throughput/setup.rs"]
+#[expect(dead_code, reason = "a bare loop asks for more")]
+mod setup;
+#[path = "../brokers/watch.rs"]
+mod watch;
+mod ways;
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+
+use common::noop_worker;
+use common::show::note;
+use plan::Plan;
+use report::Report;
+use server::Server;
+
+/// How fast ganger is on PostgreSQL, beside raw loops
+#[derive(Debug, Parser)]
+struct Args {
+    /// Less of each, in some minutes
+    #[arg(long, conflicts_with = "smoke")]
+    quick: bool,
+    /// Next to nothing: only to see that it works
+    #[arg(long)]
+    smoke: bool,
+    /// Only this part
+    #[arg(long, value_enum)]
+    only: Option<Part>,
+    /// How often each figure is taken
+    #[arg(long, value_name = "N")]
+    rounds: Option<NonZeroUsize>,
+    /// How many messages the long load has
+    #[arg(long, value_name = "N")]
+    messages: Option<NonZeroUsize>,
+    /// Where the figures are written to
+    #[arg(long, value_name = "PATH", default_value_os_t = common::default_json("tables"))]
+    json: PathBuf,
+    /// Given by cargo
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Throughput,
+    Latency,
+    Queues,
+    Inserts,
+    Load,
+    Crowd,
+    Idempotency,
+    Peers,
+}
+
+fn main() -> miette::Result<()> {
+    if let Some(worked) = noop_worker::run_if_asked() {
+        return worked;
+    }
+    measure(Args::parse_from(common::arguments()))
+}
+
+fn measure(args: Args) -> miette::Result<()> {
+    let mut plan = match (args.quick, args.smoke || !args.bench) {
+        (true, _) => Plan::quick(),
+        (false, true) => Plan::smoke(),
+        (false, false) => Plan::full(),
+    };
+    if let Some(rounds) = args.rounds {
+        plan.rounds = rounds.get();
+    }
+    if let Some(messages) = args.messages {
+        plan.load_messages = messages.get();
+    }
+    let wanted = |part| match part {
+        // It takes the tools of other languages.
+        Part::Peers => args.only == Some(Part::Peers),
+        part => args.only.is_none_or(|only| only == part),
+    };
+    note("starting PostgreSQL");
+    let server = Server::start();
+    let mut report = Report::new(&plan, format!("PostgreSQL {}", server.version()));
+    if wanted(Part::Throughput) {
+        report.throughput = flow::measure(&server, &plan)?;
+    }
+    if wanted(Part::Latency) {
+        report.latency = ways::measure(&server, &plan)?;
+    }
+    if wanted(Part::Queues) {
+        report.scaling = scaling::measure(&server, &plan)?;
+    }
+    if wanted(Part::Inserts) {
+        report.inserts = inserts::measure(&server, &plan)?;
+    }
+    if wanted(Part::Load) {
+        report.load = Some(load::measure(&server, &plan)?);
+    }
+    if wanted(Part::Crowd) {
+        report.crowd = crowd::measure(&server, &plan)?;
+    }
+    if wanted(Part::Idempotency) {
+        report.idempotency = idempotency::measure(&server, &plan)?;
+    }
+    if wanted(Part::Peers) {
+        report.peers = peers::measure(&server, &plan)?;
+    }
+    if plan.judged {
+        report.judge();
+    }
+    report.publish(&args.json)
+}

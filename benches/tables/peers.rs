@@ -1,0 +1,372 @@
+//! What else runs tasks on PostgreSQL, with a handler that does nothing in as many processes, on the same
+//! server: graphile-worker beside ganger with Node workers, Procrastinate beside ganger with Python
+//! workers. They are installed into the target directory, in pinned versions.
+//!
+//! All are measured alike: they have worked off a first load, stand still while their queue is filled,
+//! and the interval ends when the queue has nothing left.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use miette::{IntoDiagnostic, WrapErr, ensure};
+use nix::sys::signal::{Signal, killpg};
+use serde::Serialize;
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+use crate::common::figures::median;
+use crate::common::show::{note, number};
+use crate::common::target;
+use crate::daemon::Daemon;
+use crate::plan::Plan;
+use crate::server::{Database, LOOK_SELDOM, Load, Server};
+use crate::servers::process::Server as Process;
+use crate::setup::{Program, Setup, Window};
+
+const PROCESSES: usize = 2;
+
+/// What a peer works off before it is measured.
+const FIRST_LOAD: usize = 400;
+
+/// How much more the daemon works off than a peer, which takes so much longer for it.
+const FASTER: usize = 5;
+
+const BODY_BYTES: usize = 100;
+
+/// The least that ganger is to be faster by.
+const GOAL: f64 = 3.0;
+
+/// One that runs tasks.
+#[derive(Debug, Serialize)]
+pub(crate) struct Peer {
+    pub(crate) name: &'static str,
+    messages_per_second: f64,
+    rounds: Vec<f64>,
+    /// How many times as fast ganger is with workers in its language; none for itself.
+    pub(crate) ganger_to_it: Option<f64>,
+    /// How many times as fast it should be.
+    pub(crate) goal: Option<f64>,
+}
+
+/// What the workers are written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Language {
+    Node,
+    Python,
+}
+
+/// How a peer is started and fed.
+struct Kit {
+    name: &'static str,
+    language: Language,
+    /// Run once, before any process.
+    prepare: Option<fn(&Path) -> Command>,
+    start: fn(&Path) -> Command,
+    fill: &'static str,
+    left: &'static str,
+}
+
+const GRAPHILE_FILL: &str = "
+SELECT count(*) FROM graphile_worker.add_jobs((SELECT array_agg(json_populate_record(
+  NULL::graphile_worker.job_spec, json_build_object('identifier', 'nothing', 'payload',
+    json_build_object('body', repeat('x', 100))))) FROM generate_series(1, {messages})))";
+const GRAPHILE_LEFT: &str =
+    "SELECT count(*) FROM (SELECT FROM graphile_worker._private_jobs LIMIT 1) AS jobs";
+
+const KITS: &[Kit] = &[
+    Kit {
+        name: "graphile-worker",
+        language: Language::Node,
+        prepare: None,
+        start: |_| graphile("each"),
+        fill: GRAPHILE_FILL,
+        left: GRAPHILE_LEFT,
+    },
+    Kit {
+        name: "graphile-worker, batches",
+        language: Language::Node,
+        prepare: None,
+        start: |_| graphile("batches"),
+        fill: GRAPHILE_FILL,
+        left: GRAPHILE_LEFT,
+    },
+    Kit {
+        name: "Procrastinate",
+        language: Language::Python,
+        prepare: Some(|installed| procrastinate(installed, &["schema", "--apply"])),
+        start: |installed| {
+            let worker = ["worker", "--concurrency=10", "--delete-jobs=successful"];
+            procrastinate(installed, &worker)
+        },
+        fill: "INSERT INTO procrastinate_jobs (queue_name, task_name, args)
+               SELECT 'default', 'nothing', jsonb_build_object('body', repeat('x', 100))
+               FROM generate_series(1, {messages})",
+        left: "SELECT count(*) FROM (SELECT FROM procrastinate_jobs LIMIT 1) AS jobs",
+    },
+];
+
+fn graphile(how: &str) -> Command {
+    let mut node = Command::new("node");
+    node.arg(scripts().join("graphile.mjs")).arg(how);
+    node
+}
+
+fn procrastinate(installed: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(installed.join("venv/bin/procrastinate"));
+    command.arg("--app=procrastinate_app.app").args(arguments);
+    command
+}
+
+/// Measures all in every round, ganger first.
+pub(crate) fn measure(server: &Server, plan: &Plan) -> miette::Result<Vec<Peer>> {
+    let installed = install()?;
+    let mut ours = [
+        (Language::Node, Peer::new("ganger, Node workers", None)),
+        (Language::Python, Peer::new("ganger, Python workers", None)),
+    ];
+    let kits = KITS.iter();
+    let mut peers: Vec<Peer> = kits.map(|kit| Peer::new(kit.name, Some(GOAL))).collect();
+    for round in 1..=plan.rounds {
+        note(format_args!("peers, round {round} of {}", plan.rounds));
+        for (language, peer) in &mut ours {
+            let speed = ganger_per_second(server, *language, plan)?;
+            peer.rounds.push(speed);
+        }
+        for (peer, kit) in peers.iter_mut().zip(KITS) {
+            let speed = kit.per_second(&installed, server, plan.peer_messages);
+            peer.rounds.push(speed.wrap_err(kit.name)?);
+        }
+    }
+    for (peer, kit) in peers.iter_mut().zip(KITS) {
+        let ganger = ours.iter().find(|(language, _)| *language == kit.language);
+        let ganger = ganger.iter().flat_map(|(_, ganger)| &ganger.rounds);
+        let pairs = ganger.zip(&peer.rounds);
+        peer.ganger_to_it = Some(median(pairs.map(|(ganger, it)| ganger / it)));
+    }
+    let mut all: Vec<Peer> = ours
+        .into_iter()
+        .map(|(_, peer)| peer)
+        .chain(peers)
+        .collect();
+    for peer in &mut all {
+        peer.messages_per_second = median(peer.rounds.iter().copied());
+    }
+    Ok(all)
+}
+
+fn ganger_per_second(server: &Server, language: Language, plan: &Plan) -> miette::Result<f64> {
+    let program = match language {
+        Language::Node => node_worker()?,
+        Language::Python => python_worker()?,
+    };
+    let setup = Setup {
+        program: Some(program),
+        ..Setup::one_pool(PROCESSES, Window::Auto)
+    };
+    let load = Load {
+        messages: plan.peer_messages * FASTER,
+        body_bytes: BODY_BYTES,
+    };
+    let database = server.database()?;
+    let daemon = Daemon::start_silent(&database, &setup)?;
+    let measured = daemon.run(&database, load)?;
+    daemon.stop()?;
+    Ok(measured.watched.per_second())
+}
+
+/// With the library for Node, many tasks at once.
+fn node_worker() -> miette::Result<Program> {
+    let library = prepared("GANGER_TEST_NODE", "node").join("dist/esm/index.js");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/workers/noop.mjs");
+    worker(
+        "/usr/bin/env",
+        &["node".as_ref(), &script, &library, "32".as_ref()],
+    )
+}
+
+/// As the README's sample is written.
+fn python_worker() -> miette::Result<Program> {
+    let python = prepared("GANGER_TEST_PYTHON", "venv/bin/python3");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/brokers/noop_worker.py");
+    worker(python, &[&script])
+}
+
+fn worker(path: impl Into<PathBuf>, args: &[&Path]) -> miette::Result<Program> {
+    let path = path.into();
+    for needed in args.iter().copied().chain([path.as_path()]) {
+        let is_there = !needed.is_absolute() || needed.exists();
+        ensure!(is_there, "no {}: tests/run prepares it", needed.display());
+    }
+    let args = args.iter().map(|arg| arg.to_string_lossy().into_owned());
+    Ok(Program {
+        path,
+        args: args.collect(),
+    })
+}
+
+fn prepared(variable: &str, usual: &str) -> PathBuf {
+    let prepared = std::env::var_os(variable).map(PathBuf::from);
+    prepared.unwrap_or_else(|| target().join(usual))
+}
+
+impl Kit {
+    fn per_second(
+        &self,
+        installed: &Path,
+        server: &Server,
+        messages: usize,
+    ) -> miette::Result<f64> {
+        let database = server.empty_database()?;
+        if let Some(prepare) = self.prepare {
+            let mut prepare = surrounded(prepare(installed), installed, &database);
+            run(&mut prepare)?;
+        }
+        let first = Running::start(self, installed, &database)?;
+        // The first one makes what all need.
+        let is_made = self.left.split(' ').find(|word| word.contains("_jobs"));
+        first.wait_until_made(&database, is_made.unwrap_or_default())?;
+        let second = Running::start(self, installed, &database)?;
+        let all = [first, second];
+        self.fill(&database, FIRST_LOAD)?;
+        database.wait_until_none(self.left, LOOK_SELDOM)?;
+        for running in &all {
+            running.signal(Signal::SIGSTOP)?;
+        }
+        self.fill(&database, messages)?;
+        database.come_to_rest()?;
+        let begun = Instant::now();
+        for running in &all {
+            running.signal(Signal::SIGCONT)?;
+        }
+        database.wait_until_none(self.left, LOOK_SELDOM)?;
+        #[expect(clippy::cast_precision_loss, reason = "there are far fewer messages")]
+        let per_second = messages as f64 / begun.elapsed().as_secs_f64();
+        Ok(per_second)
+    }
+
+    fn fill(&self, database: &Database<'_>, messages: usize) -> miette::Result<()> {
+        database.run(&self.fill.replace("{messages}", &messages.to_string()))
+    }
+}
+
+/// With all that its scripts want to know.
+fn surrounded(mut command: Command, installed: &Path, database: &Database<'_>) -> Command {
+    command
+        .env("DATABASE", database.url())
+        .env("LIBRARIES", installed)
+        .env("PYTHONPATH", scripts())
+        // Both are told to be as in production.
+        .env("NODE_ENV", "production");
+    command
+}
+
+/// A peer's process, in a group of its own. Dropped, all of it is killed.
+struct Running {
+    process: Process,
+    directory: TempDir,
+}
+
+impl Running {
+    fn start(kit: &Kit, installed: &Path, database: &Database<'_>) -> miette::Result<Self> {
+        let directory = TempDir::with_prefix("ganger-bench-").into_diagnostic()?;
+        let log = File::create(directory.path().join("log")).into_diagnostic()?;
+        let errors = log.try_clone().into_diagnostic()?;
+        let given = surrounded((kit.start)(installed), installed, database);
+        let process = Process::start(&given.get_program().to_string_lossy(), |command| {
+            command.args(given.get_args());
+            let set = given.get_envs();
+            command.envs(set.filter_map(|(name, value)| Some((name, value?))));
+            command.current_dir(directory.path()).process_group(0);
+            command.stdout(log).stderr(errors);
+        });
+        Ok(Self { process, directory })
+    }
+
+    /// Waits until it has made a table.
+    fn wait_until_made(&self, database: &Database<'_>, table: &str) -> miette::Result<()> {
+        let missing = format!("SELECT (to_regclass('{table}') IS NULL)::integer::bigint");
+        let made = database.wait_until_none(&missing, LOOK_SELDOM);
+        let log = fs::read_to_string(self.directory.path().join("log"));
+        made.wrap_err_with(|| log.unwrap_or_default())?;
+        Ok(())
+    }
+
+    fn signal(&self, signal: Signal) -> miette::Result<()> {
+        killpg(self.process.pid(), signal).into_diagnostic()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.signal(Signal::SIGKILL));
+    }
+}
+
+impl Peer {
+    fn new(name: &'static str, goal: Option<f64>) -> Self {
+        Self {
+            name,
+            messages_per_second: 0.0,
+            rounds: Vec::new(),
+            ganger_to_it: None,
+            goal,
+        }
+    }
+
+    pub(crate) const HEADER: &[&str] = &["two processes", "messages/s", "ganger to it"];
+
+    pub(crate) fn row(&self) -> Vec<String> {
+        let times = self.ganger_to_it.map(|times| format!("{times:.1} ×"));
+        vec![
+            self.name.to_owned(),
+            number(self.messages_per_second),
+            times.unwrap_or_default(),
+        ]
+    }
+}
+
+fn scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/tables/peers")
+}
+
+/// What says which versions.
+const WANTED: [&str; 3] = ["package.json", "package-lock.json", "requirements.txt"];
+
+/// Installs them, unless that has been done. Returns where they are.
+fn install() -> miette::Result<PathBuf> {
+    let installed = target().join("peers-tables");
+    let read = |directory: &Path| {
+        let texts = WANTED.iter().map(|name| fs::read(directory.join(name)));
+        texts.collect::<Result<Vec<_>, _>>()
+    };
+    let done = installed.join("done");
+    let wanted = read(&scripts()).into_diagnostic()?;
+    if done.exists() && read(&installed).is_ok_and(|texts| texts == wanted) {
+        return Ok(installed);
+    }
+    note("installing peers");
+    fs::create_dir_all(&installed).into_diagnostic()?;
+    for (name, text) in WANTED.iter().zip(&wanted) {
+        fs::write(installed.join(name), text).into_diagnostic()?;
+    }
+    let mut npm = Command::new("npm");
+    npm.args(["ci", "--no-audit", "--no-fund", "--loglevel=error"]);
+    run(npm.current_dir(&installed))?;
+    let mut make = Command::new("python3");
+    run(make
+        .args(["-m", "venv", "--clear"])
+        .arg(installed.join("venv")))?;
+    let mut pip = Command::new(installed.join("venv/bin/pip"));
+    pip.args(["install", "--quiet", "--disable-pip-version-check", "-r"]);
+    run(pip.arg(installed.join("requirements.txt")))?;
+    fs::write(done, "").into_diagnostic()?;
+    Ok(installed)
+}
+
+fn run(command: &mut Command) -> miette::Result<()> {
+    let status = command.status().into_diagnostic()?;
+    ensure!(status.success(), "{command:?}: {status}");
+    Ok(())
+}
