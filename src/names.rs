@@ -27,6 +27,8 @@ pub const TRACEPARENT: &str = "traceparent";
 pub const TRACESTATE: &str = "tracestate";
 /// The header that tells one emit from another when a task is tried again.
 pub const EMIT_ID_HEADER: &str = "ganger-emit-id";
+/// What the topics of Kafka are called that take the answers to one command.
+pub const REPLY_TOPICS: &str = "ganger.reply.";
 /// The property of a message that says where a reply to it goes.
 pub const REPLY_TO_PROPERTY: &str = "reply_to";
 

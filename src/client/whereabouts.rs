@@ -46,7 +46,7 @@ pub fn source_of<'a>(
     let reading: BTreeSet<&str> = config
         .pools
         .iter()
-        .filter(|pool| *pool.queue == *queue)
+        .filter(|pool| pool.reads(queue))
         .map(|pool| pool.source.as_str())
         .collect();
     among(config, queue, source, reading)

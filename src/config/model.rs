@@ -9,6 +9,7 @@ mod network;
 mod subscription;
 mod table;
 mod telemetry;
+mod topics;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ pub use network::{Host, Identity, Tls};
 pub use subscription::Subscription;
 pub use table::{Database, PostgresDatabase, SslMode, TableSource};
 pub use telemetry::Otlp;
+pub use topics::Topics;
 pub use workers::{Autoscale, WORKERS_MAX, Workers};
 
 /// The whole configuration.
@@ -213,7 +215,7 @@ pub struct PoolConfig {
     pub name: String,
     /// The name of the connection it reads from.
     pub source: String,
-    /// The queue it reads.
+    /// The queue it reads; of several topics their names and patterns, with commas between them.
     pub queue: Arc<str>,
     /// How many worker processes it keeps.
     pub workers: Workers,
@@ -259,6 +261,16 @@ pub struct PoolConfig {
     pub options: Options,
 }
 
+impl PoolConfig {
+    /// Whether it reads that queue, or topic.
+    pub fn reads(&self, queue: &str) -> bool {
+        match &self.options {
+            Options::Kafka(options) => options.topics.include(queue),
+            Options::Table | Options::RabbitMq(_) => *self.queue == *queue,
+        }
+    }
+}
+
 /// The settings of a pool that only sources of one kind have.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Options {
@@ -266,7 +278,7 @@ pub enum Options {
     Table,
     /// Those of a queue of RabbitMQ.
     RabbitMq(RabbitMqOptions),
-    /// Those of a topic of Kafka.
+    /// Those of topics of Kafka.
     Kafka(KafkaOptions),
 }
 
@@ -347,12 +359,14 @@ pub enum UnroutableReply {
     Drop,
 }
 
-/// How a pool uses its topic of Kafka.
+/// How a pool uses its topics of Kafka.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KafkaOptions {
+    /// Which those are.
+    pub topics: Topics,
     /// Which messages wait for one another.
     pub order: Order,
-    /// The topic of the dead letters; none for the one named after topic and group.
+    /// The topic of all dead letters; none for those named after topic and group.
     pub dead_letter: Option<String>,
 }
 

@@ -10,9 +10,11 @@ use tokio::sync::Notify;
 use super::message::{Headers, Outgoing};
 use super::outcome::Outcome;
 
-/// By what two messages of a queue are known to be the same.
+/// By what two messages are known to be the same.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity {
+    /// The queue that they are from.
+    pub queue: Arc<str>,
     /// What the pool's `idempotency.key` says of it.
     pub key: String,
     /// The emit's own name: the emits of a task may share all else. Empty for what is none.
@@ -146,6 +148,7 @@ mod tests {
     fn finished(reply_to: Option<&str>) -> Finished {
         Finished {
             identity: Identity {
+                queue: "q".into(),
                 key: "k".to_owned(),
                 emit: String::new(),
                 step: 0,

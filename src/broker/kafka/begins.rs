@@ -2,7 +2,7 @@
 //! still the one that they speak of, or else at an end. Every function here blocks; all partitions
 //! are asked about at once.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rdkafka::config::ClientConfig;
@@ -24,8 +24,8 @@ pub(crate) type Part = u32;
 #[derive(Debug, Clone)]
 pub(crate) struct Question {
     pub(crate) pool: String,
-    /// The pool's own topic. All others are tiers.
-    pub(crate) main: String,
+    /// Which topics are tiers, and not the pool's own.
+    pub(crate) tiers: BTreeSet<String>,
     /// The id of the cluster.
     pub(crate) cluster: String,
     pub(crate) reset: Reset,
@@ -85,9 +85,9 @@ pub(crate) fn begins(
     let mut begins = Begins::default();
     let led = led(native, partitions, &mut begins)?;
     // A tier is read from its first message, whatever is set for the topic.
-    let (main, tiers): (Vec<_>, Vec<_>) = led
+    let (tiers, main): (Vec<_>, Vec<_>) = led
         .into_iter()
-        .partition(|(topic, _)| *topic == question.main);
+        .partition(|(topic, _)| question.tiers.contains(topic));
     for (partitions, reset) in [(main, question.reset), (tiers, Reset::Earliest)] {
         if !partitions.is_empty() {
             begin_each(native, &partitions, reset, question, &mut begins)?;
@@ -281,10 +281,10 @@ pub(crate) fn standings(
     asked: &[Asked],
     question: &Question,
 ) -> Vec<(Part, Result<Standing, String>)> {
-    let (main, tiers): (Vec<_>, Vec<_>) = asked
+    let (tiers, main): (Vec<_>, Vec<_>) = asked
         .iter()
         .cloned()
-        .partition(|asked| asked.name.0 == question.main);
+        .partition(|asked| question.tiers.contains(&asked.name.0));
     let mut all = Vec::with_capacity(asked.len());
     for (asked, reset) in [(main, question.reset), (tiers, Reset::Earliest)] {
         if asked.is_empty() {

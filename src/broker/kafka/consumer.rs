@@ -309,7 +309,12 @@ impl Consumer {
         notes
     }
 
+    /// Asks the group for its share of these topics, and no longer for any other.
     pub(crate) fn subscribe(&self, topics: &[&str]) -> Result<(), KafkaError> {
+        if topics.is_empty() {
+            self.native.unsubscribe();
+            return Ok(());
+        }
         let subscribed = self.native.subscribe(topics);
         subscribed.map_err(|error| KafkaError::of_request("subscribing", &error))
     }

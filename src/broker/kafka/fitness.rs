@@ -1,7 +1,7 @@
 //! What the topics must be that a pool reads and writes beside its own, and what is made of those
 //! that are missing. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::error::KafkaError;
@@ -24,11 +24,40 @@ pub(crate) enum Role {
     Dead,
 }
 
+/// A topic that is needed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Needed {
+    pub(crate) name: String,
+    pub(crate) role: Role,
+    /// The topics whose messages' copies it takes.
+    pub(crate) of: BTreeSet<String>,
+}
+
+impl Needed {
+    /// One that a pool reads.
+    pub(crate) fn main(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            role: Role::Main,
+            of: BTreeSet::new(),
+        }
+    }
+
+    /// The most bytes that such a copy takes.
+    fn copy_bytes_max(&self, known: &Described) -> usize {
+        let sizes = self.of.iter().map(|topic| copy_bytes_max(known.get(topic)));
+        sizes.max().unwrap_or_else(|| copy_bytes_max(None))
+    }
+}
+
 /// A topic's settings, by name.
 pub(crate) type Settings = BTreeMap<String, String>;
 
+/// The settings of topics, by their names.
+pub(crate) type Described = BTreeMap<String, Settings>;
+
 /// The most bytes that a copy of a message takes, by its topic's settings.
-pub(crate) fn copy_bytes_max(settings: Option<&Settings>) -> usize {
+fn copy_bytes_max(settings: Option<&Settings>) -> usize {
     let message_bytes = settings.and_then(|settings| number(settings, MAX_BYTES));
     let message_bytes = message_bytes.map_or(MESSAGE_BYTES_MAX, |bytes| {
         usize::try_from(bytes).unwrap_or(MESSAGE_BYTES_MAX)
@@ -38,12 +67,12 @@ pub(crate) fn copy_bytes_max(settings: Option<&Settings>) -> usize {
 
 /// The settings that we make one with.
 pub(crate) fn made_with(
-    role: Role,
+    needed: &Needed,
     config: &KafkaSource,
-    copy_bytes_max: usize,
+    known: &Described,
 ) -> Vec<(&'static str, String)> {
-    let bytes = (MAX_BYTES, copy_bytes_max.to_string());
-    match role {
+    let bytes = (MAX_BYTES, needed.copy_bytes_max(known).to_string());
+    match needed.role {
         Role::Main => Vec::new(),
         Role::Tier => vec![
             bytes,
@@ -57,19 +86,19 @@ pub(crate) fn made_with(
 
 /// Checks those that are there: what is wrong is told all at once.
 pub(crate) fn check(
-    described: &BTreeMap<String, Settings>,
-    topics: &[(String, Role)],
+    known: &Described,
+    topics: &[Needed],
     config: &KafkaSource,
-    copy_bytes_max: usize,
 ) -> Result<(), KafkaError> {
     let faults: Vec<String> = topics
         .iter()
-        .filter_map(|(name, role)| Some((name, *role, described.get(name)?)))
-        .flat_map(|(name, role, settings)| {
-            let faults = faults(role, settings, config.retry_retention, copy_bytes_max);
+        .filter_map(|topic| Some((topic, known.get(&topic.name)?)))
+        .flat_map(|(topic, settings)| {
+            let bytes_max = topic.copy_bytes_max(known);
+            let faults = faults(topic.role, settings, config.retry_retention, bytes_max);
             faults
                 .into_iter()
-                .map(move |fault| format!("topic `{name}`: {fault}"))
+                .map(|fault| format!("topic `{}`: {fault}", topic.name))
         })
         .collect();
     if faults.is_empty() {
@@ -147,12 +176,21 @@ mod tests {
     #[test]
     fn what_we_make_is_fit() {
         let config = settings::tests::source(&[]);
+        let size = |bytes: &str| [(MAX_BYTES.to_owned(), bytes.to_owned())].into();
+        let known = [("a", size("9")), ("b", size("1000"))];
+        let known: Described = known.map(|(name, size)| (name.to_owned(), size)).into();
         for role in [Role::Tier, Role::Dead] {
-            let settings = made_with(role, &config, 1000);
+            let needed = Needed {
+                role,
+                of: ["a", "b"].map(str::to_owned).into(),
+                ..Needed::main("beside")
+            };
+            let settings = made_with(&needed, &config, &known);
             let settings = settings
                 .into_iter()
                 .map(|(key, value)| (key.to_owned(), value));
-            let faults = faults(role, &settings.collect(), config.retry_retention, 1000);
+            let bytes_max = 1000 + COPY_BYTES_MORE;
+            let faults = faults(role, &settings.collect(), config.retry_retention, bytes_max);
             assert_eq!(faults, [""; 0]);
         }
     }

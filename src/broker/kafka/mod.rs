@@ -23,3 +23,4 @@ pub(crate) mod setup;
 pub(crate) mod statistics;
 pub(crate) mod topic_names;
 pub(crate) mod topics;
+pub(crate) mod wanted;

@@ -16,7 +16,7 @@ use super::out_of_reach::OutOfReach;
 use super::producer::Producer;
 use super::settings::{Reset, Way};
 use super::topic_names::LADDER;
-use super::topics::{Found, Wanted};
+use super::wanted::{Found, Wanted};
 use super::{settings, topic_names, topics};
 use crate::config::model::{KafkaOptions, KafkaSource, Options, Order, PoolConfig};
 use crate::rules::ladder::Tier;
@@ -25,6 +25,8 @@ use crate::rules::ladder::Tier;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// How long one look may take.
 const LOOK: Duration = Duration::from_millis(500);
+/// So many partitions are reckoned with at least where more topics may come.
+const PATTERN_PARTITIONS_MIN: usize = 32;
 /// The least and the most of a partition's messages that librdkafka keeps at hand.
 const LOCAL_BYTES_MIN: usize = 64 << 10;
 const LOCAL_BYTES_MAX: usize = 16 << 20;
@@ -42,10 +44,7 @@ pub(crate) fn event_loop() -> Result<Runtime, KafkaError> {
 pub(crate) struct Plan {
     pub(crate) config: KafkaSource,
     pub(crate) pool: String,
-    pub(crate) topic: Arc<str>,
     pub(crate) order: Order,
-    /// The topic of the dead letters.
-    pub(crate) dead: String,
     pub(crate) reset: Reset,
     pub(crate) wanted: Wanted,
 }
@@ -70,8 +69,6 @@ impl Setup {
             Options::Kafka(options) => options.clone(),
             Options::Table | Options::RabbitMq(_) => KafkaOptions::default(),
         };
-        let default = || topic_names::dead_topic(&pool.queue, &config.group);
-        let dead = options.dead_letter.unwrap_or_else(default);
         settings::producer(config, &pool.name, Way::default())
             .create_native_config()
             .map_err(KafkaError::of_client)?;
@@ -80,14 +77,12 @@ impl Setup {
         let plan = Plan {
             config: config.clone(),
             pool: pool.name.clone(),
-            topic: Arc::clone(&pool.queue),
             order: options.order,
             wanted: Wanted {
-                topic: pool.queue.to_string(),
+                topics: options.topics,
                 tiers: tiers(options.order, pool),
-                dead: dead.clone(),
+                dead: options.dead_letter,
             },
-            dead,
             reset: settings::reset(config),
         };
         let probe = Consumer::new(&properties, &pool.name, Arc::default())?;
@@ -128,6 +123,12 @@ impl Setup {
 }
 
 impl Plan {
+    /// The topic of the dead letters of that topic.
+    pub(crate) fn dead(&self, topic: &str) -> String {
+        let dead = self.wanted.dead.clone();
+        dead.unwrap_or_else(|| topic_names::dead_topic(topic, &self.config.group))
+    }
+
     /// The consumer, once it is known how many partitions share the memory.
     pub(crate) fn consumer(
         &self,
@@ -138,7 +139,10 @@ impl Plan {
     }
 
     pub(crate) fn properties(&self, found: &Found) -> ClientConfig {
-        let inboxes = found.partitions + found.tiers.len();
+        let mut inboxes = found.partitions();
+        if self.wanted.topics.has_patterns() {
+            inboxes = inboxes.max(PATTERN_PARTITIONS_MIN);
+        }
         // Half of what is librdkafka's is for what it has asked for.
         let local_bytes = self.fetched_bytes_max() / 2 / inboxes.max(1);
         let local_bytes = local_bytes.clamp(LOCAL_BYTES_MIN, LOCAL_BYTES_MAX);

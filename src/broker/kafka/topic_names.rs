@@ -1,4 +1,4 @@
-//! The names of the topics beside the one that a pool reads: its tiers and its dead letters. They
+//! The names of the topics beside each that a pool reads: its tiers and its dead letters. They
 //! carry the group, since several groups may read one topic. Pure: nothing here asks a broker.
 
 use crate::rules::ladder::{Ladder, Tier};
@@ -11,21 +11,27 @@ const NAME_BYTES_MAX: usize = 249;
 
 /// The topic of a tier.
 pub(crate) fn tier_topic(topic: &str, group: &str, tier: Tier) -> String {
-    format!("{}{}", tier_prefix(topic, group), tier.word())
+    format!("{topic}.{group}.retry.{}", tier.word())
 }
 
-/// Which tier of the topic and the group this is the name of.
-pub(crate) fn tier_of(name: &str, topic: &str, group: &str) -> Option<Tier> {
-    Tier::parse(name.strip_prefix(&tier_prefix(topic, group))?)
-}
-
-fn tier_prefix(topic: &str, group: &str) -> String {
-    format!("{topic}.{group}.retry.")
+/// Of which topic and the group this is the name of a tier, and of which one.
+pub(crate) fn tier_of<'a>(name: &'a str, group: &str) -> Option<(&'a str, Tier)> {
+    let (stem, tier) = name.rsplit_once(".retry.")?;
+    Some((of_group(stem, group)?, Tier::parse(tier)?))
 }
 
 /// The topic of the dead letters.
 pub(crate) fn dead_topic(topic: &str, group: &str) -> String {
     format!("{topic}.{group}.dead")
+}
+
+/// Of which topic and the group this takes the dead letters.
+pub(crate) fn topic_of_dead<'a>(name: &'a str, group: &str) -> Option<&'a str> {
+    of_group(name.strip_suffix(".dead")?, group)
+}
+
+fn of_group<'a>(stem: &'a str, group: &str) -> Option<&'a str> {
+    stem.strip_suffix(group)?.strip_suffix('.')
 }
 
 /// Says what is wrong with a topic's name, or with a part of it.
@@ -53,9 +59,9 @@ mod tests {
         let seconds = |seconds| LADDER.tier(Duration::from_secs(seconds));
         let name = tier_topic("orders", "billing", seconds(4));
         assert_eq!(name, "orders.billing.retry.4s");
-        assert_eq!(tier_of(&name, "orders", "billing"), Some(seconds(4)));
+        assert_eq!(tier_of(&name, "billing"), Some(("orders", seconds(4))));
         // One that an older daemon has made.
-        let old = tier_of("orders.billing.retry.8s", "orders", "billing").unwrap();
+        let (_, old) = tier_of("orders.billing.retry.8s", "billing").unwrap();
         assert_eq!((old.word(), seconds(8).word()), ("8s".into(), "16s".into()));
         for other in [
             "orders.billing.retry.3s",
@@ -63,11 +69,16 @@ mod tests {
             "orders.billing.retry.4",
             "orders.billing.retry.1000ms",
             "orders.shipping.retry.4s",
+            "ordersbilling.retry.4s",
             "orders",
         ] {
-            assert_eq!(tier_of(other, "orders", "billing"), None, "{other}");
+            assert_eq!(tier_of(other, "billing"), None, "{other}");
         }
-        assert_eq!(dead_topic("orders", "billing"), "orders.billing.dead");
+        let dead = dead_topic("orders.eu", "billing");
+        assert_eq!(dead, "orders.eu.billing.dead");
+        assert_eq!(topic_of_dead(&dead, "billing"), Some("orders.eu"));
+        assert_eq!(topic_of_dead(&dead, "shipping"), None);
+        assert_eq!(topic_of_dead("orders.billing", "billing"), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! The topics beside the one that a pool reads, and that one: whether they are there and fit, and
+//! The topics that a pool reads, and those beside them: whether they are there and fit, and
 //! making them. What is missing or unfit is told all at once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
@@ -13,10 +13,10 @@ use tokio::time::{Instant, sleep};
 
 use super::consumer::Context;
 use super::error::{KafkaError, words};
-use super::fitness::{POLICY, RETENTION, Role, Settings, check, copy_bytes_max, made_with, number};
-use super::{settings, topic_names};
+use super::fitness::{Described, Needed, POLICY, RETENTION, Role, check, made_with, number};
+use super::settings;
+use super::wanted::{Found, There, Wanted, names, roles, split, tiers};
 use crate::config::model::KafkaSource;
-use crate::rules::ladder::Tier;
 
 /// How long a request may take.
 const REQUEST: Duration = Duration::from_secs(10);
@@ -28,40 +28,6 @@ const REPLY_RETENTION: Duration = Duration::from_secs(3600);
 const TIER_PARTITIONS_MAX: i32 = 3;
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// What a pool needs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    pub(crate) topic: String,
-    pub(crate) tiers: Vec<Tier>,
-    pub(crate) dead: String,
-}
-
-/// What there is.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Found {
-    /// The cluster's id; empty if it has none.
-    pub(crate) cluster: String,
-    /// How many partitions the pool's topic has.
-    pub(crate) partitions: usize,
-    /// Every tier of the topic and the group, also those of an earlier policy: they may hold
-    /// messages yet.
-    pub(crate) tiers: BTreeMap<Tier, String>,
-}
-
-impl Found {
-    /// With what was known before: a tier that others have made meanwhile, or that has no leader now,
-    /// and what could not be told this time.
-    pub(crate) fn with(mut self, before: Self) -> Self {
-        for (tier, topic) in before.tiers {
-            self.tiers.entry(tier).or_insert(topic);
-        }
-        if self.cluster.is_empty() {
-            self.cluster = before.cluster;
-        }
-        self
-    }
-}
-
 /// Asks about topics. A consumer's, for a producer's may have topics made that it asks about.
 type Client = BaseConsumer<Context>;
 
@@ -72,38 +38,38 @@ pub(crate) async fn prepare(
     client: &Client,
 ) -> Result<Found, KafkaError> {
     let admin = admin(config)?;
-    let roles = roles(config, wanted)?;
     let there = list(client)?;
-    let missing: Vec<&(String, Role)> = roles
-        .iter()
-        .filter(|(name, _)| !there.contains_key(name))
-        .collect();
+    let roles = roles(config, wanted, &there)?;
+    let (old, missing) = split(roles.clone(), &there);
     if !missing.is_empty() && !config.declare {
-        let names = missing.iter().map(|(name, _)| name.clone()).collect();
-        return Err(KafkaError::MissingTopics(names));
+        return Err(KafkaError::MissingTopics(names(missing)));
     }
     // The copies' size follows from that of the messages.
-    let (main, beside): (Vec<_>, Vec<_>) = missing
+    let (main, beside): (Vec<Needed>, Vec<Needed>) = missing
         .into_iter()
-        .partition(|(_, role)| *role == Role::Main);
-    create(&admin, config, main, 0).await?;
-    let known = describe(&admin, &[(wanted.topic.clone(), Role::Main)]).await?;
-    let copy_bytes_max = copy_bytes_max(known.get(&wanted.topic));
-    let created: BTreeSet<String> = beside.iter().map(|(name, _)| name.clone()).collect();
-    create(&admin, config, beside, copy_bytes_max).await?;
-    let old: Vec<(String, Role)> = roles
-        .iter()
-        .filter(|(name, role)| *role != Role::Main && !created.contains(name))
-        .cloned()
-        .collect();
-    check(&describe(&admin, &old).await?, &old, config, copy_bytes_max)?;
-    let there = appeared(client, &roles).await?;
+        .partition(|needed| needed.role == Role::Main);
+    create(&admin, config, &main, &Described::new()).await?;
+    let mains = roles.iter().filter(|needed| needed.role == Role::Main);
+    let mut known = describe(&admin, mains.cloned().collect()).await?;
+    create(&admin, config, &beside, &known).await?;
+    let (_, old): (Vec<Needed>, Vec<Needed>) = old
+        .into_iter()
+        .partition(|needed| needed.role == Role::Main);
+    known.extend(describe(&admin, old.clone()).await?);
+    check(&known, &old, config)?;
+    let there = appeared(client, &names(roles)).await?;
     // Every answer about topics has it, so it is here; a cluster that did not tell it just now has none.
     let cluster = client.client().fetch_cluster_id(Duration::ZERO);
+    let topics = wanted.topics.among(there.keys()).into_iter();
     Ok(Found {
         cluster: cluster.unwrap_or_default(),
-        partitions: there.get(&wanted.topic).copied().unwrap_or(1),
-        tiers: tiers(config, &wanted.topic, &there),
+        topics: topics
+            .map(|topic| {
+                let partitions = there.get(&topic).copied().unwrap_or(1);
+                (topic, partitions)
+            })
+            .collect(),
+        tiers: tiers(config, &wanted.topics, there.keys()),
     })
 }
 
@@ -114,23 +80,19 @@ pub(crate) async fn look(
     wanted: &Wanted,
     client: &Client,
 ) -> Result<Vec<String>, KafkaError> {
-    let roles = match roles(config, wanted) {
+    let there = list(client)?;
+    let roles = match roles(config, wanted, &there) {
         Ok(roles) => roles,
         Err(error) => return Ok(vec![error.to_string()]),
     };
-    let there = list(client)?;
-    let (old, missing): (Vec<_>, Vec<_>) = roles
-        .into_iter()
-        .partition(|(name, _)| there.contains_key(name));
+    let (old, missing) = split(roles, &there);
     let mut problems = Vec::new();
     if !missing.is_empty() && !config.declare {
-        let names = missing.into_iter().map(|(name, _)| name).collect();
-        problems.push(KafkaError::MissingTopics(names).to_string());
+        problems.push(KafkaError::MissingTopics(names(missing)).to_string());
     }
     let admin = admin(config)?;
-    let known = describe(&admin, &old).await?;
-    let copy_bytes_max = copy_bytes_max(known.get(&wanted.topic));
-    if let Err(error) = check(&known, &old, config, copy_bytes_max) {
+    let known = describe(&admin, old.clone()).await?;
+    if let Err(error) = check(&known, &old, config) {
         problems.push(error.to_string());
     }
     Ok(problems)
@@ -148,7 +110,7 @@ pub(crate) async fn create_for_replies(
     ];
     let topic_of_one = new_topic(topic, &settings, Some(1), config);
     create_all(&admin(config)?, &[topic_of_one]).await?;
-    appeared(client, &[(topic.to_owned(), Role::Main)]).await?;
+    appeared(client, &[topic.to_owned()]).await?;
     Ok(())
 }
 
@@ -170,8 +132,8 @@ pub(crate) async fn delete(config: &KafkaSource, topic: &str) -> Result<(), Kafk
 /// How long a topic keeps its messages, below zero for as long as it is there. None if we may not
 /// know.
 pub(crate) async fn retention_ms(config: &KafkaSource, topic: &str) -> Option<i64> {
-    let asked = [(topic.to_owned(), Role::Main)];
-    let described = describe(&admin(config).ok()?, &asked).await.ok()?;
+    let asked = vec![Needed::main(topic)];
+    let described = describe(&admin(config).ok()?, asked).await.ok()?;
     let settings = described.get(topic)?;
     if settings.get(POLICY)?.contains("delete") {
         number(settings, RETENTION)
@@ -186,40 +148,32 @@ fn admin(config: &KafkaSource) -> Result<AdminClient<DefaultClientContext>, Kafk
         .map_err(KafkaError::of_client)
 }
 
-fn roles(config: &KafkaSource, wanted: &Wanted) -> Result<Vec<(String, Role)>, KafkaError> {
-    let tier = |tier: &Tier| topic_names::tier_topic(&wanted.topic, &config.group, *tier);
-    let mut roles = vec![(wanted.topic.clone(), Role::Main)];
-    roles.extend(wanted.tiers.iter().map(|each| (tier(each), Role::Tier)));
-    roles.push((wanted.dead.clone(), Role::Dead));
-    for (name, _) in &roles {
-        if let Some(rule) = topic_names::fault_in(name) {
-            let name = name.clone();
-            return Err(KafkaError::TopicName { name, rule });
-        }
-    }
-    Ok(roles)
-}
-
-/// The tiers of a topic and the group that are there.
-pub(crate) fn tiers(
-    config: &KafkaSource,
-    topic: &str,
-    there: &BTreeMap<String, usize>,
-) -> BTreeMap<Tier, String> {
-    let tier = |name: &String| {
-        let tier = topic_names::tier_of(name, topic, &config.group)?;
-        Some((tier, name.clone()))
-    };
-    there.keys().filter_map(tier).collect()
-}
-
 /// Every topic that we may see and that has a leader, with its partitions.
 pub(crate) fn list(client: &Client) -> Result<BTreeMap<String, usize>, KafkaError> {
+    Ok(led(&metadata(client)?))
+}
+
+/// What there is of what a pool reads.
+pub(crate) fn there(
+    config: &KafkaSource,
+    wanted: &Wanted,
+    client: &Client,
+) -> Result<There, KafkaError> {
+    let metadata = metadata(client)?;
+    let all = metadata.topics().iter().map(|topic| topic.name());
+    Ok(There {
+        topics: all
+            .filter(|name| wanted.topics.include(name))
+            .map(str::to_owned)
+            .collect(),
+        tiers: tiers(config, &wanted.topics, led(&metadata).keys()),
+    })
+}
+
+fn metadata(client: &Client) -> Result<Metadata, KafkaError> {
     // Asked for by name, a missing topic might be made by the broker with settings of its own.
-    let metadata = client
-        .fetch_metadata(None, REQUEST)
-        .map_err(|error| KafkaError::of_request("listing topics", &error))?;
-    Ok(led(&metadata))
+    let metadata = client.fetch_metadata(None, REQUEST);
+    metadata.map_err(|error| KafkaError::of_request("listing topics", &error))
 }
 
 fn led(metadata: &Metadata) -> BTreeMap<String, usize> {
@@ -232,15 +186,15 @@ fn led(metadata: &Metadata) -> BTreeMap<String, usize> {
 
 async fn appeared(
     client: &Client,
-    roles: &[(String, Role)],
+    names: &[String],
 ) -> Result<BTreeMap<String, usize>, KafkaError> {
     let deadline = Instant::now() + APPEARANCE;
     loop {
         let there = list(client)?;
-        let late = roles.iter().find(|(name, _)| !there.contains_key(name));
+        let late = names.iter().find(|name| !there.contains_key(*name));
         match late {
             None => return Ok(there),
-            Some((topic, _)) if Instant::now() >= deadline => {
+            Some(topic) if Instant::now() >= deadline => {
                 return Err(KafkaError::NotCreated {
                     topic: topic.clone(),
                     why: format!("it has no leader after {APPEARANCE:?}"),
@@ -254,21 +208,22 @@ async fn appeared(
 async fn create(
     admin: &AdminClient<DefaultClientContext>,
     config: &KafkaSource,
-    missing: Vec<&(String, Role)>,
-    copy_bytes_max: usize,
+    missing: &[Needed],
+    known: &Described,
 ) -> Result<(), KafkaError> {
     if missing.is_empty() {
         return Ok(());
     }
     let settings: Vec<Vec<(&str, String)>> = missing
         .iter()
-        .map(|(_, role)| made_with(*role, config, copy_bytes_max))
+        .map(|needed| made_with(needed, config, known))
         .collect();
     let topics: Vec<NewTopic<'_>> = missing
         .iter()
         .zip(&settings)
-        .map(|((name, role), settings)| {
-            new_topic(name, settings, partitions(*role, config), config)
+        .map(|(needed, settings)| {
+            let partitions = partitions(needed.role, config);
+            new_topic(&needed.name, settings, partitions, config)
         })
         .collect();
     create_all(admin, &topics).await
@@ -330,70 +285,35 @@ fn partitions(role: Role, config: &KafkaSource) -> Option<i32> {
 /// The settings of topics. One whose settings we may not see is left out.
 async fn describe(
     admin: &AdminClient<DefaultClientContext>,
-    topics: &[(String, Role)],
-) -> Result<BTreeMap<String, Settings>, KafkaError> {
+    topics: Vec<Needed>,
+) -> Result<Described, KafkaError> {
     if topics.is_empty() {
-        return Ok(BTreeMap::new());
+        return Ok(Described::new());
     }
     let asked: Vec<ResourceSpecifier<'_>> = topics
         .iter()
-        .map(|(name, _)| ResourceSpecifier::Topic(name))
+        .map(|topic| ResourceSpecifier::Topic(&topic.name))
         .collect();
     let options = AdminOptions::new().request_timeout(Some(REQUEST));
     let results = admin.describe_configs(&asked, &options).await;
     let results = results.map_err(|error| KafkaError::of_request("describing topics", &error))?;
-    let mut described = BTreeMap::new();
-    for ((name, _), result) in topics.iter().zip(results) {
+    let mut described = Described::new();
+    for (topic, result) in topics.into_iter().zip(results) {
         match result {
             Ok(resource) => {
                 let entries = resource.entries.into_iter();
                 let settings = entries.filter_map(|entry| Some((entry.name, entry.value?)));
-                described.insert(name.clone(), settings.collect());
+                described.insert(topic.name, settings.collect());
             }
             Err(code) => {
                 let why = words(code);
-                tracing::warn!(topic = name, why, "the topic's settings can't be checked");
+                tracing::warn!(
+                    topic = topic.name,
+                    why,
+                    "the topic's settings can't be checked"
+                );
             }
         }
     }
     Ok(described)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::topic_names::LADDER;
-    use super::*;
-
-    #[test]
-    fn what_was_known_before_is_not_forgotten() {
-        let found = |cluster: &str, seconds: &[u64]| Found {
-            cluster: cluster.to_owned(),
-            partitions: seconds.len(),
-            tiers: seconds
-                .iter()
-                .map(|seconds| {
-                    (
-                        LADDER.tier(Duration::from_secs(*seconds)),
-                        seconds.to_string(),
-                    )
-                })
-                .collect(),
-        };
-        let before = found("c", &[1, 64]);
-        assert_eq!(found("c", &[1, 16]).with(before.clone()).tiers.len(), 3);
-        let after = found("", &[1]).with(before);
-        assert_eq!((after.cluster.as_str(), after.partitions), ("c", 1));
-    }
-
-    #[test]
-    fn names_too_long_for_a_topic_are_refused() {
-        let wanted = Wanted {
-            topic: "t".repeat(240),
-            tiers: vec![LADDER.tier(Duration::from_secs(60))],
-            dead: "dead".to_owned(),
-        };
-        let error = roles(&settings::tests::source(&[]), &wanted).unwrap_err();
-        let expected = "the name of a topic must be at most 249 bytes long: `ttt";
-        assert!(error.to_string().starts_with(expected), "{error}");
-    }
 }

@@ -28,29 +28,29 @@ const ENTER: &str = concat!(
     "
 INSERT INTO finished_messages AS f (source, queue, key, emit_id, step, finished_at, expires_at,
   reply_queue, reply_body, reply_body_bytes, reply_headers)
-SELECT $1::text, $2::text, e.key, e.emit_id, e.step, ",
+SELECT $1::text, e.queue, e.key, e.emit_id, e.step, ",
     now_ms!(),
     ", ",
     now_ms!(),
     " + e.window_ms,
   e.reply_queue, e.reply_body, e.reply_bytes, e.reply_headers
-FROM unnest($3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::text[], $8::text[], $9::bytea[],
-  $10::text[]) WITH ORDINALITY
-  AS e(key, emit_id, step, window_ms, reply_queue, reply_body, reply_bytes, reply_headers, place)
+FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::text[], $8::text[],
+  $9::bytea[], $10::text[]) WITH ORDINALITY
+  AS e(queue, key, emit_id, step, window_ms, reply_queue, reply_body, reply_bytes, reply_headers, place)
 ORDER BY e.place
 ON CONFLICT (source, queue, key, emit_id, step) DO UPDATE SET
   finished_at = excluded.finished_at, expires_at = excluded.expires_at,
   reply_queue = excluded.reply_queue, reply_body = excluded.reply_body,
   reply_body_bytes = excluded.reply_body_bytes, reply_headers = excluded.reply_headers
 WHERE f.expires_at <= excluded.finished_at
-RETURNING key, emit_id, step"
+RETURNING queue, key, emit_id, step"
 );
 
 const FIND: &str = concat!(
     "
-SELECT f.key, f.emit_id, f.step, f.reply_queue, f.reply_body, f.reply_body_bytes, f.reply_headers
-FROM unnest($3::text[], $4::text[], $5::bigint[]) AS e(key, emit_id, step)
-JOIN finished_messages f ON f.source = $1 AND f.queue = $2
+SELECT f.queue, f.key, f.emit_id, f.step, f.reply_queue, f.reply_body, f.reply_body_bytes, f.reply_headers
+FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[]) AS e(queue, key, emit_id, step)
+JOIN finished_messages f ON f.source = $1 AND f.queue = e.queue
   AND f.key = e.key AND f.emit_id = e.emit_id AND f.step = e.step
 WHERE f.expires_at > ",
     now_ms!()
@@ -96,6 +96,7 @@ impl FinishedStatements {
 /// What they are known by, column by column.
 #[derive(Debug, Default)]
 struct Known<'a> {
+    queues: Vec<&'a str>,
     keys: Vec<&'a str>,
     emits: Vec<&'a str>,
     steps: Vec<i64>,
@@ -105,6 +106,7 @@ impl<'a> Known<'a> {
     fn of(identities: impl Iterator<Item = &'a Identity>) -> Self {
         let mut known = Self::default();
         for identity in identities {
+            known.queues.push(&identity.queue);
             known.keys.push(&identity.key);
             known.emits.push(&identity.emit);
             known.steps.push(identity.step.into());
@@ -141,10 +143,9 @@ pub(super) async fn enter(
         .iter()
         .map(|reply| reply.map(|(_, reply)| headers::json(&reply.headers)));
     let headers: Vec<Option<String>> = headers.collect();
-    let queue = &*scope.queue;
     let values: [&(dyn ToSql + Sync); 10] = [
         &scope.source,
-        &queue,
+        &known.queues,
         &known.keys,
         &known.emits,
         &known.steps,
@@ -179,10 +180,9 @@ async fn find(
         return Ok(HashMap::new());
     }
     let known = Known::of(identities.iter().copied());
-    let queue = &*scope.queue;
     let values: [&(dyn ToSql + Sync); 5] = [
         &scope.source,
-        &queue,
+        &known.queues,
         &known.keys,
         &known.emits,
         &known.steps,
@@ -196,6 +196,7 @@ async fn find(
 
 fn identity(row: &Row) -> Result<Identity, Error> {
     Ok(Identity {
+        queue: row.try_get::<_, &str>("queue")?.into(),
         key: row.try_get("key")?,
         emit: row.try_get("emit_id")?,
         step: u32::try_from(row.try_get::<_, i64>("step")?).unwrap_or(u32::MAX),

@@ -45,7 +45,7 @@ pub(super) fn enter(
     let reply = finished.reply_in(outcome);
     let entered = tx.prepare_cached(ENTER)?.execute(params![
         scope.source,
-        scope.queue,
+        identity.queue,
         identity.key,
         identity.emit,
         identity.step,
@@ -69,7 +69,7 @@ fn find(
 ) -> rusqlite::Result<Option<Remembered>> {
     let of = params![
         scope.source,
-        scope.queue,
+        identity.queue,
         identity.key,
         identity.emit,
         identity.step,

@@ -17,7 +17,7 @@ use crate::broker::kafka::error::{KafkaError, is_too_large};
 use crate::broker::kafka::parts::Torn;
 use crate::broker::kafka::record::Outbound;
 use crate::broker::kafka::setup::Setup;
-use crate::broker::kafka::topics;
+use crate::broker::kafka::{topics, wanted};
 use crate::client::contract::{DeadFilter, Each, Listed, Page, Partial};
 use crate::dead_letter;
 use crate::dead_letter::DeadLetter;
@@ -125,12 +125,12 @@ impl KafkaClient {
     /// The topics of dead letters of all pools, each once, as far as they are there.
     fn dead_topics(&mut self) -> Result<BTreeSet<String>, KafkaError> {
         self.topics = topics::list(self.probe.native())?;
-        let mut dead = BTreeSet::new();
+        let mut all = BTreeSet::new();
         for pool in &self.pools {
-            dead.insert(Setup::new(&self.config, pool)?.plan.dead);
+            let wanted = Setup::new(&self.config, pool)?.plan.wanted;
+            all.extend(wanted::dead(&self.config, &wanted, self.topics.keys()));
         }
-        dead.retain(|topic| self.topics.contains_key(topic));
-        Ok(dead)
+        Ok(all)
     }
 
     /// Learns which letters are alive in a topic.

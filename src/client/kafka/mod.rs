@@ -26,8 +26,8 @@ use crate::broker::kafka::headers::Raw;
 use crate::broker::kafka::record::Outbound;
 use crate::broker::kafka::setup::Setup;
 use crate::broker::kafka::topic_names::LADDER;
-use crate::broker::kafka::{headers, setup, topics};
-use crate::config::model::{KafkaSource, PoolConfig};
+use crate::broker::kafka::{headers, setup, topic_names, topics};
+use crate::config::model::{KafkaSource, Options, PoolConfig};
 use crate::dead_letter::header;
 use crate::delivery::Outgoing;
 use crate::rules::ladder::Tier;
@@ -89,7 +89,7 @@ impl KafkaClient {
     /// the pool would.
     fn outbound(&mut self, message: &Outgoing) -> Result<Outbound, KafkaError> {
         let topic = &message.queue;
-        let reading = self.pools.iter().find(|pool| *pool.queue == **topic);
+        let reading = self.pools.iter().find(|pool| names(pool, topic));
         if !self.topics.contains_key(topic) {
             match reading {
                 Some(pool) if self.config.declare => {
@@ -97,7 +97,7 @@ impl KafkaClient {
                     self.runtime.block_on(setup.look(PATIENCE))?;
                     self.topics = topics::list(self.probe.native())?;
                 }
-                // What no pool reads may be a slip of the pen, so it is not made.
+                // What no pool names may be a slip of the pen, so it is not made.
                 _ => {
                     let topic = topic.clone();
                     return Err(CommandError::NoTopic { topic }.into());
@@ -113,11 +113,20 @@ impl KafkaClient {
             compressed: false,
         };
         if !message.delay.is_zero() {
-            let tiers = topics::tiers(&self.config, topic, &self.topics);
+            let tiers = self.tiers(topic);
             let now_ms = Timestamp::now().as_millisecond();
             outbound = delayed(outbound, message.delay, &tiers, now_ms)?;
         }
         Ok(outbound)
+    }
+
+    /// The tiers of a topic and the group.
+    fn tiers(&self, topic: &str) -> BTreeMap<Tier, String> {
+        let tiers = self.topics.keys().filter_map(|name| {
+            let (of, tier) = topic_names::tier_of(name, &self.config.group)?;
+            (of == topic).then(|| (tier, name.clone()))
+        });
+        tiers.collect()
     }
 
     /// Sends all, and waits until the brokers have said of each what has become of it.
@@ -148,6 +157,14 @@ impl KafkaClient {
                 .unsigned_abs()
         };
         Ok(spans.iter().map(lag).sum())
+    }
+}
+
+/// Whether the pool reads that topic whether or not it is there.
+fn names(pool: &PoolConfig, topic: &str) -> bool {
+    match &pool.options {
+        Options::Kafka(options) => options.topics.names().iter().any(|name| name == topic),
+        Options::Table | Options::RabbitMq(_) => false,
     }
 }
 
@@ -207,7 +224,7 @@ impl super::contract::ClientKind for KafkaClient {
     fn depth(&mut self, queue: &str) -> Result<Depth, Fault> {
         self.topics = topics::list(self.probe.native())?;
         let reader = Reader::open(&self.config)?;
-        let tiers = topics::tiers(&self.config, queue, &self.topics);
+        let tiers = self.tiers(queue);
         let mut delayed = 0;
         for tier in tiers.values() {
             delayed += self.lag(&reader, tier)?;
@@ -264,7 +281,6 @@ impl Drop for KafkaClient {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::broker::kafka::topic_names;
 
     #[test]
     fn a_delayed_message_waits_in_the_shortest_tier_that_is_there() {

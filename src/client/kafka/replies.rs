@@ -11,6 +11,7 @@ use crate::broker::kafka::error::KafkaError;
 use crate::broker::kafka::{headers, topics};
 use crate::client::contract::{Answers, Reply};
 use crate::config::model::KafkaSource;
+use crate::names::REPLY_TOPICS;
 
 /// A topic for answers, and those that have come.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ impl Replies {
         runtime: &Runtime,
         unique: &str,
     ) -> Result<Self, KafkaError> {
-        let topic = format!("ganger.reply.{unique}");
+        let topic = format!("{REPLY_TOPICS}{unique}");
         let reader = Reader::open(config)?;
         runtime.block_on(topics::create_for_replies(config, &topic, reader.native()))?;
         reader.follow(&topic, 0)?;

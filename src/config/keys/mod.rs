@@ -13,6 +13,7 @@ mod secret_file;
 pub(super) mod shared;
 mod source;
 mod subscriptions;
+mod topics;
 mod workers;
 
 use std::path::Path;

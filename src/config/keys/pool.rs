@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::shared::{DAY, HOUR, MILLISECOND, MONTH, Surroundings};
-use super::{autopsy, command, idempotency, rabbitmq, retry, workers};
+use super::{autopsy, command, idempotency, rabbitmq, retry, topics, workers};
 use crate::backoff::Backoff;
 use crate::config::model::{
     Database, DeadLetters, KafkaOptions, Options, Order, Pipeline, PoolConfig, Prefetch, Recycle,
-    Restart, SourceConfig, TableSource,
+    Restart, SourceConfig, TableSource, Topics,
 };
 use crate::config::print;
 use crate::config::reader::Reader;
@@ -64,10 +64,11 @@ fn read(
     );
     let name_of_source = source(t, sources, SOURCE);
     let source = sources.get(&name_of_source);
+    let (queue, topics) = topics::queue(t, is_kafka(source));
     PoolConfig {
         name,
         source: name_of_source.clone(),
-        queue: queue(t),
+        queue,
         workers: workers::workers(t),
         command: command::read(t, around),
         prefetch: prefetch(t),
@@ -123,13 +124,8 @@ fn read(
         statuses: statuses(t),
         publish_to: publish_to(t),
         idempotency: idempotency::idempotency(t, &name_of_source, sources),
-        options: options(t, source),
+        options: options(t, source, topics),
     }
-}
-
-fn queue(t: &mut Reader<'_>) -> Arc<str> {
-    let meaning = "The queue, or topic, that it reads.";
-    t.must("queue", word(), meaning).into()
 }
 
 /// The names that the seed system has for these keys.
@@ -147,15 +143,15 @@ fn is_kafka(source: Option<&SourceConfig>) -> bool {
 }
 
 /// The keys that only sources of one kind have.
-fn options(t: &mut Reader<'_>, source: Option<&SourceConfig>) -> Options {
+fn options(t: &mut Reader<'_>, source: Option<&SourceConfig>, topics: Topics) -> Options {
     let is_rabbitmq = source.is_none_or(|source| matches!(source, SourceConfig::RabbitMq(_)));
     let is_broker = is_rabbitmq || is_kafka(source);
     let dead_letter = t.only("RabbitMQ or Kafka", is_broker, |t| {
         t.maybe(
             "dead_letter",
             word(),
-            "Where dead letters go, instead of to `QUEUE.dead` or `TOPIC.GROUP.dead`. On RabbitMQ \
-             `broker` leaves them to the broker's own policy.",
+            "Where dead letters go, of all its topics, instead of to `QUEUE.dead` or \
+             `TOPIC.GROUP.dead`. On RabbitMQ `broker` leaves them to the broker's own policy.",
         )
     });
     let dead_letter = dead_letter.flatten();
@@ -163,6 +159,7 @@ fn options(t: &mut Reader<'_>, source: Option<&SourceConfig>) -> Options {
         rabbitmq::options(t, source, dead_letter.clone())
     });
     let kafka = t.only("Kafka", is_kafka(source), |t| KafkaOptions {
+        topics,
         order: order(t),
         dead_letter: dead_letter.clone(),
     });
@@ -185,7 +182,7 @@ fn check_dead_letter(t: &Reader<'_>, pool: &PoolConfig) {
     };
     let Some(dead) = dead else { return };
     let help = "its dead letters would be read and fail again: name another one, or leave it out";
-    if **dead == *pool.queue {
+    if pool.reads(dead) {
         let wrong = Wrong::new("must not be what the pool itself reads", help);
         t.wrong("dead_letter", &wrong);
     } else if dead.starts_with(&format!("{}.retry.", pool.queue)) {
@@ -206,7 +203,7 @@ fn order(t: &mut Reader<'_>) -> Order {
             ("none", Order::None),
         ]),
         "key",
-        "Which messages wait for one another: those of a key, those of a partition, or none.",
+        "Which messages of a topic wait for one another: those of a key, those of a partition, or none.",
     )
 }
 
@@ -369,6 +366,7 @@ fn status(key: &str) -> Result<i64, Wrong> {
 struct Taken {
     names: BTreeMap<String, String>,
     queues: BTreeMap<(String, Arc<str>), String>,
+    topics: topics::Readers,
 }
 
 impl Taken {
@@ -394,7 +392,15 @@ impl Taken {
         if pool.queue.is_empty() {
             return;
         }
-        let key = (address(source), Arc::clone(&pool.queue));
+        let address = match source {
+            SourceConfig::Kafka(source) => return self.topics.check(t, pool, source),
+            SourceConfig::Table(source) => address(source),
+            SourceConfig::RabbitMq(source) => {
+                let host = source.hosts.first().map(ToString::to_string);
+                format!("amqp://{}/{}", host.unwrap_or_default(), source.vhost)
+            }
+        };
+        let key = (address, Arc::clone(&pool.queue));
         if let Some(other) = self.queues.get(&key) {
             let rule = format!("is read by the pool `{other}` already");
             let help = "two programs would share its messages at random: give each pool a queue \
@@ -405,20 +411,13 @@ impl Taken {
     }
 }
 
-/// Where a source reads from, however it is called.
-fn address(source: &SourceConfig) -> String {
-    match source {
-        SourceConfig::Table(TableSource { database, .. }) => match database {
-            Database::Sqlite(path) => path.to_string_lossy().into_owned(),
-            Database::Postgres(at) => {
-                let tables = format!("{}/{}", at.schema, at.table_prefix);
-                format!("postgres://{}/{}/{tables}", at.servers(), at.database)
-            }
-        },
-        SourceConfig::RabbitMq(source) => {
-            let host = source.hosts.first().map(ToString::to_string);
-            format!("amqp://{}/{}", host.unwrap_or_default(), source.vhost)
+/// Where a table is, however its source is called.
+fn address(source: &TableSource) -> String {
+    match &source.database {
+        Database::Sqlite(path) => path.to_string_lossy().into_owned(),
+        Database::Postgres(at) => {
+            let tables = format!("{}/{}", at.schema, at.table_prefix);
+            format!("postgres://{}/{}/{tables}", at.servers(), at.database)
         }
-        SourceConfig::Kafka(source) => format!("kafka://{}/{}", source.brokers, source.group),
     }
 }

@@ -109,6 +109,44 @@ impl<K: Kind> Kind for ListOf<K> {
     }
 }
 
+/// One value of a kind, or a list of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OneOrMore<K>(K);
+
+pub(crate) fn one_or_more<K>(kind: K) -> OneOrMore<K> {
+    OneOrMore(kind)
+}
+
+impl<K: Kind + Copy> Kind for OneOrMore<K> {
+    type Value = Vec<K::Value>;
+
+    fn read(&self, node: &Node) -> Result<Self::Value, Wrong> {
+        match &node.value {
+            Value::List(list) if list.is_empty() => {
+                Err(Wrong::new("must have one value at least", ""))
+            }
+            Value::List(_) => list_of(self.0).read(node),
+            _ => Ok(vec![self.0.read(node)?]),
+        }
+    }
+
+    fn show(&self, value: &Self::Value) -> String {
+        match value.as_slice() {
+            [one] => self.0.show(one),
+            _ => list_of(self.0).show(value),
+        }
+    }
+
+    fn describe(&self) -> String {
+        format!("{0} or list of {0}", self.0.describe())
+    }
+
+    fn schema(&self) -> Json {
+        let several = json!({ "type": "array", "items": self.0.schema(), "minItems": 1 });
+        json!({ "anyOf": [self.0.schema(), several] })
+    }
+}
+
 /// A kind with a word of its own on what would be right.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hinted<K> {

@@ -68,6 +68,7 @@ mod tests {
 
     fn identity(key: &str) -> Identity {
         Identity {
+            queue: "q".into(),
             key: key.to_owned(),
             emit: String::new(),
             step: 0,

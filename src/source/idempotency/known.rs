@@ -1,5 +1,7 @@
 //! By what a message is known. Pure.
 
+use std::sync::Arc;
+
 use sha2::{Digest, Sha256};
 
 use crate::config::model::MessageKey;
@@ -19,6 +21,7 @@ pub(super) fn identity(delivery: &Delivery, key: &MessageKey) -> Option<Identity
     };
     let text = text.filter(|text| !text.is_empty())?;
     Some(Identity {
+        queue: Arc::clone(&message.queue),
         key: bounded(text),
         emit: header(message, EMIT_ID_HEADER).map_or_else(String::new, bounded),
         step: delivery.history.step,
@@ -81,6 +84,7 @@ mod tests {
     #[test]
     fn each_kind_of_key() {
         let of = |key: &str| Identity {
+            queue: "q".into(),
             key: key.to_owned(),
             emit: String::new(),
             step: 3,

@@ -2,7 +2,7 @@
 //! librdkafka's calls for them block, and polling has to go on. The answers come to the task like
 //! anything else that happens.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rdkafka::consumer::{CommitMode, Consumer as _};
@@ -15,9 +15,8 @@ use crate::broker::kafka::consumer::{Commit, Native, TopicPartition};
 use crate::broker::kafka::error::KafkaError;
 use crate::broker::kafka::setup::event_loop;
 use crate::broker::kafka::topics;
-use crate::broker::kafka::topics::{Found, Wanted};
+use crate::broker::kafka::wanted::{Found, There, Wanted};
 use crate::config::model::KafkaSource;
-use crate::rules::ladder::Tier;
 
 /// More than there are questions at a time; a thread with an answer waits for room else.
 const ANSWERS_WAITING_MAX: usize = 64;
@@ -31,10 +30,10 @@ pub(super) enum Answer {
     Later(Result<Begins, KafkaError>),
     /// How partitions stand whose position is gone.
     Standings(Vec<(Part, Result<Standing, String>)>),
-    /// The topics, after the policy has changed; with the number of the question.
+    /// The topics, after the policy has changed or some have appeared; with the number of the question.
     Topics(u64, Result<Found, KafkaError>),
-    /// Every tier that there is.
-    Tiers(Result<BTreeMap<Tier, String>, KafkaError>),
+    /// Which topics and tiers there are.
+    There(Result<There, KafkaError>),
     /// How a commit ended.
     Committed(Result<(), Code>),
 }

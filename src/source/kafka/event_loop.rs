@@ -28,7 +28,7 @@ use crate::broker::kafka::out_of_reach::OutOfReach;
 use crate::broker::kafka::producer::Producer;
 use crate::broker::kafka::record::Record;
 use crate::broker::kafka::setup::{Plan, Setup};
-use crate::broker::kafka::topics::Found;
+use crate::broker::kafka::wanted::Found;
 use crate::broker::kafka::{settings, setup};
 use crate::budget::Share;
 use crate::config::model::PoolConfig;
@@ -58,7 +58,7 @@ pub(super) struct Task {
     pub(super) end: SourceEnd,
     pub(super) policy: watch::Receiver<Arc<PoolConfig>>,
     pub(super) plan: Plan,
-    /// Those beside the pool's own.
+    /// Those that are read, and those beside them.
     pub(super) topics: KnownTopics,
     pub(super) health: Health,
     pub(super) consumer: Consumer,
@@ -175,7 +175,12 @@ impl Task {
             asking: Asking::new(),
             health,
             bell,
-            topics: KnownTopics::new(found, settings::topics_every(&plan.config), Instant::now()),
+            topics: KnownTopics::new(
+                found,
+                settings::topics_every(&plan.config),
+                plan.wanted.topics.has_patterns(),
+                Instant::now(),
+            ),
             lanes: Lanes::new(),
             partitions: Partitions::default(),
             more: false,
@@ -193,6 +198,7 @@ impl Task {
     }
 
     async fn run(mut self) {
+        self.tell_of_no_topic();
         while !self.is_finished() {
             self.event().await;
             self.turn();
@@ -333,10 +339,10 @@ impl Task {
     /// Serves the consumer's events.
     fn poll(&mut self, now: Instant) {
         let mut strays = Vec::new();
-        let topic = &self.plan.topic;
+        let topics = &self.topics;
         let notes = self
             .consumer
-            .poll(|message| strays.push(stray(topic, message)));
+            .poll(|message| strays.push(stray(topics, message)));
         if let Some(problem) = notes.fatal {
             // Whatever else it told was of what is no more.
             if self.group.may_join(now) {

@@ -1,10 +1,9 @@
 //! A message out of librdkafka's hands. Pure.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use rdkafka::message::{BorrowedMessage, Message as _};
 
+use super::known_topics::{KnownTopics, Origin};
 use crate::broker::kafka::consumer::TopicPartition;
 use crate::broker::kafka::record::Record;
 use crate::broker::kafka::{consumer, headers};
@@ -26,7 +25,8 @@ pub(super) struct Stray {
 }
 
 /// Takes a message out of librdkafka's hands.
-pub(super) fn fresh(topic: &Arc<str>, is_tier: bool, message: &BorrowedMessage<'_>) -> Fresh {
+pub(super) fn fresh(origin: &Origin, message: &BorrowedMessage<'_>) -> Fresh {
+    let Origin { topic, is_tier } = origin;
     let raw = consumer::headers(message);
     let place = (message.partition(), message.offset());
     let timestamp = message.timestamp().to_millis();
@@ -35,7 +35,7 @@ pub(super) fn fresh(topic: &Arc<str>, is_tier: bool, message: &BorrowedMessage<'
         message.payload().map(Bytes::copy_from_slice),
     );
     let offset = message.offset();
-    if !is_tier {
+    if !*is_tier {
         let record = Record::read(topic, place, timestamp, contents, raw);
         return Fresh {
             offset,
@@ -52,11 +52,10 @@ pub(super) fn fresh(topic: &Arc<str>, is_tier: bool, message: &BorrowedMessage<'
     }
 }
 
-/// Likewise, of one that came by the way that only events should come.
-pub(super) fn stray(main: &Arc<str>, message: &BorrowedMessage<'_>) -> Stray {
-    let is_tier = message.topic() != &**main;
+/// Takes out one that came by the way that only events should come.
+pub(super) fn stray(topics: &KnownTopics, message: &BorrowedMessage<'_>) -> Stray {
     Stray {
         name: (message.topic().to_owned(), message.partition()),
-        fresh: fresh(main, is_tier, message),
+        fresh: fresh(&topics.origin(message.topic()), message),
     }
 }

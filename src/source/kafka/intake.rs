@@ -1,13 +1,15 @@
 //! The messages' way in and out: from the partitions' inboxes into the lanes as far as there is
 //! room, and from there to the pool as far as it has credit.
 
+use std::sync::Arc;
+
 use tokio::time::Instant;
 
 use super::event_loop::Task;
 use super::health::HealthIssue;
 use super::incoming::{Fresh, Stray};
-use super::ordering::{Entry, Lane};
-use super::partition::Read;
+use super::ordering::{Entry, Lane, Shared};
+use super::partition::{Partition, Read};
 use super::settle::unix_ms;
 use super::turns::{Here, Share, Turn};
 use crate::broker::kafka::begins::Part;
@@ -111,8 +113,7 @@ impl Task {
 
     /// Takes in one message, if there is one at hand.
     fn take_one(&mut self, part: Part, now: Instant) -> Result<(), Turn> {
-        let topic = &self.plan.topic;
-        match self.partitions.change(part, |each| each.read(topic)) {
+        match self.partitions.change(part, Partition::read) {
             None | Some(Read::Nothing) => return Err(Turn::Asleep),
             Some(Read::Passed) => {}
             Some(Read::New(fresh)) => self.admit(part, fresh, now),
@@ -151,11 +152,16 @@ impl Task {
 
     fn add(&mut self, part: Part, fresh: Fresh) {
         let Fresh { offset, record, .. } = fresh;
-        let lane = match self.plan.order {
-            Order::Key => record.key.clone().map(Lane::Key),
-            Order::Partition => Some(Lane::Partition(record.partition)),
+        let shared = match self.plan.order {
+            Order::Key => record.key.clone().map(Shared::Key),
+            Order::Partition => Some(Shared::Partition(record.partition)),
             Order::None => None,
         };
+        let topic = &record.topic;
+        let lane = shared.map(|shared| Lane {
+            topic: Arc::clone(topic),
+            shared,
+        });
         self.lanes.add(Entry {
             part,
             offset,

@@ -1,13 +1,14 @@
 //! Which message may go out next: those that were read and are not done, with who waits for whom.
 //! Pure, but for the moments it is given.
 //!
-//! Messages that must not overlap share a *lane*: a key, or a partition, as the pool's `order` says.
+//! Messages that must not overlap share a *lane*: a topic's key, or partition, as the pool's `order` says.
 //! A lane is held by one message at a time, from when it becomes ready until it is done or dead,
 //! however often it goes out in between. Of those that are ready each partition's lowest offset goes first,
 //! so that none starves and completion runs ahead as little as it can; partitions take turns.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -19,7 +20,14 @@ pub(super) type Position = usize;
 
 /// What messages that must not overlap have in common.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Lane {
+pub(super) struct Lane {
+    pub(super) topic: Arc<str>,
+    pub(super) shared: Shared,
+}
+
+/// What that is beside the topic.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Shared {
     /// Their key.
     Key(Bytes),
     /// The number of their partition.

@@ -1,6 +1,5 @@
 //! A partition that is ours: what is read of it, what keeps it from being read, and how far it is.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::error::RDKafkaErrorCode as Code;
@@ -8,6 +7,7 @@ use rdkafka::message::Message as _;
 use tokio::time::Instant;
 
 use super::incoming::{Fresh, fresh};
+use super::known_topics::Origin;
 use super::progress::Progress;
 use super::watermark::Delivered;
 use crate::broker::kafka::commit_metadata::{PartitionSeed, Tried};
@@ -23,8 +23,8 @@ pub(super) struct Partition {
     claim: Claim,
     /// What tells its commits from others'.
     place: PartitionSeed,
-    /// A tier's, not the pool's own topic's.
-    is_tier: bool,
+    /// What its topic is to the pool.
+    origin: Origin,
     inbox: Inbox,
     progress: Progress,
     /// The head of a tier, which is not due; nothing behind it is read before. There are more only where
@@ -94,7 +94,7 @@ impl Partition {
     pub(super) fn new(
         name: TopicPartition,
         place: PartitionSeed,
-        is_tier: bool,
+        origin: Origin,
         inbox: Inbox,
         progress: Progress,
     ) -> Self {
@@ -102,7 +102,7 @@ impl Partition {
             name,
             claim: Claim::default(),
             place,
-            is_tier,
+            origin,
             inbox,
             progress,
             parked: Vec::new(),
@@ -141,7 +141,7 @@ impl Partition {
     }
 
     pub(super) fn is_tier(&self) -> bool {
-        self.is_tier
+        self.origin.is_tier
     }
 
     pub(super) fn progress(&self) -> &Progress {
@@ -159,13 +159,13 @@ impl Partition {
 
     // -- what is read --
 
-    /// What is next at hand. `main` is the pool's own topic.
-    pub(super) fn read(&mut self, main: &Arc<str>) -> Read {
+    /// What is next at hand.
+    pub(super) fn read(&mut self) -> Read {
         match self.inbox.next() {
             None => Read::Nothing,
             Some(Err(code)) => Read::Fault(code),
             Some(Ok(message)) => match self.progress.delivered(message.offset()) {
-                Delivered::New => Read::New(fresh(main, self.is_tier, &message)),
+                Delivered::New => Read::New(fresh(&self.origin, &message)),
                 Delivered::DoneBefore | Delivered::Again => Read::Passed,
             },
         }
@@ -336,6 +336,8 @@ fn look_at(due_ms: i64, now: Instant, now_ms: i64) -> Instant {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use tokio::sync::Notify;
 
     use super::*;
@@ -352,7 +354,11 @@ mod tests {
         let inbox = consumer.inbox("tier", 0).unwrap();
         let place = PartitionSeed::new("cluster", "tier", 0);
         let progress = Progress::new(0, Some(String::new()), Carried::default());
-        Partition::new(("tier".to_owned(), 0), place, true, inbox, progress)
+        let origin = Origin {
+            topic: "orders".into(),
+            is_tier: true,
+        };
+        Partition::new(("tier".to_owned(), 0), place, origin, inbox, progress)
     }
 
     fn fresh(offset: i64, due_ms: i64) -> Fresh {

@@ -46,12 +46,12 @@ impl Task {
             Answer::Later(begins) => self.begin_later(begins, now),
             Answer::Standings(standings) => self.find_all_back(standings, now),
             Answer::Topics(number, found) => self.take_topics(number, found, now),
-            Answer::Tiers(there) => self.take_tiers(there),
+            Answer::There(there) => self.take_there(there, now),
             Answer::Committed(result) => self.committed(result),
         }
     }
 
-    /// Joins the group as soon as there is a worker to work, and again when there are more tiers.
+    /// Joins the group as soon as there is a worker to work, and again when there are other topics.
     fn subscribe(&mut self, now: Instant) {
         let is_new = !self.group.has_asked();
         if self.is_closing() || (is_new && self.is_unwanted()) {
@@ -60,7 +60,7 @@ impl Task {
         if !self.group.may_join(now) {
             return;
         }
-        let topics = self.topics.all(&self.plan.topic);
+        let topics = self.topics.all();
         if self.group.has_asked_for(&topics) {
             return;
         }

@@ -1,7 +1,7 @@
-//! Tiers that a changed policy needs, made while the pool works, and those that another daemon has
-//! made, whose policy may be another. Those that nobody needs any more stay: they may hold messages.
+//! Topics that come while the pool works: tiers that a changed policy needs, those that another daemon has
+//! made, whose policy may be another, and topics that a pattern matches, with what is beside them. Tiers
+//! that nobody needs any more stay: they may hold messages.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -12,17 +12,14 @@ use super::event_loop::Task;
 use super::health::HealthIssue;
 use crate::broker::kafka::error::KafkaError;
 use crate::broker::kafka::topics;
-use crate::broker::kafka::topics::{Found, Wanted};
+use crate::broker::kafka::wanted::{Found, There};
 use crate::rules::ladder::Tier;
 
 impl Task {
     /// Sees that there are tiers for a new policy.
     pub(super) fn need_tiers(&mut self, tiers: Vec<Tier>, now: Instant) {
-        let wanted = Wanted {
-            tiers,
-            ..self.plan.wanted.clone()
-        };
-        if self.topics.need(wanted) {
+        self.plan.wanted.tiers = tiers;
+        if self.topics.need(self.plan.wanted.clone()) {
             self.ask_for_topics(now);
         } else {
             self.health.over(&self.end, HealthIssue::Setup);
@@ -36,35 +33,53 @@ impl Task {
         }
     }
 
-    /// Looks for tiers that others have made, if it is time.
-    pub(super) fn look_for_tiers(&mut self, now: Instant) {
+    /// Looks for topics that have appeared and tiers that others have made, if it is time.
+    pub(super) fn look_for_topics(&mut self, now: Instant) {
         if !self.topics.look(now) {
             return;
         }
         let native = Arc::clone(self.consumer.native());
-        let (config, topic) = (self.plan.config.clone(), self.plan.wanted.topic.clone());
-        let failed = Answer::Tiers(Err(KafkaError::panicked()));
+        let (config, wanted) = (self.plan.config.clone(), self.plan.wanted.clone());
+        let failed = Answer::There(Err(KafkaError::panicked()));
         // If there is no thread to be had, it is looked next time.
-        self.asking.ask("kafka-tiers", failed, move || {
-            let there = topics::list(&native);
-            Answer::Tiers(there.map(|there| topics::tiers(&config, &topic, &there)))
+        self.asking.ask("kafka-look", failed, move || {
+            Answer::There(topics::there(&config, &wanted, &native))
         });
     }
 
-    /// Takes in which tiers there are.
-    pub(super) fn take_tiers(&mut self, there: Result<BTreeMap<Tier, String>, KafkaError>) {
+    /// Takes in which there are.
+    pub(super) fn take_there(&mut self, there: Result<There, KafkaError>, now: Instant) {
         let pool = self.plan.pool.as_str();
-        match there {
-            Ok(there) => {
-                for topic in self.topics.add(there) {
-                    tracing::info!(
-                        pool,
-                        topic,
-                        "a tier that someone else has made is read, too"
-                    );
-                }
-            }
-            Err(error) => tracing::debug!(pool, %error, "tiers could not be looked for"),
+        let changes = match there {
+            Ok(there) => self.topics.see(there, &self.plan.wanted),
+            Err(error) => return tracing::debug!(pool, %error, "topics could not be looked for"),
+        };
+        for topic in changes.tiers {
+            tracing::info!(
+                pool,
+                topic,
+                "a tier that someone else has made is read, too"
+            );
+        }
+        for topic in &changes.gone {
+            tracing::warn!(pool, topic, "a topic that a pattern matched is gone");
+        }
+        if !changes.appeared.is_empty() && self.topics.need_for_more(self.plan.wanted.clone()) {
+            self.ask_for_topics(now);
+        }
+        if !changes.gone.is_empty() {
+            self.tell_of_no_topic();
+        }
+    }
+
+    /// Says that there is nothing to read yet, where that is so.
+    pub(super) fn tell_of_no_topic(&self) {
+        if self.topics.found().topics.is_empty() {
+            tracing::warn!(
+                pool = self.plan.pool,
+                queue = &*self.policy.borrow().queue,
+                "no topic matches yet: they are read as they appear"
+            );
         }
     }
 
@@ -90,9 +105,21 @@ impl Task {
         found: Result<Found, KafkaError>,
         now: Instant,
     ) {
+        let known = self.topics.found().topics.clone();
         match self.topics.take(number, found, now, fastrand::f64()) {
             None => {}
-            Some(Ok(())) => self.health.over(&self.end, HealthIssue::Setup),
+            Some(Ok(())) => {
+                let topics = self.topics.found().topics.keys();
+                for topic in topics.filter(|topic| !known.contains_key(*topic)) {
+                    let pool = self.plan.pool.as_str();
+                    tracing::info!(
+                        pool,
+                        topic,
+                        "a topic that matches has appeared, and is read"
+                    );
+                }
+                self.health.over(&self.end, HealthIssue::Setup);
+            }
             Some(Err(error)) => {
                 self.health
                     .begin(&self.end, HealthIssue::Setup, error.to_string());

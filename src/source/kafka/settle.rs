@@ -141,21 +141,18 @@ impl Task {
         let delay_ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
         // Rounded up: never early.
         let due_ms = unix_ms().saturating_add(delay_ms).saturating_add(1);
-        let Some(topic) = self.tier_for(delay) else {
-            self.hold(place, now + delay);
+        let Some(record) = self.lanes.get(place).map(|entry| &entry.item) else {
             return;
         };
-        let Some(record) = self.lanes.get(place).map(|entry| &entry.item) else {
+        // It may not be there yet.
+        let tier = self.topics.tier(&record.topic, LADDER.tier(delay)).cloned();
+        let Some(topic) = tier else {
+            self.hold(place, now + delay);
             return;
         };
         let outbound = record.in_tier(topic, due_ms);
         let due = now + delay;
         self.producer.send(outbound, Purpose::Tier { place, due });
-    }
-
-    /// The topic of the tier for a delay; none if it is not there yet.
-    fn tier_for(&self, delay: Duration) -> Option<String> {
-        self.topics.tier(LADDER.tier(delay)).cloned()
     }
 
     /// Keeps a message for another try.
@@ -182,10 +179,10 @@ impl Task {
             return;
         };
         let written = self.letter(&id, record, failure).write();
-        let letter = record.as_letter(&self.plan.dead, &id, written.headers);
-        let reply = written
-            .reply
-            .map(|apart| reply_of_letter(&self.plan.dead, &id, apart));
+        let dead = self.plan.dead(&record.topic);
+        let letter = record.as_letter(&dead, &id, written.headers);
+        let reply = written.reply;
+        let reply = reply.map(|apart| reply_of_letter(&dead, &id, apart));
         self.bury_next(place, Box::new(Burial::new(reply, letter)));
     }
 

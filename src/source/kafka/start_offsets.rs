@@ -43,7 +43,7 @@ impl Task {
         }
         self.ask_how_they_stand(now);
         self.ask_again_for_topics(now);
-        self.look_for_tiers(now);
+        self.look_for_topics(now);
     }
 
     // -- partitions that come --
@@ -69,7 +69,7 @@ impl Task {
     fn question(&self) -> Question {
         Question {
             pool: self.plan.pool.clone(),
-            main: self.plan.topic.to_string(),
+            tiers: self.topics.tiers(),
             cluster: self.topics.found().cluster.clone(),
             reset: self.plan.reset,
             looking: settings::looking(&self.plan.config, &self.plan.pool),
@@ -136,10 +136,10 @@ impl Task {
             );
             return None;
         };
-        let is_tier = *topic != *self.plan.topic;
+        let origin = self.topics.origin(&topic);
         let place = PartitionSeed::new(&self.topics.found().cluster, &topic, partition);
         let progress = Progress::new(offset, committed, carried);
-        let begun = Partition::new((topic, partition), place, is_tier, inbox, progress);
+        let begun = Partition::new((topic, partition), place, origin, inbox, progress);
         let start = begun.at(offset);
         Some((self.partitions.add(begun), start))
     }

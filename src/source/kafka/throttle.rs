@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::broker::kafka::begins::Part;
 use crate::broker::kafka::settings;
 use crate::broker::kafka::setup::Plan;
-use crate::broker::kafka::topics::Found;
+use crate::broker::kafka::wanted::Found;
 
 /// How long those whose turn comes have to be fetched, before others are let in too.
 const GRACE: Duration = Duration::from_millis(150);

@@ -14,6 +14,7 @@ mod records;
 mod refusals;
 mod retry;
 mod settings;
+mod several;
 mod sizes;
 mod thrift;
 mod topics;
@@ -39,6 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         refusals::trials(),
         retry::trials(),
         settings::trials(),
+        several::trials(),
         thrift::trials(),
         sizes::trials(),
         topics::trials(),

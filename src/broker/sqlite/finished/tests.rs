@@ -20,10 +20,10 @@ impl Bench {
         }
     }
 
-    fn store(&self, queue: &str) -> Memory {
+    fn store(&self) -> Memory {
         let scope = Scope {
             source: "main".to_owned(),
-            queue: queue.into(),
+            queue: "q".into(),
         };
         let clock = WallClock::of(&self.now_ms);
         Memory::open(self.dir.path().join("q.db"), 0o600, scope, clock).unwrap()
@@ -32,6 +32,7 @@ impl Bench {
 
 fn identity(key: &str, step: u32) -> Identity {
     Identity {
+        queue: "q".into(),
         key: key.to_owned(),
         emit: String::new(),
         step,
@@ -80,7 +81,7 @@ fn find(store: &mut Memory, key: &str, step: u32) -> Option<Remembered> {
 #[test]
 fn what_is_entered_first_stands() {
     let bench = Bench::new();
-    let (mut one, mut other) = (bench.store("q"), bench.store("q"));
+    let (mut one, mut other) = (bench.store(), bench.store());
     assert_eq!(find(&mut one, "k", 0), None);
     assert_eq!(
         enter(&mut one, &finished("k", 0), &reply("caller", b"\xff")),
@@ -106,16 +107,21 @@ fn what_is_entered_first_stands() {
 #[test]
 fn steps_and_queues_are_told_apart() {
     let bench = Bench::new();
-    let (mut one, mut other) = (bench.store("q"), bench.store("r"));
-    enter(&mut one, &finished("k", 0), &Outcome::Done);
-    assert_eq!(find(&mut one, "k", 1), None);
-    assert_eq!(find(&mut other, "k", 0), None);
+    let mut store = bench.store();
+    enter(&mut store, &finished("k", 0), &Outcome::Done);
+    assert_eq!(find(&mut store, "k", 1), None);
+    let elsewhere = Identity {
+        queue: "r".into(),
+        ..identity("k", 0)
+    };
+    assert_eq!(store.find(&[&elsewhere]).unwrap(), [None]);
+    assert_eq!(find(&mut store, "k", 0), Some(Remembered { reply: None }));
 }
 
 #[test]
 fn a_window_ends_and_what_is_out_of_date_goes_in_small_batches() {
     let bench = Bench::new();
-    let mut store = bench.store("q");
+    let mut store = bench.store();
     for key in ["a", "b", "c"] {
         enter(&mut store, &finished(key, 0), &Outcome::Done);
     }
@@ -136,7 +142,7 @@ fn a_window_ends_and_what_is_out_of_date_goes_in_small_batches() {
 #[test]
 fn a_file_that_was_taken_away_is_waited_for_and_another_is_taken_up() {
     let bench = Bench::new();
-    let mut store = bench.store("q");
+    let mut store = bench.store();
     enter(&mut store, &finished("a", 0), &Outcome::Done);
     for suffix in ["", "-wal", "-shm"] {
         let path = bench.dir.path().join(format!("q.db{suffix}"));
@@ -144,7 +150,7 @@ fn a_file_that_was_taken_away_is_waited_for_and_another_is_taken_up() {
     }
     let fault = store.find(&[&identity("a", 0)]).unwrap_err();
     assert!(!fault.for_good, "{}", fault.problem);
-    bench.store("q").close();
+    bench.store().close();
     store.find(&[&identity("a", 0)]).unwrap_err();
     assert_eq!(find(&mut store, "a", 0), None);
     assert_eq!(enter(&mut store, &finished("a", 0), &Outcome::Done), None);

@@ -10,7 +10,10 @@ fn entry(part: Part, offset: i64, key: Option<u8>) -> Entry<Option<u8>> {
     Entry {
         part,
         offset,
-        lane: key.map(|key| Lane::Key(vec![key].into())),
+        lane: key.map(|key| Lane {
+            topic: "orders".into(),
+            shared: Shared::Key(vec![key].into()),
+        }),
         bytes: 10,
         item: key,
     }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use tokio::sync::Notify;
 
 use super::super::incoming::Fresh;
+use super::super::known_topics::Origin;
 use super::super::progress::Progress;
 use super::*;
 use crate::broker::kafka::commit_metadata::{Carried, PartitionSeed, Tried};
@@ -92,7 +93,11 @@ impl<'a> Model<'a> {
         let inbox = self.consumer.inbox(&name.0, name.1).unwrap();
         let place = PartitionSeed::new("cluster", &name.0, name.1);
         let progress = Progress::new(self.next, Some(String::new()), Carried::default());
-        Partition::new(name, place, true, inbox, progress)
+        let origin = Origin {
+            topic: "orders".into(),
+            is_tier: true,
+        };
+        Partition::new(name, place, origin, inbox, progress)
     }
 
     fn read(&mut self, part: Part, due: i64) {
