@@ -1,5 +1,5 @@
 //! `ganger demo`: the whole thing at work without a broker. A table queue in a temporary SQLite
-//! file, a pool of real worker processes, workers killed on purpose, and at the end a count of what
+//! file, or on a server of the user's, a pool of real worker processes, workers killed on purpose, and at the end a count of what
 //! the workers themselves have written down.
 
 mod burst;
@@ -23,12 +23,12 @@ use nix::unistd::Pid;
 use tokio::time::Instant;
 
 use super::common::{CommandResult, Output};
-use crate::client::{DeadFilter, Page};
+use crate::client::{Page, unique_name};
 use crate::pool::status::PoolStatus;
 use crate::telemetry;
 use records::Records;
 use show::{Figures, Killed, Show};
-use stage::{Plan, STUCK_AFTER, Stage};
+use stage::{Ground, Plan, STUCK_AFTER, Stage};
 use summary::Summary;
 
 /// How often the records are looked at.
@@ -51,6 +51,10 @@ pub(super) struct DemoArgs {
     /// [default: 100000, or none with your own worker]
     #[arg(long, value_name = "N")]
     burst: Option<u32>,
+    /// The table source to run on, instead of SQLite in a temporary file: a URL as in a configuration,
+    /// variables such as ${PGPASSWORD} included. Its tables there begin with ganger_demo_; they stay, empty
+    #[arg(long, value_name = "URL")]
+    source: Option<String>,
     #[command(flatten)]
     output: Output,
     /// Your own worker instead of the built-in one. It gets numbers; what is done is then counted
@@ -87,8 +91,14 @@ pub(super) fn run(args: DemoArgs) -> CommandResult {
         .into_diagnostic()?;
     let record = directory.path().join("record");
     File::create(&record).into_diagnostic()?;
+    let ground = match &args.source {
+        Some(url) => Ground { url: url.clone() },
+        None => Ground::in_file(directory.path()),
+    };
+    let queue = format!("demo-{}", unique_name().into_diagnostic()?);
     let plan = Plan {
-        database: directory.path().join("demo.db"),
+        ground: &ground,
+        queue: &queue,
         workers: args.workers,
         command: &args.command,
         record: &record,
@@ -121,7 +131,7 @@ pub(super) fn run(args: DemoArgs) -> CommandResult {
             args.workers,
             &args.command,
             messages,
-            directory.path(),
+            (&ground, &format!("{queue}-burst")),
         )?);
     }
     summary.print(args.output.format)?;
@@ -141,12 +151,13 @@ struct Feeder {
 impl Feeder {
     fn start(stage: &Stage, messages: u32) -> miette::Result<Self> {
         let mut client = stage.another_client()?;
+        let queue = stage.queue().to_owned();
         let sent = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&sent);
         let primes_below = |number: u32| (PRIMES_BELOW + number % 1000).to_string();
         let send = move || {
             let sent = |sent| count.store(sent, Ordering::Release);
-            stage::send(&mut client, messages, primes_below, sent)
+            stage::send(&mut client, &queue, messages, primes_below, sent)
         };
         let thread = std::thread::Builder::new().name("feeder".into());
         Ok(Self {
@@ -302,13 +313,14 @@ fn sum_up(
         dead += 1;
         ControlFlow::Continue(())
     };
-    let all = Page::all(DeadFilter::default());
+    let all = Page::all(stage.dead());
     stage.client().dead_list(&all, count).into_diagnostic()?;
     let done = if args.command.is_empty() {
         records.done()
     } else {
         sent - dead - stage.left()?
     };
+    stage.tidy_up()?;
     let seconds = elapsed.as_secs_f64();
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     let messages_per_second = done as f64 / seconds;

@@ -5,6 +5,7 @@ use std::fs;
 
 use serde_json::Value;
 
+use crate::harness::postgres::PgDatabase;
 use crate::harness::{Event, Pool, Workspace, trials};
 use crate::modes_worker;
 
@@ -14,6 +15,8 @@ trials![
     the_demo_on_a_terminal,
     the_demo_with_ones_own_worker,
     the_demo_with_a_worker_that_fails,
+    the_demo_on_a_server,
+    the_demo_where_there_is_no_server,
     a_good_configuration,
     every_problem_is_told_at_once,
     a_program_that_is_not_there,
@@ -206,6 +209,49 @@ fn the_demo_with_a_worker_that_fails() {
     ]);
     let counts = ["sent", "done", "dead", "lost"].map(|key| told[key].clone());
     assert_eq!(counts, [5, 0, 5, 0].map(Value::from));
+}
+
+/// What is there stays as it is, and nothing is left.
+fn the_demo_on_a_server() {
+    let database = PgDatabase::shared();
+    let site = Workspace::new();
+    let source = database.url();
+    let told = site.ganger(&[
+        "demo",
+        "-o",
+        "json",
+        "--messages",
+        "200",
+        "--kill-every",
+        "50ms",
+        "--burst",
+        "500",
+        "--source",
+        &source,
+    ]);
+    let told = told.json();
+    let counts = ["sent", "done", "dead", "lost"].map(|key| told[key].clone());
+    assert_eq!(counts, [200, 200, 0, 0].map(Value::from));
+    assert_eq!(told["burst"]["messages"], 500);
+    for table in ["consumer_messages", "poisoned_messages"] {
+        let left = database.ask(&format!("SELECT count(*) FROM ganger_demo_{table}"));
+        assert_eq!(left, "0", "{table}");
+    }
+    let others = "SELECT count(*) FROM pg_tables
+        WHERE schemaname = 'public' AND tablename NOT LIKE 'ganger\\_demo\\_%'";
+    assert_eq!(database.ask(others), "0");
+}
+
+fn the_demo_where_there_is_no_server() {
+    let nowhere = "postgres://u@127.0.0.1:1/d?sslmode=disable";
+    let wrong = Workspace::new()
+        .ganger(&["demo", "--source", nowhere])
+        .bad(1);
+    assert!(wrong.contains("127.0.0.1:1"), "{wrong}");
+    let wrong = Workspace::new()
+        .ganger(&["demo", "--source", "amqp://h"])
+        .bad(2);
+    assert!(wrong.contains("must begin with"), "{wrong}");
 }
 
 fn configured(pools: &[Pool]) -> Workspace {

@@ -7,7 +7,7 @@ use miette::miette;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::stage::{self, Plan, STUCK_AFTER, Stage};
+use super::stage::{self, Ground, Plan, STUCK_AFTER, Stage};
 
 /// How many are sent unless the user says otherwise.
 pub(super) const MESSAGES: u32 = 100_000;
@@ -28,10 +28,11 @@ pub(super) fn run(
     workers: u32,
     command: &[String],
     messages: u32,
-    directory: &Path,
+    (ground, queue): (&Ground, &str),
 ) -> miette::Result<Burst> {
     let plan = Plan {
-        database: directory.join("burst.db"),
+        ground,
+        queue,
         workers,
         command,
         record: Path::new("/dev/null"),
@@ -39,14 +40,15 @@ pub(super) fn run(
     };
     let config = plan.config()?;
     let mut client = stage::open_client(&config)?;
-    stage::send(&mut client, messages, |_| "0".to_owned(), |_| ())?;
+    stage::send(&mut client, queue, messages, |_| "0".to_owned(), |_| ())?;
     let messages = u64::from(messages);
     let started = Instant::now();
-    let stage = Stage::start(config)?;
+    let mut stage = Stage::start(config)?;
     let worked = work_through(&stage, messages);
     let seconds = started.elapsed().as_secs_f64();
+    let tidied = worked.and_then(|()| stage.tidy_up());
     stage.stop()?;
-    worked?;
+    tidied?;
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     let messages_per_second = messages as f64 / seconds;
     Ok(Burst {

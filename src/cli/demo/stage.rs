@@ -1,6 +1,7 @@
-//! What the demo runs on: a queue in a SQLite file of its own, and a daemon with one pool on it.
+//! What the demo runs on: a queue of its own, in a SQLite file or where the user wants it, and a daemon with
+//! one pool on it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::super::common::environment;
 use super::worker::{CONCURRENCY, RECORD};
-use crate::client::Client;
+use crate::client::{Client, DeadFilter};
 use crate::config;
 use crate::config::model::Config;
 use crate::daemon::{Daemon, DaemonError};
@@ -19,7 +20,8 @@ use crate::pool::status::PoolStatus;
 use crate::request::Request;
 use crate::status::Overview;
 
-const QUEUE: &str = "demo";
+/// What goes before the names of the tables where they are not in a file of their own.
+const PREFIX: &str = "ganger_demo_";
 /// Messages that are sent in one transaction.
 const SEND_BATCH: usize = 500;
 /// Without any progress for so long the demo gives up.
@@ -27,7 +29,9 @@ pub(super) const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 /// What differs between the demo's parts.
 pub(super) struct Plan<'a> {
-    pub(super) database: PathBuf,
+    pub(super) ground: &'a Ground,
+    /// Of the queue; there is one of that name in each run alone.
+    pub(super) queue: &'a str,
     pub(super) workers: u32,
     /// A worker of the user's; the built-in one if it is empty.
     pub(super) command: &'a [String],
@@ -37,8 +41,35 @@ pub(super) struct Plan<'a> {
     pub(super) concurrency: u32,
 }
 
+/// Where the demo's tables are.
+#[derive(Debug)]
+pub(super) struct Ground {
+    /// As a configuration has it.
+    pub(super) url: String,
+}
+
+impl Ground {
+    /// In a file of that directory.
+    pub(super) fn in_file(directory: &Path) -> Self {
+        let path = directory.join("demo.db");
+        let url = format!("sqlite:{}", path.display());
+        Self {
+            url: url.replace('$', "$$"),
+        }
+    }
+
+    fn keys(&self) -> String {
+        let url = toml::Value::from(&*self.url);
+        match self.url.starts_with("sqlite:") {
+            true => format!("url = {url}"),
+            false => format!("url = {url}\ntable_prefix = \"{PREFIX}\""),
+        }
+    }
+}
+
 /// A daemon at work, and clients of its queue.
 pub(super) struct Stage {
+    queue: String,
     config: Config,
     client: Client,
     requests: mpsc::Sender<Request>,
@@ -67,11 +98,11 @@ impl Plan<'_> {
 
             [sources.demo]
             kind = "table"
-            url = {url}
+            {source}
 
             [[pools]]
             name = "demo"
-            queue = "{QUEUE}"
+            queue = "{queue}"
             workers = {workers}
             command = {program}
             args = [{arguments}]
@@ -80,7 +111,8 @@ impl Plan<'_> {
             retry = {{ attempts = 1000, initial = "50ms", max = "1s" }}
             restart = {{ initial = "50ms", max = "1s" }}
             "#,
-            url = quoted(&format!("sqlite:{}", self.database.display())),
+            source = self.ground.keys(),
+            queue = self.queue,
             workers = self.workers,
             program = quoted(&program),
             arguments = arguments.join(", "),
@@ -94,6 +126,7 @@ impl Plan<'_> {
 impl Stage {
     /// Starts the daemon.
     pub(super) fn start(config: Config) -> miette::Result<Self> {
+        let queue = queue_of(&config)?;
         let (requests_tx, requests) = mpsc::channel(16);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -104,6 +137,7 @@ impl Stage {
         let run = move || runtime.block_on(daemon.run(requests));
         let thread = std::thread::Builder::new().name("daemon".into());
         Ok(Self {
+            queue,
             client: open_client(&config)?,
             daemon: thread.spawn(run).into_diagnostic()?,
             requests: requests_tx,
@@ -121,9 +155,28 @@ impl Stage {
         open_client(&self.config)
     }
 
+    /// Its dead letters.
+    pub(super) fn dead(&self) -> DeadFilter {
+        DeadFilter {
+            queues: Some(vec![self.queue.clone()]),
+            ..DeadFilter::default()
+        }
+    }
+
+    /// Drops its dead letters: the queue is never used again.
+    pub(super) fn tidy_up(&mut self) -> miette::Result<()> {
+        let dead = self.dead();
+        self.client.dead_drop(&dead).into_diagnostic()?;
+        Ok(())
+    }
+
+    pub(super) fn queue(&self) -> &str {
+        &self.queue
+    }
+
     /// Messages that are in the queue or in hand.
     pub(super) fn left(&mut self) -> miette::Result<u64> {
-        Ok(self.client.depth(QUEUE).into_diagnostic()?.total())
+        Ok(self.client.depth(&self.queue).into_diagnostic()?.total())
     }
 
     /// What the pool tells; nothing once the daemon has failed.
@@ -147,6 +200,12 @@ impl Stage {
     }
 }
 
+fn queue_of(config: &Config) -> miette::Result<String> {
+    let pool = config.pools.first();
+    let pool = pool.ok_or_else(|| miette!("the demo has no pool"))?;
+    Ok(pool.queue.to_string())
+}
+
 pub(super) fn open_client(config: &Config) -> miette::Result<Client> {
     let (name, source) = config
         .sources
@@ -159,6 +218,7 @@ pub(super) fn open_client(config: &Config) -> miette::Result<Client> {
 /// each batch.
 pub(super) fn send(
     client: &mut Client,
+    queue: &str,
     messages: u32,
     body: impl Fn(u32) -> String,
     sent: impl Fn(u64),
@@ -169,7 +229,7 @@ pub(super) fn send(
         let messages: Vec<Outgoing> = batch
             .iter()
             .map(|number| Outgoing {
-                queue: QUEUE.into(),
+                queue: queue.to_owned(),
                 body: Bytes::from(body(*number)),
                 correlation_id: number.to_string(),
                 ..Outgoing::default()

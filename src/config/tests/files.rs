@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use super::{LEAST, messages};
-use crate::config::model::{Database, SourceConfig};
-use crate::config::{Environment, load};
+use super::{LEAST, environment, messages};
+use crate::config::model::{Database, Secret, SourceConfig};
+use crate::config::{Environment, load, print};
 
 fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
@@ -48,6 +48,39 @@ fn a_url_file_is_never_shown() {
     let problems = load(&file, &Environment::new()).unwrap_err();
     assert_eq!(problems.messages().len(), 1);
     assert!(!format!("{problems:?}").contains("mysql:"));
+}
+
+#[test]
+fn who_we_are_to_a_server_is_said_by_keys_or_by_its_url() {
+    for (keys, username, password) in [
+        ("", "u", Some("in url")),
+        ("username = \"app\"", "app", Some("in url")),
+        ("password = \"${WORD}\"", "u", Some("p@ss/w")),
+        ("password_file = \"word\"", "u", Some("in a/file")),
+    ] {
+        let url = "kind = \"table\"\nurl = \"postgres://u:in%20url@h/d\"";
+        let lines = format!("{url}\n{keys}");
+        let text = LEAST.replace("kind = \"table\"\nurl = \"sqlite:ganger.db\"", &lines);
+        let files = directory(&[("main.toml", &text), ("word", "in a/file\n")]);
+        let own = |value| environment(&[("PATH", "/bin"), ("WORD", "p@ss/w"), ("PASSWORD", value)]);
+        let config = load(files.path(), &own("")).unwrap();
+        let SourceConfig::Table(table) = &config.sources["main"] else {
+            panic!("another kind of source");
+        };
+        let Database::Postgres(database) = &table.database else {
+            panic!("another database");
+        };
+        let given = database.password.as_ref().map(Secret::expose);
+        assert_eq!((&*database.username, given), (username, password), "{keys}");
+        // Whatever a password is made of, the variable has it as it is.
+        let printed = print(files.path(), &own("")).unwrap();
+        for secret in ["in%20url", "p@ss", "in a/file"] {
+            assert!(!printed.contains(secret), "{printed}");
+        }
+        let again = directory(&[("main.toml", &printed)]);
+        let again = load(again.path(), &own(password.unwrap())).unwrap();
+        assert_eq!(again.sources, config.sources, "{printed}");
+    }
 }
 
 #[test]

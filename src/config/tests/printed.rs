@@ -104,7 +104,7 @@ consumer_timeout = "1h"
 
 [sources.shop]
 kind = "table"
-url = "postgres://u%40:%40@db.example:7/d%2Fe?sslmode=verify-ca"
+url = "postgres://u%40:%2540@db.example:7/d%2Fe?sslmode=verify-ca"
 schema = "jobs"
 declare = false
 ca_file = "/ca.pem"

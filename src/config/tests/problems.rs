@@ -439,6 +439,18 @@ const WRONG_SOURCES: &[(&str, &str)] = &[
         "url must begin with `sqlite:` or `postgres:`: `\"mysql://a:*@c/d\"`",
     ),
     (
+        "kind = \"table\"\nurl = \"postgres://h/d\"",
+        "username is missing",
+    ),
+    (
+        "kind = \"table\"\nurl = \"postgres://u@h/d\"\npassword = \"a\"\npassword_file = \"/dev/null\"",
+        "password_file and `password` can't both be given: `\"*********\"`",
+    ),
+    (
+        "kind = \"table\"\nurl = \"sqlite:a\"\nusername = \"u\"",
+        "username is a setting for RabbitMQ or PostgreSQL only",
+    ),
+    (
         "kind = \"table\"\nurl = \"sqlite:a\"\nurl_file = \"/dev/null\"",
         "url_file and `url` can't both be given: `\"/dev/null\"`",
     ),

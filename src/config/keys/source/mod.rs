@@ -2,12 +2,14 @@
 //! is in a file of its own beside this one.
 
 mod kafka;
+mod login;
 mod postgres;
 pub(super) mod rabbitmq;
 mod table;
 mod tls;
 mod url;
 
+use self::table::OnServer;
 use self::url::Url;
 use super::shared::Surroundings;
 use crate::config::model::SourceConfig;
@@ -47,13 +49,22 @@ pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> SourceConfig
         tls::files(t, around)
     });
     let files = files.unwrap_or_default();
+    let login = t.only("RabbitMQ or PostgreSQL", has_files, |t| {
+        login::login(t, around)
+    });
+    let login = login.unwrap_or_default();
     let keys = t.only("PostgreSQL", is_postgres, postgres::keys);
-    let on_server = (keys.unwrap_or_default(), declare, files.clone());
+    let on_server = OnServer {
+        keys: keys.unwrap_or_default(),
+        declare,
+        files: files.clone(),
+        login: login.clone(),
+    };
     let table = t.only("a table queue", is(SourceKind::Table), |t| {
         table::read(t, url.as_ref(), on_server, around)
     });
     let rabbitmq = t.only("RabbitMQ", is(SourceKind::RabbitMq), |t| {
-        rabbitmq::read(t, url.as_ref(), declare, files, around)
+        rabbitmq::read(t, url.as_ref(), declare, files, login)
     });
     let kafka = t.only("Kafka", is(SourceKind::Kafka), |t| kafka::read(t, declare));
     // Without a kind all three were read, to no use but to find what is wrong.

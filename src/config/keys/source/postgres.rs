@@ -3,9 +3,9 @@
 use percent_encoding::percent_decode_str;
 use url::Url;
 
+use super::login::Login;
 use super::tls::TlsFiles;
 use crate::config::model::{Host, PostgresDatabase, Secret, SslMode};
-use crate::config::print;
 use crate::config::reader::Reader;
 use crate::config::value_types::{Wrong, boolean, table_prefix, word};
 
@@ -20,8 +20,8 @@ const FORM: &str = "write postgres://USER:PASSWORD@HOST:PORT/DATABASE, or severa
 pub(super) struct ServerAddress {
     hosts: Vec<Host>,
     database: String,
-    username: String,
-    password: Option<String>,
+    pub(super) username: Option<String>,
+    pub(super) password: Option<String>,
     ssl_mode: SslMode,
 }
 
@@ -67,12 +67,13 @@ impl ServerAddress {
         keys: ServerKeys,
         declare: bool,
         files: TlsFiles,
+        login: Login,
     ) -> PostgresDatabase {
         PostgresDatabase {
             hosts: self.hosts,
             database: self.database,
-            username: self.username,
-            password: self.password.map(Secret::new),
+            username: login.username.unwrap_or_default(),
+            password: login.password.map(Secret::new),
             ssl_mode: self.ssl_mode,
             ca_file: files.ca_file,
             identity: files.identity,
@@ -84,7 +85,7 @@ impl ServerAddress {
     }
 }
 
-/// A URL for it in which the password is a variable.
+/// A URL for it. Who we are is shown by keys of its own.
 pub(super) fn shown(database: &PostgresDatabase) -> String {
     let encoded = |text: &str| {
         let all = percent_encoding::NON_ALPHANUMERIC;
@@ -99,19 +100,12 @@ pub(super) fn shown(database: &PostgresDatabase) -> String {
     };
     let hosts: Vec<String> = database.hosts.iter().map(host).collect();
     let hosts = hosts.join(",");
-    let password = database
-        .password
-        .as_ref()
-        .map(|_| print::hidden("password"));
-    let password = password.map_or_else(String::new, |quoted| {
-        format!(":{}", quoted.trim_matches('"'))
-    });
-    let (user, name) = (encoded(&database.username), encoded(&database.database));
+    let name = encoded(&database.database);
     let mode = database.ssl_mode.as_str();
-    format!("\"postgres://{user}{password}@{hosts}/{name}?sslmode={mode}\"")
+    format!("\"postgres://{hosts}/{name}?sslmode={mode}\"")
 }
 
-/// Reads a URL as libpq does, but that it must name the user and the database.
+/// Reads a URL as libpq does, but that it must name the database.
 pub(super) fn parse(text: &str) -> Result<ServerAddress, Wrong> {
     let (text, others) = first_host(text);
     let url = url(&text)?;
@@ -147,13 +141,14 @@ pub(super) fn parse(text: &str) -> Result<ServerAddress, Wrong> {
         hosts.push(host(&self::url(&format!("postgres://{other}/"))?)?);
     }
     let database = decode(url.path().trim_start_matches('/'))?;
-    if database.is_empty() || url.username().is_empty() {
-        return Err(Wrong::new("must name a user and a database", FORM));
+    if database.is_empty() {
+        return Err(Wrong::new("must name a database", FORM));
     }
+    let username = Some(url.username()).filter(|name| !name.is_empty());
     Ok(ServerAddress {
         hosts,
         database,
-        username: decode(url.username())?,
+        username: username.map(decode).transpose()?,
         password: url.password().map(decode).transpose()?,
         ssl_mode,
     })
@@ -202,6 +197,7 @@ mod tests {
         let mode = ssl_mode.as_str();
         let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
         let host = hosts.join(",");
+        let username = username.unwrap_or("nobody".to_owned());
         Ok(format!("{host} {database} {username} {password:?} {mode}"))
     }
 
@@ -209,6 +205,7 @@ mod tests {
     fn a_url_says_where_and_who() {
         for (url, expected) in [
             ("postgres://u@h/d", "h:5432 d u None prefer"),
+            ("postgres://h/d", "h:5432 d nobody None prefer"),
             (
                 "postgresql://u:p%40@h:7/d?sslmode=verify-full",
                 "h:7 d u Some(\"p@\") verify-full",
@@ -233,9 +230,8 @@ mod tests {
                     `target_session_attrs=read-write`";
         for (url, rule) in [
             ("postgres:///d", "must name a host"),
-            ("postgres://h/d", "must name a user and a database"),
-            ("postgres://u@h", "must name a user and a database"),
-            ("postgres://u@h/", "must name a user and a database"),
+            ("postgres://u@h", "must name a database"),
+            ("postgres://u@h/", "must name a database"),
             ("postgres://u@h/d?options=x", rest),
             ("postgres://u@h/d?host=x", rest),
             ("postgres://u@h/d?target_session_attrs=any", rest),

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
+use super::login::Login;
 use super::tls::TlsFiles;
 use super::url::Url;
-use crate::config::keys::secret_file::secret_file;
-use crate::config::keys::shared::{DAY, HOUR, Surroundings};
+use crate::config::keys::shared::{DAY, HOUR};
 use crate::config::model::{
     Argument, Host, QueueDeclaration, QueueType, RabbitMqSource, Secret, Tls,
 };
@@ -38,7 +38,7 @@ pub(super) fn read(
     url: Option<&Url>,
     declare: bool,
     files: TlsFiles,
-    around: Surroundings<'_>,
+    login: Login,
 ) -> RabbitMqSource {
     if !t.has("url") && !t.has("url_file") {
         let help = "write url = \"amqp://USER:PASSWORD@HOST/VHOST\"";
@@ -52,12 +52,17 @@ pub(super) fn read(
     let url = format!("{scheme}://{}", address.host);
     t.print("url", Some(print::text(&url)));
     let tls = tls(t, &address, files);
+    let guest = || Some(GUEST.to_owned());
+    let login = login
+        .or(address.username.clone(), address.password.clone())
+        .or(guest(), guest());
+    login.print(t);
     RabbitMqSource {
         hosts: hosts(t, &address),
         tls,
         vhost: vhost(t, &address),
-        username: username(t, &address),
-        password: password(t, &address, around),
+        username: login.username.unwrap_or_default(),
+        password: Secret::new(login.password.unwrap_or_default()),
         heartbeat: t.or(
             "heartbeat",
             duration(SECOND..=HOUR),
@@ -158,38 +163,6 @@ fn vhost(t: &mut Reader<'_>, address: &Address) -> String {
     let vhost = given.unwrap_or_else(|| address.vhost.clone());
     t.print("vhost", Some(print::text(&vhost)));
     vhost
-}
-
-fn username(t: &mut Reader<'_>, address: &Address) -> String {
-    let given = t.maybe(
-        "username",
-        word(),
-        "The user, as it is called, instead of the URL's; `guest` where neither says.",
-    );
-    let known = || address.username.clone();
-    let username = given.or_else(known).unwrap_or_else(|| GUEST.into());
-    t.print("username", Some(print::text(&username)));
-    username
-}
-
-fn password(t: &mut Reader<'_>, address: &Address, around: Surroundings<'_>) -> Secret {
-    let given = t.maybe(
-        "password",
-        word(),
-        "The password, as it is, instead of the URL's; best from a variable, as in \
-         `\"${RABBITMQ_PASSWORD}\"`.",
-    );
-    let file = secret_file(
-        t,
-        around,
-        "password",
-        "password_file",
-        "A file that holds the password; relative to the directory of this file.",
-    );
-    let known = || address.password.clone();
-    t.print("password", Some(print::hidden("password")));
-    let password = given.or(file).or_else(known);
-    Secret::new(password.unwrap_or_else(|| GUEST.into()))
 }
 
 fn tls(t: &mut Reader<'_>, address: &Address, files: TlsFiles) -> Option<Tls> {

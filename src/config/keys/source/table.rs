@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::login::Login;
 use super::postgres::{self, ServerAddress, ServerKeys};
 use super::tls::TlsFiles;
 use super::url::Url;
@@ -12,11 +13,20 @@ use crate::config::print;
 use crate::config::reader::Reader;
 use crate::config::value_types::{Wrong, duration, file_mode, octal_mode};
 
+/// What has been read of the keys that only a server's databases have.
+#[derive(Debug)]
+pub(super) struct OnServer {
+    pub(super) keys: ServerKeys,
+    pub(super) declare: bool,
+    pub(super) files: TlsFiles,
+    pub(super) login: Login,
+}
+
 /// Reads a table queue.
 pub(super) fn read(
     t: &mut Reader<'_>,
     url: Option<&Url>,
-    on_server: (ServerKeys, bool, TlsFiles),
+    on_server: OnServer,
     around: Surroundings<'_>,
 ) -> TableSource {
     if !t.has("url") && !t.has("url_file") {
@@ -26,8 +36,18 @@ pub(super) fn read(
     let database = place.map(|place| match place {
         TablePlace::File(path) => Database::Sqlite(path),
         TablePlace::Server(address) => {
-            let (keys, declare, files) = on_server;
-            Database::Postgres(Box::new(address.database(keys, declare, files)))
+            let OnServer {
+                keys,
+                declare,
+                files,
+                login,
+            } = on_server;
+            let login = login.or(address.username.clone(), address.password.clone());
+            login.print(t);
+            if login.username.is_none() {
+                t.missing("username", "write it as a key, or in the URL before an `@`");
+            }
+            Database::Postgres(Box::new(address.database(keys, declare, files, login)))
         }
     });
     let shown = database.as_ref().map(|database| match database {
