@@ -14,9 +14,9 @@ use tokio::time::Instant;
 use super::answer::Problem;
 use super::context::Context;
 use crate::client::json::{duration, post, reply_json};
-use crate::client::{Client, Reply, source_of, unique_name};
-use crate::config::model::Config;
-use crate::delivery::{Outgoing, Post};
+use crate::client::{Client, Reply, source_of, source_of_topic, unique_name};
+use crate::config::model::{Config, SourceConfig};
+use crate::delivery::{IfUnsubscribed, Outgoing, Post};
 
 /// The longest message that is taken, with its JSON around it, in bytes.
 const MESSAGE_BYTES_MAX: usize = 96 << 20;
@@ -34,6 +34,18 @@ pub(super) struct Wishes {
     source: Option<String>,
     /// Wait so long for the answer, such as `30s`; at most five minutes.
     wait: Option<String>,
+}
+
+/// What a request may say beside a message for a topic.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct TopicWishes {
+    /// The source; may be left out where the configuration subscribes a queue to it on one only.
+    source: Option<String>,
+    /// Drop the message if no queue is subscribed to the topic, which is an error else.
+    #[serde(default)]
+    drop_unsubscribed: bool,
 }
 
 /// What was published.
@@ -74,6 +86,48 @@ pub(super) async fn publish(
     request: Request,
 ) -> Result<Json<Published>, Problem> {
     let (Path(queue), Query(wishes)) = (queue?, wishes?);
+    let post = read(queue, request).await?;
+    let wait = wishes.wait.as_deref().map(wait).transpose()?;
+    let config = context.daemon.overview.config();
+    let work = move || send(&config, wishes.source.as_deref(), post, wait);
+    context.at_broker(work).await.map(Json)
+}
+
+/// Put a message into each queue that is subscribed to a topic of a table, all of them or none. It is as
+/// that for a queue, without a unique key.
+#[utoipa::path(post, path = "/v1/topics/{topic}/messages", tag = "messages",
+    params(("topic" = String, Path, description = "The topic"), TopicWishes),
+    request_body(content = Object, content_type = "application/json"),
+    responses(
+        (status = 200, description = "The table has it", body = Published),
+        (status = 400, description = "The message or the request is wrong", body = Problem),
+        (status = 404, description = "Nobody knows such a topic, or no queue is subscribed to it", body = Problem),
+        (status = 502, description = "The table did not take it", body = Problem),
+    ),
+)]
+pub(super) async fn publish_to_topic(
+    State(context): State<Context>,
+    topic: Result<Path<String>, PathRejection>,
+    wishes: Result<Query<TopicWishes>, QueryRejection>,
+    request: Request,
+) -> Result<Json<Published>, Problem> {
+    let (Path(topic), Query(wishes)) = (topic?, wishes?);
+    let mut post = read(topic, request).await?;
+    if post.unique.is_some() {
+        let why = "a message for a topic can't have a `unique_key`";
+        return Err(Problem::bad(why));
+    }
+    post.topic = Some(match wishes.drop_unsubscribed {
+        true => IfUnsubscribed::Drop,
+        false => IfUnsubscribed::Fail,
+    });
+    let config = context.daemon.overview.config();
+    let work = move || send_to_topic(&config, wishes.source.as_deref(), &post);
+    context.at_broker(work).await.map(Json)
+}
+
+/// The message in a request, for that queue or topic.
+async fn read(queue: String, request: Request) -> Result<Post, Problem> {
     let headers = request.headers().clone();
     let body = to_bytes(request.into_body(), MESSAGE_BYTES_MAX).await;
     let body =
@@ -81,10 +135,7 @@ pub(super) async fn publish(
     let mut post = post(&body).map_err(|why| Problem::bad(format!("the message: {why}")))?;
     post.message.queue = queue;
     carry_trace(&headers, &mut post.message);
-    let wait = wishes.wait.as_deref().map(wait).transpose()?;
-    let config = context.daemon.overview.config();
-    let work = move || send(&config, wishes.source.as_deref(), post, wait);
-    context.at_broker(work).await.map(Json)
+    Ok(post)
 }
 
 fn wait(text: &str) -> Result<Duration, Problem> {
@@ -147,6 +198,33 @@ fn send(
         kept: kept.first().copied(),
         source: name.to_owned(),
         reply: reply.as_ref().map(reply_json),
+    })
+}
+
+/// Likewise, to each queue that is subscribed. Blocks.
+fn send_to_topic(config: &Config, source: Option<&str>, post: &Post) -> Result<Published, Problem> {
+    let topic = &post.message.queue;
+    let not_found = |why: String| Problem::new(StatusCode::NOT_FOUND, why);
+    let (name, source) =
+        source_of_topic(config, topic, source).map_err(|error| not_found(error.to_string()))?;
+    if !matches!(source, SourceConfig::Table(_)) {
+        return Err(Problem::bad(format!(
+            "source `{name}` has no topics: it is no table"
+        )));
+    }
+    let mut client = Client::open(name, source, &config.pools).map_err(bad_gateway)?;
+    if let Err(error) = client.post(std::slice::from_ref(post)) {
+        let subscribed = client.subscriptions().map_err(bad_gateway)?;
+        return Err(match subscribed.iter().any(|one| one.topic == *topic) {
+            true => bad_gateway(error),
+            false => not_found(format!("no queue is subscribed to topic `{topic}`")),
+        });
+    }
+    Ok(Published {
+        sent: 1,
+        kept: None,
+        source: name.to_owned(),
+        reply: None,
     })
 }
 

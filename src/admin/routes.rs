@@ -113,6 +113,7 @@ fn documented() -> (Router<Context>, OpenApi) {
         .routes(routes!(reload::reload))
         .routes(routes!(log::levels, log::set_level))
         .routes(routes!(messages::publish))
+        .routes(routes!(messages::publish_to_topic))
         .routes(routes!(dead::list, dead::discard))
         .routes(routes!(dead::groups))
         .routes(routes!(dead::show))
@@ -137,7 +138,7 @@ pub fn document() -> String {
 
 async fn in_time(request: Request, next: Next) -> Response {
     let path = request.uri().path();
-    let asks_broker = ["/v1/queues/", "/v1/dead/"]
+    let asks_broker = ["/v1/queues/", "/v1/topics/", "/v1/dead/"]
         .iter()
         .any(|start| path.starts_with(start));
     let within = match asks_broker {

@@ -1,5 +1,7 @@
 //! `ganger check` and `ganger config`: what the configuration says, and whether it can be right.
 
+mod subscriptions;
+
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -13,6 +15,7 @@ use crate::config;
 use crate::config::Problem;
 use crate::config::model::Config;
 use crate::worker::open_files;
+use subscriptions::Standing;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct CheckArgs {
@@ -50,6 +53,9 @@ struct Report<P> {
     problems: Vec<P>,
     /// What does not hinder the daemon, but should be mended.
     warnings: Vec<Problem>,
+    /// How those stand that the configuration adds; none if nobody looked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subscriptions: Option<Vec<Standing>>,
     /// How many workers all pools ask for.
     #[serde(skip_serializing_if = "Option::is_none")]
     workers: Option<u64>,
@@ -66,6 +72,7 @@ pub(super) fn run(args: &CheckArgs) -> CommandResult {
                 valid: false,
                 problems: problems.messages().to_vec(),
                 warnings: Vec::new(),
+                subscriptions: None,
                 workers: None,
                 workers_max: None,
             })?;
@@ -81,7 +88,10 @@ pub(super) fn run(args: &CheckArgs) -> CommandResult {
     if args.send_alert {
         problems.extend(unfit_webhook(&config));
     }
-    let warnings = warnings(&args.config.path, &config);
+    let standing = args.online.then(|| subscriptions::standing(&config));
+    let mut warnings = warnings(&args.config.path, &config);
+    let unread = |all: &Vec<Standing>| subscriptions::unread(&args.config.path, all);
+    warnings.extend(standing.as_ref().map(unread).unwrap_or_default());
     let verdict = Verdict::of(&problems, &warnings, args.strict);
     let workers_max = open_files::workers_that_fit(config.pools.len());
     match args.output.format {
@@ -89,12 +99,15 @@ pub(super) fn run(args: &CheckArgs) -> CommandResult {
             valid: verdict == Verdict::Good,
             problems,
             warnings,
+            subscriptions: standing,
             workers: Some(workers(&config)),
             workers_max,
         })?,
         Format::Text => {
             warnings.iter().map(shown).for_each(output::note);
             problems.iter().for_each(output::note);
+            let standing = standing.iter().flatten();
+            standing.map(Standing::told).try_for_each(output::line)?;
             if verdict == Verdict::Good {
                 output::line(summary(&config, workers_max))?;
             }

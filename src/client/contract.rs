@@ -32,6 +32,9 @@ pub(super) trait ClientKind: std::fmt::Debug + Send {
     fn subscriptions(&mut self) -> Result<Vec<Subscribed>, Fault> {
         Err(Fault::NoTopics)
     }
+    fn look_for_subscriptions(&mut self) -> Result<Option<Vec<Subscribed>>, Fault> {
+        self.subscriptions().map(Some)
+    }
     fn unsubscribe(&mut self, _topic: &str, _queue: &str) -> Result<bool, Fault> {
         Err(Fault::NoTopics)
     }

@@ -120,6 +120,14 @@ impl Client {
         self.ask(|kind| kind.subscriptions())
     }
 
+    /// The same without making anything: none where the tables for it are not there yet.
+    ///
+    /// # Errors
+    /// If the source can't be read, or has no topics.
+    pub fn look_for_subscriptions(&mut self) -> Result<Option<Vec<Subscribed>>, UnusableSource> {
+        self.ask(|kind| kind.look_for_subscriptions())
+    }
+
     /// Ends a subscription. Returns whether it was there.
     ///
     /// # Errors

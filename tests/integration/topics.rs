@@ -13,6 +13,7 @@ trials![
     two_configurations_lose_none_of_each_others,
     a_subscription_ends_by_a_command,
     a_configuration_that_makes_no_sense,
+    check_tells_how_each_subscription_stands,
 ];
 
 const SUBSCRIBED: &str = "subscribed the queue to the topic";
@@ -184,4 +185,54 @@ fn a_configuration_that_makes_no_sense() {
         let why = site.ganger(&["check"]).bad(2);
         assert!(why.contains(part), "{part}: {why}");
     }
+}
+
+fn check_tells_how_each_subscription_stands() {
+    let pool = pool(&[("placed", "work"), ("placed", "nobodys")]);
+    let site = Workspace::new();
+    site.configure_commands(std::slice::from_ref(&pool));
+    let check = |more: &[&str]| site.ganger(&[&["check", "--online"], more].concat());
+    let told = |is_there: bool| {
+        let one = |queue: &str, pool: Option<&str>| {
+            json!({ "source": "main", "topic": "placed", "queue": queue,
+                "subscribed": is_there, "pool": pool })
+        };
+        let told = check(&["-o", "json"]).json();
+        assert_eq!(told["valid"], true);
+        assert_eq!(
+            told["subscriptions"],
+            json!([one("work", Some("work")), one("nobodys", None)])
+        );
+        let warnings = told["warnings"].as_array().unwrap();
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        let message = warnings[0]["message"].as_str().unwrap();
+        let why = "no pool of this configuration reads a queue";
+        assert!(
+            message.contains(why) && message.contains("`nobodys`"),
+            "{message}"
+        );
+    };
+    told(false);
+    let made = "queue `work` will be subscribed when the daemon starts, which makes the tables for it, \
+                to topic `placed` in main";
+    let text = check(&[]).good();
+    assert!(text.contains(made), "{text}");
+    let daemon = site.start(std::slice::from_ref(&pool));
+    daemon.eventually("the subscriptions to be there", || {
+        daemon.times_logged(SUBSCRIBED) == 2
+    });
+    daemon.stop();
+    told(true);
+    let text = check(&[]).good();
+    assert!(
+        text.contains("queue `work` is subscribed, to topic"),
+        "{text}"
+    );
+    check(&["--strict"]).bad(2);
+    assert_eq!(
+        site.ganger(&["check", "-o", "json"])
+            .json()
+            .get("subscriptions"),
+        None
+    );
 }

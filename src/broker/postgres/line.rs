@@ -146,6 +146,11 @@ impl Place {
         }
     }
 
+    /// Whether the tables are there, all of them and as they are to be.
+    pub(crate) async fn is_made(&self, client: &Client) -> Result<bool, PostgresError> {
+        schema::is_made(client, &self.schema).await
+    }
+
     /// Connects to a server that can be used, whatever is there.
     pub(crate) async fn connect_bare(&self) -> Result<Line, PostgresError> {
         let opened = timeout(OPENS_WITHIN, Box::pin(self.open())).await;

@@ -82,12 +82,17 @@ pub(super) async fn look(
     is_to_be_made(client, schema, declare).await.map(drop)
 }
 
+/// Whether the tables are there, all of them and as they are to be.
+pub(super) async fn is_made(client: &Client, schema: &str) -> Result<bool, PostgresError> {
+    Ok(found(client, schema).await? == Some(MIGRATIONS.len()))
+}
+
 async fn is_to_be_made(
     client: &Client,
     schema: &str,
     declare: bool,
 ) -> Result<bool, PostgresError> {
-    let whole = found(client, schema).await? == Some(MIGRATIONS.len());
+    let whole = is_made(client, schema).await?;
     if whole || declare {
         return Ok(!whole);
     }

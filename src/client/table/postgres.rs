@@ -235,6 +235,14 @@ impl ClientKind for PostgresClient {
         Ok(all?)
     }
 
+    fn look_for_subscriptions(&mut self) -> Result<Option<Vec<Subscribed>>, Fault> {
+        let (place, client) = (&self.place, &self.line.client);
+        match self.runtime.block_on(place.is_made(client))? {
+            true => self.subscriptions().map(Some),
+            false => Ok(None),
+        }
+    }
+
     fn unsubscribe(&mut self, topic: &str, queue: &str) -> Result<bool, Fault> {
         let end = "DELETE FROM subscriptions WHERE topic = $1 AND queue = $2";
         let ended = self.ask("ending the subscription", async |client| {

@@ -224,6 +224,14 @@ impl super::super::contract::ClientKind for SqliteClient {
         Ok(all.map_err(failed("reading the subscriptions"))?)
     }
 
+    fn look_for_subscriptions(&mut self) -> Result<Option<Vec<Subscribed>>, Fault> {
+        let are_there = topics::are_there(&self.conn);
+        match are_there.map_err(failed("looking for the subscriptions"))? {
+            true => self.subscriptions().map(Some),
+            false => Ok(None),
+        }
+    }
+
     fn unsubscribe(&mut self, topic: &str, queue: &str) -> Result<bool, Fault> {
         let end = "DELETE FROM subscriptions WHERE topic = ?1 AND queue = ?2";
         let ended = self.conn.execute(end, [topic, queue]);

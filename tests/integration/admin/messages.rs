@@ -8,6 +8,7 @@ use crate::harness::{Event, Pool, trials};
 trials![
     a_message_is_published_and_its_answer_waited_for,
     a_message_that_is_wrong_is_told_so_and_not_sent,
+    a_message_for_a_topic_is_one_for_each_queue,
     a_large_message_goes_through,
     dead_letters_are_read_counted_edited_and_dropped,
 ];
@@ -75,6 +76,43 @@ fn a_message_that_is_wrong_is_told_so_and_not_sent() {
     assert!(told.contains("there is `main`"), "{told}");
     assert_eq!(api.post(&format!("{path}?sauce=main"), body).status, 400);
     assert_eq!(scene.table.count("work"), 0);
+    scene.finish();
+}
+
+fn a_message_for_a_topic_is_one_for_each_queue() {
+    let subscription =
+        |queue: &str| format!("[[subscriptions]]\ntopic = \"placed\"\nqueue = \"{queue}\"\n");
+    let subscriptions = subscription("work") + &subscription("other");
+    let scene = scene(Pool::new(&["--v2=1"]).after(&subscriptions));
+    let api = api(&scene.daemon);
+    let subscribed = "subscribed the queue to the topic";
+    scene.daemon.eventually("the subscriptions", || {
+        scene.daemon.times_logged(subscribed) == 2
+    });
+    let path = "/v1/topics/placed/messages";
+    let message = r#"{"body": "note:header:topic a", "headers": {"h": 1}}"#;
+    let answer = api.post(path, message).json();
+    assert_eq!(answer, json!({ "sent": 1, "source": "main" }));
+    scene.all_done();
+    assert_eq!(scene.record().texts(Event::Done), ["note:header:topic a"]);
+    let other = scene.table.messages("other");
+    assert_eq!(other.len(), 1);
+    assert_eq!(other[0].headers, json!({ "h": "1", "topic": "placed" }));
+    let elsewhere = "/v1/topics/paid/messages";
+    let told = api.post(elsewhere, message).problem(404);
+    assert!(
+        told.contains("no queue is subscribed to topic `paid`"),
+        "{told}"
+    );
+    let dropped = api.post(&format!("{elsewhere}?drop_unsubscribed=true"), message);
+    assert_eq!(dropped.json()["sent"], 1);
+    let unique = r#"{"body": "a", "unique_key": "k"}"#;
+    let told = api.post(path, unique).problem(400);
+    assert!(told.contains("`unique_key`"), "{told}");
+    api.post(&format!("{path}?source=nowhere"), message)
+        .problem(404);
+    api.post(&format!("{path}?wait=1s"), message).problem(400);
+    assert_eq!(scene.table.messages("other").len(), 1);
     scene.finish();
 }
 

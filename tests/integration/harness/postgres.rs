@@ -68,6 +68,11 @@ impl PgDatabase {
         Table(Handle::Postgres(PgTable::open(&self.url())))
     }
 
+    /// Such a connection by another way to the server.
+    pub(crate) fn table_at(&self, port: u16) -> Table {
+        Table(Handle::Postgres(PgTable::open(&self.url_at(port))))
+    }
+
     /// Has statements run; what they say, a line for a row, its columns parted by `|`.
     pub(crate) fn ask(&self, sql: &str) -> String {
         self.cluster.psql(&self.name, sql)

@@ -7,6 +7,7 @@ use crate::servers::pgbouncer::Bouncer;
 trials![
     messages_go_their_way_behind_a_pooler,
     a_killed_daemons_messages_come_again_after_its_lease,
+    topics_reach_their_queues_behind_a_pooler,
     commands_work_behind_a_pooler,
     a_pooler_that_nobody_has_told_of_is_found_out,
 ];
@@ -100,6 +101,44 @@ fn a_killed_daemons_messages_come_again_after_its_lease() {
     other.eventually("everything to be done", || table.count("work") == 0);
     assert_eq!(table.dead(), []);
     other.stop();
+}
+
+fn topics_reach_their_queues_behind_a_pooler() {
+    let (database, bouncer, site) = pooled("pgbouncer = true");
+    let subscription =
+        |queue: &str| format!("[[subscriptions]]\ntopic = \"placed\"\nqueue = \"{queue}\"\n");
+    let subscriptions = subscription("work") + &subscription("other");
+    let pool = Pool::new(&["--v2=1"]).after(&subscriptions);
+    site.configure_commands(std::slice::from_ref(&pool));
+    let check = || site.ganger(&["check", "--online", "-o", "json"]).json();
+    assert_eq!(check()["subscriptions"][0]["subscribed"], false);
+    let daemon = started(&site, &pool);
+    daemon.eventually("the subscriptions", || {
+        daemon.times_logged("subscribed the queue to the topic") == 2
+    });
+    assert_eq!(check()["subscriptions"][0]["subscribed"], true);
+    // The sender's transaction goes through the pooler, too.
+    let shop = database.table_at(bouncer.port());
+    shop.run("CREATE TABLE orders (id integer)").unwrap();
+    for (number, end) in [(1, "ROLLBACK"), (2, "COMMIT")] {
+        let placed = format!(
+            "BEGIN; INSERT INTO orders VALUES ({number});
+             INSERT INTO published_messages (topic, body) VALUES ('placed', 'order {number}'); {end}"
+        );
+        shop.run(&placed).unwrap();
+    }
+    site.ganger(&["send", "--topic", "placed", "sent"]).good();
+    let table = database.table();
+    daemon.eventually("both to be done", || {
+        table.count("work") == 0 && site.record().all(Event::Done).len() == 2
+    });
+    site.record().assert_done_once(&["order 2", "sent"]);
+    let other = table.messages("other");
+    let bodies: Vec<&str> = other.iter().map(|message| &*message.body).collect();
+    assert_eq!(bodies, ["order 2", "sent"]);
+    let nobody = site.ganger(&["send", "--topic", "paid", "x"]).bad(1);
+    assert!(nobody.contains("no queue is subscribed"), "{nobody}");
+    daemon.stop();
 }
 
 fn commands_work_behind_a_pooler() {

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::harness::postgres::PgDatabase;
 use crate::harness::tls::quoted;
-use crate::harness::{Pool, Scene, Workspace, trials};
+use crate::harness::{Event, Pool, Scene, Workspace, trials};
 
 trials![
     what_is_rolled_back_was_never_sent,
@@ -204,7 +204,8 @@ fn tables_behind_a_prefix_stand_beside_anothers_of_the_same_names() {
          CREATE TABLE poisoned_messages (id text, payload text);
          CREATE TABLE owners (id text); CREATE TABLE ganger_version (version int)",
     );
-    let pool = Pool::new(&[]).attempts(1);
+    let subscription = "[[subscriptions]]\ntopic = \"placed\"\nqueue = \"work\"\n";
+    let pool = Pool::new(&[]).attempts(1).after(subscription);
     site.configure_commands(std::slice::from_ref(&pool));
     let config = std::fs::read_to_string(site.path("ganger.toml")).unwrap();
     let without = config.replace("table_prefix = \"q7_\"", "");
@@ -214,9 +215,15 @@ fn tables_behind_a_prefix_stand_beside_anothers_of_the_same_names() {
     assert!(complaint.contains(says), "{complaint}");
     assert!(complaint.contains("`table_prefix`"), "{complaint}");
 
+    site.ganger(&["check", "--online"]).good();
+    let made = "SELECT count(*) FROM pg_tables WHERE tablename LIKE 'q7%'";
+    assert_eq!(server.ask(made), "0", "it only looks");
+
     let daemon = site.start(&[pool]);
+    daemon.logged("subscribed the queue to the topic");
     site.ganger(&["send", "work", "a"]).good();
-    site.ganger(&["send", "work", "mode:answer:500 b"]).good();
+    site.ganger(&["send", "--topic", "placed", "mode:answer:500 b"])
+        .good();
     let left = "SELECT (SELECT count(*) FROM q7_consumer_messages), \
                 (SELECT count(*) FROM q7_poisoned_messages), (SELECT count(*) FROM q7_owners), \
                 (SELECT count(*) FROM consumer_messages)";
@@ -226,6 +233,17 @@ fn tables_behind_a_prefix_stand_beside_anothers_of_the_same_names() {
     site.record().assert_done_once(&["a"]);
     site.ganger(&["dead", "drop", "--all"]).good();
     assert_eq!(server.ask(left), "0|0|1|0");
+    let listed = site.ganger(&["subscriptions", "list"]).good();
+    assert!(listed.contains("placed"), "{listed}");
+    // Whoever inserts has to know the tables' names alone.
+    server.ask("INSERT INTO q7_published_messages (topic, body) VALUES ('placed', 'c')");
+    daemon.eventually("it to be done", || {
+        site.record().texts(Event::Done).contains(&"c") && server.ask(left) == "0|0|1|0"
+    });
+    site.ganger(&["subscriptions", "drop", "placed", "work"])
+        .good();
+    let nobody = site.ganger(&["send", "--topic", "placed", "d"]).bad(1);
+    assert!(nobody.contains("no queue is subscribed"), "{nobody}");
     daemon.stop();
     let shown = site.ganger(&["schema", "--source", "main"]).good();
     assert!(

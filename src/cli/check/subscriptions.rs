@@ -1,0 +1,97 @@
+//! How the subscriptions of the configuration stand, as far as that can be seen without changing anything.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::super::common::environment;
+use crate::broker::UnusableSource;
+use crate::client::{Client, Subscribed};
+use crate::config::model::{Config, Subscription};
+use crate::config::{Places, Problem};
+
+/// How one stands.
+#[derive(Debug, Serialize)]
+pub(super) struct Standing {
+    source: String,
+    topic: String,
+    queue: String,
+    /// The table has it. Else it is added when a daemon starts.
+    subscribed: bool,
+    /// The pool of this configuration that reads the queue.
+    pool: Option<String>,
+    /// The table for it is there. Else it is made.
+    #[serde(skip)]
+    is_made: bool,
+}
+
+/// How they stand on the sources that can be asked.
+pub(super) fn standing(config: &Config) -> Vec<Standing> {
+    let mut all = Vec::new();
+    for name in config.sources.keys() {
+        let ours = config.subscriptions.iter();
+        let ours: Vec<&Subscription> = ours.filter(|one| one.source == *name).collect();
+        if ours.is_empty() {
+            continue;
+        }
+        // Why it can't be asked is told as a problem of the source.
+        if let Ok(there) = look(config, name) {
+            let there = there.as_deref();
+            all.extend(ours.iter().map(|one| Standing::of(one, there, config)));
+        }
+    }
+    all
+}
+
+fn look(config: &Config, source: &str) -> Result<Option<Vec<Subscribed>>, UnusableSource> {
+    let mut client = Client::open(source, &config.sources[source], &config.pools)?;
+    client.look_for_subscriptions()
+}
+
+impl Standing {
+    fn of(one: &Subscription, there: Option<&[Subscribed]>, config: &Config) -> Self {
+        let is_it = |other: &Subscribed| other.topic == one.topic && other.queue == one.queue;
+        let mut pools = config.pools.iter();
+        let pool = pools.find(|pool| pool.source == one.source && pool.reads(&one.queue));
+        Self {
+            source: one.source.clone(),
+            topic: one.topic.clone(),
+            queue: one.queue.clone(),
+            subscribed: there.is_some_and(|there| there.iter().any(is_it)),
+            pool: pool.map(|pool| pool.name.clone()),
+            is_made: there.is_some(),
+        }
+    }
+
+    /// For people.
+    pub(super) fn told(&self) -> String {
+        let Self { topic, queue, .. } = self;
+        let stands = match (self.subscribed, self.is_made) {
+            (true, _) => "is subscribed",
+            (false, true) => "will be subscribed when the daemon starts",
+            (false, false) => {
+                "will be subscribed when the daemon starts, which makes the tables for it"
+            }
+        };
+        format!(
+            "queue `{queue}` {stands}, to topic `{topic}` in {}",
+            self.source
+        )
+    }
+}
+
+/// What there is to be warned of: messages that wait and are nobody's.
+pub(super) fn unread(path: &Path, all: &[Standing]) -> Vec<Problem> {
+    let places = Places::read(path, &environment());
+    let unread = all.iter().filter(|one| one.pool.is_none());
+    let warning = |Standing { topic, queue, .. }: &Standing| {
+        let message = format!(
+            "subscriptions: no pool of this configuration reads a queue that is subscribed to topic \
+             `{topic}`: `{queue}`"
+        );
+        let help = "its messages wait until a daemon with another configuration reads it: add a pool for \
+                    it, unless there is one";
+        places.about(&[&["subscriptions"]], message, help)
+    };
+    unread.map(warning).collect()
+}
