@@ -1,4 +1,4 @@
-// Places orders from stdin, one a line, each with its messages in one transaction:
+// Places orders from stdin, one a line, each with its message in one transaction:
 // {"id": "o-1", "customer": "ann", "article": "tea", "quantity": 2, "total": 900}
 //
 // It says `placed` when that is committed. Whoever has not heard it places the order once more under
@@ -9,10 +9,10 @@ import pg from "pg";
 const ORDER = `
   INSERT INTO orders (id, customer, article, quantity, total)
   VALUES ($1, $2, $3, $4, $5) ON CONFLICT (id) DO NOTHING`;
-// A row for each queue.
-const MESSAGES = `
-  INSERT INTO consumer_messages (queue, message_id, content_type, body)
-  SELECT queue, $1, 'application/json', $2 FROM unnest($3::text[]) AS queue`;
+// It becomes a message in each queue that is subscribed, in this transaction.
+const MESSAGE = `
+  INSERT INTO published_messages (topic, message_id, content_type, body)
+  VALUES ('order.placed', $1, 'application/json', $2)`;
 const CHARGE = "UPDATE customers SET credit = credit - $1 WHERE name = $2";
 
 const connectionString = process.env.DATABASE_URL ?? "postgresql://localhost/shop";
@@ -25,8 +25,8 @@ async function place(order) {
   try {
     const placed = await db.query(ORDER, [id, customer, article, quantity, total]);
     if (placed.rowCount === 1) {
-      await db.query(MESSAGES, [id, JSON.stringify(order), ["stock", "invoices", "points"]]);
-      await db.query(CHARGE, [total, customer]); // refused if it is not covered, and the messages with it
+      await db.query(MESSAGE, [id, JSON.stringify(order)]);
+      await db.query(CHARGE, [total, customer]); // refused if it is not covered, and the message with it
     }
     await db.query("COMMIT");
   } catch (error) {

@@ -1,4 +1,4 @@
-"""Places orders from stdin, one a line, each with its messages in one transaction:
+"""Places orders from stdin, one a line, each with its message in one transaction:
 {"id": "o-1", "customer": "ann", "article": "tea", "quantity": 2, "total": 900}
 
 It says `placed` when that is committed. Whoever has not heard it places the order once more under its
@@ -20,20 +20,20 @@ ORDER = text(
     "INSERT INTO orders (id, customer, article, quantity, total)"
     " VALUES (:id, :customer, :article, :quantity, :total) ON CONFLICT (id) DO NOTHING"
 )
-# A row for each queue.
-MESSAGES = text(
-    "INSERT INTO consumer_messages (queue, message_id, content_type, body)"
-    " SELECT queue, :id, 'application/json', :body FROM unnest(CAST(:queues AS text[])) AS queue"
+# It becomes a message in each queue that is subscribed, in this transaction.
+MESSAGE = text(
+    "INSERT INTO published_messages (topic, message_id, content_type, body)"
+    " VALUES ('order.placed', :id, 'application/json', :body)"
 )
 CHARGE = text("UPDATE customers SET credit = credit - :total WHERE name = :customer")
 
 
 def place(order):
-    message = {"id": order["id"], "body": json.dumps(order), "queues": ["stock", "invoices", "points"]}
+    message = {"id": order["id"], "body": json.dumps(order)}
     with engine.begin() as db:  # commits at the end, rolls back at an exception
         if db.execute(ORDER, order).rowcount == 1:
-            db.execute(MESSAGES, message)
-            db.execute(CHARGE, order)  # refused if it is not covered, and the messages with it
+            db.execute(MESSAGE, message)
+            db.execute(CHARGE, order)  # refused if it is not covered, and the message with it
 
 
 for line in sys.stdin:

@@ -33,7 +33,8 @@ const KILLS: [(Victim, usize); 3] = [
 ];
 /// How many orders a producer is given before it has spoken of the first of them.
 const LEAD: usize = 8;
-/// At so many writes of messages the connection is cut, in the midst of the transaction.
+/// At so many writes of messages the connection is cut, in the midst of the transaction, where the message
+/// of a topic becomes those of its queues.
 const CUTS: &str = "
     CREATE SEQUENCE writes;
     CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -80,6 +81,10 @@ fn effects_are_exact(command: fn(&Sample) -> Command) {
     let mut chance = Chance::new();
     let shop = Shop::new(command);
     let mut daemon = shop.start();
+    let subscribed = "subscribed the queue to the topic";
+    daemon.eventually("the queues to be subscribed", || {
+        daemon.times_logged(subscribed) == LEDGERS.len()
+    });
     shop.ask(CUTS);
     let mut producer = shop.place(0);
     for (after, victim) in chance.kills() {
