@@ -6,6 +6,7 @@ mod alerts;
 mod autopsy;
 mod idempotency;
 mod network;
+mod reading;
 mod subscription;
 mod table;
 mod telemetry;
@@ -259,16 +260,6 @@ pub struct PoolConfig {
     pub idempotency: Option<Idempotency>,
     /// What only sources of one kind have.
     pub options: Options,
-}
-
-impl PoolConfig {
-    /// Whether it reads that queue, or topic.
-    pub fn reads(&self, queue: &str) -> bool {
-        match &self.options {
-            Options::Kafka(options) => options.topics.include(queue),
-            Options::Table | Options::RabbitMq(_) => *self.queue == *queue,
-        }
-    }
 }
 
 /// The settings of a pool that only sources of one kind have.

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use nix::sys::signal::Signal;
 
-use crate::harness::{Event, NewMessage, Pool, Scene, Table, Waiting, Workspace, field, trials};
+use crate::harness::{
+    Event, NewMessage, Pool, Scene, Table, Waiting, Workspace, field, said, trials,
+};
 
 trials![
     what_a_producer_sends_twice_is_worked_on_once_and_answered_twice,
@@ -309,13 +311,16 @@ fn a_store_that_is_away_is_waited_for() {
     scene.site.touch("go");
     let down = "what is finished can't be looked up; nothing is acknowledged, intake pauses";
     scene.daemon.logged(down);
-    scene.daemon.signal(Signal::SIGUSR1);
-    let status = scene.daemon.logged("status of the pool");
-    let problem = field(&status, "source_problem");
-    assert!(
-        problem.starts_with("what is finished can't be looked up: "),
-        "{status}"
-    );
+    // The pool hears of it a little later than the log.
+    scene.daemon.eventually("the status to say so", || {
+        scene.daemon.signal(Signal::SIGUSR1);
+        let all = scene
+            .daemon
+            .records(|record| said(record, "status of the pool"));
+        let says = "what is finished can't be looked up: ";
+        all.last()
+            .is_some_and(|last| field(last, "source_problem").starts_with(says))
+    });
     assert_eq!(
         (scene.table.count("answers"), scene.table.count("work")),
         (0, 2)

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -92,7 +91,7 @@ pub(super) fn run(args: &WorkerTryArgs) -> CommandResult {
     };
     let message = match letter {
         Some(letter) => of_letter(letter),
-        None => message(args, &policy.queue)?,
+        None => message(args, policy.one_queue())?,
     };
     let limit = match (args.timeout, args.wait) {
         (Some(limit), _) => Some(limit),
@@ -133,7 +132,7 @@ pub(super) fn run(args: &WorkerTryArgs) -> CommandResult {
     })
 }
 
-fn message(args: &WorkerTryArgs, queue: &Arc<str>) -> miette::Result<Message> {
+fn message(args: &WorkerTryArgs, queue: &str) -> miette::Result<Message> {
     let text = args.message.as_deref().unwrap_or_default();
     let body = match text.strip_prefix('@') {
         Some(file) => {
@@ -151,7 +150,7 @@ fn message(args: &WorkerTryArgs, queue: &Arc<str>) -> miette::Result<Message> {
         None => Bytes::copy_from_slice(text.as_bytes()),
     };
     Ok(Message {
-        queue: Arc::clone(queue),
+        queue: queue.into(),
         body,
         headers: args.headers.clone(),
         correlation_id: args.correlation_id.clone().unwrap_or_default(),

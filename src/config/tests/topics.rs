@@ -36,16 +36,21 @@ fn wrong(pools: &[&str]) -> Vec<String> {
 
 #[test]
 fn one_or_more_and_patterns_are_read_and_printed() {
-    for (queue, label) in [
-        (r#""orders""#, "orders"),
-        (r#"["orders"]"#, "orders"),
-        (r#"["orders", "payments"]"#, "orders, payments"),
-        (r"'^orders\.'", r"^orders\."),
-        (r"['^orders\.', 'payments']", r"^orders\., payments"),
+    for (queue, label, one) in [
+        (r#""orders""#, "orders", "orders"),
+        (r#"["orders"]"#, "orders", "orders"),
+        (r#"["orders", "payments"]"#, "orders, payments", "orders"),
+        (r"'^orders\.'", r"^orders\.", r"^orders\."),
+        (
+            r"['^orders\.', 'payments']",
+            r"^orders\., payments",
+            "payments",
+        ),
     ] {
         let text = with(&[&format!("queue = {queue}")]);
         let config = read(&text, &[]).unwrap();
         assert_eq!(&*config.pools[0].queue, label);
+        assert_eq!(config.pools[0].one_queue(), one);
         let printed = printed(&text, &[]);
         assert_eq!(read(&printed, &[]).unwrap(), config, "{printed}");
         let Options::Kafka(options) = &config.pools[0].options else {
