@@ -36,6 +36,7 @@ impl Memory {
             }
             #[cfg(not(feature = "postgres"))]
             Database::Postgres(_) => Err(super::Fault::LeftOut("postgres")),
+            Database::Mysql(_) => Err(super::Fault::LeftOut("mysql")),
         }
     }
 

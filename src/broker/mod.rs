@@ -5,10 +5,14 @@
 pub(crate) mod finished;
 #[cfg(feature = "kafka")]
 pub(crate) mod kafka;
+#[cfg(feature = "mysql")]
+pub(crate) mod mysql;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "rabbitmq")]
 pub(crate) mod rabbitmq;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod server;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 #[cfg(feature = "sqlite")]
@@ -18,6 +22,8 @@ pub(crate) mod table;
 
 #[cfg(feature = "kafka")]
 pub use kafka::error::KafkaError;
+#[cfg(feature = "mysql")]
+pub use mysql::MysqlError;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresError;
 #[cfg(feature = "rabbitmq")]
@@ -36,6 +42,10 @@ pub enum Fault {
     #[cfg(feature = "postgres")]
     #[error(transparent)]
     Postgres(#[from] PostgresError),
+    /// With a table queue in MySQL or MariaDB.
+    #[cfg(feature = "mysql")]
+    #[error(transparent)]
+    Mysql(#[from] MysqlError),
     /// With RabbitMQ.
     #[cfg(feature = "rabbitmq")]
     #[error(transparent)]
@@ -48,10 +58,10 @@ pub enum Fault {
     #[error("this ganger was built without {0}: build it with the cargo feature `{0}`")]
     LeftOut(&'static str),
     /// The kind has no such thing.
-    #[error("only a table in SQLite or PostgreSQL knows unique keys")]
+    #[error("only a table knows unique keys")]
     NoUnique,
     /// Likewise.
-    #[error("only a table in SQLite or PostgreSQL has topics")]
+    #[error("only a table has topics")]
     NoTopics,
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-#[cfg(feature = "postgres")]
-use super::postgres;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use super::server::Server;
 use super::sqlite::{self, Owners, WallClock};
 use super::table::finished::Scope;
 use super::table::{Fault, LookReason, Outlook, Work, Written};
@@ -15,7 +15,7 @@ use crate::delivery::DatabaseFigures;
 use crate::rules::Limits;
 
 /// How long the loop need not see to heartbeats where a task of the store's own does.
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 const BEATS_BY_ITSELF: Duration = Duration::from_secs(3600);
 
 /// What claims and settles the rows of one queue.
@@ -24,8 +24,8 @@ pub(crate) enum Store {
     /// In a file.
     Sqlite(Box<sqlite::Store>),
     /// On a server.
-    #[cfg(feature = "postgres")]
-    Postgres(Box<postgres::Store>),
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    Server(Server),
 }
 
 /// Where the sources of a daemon that write to one place wait for their turn.
@@ -34,8 +34,8 @@ pub(crate) enum Writing {
     /// One file has one writer.
     Sqlite(sqlite::Writing),
     /// A server has many.
-    #[cfg(feature = "postgres")]
-    Postgres,
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    Server,
 }
 
 /// A source's turn to write.
@@ -44,8 +44,8 @@ pub(crate) enum WritingTurn<'a> {
     /// Until it is dropped.
     Sqlite(sqlite::WritingTurn<'a>),
     /// Always.
-    #[cfg(feature = "postgres")]
-    Postgres,
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    Server,
 }
 
 impl Writing {
@@ -53,8 +53,8 @@ impl Writing {
     pub(crate) fn turn(&self) -> WritingTurn<'_> {
         match self {
             Self::Sqlite(writing) => WritingTurn::Sqlite(writing.turn()),
-            #[cfg(feature = "postgres")]
-            Self::Postgres => WritingTurn::Postgres,
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            Self::Server => WritingTurn::Server,
         }
     }
 }
@@ -73,13 +73,14 @@ impl Store {
                 let store = sqlite::Store::open(file, name, scope, config.lease, owners, clock)?;
                 Ok(Self::Sqlite(Box::new(store)))
             }
-            #[cfg(feature = "postgres")]
-            Database::Postgres(database) => {
-                let (name, scope) = (&pool.name, Scope::of(pool));
-                let store = postgres::Store::open(database, name, scope, config.lease).await?;
-                Ok(Self::Postgres(Box::new(store)))
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            Database::Mysql(_) | Database::Postgres(_) => {
+                let server = Server::open(config, pool).await?;
+                Ok(Self::Server(server))
             }
-            #[cfg(not(feature = "postgres"))]
+            #[cfg(not(any(feature = "mysql", feature = "postgres")))]
+            Database::Mysql(_) => Err(super::Fault::LeftOut("mysql")),
+            #[cfg(not(any(feature = "mysql", feature = "postgres")))]
             Database::Postgres(_) => Err(super::Fault::LeftOut("postgres")),
         }
     }
@@ -88,8 +89,8 @@ impl Store {
     pub(crate) fn listen(&mut self) {
         match self {
             Self::Sqlite(store) => store.listen(),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(_) => {}
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            Self::Server(_) => {}
         }
     }
 
@@ -98,8 +99,8 @@ impl Store {
     pub(crate) async fn woken(&mut self, news: bool) -> LookReason {
         match self {
             Self::Sqlite(store) => store.woken(news).await,
-            #[cfg(feature = "postgres")]
-            Self::Postgres(store) => store.woken(news).await,
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            Self::Server(server) => server.woken(news).await,
         }
     }
 
@@ -107,8 +108,8 @@ impl Store {
     pub(crate) fn losses(&self) -> Option<watch::Receiver<u64>> {
         match self {
             Self::Sqlite(_) => None,
-            #[cfg(feature = "postgres")]
-            Self::Postgres(store) => Some(store.losses()),
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            Self::Server(server) => Some(server.losses()),
         }
     }
 
@@ -116,8 +117,8 @@ impl Store {
     pub(crate) fn was_fruitful(&mut self) {
         match self {
             Self::Sqlite(store) => store.was_fruitful(),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(_) => {}
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            Self::Server(server) => server.was_fruitful(),
         }
     }
 
@@ -125,8 +126,8 @@ impl Store {
     pub(crate) async fn peek(&mut self, limits: Limits) -> Result<Outlook, Fault> {
         match self {
             Self::Sqlite(store) => store.peek(limits),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(store) => store.peek(limits).await,
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            Self::Server(server) => server.peek(limits).await,
         }
     }
 
@@ -134,8 +135,8 @@ impl Store {
     pub(crate) async fn count_ready(&mut self, most: u32) -> Result<u64, Fault> {
         match self {
             Self::Sqlite(store) => store.count_ready(most),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(store) => store.count_ready(most).await,
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            Self::Server(server) => server.count_ready(most).await,
         }
     }
 
@@ -143,8 +144,8 @@ impl Store {
     pub(crate) async fn count_delayed(&mut self, most: u32) -> Result<u64, Fault> {
         match self {
             Self::Sqlite(store) => store.count_delayed(most),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(store) => store.count_delayed(most).await,
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            Self::Server(server) => server.count_delayed(most).await,
         }
     }
 
@@ -152,8 +153,8 @@ impl Store {
     pub(crate) async fn sizes(&mut self) -> Option<DatabaseFigures> {
         match self {
             Self::Sqlite(store) => store.sizes().ok(),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(store) => store.sizes().await.ok(),
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            Self::Server(server) => server.sizes().await.ok(),
         }
     }
 
@@ -161,8 +162,8 @@ impl Store {
     pub(crate) fn writing(&self) -> Writing {
         match self {
             Self::Sqlite(store) => Writing::Sqlite(store.writing()),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(_) => Writing::Postgres,
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            Self::Server(_) => Writing::Server,
         }
     }
 
@@ -175,10 +176,10 @@ impl Store {
     ) -> Result<Written, Fault> {
         match (self, turn) {
             (Self::Sqlite(store), WritingTurn::Sqlite(turn)) => store.write(turn, work),
-            #[cfg(feature = "postgres")]
-            (Self::Postgres(store), _) => store.write(work).await,
-            #[cfg(feature = "postgres")]
-            (Self::Sqlite(store), WritingTurn::Postgres) => {
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            (Self::Server(server), _) => server.write(work).await,
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            (Self::Sqlite(store), WritingTurn::Server) => {
                 store.write(&store.writing().turn(), work)
             }
         }
@@ -188,8 +189,8 @@ impl Store {
     pub(crate) fn beat_interval(&self) -> Duration {
         match self {
             Self::Sqlite(store) => store.beat_interval(),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(_) => BEATS_BY_ITSELF,
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            Self::Server(_) => BEATS_BY_ITSELF,
         }
     }
 
@@ -198,8 +199,8 @@ impl Store {
     pub(crate) async fn beat(&mut self) -> Result<bool, Fault> {
         match self {
             Self::Sqlite(store) => store.beat(),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(_) => Ok(false),
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            Self::Server(_) => Ok(false),
         }
     }
 
@@ -207,8 +208,8 @@ impl Store {
     pub(crate) async fn take_back_from_the_dead(&mut self) -> Result<bool, Fault> {
         match self {
             Self::Sqlite(store) => store.take_back_from_the_dead(),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(_) => Ok(false),
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            Self::Server(_) => Ok(false),
         }
     }
 
@@ -216,8 +217,8 @@ impl Store {
     pub(crate) fn sweep(&self) -> Result<(), Fault> {
         match self {
             Self::Sqlite(store) => store.sweep(),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(_) => Ok(()),
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            Self::Server(_) => Ok(()),
         }
     }
 
@@ -225,8 +226,8 @@ impl Store {
     pub(crate) fn is_in_place(&self) -> Result<(), Fault> {
         match self {
             Self::Sqlite(store) => store.is_in_place(),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(_) => Ok(()),
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            Self::Server(_) => Ok(()),
         }
     }
 
@@ -234,8 +235,8 @@ impl Store {
     pub(crate) fn is_replaced(&mut self) -> bool {
         match self {
             Self::Sqlite(store) => store.is_replaced(),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(_) => false,
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            Self::Server(_) => false,
         }
     }
 
@@ -243,8 +244,8 @@ impl Store {
     pub(crate) fn reopen(&mut self) -> Result<(), Fault> {
         match self {
             Self::Sqlite(store) => store.reopen(),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(_) => Ok(()),
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            Self::Server(_) => Ok(()),
         }
     }
 
@@ -252,8 +253,8 @@ impl Store {
     pub(crate) async fn close(self) {
         match self {
             Self::Sqlite(store) => store.close(),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(store) => store.close().await,
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            Self::Server(server) => server.close().await,
         }
     }
 }

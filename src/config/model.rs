@@ -29,7 +29,7 @@ pub use autopsy::Autopsy;
 pub use idempotency::{Idempotency, MessageKey};
 pub use network::{Host, Identity, Tls};
 pub use subscription::Subscription;
-pub use table::{Database, PostgresDatabase, SslMode, TableSource};
+pub use table::{Database, MysqlDatabase, PostgresDatabase, SslMode, TableSource};
 pub use telemetry::Otlp;
 pub use topics::Topics;
 pub use workers::{Autoscale, WORKERS_MAX, Workers};

@@ -22,6 +22,7 @@ pub(super) fn open(config: &TableSource) -> Result<Box<dyn ClientKind>, Fault> {
         }
         #[cfg(not(feature = "postgres"))]
         Database::Postgres(_) => Err(Fault::LeftOut("postgres")),
+        Database::Mysql(_) => Err(Fault::LeftOut("mysql")),
     }
 }
 
@@ -36,5 +37,6 @@ pub(super) fn schema(config: &TableSource) -> Option<String> {
         )),
         #[cfg(not(feature = "postgres"))]
         Database::Postgres(_) => None,
+        Database::Mysql(_) => None,
     }
 }

@@ -419,5 +419,9 @@ fn address(source: &TableSource) -> String {
             let tables = format!("{}/{}", at.schema, at.table_prefix);
             format!("postgres://{}/{}/{tables}", at.servers(), at.database)
         }
+        Database::Mysql(at) => {
+            let tables = &at.table_prefix;
+            format!("mysql://{}/{}/{tables}", at.servers(), at.database)
+        }
     }
 }

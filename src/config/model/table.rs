@@ -26,6 +26,8 @@ pub enum Database {
     Sqlite(PathBuf),
     /// PostgreSQL.
     Postgres(Box<PostgresDatabase>),
+    /// MySQL or MariaDB.
+    Mysql(Box<MysqlDatabase>),
 }
 
 /// A database of PostgreSQL.
@@ -57,6 +59,38 @@ pub struct PostgresDatabase {
 }
 
 impl PostgresDatabase {
+    /// Its servers, as people are told of them.
+    pub fn servers(&self) -> String {
+        let hosts: Vec<String> = self.hosts.iter().map(ToString::to_string).collect();
+        hosts.join(",")
+    }
+}
+
+/// A database of MySQL or MariaDB.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MysqlDatabase {
+    /// Where servers listen, of which the first is taken that may be written to; a name that begins with
+    /// `/` is the path of a Unix socket.
+    pub hosts: Vec<Host>,
+    /// The database's name.
+    pub database: String,
+    /// Who we are.
+    pub username: String,
+    /// What proves it, where that is needed.
+    pub password: Option<Secret>,
+    /// Whether the connection is encrypted, and whom we believe.
+    pub ssl_mode: SslMode,
+    /// PEM: the authorities that may have signed the server's certificate; none for the system's.
+    pub ca_file: Option<PathBuf>,
+    /// PEM: our certificate and its private key.
+    pub identity: Option<Identity>,
+    /// What goes before the names of the tables.
+    pub table_prefix: String,
+    /// Whether tables that are missing are made.
+    pub declare: bool,
+}
+
+impl MysqlDatabase {
     /// Its servers, as people are told of them.
     pub fn servers(&self) -> String {
         let hosts: Vec<String> = self.hosts.iter().map(ToString::to_string).collect();

@@ -53,9 +53,13 @@ pub(super) fn read(
     let shown = database.as_ref().map(|database| match database {
         Database::Sqlite(path) => print::text(&format!("sqlite://{}", path.display())),
         Database::Postgres(database) => postgres::shown(database),
+        Database::Mysql(database) => print::text(&format!("mysql://{}", database.servers())),
     });
     t.print("url", shown);
-    let mode = mode(t, matches!(database, Some(Database::Postgres(_))));
+    let mode = mode(
+        t,
+        matches!(database, Some(Database::Postgres(_) | Database::Mysql(_))),
+    );
     TableSource {
         database: database.unwrap_or_else(|| Database::Sqlite(PathBuf::new())),
         mode,

@@ -50,8 +50,8 @@ async fn a_full_disk_pauses_the_intake_until_there_is_room() {
     let (task, pool, limits) = rig.open(&Shared::default(), &rig.config());
     match &task.store {
         Store::Sqlite(store) => store.allow_no_more_pages(),
-        #[cfg(feature = "postgres")]
-        Store::Postgres(_) => unreachable!("the rig is of SQLite"),
+        #[cfg(any(feature = "mysql", feature = "postgres"))]
+        Store::Server(_) => unreachable!("the rig is of SQLite"),
     }
     let mut source = Source::run(task, pool, limits, 1);
     let failure = Failure::new(Reason::Failed, "e".repeat(16_000));
