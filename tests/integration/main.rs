@@ -26,6 +26,8 @@ mod memory;
 mod migrating;
 mod modes_worker;
 mod monitoring;
+mod mysql;
+mod on_servers;
 mod outage;
 mod outbox;
 mod output;
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
     harness::rabbit::end_nodes();
     harness::kafka::stop_shared();
     harness::postgres::end_shared();
+    harness::mariadb::end_shared();
     conclusion.exit_code()
 }
 
@@ -112,6 +115,7 @@ fn trials() -> Vec<Trial> {
         migrating::trials(),
         migrating::asyncmonolith::trials(),
         monitoring::trials(),
+        mysql::trials(),
         outage::trials(),
         outbox::trials(),
         output::trials(),

@@ -2,7 +2,9 @@
 //! with the program that started it, however that ends. For the tests and the benchmarks; nothing
 //! here knows ganger.
 
+pub(crate) mod home;
 pub(crate) mod kafka;
+pub(crate) mod mariadb;
 pub(crate) mod pgbouncer;
 pub(crate) mod postgres;
 pub(crate) mod process;

@@ -1,17 +1,17 @@
 //! A private PostgreSQL server: started, stopped, killed, frozen, asked. Nothing here knows a daemon.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, Uid, User};
+use nix::unistd::Pid;
 
+use super::home::Home;
 use super::process::{Server, free_port};
 use super::{look, look_for};
 
@@ -25,8 +25,8 @@ const SUPERUSER: &str = "postgres";
 
 /// How long a start may take where other work keeps the processors busy; alone it takes a second.
 const STARTS_WITHIN: Duration = Duration::from_mins(1);
-/// How many lines of its log are shown if it does not.
-const LAST_WORDS: usize = 40;
+/// Where it says what it has to say.
+const LOG: &str = "log";
 
 /// What is the same for all. A killed server keeps what it has committed all the same: it is the
 /// machine's end that would take it, and that is not tested.
@@ -39,7 +39,7 @@ const SETTINGS: &[&str] = &[
 
 /// The server and its directory. Dropped, both are gone.
 pub(crate) struct Cluster {
-    dir: tempfile::TempDir,
+    home: Home,
     programs: PathBuf,
     port: u16,
     /// Settings of the test's choosing.
@@ -56,17 +56,13 @@ impl Cluster {
 
     /// The same, with settings that may name files of its directory.
     pub(crate) fn start_with(settings: impl FnOnce(&Self) -> Vec<String>) -> Self {
-        let dir = tempfile::Builder::new()
-            .prefix("ganger-postgres-")
-            .tempdir();
         let mut cluster = Self {
-            dir: dir.unwrap(),
+            home: Home::of("postgres", SUPERUSER),
             programs: programs(),
             port: free_port(),
             settings: Vec::new(),
             postmaster: Mutex::new(None),
         };
-        cluster.give_away(cluster.dir.path());
         cluster.make();
         cluster.settings = settings(&cluster);
         cluster.start_again();
@@ -76,11 +72,8 @@ impl Cluster {
     /// Starts a second server that follows this one. From then on nothing is committed here before it is
     /// there, too.
     pub(crate) fn standby(&self) -> Self {
-        let dir = tempfile::Builder::new()
-            .prefix("ganger-postgres-")
-            .tempdir();
         let mut standby = Self {
-            dir: dir.unwrap(),
+            home: Home::of("postgres", SUPERUSER),
             programs: programs(),
             port: free_port(),
             settings: Vec::new(),
@@ -88,17 +81,16 @@ impl Cluster {
         };
         standby.settings = vec![format!(
             "primary_conninfo=host={} port={} user={SUPERUSER}",
-            self.dir.path().display(),
+            self.home.path().display(),
             self.port
         )];
-        standby.give_away(standby.dir.path());
         // Not by pg_basebackup, which not every collection of a release's programs has.
         self.stop();
         let mut copy = Command::new("cp");
         let copied = copy
             .arg("-a")
-            .arg(self.path("data"))
-            .arg(standby.dir.path());
+            .arg(self.home.file("data"))
+            .arg(standby.home.path());
         assert!(copied.status().unwrap().success(), "the copy");
         self.start_again();
         standby.keep("data/standby.signal", "");
@@ -123,24 +115,13 @@ impl Cluster {
         assert_eq!(self.psql(SUPERUSER, "SELECT pg_promote()"), "t");
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
     // -- its files --
-
-    /// It refuses to run as root, so what it uses is its user's.
-    fn give_away(&self, path: &Path) {
-        if let Some(user) = user() {
-            chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw())).unwrap();
-        }
-    }
 
     fn make(&self) {
         let mut initdb = self.command("initdb");
         initdb.args(["--no-sync", "--encoding=UTF8"]);
         initdb.args(["--locale=C", "--auth=trust", "--username", SUPERUSER]);
-        let made = initdb.arg("--pgdata").arg(self.path("data")).output();
+        let made = initdb.arg("--pgdata").arg(self.home.file("data")).output();
         let made = made.unwrap();
         let said = String::from_utf8_lossy(&made.stderr);
         assert!(made.status.success(), "initdb: {said}");
@@ -148,11 +129,7 @@ impl Cluster {
 
     /// Puts a file in its directory that only it may read, as it wants its key to be.
     pub(crate) fn keep(&self, name: &str, content: &str) -> PathBuf {
-        let path = self.path(name);
-        fs::write(&path, content).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        self.give_away(&path);
-        path
+        self.home.keep(name, content)
     }
 
     /// One of its programs, run as its user; another release's where it comes without, as some do
@@ -163,43 +140,21 @@ impl Cluster {
             (false, Some(others)) => others.join(program),
             _ => own,
         };
-        let mut command = match user() {
-            None => Command::new(program),
-            Some(_) => {
-                let mut command = Command::new("setpriv");
-                command.args(AS_ITS_USER).arg(program);
-                command
-            }
-        };
-        let path = std::env::var_os("PATH").unwrap();
-        command.env_clear().env("PATH", path);
-        command.current_dir(self.dir.path()).stdin(Stdio::null());
-        command
+        self.home.command(program)
     }
 
     // -- its life --
 
     /// Starts it in the same place with what it has stored, and waits until it takes connections.
     pub(crate) fn start_again(&self) {
-        let log = self.log();
-        let postgres = self.programs.join("postgres");
-        let program = match user() {
-            None => postgres.as_os_str(),
-            Some(_) => OsStr::new("setpriv"),
-        };
-        let server = Server::start(program.to_str().unwrap(), |command| {
-            if user().is_some() {
-                command.args(AS_ITS_USER).arg(&postgres);
-            }
-            command.arg("-D").arg(self.path("data"));
+        let server = self.beside(self.programs.join("postgres"), LOG, |command| {
+            command.arg("-D").arg(self.home.file("data"));
             command.args(["-p", &self.port.to_string()]);
-            let sockets = format!("unix_socket_directories={}", self.dir.path().display());
+            let sockets = format!("unix_socket_directories={}", self.home.path().display());
             let settings = SETTINGS.iter().copied().chain([sockets.as_str()]);
             for setting in settings.chain(self.settings.iter().map(String::as_str)) {
                 command.args(["-c", setting]);
             }
-            command.current_dir(self.dir.path());
-            command.stdout(log.try_clone().unwrap()).stderr(log);
         });
         let up = look_for(STARTS_WITHIN, || {
             assert!(server.ended().is_none(), "it ended: {}", self.last_words());
@@ -209,34 +164,19 @@ impl Cluster {
         *self.postmaster() = Some(server);
     }
 
-    /// Starts another program as its user, in its directory, that says what it has to say to a file there.
+    /// Starts a program as its user, in its directory, that says what it has to say to a file there.
     pub(crate) fn beside(
         &self,
-        program: &str,
+        program: impl AsRef<OsStr>,
         log: &str,
         setup: impl FnOnce(&mut Command),
     ) -> Server {
-        let log = File::create(self.path(log)).unwrap();
-        let first = user().map_or(program, |_| "setpriv");
-        Server::start(first, |command| {
-            if user().is_some() {
-                command.args(AS_ITS_USER).arg(program);
-            }
-            setup(command);
-            command.current_dir(self.dir.path());
-            command.stdout(log.try_clone().unwrap()).stderr(log);
-        })
-    }
-
-    fn log(&self) -> File {
-        let mut options = File::options();
-        options.append(true).create(true);
-        options.open(self.path("log")).unwrap()
+        self.home.start(program, log, setup)
     }
 
     /// It says so in the last line of a file that begins with its process.
     fn is_ready(&self, pid: Pid) -> bool {
-        let said = fs::read_to_string(self.path("data/postmaster.pid")).unwrap_or_default();
+        let said = fs::read_to_string(self.home.file("data/postmaster.pid")).unwrap_or_default();
         let first = said.lines().next().map(str::trim);
         let last = said.lines().last().map(str::trim);
         let is_up = matches!(last, Some("ready" | "standby"));
@@ -245,9 +185,7 @@ impl Cluster {
 
     /// The end of what it has said.
     pub(crate) fn last_words(&self) -> String {
-        let log = fs::read_to_string(self.path("log")).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(LAST_WORDS)..].join("\n")
+        self.home.last_words(LOG)
     }
 
     fn postmaster(&self) -> MutexGuard<'_, Option<Server>> {
@@ -308,7 +246,7 @@ impl Cluster {
 
     /// Where its Unix socket is.
     pub(crate) fn socket_directory(&self) -> &Path {
-        self.dir.path()
+        self.home.path()
     }
 
     /// The address of one of its databases, for one who may do everything.
@@ -337,7 +275,7 @@ impl Cluster {
     pub(crate) fn try_psql(&self, database: &str, sql: &str) -> Result<String, String> {
         let mut psql = self.command("psql");
         psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"]);
-        psql.arg("-h").arg(self.dir.path());
+        psql.arg("-h").arg(self.home.path());
         psql.args(["-p", &self.port.to_string(), "-U", SUPERUSER]);
         let ran = psql.args(["-d", database, "-c", sql]).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap().trim_end().to_owned();
@@ -346,24 +284,6 @@ impl Cluster {
             false => Err(text(ran.stderr)),
         }
     }
-}
-
-/// Changing the user makes the kernel forget the signal at the parent's end, so that is said again.
-const AS_ITS_USER: [&str; 5] = [
-    "--reuid=postgres",
-    "--regid=postgres",
-    "--init-groups",
-    "--pdeathsig",
-    "KILL",
-];
-
-/// Whom it runs as, if not as whoever runs the tests.
-fn user() -> Option<User> {
-    let is_root = Uid::effective().is_root();
-    is_root.then(|| {
-        let user = User::from_name(SUPERUSER).unwrap();
-        user.expect("its package makes its user: run tests/run, which installs it")
-    })
 }
 
 /// Where its programs are: they are not on the path.

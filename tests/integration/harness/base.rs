@@ -10,6 +10,7 @@ use libtest_mimic::Trial;
 pub(crate) enum Base {
     Sqlite,
     Postgres,
+    Mariadb,
 }
 
 thread_local! {
@@ -27,6 +28,7 @@ impl Base {
         let name = match self {
             Self::Sqlite => format!("{module}::{name}"),
             Self::Postgres => format!("postgres::{module}::{name}"),
+            Self::Mariadb => format!("mysql::{module}::{name}"),
         };
         Trial::test(name, move || {
             let _chosen = Chosen::of_this_thread(self);

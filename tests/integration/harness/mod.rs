@@ -6,10 +6,13 @@ mod base;
 pub(crate) mod collector;
 mod command;
 mod daemon;
+mod database;
 mod hook;
 mod http;
 pub(crate) mod kafka;
 mod log;
+pub(crate) mod mariadb;
+mod mariadb_table;
 mod pool;
 pub(crate) mod postgres;
 mod postgres_table;
@@ -27,6 +30,7 @@ use libtest_mimic::Trial;
 pub(crate) use base::Base;
 pub(crate) use command::Ran;
 pub(crate) use daemon::{Daemon, Launch, SECRET};
+pub(crate) use database::Database;
 pub(crate) use hook::{Hook, Word};
 pub(crate) use http::Api;
 pub(crate) use log::{field, said};
@@ -50,17 +54,25 @@ const LONG: &str = "GANGER_TEST_LONG";
 /// only `tests/run --long` runs after `; long:`.
 /// A test that is left out of it is dead code, which is refused.
 macro_rules! trials {
-    (
-        $($test:ident),* $(,)?
-        $(; sqlite: $($sqlite:ident),+ $(,)?)?
-        $(; long: $($long:ident),+ $(,)?)?
-    ) => {
+    ($($tests:tt)*) => {
         /// The tests of this module.
         pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
             trials_on($crate::harness::Base::Sqlite)
         }
 
-        /// The same with their tables in that database.
+        $crate::harness::trials_on![$($tests)*];
+    };
+}
+pub(crate) use trials;
+
+/// The same where they have their tables in whichever database they are told.
+macro_rules! trials_on {
+    (
+        $($test:ident),* $(,)?
+        $(; sqlite: $($sqlite:ident),+ $(,)?)?
+        $(; long: $($long:ident),+ $(,)?)?
+    ) => {
+        /// The tests of this module with their tables in that database.
         pub(crate) fn trials_on(base: $crate::harness::Base) -> Vec<libtest_mimic::Trial> {
             let (_, module) = module_path!().split_once("::").unwrap();
             let trial = |name: &str, test: fn()| base.trial(module, name, test);
@@ -74,7 +86,7 @@ macro_rules! trials {
         }
     };
 }
-pub(crate) use trials;
+pub(crate) use trials_on;
 
 /// Both, if the long ones are wanted.
 pub(crate) fn with_long(mut always: Vec<Trial>, long: Vec<Trial>) -> Vec<Trial> {

@@ -63,6 +63,14 @@ impl PgDatabase {
             .replace(&format!(":{}/", self.port()), &format!(":{port}/"))
     }
 
+    /// The same database on a server that follows this one.
+    pub(crate) fn standby(&self) -> Self {
+        Self {
+            cluster: Arc::new(self.cluster.standby()),
+            name: self.name.clone(),
+        }
+    }
+
     /// A connection of the test's own, which sees the tables as any other program would.
     pub(crate) fn table(&self) -> Table {
         Table(Handle::Postgres(PgTable::open(&self.url())))

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params};
 
+use super::mariadb_table::MariaTable;
 use super::pool::QUEUE;
 use super::postgres_table::PgTable;
 
@@ -109,6 +110,7 @@ pub(crate) struct Table(pub(crate) Handle);
 pub(crate) enum Handle {
     Sqlite(Connection),
     Postgres(PgTable),
+    Mariadb(MariaTable),
 }
 
 impl Deref for Handle {
@@ -117,7 +119,7 @@ impl Deref for Handle {
     fn deref(&self) -> &Connection {
         match self {
             Self::Sqlite(connection) => connection,
-            Self::Postgres(_) => panic!("this test is about SQLite"),
+            Self::Postgres(_) | Self::Mariadb(_) => panic!("this test is about SQLite"),
         }
     }
 }
@@ -134,6 +136,7 @@ impl Table {
         match &self.0 {
             Handle::Sqlite(connection) => insert(connection, messages),
             Handle::Postgres(table) => table.insert(messages),
+            Handle::Mariadb(table) => table.insert(messages),
         }
     }
 
@@ -151,6 +154,7 @@ impl Table {
                 rows.commit().unwrap();
             }
             Handle::Postgres(table) => table.insert_suspects(queue, priority, bodies),
+            Handle::Mariadb(table) => table.insert_suspects(queue, priority, bodies),
         }
     }
 
@@ -162,6 +166,7 @@ impl Table {
                 ran.map_err(|error| error.to_string())
             }
             Handle::Postgres(table) => table.run(statements),
+            Handle::Mariadb(table) => table.run(statements),
         }
     }
 
@@ -170,6 +175,7 @@ impl Table {
         match &self.0 {
             Handle::Sqlite(connection) => ask(connection, statement),
             Handle::Postgres(table) => table.ask(statement),
+            Handle::Mariadb(table) => table.ask(statement),
         }
     }
 
@@ -183,6 +189,7 @@ impl Table {
                     .unwrap()
             }
             Handle::Postgres(table) => table.count(queue),
+            Handle::Mariadb(table) => table.count(queue),
         }
     }
 
@@ -194,6 +201,7 @@ impl Table {
                 connection.query_row(count, [], |row| row.get(0)).unwrap()
             }
             Handle::Postgres(table) => table.finished(),
+            Handle::Mariadb(table) => table.finished(),
         }
     }
 
@@ -214,6 +222,7 @@ impl Table {
                     .unwrap()
             }
             Handle::Postgres(table) => table.oldest(queue),
+            Handle::Mariadb(table) => table.oldest(queue),
         }
     }
 
@@ -227,6 +236,7 @@ impl Table {
                 rows.collect::<Result<_, _>>().unwrap()
             }
             Handle::Postgres(table) => table.messages(queue),
+            Handle::Mariadb(table) => table.messages(queue),
         }
     }
 
@@ -240,6 +250,7 @@ impl Table {
                 rows.collect::<Result<_, _>>().unwrap()
             }
             Handle::Postgres(table) => table.dead(),
+            Handle::Mariadb(table) => table.dead(),
         }
     }
 }

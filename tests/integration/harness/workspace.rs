@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::base::Base;
 use super::command::{self, Ran, Running};
 use super::daemon::{Daemon, Launch};
+use super::database::Database;
+use super::mariadb::MariaDatabase;
 use super::pool::Pool;
 use super::postgres::PgDatabase;
 use super::record::Record;
@@ -40,7 +41,7 @@ pub(crate) struct Workspace {
     /// What goes before the pools in each configuration.
     preamble: String,
     /// Where its table is, if not in a file of the directory.
-    database: Option<PgDatabase>,
+    database: Option<Database>,
 }
 
 impl Workspace {
@@ -59,16 +60,13 @@ impl Workspace {
     }
 
     fn with(daemon: &str, source: &str) -> Self {
-        let database = match Base::of_this_test() {
-            Base::Sqlite => None,
-            Base::Postgres => Some(PgDatabase::shared()),
-        };
-        Self::on(daemon, source, database)
+        Self::on(daemon, source, Database::of_this_test())
     }
 
     /// With a table in that database, or in a file.
-    pub(crate) fn on(daemon: &str, source: &str, database: Option<PgDatabase>) -> Self {
-        let url = database.as_ref().map(PgDatabase::url);
+    pub(crate) fn on(daemon: &str, source: &str, database: Option<impl Into<Database>>) -> Self {
+        let database: Option<Database> = database.map(Into::into);
+        let url = database.as_ref().map(Database::url);
         let url = url.unwrap_or_else(|| "sqlite:queue.db".to_owned());
         let table = format!("[sources.main]\nkind = \"table\"\nurl = \"{url}\"\n{source}");
         Self {
@@ -138,7 +136,7 @@ impl Workspace {
     pub(crate) fn start_elsewhere(&self, url: &str, pools: &[Pool]) -> Daemon {
         let (config, mark) = self.configure_next(pools);
         let text = fs::read_to_string(&config).unwrap();
-        let elsewhere = text.replace(&self.postgres().url(), url);
+        let elsewhere = text.replace(&self.database().url(), url);
         fs::write(&config, elsewhere).unwrap();
         Daemon::start(&config, &mark, Launch::default(), &[])
     }
@@ -260,9 +258,25 @@ impl Workspace {
         }
     }
 
-    /// The database of a test that is about PostgreSQL.
+    /// The database of a test that is about servers.
+    pub(crate) fn database(&self) -> &Database {
+        self.database.as_ref().expect("a database on a server")
+    }
+
+    /// That of one that is about PostgreSQL.
     pub(crate) fn postgres(&self) -> &PgDatabase {
-        self.database.as_ref().expect("a database of PostgreSQL")
+        match self.database() {
+            Database::Postgres(database) => database,
+            Database::Mariadb(_) => panic!("this test is about PostgreSQL"),
+        }
+    }
+
+    /// That of one that is about MariaDB.
+    pub(crate) fn mariadb(&self) -> &MariaDatabase {
+        match self.database() {
+            Database::Mariadb(database) => database,
+            Database::Postgres(_) => panic!("this test is about MariaDB"),
+        }
     }
 
     /// What the workers have recorded so far.

@@ -1,7 +1,6 @@
 //! PostgreSQL: the real daemon at real servers of the tests' own. What holds on any database is tested
 //! by the tests of that, run here once more. Only what to run is decided here.
 
-mod deaths;
 mod harness_selftest;
 mod pooled;
 mod sizes;
@@ -11,8 +10,8 @@ use libtest_mimic::Trial;
 
 use crate::harness::Base;
 use crate::{
-    answers, crashes, daemon_death, idempotency, kills, letters, outbox, sending, shutdown,
-    timeouts, topics, unique, version2,
+    answers, crashes, daemon_death, idempotency, kills, letters, on_servers, outbox, sending,
+    shutdown, timeouts, topics, unique, version2,
 };
 
 /// The tests of all modules here.
@@ -24,6 +23,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         idempotency::trials_on,
         kills::trials_on,
         letters::trials_on,
+        on_servers::trials_on,
         outbox::trials_on,
         sending::trials_on,
         shutdown::trials_on,
@@ -34,7 +34,6 @@ pub(crate) fn trials() -> Vec<Trial> {
     ];
     let both = both.into_iter().flat_map(|trials| trials(Base::Postgres));
     let own = [
-        deaths::trials(),
         pooled::trials(),
         sizes::trials(),
         usage::trials(),

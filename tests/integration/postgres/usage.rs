@@ -9,13 +9,9 @@ use crate::harness::tls::quoted;
 use crate::harness::{Event, Pool, Scene, Workspace, trials};
 
 trials![
-    what_is_rolled_back_was_never_sent,
     a_commit_wakes_an_idle_daemon,
     tables_that_are_missing_are_named_and_can_be_made_by_hand,
     what_no_waiting_mends_refuses_the_start,
-    commands_send_and_move_dead_letters,
-    bytes_that_are_no_text_stay_as_they_are,
-    rows_that_cannot_be_claimed_hold_nobody_up,
     the_server_is_checked_as_sslmode_says,
     tables_behind_a_prefix_stand_beside_anothers_of_the_same_names,
 ];
@@ -23,22 +19,6 @@ trials![
 fn scene(source: &str, pool: &Pool) -> Scene {
     let site = Workspace::on("", source, Some(PgDatabase::shared()));
     Scene::at(site, std::slice::from_ref(pool))
-}
-
-fn what_is_rolled_back_was_never_sent() {
-    let scene = scene("", &Pool::new(&[]));
-    let server = scene.site.postgres();
-    server.ask("CREATE TABLE orders (id int)");
-    for (body, end) in [("never", "ROLLBACK"), ("once", "COMMIT")] {
-        server.ask(&format!(
-            "BEGIN; INSERT INTO orders VALUES (1);
-             INSERT INTO consumer_messages (queue, body) VALUES ('work', '{body}'); {end}"
-        ));
-    }
-    scene.all_done();
-    scene.record().assert_done_once(&["once"]);
-    assert_eq!(scene.record().all(crate::harness::Event::Began).len(), 1);
-    scene.finish();
 }
 
 /// The poll is too rare to explain it.
@@ -90,60 +70,6 @@ fn what_no_waiting_mends_refuses_the_start() {
         let complaint = site.ganger(&["run", "--config", "wrong.toml"]).bad(1);
         assert!(complaint.contains(says), "{complaint}");
     }
-}
-
-fn commands_send_and_move_dead_letters() {
-    let scene = scene("", &Pool::new(&[]).attempts(1));
-    scene.site.configure_commands(&[Pool::new(&[])]);
-    let send = |body: &str| {
-        scene.site.ganger(&["send", "work", body]).good();
-    };
-    send("mode:answer:500 a");
-    let dead = scene.one_dead();
-    assert_eq!((dead.reason.as_str(), dead.attempts), ("failed", 1));
-    let listed = scene.site.ganger(&["dead", "list"]).good();
-    assert!(listed.contains("failed"), "{listed}");
-    scene.site.ganger(&["dead", "retry", "--all"]).good();
-    let again = scene.daemon.eventually_some("it to be dead again", || {
-        let dead = scene.table.dead();
-        dead.into_iter().next()
-    });
-    assert_eq!(again.attempts, 1);
-    scene.site.ganger(&["dead", "drop", "--all"]).good();
-    assert_eq!(scene.table.dead(), []);
-    scene.finish();
-}
-
-fn bytes_that_are_no_text_stay_as_they_are() {
-    use crate::harness::NewMessage;
-
-    let scene = scene("", &Pool::new(&[]).attempts(1));
-    scene
-        .table
-        .insert(&[NewMessage::binary(b"mode:answer:500 \xff\0")]);
-    let dead = scene.one_dead();
-    assert_eq!(dead.body, b"mode:answer:500 \xff\0".to_vec().into());
-    scene.finish();
-}
-
-fn rows_that_cannot_be_claimed_hold_nobody_up() {
-    let scene = scene("", &Pool::new(&[]));
-    scene.site.postgres().ask(
-        "CREATE FUNCTION picky() RETURNS trigger LANGUAGE plpgsql AS
-         $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;
-         CREATE TRIGGER picky BEFORE UPDATE ON consumer_messages FOR EACH ROW
-         WHEN (OLD.body = 'bad') EXECUTE FUNCTION picky();
-         INSERT INTO consumer_messages (queue, body, priority) VALUES ('work', 'bad', 9)",
-    );
-    scene.send(&["good", "better"]);
-    scene.daemon.eventually("all but the one to be done", || {
-        scene.table.count("work") == 1
-    });
-    scene.record().assert_done_once(&["good", "better"]);
-    scene.daemon.logged(
-        "the database refuses to have this message claimed or buried; it is passed over for a while",
-    );
-    scene.finish();
 }
 
 fn the_server_is_checked_as_sslmode_says() {

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::harness::postgres::PgDatabase;
-use crate::harness::{Event, Flow, Pool, Proxy, Scene, Workspace, look, trials};
+use crate::harness::{
+    Database, Event, Flow, NewMessage, Pool, Proxy, Scene, Workspace, look, trials_on,
+};
 
-trials![
+trials_on![
     a_killed_daemons_messages_are_with_another_within_five_seconds,
     a_server_that_is_killed_costs_nobody_his_messages,
     a_server_that_stands_still_is_waited_for,
@@ -28,7 +29,7 @@ fn bodies(what: &str, count: usize) -> Vec<String> {
 
 /// A scene on a server of its own.
 fn alone(source: &str, pool: &Pool) -> Scene {
-    let site = Workspace::on("", source, Some(PgDatabase::alone()));
+    let site = Workspace::on("", source, Some(Database::alone()));
     Scene::at(site, std::slice::from_ref(pool))
 }
 
@@ -45,7 +46,7 @@ fn is_well(scene: &Scene) {
 }
 
 fn a_killed_daemons_messages_are_with_another_within_five_seconds() {
-    let site = Workspace::on("", "lease = \"1h\"", Some(PgDatabase::shared()));
+    let site = Workspace::on("", "lease = \"1h\"", Some(Database::shared()));
     let pool = Pool::new(&["--v2=1"]).set("workers", "2");
     let scene = Scene::at(site, std::slice::from_ref(&pool));
     let held = bodies("mode:wait:go", 2);
@@ -67,7 +68,7 @@ fn a_killed_daemons_messages_are_with_another_within_five_seconds() {
     assert_eq!(scene.table.dead(), []);
     other.stop();
     assert_eq!(
-        scene.site.postgres().ask("SELECT count(*) FROM owners"),
+        scene.site.database().ask("SELECT count(*) FROM owners"),
         "0"
     );
 }
@@ -81,7 +82,7 @@ fn a_server_that_is_killed_costs_nobody_his_messages() {
     let held = bodies("mode:wait:go", 4);
     scene.send(&held);
     scene.begun(&held);
-    let server = scene.site.postgres();
+    let server = scene.site.database();
     let beaten = server.ask("SELECT max(heartbeat) FROM owners");
     server.kill();
     server.start_again();
@@ -115,7 +116,7 @@ fn a_server_that_stands_still_is_waited_for() {
     scene.daemon.eventually("some to be done", || {
         scene.record().all(Event::Done).len() > 20
     });
-    let server = scene.site.postgres();
+    let server = scene.site.database();
     server.freeze();
     scene
         .daemon
@@ -128,7 +129,7 @@ fn a_server_that_stands_still_is_waited_for() {
 }
 
 fn a_daemon_that_is_cut_off_loses_its_messages_and_settles_none_of_them() {
-    let database = PgDatabase::shared();
+    let database = Database::shared();
     let proxy = Proxy::to(database.port());
     let way = database.url_at(proxy.port());
     let pool = Pool::new(&["--v2=1"])
@@ -137,7 +138,7 @@ fn a_daemon_that_is_cut_off_loses_its_messages_and_settles_none_of_them() {
     let site = Workspace::on("", "lease = \"1s\"", Some(database));
     let cut_off = site.start_elsewhere(&way, std::slice::from_ref(&pool));
     let table = site.table();
-    table.insert(&[crate::harness::NewMessage::new("mode:wait:go,reply a").reply_to("answers")]);
+    table.insert(&[NewMessage::new("mode:wait:go,reply a").reply_to("answers")]);
     cut_off.eventually("it to be begun", || {
         site.record().all(Event::Began).len() == 1
     });
@@ -165,7 +166,7 @@ fn a_daemon_that_is_cut_off_loses_its_messages_and_settles_none_of_them() {
 }
 
 fn a_connection_that_is_cut_at_any_moment_loses_nothing() {
-    let database = PgDatabase::shared();
+    let database = Database::shared();
     let proxy = Proxy::to(database.port());
     let way = database.url_at(proxy.port());
     let pool = Pool::new(&["--mode=sleep:1"])
@@ -175,7 +176,7 @@ fn a_connection_that_is_cut_at_any_moment_loses_nothing() {
     let daemon = site.start_elsewhere(&way, std::slice::from_ref(&pool));
     let table = site.table();
     let all = bodies("message", 3_000);
-    let message = |body: &String| crate::harness::NewMessage::new(body);
+    let message = |body: &String| NewMessage::new(body);
     table.insert(&all.iter().map(message).collect::<Vec<_>>());
     let cuts = 12;
     for cut in 1..=cuts {
@@ -194,20 +195,19 @@ fn a_connection_that_is_cut_at_any_moment_loses_nothing() {
 }
 
 fn a_server_that_is_away_at_the_start_is_waited_for() {
-    let database = PgDatabase::alone();
+    let database = Database::alone();
     database.stop();
     let site = Workspace::on("", "", Some(database));
     let daemon = site.start(&[Pool::new(&[])]);
     daemon.logged("the table can't be used; intake pauses");
-    site.postgres().start_again();
+    site.database().start_again();
     let table = look(|| {
-        let made = site
-            .postgres()
-            .ask("SELECT to_regclass('consumer_messages') IS NOT NULL");
-        (made == "t").then(|| site.table())
+        let made = "SELECT count(*) FROM information_schema.tables
+                    WHERE table_name = 'consumer_messages'";
+        (site.database().ask(made) == "1").then(|| site.table())
     });
     let table = table.expect("the tables are made");
-    table.insert(&[crate::harness::NewMessage::new("a")]);
+    table.insert(&[NewMessage::new("a")]);
     daemon.eventually("it to be done", || table.count("work") == 0);
     daemon.stop();
 }
@@ -215,19 +215,13 @@ fn a_server_that_is_away_at_the_start_is_waited_for() {
 /// Someone's trigger wills it.
 fn a_row_that_cannot_be_taken_back_waits_alone() {
     let pool = Pool::new(&["--v2=1"]).set("workers", "5");
-    let site = Workspace::on("", "lease = \"1h\"", Some(PgDatabase::shared()));
+    let site = Workspace::on("", "lease = \"1h\"", Some(Database::shared()));
     let scene = Scene::at(site, std::slice::from_ref(&pool));
     let held = bodies("mode:wait:go", 5);
     scene.send(&held);
     scene.begun(&held);
-    let server = scene.site.postgres();
-    server.ask(&format!(
-        "CREATE FUNCTION picky() RETURNS trigger LANGUAGE plpgsql AS
-         $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;
-         CREATE TRIGGER picky BEFORE UPDATE ON consumer_messages FOR EACH ROW
-         WHEN (OLD.body = '{}' AND NEW.owner IS NULL) EXECUTE FUNCTION picky()",
-        held[2]
-    ));
+    let server = scene.site.database();
+    server.refuse_changes(&format!("OLD.body = '{}' AND NEW.owner IS NULL", held[2]));
     scene.daemon.crash();
     scene.site.touch("go");
     let other = scene.site.start(&[pool]);
@@ -246,7 +240,7 @@ fn a_row_that_cannot_be_taken_back_waits_alone() {
 
 /// Nobody else is there to take anything over, and the connections are open: it goes by the heartbeat.
 fn a_daemon_that_is_cut_off_for_half_a_lease_cancels_its_workers() {
-    let database = PgDatabase::shared();
+    let database = Database::shared();
     let proxy = Proxy::to(database.port());
     let way = database.url_at(proxy.port());
     let pool = Pool::new(&["--v2=1"])
@@ -256,7 +250,7 @@ fn a_daemon_that_is_cut_off_for_half_a_lease_cancels_its_workers() {
     let daemon = site.start_elsewhere(&way, std::slice::from_ref(&pool));
     let table = site.table();
     let (slow, behind) = ("mode:until-cancelled,answer:429 slow", "behind");
-    table.insert(&[slow, behind].map(crate::harness::NewMessage::new));
+    table.insert(&[slow, behind].map(NewMessage::new));
     daemon.eventually("the first to be begun", || {
         !site.record().of(Event::Began, slow).is_empty()
     });
@@ -289,35 +283,26 @@ fn a_daemon_that_is_cut_off_for_half_a_lease_cancels_its_workers() {
 
 /// The one that may only be read is named first: it is left for the other, and taken once it is promoted.
 fn a_failover_to_a_server_that_followed_loses_nothing() {
-    let database = PgDatabase::alone();
+    let database = Database::alone();
     let standby = database.standby();
-    let url = database.url();
-    let (_, name) = url.rsplit_once('/').unwrap();
-    let port = format!(":{}/", database.port());
-    let both = format!(":{},127.0.0.1{port}", standby.port());
-    let way = format!(
-        "{}?target_session_attrs=read-write",
-        url.replace(&port, &both)
-    );
+    let way = standby.url_before(&database);
     let pool = Pool::new(&["--mode=sleep:1"])
         .set("workers", "2")
         .set("prefetch", "8");
     let site = Workspace::on("", "", Some(database));
     let daemon = site.start_elsewhere(&way, std::slice::from_ref(&pool));
     let all = bodies("message", 600);
-    let message = |body: &String| crate::harness::NewMessage::new(body);
+    let message = |body: &String| NewMessage::new(body);
     site.table()
         .insert(&all.iter().map(message).collect::<Vec<_>>());
     daemon.eventually("a part of it to be done", || {
         site.record().all(Event::Done).len() > 100
     });
-    site.postgres().kill();
+    site.database().kill();
     standby.promote();
     let left =
         "SELECT (SELECT count(*) FROM consumer_messages), (SELECT count(*) FROM poisoned_messages)";
-    daemon.eventually("everything to be done", || {
-        standby.psql(name, left) == "0|0"
-    });
+    daemon.eventually("everything to be done", || standby.ask(left) == "0|0");
     site.record().assert_none_lost(&all);
     daemon.stop();
 }

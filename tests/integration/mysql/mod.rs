@@ -1,0 +1,32 @@
+//! MySQL and MariaDB: the real daemon at real servers of the tests' own, which are MariaDB's. What holds on
+//! any database is tested by the tests of that, run here once more. Only what to run is decided here.
+
+mod harness_selftest;
+
+use libtest_mimic::Trial;
+
+use crate::harness::Base;
+use crate::{
+    answers, crashes, daemon_death, kills, letters, on_servers, outbox, sending, shutdown,
+    timeouts, version2,
+};
+
+/// The tests of all modules here.
+pub(crate) fn trials() -> Vec<Trial> {
+    let both = [
+        answers::trials_on,
+        crashes::trials_on,
+        daemon_death::trials_on,
+        kills::trials_on,
+        letters::trials_on,
+        on_servers::trials_on,
+        outbox::trials_on,
+        sending::trials_on,
+        shutdown::trials_on,
+        timeouts::trials_on,
+        version2::trials_on,
+    ];
+    let both = both.into_iter().flat_map(|trials| trials(Base::Mariadb));
+    let own = [harness_selftest::trials()].into_iter().flatten();
+    own.chain(both).collect()
+}

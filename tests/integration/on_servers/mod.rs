@@ -1,0 +1,15 @@
+//! What is the same for tables on any server, tested on each. What holds for files as well is in modules of
+//! its own.
+
+mod deaths;
+mod usage;
+
+use libtest_mimic::Trial;
+
+use crate::harness::Base;
+
+/// The tests of all modules here, on that server.
+pub(crate) fn trials_on(base: Base) -> Vec<Trial> {
+    let rooms = [deaths::trials_on(base), usage::trials_on(base)];
+    rooms.into_iter().flatten().collect()
+}

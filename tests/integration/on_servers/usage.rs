@@ -1,0 +1,74 @@
+//! What a producer and an operator do with it.
+
+use crate::harness::{Event, NewMessage, Pool, Scene, trials_on};
+
+trials_on![
+    what_is_rolled_back_was_never_sent,
+    commands_send_and_move_dead_letters,
+    bytes_that_are_no_text_stay_as_they_are,
+    rows_that_cannot_be_claimed_hold_nobody_up,
+];
+
+fn what_is_rolled_back_was_never_sent() {
+    let scene = Scene::of(Pool::new(&[]));
+    let server = scene.site.database();
+    server.ask("CREATE TABLE orders (id int)");
+    for (body, end) in [("never", "ROLLBACK"), ("once", "COMMIT")] {
+        server.ask(&format!(
+            "BEGIN; INSERT INTO orders VALUES (1);
+             INSERT INTO consumer_messages (queue, body) VALUES ('work', '{body}'); {end}"
+        ));
+    }
+    scene.all_done();
+    scene.record().assert_done_once(&["once"]);
+    assert_eq!(scene.record().all(Event::Began).len(), 1);
+    scene.finish();
+}
+
+fn commands_send_and_move_dead_letters() {
+    let scene = Scene::of(Pool::new(&[]).attempts(1));
+    scene.site.configure_commands(&[Pool::new(&[])]);
+    let send = |body: &str| {
+        scene.site.ganger(&["send", "work", body]).good();
+    };
+    send("mode:answer:500 a");
+    let dead = scene.one_dead();
+    assert_eq!((dead.reason.as_str(), dead.attempts), ("failed", 1));
+    let listed = scene.site.ganger(&["dead", "list"]).good();
+    assert!(listed.contains("failed"), "{listed}");
+    scene.site.ganger(&["dead", "retry", "--all"]).good();
+    let again = scene.daemon.eventually_some("it to be dead again", || {
+        let dead = scene.table.dead();
+        dead.into_iter().next()
+    });
+    assert_eq!(again.attempts, 1);
+    scene.site.ganger(&["dead", "drop", "--all"]).good();
+    assert_eq!(scene.table.dead(), []);
+    scene.finish();
+}
+
+fn bytes_that_are_no_text_stay_as_they_are() {
+    let scene = Scene::of(Pool::new(&[]).attempts(1));
+    scene
+        .table
+        .insert(&[NewMessage::binary(b"mode:answer:500 \xff\0")]);
+    let dead = scene.one_dead();
+    assert_eq!(dead.body, b"mode:answer:500 \xff\0".to_vec().into());
+    scene.finish();
+}
+
+fn rows_that_cannot_be_claimed_hold_nobody_up() {
+    let scene = Scene::of(Pool::new(&[]));
+    let server = scene.site.database();
+    server.refuse_changes("OLD.body = 'bad'");
+    server.ask("INSERT INTO consumer_messages (queue, body, priority) VALUES ('work', 'bad', 9)");
+    scene.send(&["good", "better"]);
+    scene.daemon.eventually("all but the one to be done", || {
+        scene.table.count("work") == 1
+    });
+    scene.record().assert_done_once(&["good", "better"]);
+    scene.daemon.logged(
+        "the database refuses to have this message claimed or buried; it is passed over for a while",
+    );
+    scene.finish();
+}
