@@ -1,8 +1,20 @@
 //! The words between the source task and the database behind it. Nothing here knows SQL, and
 //! times are durations from now: the wall clock stays in the adapter.
 
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) mod cut_off;
 pub(crate) mod finished;
 pub(crate) mod headers;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) mod lease;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) mod names;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) mod patience;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) mod take_back;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) mod vigil;
 
 use std::time::Duration;
 

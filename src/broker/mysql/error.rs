@@ -1,5 +1,14 @@
 //! What MySQL and MariaDB may say, in sentences, and whether it speaks of the message or of the world.
 
+use std::error::Error as _;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use mysql_async::{DriverError, Error, IoError, ServerError};
+
+use crate::broker::table::Fault;
+
 /// Why a database of MySQL or MariaDB can't serve as a table queue.
 #[derive(Debug, thiserror::Error)]
 pub enum MysqlError {
@@ -11,4 +20,318 @@ pub enum MysqlError {
         /// What was tried and failed.
         why: String,
     },
+    /// The server does not let us in.
+    #[error("{server} refuses the connection: {why}")]
+    Refused {
+        /// Where it is.
+        server: String,
+        /// The server's word.
+        why: String,
+    },
+    /// A file with a certificate or a key can't be used.
+    #[error("`{}` can't be used for TLS: {why}", path.display())]
+    TlsFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// It is too old.
+    #[error(
+        "{server} is {found}, but table queues need MySQL 8.0.13 or MariaDB 10.6, or a later version"
+    )]
+    Old {
+        /// Where it is.
+        server: String,
+        /// Its name and version.
+        found: String,
+    },
+    /// A later release has changed the tables.
+    #[error(
+        "the tables in database `{database}` are of a later version of ganger, this one knows versions \
+         up to {known}: `{found}`"
+    )]
+    Newer {
+        /// Where the tables are.
+        database: String,
+        /// The version of its tables.
+        found: i64,
+        /// The latest version known here.
+        known: i64,
+    },
+    /// Tables of these names are another program's.
+    #[error(
+        "the table `{table}` in database `{database}` is another program's: give ganger a database of \
+         its own, or its tables a `table_prefix`"
+    )]
+    Foreign {
+        /// Where the tables are.
+        database: String,
+        /// The first of them.
+        table: String,
+    },
+    /// They are not there, and may not be made.
+    #[error(
+        "database `{database}` has no tables of ganger's, and `declare = false` says that they are not \
+         to be made: have the statements of `ganger schema` run"
+    )]
+    Missing {
+        /// Where they should be.
+        database: String,
+    },
+    /// Something was not done.
+    #[error("{doing} failed: {why}")]
+    Command {
+        /// What was to be done.
+        doing: &'static str,
+        /// The server's word.
+        why: String,
+    },
+}
+
+impl MysqlError {
+    /// It may be over by itself.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(self, Self::Away { .. })
+    }
+}
+
+/// Why something that was asked for was not done.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    /// The server's word, or the lack of one.
+    #[error(transparent)]
+    Driver(#[from] Error),
+    /// No packet holds it.
+    #[error(
+        "a statement of {bytes} bytes is larger than the server takes: at most {most}, as its \
+         `max_allowed_packet` says"
+    )]
+    TooLarge { bytes: usize, most: usize },
+    /// Something else than what was asked for.
+    #[error("the server has answered with {0}")]
+    Unexpected(String),
+}
+
+impl CallError {
+    fn code(&self) -> Option<u16> {
+        match self {
+            Self::Driver(Error::Server(said)) => Some(said.code),
+            _ => None,
+        }
+    }
+}
+
+/// How often a transaction is tried at once in which others were in the way.
+pub(super) const CLASHES_MAX: u32 = 5;
+
+/// No answer has come for as long as one is waited for.
+pub(super) fn silent(waited: Duration) -> Fault {
+    let seconds = waited.as_secs();
+    passing(format!("the server has not answered for {seconds} s"))
+}
+
+/// There is no connection any more.
+pub(super) fn lost() -> Fault {
+    passing("the connection was lost".to_owned())
+}
+
+/// It is waited for.
+pub(super) fn passing(problem: String) -> Fault {
+    Fault {
+        problem,
+        for_good: false,
+    }
+}
+
+/// What was to be done and was not.
+pub(crate) fn failed(doing: &'static str) -> impl Fn(CallError) -> MysqlError {
+    move |error| MysqlError::Command {
+        doing,
+        why: sentence(&error),
+    }
+}
+
+/// What is wrong with a connection that was to be made to that server.
+pub(crate) fn unconnected(server: &str, error: &CallError) -> MysqlError {
+    let (server, why) = (server.to_owned(), sentence(error));
+    let refuses = match error {
+        CallError::Driver(Error::Server(said)) => !is_passing(said.code),
+        CallError::Driver(error) => is_unconfigured(error),
+        CallError::TooLarge { .. } | CallError::Unexpected(_) => false,
+    };
+    match refuses {
+        true => MysqlError::Refused { server, why },
+        false => MysqlError::Away { server, why },
+    }
+}
+
+/// What no waiting mends, though it is not the server that says so: a certificate that is not
+/// trusted, TLS that is demanded and not offered, a way to prove who we are that is not known here.
+fn is_unconfigured(error: &Error) -> bool {
+    match error {
+        Error::Io(IoError::Tls(_)) => true,
+        // Of a handshake, the driver hands on what the operating system would say.
+        Error::Io(IoError::Io(error)) => error.kind() == io::ErrorKind::InvalidData,
+        Error::Driver(error) => is_unoffered(error),
+        Error::Server(_) | Error::Other(_) | Error::Url(_) => false,
+    }
+}
+
+fn is_unoffered(error: &DriverError) -> bool {
+    matches!(
+        error,
+        DriverError::NoClientSslFlagFromServer
+            | DriverError::UnknownAuthPlugin { .. }
+            | DriverError::MysqlOldPasswordDisabled
+            | DriverError::CleartextPluginDisabled
+            | DriverError::NoKeyFound
+    )
+}
+
+/// The server has no TLS to offer.
+pub(super) fn has_no_tls(error: &Error) -> bool {
+    matches!(error, Error::Driver(DriverError::NoClientSslFlagFromServer))
+}
+
+/// What is wrong, as an operator would say it.
+pub(crate) fn sentence(error: &CallError) -> String {
+    match error {
+        CallError::Driver(Error::Server(ServerError { code, message, .. })) => {
+            format!("{message} (error {code})")
+        }
+        CallError::Driver(error) => {
+            let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+            match causes.last() {
+                Some(cause) => cause.to_string(),
+                None => error.to_string(),
+            }
+        }
+        CallError::TooLarge { .. } | CallError::Unexpected(_) => error.to_string(),
+    }
+}
+
+/// Judges an error of a transaction. Only what surely is about what was to be written counts as
+/// for good; all else, a table that is missing included, is waited for.
+pub(crate) fn fault(error: &CallError) -> Fault {
+    let for_good = match error {
+        CallError::TooLarge { .. } => true,
+        CallError::Driver(_) | CallError::Unexpected(_) => {
+            error.code().is_some_and(is_of_the_message)
+        }
+    };
+    Fault {
+        problem: sentence(error),
+        for_good,
+    }
+}
+
+/// Data that no column takes, a constraint, an exception of someone's trigger, more than a packet holds.
+fn is_of_the_message(code: u16) -> bool {
+    /// By name: `ER_BAD_NULL_ERROR`, `ER_DUP_ENTRY`, `ER_NET_PACKET_TOO_LARGE`, `ER_TOO_LONG_KEY`,
+    /// `ER_INVALID_CHARACTER_STRING`, `ER_WARN_DATA_OUT_OF_RANGE`, `WARN_DATA_TRUNCATED`,
+    /// `ER_NO_DEFAULT_FOR_FIELD`, `ER_TRUNCATED_WRONG_VALUE_FOR_FIELD`, `ER_DATA_TOO_LONG`,
+    /// `ER_NO_REFERENCED_ROW_2`, `ER_ROW_IS_REFERENCED_2`, `ER_SIGNAL_EXCEPTION`, `ER_DATA_OUT_OF_RANGE`,
+    /// `ER_INVALID_JSON_TEXT`, `ER_CHECK_CONSTRAINT_VIOLATED`, `ER_CONSTRAINT_FAILED`.
+    const OF_IT: [u16; 17] = [
+        1048, 1062, 1153, 1071, 1300, 1264, 1265, 1364, 1366, 1406, 1452, 1451, 1644, 1690, 3140,
+        3819, 4025,
+    ];
+    OF_IT.contains(&code)
+}
+
+/// Others were in the way: the same may succeed at once. `ER_LOCK_DEADLOCK`, `ER_CHECKREAD`, and what a
+/// cluster says of two that wrote the same.
+pub(crate) fn is_a_clash(error: &CallError) -> bool {
+    matches!(error.code(), Some(1213 | 1020 | 3101 | 3572))
+}
+
+/// It was given up for its time: the same may be done in a longer one. `ER_QUERY_TIMEOUT`, or
+/// `ER_STATEMENT_TIMEOUT`.
+pub(crate) fn is_out_of_time(error: &CallError) -> bool {
+    matches!(error.code(), Some(3024 | 1969))
+}
+
+/// The connection is of no use any more: it is gone, the server ends, or it has become one that
+/// may only be read.
+pub(crate) fn ends_the_connection(error: &CallError) -> bool {
+    match error {
+        CallError::Driver(Error::Server(said)) => is_passing(said.code) || is_read_only(said.code),
+        CallError::Driver(_) => true,
+        CallError::TooLarge { .. } | CallError::Unexpected(_) => false,
+    }
+}
+
+/// `ER_OPTION_PREVENTS_STATEMENT`, `ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION`, `ER_READ_ONLY_MODE`.
+fn is_read_only(code: u16) -> bool {
+    matches!(code, 1290 | 1792 | 1836)
+}
+
+/// The server starts, ends, or has no room at the moment: `ER_CON_COUNT_ERROR`, `ER_OUT_OF_RESOURCES`,
+/// `ER_HOST_IS_BLOCKED`, `ER_SERVER_SHUTDOWN`, `ER_NORMAL_SHUTDOWN`, errors of the network,
+/// `ER_TOO_MANY_USER_CONNECTIONS`, `ER_UNKNOWN_COM_ERROR` of a cluster's node that is not ready,
+/// `ER_QUERY_INTERRUPTED`, `ER_CONNECTION_KILLED`, `ER_CLIENT_INTERACTION_TIMEOUT`,
+/// `ER_SERVER_OFFLINE_MODE`.
+fn is_passing(code: u16) -> bool {
+    matches!(
+        code,
+        1040 | 1041 | 1129 | 1053 | 1077 | 1158..=1161 | 1203 | 1047 | 1317 | 1927 | 4031 | 3032
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(code: u16) -> CallError {
+        CallError::Driver(Error::Server(ServerError {
+            code,
+            message: "no".to_owned(),
+            state: "HY000".to_owned(),
+        }))
+    }
+
+    #[test]
+    fn only_what_was_to_be_written_is_refused_for_good() {
+        for (what, code, for_good) in [
+            ("a full table", 1114, false),
+            ("a full disk", 1021, false),
+            ("a lock", 1205, false),
+            ("a deadlock", 1213, false),
+            ("a time", 1969, false),
+            ("a missing table", 1146, false),
+            ("a missing right", 1142, false),
+            ("a server to read from", 1290, false),
+            ("a text that is none", 1366, true),
+            ("a text too long", 1406, true),
+            ("a check of MySQL's", 3819, true),
+            ("a check of MariaDB's", 4025, true),
+            ("a trigger's signal", 1644, true),
+            ("a packet", 1153, true),
+        ] {
+            assert_eq!(fault(&said(code)).for_good, for_good, "{what}");
+        }
+        let (bytes, most) = (17 << 20, 16 << 20);
+        let too_large = fault(&CallError::TooLarge { bytes, most });
+        assert!(too_large.for_good && too_large.problem.contains("`max_allowed_packet`"));
+    }
+
+    #[test]
+    fn a_server_that_ends_is_waited_for_and_a_wrong_password_is_not() {
+        for code in [1040, 1053, 1927] {
+            assert!(unconnected("h", &said(code)).is_passing(), "{code}");
+            assert!(ends_the_connection(&said(code)), "{code}");
+        }
+        for code in [1044, 1045, 1049] {
+            assert!(!unconnected("h", &said(code)).is_passing(), "{code}");
+        }
+        for code in [1205, 1213, 1406] {
+            assert!(!ends_the_connection(&said(code)), "{code}");
+        }
+    }
+
+    #[test]
+    fn a_sentence_has_the_servers_word_and_its_number() {
+        assert_eq!(sentence(&said(1146)), "no (error 1146)");
+    }
 }

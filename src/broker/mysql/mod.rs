@@ -1,7 +1,13 @@
 //! The table queue in MySQL and MariaDB: a connection that claims and settles, another that keeps the
 //! lease, and everything that is theirs alone behind them. The source task above knows none of this.
 
-mod error;
+pub(crate) mod client;
+pub(crate) mod error;
+pub(crate) mod line;
+pub(crate) mod row;
+pub(crate) mod schema;
+mod tls;
+pub(crate) mod value;
 
 use std::time::Duration;
 

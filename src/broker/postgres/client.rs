@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row};
 
-use super::names::Names;
+use crate::broker::table::names::Names;
 
 /// A value for a statement.
 type Value<'a> = &'a (dyn ToSql + Sync);

@@ -12,9 +12,9 @@ use tokio_postgres::{AsyncMessage, Config, Connection, Error, Socket};
 
 use super::client::Client;
 use super::error::{PostgresError, failed, unconnected};
-use super::names::Names;
 use super::schema;
 use super::tls::Encryption;
+use crate::broker::table::names::Names;
 use crate::config::model::{PostgresDatabase, SslMode};
 
 /// How long an attempt to connect may take, each to one address, with all that is said before the
@@ -76,6 +76,8 @@ pub(crate) struct Line {
     pub(crate) driver: JoinHandle<()>,
     /// Rung when something was heard that was not asked for.
     pub(crate) bell: Arc<Notify>,
+    /// The schema that the tables are in.
+    pub(super) schema: String,
 }
 
 impl Place {
@@ -169,12 +171,12 @@ impl Place {
             Some(encryption) => {
                 let connected = self.config.connect(encryption.clone()).await;
                 let (client, connection) = connected.map_err(away)?;
-                Line::driven(ours(client), connection)
+                Line::driven(ours(client), connection, &self.schema)
             }
             None => {
                 let connected = self.config.connect(tokio_postgres::NoTls).await;
                 let (client, connection) = connected.map_err(away)?;
-                Line::driven(ours(client), connection)
+                Line::driven(ours(client), connection, &self.schema)
             }
         };
         let commits = self.fit(&line.client).await?;
@@ -215,7 +217,7 @@ impl Place {
 }
 
 impl Line {
-    fn driven<S>(client: Client, mut connection: Connection<Socket, S>) -> Self
+    fn driven<S>(client: Client, mut connection: Connection<Socket, S>, schema: &str) -> Self
     where
         S: tokio_postgres::tls::TlsStream + Unpin + Send + 'static,
     {
@@ -232,6 +234,7 @@ impl Line {
             client,
             driver,
             bell,
+            schema: schema.to_owned(),
         }
     }
 

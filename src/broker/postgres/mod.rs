@@ -5,26 +5,20 @@
 mod claim;
 pub(crate) mod client;
 pub(crate) mod columns;
-mod cut_off;
 pub(crate) mod error;
 pub(crate) mod finished;
-mod lease;
 pub(crate) mod line;
-mod names;
 pub(crate) mod owners;
 mod passed_over;
-mod patience;
 pub(crate) mod pooler;
 pub(crate) mod row;
 pub(crate) mod schema;
 mod session;
 pub(crate) mod settle;
-mod take_back;
 mod tls;
 pub(crate) mod topics;
 mod transaction;
 pub(crate) mod unique;
-mod vigil;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +28,8 @@ use tokio::time::timeout;
 use tokio_postgres::Error;
 
 use super::table::finished::Scope;
+use super::table::lease::{Lease, Tenant};
+use super::table::patience::Patience;
 use super::table::{Claim, Fault, LookReason, Outlook, Work, Written};
 use crate::config::model::PostgresDatabase;
 use crate::delivery::DatabaseFigures;
@@ -42,10 +38,8 @@ pub use error::PostgresError;
 use error::{
     CLASHES_MAX, ends_the_connection, fault, is_a_clash, is_out_of_time, lost, passing, silent,
 };
-use lease::{Lease, Tenant};
 use line::{ANSWERS_WITHIN, Place};
 use passed_over::PassedOver;
-use patience::Patience;
 use session::Session;
 use transaction::{Transaction, Undone, give_back};
 

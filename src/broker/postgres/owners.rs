@@ -1,13 +1,20 @@
 //! The table of owners, and what is claimed by them: the statements.
 
-use tokio_postgres::Error;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error, Row};
 
 use super::client::Client;
+use super::error::{ends_the_connection, fault};
+use super::line::{Line, Place};
+use super::schema::quoted;
 use super::settle::now_ms;
+use super::unique::RELEASE;
+use crate::broker::table::lease::{self, Heard, Newcomer, Registry, Unconnected, Undone};
+use crate::broker::table::vigil::Sight;
 
-pub(super) const LOCK: &str = "SELECT pg_try_advisory_lock($1)";
+const LOCK: &str = "SELECT pg_try_advisory_lock($1)";
 
-pub(super) const ENTER: &str = concat!(
+const ENTER: &str = concat!(
     "
 INSERT INTO owners (host, pid, pool, started_at, lease_ms, beaten_at, lock_key)
 VALUES ($1, $2, $3, ",
@@ -17,7 +24,7 @@ VALUES ($1, $2, $3, ",
     ", $5) RETURNING id"
 );
 
-pub(super) const BEAT: &str = concat!(
+const BEAT: &str = concat!(
     "
 UPDATE owners SET heartbeat = heartbeat + 1, beaten_at = ",
     now_ms!(),
@@ -33,7 +40,7 @@ macro_rules! held {
     };
 }
 
-pub(super) const OTHERS: &str = concat!(
+const OTHERS: &str = concat!(
     "
 SELECT id, heartbeat, lock_key > 0 AND lock_key NOT IN (",
     held!(),
@@ -57,7 +64,7 @@ macro_rules! free {
 }
 
 /// Only while it still stands as it was seen. It may be back, and then goes on.
-pub(super) const TAKE_BACK: &str = concat!(
+const TAKE_BACK: &str = concat!(
     "
 WITH struck AS (
   DELETE FROM owners WHERE id = $1 AND heartbeat = $2
@@ -75,7 +82,7 @@ SELECT (SELECT count(*) FROM struck), (SELECT count(*) FROM freed)"
 
 /// Owners of claims that are not in the table: their claim was just being made when they were struck,
 /// or someone has edited it. From one owner to the next by the index, however many rows each has.
-pub(super) const STRAYS: &str = "
+const STRAYS: &str = "
 WITH RECURSIVE claiming(owner) AS (
   (SELECT min(owner) FROM consumer_messages WHERE owner IS NOT NULL)
   UNION ALL
@@ -84,7 +91,7 @@ WITH RECURSIVE claiming(owner) AS (
 SELECT owner FROM claiming WHERE owner IS NOT NULL AND owner NOT IN (SELECT id FROM owners)";
 
 /// Where the rows can't all be taken back at once.
-pub(super) const STRIKE: &str = concat!(
+const STRIKE: &str = concat!(
     "
 DELETE FROM owners WHERE id = $1 AND heartbeat = $2
   AND (beaten_at + lease_ms < ",
@@ -95,24 +102,24 @@ DELETE FROM owners WHERE id = $1 AND heartbeat = $2
 );
 
 /// All but those that are refused.
-pub(super) const FREE_STRAYS: &str = concat!(
+const FREE_STRAYS: &str = concat!(
     free!(),
     " AND id <> ALL($2::bigint[]) AND NOT EXISTS (SELECT FROM owners WHERE id = $1)"
 );
 
-pub(super) const STRAY_ROWS: &str = "
+const STRAY_ROWS: &str = "
 SELECT id FROM consumer_messages
 WHERE owner = $1 AND id <> ALL($2::bigint[]) AND NOT EXISTS (SELECT FROM owners WHERE id = $1)
 LIMIT $3";
 
 /// Some of them.
-pub(super) const FREE_SOME: &str = concat!(
+const FREE_SOME: &str = concat!(
     free!(),
     " AND id = ANY($2::bigint[]) AND NOT EXISTS (SELECT FROM owners WHERE id = $1)"
 );
 
 /// The channel by which the trigger tells of new messages.
-pub(super) const CHANNEL: &str = "
+const CHANNEL: &str = "
 SELECT 'ganger.' || left(encode(sha256(convert_to($1::text || '.' || $2::text, 'UTF8')), 'hex'), 40)";
 
 /// The name of that channel for a queue.
@@ -123,14 +130,6 @@ pub(crate) async fn channel(client: &Client, schema: &str, queue: &str) -> Resul
         .try_get(0)
 }
 
-/// For people who read the table; nothing is decided by it.
-pub(super) fn host() -> String {
-    rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned()
-}
-
 /// Gives back what is still claimed, charged, so that it can't come again for ever, and strikes us.
 pub(super) async fn leave(client: &Client, owner: i64) -> Result<(), Error> {
     let release = "UPDATE consumer_messages SET owner = NULL, claim = NULL WHERE owner = $1";
@@ -139,4 +138,124 @@ pub(super) async fn leave(client: &Client, owner: i64) -> Result<(), Error> {
         .execute("DELETE FROM owners WHERE id = $1", &[&owner])
         .await?;
     Ok(())
+}
+
+impl lease::Place for Place {
+    type Line = Line;
+
+    async fn connect(&self) -> Result<Line, Unconnected> {
+        self.connect().await.map_err(|error| Unconnected {
+            why: error.to_string(),
+            is_passing: error.is_passing(),
+        })
+    }
+}
+
+impl From<Error> for Undone {
+    fn from(error: Error) -> Self {
+        Self {
+            fault: fault(&error),
+            ends_the_connection: ends_the_connection(&error),
+        }
+    }
+}
+
+impl Registry for Line {
+    fn has_locks(&self) -> bool {
+        !self.client.is_pooled()
+    }
+
+    async fn lock(&mut self, key: i64) -> Result<bool, Undone> {
+        Ok(self.client.query_one(LOCK, &[&key]).await?.try_get(0)?)
+    }
+
+    async fn listen(&mut self, queue: &str) -> Result<(), Undone> {
+        if !self.client.is_pooled() {
+            let channel = channel(&self.client, &self.schema, queue).await?;
+            let listen = format!("LISTEN {}", quoted(&channel));
+            self.client.batch_execute(&listen).await?;
+        }
+        Ok(())
+    }
+
+    async fn heard(&mut self) -> Heard {
+        tokio::select! {
+            biased;
+            _ = &mut self.driver => Heard::Lost,
+            () = self.bell.notified() => Heard::News,
+        }
+    }
+
+    async fn enter(&mut self, newcomer: Newcomer<'_>) -> Result<i64, Undone> {
+        let values: [&(dyn ToSql + Sync); 5] = [
+            &newcomer.host,
+            &newcomer.pid,
+            &newcomer.pool,
+            &newcomer.lease_ms,
+            &newcomer.key,
+        ];
+        Ok(self.client.query_one(ENTER, &values).await?.try_get(0)?)
+    }
+
+    async fn beat(&mut self, owner: i64) -> Result<bool, Undone> {
+        Ok(self.client.execute(BEAT, &[&owner]).await? > 0)
+    }
+
+    async fn others(&mut self, owner: Option<i64>) -> Result<Vec<Sight>, Undone> {
+        let sight = |row: &Row| {
+            Ok(Sight {
+                owner: row.try_get(0)?,
+                heartbeat: row.try_get(1)?,
+                free: row.try_get(2)?,
+                stale: row.try_get(3)?,
+            })
+        };
+        let rows = self.client.query(OTHERS, &[&owner]).await?;
+        rows.iter().map(sight).collect()
+    }
+
+    async fn tidy_up(&mut self) -> Result<(), Undone> {
+        self.client.execute(RELEASE, &[]).await?;
+        Ok(())
+    }
+
+    async fn take_back(&mut self, sight: &Sight) -> Result<Option<u64>, Undone> {
+        let seen: [&(dyn ToSql + Sync); 2] = [&sight.owner, &sight.heartbeat];
+        let taken = self.client.query_one(TAKE_BACK, &seen).await?;
+        let (struck, freed): (i64, i64) = (taken.try_get(0)?, taken.try_get(1)?);
+        Ok((struck > 0).then(|| freed.unsigned_abs()))
+    }
+
+    async fn strike(&mut self, sight: &Sight) -> Result<bool, Undone> {
+        let seen: [&(dyn ToSql + Sync); 2] = [&sight.owner, &sight.heartbeat];
+        Ok(self.client.execute(STRIKE, &seen).await? > 0)
+    }
+
+    async fn strays(&mut self) -> Result<Vec<i64>, Undone> {
+        ids(self.client.query(STRAYS, &[]).await?)
+    }
+
+    async fn free_strays(&mut self, owner: i64, but: &[i64]) -> Result<u64, Undone> {
+        Ok(self.client.execute(FREE_STRAYS, &[&owner, &but]).await?)
+    }
+
+    async fn stray_rows(&mut self, owner: i64, but: &[i64], most: i64) -> Result<Vec<i64>, Undone> {
+        ids(self
+            .client
+            .query(STRAY_ROWS, &[&owner, &but, &most])
+            .await?)
+    }
+
+    async fn free_some(&mut self, owner: i64, rows: &[i64]) -> Result<u64, Undone> {
+        Ok(self.client.execute(FREE_SOME, &[&owner, &rows]).await?)
+    }
+
+    fn hang_up(self) {
+        self.hang_up();
+    }
+}
+
+fn ids(rows: Vec<Row>) -> Result<Vec<i64>, Undone> {
+    let ids = rows.iter().map(|row| row.try_get(0));
+    Ok(ids.collect::<Result<_, Error>>()?)
 }

@@ -7,7 +7,7 @@ use tokio_postgres::Error;
 
 use super::client::Client;
 use super::error::{PostgresError, failed};
-use super::names::Names;
+use crate::broker::table::names::Names;
 
 /// The oldest server that knows all that is asked of it, as it tells its version.
 pub(super) const OLDEST_SERVER: i32 = 120_000;

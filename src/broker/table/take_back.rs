@@ -5,16 +5,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tokio_postgres::types::ToSql;
-use tokio_postgres::{Error, Row};
 
-use super::client::Client;
-use super::error::{ends_the_connection, fault, sentence};
-use super::owners::{FREE_SOME, FREE_STRAYS, STRAY_ROWS, STRAYS, STRIKE, TAKE_BACK};
+use super::lease::{Registry, Undone};
 use super::vigil::Sight;
 
 /// What is refused is tried again after that.
-pub(super) const STUCK_FOR: Duration = Duration::from_secs(300);
+pub(crate) const STUCK_FOR: Duration = Duration::from_secs(300);
 
 /// What fails for another reason, a lock of someone's perhaps, is tried again after that.
 const LATER: Duration = Duration::from_secs(30);
@@ -28,7 +24,7 @@ const REFUSED_MAX: usize = 256;
 
 /// What could not be taken back, and until when it is left.
 #[derive(Debug, Default)]
-pub(super) struct TakeBack {
+pub(crate) struct TakeBack {
     owners: HashMap<i64, Instant>,
     rows: HashMap<i64, Instant>,
 }
@@ -36,30 +32,29 @@ pub(super) struct TakeBack {
 impl TakeBack {
     /// Takes back what those had claimed who are gone; now and then also what belongs to nobody. Returns
     /// whether that was anything.
-    pub(super) async fn from(
+    pub(crate) async fn from<R: Registry>(
         &mut self,
-        client: &Client,
+        line: &mut R,
         gone: &[Sight],
         strays: bool,
-    ) -> Result<bool, Error> {
+    ) -> Result<bool, Undone> {
         let now = Instant::now();
         self.owners.retain(|_, until| *until > now);
         self.rows.retain(|_, until| *until > now);
         let mut any = false;
         for sight in gone {
             if !self.owners.contains_key(&sight.owner) {
-                let taken = self.take_from(client, sight).await;
+                let taken = self.take_from(line, sight).await;
                 any |= self.told(sight.owner, taken)?;
             }
         }
         if !strays && gone.is_empty() {
             return Ok(any);
         }
-        for row in client.query(STRAYS, &[]).await? {
-            let owner: i64 = row.try_get(0)?;
+        for owner in line.strays().await? {
             if !self.owners.contains_key(&owner) {
                 let why = "it is not among the owners";
-                let freed = self.free_strays(client, owner, why).await;
+                let freed = self.free_strays(line, owner, why).await;
                 any |= self.told(owner, freed)?;
             }
         }
@@ -67,69 +62,73 @@ impl TakeBack {
     }
 
     /// It may be back, and then goes on.
-    async fn take_from(&mut self, client: &Client, sight: &Sight) -> Result<bool, Error> {
+    async fn take_from<R: Registry>(
+        &mut self,
+        line: &mut R,
+        sight: &Sight,
+    ) -> Result<bool, Undone> {
         let why = match sight.free {
             true => "its lock is free",
             false => "its heart stands still",
         };
-        let seen: [&(dyn ToSql + Sync); 2] = [&sight.owner, &sight.heartbeat];
-        match client.query_one(TAKE_BACK, &seen).await {
-            Ok(taken) => {
-                let (struck, freed): (i64, i64) = (taken.try_get(0)?, taken.try_get(1)?);
-                if struck > 0 {
-                    tell(sight.owner, freed.unsigned_abs(), why);
+        match line.take_back(sight).await {
+            Ok(freed) => {
+                if let Some(freed) = freed {
+                    tell(sight.owner, freed, why);
                 }
-                Ok(struck > 0)
+                Ok(freed.is_some())
             }
-            Err(error) if fault(&error).for_good => {
-                let struck = client.execute(STRIKE, &seen).await?;
-                Ok(struck > 0 && self.free_by_halves(client, sight.owner, why).await?)
+            Err(undone) if undone.fault.for_good => {
+                let struck = line.strike(sight).await?;
+                Ok(struck && self.free_by_halves(line, sight.owner, why).await?)
             }
-            Err(error) => Err(error),
+            Err(undone) => Err(undone),
         }
     }
 
     /// Takes back what the owner has who is none.
-    async fn free_strays(&mut self, client: &Client, owner: i64, why: &str) -> Result<bool, Error> {
+    async fn free_strays<R: Registry>(
+        &mut self,
+        line: &mut R,
+        owner: i64,
+        why: &str,
+    ) -> Result<bool, Undone> {
         let refused = self.refused();
-        match client.execute(FREE_STRAYS, &[&owner, &refused]).await {
+        match line.free_strays(owner, &refused).await {
             Ok(0) => Ok(false),
             Ok(freed) => {
                 tell(owner, freed, why);
                 Ok(true)
             }
-            Err(error) if fault(&error).for_good && refused.len() < REFUSED_MAX => {
-                self.free_by_halves(client, owner, why).await
+            Err(undone) if undone.fault.for_good && refused.len() < REFUSED_MAX => {
+                self.free_by_halves(line, owner, why).await
             }
-            Err(error) => Err(error),
+            Err(undone) => Err(undone),
         }
     }
 
     /// The same where one of the rows is in the way of the others.
-    async fn free_by_halves(
+    async fn free_by_halves<R: Registry>(
         &mut self,
-        client: &Client,
+        line: &mut R,
         owner: i64,
         why: &str,
-    ) -> Result<bool, Error> {
-        let values: [&(dyn ToSql + Sync); 3] = [&owner, &self.refused(), &ROWS_MAX];
-        let rows = client.query(STRAY_ROWS, &values).await?;
-        let rows = rows.iter().map(|row: &Row| row.try_get(0));
-        let mut parts: Vec<Vec<i64>> = vec![rows.collect::<Result<_, Error>>()?];
+    ) -> Result<bool, Undone> {
+        let mut parts = vec![line.stray_rows(owner, &self.refused(), ROWS_MAX).await?];
         let (mut freed, mut refused) = (0, 0);
         while let Some(mut part) = parts.pop() {
-            match client.execute(FREE_SOME, &[&owner, &part]).await {
+            match line.free_some(owner, &part).await {
                 Ok(rows) => freed += rows,
-                Err(error) if !fault(&error).for_good => return Err(error),
+                Err(undone) if !undone.fault.for_good => return Err(undone),
                 Err(_) if part.len() > 1 => {
                     parts.push(part.split_off(part.len() / 2));
                     parts.push(part);
                 }
-                Err(error) => {
+                Err(undone) => {
                     refused += 1;
+                    let problem = undone.fault.problem;
                     for row in part {
                         self.rows.insert(row, Instant::now() + STUCK_FOR);
-                        let problem = sentence(&error);
                         tracing::error!(
                             owner,
                             row,
@@ -154,18 +153,18 @@ impl TakeBack {
     }
 
     /// What fails does not end the session: others would take us for dead.
-    fn told(&mut self, owner: i64, taken: Result<bool, Error>) -> Result<bool, Error> {
-        let error = match taken {
+    fn told(&mut self, owner: i64, taken: Result<bool, Undone>) -> Result<bool, Undone> {
+        let fault = match taken {
             Ok(any) => return Ok(any),
-            Err(error) if ends_the_connection(&error) => return Err(error),
-            Err(error) => error,
+            Err(undone) if undone.ends_the_connection => return Err(undone),
+            Err(undone) => undone.fault,
         };
-        let left_for = match fault(&error).for_good {
+        let left_for = match fault.for_good {
             true => STUCK_FOR,
             false => LATER,
         };
         self.owners.insert(owner, Instant::now() + left_for);
-        let problem = sentence(&error);
+        let problem = fault.problem;
         tracing::error!(
             owner,
             problem,

@@ -13,23 +13,23 @@ const DOUBLED_MAX: u32 = 5;
 
 /// How patient we are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Patience {
+pub(crate) struct Patience {
     doubled: u32,
 }
 
 impl Patience {
     /// Something was not done in time.
-    pub(super) fn grow(&mut self) {
+    pub(crate) fn grow(&mut self) {
         self.doubled = (self.doubled + 1).min(DOUBLED_MAX);
     }
 
     /// What a statement may take where that is more than usual.
-    pub(super) fn statement(self) -> Option<Duration> {
+    pub(crate) fn statement(self) -> Option<Duration> {
         (self.doubled > 0).then(|| STATEMENT * (1 << self.doubled))
     }
 
     /// How long the whole is waited for.
-    pub(super) fn whole(self) -> Duration {
+    pub(crate) fn whole(self) -> Duration {
         STATEMENT * (1 << self.doubled) + MORE
     }
 }

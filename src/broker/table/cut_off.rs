@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 
 /// Counts each time that heartbeats cease, by when the last one was sent that the server has answered.
 /// Ends with either of the others' ends.
-pub(super) async fn watch_heartbeats(
+pub(crate) async fn watch_heartbeats(
     mut beaten: watch::Receiver<Instant>,
     lease: Duration,
     losses: watch::Sender<u64>,

@@ -6,21 +6,21 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 /// How long an owner may be absent while it is watched.
-pub(super) const GRACE: Duration = Duration::from_secs(2);
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 /// One interval between two looks counts no more, however long the observer itself was stopped.
 const COUNTED_MAX: Duration = Duration::from_secs(1);
 
 /// What is seen of another owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Sight {
-    pub(super) owner: i64,
+pub(crate) struct Sight {
+    pub(crate) owner: i64,
     /// How often its heart has beaten.
-    pub(super) heartbeat: i64,
+    pub(crate) heartbeat: i64,
     /// Nobody holds its lock.
-    pub(super) free: bool,
+    pub(crate) free: bool,
     /// By the server's clock its last heartbeat is older than its lease.
-    pub(super) stale: bool,
+    pub(crate) stale: bool,
 }
 
 impl Sight {
@@ -31,13 +31,13 @@ impl Sight {
 
 /// For how long each other owner has been absent so far.
 #[derive(Debug, Default)]
-pub(super) struct Vigil {
+pub(crate) struct Vigil {
     absent: HashMap<i64, (i64, Duration)>,
 }
 
 impl Vigil {
     /// Counts the time `since` the last look, and returns the owners that are gone.
-    pub(super) fn observe(&mut self, seen: &[Sight], since: Duration) -> Vec<Sight> {
+    pub(crate) fn observe(&mut self, seen: &[Sight], since: Duration) -> Vec<Sight> {
         let absent = seen.iter().filter(|sight| sight.is_absent());
         let absent = absent.map(|sight| {
             let so_far = match self.absent.get(&sight.owner) {

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// What is ours in a schema. What else begins with one of these and a `_`, an index say, is ours, too.
-pub(super) const NAMES: &[&str] = &[
+/// What is ours in a schema, or in a database of MySQL's. What else begins with one of these and a `_`, an index say, is ours, too.
+pub(crate) const NAMES: &[&str] = &[
     "consumer_messages",
     "finished_messages",
     "ganger_fan_out",
@@ -17,18 +17,18 @@ pub(super) const NAMES: &[&str] = &[
 
 /// The prefix.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Names {
+pub(crate) struct Names {
     prefix: String,
 }
 
 impl Names {
-    pub(super) fn behind(prefix: &str) -> Self {
+    pub(crate) fn behind(prefix: &str) -> Self {
         let prefix = prefix.to_owned();
         Self { prefix }
     }
 
     /// The statement with the names as they are.
-    pub(super) fn put_into<'a>(&self, text: &'a str) -> Cow<'a, str> {
+    pub(crate) fn put_into<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if self.prefix.is_empty() {
             return Cow::Borrowed(text);
         }

@@ -1,0 +1,154 @@
+//! The tables: made, recognised, and shown to whoever makes them by hand. What they hold is other
+//! files' business.
+
+use super::client::Client;
+use super::error::{CallError, MysqlError, failed};
+use super::value::Value;
+
+/// The steps from one version of the tables to the next, the first from an empty database. A step that
+/// was released is never changed.
+const MIGRATIONS: &[&str] = &[include_str!("v1.sql")];
+
+/// The tables by which it is seen whose they are, and a column of each that hardly another program's has.
+const KNOWN_BY: [(&str, &str); 7] = [
+    ("consumer_messages", "unique_hold"),
+    ("finished_messages", "emit_id"),
+    ("ganger_version", "version"),
+    ("owners", "lock_name"),
+    ("poisoned_messages", "unique_until"),
+    ("published_messages", "unsubscribed"),
+    ("subscriptions", "subscribed_at"),
+];
+
+/// A lock that two who make the tables can't both have, by the database and the names.
+const LOCK: &str = "
+SELECT GET_LOCK(CONCAT('ganger.', LEFT(SHA2(CONCAT(DATABASE(), '.', ?), 256), 40)), ?)";
+const UNLOCK: &str = "
+DO RELEASE_LOCK(CONCAT('ganger.', LEFT(SHA2(CONCAT(DATABASE(), '.', ?), 256), 40)))";
+
+/// How long one waits while another makes the tables of millions of rows anew.
+const LOCKED_FOR: i64 = 3600;
+
+/// Sees that the tables are there, and makes them if that is wanted. Two who do so wait for each
+/// other.
+pub(super) async fn prepare(
+    client: &mut Client,
+    database: &str,
+    declare: bool,
+) -> Result<(), MysqlError> {
+    if !is_to_be_made(client, database, declare).await? {
+        return Ok(());
+    }
+    // Where it goes wrong the connection is not used any more, and the lock is gone with it.
+    let making = || failed("making the tables");
+    let name = client.called("ganger_version");
+    client.lift_limits().await.map_err(making())?;
+    let lock = [Value::from(&name), LOCKED_FOR.into()];
+    let locked = client.query_one(LOCK, &lock).await;
+    let locked = locked.and_then(|row| row.get::<Option<i64>>(0));
+    if locked.map_err(making())? != Some(1) {
+        let why = CallError::Unexpected("another daemon that makes them still".to_owned());
+        return Err(making()(why));
+    }
+    migrate(client, database).await?;
+    let unlocked = client.execute(UNLOCK, &[Value::from(&name)]).await;
+    unlocked.map_err(making())?;
+    client.set_limits().await.map_err(making())
+}
+
+/// Sees that the tables are there or will be made.
+pub(super) async fn look(
+    client: &mut Client,
+    database: &str,
+    declare: bool,
+) -> Result<(), MysqlError> {
+    is_to_be_made(client, database, declare).await.map(drop)
+}
+
+async fn is_to_be_made(
+    client: &mut Client,
+    database: &str,
+    declare: bool,
+) -> Result<bool, MysqlError> {
+    let whole = found(client, database).await? == MIGRATIONS.len();
+    if whole || declare {
+        return Ok(!whole);
+    }
+    let database = database.to_owned();
+    Err(MysqlError::Missing { database })
+}
+
+/// Each step can be taken again from its beginning: no transaction takes back what one that was
+/// interrupted has made.
+async fn migrate(client: &mut Client, database: &str) -> Result<(), MysqlError> {
+    let done = found(client, database).await?;
+    for step in MIGRATIONS.iter().skip(done) {
+        let made = client.batch_execute(step).await;
+        made.map_err(failed("making the tables"))?;
+    }
+    Ok(())
+}
+
+/// How many steps were taken.
+async fn found(client: &mut Client, database: &str) -> Result<usize, MysqlError> {
+    let looking = || failed("looking for the tables");
+    let tables = tables(client).await.map_err(looking())?;
+    if let Some(table) = tables.foreign {
+        let database = database.to_owned();
+        return Err(MysqlError::Foreign { database, table });
+    }
+    if !tables.versioned {
+        return Ok(0);
+    }
+    let version = "SELECT COALESCE(MAX(version), 0) FROM ganger_version";
+    let version = client.query_one(version, &[]).await;
+    let version = version.and_then(|row| row.get(0));
+    let found: i64 = version.map_err(looking())?;
+    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+    match usize::try_from(found) {
+        Ok(steps) if found <= known => Ok(steps),
+        _ => Err(MysqlError::Newer {
+            database: database.to_owned(),
+            found,
+            known,
+        }),
+    }
+}
+
+/// What there is of tables of these names.
+struct Tables {
+    /// The first that has not the column by which ours is known.
+    foreign: Option<String>,
+    /// One says how many steps were taken.
+    versioned: bool,
+}
+
+async fn tables(client: &mut Client) -> Result<Tables, CallError> {
+    let tables = "
+        SELECT t.table_name, EXISTS (SELECT 1 FROM information_schema.columns c
+          WHERE c.table_schema = t.table_schema AND c.table_name = t.table_name AND c.column_name = ?)
+        FROM information_schema.tables t WHERE t.table_schema = DATABASE() AND t.table_name = ?";
+    let mut script = client.script();
+    for (table, column) in KNOWN_BY {
+        let called = client.called(table);
+        script.add(tables, &[column.into(), Value::from(&called)]);
+    }
+    let answers = client.run(script).await?;
+    let mut found = Tables {
+        foreign: None,
+        versioned: false,
+    };
+    for (answer, (table, _)) in answers.iter().zip(KNOWN_BY) {
+        let Some(row) = answer.rows.first() else {
+            continue;
+        };
+        match row.get::<i64>(1)? != 0 {
+            true => found.versioned |= table == "ganger_version",
+            false => {
+                let name = client.called(table);
+                found.foreign.get_or_insert(name);
+            }
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,473 @@
+//! This source as an owner of claims on a server: a row, a lock that the server frees when our session
+//! ends, a heartbeat by the server's clock; and the look after the other owners. All on a connection of
+//! its own, which listens for news beside that, so that a slow statement holds none of it up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::Fault;
+use super::cut_off::watch_heartbeats;
+use super::take_back::{STUCK_FOR, TakeBack};
+use super::vigil::{Sight, Vigil};
+
+/// So many heartbeats go into a lease.
+const BEATS_PER_LEASE: u32 = 4;
+
+/// How often the others are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// The pause before a lost connection is made again: no longer than others wait for us once the
+/// server is back.
+const RECONNECT: Duration = Duration::from_millis(250);
+
+/// The pause before a server is asked again that does not let us in.
+const REFUSED: Duration = Duration::from_secs(5);
+
+/// How long a silent server is waited for. Its own limit for a statement is less.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
+
+/// Where connections are made to.
+pub(crate) trait Place: Send + 'static {
+    /// One of them.
+    type Line: Registry;
+
+    /// Connects, and sees that the tables are there.
+    fn connect(&self) -> impl Future<Output = Result<Self::Line, Unconnected>> + Send;
+}
+
+/// No connection was made.
+#[derive(Debug)]
+pub(crate) struct Unconnected {
+    pub(crate) why: String,
+    /// It may be over by itself.
+    pub(crate) is_passing: bool,
+}
+
+/// What was asked for was not done.
+#[derive(Debug)]
+pub(crate) struct Undone {
+    pub(crate) fault: Fault,
+    /// The connection is of no use any more.
+    pub(crate) ends_the_connection: bool,
+}
+
+/// What comes unasked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// There may be something new.
+    News,
+    /// The connection was lost.
+    Lost,
+}
+
+/// The table of owners, and what is claimed by them, as a connection reaches it.
+pub(crate) trait Registry: Send + 'static {
+    /// Whether a session keeps its locks, and all see them. Else a heartbeat alone tells who lives.
+    fn has_locks(&self) -> bool;
+
+    /// Takes the lock by that key, unless another session has it.
+    fn lock(&mut self, key: i64) -> impl Future<Output = Result<bool, Undone>> + Send;
+
+    /// Begins to listen for news of a queue.
+    fn listen(&mut self, queue: &str) -> impl Future<Output = Result<(), Undone>> + Send;
+
+    /// What is heard; never anything where nothing is told. Loses nothing when it is dropped.
+    fn heard(&mut self) -> impl Future<Output = Heard> + Send;
+
+    /// Enters an owner.
+    fn enter(&mut self, newcomer: Newcomer<'_>)
+    -> impl Future<Output = Result<i64, Undone>> + Send;
+
+    /// Shows that it lives. Returns whether it is among the owners.
+    fn beat(&mut self, owner: i64) -> impl Future<Output = Result<bool, Undone>> + Send;
+
+    /// The owners but for that one.
+    fn others(
+        &mut self,
+        owner: Option<i64>,
+    ) -> impl Future<Output = Result<Vec<Sight>, Undone>> + Send;
+
+    /// Does what time brings about: keys whose time is over are let go.
+    fn tidy_up(&mut self) -> impl Future<Output = Result<(), Undone>> + Send;
+
+    /// Strikes an owner that still stands as it was seen, and frees what it has claimed. Returns whether
+    /// it did, and how many rows that were.
+    fn take_back(
+        &mut self,
+        sight: &Sight,
+    ) -> impl Future<Output = Result<Option<u64>, Undone>> + Send;
+
+    /// Strikes it, and frees nothing. Returns whether it did.
+    fn strike(&mut self, sight: &Sight) -> impl Future<Output = Result<bool, Undone>> + Send;
+
+    /// Owners of claims that are not in the table: their claim was just being made when they were struck,
+    /// or someone has edited it.
+    fn strays(&mut self) -> impl Future<Output = Result<Vec<i64>, Undone>> + Send;
+
+    /// Frees what such an owner has claimed but for some rows. Returns how many were.
+    fn free_strays(
+        &mut self,
+        owner: i64,
+        but: &[i64],
+    ) -> impl Future<Output = Result<u64, Undone>> + Send;
+
+    /// Some of the rows that such an owner has claimed, but for others.
+    fn stray_rows(
+        &mut self,
+        owner: i64,
+        but: &[i64],
+        most: i64,
+    ) -> impl Future<Output = Result<Vec<i64>, Undone>> + Send;
+
+    /// Frees those of these rows that such an owner has claimed. Returns how many were.
+    fn free_some(
+        &mut self,
+        owner: i64,
+        rows: &[i64],
+    ) -> impl Future<Output = Result<u64, Undone>> + Send;
+
+    /// Ends the connection at once, whatever is under way.
+    fn hang_up(self);
+}
+
+/// An owner as it enters.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Newcomer<'a> {
+    pub(crate) host: &'a str,
+    pub(crate) pid: i32,
+    pub(crate) pool: &'a str,
+    pub(crate) lease_ms: i64,
+    /// By what its lock is known: a positive number, or a negative one for an owner without, whose
+    /// heartbeat alone counts.
+    pub(crate) key: i64,
+}
+
+/// How we stand among the owners.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Whose claims ours are.
+    owner: Option<i64>,
+    /// Why nothing may be claimed, if so.
+    problem: Option<String>,
+}
+
+/// For people who read the table; nothing is decided by it.
+fn host() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// Our lease, kept by a task beside the source's.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    standing: watch::Receiver<Standing>,
+    news: Arc<Notify>,
+    doubt: Arc<Notify>,
+    losses: watch::Receiver<u64>,
+    keeper: JoinHandle<()>,
+}
+
+/// Whose lease it is.
+#[derive(Debug)]
+pub(crate) struct Tenant<P> {
+    pub(crate) place: P,
+    pub(crate) pool: String,
+    pub(crate) queue: Arc<str>,
+    pub(crate) lease: Duration,
+}
+
+impl Lease {
+    /// Begins to keep it, within the runtime that we are in. The first connection is the caller's, if
+    /// there is one.
+    pub(crate) fn begin<P: Place>(tenant: Tenant<P>, line: Option<P::Line>) -> Self
+    where
+        P: std::fmt::Debug + Sync,
+    {
+        let (tell, standing) = watch::channel(Standing {
+            owner: None,
+            problem: Some("the database is not reached yet".to_owned()),
+        });
+        let (news, doubt) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (beaten, heard) = watch::channel(Instant::now());
+        let (lose, losses) = watch::channel(0);
+        // Ends with the keeper.
+        tokio::spawn(watch_heartbeats(heard, tenant.lease, lose.clone()));
+        let keeper = Keeper {
+            key: fastrand::i64(1..),
+            owner: None,
+            tell,
+            news: Arc::clone(&news),
+            doubt: Arc::clone(&doubt),
+            beaten,
+            lose,
+            take_back: TakeBack::default(),
+            stuck: None,
+            tenant,
+        };
+        Self {
+            standing,
+            news,
+            doubt,
+            losses,
+            keeper: tokio::spawn(keeper.keep(line)),
+        }
+    }
+
+    /// Whose claims ours are, if any may be made now.
+    pub(crate) fn owner(&self) -> Result<i64, String> {
+        let standing = self.standing.borrow();
+        match (&standing.problem, standing.owner) {
+            (Some(problem), _) => Err(problem.clone()),
+            (None, Some(owner)) => Ok(owner),
+            (None, None) => Err("this daemon is not among the owners yet".to_owned()),
+        }
+    }
+
+    /// Waits until we are among the owners, but not for long.
+    pub(crate) async fn entered(&mut self) {
+        let entered = self.standing.wait_for(|standing| standing.owner.is_some());
+        // Who waits in vain is told why when it claims.
+        drop(timeout(ANSWERS_WITHIN, entered).await);
+    }
+
+    /// How often it was that others may have had what is claimed under it.
+    pub(crate) fn losses(&self) -> watch::Receiver<u64> {
+        self.losses.clone()
+    }
+
+    /// Whose claims ours are or were.
+    pub(crate) fn last_owner(&self) -> Option<i64> {
+        self.standing.borrow().owner
+    }
+
+    /// Ends the session, and with it the lock. The row stays.
+    pub(crate) fn end(&self) {
+        self.keeper.abort();
+    }
+
+    /// Others seem to have struck us.
+    pub(crate) fn doubt(&self) {
+        self.doubt.notify_one();
+    }
+
+    /// Resolves when there may be something new. Loses nothing when it is dropped.
+    pub(crate) async fn news(&self) {
+        self.news.notified().await;
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}
+
+/// What keeps it.
+#[derive(Debug)]
+struct Keeper<P> {
+    tenant: Tenant<P>,
+    key: i64,
+    owner: Option<i64>,
+    tell: watch::Sender<Standing>,
+    news: Arc<Notify>,
+    doubt: Arc<Notify>,
+    /// When the last heartbeat was sent that the server has answered.
+    beaten: watch::Sender<Instant>,
+    lose: watch::Sender<u64>,
+    take_back: TakeBack,
+    /// What time brings about can't be done, since then.
+    stuck: Option<Instant>,
+}
+
+/// Why a session ended.
+#[derive(Debug)]
+enum Ended {
+    Server(Undone),
+    Silent,
+    Lost,
+}
+
+impl From<Undone> for Ended {
+    fn from(undone: Undone) -> Self {
+        Self::Server(undone)
+    }
+}
+
+impl Ended {
+    fn why(self) -> String {
+        match self {
+            Self::Server(undone) => undone.fault.problem,
+            Self::Silent => format!("the server is silent for {} s", ANSWERS_WITHIN.as_secs()),
+            Self::Lost => "the connection was lost".to_owned(),
+        }
+    }
+}
+
+impl<P: Place + Sync> Keeper<P> {
+    async fn keep(mut self, mut first: Option<P::Line>) {
+        loop {
+            let connected = match first.take() {
+                Some(line) => Ok(line),
+                None => self.tenant.place.connect().await,
+            };
+            let (pause, why) = match connected {
+                Ok(mut line) => {
+                    let ended = self.serve(&mut line).await;
+                    line.hang_up();
+                    (RECONNECT, ended.why())
+                }
+                Err(error) if error.is_passing => (RECONNECT, error.why),
+                Err(error) => (REFUSED, error.why),
+            };
+            let why = format!("the connection that keeps this daemon's lease is away: {why}");
+            self.tell(Some(why));
+            sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
+        }
+    }
+
+    fn tell(&self, problem: Option<String>) {
+        let owner = self.owner;
+        self.tell.send_replace(Standing { owner, problem });
+    }
+
+    /// Keeps the lease as long as the connection lives.
+    async fn serve(&mut self, line: &mut P::Line) -> Ended {
+        let entered = timeout(ANSWERS_WITHIN, self.enter(line)).await;
+        let mut locked = match entered {
+            Ok(Ok(locked)) => locked,
+            Ok(Err(undone)) => return undone.into(),
+            Err(_) => return Ended::Silent,
+        };
+        // What came while nobody listened was not told.
+        self.news.notify_one();
+        let mut vigil = Vigil::default();
+        let mut last_look = Instant::now();
+        let mut next_beat = last_look;
+        loop {
+            tokio::select! {
+                biased;
+                heard = line.heard() => match heard {
+                    Heard::Lost => return Ended::Lost,
+                    Heard::News => {
+                        self.news.notify_one();
+                        continue;
+                    }
+                },
+                () = self.doubt.notified() => next_beat = Instant::now(),
+                () = sleep_until((last_look + LOOK_EVERY).min(next_beat)) => {}
+            }
+            let now = Instant::now();
+            let beats = now >= next_beat;
+            if beats {
+                next_beat = now + self.tenant.lease / BEATS_PER_LEASE;
+            }
+            let tending = self.tend(line, &mut locked, beats);
+            let seen = match timeout(ANSWERS_WITHIN, tending).await {
+                Ok(Ok(seen)) => seen,
+                Ok(Err(undone)) => return undone.into(),
+                Err(_) => return Ended::Silent,
+            };
+            let gone = vigil.observe(&seen, now - last_look);
+            last_look = now;
+            let taking = self.take_back.from(line, &gone, beats);
+            match timeout(ANSWERS_WITHIN, taking).await {
+                Ok(Ok(false)) => {}
+                Ok(Ok(true)) => self.news.notify_one(),
+                Ok(Err(undone)) => return undone.into(),
+                Err(_) => return Ended::Silent,
+            }
+        }
+    }
+
+    /// Locks, enters, and listens, as far as a session is ours. Returns whether the lock is ours already:
+    /// the server may not know yet that our last session has ended.
+    async fn enter(&mut self, line: &mut P::Line) -> Result<bool, Undone> {
+        let locked = self.lock(line).await?;
+        self.beat(line).await?;
+        line.listen(&self.tenant.queue).await?;
+        Ok(locked)
+    }
+
+    async fn lock(&self, line: &mut P::Line) -> Result<bool, Undone> {
+        Ok(!line.has_locks() || line.lock(self.key).await?)
+    }
+
+    /// Shows that we live, and enters us if we are not among the owners, or not any more.
+    async fn beat(&mut self, line: &mut P::Line) -> Result<(), Undone> {
+        let began = Instant::now();
+        if let Some(owner) = self.owner
+            && line.beat(owner).await?
+        {
+            self.beaten.send_replace(began);
+            self.tell(None);
+            return Ok(());
+        }
+        let key = match line.has_locks() {
+            true => self.key,
+            false => -self.key,
+        };
+        let newcomer = Newcomer {
+            host: &host(),
+            pid: i32::try_from(std::process::id()).unwrap_or(0),
+            pool: &self.tenant.pool,
+            lease_ms: i64::try_from(self.tenant.lease.as_millis()).unwrap_or(i64::MAX >> 8),
+            key,
+        };
+        let id = line.enter(newcomer).await?;
+        if let Some(before) = self.owner.replace(id) {
+            tracing::warn!(
+                pool = self.tenant.pool,
+                id = before,
+                new_id = id,
+                "others took this daemon for dead and have its messages; it goes on under a new id"
+            );
+            self.lose.send_modify(|count| *count += 1);
+        }
+        self.beaten.send_replace(began);
+        self.tell(None);
+        Ok(())
+    }
+
+    /// Beats if that is due, and looks at the others.
+    async fn tend(
+        &mut self,
+        line: &mut P::Line,
+        locked: &mut bool,
+        beats: bool,
+    ) -> Result<Vec<Sight>, Undone> {
+        if !*locked {
+            *locked = self.lock(line).await?;
+        }
+        if beats {
+            self.beat(line).await?;
+        }
+        self.tidy_up(line).await?;
+        line.others(self.owner).await
+    }
+
+    /// What fails of it does not end the session: others would take us for dead.
+    async fn tidy_up(&mut self, line: &mut P::Line) -> Result<(), Undone> {
+        if self.stuck.is_some_and(|since| since.elapsed() < STUCK_FOR) {
+            return Ok(());
+        }
+        self.stuck = None;
+        match line.tidy_up().await {
+            Err(undone) if !undone.ends_the_connection => {
+                let problem = undone.fault.problem;
+                tracing::error!(
+                    problem,
+                    "unique keys whose time is over can't be let go; it is tried again after a while"
+                );
+                self.stuck = Some(Instant::now());
+                Ok(())
+            }
+            tidied => tidied,
+        }
+    }
+}
