@@ -95,6 +95,7 @@ CREATE TABLE IF NOT EXISTS finished_messages (
   step BIGINT NOT NULL,
   finished_at BIGINT NOT NULL,
   expires_at BIGINT NOT NULL,
+  token BIGINT NOT NULL,
   reply_queue TEXT,
   reply_body LONGBLOB,
   reply_headers LONGTEXT,

@@ -110,7 +110,7 @@ fn a_problem_in_an_override_names_the_variable() {
             "GANGER_SOURCES__MAIN__URL",
             "amqp://a:hunter2@b",
             "GANGER_SOURCES__MAIN__URL",
-            "sources.main.url must begin with `sqlite:` or `postgres:`: `amqp://a:*******@b`",
+            "sources.main.url must begin with `sqlite:`, `postgres:` or `mysql:`: `amqp://a:*******@b`",
         ),
         (
             "GANGER_POOLS__EMAIL__API_TOKEN",

@@ -109,6 +109,13 @@ schema = "jobs"
 declare = false
 ca_file = "/ca.pem"
 
+[sources.till]
+kind = "table"
+url = "mariadb://u%40:%40@db.example:7,two/d%2Fe?sslmode=verify-full"
+table_prefix = "jobs_"
+declare = false
+ca_file = "/ca.pem"
+
 [sources.log]
 kind = "kafka"
 brokers = "a:1,b:2"

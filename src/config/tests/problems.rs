@@ -435,8 +435,21 @@ const WRONG_SOURCES: &[(&str, &str)] = &[
          `x-delivery-limit`",
     ),
     (
-        "kind = \"table\"\nurl = \"mysql://a:b@c/d\"",
-        "url must begin with `sqlite:` or `postgres:`: `\"mysql://a:*@c/d\"`",
+        "kind = \"table\"\nurl = \"oracle://a:b@c/d\"",
+        "url must begin with `sqlite:`, `postgres:` or `mysql:`: `\"oracle://a:*@c/d\"`",
+    ),
+    (
+        "kind = \"table\"\nurl = \"mysql://a:b@c/d?ssl-mode=x\"",
+        "url must have one of `DISABLED`, `PREFERRED`, `REQUIRED`, `VERIFY_CA`, `VERIFY_IDENTITY` as its \
+         ssl-mode: `\"mysql://a:*@c/d?ssl-mode=x\"`",
+    ),
+    (
+        "kind = \"table\"\nurl = \"mysql://a:b@c/d\"\npgbouncer = true",
+        "pgbouncer is a setting for PostgreSQL only",
+    ),
+    (
+        "kind = \"table\"\nurl = \"mysql://a:b@c/d\"\nmode = \"0600\"",
+        "mode is of use with SQLite only: `\"0600\"`",
     ),
     (
         "kind = \"table\"\nurl = \"postgres://h/d\"",
@@ -456,7 +469,7 @@ const WRONG_SOURCES: &[(&str, &str)] = &[
     ),
     (
         "kind = \"table\"\nurl_file = \"/dev/null\"",
-        "url_file holds a URL that must begin with `sqlite:` or `postgres:`: `\"/dev/null\"`",
+        "url_file holds a URL that must begin with `sqlite:`, `postgres:` or `mysql:`: `\"/dev/null\"`",
     ),
     (
         "kind = \"table\"\nurl_file = \"/no/such\"",

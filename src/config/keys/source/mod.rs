@@ -3,8 +3,10 @@
 
 mod kafka;
 mod login;
+mod mysql;
 mod postgres;
 pub(super) mod rabbitmq;
+mod server;
 mod table;
 mod tls;
 mod url;
@@ -15,7 +17,7 @@ use super::shared::Surroundings;
 use crate::config::model::SourceConfig;
 use crate::config::reader::Reader;
 use crate::config::value_types::choice::choice;
-use crate::config::value_types::{Kind, NAME_RULE, Wrong, boolean, is_name};
+use crate::config::value_types::{Kind, NAME_RULE, Wrong, boolean, is_name, table_prefix};
 
 /// What is at the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,23 +41,33 @@ pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> SourceConfig
     });
     let is_broker = is(SourceKind::RabbitMq) || is(SourceKind::Kafka);
     let url = url.flatten();
-    let names_postgres = url.as_ref().is_none_or(Url::names_postgres);
-    let is_postgres = is(SourceKind::Table) && names_postgres;
-    let is_server = is_broker || is_postgres;
-    let declare = t.only("RabbitMQ, Kafka or PostgreSQL", is_server, declare);
+    let may_be = |scheme| url.as_ref().is_none_or(|url: &Url| url.names(scheme));
+    let is_postgres = is(SourceKind::Table) && may_be(&postgres::SCHEME);
+    let is_mysql = is(SourceKind::Table) && may_be(&mysql::SCHEME);
+    let (is_sql, is_server) = (
+        is_postgres || is_mysql,
+        is_broker || is_postgres || is_mysql,
+    );
+    let declare = t.only(
+        "RabbitMQ, Kafka, PostgreSQL, MySQL or MariaDB",
+        is_server,
+        declare,
+    );
     let declare = declare.unwrap_or_default();
-    let has_files = is(SourceKind::RabbitMq) || is_postgres;
-    let files = t.only("RabbitMQ or PostgreSQL", has_files, |t| {
+    let has_files = is(SourceKind::RabbitMq) || is_sql;
+    let files = t.only("RabbitMQ, PostgreSQL, MySQL or MariaDB", has_files, |t| {
         tls::files(t, around)
     });
     let files = files.unwrap_or_default();
-    let login = t.only("RabbitMQ or PostgreSQL", has_files, |t| {
+    let login = t.only("RabbitMQ, PostgreSQL, MySQL or MariaDB", has_files, |t| {
         login::login(t, around)
     });
     let login = login.unwrap_or_default();
     let keys = t.only("PostgreSQL", is_postgres, postgres::keys);
+    let prefix = t.only("PostgreSQL, MySQL or MariaDB", is_sql, prefix);
     let on_server = OnServer {
-        keys: keys.unwrap_or_default(),
+        postgres: keys.unwrap_or_default(),
+        table_prefix: prefix.unwrap_or_default(),
         declare,
         files: files.clone(),
         login: login.clone(),
@@ -91,6 +103,16 @@ fn kind() -> impl Kind<Value = Option<SourceKind>> {
         ("rabbitmq", Some(SourceKind::RabbitMq)),
         ("kafka", Some(SourceKind::Kafka)),
     ])
+}
+
+fn prefix(t: &mut Reader<'_>) -> String {
+    t.or(
+        "table_prefix",
+        table_prefix(),
+        "",
+        "What goes before the names of all tables, where another program has tables of these names \
+         there.",
+    )
 }
 
 fn declare(t: &mut Reader<'_>) -> bool {

@@ -1,35 +1,27 @@
 //! The keys of a table queue in PostgreSQL.
 
-use percent_encoding::percent_decode_str;
-use url::Url;
-
-use super::login::Login;
-use super::tls::TlsFiles;
-use crate::config::model::{Host, PostgresDatabase, Secret, SslMode};
+use super::server::{self, Scheme, ServerAddress};
+use super::table::OnServer;
+use crate::config::model::{PostgresDatabase, Secret, SslMode};
 use crate::config::reader::Reader;
-use crate::config::value_types::{Wrong, boolean, table_prefix, word};
+use crate::config::value_types::{Wrong, boolean, word};
 
-/// The port that IANA has registered.
-const PORT: u16 = 5432;
-
-const FORM: &str = "write postgres://USER:PASSWORD@HOST:PORT/DATABASE, or several HOST:PORT with commas, each part percent-encoded (`@` \
-                    as %40, `/` as %2F, `%` as %25)";
-
-/// What a URL says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ServerAddress {
-    hosts: Vec<Host>,
-    database: String,
-    pub(super) username: Option<String>,
-    pub(super) password: Option<String>,
-    ssl_mode: SslMode,
-}
+/// Its URLs: as libpq reads them, but that they must name the database.
+pub(super) const SCHEME: Scheme = Scheme {
+    names: &["postgres", "postgresql"],
+    // The port that IANA has registered.
+    port: 5432,
+    form: "write postgres://USER:PASSWORD@HOST:PORT/DATABASE, or several HOST:PORT with commas, each part percent-encoded (`@` \
+           as %40, `/` as %2F, `%` as %25)",
+    rest: "must hold nothing after the database but `sslmode` and \
+           `target_session_attrs=read-write`",
+    option,
+};
 
 /// What its keys say.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ServerKeys {
     schema: String,
-    table_prefix: String,
     pgbouncer: bool,
 }
 
@@ -42,13 +34,6 @@ pub(super) fn keys(t: &mut Reader<'_>) -> ServerKeys {
             "public",
             "The schema that the tables are in.",
         ),
-        table_prefix: t.or(
-            "table_prefix",
-            table_prefix(),
-            "",
-            "What goes before the names of all tables, where another program has tables of these names \
-             in the schema.",
-        ),
         pgbouncer: t.or(
             "pgbouncer",
             boolean(),
@@ -60,125 +45,38 @@ pub(super) fn keys(t: &mut Reader<'_>) -> ServerKeys {
     }
 }
 
-impl ServerAddress {
-    /// The database there, and what is known of it beside.
-    pub(super) fn database(
-        self,
-        keys: ServerKeys,
-        declare: bool,
-        files: TlsFiles,
-        login: Login,
-    ) -> PostgresDatabase {
-        PostgresDatabase {
-            hosts: self.hosts,
-            database: self.database,
-            username: login.username.unwrap_or_default(),
-            password: login.password.map(Secret::new),
-            ssl_mode: self.ssl_mode,
-            ca_file: files.ca_file,
-            identity: files.identity,
-            schema: keys.schema,
-            table_prefix: keys.table_prefix,
-            pgbouncer: keys.pgbouncer,
-            declare,
-        }
+/// The database there, and what is known of it beside.
+pub(super) fn database(address: ServerAddress, server: OnServer) -> PostgresDatabase {
+    let (keys, files, login) = (server.postgres, server.files, server.login);
+    PostgresDatabase {
+        hosts: address.hosts,
+        database: address.database,
+        username: login.username.unwrap_or_default(),
+        password: login.password.map(Secret::new),
+        ssl_mode: address.ssl_mode,
+        ca_file: files.ca_file,
+        identity: files.identity,
+        schema: keys.schema,
+        table_prefix: server.table_prefix,
+        pgbouncer: keys.pgbouncer,
+        declare: server.declare,
     }
 }
 
 /// A URL for it. Who we are is shown by keys of its own.
-pub(super) fn shown(database: &PostgresDatabase) -> String {
-    let encoded = |text: &str| {
-        let all = percent_encoding::NON_ALPHANUMERIC;
-        percent_encoding::utf8_percent_encode(text, all).to_string()
-    };
-    let host = |Host { name, port }: &Host| match name.contains(':') {
-        true => format!("[{name}]:{port}"),
-        false => {
-            let name = encoded(name).replace("%2E", ".").replace("%2D", "-");
-            format!("{name}:{port}")
-        }
-    };
-    let hosts: Vec<String> = database.hosts.iter().map(host).collect();
-    let hosts = hosts.join(",");
-    let name = encoded(&database.database);
-    let mode = database.ssl_mode.as_str();
-    format!("\"postgres://{hosts}/{name}?sslmode={mode}\"")
+pub(super) fn shown(at: &PostgresDatabase) -> String {
+    let mode = format!("sslmode={}", at.ssl_mode.as_str());
+    SCHEME.shown(&at.hosts, &at.database, &mode)
 }
 
-/// Reads a URL as libpq does, but that it must name the database.
-pub(super) fn parse(text: &str) -> Result<ServerAddress, Wrong> {
-    let (text, others) = first_host(text);
-    let url = url(&text)?;
-    let decode = |part: &str| match percent_decode_str(part).decode_utf8() {
-        Ok(text) => Ok(text.into_owned()),
-        Err(_) => Err(Wrong::new("must hold UTF-8, percent-encoded", FORM)),
-    };
-    let host = |url: &Url| {
-        let name = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-        match decode(name)? {
-            name if name.is_empty() => Err(Wrong::new("must name a host", FORM)),
-            name => Ok(Host {
-                name,
-                port: url.port().unwrap_or(PORT),
-            }),
-        }
-    };
-    let mut ssl_mode = SslMode::default();
-    for (key, value) in url.query_pairs() {
-        match key.as_ref() {
-            "sslmode" => ssl_mode = mode(&value)?,
-            // It is never otherwise.
-            "target_session_attrs" if value == "read-write" => {}
-            _ => {
-                let rule = "must hold nothing after the database but `sslmode` and \
-                            `target_session_attrs=read-write`";
-                return Err(Wrong::new(rule, "give all else as keys of the source"));
-            }
-        }
+/// What is behind the `?`: how the connection is to be encrypted, where it says that.
+fn option(name: &str, value: &str) -> Option<Result<Option<SslMode>, Wrong>> {
+    match name {
+        "sslmode" => Some(server::mode(&SslMode::ALL, (name, value)).map(Some)),
+        // It is never otherwise.
+        "target_session_attrs" if value == "read-write" => Some(Ok(None)),
+        _ => None,
     }
-    let mut hosts = vec![host(&url)?];
-    for other in others {
-        hosts.push(host(&self::url(&format!("postgres://{other}/"))?)?);
-    }
-    let database = decode(url.path().trim_start_matches('/'))?;
-    if database.is_empty() {
-        return Err(Wrong::new("must name a database", FORM));
-    }
-    let username = Some(url.username()).filter(|name| !name.is_empty());
-    Ok(ServerAddress {
-        hosts,
-        database,
-        username: username.map(decode).transpose()?,
-        password: url.password().map(decode).transpose()?,
-        ssl_mode,
-    })
-}
-
-fn url(text: &str) -> Result<Url, Wrong> {
-    Url::parse(text).map_err(|error| Wrong::new(format!("must be a URL ({error})"), FORM))
-}
-
-/// A URL with the first of its hosts alone, as URLs usually are, and the others.
-fn first_host(text: &str) -> (String, Vec<&str>) {
-    let start = text.find("://").map_or(0, |scheme| scheme + 3);
-    let end = text[start..].find(['/', '?', '#']);
-    let end = end.map_or(text.len(), |end| start + end);
-    let start = text[start..end]
-        .rfind('@')
-        .map_or(start, |at| start + at + 1);
-    let mut hosts = text[start..end].split(',');
-    let first = hosts.next().unwrap_or_default();
-    let whole = format!("{}{first}{}", &text[..start], &text[end..]);
-    (whole, hosts.collect())
-}
-
-fn mode(name: &str) -> Result<SslMode, Wrong> {
-    let known = SslMode::ALL.into_iter().find(|(known, _)| *known == name);
-    known.map(|(_, mode)| mode).ok_or_else(|| {
-        let names = SslMode::ALL.map(|(name, _)| format!("`{name}`"));
-        let rule = format!("must have one of {} as its sslmode", names.join(", "));
-        Wrong::new(rule, "")
-    })
 }
 
 #[cfg(test)]
@@ -186,7 +84,7 @@ mod tests {
     use super::*;
 
     fn told(text: &str) -> Result<String, String> {
-        let address = parse(text).map_err(|wrong| wrong.rule)?;
+        let address = SCHEME.parse(text).map_err(|wrong| wrong.rule)?;
         let ServerAddress {
             hosts,
             database,

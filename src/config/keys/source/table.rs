@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::login::Login;
-use super::postgres::{self, ServerAddress, ServerKeys};
+use super::postgres::ServerKeys;
+use super::server::ServerAddress;
 use super::tls::TlsFiles;
 use super::url::Url;
+use super::{mysql, postgres};
 use crate::config::keys::shared::{HOUR, Surroundings};
 use crate::config::model::{Database, TableSource};
 use crate::config::print;
@@ -16,10 +18,24 @@ use crate::config::value_types::{Wrong, duration, file_mode, octal_mode};
 /// What has been read of the keys that only a server's databases have.
 #[derive(Debug)]
 pub(super) struct OnServer {
-    pub(super) keys: ServerKeys,
+    pub(super) postgres: ServerKeys,
+    pub(super) table_prefix: String,
     pub(super) declare: bool,
     pub(super) files: TlsFiles,
     pub(super) login: Login,
+}
+
+impl OnServer {
+    /// With what the URL says of who we are, which it or a key must say.
+    fn known(mut self, t: &mut Reader<'_>, address: &ServerAddress) -> Self {
+        let (username, password) = (address.username.clone(), address.password.clone());
+        self.login = self.login.or(username, password);
+        self.login.print(t);
+        if self.login.username.is_none() {
+            t.missing("username", "write it as a key, or in the URL before an `@`");
+        }
+        self
+    }
 }
 
 /// Reads a table queue.
@@ -35,31 +51,23 @@ pub(super) fn read(
     let place = url.and_then(|url| url.read(t, |text| parse(text.trim(), around.directory)));
     let database = place.map(|place| match place {
         TablePlace::File(path) => Database::Sqlite(path),
-        TablePlace::Server(address) => {
-            let OnServer {
-                keys,
-                declare,
-                files,
-                login,
-            } = on_server;
-            let login = login.or(address.username.clone(), address.password.clone());
-            login.print(t);
-            if login.username.is_none() {
-                t.missing("username", "write it as a key, or in the URL before an `@`");
-            }
-            Database::Postgres(Box::new(address.database(keys, declare, files, login)))
+        TablePlace::Postgres(address) => {
+            let server = on_server.known(t, &address);
+            Database::Postgres(Box::new(postgres::database(address, server)))
+        }
+        TablePlace::Mysql(address) => {
+            let server = on_server.known(t, &address);
+            Database::Mysql(Box::new(mysql::database(address, server)))
         }
     });
     let shown = database.as_ref().map(|database| match database {
         Database::Sqlite(path) => print::text(&format!("sqlite://{}", path.display())),
         Database::Postgres(database) => postgres::shown(database),
-        Database::Mysql(database) => print::text(&format!("mysql://{}", database.servers())),
+        Database::Mysql(database) => mysql::shown(database),
     });
     t.print("url", shown);
-    let mode = mode(
-        t,
-        matches!(database, Some(Database::Postgres(_) | Database::Mysql(_))),
-    );
+    let is_on_server = matches!(database, Some(Database::Postgres(_) | Database::Mysql(_)));
+    let mode = mode(t, is_on_server);
     TableSource {
         database: database.unwrap_or_else(|| Database::Sqlite(PathBuf::new())),
         mode,
@@ -101,17 +109,21 @@ fn mode(t: &mut Reader<'_>, is_on_server: bool) -> u32 {
 #[derive(Debug, PartialEq, Eq)]
 enum TablePlace {
     File(PathBuf),
-    Server(ServerAddress),
+    Postgres(ServerAddress),
+    Mysql(ServerAddress),
 }
 
 fn parse(url: &str, directory: &Path) -> Result<TablePlace, Wrong> {
-    if let Some(("postgres" | "postgresql", _)) = url.split_once(':') {
-        return postgres::parse(url).map(TablePlace::Server);
+    if postgres::SCHEME.is_of(url) {
+        return postgres::SCHEME.parse(url).map(TablePlace::Postgres);
+    }
+    if mysql::SCHEME.is_of(url) {
+        return mysql::SCHEME.parse(url).map(TablePlace::Mysql);
     }
     let Some(path) = url.strip_prefix("sqlite:") else {
         return Err(Wrong::new(
-            "must begin with `sqlite:` or `postgres:`",
-            other_scheme(url),
+            "must begin with `sqlite:`, `postgres:` or `mysql:`",
+            "write url = \"sqlite:PATH\", such as \"sqlite:ganger.db\"",
         ));
     };
     let path = path.strip_prefix("//").unwrap_or(path);
@@ -126,16 +138,6 @@ fn parse(url: &str, directory: &Path) -> Result<TablePlace, Wrong> {
         ));
     }
     Ok(TablePlace::File(directory.join(path)))
-}
-
-fn other_scheme(url: &str) -> &'static str {
-    match url.split_once(':').map(|(scheme, _)| scheme) {
-        Some("mysql" | "mariadb") => {
-            "this version keeps table queues in SQLite and PostgreSQL: write url = \"sqlite:PATH\" or \
-             url = \"postgres://USER:PASSWORD@HOST/DATABASE\""
-        }
-        _ => "write url = \"sqlite:PATH\", such as \"sqlite:ganger.db\"",
-    }
 }
 
 #[cfg(test)]
@@ -158,10 +160,13 @@ mod tests {
                 Err("must hold nothing but a path after `sqlite:`"),
             ),
             (
-                "mysql://h/db",
-                Err("must begin with `sqlite:` or `postgres:`"),
+                "oracle://h/db",
+                Err("must begin with `sqlite:`, `postgres:` or `mysql:`"),
             ),
-            ("ganger.db", Err("must begin with `sqlite:` or `postgres:`")),
+            (
+                "ganger.db",
+                Err("must begin with `sqlite:`, `postgres:` or `mysql:`"),
+            ),
         ] {
             let parsed = parse(url, directory).map_err(|wrong| wrong.rule);
             let expected = expected

@@ -1,6 +1,7 @@
 //! Where a source is, as a URL that stands in the configuration or in a file beside it, as a secret
 //! does.
 
+use super::server::Scheme;
 use crate::config::keys::secret_file::secret_file;
 use crate::config::keys::shared::Surroundings;
 use crate::config::reader::Reader;
@@ -15,10 +16,9 @@ pub(super) struct Url {
 }
 
 impl Url {
-    /// Whether it is one of PostgreSQL.
-    pub(super) fn names_postgres(&self) -> bool {
-        let scheme = self.text.trim().split_once(':').map(|(scheme, _)| scheme);
-        matches!(scheme, Some("postgres" | "postgresql"))
+    /// Whether it is one of that kind of server.
+    pub(super) fn names(&self, scheme: &Scheme) -> bool {
+        scheme.is_of(self.text.trim())
     }
 
     /// What it means, or a problem. What a file holds is a secret: no problem shows it.
@@ -43,7 +43,9 @@ pub(super) fn url(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<Url> {
         "url",
         word(),
         "Where it is: `sqlite:PATH` for a table queue, relative to the directory of this file, or \
-         `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with `?sslmode=` as libpq knows it; \
+         `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with `?sslmode=` as libpq knows it, or \
+         `mysql://USER:PASSWORD@HOST:PORT/DATABASE` for MySQL and MariaDB, with `?ssl-mode=` as their own \
+         programs know it; \
          `amqp://USER:PASSWORD@HOST:PORT/VHOST`, or `amqps://` with TLS, for RabbitMQ, each part \
          percent-encoded. This or `url_file` must be given.",
     );
