@@ -162,6 +162,22 @@ impl Client {
         self.batch_execute("ROLLBACK").await
     }
 
+    /// All of the work or none.
+    pub(crate) async fn in_a_transaction<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut Self) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        self.begin().await?;
+        match work(self).await {
+            Ok(done) => self.commit().await.map(|()| done),
+            Err(error) => {
+                // If that fails, too, the connection is lost, and the transaction with it.
+                drop(self.roll_back().await);
+                Err(error)
+            }
+        }
+    }
+
     /// Runs statements without values, whatever they answer.
     pub(crate) async fn batch_execute(&mut self, text: &str) -> Result<(), CallError> {
         let text = self.names.put_into(text).into_owned();

@@ -246,6 +246,14 @@ pub(crate) fn is_a_clash(error: &CallError) -> bool {
     matches!(error.code(), Some(1213 | 1020 | 3101 | 3572))
 }
 
+/// Another row has what that unique index holds: `ER_DUP_ENTRY`.
+pub(crate) fn is_taken(error: &CallError, index: &str) -> bool {
+    match error {
+        CallError::Driver(Error::Server(said)) => said.code == 1062 && said.message.contains(index),
+        CallError::Driver(_) | CallError::TooLarge { .. } | CallError::Unexpected(_) => false,
+    }
+}
+
 /// It was given up for its time: the same may be done in a longer one. `ER_QUERY_TIMEOUT`, or
 /// `ER_STATEMENT_TIMEOUT`.
 pub(crate) fn is_out_of_time(error: &CallError) -> bool {

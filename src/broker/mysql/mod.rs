@@ -2,11 +2,16 @@
 //! lease, and everything that is theirs alone behind them. The source task above knows none of this.
 
 pub(crate) mod client;
+pub(crate) mod columns;
 pub(crate) mod error;
+pub(crate) mod finished;
 pub(crate) mod line;
 pub(crate) mod row;
 pub(crate) mod schema;
+mod tidy;
 mod tls;
+pub(crate) mod topics;
+pub(crate) mod unique;
 pub(crate) mod value;
 
 use std::time::Duration;
