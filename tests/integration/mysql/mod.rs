@@ -1,7 +1,9 @@
 //! MySQL and MariaDB: the real daemon at real servers of the tests' own, which are MariaDB's. What holds on
 //! any database is tested by the tests of that, run here once more. Only what to run is decided here.
 
+mod deaths;
 mod harness_selftest;
+mod usage;
 
 use libtest_mimic::Trial;
 
@@ -27,6 +29,12 @@ pub(crate) fn trials() -> Vec<Trial> {
         version2::trials_on,
     ];
     let both = both.into_iter().flat_map(|trials| trials(Base::Mariadb));
-    let own = [harness_selftest::trials()].into_iter().flatten();
+    let own = [
+        deaths::trials(),
+        harness_selftest::trials(),
+        usage::trials(),
+    ]
+    .into_iter()
+    .flatten();
     own.chain(both).collect()
 }

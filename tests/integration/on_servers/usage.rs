@@ -1,12 +1,13 @@
 //! What a producer and an operator do with it.
 
-use crate::harness::{Event, NewMessage, Pool, Scene, trials_on};
+use crate::harness::{Event, NewMessage, Pool, Scene, Workspace, trials_on};
 
 trials_on![
     what_is_rolled_back_was_never_sent,
     commands_send_and_move_dead_letters,
     bytes_that_are_no_text_stay_as_they_are,
     rows_that_cannot_be_claimed_hold_nobody_up,
+    a_row_that_another_program_changes_is_not_waited_for,
 ];
 
 fn what_is_rolled_back_was_never_sent() {
@@ -71,4 +72,24 @@ fn rows_that_cannot_be_claimed_hold_nobody_up() {
         "the database refuses to have this message claimed or buried; it is passed over for a while",
     );
     scene.finish();
+}
+
+/// Its transaction is open all the while.
+fn a_row_that_another_program_changes_is_not_waited_for() {
+    let site = Workspace::new();
+    let pool = Pool::new(&[]);
+    site.configure_commands(std::slice::from_ref(&pool));
+    site.ganger(&["send", "work", "changed"]).good();
+    site.ganger(&["send", "work", "free"]).good();
+    let (program, table) = (site.table(), site.table());
+    let first = program.oldest("work").unwrap();
+    let change = format!("BEGIN; UPDATE consumer_messages SET priority = 9 WHERE id = {first}");
+    program.run(&change).unwrap();
+    let daemon = site.start(&[pool]);
+    daemon.eventually("the other to be done", || table.count("work") == 1);
+    site.record().assert_done_once(&["free"]);
+    program.run("COMMIT").unwrap();
+    daemon.eventually("both to be done", || table.count("work") == 0);
+    site.record().assert_done_once(&["free", "changed"]);
+    daemon.stop();
 }

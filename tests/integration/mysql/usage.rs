@@ -1,0 +1,285 @@
+//! What a producer, an operator and a DBA do with it.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::harness::mariadb::MariaDatabase;
+use crate::harness::tls::{Authority, quoted};
+use crate::harness::{Event, NewMessage, Pool, Scene, Workspace, trials};
+
+trials![
+    messages_one_after_the_other_are_found_at_once,
+    an_insert_does_not_wait_for_a_claim,
+    tables_that_are_missing_are_named_and_can_be_made_by_hand,
+    tables_behind_a_prefix_stand_beside_anothers_of_the_same_names,
+    what_no_waiting_mends_refuses_the_start,
+    a_server_that_is_too_old_is_refused_by_name,
+    the_server_is_checked_as_ssl_mode_says,
+    a_body_of_ten_megabytes_goes_its_way,
+    what_no_packet_holds_is_refused_and_holds_nobody_up,
+];
+
+fn site(source: &str) -> Workspace {
+    Workspace::on("", source, Some(MariaDatabase::shared()))
+}
+
+/// Nobody tells of them, and to look once a minute would take an hour for all.
+fn messages_one_after_the_other_are_found_at_once() {
+    let scene = Scene::at(site("poll_interval = \"1m\""), &[Pool::new(&[])]);
+    let all: Vec<String> = (0..60).map(|n| format!("message {n}")).collect();
+    scene.daemon.has_workers(1);
+    let began = Instant::now();
+    for body in &all {
+        scene.send(&[body]);
+        scene.all_done();
+    }
+    let took = began.elapsed();
+    assert!(took < Duration::from_mins(2), "they took {took:?}");
+    scene.record().assert_done_once(&all);
+    scene.finish();
+}
+
+/// A trigger holds the claim up while it has its rows locked.
+fn an_insert_does_not_wait_for_a_claim() {
+    let site = site("");
+    let pool = Pool::new(&[]).set("prefetch", "4");
+    site.configure_commands(std::slice::from_ref(&pool));
+    for body in ["a", "b", "c"] {
+        site.ganger(&["send", "work", body]).good();
+    }
+    let server = site.mariadb();
+    let table = site.table();
+    // Locks of this kind are the whole server's.
+    let gate = table.ask("SELECT CONCAT('gate of ', DATABASE())");
+    server.ask(&format!(
+        "DELIMITER //
+         CREATE TRIGGER gate BEFORE UPDATE ON consumer_messages FOR EACH ROW
+         BEGIN
+           DO GET_LOCK('{gate}', 60);
+           DO RELEASE_LOCK('{gate}');
+         END //"
+    ));
+    assert_eq!(table.ask(&format!("SELECT GET_LOCK('{gate}', 0)")), "1");
+    let daemon = site.start(&[pool]);
+    let waits = "SELECT count(*) FROM information_schema.processlist
+                 WHERE db = DATABASE() AND state = 'User lock'";
+    daemon.eventually("a claim to be held up", || server.ask(waits) != "0");
+    let producer = server.table();
+    producer.run("SET innodb_lock_wait_timeout = 1").unwrap();
+    for priority in [-1, 0, 1] {
+        let insert = format!(
+            "INSERT INTO consumer_messages (queue, body, priority)
+             VALUES ('work', 'beside {priority}', {priority})"
+        );
+        producer.run(&insert).unwrap();
+    }
+    assert_ne!(server.ask(waits), "0", "it is held up all the time");
+    table.ask(&format!("SELECT RELEASE_LOCK('{gate}')"));
+    daemon.eventually("everything to be done", || table.count("work") == 0);
+    let all = ["a", "b", "c", "beside -1", "beside 0", "beside 1"];
+    site.record().assert_done_once(&all);
+    daemon.stop();
+}
+
+fn tables_that_are_missing_are_named_and_can_be_made_by_hand() {
+    let site = site("declare = false");
+    site.configure_commands(&[Pool::new(&[])]);
+    let checked = site.ganger(&["check", "--online"]).bad(1);
+    let says = "has no tables of ganger's, and `declare = false` says that they are not to be made";
+    assert!(checked.contains(says), "{checked}");
+    let statements = site.ganger(&["schema", "--source", "main"]).good();
+    site.mariadb().ask(&statements);
+    site.ganger(&["check", "--online"]).good();
+    site.ganger(&["send", "work", "a"]).good();
+    assert_eq!(site.table().count("work"), 1);
+}
+
+/// As they are in AsyncMonolith's database.
+fn tables_behind_a_prefix_stand_beside_anothers_of_the_same_names() {
+    let site = site("table_prefix = \"q7_\"");
+    let server = site.mariadb();
+    server.ask(
+        "CREATE TABLE consumer_messages (id text, consumer_type text, payload text);
+         CREATE TABLE poisoned_messages (id text, payload text);
+         CREATE TABLE owners (id text); CREATE TABLE ganger_version (version int)",
+    );
+    let pool = Pool::new(&[]).attempts(1);
+    site.configure_commands(std::slice::from_ref(&pool));
+    let config = std::fs::read_to_string(site.path("ganger.toml")).unwrap();
+    let without = config.replace("table_prefix = \"q7_\"", "");
+    site.put("without.toml", &without, false);
+    let complaint = site.ganger(&["run", "--config", "without.toml"]).bad(1);
+    assert!(
+        complaint.contains("the table `consumer_messages` in database"),
+        "{complaint}"
+    );
+    assert!(
+        complaint.contains("is another program's") && complaint.contains("`table_prefix`"),
+        "{complaint}"
+    );
+
+    let daemon = site.start(&[pool]);
+    site.ganger(&["send", "work", "a"]).good();
+    site.ganger(&["send", "work", "mode:answer:500 b"]).good();
+    let left = "SELECT (SELECT count(*) FROM q7_consumer_messages), \
+                (SELECT count(*) FROM q7_poisoned_messages), (SELECT count(*) FROM q7_owners), \
+                (SELECT count(*) FROM consumer_messages)";
+    daemon.eventually("one to be done and one to be dead", || {
+        server.ask(left) == "0|1|1|0"
+    });
+    site.record().assert_done_once(&["a"]);
+    site.ganger(&["dead", "drop", "--all"]).good();
+    assert_eq!(server.ask(left), "0|0|1|0");
+    daemon.stop();
+    let shown = site.ganger(&["schema", "--source", "main"]).good();
+    assert!(
+        shown.contains("CREATE TABLE IF NOT EXISTS q7_consumer_messages ("),
+        "{shown}"
+    );
+}
+
+fn what_no_waiting_mends_refuses_the_start() {
+    let site = site("");
+    site.configure_commands(&[Pool::new(&[])]);
+    site.mariadb().ask("CREATE TABLE owners (name text)");
+    let complaint = site.ganger(&["run"]).bad(1);
+    let says = "the table `owners` in database";
+    assert!(complaint.contains(says), "{complaint}");
+    let url = site.mariadb().url();
+    let (start, _) = url.rsplit_once('/').unwrap();
+    for (wrong, says) in [
+        (format!("{start}/nowhere"), "to database 'nowhere'"),
+        (format!("{url}?ssl-mode=REQUIRED"), "TLS"),
+        (url.replace("ganger:", "ganger:not-"), "Access denied"),
+    ] {
+        let text = std::fs::read_to_string(site.path("ganger.toml")).unwrap();
+        site.put("wrong.toml", &text.replace(&url, &wrong), false);
+        let complaint = site.ganger(&["run", "--config", "wrong.toml"]).bad(1);
+        assert!(complaint.contains(says), "{complaint}");
+    }
+}
+
+/// It says what it is told to say of its version.
+fn a_server_that_is_too_old_is_refused_by_name() {
+    for (version, named) in [
+        ("10.5.22-MariaDB", "MariaDB 10.5.22"),
+        ("8.0.12", "MySQL 8.0.12"),
+    ] {
+        let old = MariaDatabase::alone_with(|_| vec![format!("version={version}")]);
+        let site = Workspace::on("", "", Some(old));
+        site.configure_commands(&[Pool::new(&[])]);
+        let complaint = site.ganger(&["run"]).bad(1);
+        let says = "table queues need MySQL 8.0.13 or MariaDB 10.6, or a later version";
+        assert!(
+            complaint.contains(named) && complaint.contains(says),
+            "{complaint}"
+        );
+    }
+}
+
+fn the_server_is_checked_as_ssl_mode_says() {
+    let (authority, other) = (Authority::shared(), Authority::called("somebody else"));
+    let content = |file: &str| std::fs::read_to_string(authority.path(file)).unwrap();
+    let database = MariaDatabase::alone_with(|server| {
+        let certificate = server.keep("server.pem", &content("server.pem"));
+        let key = server.keep("server.key", &content("server.key"));
+        vec![
+            format!("ssl-cert={}", certificate.display()),
+            format!("ssl-key={}", key.display()),
+        ]
+    });
+    let check = |mode: &str, ca_file: Option<&Authority>, host: &str| {
+        let url = database.url().replace("127.0.0.1", host);
+        let ca_file = ca_file.map(|by| format!("ca_file = {}", quoted(&by.path("ca.pem"))));
+        let site = Workspace::with_sections(&format!(
+            "[sources.main]\nkind = \"table\"\nurl = \"{url}?ssl-mode={mode}\"\n{}",
+            ca_file.unwrap_or_default()
+        ));
+        site.configure_commands(&[Pool::new(&[])]);
+        site.ganger(&["check", "--online"])
+    };
+    for (mode, ca_file, host) in [
+        ("DISABLED", None, "127.0.0.1"),
+        ("PREFERRED", None, "127.0.0.1"),
+        ("REQUIRED", None, "127.0.0.1"),
+        ("REQUIRED", Some(authority), "localhost"),
+        ("VERIFY_CA", Some(authority), "localhost"),
+        ("VERIFY_IDENTITY", Some(authority), "127.0.0.1"),
+    ] {
+        check(mode, ca_file, host).good();
+    }
+    for (mode, ca_file, host) in [
+        ("REQUIRED", Some(&other), "127.0.0.1"),
+        ("VERIFY_CA", Some(&other), "127.0.0.1"),
+        ("VERIFY_IDENTITY", Some(&other), "127.0.0.1"),
+        ("VERIFY_IDENTITY", Some(authority), "localhost"),
+        ("VERIFY_IDENTITY", None, "127.0.0.1"),
+    ] {
+        let complaint = check(mode, ca_file, host).bad(1);
+        assert!(
+            complaint.contains("certificate"),
+            "{mode} {host}: {complaint}"
+        );
+    }
+}
+
+const MEGABYTE: usize = 1_000_000;
+
+/// As text that doubles where it is escaped, and as bytes of all kinds.
+fn a_body_of_ten_megabytes_goes_its_way() {
+    let pool = Pool::new(&["--v2=1"])
+        .attempts(1)
+        .text("frame_bytes_max", "64MiB");
+    let scene = Scene::at(site(""), std::slice::from_ref(&pool));
+    scene.site.configure_commands(&[pool]);
+    let answered = format!("mode:reply-bytes:{} a", 10 * MEGABYTE);
+    let quotes = format!("mode:answer:500 {}", "'\\\"".repeat(10 * MEGABYTE / 3));
+    let line = json!({ "body": quotes }).to_string();
+    scene.site.put("quotes", &line, false);
+    scene
+        .table
+        .insert(&[NewMessage::new(&answered).reply_to("answers")]);
+    scene.site.ganger(&["send", "work", "-f", "quotes"]).good();
+    let bytes: Vec<u8> = (0..10 * MEGABYTE).map(|n| (n % 251) as u8).collect();
+    let bytes = [b"mode:answer:500 ".as_slice(), &bytes].concat();
+    scene.table.insert(&[NewMessage::binary(&bytes)]);
+    scene.settled();
+    let length = "SELECT LENGTH(body) FROM consumer_messages WHERE queue = 'answers'";
+    assert_eq!(scene.table.ask(length), (10 * MEGABYTE).to_string());
+    let dead: Vec<_> = scene
+        .table
+        .dead()
+        .into_iter()
+        .map(|dead| dead.body)
+        .collect();
+    assert!(dead.contains(&quotes.into()), "the text is as it was");
+    assert!(dead.contains(&bytes.into()), "the bytes are as they were");
+    scene.finish();
+}
+
+fn what_no_packet_holds_is_refused_and_holds_nobody_up() {
+    let pool = Pool::new(&["--v2=1"]).text("frame_bytes_max", "64MiB");
+    let scene = Scene::at(site(""), std::slice::from_ref(&pool));
+    scene.site.configure_commands(&[pool]);
+    let line = json!({ "body": "y".repeat(17 * MEGABYTE) }).to_string();
+    scene.site.put("large", &line, false);
+    let send = ["send", "work", "-f", "large"];
+    let complaint = scene.site.ganger(&send).bad(1);
+    assert!(complaint.contains("`max_allowed_packet`"), "{complaint}");
+    let answered = format!("mode:reply-bytes:{} a", 17 * MEGABYTE);
+    scene
+        .table
+        .insert(&[NewMessage::new(&answered).reply_to("answers")]);
+    scene.send(&["b"]);
+    let dead = scene.one_dead();
+    assert_eq!(dead.reason, "unroutable_reply");
+    assert!(
+        dead.error.contains("`max_allowed_packet`"),
+        "{}",
+        dead.error
+    );
+    assert_eq!(scene.record().of(Event::Done, "b").len(), 1);
+    scene.finish();
+}
