@@ -270,6 +270,11 @@ pub(crate) fn ends_the_connection(error: &CallError) -> bool {
     }
 }
 
+/// `ER_BINLOG_CREATE_ROUTINE_NEED_SUPER`, or the privilege `TRIGGER` is missing: `ER_TABLEACCESS_DENIED_ERROR`.
+pub(super) fn may_not_make_triggers(error: &CallError) -> bool {
+    matches!(error.code(), Some(1419 | 1142))
+}
+
 /// `ER_OPTION_PREVENTS_STATEMENT`, `ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION`, `ER_READ_ONLY_MODE`.
 fn is_read_only(code: u16) -> bool {
     matches!(code, 1290 | 1792 | 1836)

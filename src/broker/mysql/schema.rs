@@ -2,12 +2,18 @@
 //! files' business.
 
 use super::client::Client;
-use super::error::{CallError, MysqlError, failed};
+use super::error::{CallError, MysqlError, failed, may_not_make_triggers};
 use super::value::Value;
+use crate::broker::table::names::Names;
 
 /// The steps from one version of the tables to the next, the first from an empty database. A step that
 /// was released is never changed.
 const MIGRATIONS: &[&str] = &[include_str!("v1.sql")];
+
+/// What is for topics alone. It needs a trigger, which a server that keeps a binary log may let none but
+/// an administrator make; all else goes on without it.
+const TOPICS: &str = include_str!("topics.sql");
+const NO_TOPICS: &str = "DROP TABLE IF EXISTS published_messages_new";
 
 /// The tables by which it is seen whose they are, and a column of each that hardly another program's has.
 const KNOWN_BY: [(&str, &str); 7] = [
@@ -28,6 +34,15 @@ DO RELEASE_LOCK(CONCAT('ganger.', LEFT(SHA2(CONCAT(DATABASE(), '.', ?), 256), 40
 
 /// How long one waits while another makes the tables of millions of rows anew.
 const LOCKED_FOR: i64 = 3600;
+
+/// What makes them in an empty database, as the server's own clients read it.
+pub(crate) fn statements(prefix: &str) -> String {
+    // The body of the trigger has several statements.
+    let topics = TOPICS.replacen("CREATE TRIGGER", "DELIMITER //\nCREATE TRIGGER", 1);
+    let topics = topics.replacen("\nEND;\n", "\nEND//\nDELIMITER ;\n", 1);
+    let all = format!("{}\n{topics}", MIGRATIONS.join("\n"));
+    Names::behind(prefix).put_into(&all).into_owned()
+}
 
 /// Sees that the tables are there, and makes them if that is wanted. Two who do so wait for each
 /// other.
@@ -82,11 +97,27 @@ async fn is_to_be_made(
 /// interrupted has made.
 async fn migrate(client: &mut Client, database: &str) -> Result<(), MysqlError> {
     let done = found(client, database).await?;
+    let making = || failed("making the tables");
     for step in MIGRATIONS.iter().skip(done) {
-        let made = client.batch_execute(step).await;
-        made.map_err(failed("making the tables"))?;
+        client.batch_execute(step).await.map_err(making())?;
     }
-    Ok(())
+    match make_topics(client).await {
+        Err(error) if may_not_make_triggers(&error) => Ok(()),
+        made => made.map_err(making()),
+    }
+}
+
+/// Makes what is for topics, if it is not there.
+pub(super) async fn make_topics(client: &mut Client) -> Result<(), CallError> {
+    if tables(client).await?.published {
+        return Ok(());
+    }
+    let made = client.batch_execute(TOPICS).await;
+    if made.is_err() {
+        // Nothing looks at it; what is left of it the next one removes.
+        drop(client.batch_execute(NO_TOPICS).await);
+    }
+    made
 }
 
 /// How many steps were taken.
@@ -121,6 +152,8 @@ struct Tables {
     foreign: Option<String>,
     /// One says how many steps were taken.
     versioned: bool,
+    /// One is for messages for topics.
+    published: bool,
 }
 
 async fn tables(client: &mut Client) -> Result<Tables, CallError> {
@@ -137,13 +170,17 @@ async fn tables(client: &mut Client) -> Result<Tables, CallError> {
     let mut found = Tables {
         foreign: None,
         versioned: false,
+        published: false,
     };
     for (answer, (table, _)) in answers.iter().zip(KNOWN_BY) {
         let Some(row) = answer.rows.first() else {
             continue;
         };
         match row.get::<i64>(1)? != 0 {
-            true => found.versioned |= table == "ganger_version",
+            true => {
+                found.versioned |= table == "ganger_version";
+                found.published |= table == "published_messages";
+            }
             false => {
                 let name = client.called(table);
                 found.foreign.get_or_insert(name);

@@ -111,48 +111,6 @@ CREATE TABLE IF NOT EXISTS subscriptions (
   PRIMARY KEY (topic, queue)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
-CREATE TABLE IF NOT EXISTS published_messages (
-  id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
-  topic VARCHAR(255) NOT NULL,
-  body LONGBLOB NOT NULL,
-  headers LONGTEXT NOT NULL DEFAULT ('{}'),
-  correlation_id TEXT,
-  reply_to TEXT,
-  message_id TEXT,
-  content_type TEXT,
-  `key` TEXT,
-  priority INT NOT NULL DEFAULT 0,
-  available_after BIGINT NOT NULL DEFAULT 0,
-  unsubscribed VARCHAR(255) NOT NULL DEFAULT 'fail',
-  CHECK (JSON_VALID(headers) AND JSON_TYPE(headers) = 'OBJECT'),
-  CHECK (available_after >= 0),
-  CHECK (unsubscribed IN ('fail', 'drop'))
-) ENGINE = InnoDB ROW_FORMAT = DYNAMIC CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
-
-DROP TRIGGER IF EXISTS ganger_fan_out;
-
--- A trigger may not delete from its own table: what has become messages the daemons remove.
-CREATE TRIGGER ganger_fan_out AFTER INSERT ON published_messages FOR EACH ROW
-BEGIN
-  DECLARE why VARCHAR(128) CHARACTER SET utf8mb4;
-  IF NEW.unsubscribed = 'fail' AND NOT EXISTS (SELECT 1 FROM subscriptions WHERE topic = NEW.topic) THEN
-    SET why = LEFT(CONCAT('no queue is subscribed to the topic of this message: ', NEW.topic), 128);
-    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = why;
-  END IF;
-  INSERT INTO consumer_messages (queue, body, headers, correlation_id, reply_to, message_id,
-    content_type, `key`, priority, available_after)
-  SELECT queue, NEW.body,
-    CASE
-      WHEN JSON_CONTAINS_PATH(NEW.headers, 'one', '$.topic') THEN NEW.headers
-      WHEN JSON_LENGTH(NEW.headers) = 0 THEN CONCAT('{"topic":', JSON_QUOTE(NEW.topic), '}')
-      ELSE CONCAT('{"topic":', JSON_QUOTE(NEW.topic), ',',
-        SUBSTRING(NEW.headers, LOCATE('{', NEW.headers) + 1))
-    END,
-    NEW.correlation_id, NEW.reply_to, NEW.message_id, NEW.content_type, NEW.`key`, NEW.priority,
-    NEW.available_after
-  FROM subscriptions WHERE topic = NEW.topic ORDER BY queue;
-END;
-
 CREATE TABLE IF NOT EXISTS ganger_version (
   version INT NOT NULL PRIMARY KEY
 ) ENGINE = InnoDB;
