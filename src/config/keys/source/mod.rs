@@ -11,7 +11,7 @@ mod table;
 mod tls;
 mod url;
 
-use self::table::OnServer;
+use self::server::OnServer;
 use self::url::Url;
 use super::shared::Surroundings;
 use crate::config::model::SourceConfig;
@@ -65,13 +65,13 @@ pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> SourceConfig
     let login = login.unwrap_or_default();
     let keys = t.only("PostgreSQL", is_postgres, postgres::keys);
     let prefix = t.only("PostgreSQL, MySQL or MariaDB", is_sql, prefix);
-    let on_server = OnServer {
-        postgres: keys.unwrap_or_default(),
+    let server = OnServer {
         table_prefix: prefix.unwrap_or_default(),
         declare,
         files: files.clone(),
         login: login.clone(),
     };
+    let on_server = (keys.unwrap_or_default(), server);
     let table = t.only("a table queue", is(SourceKind::Table), |t| {
         table::read(t, url.as_ref(), on_server, around)
     });

@@ -1,7 +1,6 @@
 //! The keys of a table queue in MySQL or MariaDB.
 
-use super::server::{self, Scheme, ServerAddress};
-use super::table::OnServer;
+use super::server::{self, OnServer, Scheme, ServerAddress};
 use crate::config::model::{MysqlDatabase, Secret, SslMode};
 use crate::config::value_types::Wrong;
 

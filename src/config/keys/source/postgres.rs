@@ -1,7 +1,6 @@
 //! The keys of a table queue in PostgreSQL.
 
-use super::server::{self, Scheme, ServerAddress};
-use super::table::OnServer;
+use super::server::{self, OnServer, Scheme, ServerAddress};
 use crate::config::model::{PostgresDatabase, Secret, SslMode};
 use crate::config::reader::Reader;
 use crate::config::value_types::{Wrong, boolean, word};
@@ -46,8 +45,12 @@ pub(super) fn keys(t: &mut Reader<'_>) -> ServerKeys {
 }
 
 /// The database there, and what is known of it beside.
-pub(super) fn database(address: ServerAddress, server: OnServer) -> PostgresDatabase {
-    let (keys, files, login) = (server.postgres, server.files, server.login);
+pub(super) fn database(
+    address: ServerAddress,
+    keys: ServerKeys,
+    server: OnServer,
+) -> PostgresDatabase {
+    let (files, login) = (server.files, server.login);
     PostgresDatabase {
         hosts: address.hosts,
         database: address.database,

@@ -3,7 +3,10 @@
 use percent_encoding::percent_decode_str;
 use url::Url;
 
+use super::login::Login;
+use super::tls::TlsFiles;
 use crate::config::model::{Host, SslMode};
+use crate::config::reader::Reader;
 use crate::config::value_types::Wrong;
 
 /// What a URL says.
@@ -14,6 +17,28 @@ pub(super) struct ServerAddress {
     pub(super) username: Option<String>,
     pub(super) password: Option<String>,
     pub(super) ssl_mode: SslMode,
+}
+
+/// What has been read of the keys that databases on servers have.
+#[derive(Debug)]
+pub(super) struct OnServer {
+    pub(super) table_prefix: String,
+    pub(super) declare: bool,
+    pub(super) files: TlsFiles,
+    pub(super) login: Login,
+}
+
+impl OnServer {
+    /// With what the URL says of who we are, which it or a key must say.
+    pub(super) fn known(mut self, t: &mut Reader<'_>, address: &ServerAddress) -> Self {
+        let (username, password) = (address.username.clone(), address.password.clone());
+        self.login = self.login.or(username, password);
+        self.login.print(t);
+        if self.login.username.is_none() {
+            t.missing("username", "write it as a key, or in the URL before an `@`");
+        }
+        self
+    }
 }
 
 /// What is behind a URL's `?`: how the connection is to be encrypted, where it says that. None if there is

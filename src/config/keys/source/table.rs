@@ -3,10 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::login::Login;
 use super::postgres::ServerKeys;
-use super::server::ServerAddress;
-use super::tls::TlsFiles;
+use super::server::{OnServer, ServerAddress};
 use super::url::Url;
 use super::{mysql, postgres};
 use crate::config::keys::shared::{HOUR, Surroundings};
@@ -15,34 +13,11 @@ use crate::config::print;
 use crate::config::reader::Reader;
 use crate::config::value_types::{Wrong, duration, file_mode, octal_mode};
 
-/// What has been read of the keys that only a server's databases have.
-#[derive(Debug)]
-pub(super) struct OnServer {
-    pub(super) postgres: ServerKeys,
-    pub(super) table_prefix: String,
-    pub(super) declare: bool,
-    pub(super) files: TlsFiles,
-    pub(super) login: Login,
-}
-
-impl OnServer {
-    /// With what the URL says of who we are, which it or a key must say.
-    fn known(mut self, t: &mut Reader<'_>, address: &ServerAddress) -> Self {
-        let (username, password) = (address.username.clone(), address.password.clone());
-        self.login = self.login.or(username, password);
-        self.login.print(t);
-        if self.login.username.is_none() {
-            t.missing("username", "write it as a key, or in the URL before an `@`");
-        }
-        self
-    }
-}
-
 /// Reads a table queue.
 pub(super) fn read(
     t: &mut Reader<'_>,
     url: Option<&Url>,
-    on_server: OnServer,
+    (keys, server): (ServerKeys, OnServer),
     around: Surroundings<'_>,
 ) -> TableSource {
     if !t.has("url") && !t.has("url_file") {
@@ -52,11 +27,11 @@ pub(super) fn read(
     let database = place.map(|place| match place {
         TablePlace::File(path) => Database::Sqlite(path),
         TablePlace::Postgres(address) => {
-            let server = on_server.known(t, &address);
-            Database::Postgres(Box::new(postgres::database(address, server)))
+            let server = server.known(t, &address);
+            Database::Postgres(Box::new(postgres::database(address, keys, server)))
         }
         TablePlace::Mysql(address) => {
-            let server = on_server.known(t, &address);
+            let server = server.known(t, &address);
             Database::Mysql(Box::new(mysql::database(address, server)))
         }
     });
