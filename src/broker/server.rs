@@ -52,7 +52,8 @@ impl Server {
             Database::Postgres(_) => Err(super::Fault::LeftOut("postgres")),
             #[cfg(feature = "mysql")]
             Database::Mysql(database) => {
-                let store = mysql::Store::open(database, name, scope, lease).await?;
+                let times = (lease, config.poll_interval);
+                let store = mysql::Store::open(database, name, scope, times).await?;
                 Ok(Self::Mysql(Box::new(store)))
             }
             #[cfg(not(feature = "mysql"))]

@@ -10,6 +10,8 @@ pub(crate) mod lease;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod names;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) mod passed_over;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod patience;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod take_back;

@@ -7,19 +7,18 @@ use bytes::Bytes;
 use tokio::time::timeout;
 
 use super::client::Client;
-use super::columns::{delay_ms, now_ms};
 use super::error::{
     CLASHES_MAX, CallError, MysqlError, ends_the_connection, fault, is_a_clash, lost, passing,
     silent,
 };
 use super::line::{ANSWERS_WITHIN, Place};
 use super::row::Row;
-use super::value::{Script, Value};
+use super::value::{Script, Value, now_ms};
 use crate::broker::table::finished::{Entry, Found, Remembered, Scope};
 use crate::broker::table::{Fault, headers};
 use crate::config::model::MysqlDatabase;
 use crate::delivery::{Identity, StoredReply};
-use crate::rules::table::{bytes, together};
+use crate::rules::table::{bytes, delay_ms, together};
 
 /// So many bytes go into one statement, or one entry alone that has more.
 const STATEMENT_BYTES: usize = 1 << 20;

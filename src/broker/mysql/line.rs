@@ -36,6 +36,9 @@ SET SESSION TRANSACTION READ WRITE";
 /// Who falls silent within a transaction does not keep what it has locked.
 const SETTINGS_OF_MARIADB: &str = "SET SESSION idle_transaction_timeout = 20";
 
+/// How large tables are is asked now and then, and then it is to be true.
+const SETTINGS_OF_MYSQL: &str = "SET SESSION information_schema_stats_expiry = 0";
+
 const ABOUT: &str = "
 SELECT VERSION(), @@max_allowed_packet, @@innodb_read_only, @@global.read_only, DATABASE()";
 
@@ -164,9 +167,11 @@ impl Place {
 
     async fn set_up(&self, client: &mut Client) -> Result<(), CallError> {
         client.batch_execute(SETTINGS).await?;
-        if client.dialect() == Dialect::MariaDb {
-            client.batch_execute(SETTINGS_OF_MARIADB).await?;
-        }
+        let settings = match client.dialect() {
+            Dialect::MariaDb => SETTINGS_OF_MARIADB,
+            Dialect::MySql => SETTINGS_OF_MYSQL,
+        };
+        client.batch_execute(settings).await?;
         client.set_limits().await
     }
 

@@ -1,34 +1,63 @@
 //! The table queue in MySQL and MariaDB: a connection that claims and settles, another that keeps the
 //! lease, and everything that is theirs alone behind them. The source task above knows none of this.
 
+mod claim;
 pub(crate) mod client;
 pub(crate) mod columns;
 pub(crate) mod error;
 pub(crate) mod finished;
 pub(crate) mod line;
+mod owners;
+mod passed_over;
+mod rhythm;
 pub(crate) mod row;
 pub(crate) mod schema;
+pub(crate) mod settle;
 mod tidy;
 mod tls;
 pub(crate) mod topics;
+mod transaction;
 pub(crate) mod unique;
 pub(crate) mod value;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::table::finished::Scope;
-use super::table::{Fault, LookReason, Outlook, Work, Written};
+use super::table::lease::{Lease, Tenant};
+use super::table::passed_over::PassedOver;
+use super::table::patience::Patience;
+use super::table::{Claim, Fault, LookReason, Outlook, Work, Written};
 use crate::config::model::MysqlDatabase;
 use crate::delivery::DatabaseFigures;
 use crate::rules::Limits;
+use client::Client;
 pub use error::MysqlError;
+use error::{
+    CLASHES_MAX, CallError, ends_the_connection, fault, is_a_clash, is_out_of_time, lost, passing,
+    silent,
+};
+use line::{ANSWERS_WITHIN, Place};
+use rhythm::Rhythm;
+use transaction::{Transaction, Undone, give_back};
 
 /// What claims and settles the rows of one queue.
 #[derive(Debug)]
 pub(crate) struct Store {
-    losses: watch::Sender<u64>,
+    place: Place,
+    pool: String,
+    scope: Scope,
+    lease: Lease,
+    client: Option<Client>,
+    /// Claims of which nobody knows whether they were made: the connection was lost while the
+    /// transaction ended. Nobody has them, so they must not stay with us.
+    doubtful: Vec<Claim>,
+    passed_over: PassedOver,
+    patience: Patience,
+    rhythm: Rhythm,
 }
 
 impl Store {
@@ -36,61 +65,272 @@ impl Store {
     /// for later.
     pub(crate) async fn open(
         database: &MysqlDatabase,
-        _pool: &str,
-        _scope: Scope,
-        _lease: Duration,
+        pool: &str,
+        scope: Scope,
+        (lease, poll_interval): (Duration, Duration),
     ) -> Result<Self, MysqlError> {
-        Err(MysqlError::Away {
-            server: database.servers(),
-            why: "not built yet".to_owned(),
+        let place = Place::of(database, &format!("ganger {pool}"))?;
+        let first = match place.connect().await {
+            Ok(line) => Some(line),
+            Err(error) if error.is_passing() => None,
+            Err(error) => return Err(error),
+        };
+        if first.as_ref().is_some_and(|client| !client.has_locks()) {
+            tracing::info!(
+                pool,
+                "in a cluster of Galera's: daemons that died are known by their lease"
+            );
+        }
+        let is_there = first.is_some();
+        let tenant = Tenant {
+            place: place.clone(),
+            pool: pool.to_owned(),
+            queue: Arc::clone(&scope.queue),
+            lease,
+        };
+        let mut lease = Lease::begin(tenant, first);
+        if is_there {
+            lease.entered().await;
+        }
+        Ok(Self {
+            place,
+            pool: pool.to_owned(),
+            scope,
+            lease,
+            client: None,
+            doubtful: Vec::new(),
+            passed_over: PassedOver::default(),
+            patience: Patience::default(),
+            rhythm: Rhythm::up_to(poll_interval),
         })
     }
 
     /// Resolves when there may be something new. Loses nothing when it is dropped.
-    pub(crate) async fn woken(&mut self, _news: bool) -> LookReason {
-        std::future::pending().await
+    pub(crate) async fn woken(&mut self, news: bool) -> LookReason {
+        if !news {
+            return std::future::pending().await;
+        }
+        let next = self.rhythm.next();
+        tokio::select! {
+            () = self.lease.news() => {}
+            () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
+                self.rhythm.looked();
+            }
+        }
+        LookReason::Data
     }
 
     /// The last news were of a row for us.
-    pub(crate) fn was_fruitful(&mut self) {}
+    pub(crate) fn was_fruitful(&mut self) {
+        self.rhythm.news();
+    }
 
     /// How often it was that others may have had what is claimed here.
     pub(crate) fn losses(&self) -> watch::Receiver<u64> {
-        self.losses.subscribe()
+        self.lease.losses()
     }
 
     /// Looks whether the queue has anything to claim, taking no lock.
-    pub(crate) async fn peek(&mut self, _limits: Limits) -> Result<Outlook, Fault> {
-        Err(unbuilt())
+    pub(crate) async fn peek(&mut self, limits: Limits) -> Result<Outlook, Fault> {
+        self.passed_over.expire();
+        let queue = Arc::clone(&self.scope.queue);
+        let over = self.passed_over.rows().to_vec();
+        let client = self.client().await?;
+        let peek = async {
+            let mut script = client.script();
+            let look = claim::peek(&mut script, &queue, &over);
+            let answers = client.run(script).await?;
+            claim::outlook(&answers[look], limits)
+        };
+        let peeked = timeout(ANSWERS_WITHIN, peek).await;
+        self.heard(peeked.map_err(|_| Silent(ANSWERS_WITHIN)))
     }
 
     /// Counts what the queue has to claim, as far as it goes, taking no lock.
-    pub(crate) async fn count_ready(&mut self, _most: u32) -> Result<u64, Fault> {
-        Err(unbuilt())
+    pub(crate) async fn count_ready(&mut self, most: u32) -> Result<u64, Fault> {
+        let queue = Arc::clone(&self.scope.queue);
+        let count = claim::count_ready(self.client().await?, &queue, most);
+        let counted = timeout(ANSWERS_WITHIN, count).await;
+        self.heard(counted.map_err(|_| Silent(ANSWERS_WITHIN)))
     }
 
     /// Counts what waits for a later time, as far as it goes, taking no lock.
-    pub(crate) async fn count_delayed(&mut self, _most: u32) -> Result<u64, Fault> {
-        Err(unbuilt())
+    pub(crate) async fn count_delayed(&mut self, most: u32) -> Result<u64, Fault> {
+        let queue = Arc::clone(&self.scope.queue);
+        let count = claim::count_delayed(self.client().await?, &queue, most);
+        let counted = timeout(ANSWERS_WITHIN, count).await;
+        self.heard(counted.map_err(|_| Silent(ANSWERS_WITHIN)))
     }
 
-    /// How large the tables are.
+    /// How large the tables are, as files with their indexes.
     pub(crate) async fn sizes(&mut self) -> Result<DatabaseFigures, Fault> {
-        Err(unbuilt())
+        let client = self.client().await?;
+        let tables = ["consumer_messages", "poisoned_messages"].map(|table| client.called(table));
+        let sizes = async {
+            let sizes = "
+                SELECT COALESCE(SUM(data_length + index_length), 0) FROM information_schema.tables
+                WHERE table_schema = DATABASE() AND table_name IN (?, ?)";
+            let tables = tables.each_ref().map(Into::into);
+            client.query_one(sizes, &tables).await?.get::<u64>(0)
+        };
+        let asked = timeout(ANSWERS_WITHIN, sizes).await;
+        let bytes = self.heard(asked.map_err(|_| Silent(ANSWERS_WITHIN)))?;
+        Ok(DatabaseFigures {
+            file_bytes: bytes,
+            journal_bytes: 0,
+        })
     }
 
     /// Does all of the work in one transaction, or none of it.
-    pub(crate) async fn write(&mut self, _work: &Work<'_>) -> Result<Written, Fault> {
-        Err(unbuilt())
+    pub(crate) async fn write(&mut self, work: &Work<'_>) -> Result<Written, Fault> {
+        Box::pin(self.resolve_doubt()).await?;
+        let mut clashes = 0;
+        loop {
+            let owner = match (&work.ask, self.lease.owner()) {
+                (Some(_), Err(problem)) => return Err(passing(problem)),
+                (None, Err(_)) => None,
+                (_, Ok(owner)) => Some(owner),
+            };
+            self.client().await?;
+            let Some(client) = &mut self.client else {
+                return Err(lost());
+            };
+            let transaction = Transaction {
+                client,
+                pool: &self.pool,
+                scope: &self.scope,
+                owner,
+                passed_over: self.passed_over.rows(),
+                limit: self.patience.statement(),
+            };
+            let doubtful = &mut self.doubtful;
+            let within = self.patience.whole();
+            let written = timeout(within, Box::pin(transaction.write(work, doubtful))).await;
+            let error = match written {
+                Ok(Ok(written)) => {
+                    self.patience = Patience::default();
+                    if !written.claimed.is_empty() {
+                        self.rhythm.news();
+                    }
+                    return Ok(written);
+                }
+                Ok(Err(Undone::Unseated)) => {
+                    self.lease.doubt();
+                    let problem = "others took this source for dead; it enters itself again";
+                    return Err(passing(problem.to_owned()));
+                }
+                Ok(Err(Undone::Server(error))) if is_a_clash(&error) && clashes < CLASHES_MAX => {
+                    clashes += 1;
+                    continue;
+                }
+                Ok(Err(Undone::Server(error))) => {
+                    if let Some(ask) = &work.ask
+                        && fault(&error).for_good
+                        && Box::pin(self.pass_over(ask.limits)).await?
+                    {
+                        continue;
+                    }
+                    if is_out_of_time(&error) {
+                        self.patience.grow();
+                    }
+                    Ok(error)
+                }
+                Err(_) => {
+                    self.patience.grow();
+                    Err(Silent(within))
+                }
+            };
+            return self.heard(error.map(Err));
+        }
+    }
+
+    /// Finds the rows that the database refuses to have claimed, once it has refused something, to try
+    /// the same without them. Returns whether that helps.
+    async fn pass_over(&mut self, limits: Limits) -> Result<bool, Fault> {
+        let (queue, known) = (
+            Arc::clone(&self.scope.queue),
+            self.passed_over.rows().to_vec(),
+        );
+        let client = self.client().await?;
+        let refused = passed_over::refused(client, &queue, limits, &known);
+        let refused = timeout(ANSWERS_WITHIN, refused).await;
+        let refused = self.heard(refused.map_err(|_| Silent(ANSWERS_WITHIN)))?;
+        Ok(self.passed_over.add(refused))
+    }
+
+    /// Gives back what may have been claimed by a transaction of which the end was not heard. Its
+    /// rows are locked until it has ended, one way or the other, so that is waited for.
+    async fn resolve_doubt(&mut self) -> Result<(), Fault> {
+        if self.doubtful.is_empty() {
+            return Ok(());
+        }
+        let doubtful = self.doubtful.clone();
+        let client = self.client().await?;
+        let freed = timeout(ANSWERS_WITHIN, give_back(client, &doubtful)).await;
+        let freed = self.heard(freed.map_err(|_| Silent(ANSWERS_WITHIN)))?;
+        if freed > 0 {
+            tracing::info!(
+                pool = self.pool,
+                rows = freed,
+                "gave back what was claimed just as the connection was lost"
+            );
+        }
+        self.doubtful.clear();
+        Ok(())
+    }
+
+    /// The connection, made anew where it was lost.
+    async fn client(&mut self) -> Result<&mut Client, Fault> {
+        if self.client.as_ref().is_some_and(Client::is_closed) {
+            self.client = None;
+        }
+        if self.client.is_none() {
+            let opened = Box::pin(self.place.connect()).await;
+            self.client = Some(opened.map_err(|error| passing(error.to_string()))?);
+        }
+        let client = self.client.as_mut();
+        client.ok_or_else(lost)
+    }
+
+    /// What was answered; without an answer, or after some of them, the connection is given up.
+    fn heard<T>(&mut self, answer: Result<Result<T, CallError>, Silent>) -> Result<T, Fault> {
+        let (ends, fault) = match answer {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error)) => (ends_the_connection(&error), fault(&error)),
+            Err(Silent(waited)) => (true, silent(waited)),
+        };
+        if ends && let Some(client) = self.client.take() {
+            client.hang_up();
+        }
+        Err(fault)
     }
 
     /// Leaves the owners and closes the connections.
-    pub(crate) async fn close(self) {}
-}
-
-fn unbuilt() -> Fault {
-    Fault {
-        problem: "not built yet".to_owned(),
-        for_good: false,
+    pub(crate) async fn close(mut self) {
+        // The row would be entered again by the next heartbeat.
+        let owner = self.lease.last_owner();
+        self.lease.end();
+        let left = async {
+            Box::pin(self.resolve_doubt()).await?;
+            let client = self.client().await?;
+            if let Some(owner) = owner {
+                let left = owners::leave(client, owner).await;
+                left.map_err(|error| fault(&error))?;
+            }
+            Ok::<_, Fault>(())
+        };
+        let problem = match timeout(ANSWERS_WITHIN, left).await {
+            Ok(Ok(())) => return,
+            Ok(Err(fault)) => fault.problem,
+            Err(_) => "the server is silent".to_owned(),
+        };
+        tracing::warn!(
+            problem,
+            "could not leave the owners; the free lock tells the others"
+        );
     }
 }
+
+/// No answer has come for as long as one is waited for.
+#[derive(Debug)]
+struct Silent(Duration);

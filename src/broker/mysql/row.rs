@@ -55,7 +55,7 @@ pub(crate) fn count(value: i64) -> u32 {
     u32::try_from(value.max(0)).unwrap_or(u32::MAX)
 }
 
-/// A row as a delivery, or why it is not to be one.
+/// A row as a delivery whose body is to come, or why it is not to be one.
 pub(super) fn read(
     row: &mut Row,
     claim: Claim,
@@ -83,7 +83,7 @@ pub(super) fn read(
         hold,
         message: Message {
             queue: Arc::clone(queue),
-            body: row.take::<Vec<u8>>("body")?.into(),
+            body: bytes::Bytes::new(),
             headers: headers::not_ours(headers),
             correlation_id: row.text("correlation_id")?.unwrap_or_default(),
             reply_to: row.text("reply_to")?,
@@ -98,7 +98,7 @@ fn counts(row: &Row) -> Result<(Counters, u32), CallError> {
     let number = |column| row.get::<i64>(column).map(count);
     let span: Option<String> = row.get("span")?;
     let counters = Counters {
-        attempts: number("attempts")?,
+        attempts: number("attempts")?.min(u32::MAX - 1),
         crashes: number("crashes")?,
         requeues: number("requeues")?,
         first_failed_ms: None,

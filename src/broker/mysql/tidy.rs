@@ -1,8 +1,8 @@
 //! What time brings about, and what a trigger leaves: rows of which nobody waits for the change.
 
 use super::client::Client;
-use super::columns::now_ms;
 use super::error::CallError;
+use super::value::now_ms;
 
 /// Rows that hold a key whose time is over. Those that somebody is just changing have their turn the next
 /// time.

@@ -1,7 +1,7 @@
 //! Topics: which queues are subscribed to which, and messages for all of them.
 
 use super::client::Client;
-use super::columns::{Sent, available_after, message, message_values, now_ms};
+use super::columns::{Sent, message, message_values};
 use super::error::{CallError, is_taken};
 use super::row::Row;
 use crate::delivery::{IfUnsubscribed, Outgoing};

@@ -2,10 +2,11 @@
 //! row is inserted, and nowhere else, since a key that a row has let go it never has again.
 
 use super::client::Client;
-use super::columns::{Sent, available_after, delay_ms, message, message_values, now_ms};
+use super::columns::{Sent, message, message_values};
 use super::error::{CallError, is_taken};
-use super::value::Value;
+use super::value::{Value, now_ms};
 use crate::delivery::{IfTaken, Outgoing, Unique, UniqueScope};
+use crate::rules::table::delay_ms;
 
 /// The index that refuses a key that is held.
 pub(crate) const INDEX: &str = "consumer_messages_unique";
@@ -27,16 +28,12 @@ VALUES (?, ",
 
 /// What somebody works on stays as it is. With a `longest` time it falls due when the message would, but no
 /// longer after it was sent than that.
-const REPLACE: &str = concat!(
-    "
+const REPLACE: &str = "
 UPDATE consumer_messages SET
   body = ?, headers = ?, correlation_id = ?, reply_to = ?, message_id = ?, content_type = ?, `key` = ?,
   priority = ?,
-  available_after = IF(? IS NULL, available_after, LEAST(",
-    available_after!(),
-    ", created_at + ?))
-WHERE queue = ? AND unique_hold = ? AND owner IS NULL"
-);
+  available_after = IF(? IS NULL, available_after, LEAST(?, created_at + ?))
+WHERE queue = ? AND unique_hold = ? AND owner IS NULL";
 
 const HOLDER: &str = "SELECT id FROM consumer_messages WHERE queue = ? AND unique_hold = ?";
 
@@ -79,7 +76,7 @@ async fn holder(
     let mut script = client.script();
     if let Some(longest) = longest {
         let mut values = sent.values();
-        let delay = values.split_off(values.len() - 2);
+        let delay = values.split_off(values.len() - 1);
         values.remove(0);
         values.push(longest.into());
         values.extend(delay);

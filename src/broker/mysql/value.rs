@@ -19,7 +19,18 @@ pub(crate) enum Value<'a> {
     Numbers(&'a [i64]),
     Text(&'a str),
     Bytes(&'a [u8]),
+    /// So many milliseconds from now, by the server's clock; 0 for at once, so that a clock that is set
+    /// back hides no message that was never delayed. Rounded up: never early.
+    Later(i64),
 }
+
+/// Now by the server's clock, rounded down, which never makes anything due too early.
+macro_rules! now_ms {
+    () => {
+        "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(3)) DIV 1000"
+    };
+}
+pub(crate) use now_ms;
 
 impl From<i64> for Value<'_> {
     fn from(number: i64) -> Self {
@@ -94,6 +105,12 @@ impl Value<'_> {
                 text.push(b')');
             }
             Self::Text(value) => quote(value.as_bytes(), text),
+            Self::Later(0) => text.push(b'0'),
+            Self::Later(ms) => {
+                text.extend(concat!("(", now_ms!(), " + 1 + ").as_bytes());
+                text.extend(ms.to_string().into_bytes());
+                text.push(b')');
+            }
             Self::Bytes(value) => {
                 text.extend(b"_binary");
                 quote(value, text);
@@ -232,6 +249,7 @@ mod tests {
             (Value::from(&[1_i64, 2][..]), "(1,2)"),
             (Value::from(&[][..] as &[i64]), "(-9223372036854775807)"),
             (Value::from(None::<&str>), "NULL"),
+            (Value::Later(0), "0"),
         ] {
             assert_eq!(told("= ?", &[value]), format!("= {expected}"));
         }

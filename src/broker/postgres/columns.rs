@@ -1,16 +1,11 @@
 //! Messages, letters and claims as columns: PostgreSQL takes whole sets of rows as one array for each
 //! column.
 
-use std::time::Duration;
-
 use tokio_postgres::types::ToSql;
 
 use crate::broker::table::{Claim, headers};
 use crate::delivery::{Failure, Outgoing};
-use crate::rules::table::fit;
-
-/// Further off than anybody waits, and far from the end of the numbers.
-const DELAY_MS_MAX: i64 = 1 << 52;
+use crate::rules::table::{delay_ms, fit};
 
 /// What dead letters say, column by column.
 #[derive(Debug, Default)]
@@ -156,13 +151,6 @@ pub(super) fn plain(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
-/// In milliseconds.
-pub(super) fn delay_ms(delay: Duration) -> i64 {
-    // Rounded up: never early.
-    let delay = delay.saturating_add(Duration::from_nanos(999_999));
-    i64::try_from(delay.as_millis()).map_or(DELAY_MS_MAX, |delay| delay.min(DELAY_MS_MAX))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,19 +161,6 @@ mod tests {
         assert_eq!(body(b""), (Some(""), None));
         for bytes in [&b"\xff"[..], b"a\0b"] {
             assert_eq!(body(bytes), (None, Some(bytes)));
-        }
-    }
-
-    #[test]
-    fn a_delay_is_never_short_and_ends_some_day() {
-        for (delay, expected) in [
-            (Duration::ZERO, 0),
-            (Duration::from_nanos(1), 1),
-            (Duration::from_millis(5), 5),
-            (Duration::from_micros(5_001), 6),
-            (Duration::MAX, DELAY_MS_MAX),
-        ] {
-            assert_eq!(delay_ms(delay), expected, "{delay:?}");
         }
     }
 }

@@ -8,7 +8,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
 use super::client::{Client, Statement};
-use super::columns::{body, delay_ms};
+use super::columns::body;
 use super::error::{
     CLASHES_MAX, PostgresError, ends_the_connection, failed, fault, is_a_clash, lost, passing,
     silent, too_large,
@@ -20,7 +20,7 @@ use crate::broker::table::finished::{Entry, Found, Remembered, Scope};
 use crate::broker::table::{Fault, headers};
 use crate::config::model::PostgresDatabase;
 use crate::delivery::{Identity, StoredReply};
-use crate::rules::table::bytes;
+use crate::rules::table::{bytes, delay_ms};
 
 /// In the order of what they are known by, so that nobody who does the like waits for us while we
 /// wait for him.

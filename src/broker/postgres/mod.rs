@@ -29,6 +29,7 @@ use tokio_postgres::Error;
 
 use super::table::finished::Scope;
 use super::table::lease::{Lease, Tenant};
+use super::table::passed_over::PassedOver;
 use super::table::patience::Patience;
 use super::table::{Claim, Fault, LookReason, Outlook, Work, Written};
 use crate::config::model::PostgresDatabase;
@@ -39,7 +40,6 @@ use error::{
     CLASHES_MAX, ends_the_connection, fault, is_a_clash, is_out_of_time, lost, passing, silent,
 };
 use line::{ANSWERS_WITHIN, Place};
-use passed_over::PassedOver;
 use session::Session;
 use transaction::{Transaction, Undone, give_back};
 

@@ -8,10 +8,10 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
 use super::client::{Client, Statement};
-use super::columns::{Columns, LetterColumns, delay_ms, parted, plain};
+use super::columns::{Columns, LetterColumns, parted, plain};
 use crate::broker::table::{Claim, Settled};
 use crate::delivery::{Failure, Outcome, Outgoing};
-use crate::rules::table::fit;
+use crate::rules::table::{delay_ms, fit};
 
 /// Now by the server's clock, rounded down, which never makes anything due too early.
 macro_rules! now_ms {

@@ -7,9 +7,10 @@ use tokio_postgres::Error;
 use tokio_postgres::types::ToSql;
 
 use super::client::Client;
-use super::columns::{Columns, delay_ms};
+use super::columns::Columns;
 use super::settle::{available_after, now_ms};
 use crate::delivery::{IfTaken, Outgoing, Unique, UniqueScope};
+use crate::rules::table::delay_ms;
 
 /// The columns of a message that is sent, as [`Columns`] has them.
 macro_rules! message {
