@@ -270,6 +270,11 @@ pub(crate) fn ends_the_connection(error: &CallError) -> bool {
     }
 }
 
+/// `ER_NO_SUCH_TABLE`.
+pub(super) fn is_of_no_table(error: &CallError) -> bool {
+    error.code() == Some(1146)
+}
+
 /// `ER_BINLOG_CREATE_ROUTINE_NEED_SUPER`, or the privilege `TRIGGER` is missing: `ER_TABLEACCESS_DENIED_ERROR`.
 pub(super) fn may_not_make_triggers(error: &CallError) -> bool {
     matches!(error.code(), Some(1419 | 1142))

@@ -1,7 +1,7 @@
 //! What time brings about, and what a trigger leaves: rows of which nobody waits for the change.
 
 use super::client::Client;
-use super::error::CallError;
+use super::error::{CallError, is_of_no_table};
 use super::value::now_ms;
 
 /// Rows that hold a key whose time is over. Those that somebody is just changing have their turn the next
@@ -22,23 +22,25 @@ SELECT id FROM published_messages ORDER BY id LIMIT 5000 FOR UPDATE SKIP LOCKED"
 
 /// Lets go the keys whose time is over, and removes what has become messages.
 pub(super) async fn tidy_up(client: &mut Client) -> Result<(), CallError> {
+    let release = "UPDATE consumer_messages SET unique_released = 1 WHERE id IN ?";
+    for_those(client, OVER, release).await?;
+    let remove = "DELETE FROM published_messages WHERE id IN ?";
+    match for_those(client, PUBLISHED, remove).await {
+        // A server whose trigger could not be made has no such table.
+        Err(error) if is_of_no_table(&error) => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Does it with the rows that are chosen.
+async fn for_those(client: &mut Client, choose: &str, what: &str) -> Result<(), CallError> {
     client
         .in_a_transaction(async |client| {
-            let mut script = client.script();
-            let (over, published) = (script.add(OVER, &[]), script.add(PUBLISHED, &[]));
-            let answers = client.run(script).await?;
-            let ids = |at: usize| -> Result<Vec<i64>, CallError> {
-                let rows = answers.get(at).map_or(&[][..], |answer| &answer.rows);
-                rows.iter().map(|row| row.get(0)).collect()
-            };
-            let (over, published) = (ids(over)?, ids(published)?);
-            if !over.is_empty() {
-                let release = "UPDATE consumer_messages SET unique_released = 1 WHERE id IN ?";
-                client.execute(release, &[(&over).into()]).await?;
-            }
-            if !published.is_empty() {
-                let remove = "DELETE FROM published_messages WHERE id IN ?";
-                client.execute(remove, &[(&published).into()]).await?;
+            let rows = client.query(choose, &[]).await?;
+            let ids: Result<Vec<i64>, CallError> = rows.iter().map(|row| row.get(0)).collect();
+            let ids = ids?;
+            if !ids.is_empty() {
+                client.execute(what, &[(&ids).into()]).await?;
             }
             Ok(())
         })

@@ -14,6 +14,7 @@ trials![
     an_insert_does_not_wait_for_a_claim,
     tables_that_are_missing_are_named_and_can_be_made_by_hand,
     tables_behind_a_prefix_stand_beside_anothers_of_the_same_names,
+    who_may_make_no_trigger_has_all_but_topics,
     what_no_waiting_mends_refuses_the_start,
     a_server_that_is_too_old_is_refused_by_name,
     the_server_is_checked_as_ssl_mode_says,
@@ -138,6 +139,38 @@ fn tables_behind_a_prefix_stand_beside_anothers_of_the_same_names() {
         shown.contains("CREATE TABLE IF NOT EXISTS q7_consumer_messages ("),
         "{shown}"
     );
+}
+
+/// As it is on MySQL with its own settings for who is no administrator.
+fn who_may_make_no_trigger_has_all_but_topics() {
+    let settings = ["log-bin-trust-function-creators=OFF".to_owned()];
+    let database = MariaDatabase::alone_with(|_| settings.into());
+    let site = Workspace::on("", "", Some(database));
+    let scene = Scene::at(site, &[Pool::new(&[])]);
+    scene.site.configure_commands(&[Pool::new(&[])]);
+    scene.send(&["a"]);
+    scene.all_done();
+    let publish = ["send", "--topic", "x", "--drop-unsubscribed", "b"];
+    let complaint = scene.site.ganger(&publish).bad(1);
+    let says = "log_bin_trust_function_creators";
+    assert!(complaint.contains(says), "{complaint}");
+    let insert = "INSERT INTO published_messages (topic, body) VALUES ('x', 'c')";
+    let error = scene.table.run(insert).unwrap_err();
+    assert!(error.contains("doesn't exist"), "{error}");
+
+    let server = scene.site.mariadb();
+    server.ask("SET GLOBAL log_bin_trust_function_creators = ON");
+    scene.site.ganger(&publish).good();
+    server.ask("INSERT INTO subscriptions (topic, queue) VALUES ('x', 'work')");
+    scene.table.run(insert).unwrap();
+    scene.all_done();
+    scene.record().assert_done_once(&["a", "c"]);
+    let left = "SELECT count(*) FROM published_messages";
+    let removed = || scene.table.ask(left) == "0";
+    scene
+        .daemon
+        .eventually("what was published to be gone", removed);
+    scene.finish();
 }
 
 fn what_no_waiting_mends_refuses_the_start() {
