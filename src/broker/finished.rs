@@ -1,6 +1,8 @@
 //! Where it is remembered what is finished, whichever database that is. SQLite's calls block, on a
 //! thread that is there for that: its futures are ready the first time they are asked.
 
+#[cfg(feature = "mysql")]
+use super::mysql;
 #[cfg(feature = "postgres")]
 use super::postgres;
 use super::sqlite::{self, WallClock};
@@ -17,6 +19,9 @@ pub(crate) enum Memory {
     /// On a server.
     #[cfg(feature = "postgres")]
     Postgres(Box<postgres::finished::Memory>),
+    /// Likewise.
+    #[cfg(feature = "mysql")]
+    Mysql(Box<mysql::finished::Memory>),
 }
 
 impl Memory {
@@ -36,6 +41,12 @@ impl Memory {
             }
             #[cfg(not(feature = "postgres"))]
             Database::Postgres(_) => Err(super::Fault::LeftOut("postgres")),
+            #[cfg(feature = "mysql")]
+            Database::Mysql(database) => {
+                let store = mysql::finished::Memory::open(database, &pool.name, scope).await?;
+                Ok(Self::Mysql(Box::new(store)))
+            }
+            #[cfg(not(feature = "mysql"))]
             Database::Mysql(_) => Err(super::Fault::LeftOut("mysql")),
         }
     }
@@ -47,6 +58,8 @@ impl Memory {
             Self::Sqlite(store) => store.enter(entries),
             #[cfg(feature = "postgres")]
             Self::Postgres(store) => store.enter(entries).await,
+            #[cfg(feature = "mysql")]
+            Self::Mysql(store) => store.enter(entries).await,
         }
     }
 
@@ -56,6 +69,8 @@ impl Memory {
             Self::Sqlite(store) => store.find(identities),
             #[cfg(feature = "postgres")]
             Self::Postgres(store) => store.find(identities).await,
+            #[cfg(feature = "mysql")]
+            Self::Mysql(store) => store.find(identities).await,
         }
     }
 
@@ -65,6 +80,8 @@ impl Memory {
             Self::Sqlite(store) => store.expire(most),
             #[cfg(feature = "postgres")]
             Self::Postgres(store) => store.expire(most).await,
+            #[cfg(feature = "mysql")]
+            Self::Mysql(store) => store.expire(most).await,
         }
     }
 
@@ -74,6 +91,8 @@ impl Memory {
             Self::Sqlite(store) => store.close(),
             #[cfg(feature = "postgres")]
             Self::Postgres(_) => {}
+            #[cfg(feature = "mysql")]
+            Self::Mysql(_) => {}
         }
     }
 }

@@ -79,6 +79,21 @@ pub enum MysqlError {
         /// Where they should be.
         database: String,
     },
+    /// There are no messages for topics.
+    #[error(
+        "the table `published_messages` is missing, and with it topics: have an administrator run what \
+         `ganger schema` prints: {why}"
+    )]
+    NoTopics {
+        /// Why it was not made.
+        why: String,
+    },
+    /// The operating system gave no means.
+    #[error("{why}")]
+    System {
+        /// The system's word.
+        why: String,
+    },
     /// Something was not done.
     #[error("{doing} failed: {why}")]
     Command {

@@ -98,6 +98,11 @@ impl Place {
         Box::pin(schema::prepare(client, &self.database, self.declare)).await
     }
 
+    /// Sees that there can be messages for topics, which not every account may make the table for.
+    pub(crate) async fn prepare_topics(&self, client: &mut Client) -> Result<(), MysqlError> {
+        schema::prepare_topics(client, self.declare).await
+    }
+
     /// What is wrong with the tables, if anything is, but for what will be made. Makes nothing.
     pub(crate) async fn look(&self, client: &mut Client) -> Result<Option<String>, MysqlError> {
         match schema::look(client, &self.database, self.declare).await {

@@ -2,7 +2,7 @@
 //! files' business.
 
 use super::client::Client;
-use super::error::{CallError, MysqlError, failed, may_not_make_triggers};
+use super::error::{CallError, MysqlError, failed, may_not_make_triggers, sentence};
 use super::value::Value;
 use crate::broker::table::names::Names;
 
@@ -40,7 +40,7 @@ pub(crate) fn statements(prefix: &str) -> String {
     // The body of the trigger has several statements.
     let topics = TOPICS.replacen("CREATE TRIGGER", "DELIMITER //\nCREATE TRIGGER", 1);
     let topics = topics.replacen("\nEND;\n", "\nEND//\nDELIMITER ;\n", 1);
-    let all = format!("{}\n{topics}", MIGRATIONS.join("\n"));
+    let all = format!("SET NAMES utf8mb4;\n\n{}\n{topics}", MIGRATIONS.join("\n"));
     Names::behind(prefix).put_into(&all).into_owned()
 }
 
@@ -107,8 +107,28 @@ async fn migrate(client: &mut Client, database: &str) -> Result<(), MysqlError> 
     }
 }
 
+/// Sees that what is for topics is there, for one who needs it.
+pub(super) async fn prepare_topics(client: &mut Client, declare: bool) -> Result<(), MysqlError> {
+    let looked = tables(client).await;
+    if looked.map_err(failed("looking for the tables"))?.published {
+        return Ok(());
+    }
+    if !declare {
+        return Err(MysqlError::NoTopics {
+            why: "`declare = false` says that it is not to be made".to_owned(),
+        });
+    }
+    let made = make_topics(client).await;
+    made.map_err(|error| match may_not_make_triggers(&error) {
+        true => MysqlError::NoTopics {
+            why: sentence(&error),
+        },
+        false => failed("making the tables")(error),
+    })
+}
+
 /// Makes what is for topics, if it is not there.
-pub(super) async fn make_topics(client: &mut Client) -> Result<(), CallError> {
+async fn make_topics(client: &mut Client) -> Result<(), CallError> {
     if tables(client).await?.published {
         return Ok(());
     }
@@ -188,4 +208,23 @@ async fn tables(client: &mut Client) -> Result<Tables, CallError> {
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_statements_are_those_of_a_client_that_reads_line_by_line() {
+        let all = statements("q_");
+        assert!(
+            all.starts_with("SET NAMES utf8mb4;\n\n-- Version 1 "),
+            "{all}"
+        );
+        let trigger = "\nDELIMITER //\nCREATE TRIGGER q_ganger_fan_out AFTER INSERT ON \
+                       q_published_messages_new ";
+        assert!(all.contains(trigger), "{all}");
+        assert!(all.contains("\nEND//\nDELIMITER ;\n"), "{all}");
+        assert!(all.ends_with(" TO q_published_messages;\n"), "{all}");
+    }
 }

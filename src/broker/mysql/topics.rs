@@ -29,7 +29,7 @@ pub(crate) async fn publish(
 /// Subscribes queues to topics, each once, in the transaction that is open. Returns which were not yet.
 pub(crate) async fn subscribe(
     client: &mut Client,
-    pairs: &[(&str, &str)],
+    pairs: &[(String, String)],
 ) -> Result<Vec<(String, String)>, CallError> {
     let there = client
         .query("SELECT topic, queue FROM subscriptions", &[])
@@ -40,8 +40,8 @@ pub(crate) async fn subscribe(
     // In one order, so that no two daemons wait for each other.
     let mut missing: Vec<(String, String)> = pairs
         .iter()
-        .map(|(topic, queue)| ((*topic).to_owned(), (*queue).to_owned()))
         .filter(|pair| !there.contains(pair))
+        .cloned()
         .collect();
     missing.sort_unstable();
     missing.dedup();

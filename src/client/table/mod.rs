@@ -1,5 +1,7 @@
 //! The operator's and the producer's side of a table queue, whichever database it is in.
 
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod sqlite;
@@ -22,6 +24,12 @@ pub(super) fn open(config: &TableSource) -> Result<Box<dyn ClientKind>, Fault> {
         }
         #[cfg(not(feature = "postgres"))]
         Database::Postgres(_) => Err(Fault::LeftOut("postgres")),
+        #[cfg(feature = "mysql")]
+        Database::Mysql(database) => {
+            let client = mysql::MysqlClient::open(database)?;
+            Ok(Box::new(client))
+        }
+        #[cfg(not(feature = "mysql"))]
         Database::Mysql(_) => Err(Fault::LeftOut("mysql")),
     }
 }
@@ -37,6 +45,11 @@ pub(super) fn schema(config: &TableSource) -> Option<String> {
         )),
         #[cfg(not(feature = "postgres"))]
         Database::Postgres(_) => None,
+        #[cfg(feature = "mysql")]
+        Database::Mysql(database) => {
+            Some(broker::mysql::schema::statements(&database.table_prefix))
+        }
+        #[cfg(not(feature = "mysql"))]
         Database::Mysql(_) => None,
     }
 }
