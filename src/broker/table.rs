@@ -14,6 +14,8 @@ pub(crate) mod passed_over;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod patience;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) mod registry;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod take_back;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod vigil;

@@ -6,7 +6,7 @@ use super::line::{Place, is_set};
 use super::tidy;
 use super::transaction::roll_back_unless;
 use super::value::{Value, now_ms};
-use crate::broker::table::lease::{self, Heard, Newcomer, Registry, Unconnected, Undone};
+use crate::broker::table::registry::{self, Heard, Newcomer, Registry, Unconnected, Undone};
 use crate::broker::table::vigil::Sight;
 
 const LOCK: &str = "SELECT COALESCE(GET_LOCK(?, 0), 0)";
@@ -122,7 +122,7 @@ pub(super) async fn leave(client: &mut Client, owner: i64) -> Result<(), CallErr
     client.run(script).await.map(drop)
 }
 
-impl lease::Place for Place {
+impl registry::Place for Place {
     type Line = Client;
 
     async fn connect(&self) -> Result<Client, Unconnected> {

@@ -9,7 +9,7 @@ use super::line::{Line, Place};
 use super::schema::quoted;
 use super::settle::now_ms;
 use super::unique::RELEASE;
-use crate::broker::table::lease::{self, Heard, Newcomer, Registry, Unconnected, Undone};
+use crate::broker::table::registry::{self, Heard, Newcomer, Registry, Unconnected, Undone};
 use crate::broker::table::vigil::Sight;
 
 const LOCK: &str = "SELECT pg_try_advisory_lock($1)";
@@ -140,7 +140,7 @@ pub(super) async fn leave(client: &Client, owner: i64) -> Result<(), Error> {
     Ok(())
 }
 
-impl lease::Place for Place {
+impl registry::Place for Place {
     type Line = Line;
 
     async fn connect(&self) -> Result<Line, Unconnected> {

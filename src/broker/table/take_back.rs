@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::lease::{Registry, Undone};
+use super::registry::{Registry, Undone};
 use super::vigil::Sight;
 
 /// What is refused is tried again after that.
