@@ -215,6 +215,9 @@ pub(crate) fn sentence(error: &CallError) -> String {
         CallError::Driver(Error::Server(ServerError { code, message, .. })) => {
             format!("{message} (error {code})")
         }
+        CallError::Driver(error) if has_no_tls(error) => {
+            "TLS is demanded, and the server has none".to_owned()
+        }
         CallError::Driver(error) => {
             let causes = std::iter::successors(error.source(), |cause| (*cause).source());
             match causes.last() {

@@ -206,7 +206,7 @@ impl Place {
             found,
         })?;
         if read_only {
-            return Err(self.away(host, "it may only be read from".to_owned()));
+            return Err(self.away(host, "it is read-only, as its `read_only` says".to_owned()));
         }
         Ok(client.known_as(About {
             dialect,

@@ -218,7 +218,7 @@ impl Registry for Client {
         for row in &answers[read_only].rows {
             if is_set(&row.get::<String>(0)?) || is_set(&row.get::<String>(1)?) {
                 return Err(Undone {
-                    fault: passing("the server may only be read from".to_owned()),
+                    fault: passing("the server has become read-only".to_owned()),
                     ends_the_connection: true,
                 });
             }

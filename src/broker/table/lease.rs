@@ -69,10 +69,7 @@ pub(crate) struct Tenant<P> {
 impl Lease {
     /// Begins to keep it, within the runtime that we are in. The first connection is the caller's, if
     /// there is one.
-    pub(crate) fn begin<P: Place>(tenant: Tenant<P>, line: Option<P::Line>) -> Self
-    where
-        P: std::fmt::Debug + Sync,
-    {
+    pub(crate) fn begin<P: Place>(tenant: Tenant<P>, line: Option<P::Line>) -> Self {
         let (tell, standing) = watch::channel(Standing {
             owner: None,
             problem: Some("the database is not reached yet".to_owned()),
@@ -193,7 +190,7 @@ impl Ended {
     }
 }
 
-impl<P: Place + Sync> Keeper<P> {
+impl<P: Place> Keeper<P> {
     async fn keep(mut self, mut first: Option<P::Line>) {
         loop {
             let connected = match first.take() {

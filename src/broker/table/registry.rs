@@ -4,7 +4,7 @@ use super::Fault;
 use super::vigil::Sight;
 
 /// Where connections are made to.
-pub(crate) trait Place: Send + 'static {
+pub(crate) trait Place: std::fmt::Debug + Send + Sync + 'static {
     /// One of them.
     type Line: Registry;
 
