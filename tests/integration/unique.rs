@@ -23,9 +23,6 @@ trials![
     a_command_line_that_makes_no_sense,
 ];
 
-const FREE_OR_NOTHING: &str =
-    "ON CONFLICT (queue, unique_hold) WHERE unique_hold IS NOT NULL DO NOTHING";
-
 fn site() -> Workspace {
     let site = Workspace::new();
     site.configure_commands(&[Pool::new(&[])]);
@@ -94,11 +91,11 @@ fn a_plain_insert_is_refused_or_does_as_it_says() {
         "INSERT INTO consumer_messages (queue, body, unique_key) VALUES ('work', 'b', 'k')";
     let error = table.run(insert).unwrap_err();
     assert!(error.to_lowercase().contains("unique"), "{error}");
-    table.run(&format!("{insert} {FREE_OR_NOTHING}")).unwrap();
+    let or_nothing = format!("{insert} {}", table.or_nothing());
+    table.run(&or_nothing).unwrap();
     assert_eq!(bodies(&table), ["a"]);
-    let newest = "ON CONFLICT (queue, unique_hold) WHERE unique_hold IS NOT NULL
-        DO UPDATE SET body = excluded.body WHERE consumer_messages.owner IS NULL";
-    table.run(&format!("{insert} {newest}")).unwrap();
+    let or_replace = format!("{insert} {}", table.or_replace());
+    table.run(&or_replace).unwrap();
     assert_eq!(bodies(&table), ["b"]);
     let columns =
         "INSERT INTO consumer_messages (queue, body, unique_key, unique_scope, unique_until)";
@@ -212,8 +209,8 @@ fn a_message_is_put_off_as_long_as_more_of_its_key_come() {
     assert_eq!(sends("a", "10m", &[]), json!({ "sent": 1 }));
     let table = site.table();
     let wait = || {
-        let wait = "SELECT (available_after - created_at + 30000) / 60000 FROM consumer_messages";
-        table.ask(wait).parse::<i64>().unwrap()
+        let wait = "SELECT available_after - created_at + 30000 FROM consumer_messages";
+        table.ask(wait).parse::<i64>().unwrap() / 60_000
     };
     assert_eq!(wait(), 10);
     // As if it had come half an hour ago.
@@ -317,12 +314,12 @@ fn never_are_two_of_one_key_in_hand_whatever_dies() {
             scope.spawn(move || {
                 for number in 0..each {
                     let key = number % keys;
-                    let sent = table.run(&format!(
+                    table.produce(&format!(
                         "INSERT INTO consumer_messages (queue, body, unique_key, unique_scope)
                          VALUES ('work', 'x {key} {sender} {number}', '{key}', 'waiting_or_running')
-                         {FREE_OR_NOTHING}"
+                         {}",
+                        table.or_nothing()
                     ));
-                    sent.unwrap();
                 }
             });
         }
@@ -363,7 +360,7 @@ fn whoever_sends_while_the_work_begins_is_not_lost() {
     let scene = Scene::of(Pool::new(&["--mode=sleep:1"]).set("workers", "2"));
     let shop = scene.site.table();
     shop.run(
-        "CREATE TABLE counts (key INTEGER PRIMARY KEY, count INTEGER NOT NULL);
+        "CREATE TABLE counts (name INTEGER PRIMARY KEY, count INTEGER NOT NULL);
               INSERT INTO counts VALUES (0, 0), (1, 0), (2, 0)",
     )
     .unwrap();
@@ -374,22 +371,22 @@ fn whoever_sends_while_the_work_begins_is_not_lost() {
             scope.spawn(move || {
                 for number in 0..each {
                     let key = number % 3;
-                    let sent = table.run(&format!(
+                    table.produce(&format!(
                         "BEGIN;
-                         UPDATE counts SET count = count + 1 WHERE key = {key};
+                         UPDATE counts SET count = count + 1 WHERE name = {key};
                          INSERT INTO consumer_messages (queue, body, unique_key)
-                         SELECT 'work', 'x ' || key || ' ' || count, 'k' || key FROM counts WHERE key = {key}
-                         ON CONFLICT (queue, unique_hold) WHERE unique_hold IS NOT NULL
-                         DO UPDATE SET body = excluded.body WHERE consumer_messages.owner IS NULL;
-                         COMMIT"
+                         SELECT 'work', 'x ' || name || ' ' || count, 'k' || name FROM counts
+                         WHERE name = {key}
+                         {};
+                         COMMIT",
+                        table.or_replace()
                     ));
-                    sent.unwrap();
                 }
             });
         }
     });
     scene.all_done();
-    let last = shop.ask("SELECT 'x ' || key || ' ' || count FROM counts");
+    let last = shop.ask("SELECT 'x ' || name || ' ' || count FROM counts");
     scene
         .record()
         .assert_none_lost(&last.lines().collect::<Vec<_>>());

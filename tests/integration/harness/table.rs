@@ -170,6 +170,40 @@ impl Table {
         }
     }
 
+    /// The end of an insertion that does nothing where its key is held.
+    pub(crate) fn or_nothing(&self) -> &'static str {
+        match &self.0 {
+            Handle::Sqlite(_) | Handle::Postgres(_) => {
+                "ON CONFLICT (queue, unique_hold) WHERE unique_hold IS NOT NULL DO NOTHING"
+            }
+            Handle::Mariadb(_) => "ON DUPLICATE KEY UPDATE unique_key = VALUES(unique_key)",
+        }
+    }
+
+    /// The same where the message that waits gets the body.
+    pub(crate) fn or_replace(&self) -> &'static str {
+        match &self.0 {
+            Handle::Sqlite(_) | Handle::Postgres(_) => {
+                "ON CONFLICT (queue, unique_hold) WHERE unique_hold IS NOT NULL
+                 DO UPDATE SET body = excluded.body WHERE consumer_messages.owner IS NULL"
+            }
+            Handle::Mariadb(_) => {
+                "ON DUPLICATE KEY UPDATE body = IF(owner IS NULL, VALUES(body), body)"
+            }
+        }
+    }
+
+    /// Has a producer's transaction run. One that MySQL or MariaDB has ended for a deadlock is run again,
+    /// as their manuals ask of every program.
+    pub(crate) fn produce(&self, transaction: &str) {
+        loop {
+            match self.run(transaction) {
+                Err(error) if error.starts_with("Deadlock found") => {}
+                ran => return ran.unwrap(),
+            }
+        }
+    }
+
     /// What a statement says: a line for a row, its columns parted by `|`.
     pub(crate) fn ask(&self, statement: &str) -> String {
         match &self.0 {

@@ -9,8 +9,8 @@ use libtest_mimic::Trial;
 
 use crate::harness::Base;
 use crate::{
-    answers, crashes, daemon_death, kills, letters, on_servers, outbox, sending, shutdown,
-    timeouts, version2,
+    answers, crashes, daemon_death, idempotency, kills, letters, on_servers, outbox, sending,
+    shutdown, timeouts, topics, unique, version2,
 };
 
 /// The tests of all modules here.
@@ -19,6 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         answers::trials_on,
         crashes::trials_on,
         daemon_death::trials_on,
+        idempotency::trials_on,
         kills::trials_on,
         letters::trials_on,
         on_servers::trials_on,
@@ -26,6 +27,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         sending::trials_on,
         shutdown::trials_on,
         timeouts::trials_on,
+        topics::trials_on,
+        unique::trials_on,
         version2::trials_on,
     ];
     let both = both.into_iter().flat_map(|trials| trials(Base::Mariadb));
