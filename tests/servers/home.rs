@@ -1,6 +1,6 @@
 //! The user that a server runs as, where the tests are root's: some refuse to be root's themselves.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -9,6 +9,11 @@ use std::process::{Command, Stdio};
 use nix::unistd::{Uid, User};
 
 use super::process::Server;
+
+/// What tells a program another time than it is, where Debian has it.
+const FAKE_CLOCK: &str = "LD_PRELOAD=/usr/$LIB/faketime/libfaketimeMT.so.1";
+/// The file with the time that a server is told.
+const CLOCK: &str = "clock";
 
 /// A directory of a server's, which it may use, and under which user that is.
 pub(crate) struct Home {
@@ -48,6 +53,15 @@ impl Home {
         path
     }
 
+    /// Sets the clock of what is started there from now on, so many seconds from the machine's (`+3600`);
+    /// of what has one, at once.
+    pub(crate) fn set_clock(&self, offset: &str) {
+        // In one step: it is read whenever somebody asks for the time.
+        let new = self.file("clock.new");
+        fs::write(&new, offset).unwrap();
+        fs::rename(new, self.file(CLOCK)).unwrap();
+    }
+
     fn give_away(&self, path: &Path) {
         if let Some(user) = &self.user {
             chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw())).unwrap();
@@ -56,7 +70,7 @@ impl Home {
 
     /// What becomes that program of its user's. Changing the user makes the kernel forget the signal at
     /// the parent's end, so that is said again.
-    fn becoming(&self, program: impl AsRef<OsStr>) -> Vec<std::ffi::OsString> {
+    fn becoming(&self, program: impl AsRef<OsStr>) -> Vec<OsString> {
         let mut line = Vec::new();
         if let Some(user) = &self.user {
             line.push("setpriv".into());
@@ -88,7 +102,18 @@ impl Home {
         let mut options = File::options();
         let log = options.append(true).create(true).open(self.file(log));
         let log = log.unwrap();
-        let line = self.becoming(program);
+        let mut line = self.becoming(program);
+        let clock = self.file(CLOCK);
+        if clock.exists() {
+            // As its user, too: it keeps semaphores.
+            let env = ["env", "FAKETIME_NO_CACHE=1", "DONT_FAKE_MONOTONIC=1"].map(OsString::from);
+            let file = format!("FAKETIME_TIMESTAMP_FILE={}", clock.display());
+            let last = line.len() - 1;
+            line.splice(
+                last..last,
+                env.into_iter().chain([FAKE_CLOCK.into(), file.into()]),
+            );
+        }
         Server::start(line[0].to_str().unwrap(), |command| {
             command.args(&line[1..]);
             setup(command);

@@ -134,6 +134,7 @@ impl Mariadb {
         install.arg("--auth-root-authentication-method=normal");
         install.arg(format!("--datadir={}", self.data().display()));
         install.arg(format!("--{SIZES}"));
+        install.arg(self.tmpdir());
         let made = install.output().unwrap();
         let said = String::from_utf8_lossy(&made.stderr);
         assert!(made.status.success(), "mariadb-install-db: {said}");
@@ -141,6 +142,12 @@ impl Mariadb {
 
     fn data(&self) -> PathBuf {
         self.home.file("data")
+    }
+
+    /// A start clears away what looks like a temporary table where they are kept: those of no other server
+    /// may be there.
+    fn tmpdir(&self) -> String {
+        format!("--tmpdir={}", self.home.path().display())
     }
 
     /// Puts a file in its directory that only it may read, as it wants its key to be.
@@ -155,6 +162,7 @@ impl Mariadb {
         let server = self.home.start(program("mariadbd"), LOG, |command| {
             command.arg("--no-defaults");
             command.arg(format!("--datadir={}", self.data().display()));
+            command.arg(self.tmpdir());
             command.arg(format!("--socket={}", self.socket().display()));
             command.arg(format!("--pid-file={}", self.home.file("pid").display()));
             command.arg(format!("--port={}", self.port));
@@ -178,6 +186,12 @@ impl Mariadb {
         };
         client.set_read_timeout(Some(GREETS_WITHIN)).unwrap();
         client.read_exact(&mut [0; 5]).is_ok()
+    }
+
+    /// Sets its clock, so many seconds from the machine's; from its next start on, if it had none of its
+    /// own so far.
+    pub(crate) fn set_clock(&self, offset: &str) {
+        self.home.set_clock(offset);
     }
 
     /// The end of what it has said.

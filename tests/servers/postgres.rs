@@ -183,6 +183,12 @@ impl Cluster {
         first == Some(pid.to_string().as_str()) && is_up
     }
 
+    /// Sets its clock, so many seconds from the machine's; from its next start on, if it had none of its
+    /// own so far.
+    pub(crate) fn set_clock(&self, offset: &str) {
+        self.home.set_clock(offset);
+    }
+
     /// The end of what it has said.
     pub(crate) fn last_words(&self) -> String {
         self.home.last_words(LOG)

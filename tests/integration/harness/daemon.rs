@@ -26,6 +26,12 @@ pub(crate) struct Launch {
     pub(crate) args: &'static [&'static str],
 }
 
+/// What starts a daemon whose clock is a day ahead.
+pub(crate) const AHEAD: &[&str] = &["env", PRELOAD, "DONT_FAKE_MONOTONIC=1", "FAKETIME=+1d"];
+/// The same, a day behind.
+pub(crate) const BEHIND: &[&str] = &["env", PRELOAD, "DONT_FAKE_MONOTONIC=1", "FAKETIME=-1d"];
+const PRELOAD: &str = "LD_PRELOAD=/usr/$LIB/faketime/libfaketimeMT.so.1";
+
 /// A daemon. Dropped, it and everything that it has started are killed; if that happens because a
 /// test fails, its log is shown.
 pub(crate) struct Daemon {

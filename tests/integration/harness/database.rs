@@ -71,6 +71,22 @@ impl Database {
         on_each!(self, database => database.ask(sql))
     }
 
+    /// Sets the server's clock: see there.
+    pub(crate) fn set_clock(&self, offset: &str) {
+        on_each!(self, database => database.set_clock(offset));
+    }
+
+    /// What time it is there, in milliseconds.
+    pub(crate) fn now_ms(&self) -> i64 {
+        let now = match self {
+            Self::Postgres(_) => {
+                "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+            }
+            Self::Mariadb(_) => "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED)",
+        };
+        self.ask(now).parse().unwrap()
+    }
+
     /// Stops the server as an operator would.
     pub(crate) fn stop(&self) {
         on_each!(self, database => database.stop());

@@ -29,7 +29,7 @@ use libtest_mimic::Trial;
 
 pub(crate) use base::Base;
 pub(crate) use command::Ran;
-pub(crate) use daemon::{Daemon, Launch, SECRET};
+pub(crate) use daemon::{AHEAD, BEHIND, Daemon, Launch, SECRET};
 pub(crate) use database::Database;
 pub(crate) use hook::{Hook, Word};
 pub(crate) use http::Api;

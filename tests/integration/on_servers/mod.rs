@@ -1,6 +1,7 @@
 //! What is the same for tables on any server, tested on each. What holds for files as well is in modules of
 //! its own.
 
+mod clocks;
 mod deaths;
 mod usage;
 
@@ -10,6 +11,10 @@ use crate::harness::Base;
 
 /// The tests of all modules here, on that server.
 pub(crate) fn trials_on(base: Base) -> Vec<Trial> {
-    let rooms = [deaths::trials_on(base), usage::trials_on(base)];
+    let rooms = [
+        clocks::trials_on(base),
+        deaths::trials_on(base),
+        usage::trials_on(base),
+    ];
     rooms.into_iter().flatten().collect()
 }

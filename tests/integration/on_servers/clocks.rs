@@ -1,0 +1,114 @@
+//! Clocks that differ, and that are set: whose heart beats is known by the beats, and what is due by the
+//! server's clock alone.
+
+use crate::harness::{
+    AHEAD, BEHIND, Daemon, Database, Event, Launch, Pool, Scene, Workspace, trials_on,
+};
+
+trials_on![
+    a_server_whose_clock_is_set_takes_nothing_from_anybody,
+    a_daemon_whose_clock_is_wrong_takes_nothing_from_anybody,
+];
+
+const LATE: &str = "settled too late: the claim was taken back, so the message may run twice";
+
+/// Waits until that many owners have beaten for longer than one who is silent would be waited for: their
+/// hearts beat four times in a lease.
+fn beat_on(scene: &Scene, owners: u32) {
+    let database = scene.site.database();
+    let beaten = database.ask("SELECT max(heartbeat) FROM owners");
+    let beats = format!("SELECT count(*) FROM owners WHERE heartbeat > {beaten} + 16");
+    scene.daemon.eventually("the owners to beat on", || {
+        database.ask(&beats) == owners.to_string()
+    });
+}
+
+fn begun_again(scene: &Scene, body: &str) {
+    scene.daemon.eventually("it to be begun again", || {
+        scene.record().of(Event::Began, body).len() == 2
+    });
+}
+
+fn everything_was_done_once(scene: &Scene, daemons: &[&Daemon], bodies: &[&str]) {
+    scene
+        .daemon
+        .eventually("everything to be done", || scene.table.count("work") == 0);
+    scene.record().assert_done_once(bodies);
+    assert_eq!(scene.table.dead(), []);
+    for daemon in daemons {
+        assert_eq!(daemon.times_logged(LATE), 0);
+    }
+}
+
+fn a_server_whose_clock_is_set_takes_nothing_from_anybody() {
+    let database = Database::alone();
+    database.stop();
+    database.set_clock("+0");
+    database.start_again();
+    let site = Workspace::on("", "lease = \"1s\"", Some(database));
+    // Of version 1, so that none is told to give up what it has meanwhile.
+    let pool = Pool::new(&[]).set("workers", "1").set("prefetch", "1");
+    let scene = Scene::at(site, std::slice::from_ref(&pool));
+    let other = scene.site.start(std::slice::from_ref(&pool));
+    let held = ["mode:wait:go 1", "mode:wait:go 2"];
+    scene.send(&held);
+    scene.begun(&held);
+    for offset in ["+3600", "-3600"] {
+        let database = scene.site.database();
+        let before = database.now_ms();
+        database.set_clock(offset);
+        scene.daemon.eventually("the clock to be set", || {
+            (database.now_ms() - before).abs() > 1_800_000
+        });
+        beat_on(&scene, 2);
+    }
+    scene.site.touch("go");
+    everything_was_done_once(&scene, &[&scene.daemon, &other], &held);
+    // Who dies is missed whatever the clock.
+    let held = ["mode:wait:gone 3", "mode:wait:gone 4"];
+    scene.send(&held);
+    scene.begun(&held);
+    other.crash();
+    let again = scene.site.start(&[pool]);
+    scene
+        .daemon
+        .eventually("the dead one's to be begun again", || {
+            scene.record().all(Event::Began).len() == 5
+        });
+    scene.site.touch("gone");
+    everything_was_done_once(&scene, &[&scene.daemon, &again], &held);
+    again.stop();
+}
+
+fn a_daemon_whose_clock_is_wrong_takes_nothing_from_anybody() {
+    let site = Workspace::on("", "lease = \"1s\"", Some(Database::shared()));
+    let retry = r#"{ attempts = 2, initial = "10ms", max = "20ms", jitter = 0.0 }"#;
+    let pool = Pool::new(&["--v2=1"]).set("workers", "1");
+    let pool = pool.set("prefetch", "1").set("retry", retry);
+    let scene = Scene::at(site, std::slice::from_ref(&pool));
+    let first = ["mode:wait:go first"];
+    scene.send(&first);
+    scene.begun(&first);
+    let wrong = |through| {
+        let launch = Launch {
+            through,
+            ..Launch::default()
+        };
+        scene.site.launch(std::slice::from_ref(&pool), launch)
+    };
+    let ahead = wrong(AHEAD);
+    // A day later by the clock of whoever has it now, it is tried again at once all the same.
+    let second = ["mode:until-attempt:2:503,wait:go second"];
+    scene.send(&second);
+    begun_again(&scene, second[0]);
+    let behind = wrong(BEHIND);
+    let third = ["mode:until-attempt:2:503,wait:go third"];
+    scene.send(&third);
+    begun_again(&scene, third[0]);
+    beat_on(&scene, 3);
+    scene.site.touch("go");
+    let all = [first[0], second[0], third[0]];
+    everything_was_done_once(&scene, &[&scene.daemon, &ahead, &behind], &all);
+    ahead.stop();
+    behind.stop();
+}
