@@ -132,22 +132,20 @@ impl Mariadb {
         let mut install = self.home.command(program("mariadb-install-db"));
         install.args(["--no-defaults", "--skip-test-db"]);
         install.arg("--auth-root-authentication-method=normal");
-        install.arg(format!("--datadir={}", self.data().display()));
-        install.arg(format!("--{SIZES}"));
-        install.arg(self.tmpdir());
+        install.args(self.places()).arg(format!("--{SIZES}"));
         let made = install.output().unwrap();
         let said = String::from_utf8_lossy(&made.stderr);
         assert!(made.status.success(), "mariadb-install-db: {said}");
     }
 
-    fn data(&self) -> PathBuf {
-        self.home.file("data")
-    }
-
-    /// A start clears away what looks like a temporary table where they are kept: those of no other server
-    /// may be there.
-    fn tmpdir(&self) -> String {
-        format!("--tmpdir={}", self.home.path().display())
+    /// Where its files are. What it finds in a place for temporary ones it removes at its start, so that
+    /// is its own, too.
+    fn places(&self) -> [String; 2] {
+        let (data, home) = (self.home.file("data"), self.home.path());
+        [
+            format!("--datadir={}", data.display()),
+            format!("--tmpdir={}", home.display()),
+        ]
     }
 
     /// Puts a file in its directory that only it may read, as it wants its key to be.
@@ -160,9 +158,7 @@ impl Mariadb {
     /// Starts it in the same place with what it has stored, and waits until it takes connections.
     pub(crate) fn start_again(&self) {
         let server = self.home.start(program("mariadbd"), LOG, |command| {
-            command.arg("--no-defaults");
-            command.arg(format!("--datadir={}", self.data().display()));
-            command.arg(self.tmpdir());
+            command.arg("--no-defaults").args(self.places());
             command.arg(format!("--socket={}", self.socket().display()));
             command.arg(format!("--pid-file={}", self.home.file("pid").display()));
             command.arg(format!("--port={}", self.port));
@@ -295,7 +291,7 @@ impl Mariadb {
         let text = |bytes| String::from_utf8(bytes).unwrap().trim_end().to_owned();
         match ran.status.success() {
             true => Ok(text(ran.stdout).replace('\t', "|").replace("NULL", "")),
-            false => Err(text(ran.stderr)),
+            false => Err(format!("{}\n{}", text(ran.stderr), self.last_words())),
         }
     }
 }
