@@ -111,9 +111,14 @@ impl Client {
         self.batch_execute(limits).await
     }
 
+    /// How many bytes of statements the server takes at once.
+    fn most(&self) -> usize {
+        self.packet.saturating_sub(PACKET_HEAD)
+    }
+
     /// Statements to be told at once.
     pub(crate) fn script(&self) -> Script {
-        Script::with(&self.names)
+        Script::with(&self.names, self.most())
     }
 
     /// Statements that begin a transaction in which none may take longer than that, where it is not as
@@ -186,7 +191,7 @@ impl Client {
 
     /// Runs the statements one after the other, and returns an answer for each.
     pub(crate) async fn run(&mut self, script: Script) -> Result<Vec<Answer>, CallError> {
-        let most = self.packet.saturating_sub(PACKET_HEAD);
+        let most = self.most();
         let longest = script.packets.iter().map(|packet| packet.text.len()).max();
         if let Some(bytes) = longest.filter(|bytes| *bytes > most) {
             return Err(CallError::TooLarge { bytes, most });

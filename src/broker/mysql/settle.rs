@@ -145,30 +145,47 @@ fn remove(script: &mut Script, rows: &[i64]) {
 /// handed out.
 pub(super) fn bury(script: &mut Script, pool: &str, letters: &[(i64, &Failure)], tried: bool) {
     for (row, failure) in letters {
-        let (error, stderr) = fit(failure);
-        let exit = failure.exit.unwrap_or_default();
-        let reply = failure.reply.as_deref();
-        let stderr = serde_json::Value::from(stderr).to_string();
-        let headers = reply.map(|reply| headers::json(&reply.headers));
-        let values = [
-            pool.into(),
-            failure.reason.as_str().into(),
-            error.as_ref().into(),
-            (!tried).into(),
-            (tried && failure.reason.is_crash()).into(),
-            exit.code.into(),
-            exit.signal.into(),
-            exit.oom.into(),
-            Value::from(&stderr),
-            reply.map(|reply| reply.queue.as_str()).into(),
-            reply.map(|reply| reply.body.as_ref()).into(),
-            headers.as_deref().into(),
-            (*row).into(),
-        ];
-        script.add(BURY, &values);
+        write_letter(script, pool, *row, failure, tried);
     }
     let rows: Vec<i64> = letters.iter().map(|(row, _)| *row).collect();
     remove(script, &rows);
+}
+
+/// A reply that no statement holds, the letter does not hold either: it goes without, and says so.
+fn write_letter(script: &mut Script, pool: &str, row: i64, failure: &Failure, tried: bool) {
+    let (error, stderr) = fit(failure);
+    let exit = failure.exit.unwrap_or_default();
+    let reply = failure.reply.as_deref();
+    let stderr = serde_json::Value::from(stderr).to_string();
+    let headers = reply.map(|reply| headers::json(&reply.headers));
+    let values = [
+        pool.into(),
+        failure.reason.as_str().into(),
+        error.as_ref().into(),
+        (!tried).into(),
+        (tried && failure.reason.is_crash()).into(),
+        exit.code.into(),
+        exit.signal.into(),
+        exit.oom.into(),
+        Value::from(&stderr),
+        reply.map(|reply| reply.queue.as_str()).into(),
+        reply.map(|reply| reply.body.as_ref()).into(),
+        headers.as_deref().into(),
+        row.into(),
+    ];
+    let Some(reply) = reply else {
+        script.add(BURY, &values);
+        return;
+    };
+    if !script.add_if_taken(BURY, &values) {
+        let (error, bytes) = (&failure.error, reply.body.len());
+        let without = Failure {
+            error: format!("{error}; its {bytes} bytes are left out here"),
+            reply: None,
+            ..failure.clone()
+        };
+        write_letter(script, pool, row, &without, tried);
+    }
 }
 
 /// Inserts messages, in their order.

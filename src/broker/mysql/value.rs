@@ -4,7 +4,7 @@
 
 use crate::broker::table::names::Names;
 
-/// A packet is closed beyond that: what is told at once is held in memory, here and there.
+/// No packet is larger but for one statement: what is told at once is held in memory, here and there.
 const PACKET_BYTES: usize = 1 << 20;
 
 /// A number that no row has, for a list that has none.
@@ -136,6 +136,8 @@ fn quote(value: &[u8], text: &mut Vec<u8>) {
 #[derive(Debug)]
 pub(crate) struct Script {
     names: Names,
+    /// How many bytes of statements the server takes at once.
+    most: usize,
     pub(super) packets: Vec<Packet>,
     statements: usize,
 }
@@ -148,9 +150,10 @@ pub(super) struct Packet {
 }
 
 impl Script {
-    pub(super) fn with(names: &Names) -> Self {
+    pub(super) fn with(names: &Names, most: usize) -> Self {
         Self {
             names: names.clone(),
+            most,
             packets: Vec::new(),
             statements: 0,
         }
@@ -161,6 +164,17 @@ impl Script {
         let mut statement = Vec::with_capacity(text.len());
         self.write(&mut statement, text, values);
         self.push(&statement)
+    }
+
+    /// Adds it if the server takes so large a statement at all. Returns whether it does.
+    pub(crate) fn add_if_taken(&mut self, text: &str, values: &[Value<'_>]) -> bool {
+        let mut statement = Vec::with_capacity(text.len());
+        self.write(&mut statement, text, values);
+        let is_taken = statement.len() <= self.most;
+        if is_taken {
+            self.push(&statement);
+        }
+        is_taken
     }
 
     /// Adds an insertion of rows, each with a value for each `?`, in as many statements as they need.
@@ -174,7 +188,7 @@ impl Script {
         for values in rows {
             let mut next = Vec::new();
             self.write(&mut next, row, &values);
-            if !statement.is_empty() && statement.len() + next.len() > PACKET_BYTES {
+            if !statement.is_empty() && statement.len() + next.len() >= self.room() {
                 self.push(&statement);
                 statement.clear();
             }
@@ -187,6 +201,11 @@ impl Script {
         if !statement.is_empty() {
             self.push(&statement);
         }
+    }
+
+    /// A packet is closed beyond that.
+    fn room(&self) -> usize {
+        self.most.min(PACKET_BYTES)
     }
 
     /// How many there are.
@@ -210,7 +229,8 @@ impl Script {
     }
 
     fn push(&mut self, statement: &[u8]) -> usize {
-        let fits = |packet: &&mut Packet| packet.text.len() + statement.len() < PACKET_BYTES;
+        let room = self.room();
+        let fits = |packet: &&mut Packet| packet.text.len() + statement.len() < room;
         match self.packets.last_mut().filter(fits) {
             Some(packet) => {
                 packet.text.push(b';');
@@ -231,8 +251,11 @@ impl Script {
 mod tests {
     use super::*;
 
+    /// As MariaDB is set.
+    const MOST: usize = 16 << 20;
+
     fn told(text: &str, values: &[Value<'_>]) -> String {
-        let mut script = Script::with(&Names::default());
+        let mut script = Script::with(&Names::default(), MOST);
         script.add(text, values);
         String::from_utf8(script.packets.remove(0).text).unwrap()
     }
@@ -258,7 +281,7 @@ mod tests {
 
     #[test]
     fn statements_share_packets_as_long_as_there_is_room() {
-        let mut script = Script::with(&Names::behind("q_"));
+        let mut script = Script::with(&Names::behind("q_"), MOST);
         assert_eq!(script.add("SELECT 1 FROM owners", &[]), 0);
         assert_eq!(script.add("DELETE FROM owners", &[]), 1);
         assert_eq!(
@@ -272,8 +295,23 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_takes_less_is_told_less_at_once() {
+        let (text, most) = ("x".repeat(400), 1_000);
+        let mut script = Script::with(&Names::default(), most);
+        for _ in 0..3 {
+            script.add("DO ?", &[text.as_str().into()]);
+        }
+        script.add_rows("INSERT ", "(?)", vec![vec![text.as_str().into()]; 5]);
+        let sizes = script.packets.iter().map(|packet| packet.text.len());
+        assert!(sizes.max() <= Some(most), "{:?}", script.packets);
+        assert!(!script.add_if_taken("DO ?", &["x".repeat(most).as_str().into()]));
+        assert!(script.add_if_taken("DO ?", &[text.as_str().into()]));
+        assert_eq!(script.len(), 7);
+    }
+
+    #[test]
     fn rows_are_inserted_together_up_to_a_packet() {
-        let mut script = Script::with(&Names::default());
+        let mut script = Script::with(&Names::default(), MOST);
         let large = "x".repeat(PACKET_BYTES);
         let rows = ["a", "b", large.as_str(), "c"];
         let rows = rows.map(|text| vec![Value::from(text)]);
