@@ -24,10 +24,7 @@ use crate::broker::mysql::{topics, unique};
 use crate::config::model::{MysqlDatabase, Subscription};
 use crate::delivery::{Outgoing, Post};
 use crate::rules::table::{BYTES_PER_TURN_MAX, together};
-use dead::Chosen;
-
-/// So many messages are moved, or letters read, at once.
-const SOME: usize = 500;
+use dead::{SOME, Selection};
 
 /// So often what two did to each other is tried again.
 const TRIES: u32 = 10;
@@ -287,7 +284,7 @@ impl ClientKind for MysqlClient {
             Some(Err(_)) => return Ok(Listed::Lost),
         };
         let mut left = page.limit;
-        let chosen = Chosen::of(&page.filter);
+        let chosen = Selection::of(&page.filter);
         loop {
             let most = left.saturating_add(1).min(SOME);
             let some = self.ask("reading the dead letters", async |client| {
@@ -306,7 +303,7 @@ impl ClientKind for MysqlClient {
     }
 
     fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Partial> {
-        let chosen = Chosen::of(filter);
+        let chosen = Selection::of(filter);
         let moved = self.ask_for_all("sending the dead letters back", async |client| {
             dead::send_back(client, &chosen, edit).await
         });
@@ -314,7 +311,7 @@ impl ClientKind for MysqlClient {
     }
 
     fn dead_held(&mut self, filter: &DeadFilter) -> Result<usize, Fault> {
-        let chosen = Chosen::of(filter);
+        let chosen = Selection::of(filter);
         let held = self.ask("counting the dead letters", async |client| {
             dead::held(client, &chosen).await
         });
@@ -322,7 +319,7 @@ impl ClientKind for MysqlClient {
     }
 
     fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
-        let chosen = Chosen::of(filter);
+        let chosen = Selection::of(filter);
         let dropped = self.ask("dropping the dead letters", async |client| {
             dead::discard(client, &chosen).await
         });

@@ -275,7 +275,9 @@ fn a_body_of_ten_megabytes_goes_its_way() {
         .table
         .insert(&[NewMessage::new(&answered).reply_to("answers")]);
     scene.site.ganger(&["send", "work", "-f", "quotes"]).good();
-    let bytes: Vec<u8> = (0..10 * MEGABYTE).map(|n| u8::try_from(n % 251).unwrap()).collect();
+    let bytes: Vec<u8> = (0..10 * MEGABYTE)
+        .map(|n| u8::try_from(n % 251).unwrap())
+        .collect();
     let bytes = [b"mode:answer:500 ".as_slice(), &bytes].concat();
     scene.table.insert(&[NewMessage::binary(&bytes)]);
     scene.settled();

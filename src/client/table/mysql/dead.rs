@@ -2,17 +2,18 @@
 
 use bytes::Bytes;
 
-use super::SOME;
 use crate::broker::mysql::client::Client;
 use crate::broker::mysql::error::{CallError, is_taken};
 use crate::broker::mysql::row::{self, Row};
 use crate::broker::mysql::unique;
-use crate::broker::mysql::value::Value;
-use crate::broker::mysql::value::now_ms;
+use crate::broker::mysql::value::{Value, now_ms};
 use crate::broker::table::headers;
 use crate::client::contract::DeadFilter;
 use crate::dead_letter::{DeadLetter, DeadReply, rfc_3339};
 use crate::rules::table::together;
+
+/// So many messages are moved, or letters read, at once.
+pub(super) const SOME: usize = 500;
 
 /// So many bytes of letters are read at once, or one letter that has more.
 const SOME_BYTES: usize = 4 << 20;
@@ -51,13 +52,13 @@ const GONE: &str = "DELETE FROM poisoned_messages WHERE id IN ?";
 
 /// What a [`DeadFilter`] means: a condition, and its values.
 #[derive(Debug)]
-pub(super) struct Chosen<'a> {
+pub(super) struct Selection<'a> {
     ids: Option<Vec<i64>>,
     pool: Option<&'a str>,
     queues: Option<&'a [String]>,
 }
 
-impl<'a> Chosen<'a> {
+impl<'a> Selection<'a> {
     /// What is no number is the id of no letter.
     pub(super) fn of(filter: &'a DeadFilter) -> Self {
         let rows = |ids: &[String]| ids.iter().filter_map(|id| id.parse().ok()).collect();
@@ -93,7 +94,7 @@ impl<'a> Chosen<'a> {
 /// The first letters behind that row, at most so many, and no more of them than memory has room for.
 pub(super) async fn some(
     client: &mut Client,
-    chosen: &Chosen<'_>,
+    chosen: &Selection<'_>,
     after: i64,
     most: usize,
 ) -> Result<Vec<(i64, DeadLetter)>, CallError> {
@@ -121,7 +122,7 @@ pub(super) async fn some(
 /// stays. In the transaction that is open. Returns how many went.
 pub(super) async fn send_back(
     client: &mut Client,
-    chosen: &Chosen<'_>,
+    chosen: &Selection<'_>,
     edit: Option<&Bytes>,
 ) -> Result<usize, CallError> {
     let mut moved = 0;
@@ -164,7 +165,7 @@ pub(super) async fn send_back(
 /// Some of the letters behind that one for which this holds, too, locked.
 async fn locked(
     client: &mut Client,
-    chosen: &Chosen<'_>,
+    chosen: &Selection<'_>,
     also: &str,
     after: i64,
 ) -> Result<Vec<i64>, CallError> {
@@ -180,7 +181,7 @@ async fn locked(
 }
 
 /// How many can't go back because another message has their key.
-pub(super) async fn held(client: &mut Client, chosen: &Chosen<'_>) -> Result<usize, CallError> {
+pub(super) async fn held(client: &mut Client, chosen: &Selection<'_>) -> Result<usize, CallError> {
     let (condition, values) = chosen.condition();
     let held = format!(
         "SELECT COUNT(*) FROM poisoned_messages WHERE {condition} AND {KEEPS_ITS_KEY} AND {IS_HELD}"
@@ -189,7 +190,7 @@ pub(super) async fn held(client: &mut Client, chosen: &Chosen<'_>) -> Result<usi
 }
 
 /// Deletes them. Returns how many.
-pub(super) async fn discard(client: &mut Client, chosen: &Chosen<'_>) -> Result<u64, CallError> {
+pub(super) async fn discard(client: &mut Client, chosen: &Selection<'_>) -> Result<u64, CallError> {
     let (condition, values) = chosen.condition();
     let discard = format!("DELETE FROM poisoned_messages WHERE {condition}");
     client.execute(&discard, &values).await

@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 
-use super::{Depth, Reply, SOME};
+use super::dead::SOME;
 use crate::broker::mysql::client::Client;
 use crate::broker::mysql::error::CallError;
-use crate::broker::mysql::value::Value;
-use crate::broker::mysql::value::now_ms;
+use crate::broker::mysql::value::{Value, now_ms};
 use crate::broker::table::headers;
+use crate::client::contract::{Depth, Reply};
 use crate::delivery::{CANCELLED, Reason};
 
 const DEPTH: &str = "
