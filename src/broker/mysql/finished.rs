@@ -49,7 +49,7 @@ ON DUPLICATE KEY UPDATE
 /// One of them each: the entries of a queue may be many.
 const FIND: &str = concat!(
     "
-SELECT `key`, emit_id, step, token, reply_queue, reply_body, reply_headers FROM finished_messages
+SELECT queue, `key`, emit_id, step, token, reply_queue, reply_body, reply_headers FROM finished_messages
 WHERE expires_at > ",
     now_ms!(),
     " AND ("
@@ -63,11 +63,11 @@ const EXPIRE: &str = concat!(
     " ORDER BY expires_at LIMIT ?"
 );
 
-/// What an entry is known by, beside the queue.
+/// What an entry is known by.
 fn known<'v>(scope: &'v Scope, identity: &'v Identity) -> [Value<'v>; 5] {
     [
         Value::from(&scope.source),
-        Value::from(&*scope.queue),
+        Value::from(&*identity.queue),
         // As they are, byte for byte.
         Value::Bytes(identity.key.as_bytes()),
         Value::Bytes(identity.emit.as_bytes()),
@@ -173,6 +173,7 @@ async fn find(
 
 fn identity(row: &Row) -> Result<Identity, CallError> {
     Ok(Identity {
+        queue: row.get::<String>("queue")?.into(),
         key: row.get("key")?,
         emit: row.get("emit_id")?,
         step: u32::try_from(row.get::<i64>("step")?).unwrap_or(u32::MAX),
