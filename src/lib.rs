@@ -53,6 +53,11 @@ pub mod source;
 pub mod status;
 pub mod telemetry;
 pub mod trace_context;
-#[cfg(any(feature = "alerts", feature = "otlp", feature = "postgres"))]
+#[cfg(any(
+    feature = "alerts",
+    feature = "mysql",
+    feature = "otlp",
+    feature = "postgres"
+))]
 mod trust;
 pub mod worker;
