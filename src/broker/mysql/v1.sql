@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS consumer_messages (
     GENERATED ALWAYS AS (CASE WHEN unique_released = 0 THEN unique_key END) STORED,
   KEY consumer_messages_ready (queue, owner, available_after, suspicion, turn),
   KEY consumer_messages_claimed (owner),
-  UNIQUE KEY consumer_messages_unique (queue, unique_hold),
+  UNIQUE KEY consumer_messages_unique (unique_hold, queue),
   KEY consumer_messages_until (unique_released, unique_until),
   CHECK (JSON_VALID(headers)),
   CHECK (available_after >= 0),

@@ -12,6 +12,8 @@ use crate::harness::{Event, NewMessage, Pool, Scene, Workspace, trials};
 trials![
     messages_one_after_the_other_are_found_at_once,
     an_insert_does_not_wait_for_a_claim,
+    a_claim_does_not_wait_for_one_who_was_refused_a_key,
+    a_claim_reads_no_more_than_it_takes,
     tables_that_are_missing_are_named_and_can_be_made_by_hand,
     tables_behind_a_prefix_stand_beside_anothers_of_the_same_names,
     who_may_make_no_trigger_has_all_but_topics,
@@ -81,6 +83,49 @@ fn an_insert_does_not_wait_for_a_claim() {
     daemon.eventually("everything to be done", || table.count("work") == 0);
     let all = ["a", "b", "c", "beside -1", "beside 0", "beside 1"];
     site.record().assert_done_once(&all);
+    daemon.stop();
+}
+
+/// His transaction goes on, and with it his lock on the key.
+fn a_claim_does_not_wait_for_one_who_was_refused_a_key() {
+    let site = site("");
+    let pool = Pool::new(&[]);
+    site.configure_commands(std::slice::from_ref(&pool));
+    site.ganger(&["send", "work", "a", "--unique", "k"]).good();
+    site.ganger(&["send", "work", "b"]).good();
+    let producer = site.table();
+    let refused = producer.run(
+        "BEGIN;
+         INSERT INTO consumer_messages (queue, body, unique_key) VALUES ('work', 'again', 'k')",
+    );
+    assert!(refused.unwrap_err().starts_with("Duplicate entry"));
+    let daemon = site.start(&[pool]);
+    let table = site.table();
+    daemon.eventually("the other one to be done", || table.count("work") == 1);
+    site.record().assert_done_once(&["b"]);
+    producer.run("COMMIT").unwrap();
+    daemon.eventually("both to be done", || table.count("work") == 0);
+    site.record().assert_done_once(&["a", "b"]);
+    daemon.stop();
+}
+
+/// What is sorted before some of it is taken is locked as a whole.
+fn a_claim_reads_no_more_than_it_takes() {
+    let site = Workspace::on("", "", Some(MariaDatabase::alone()));
+    let pool = Pool::new(&["--v2=1"]);
+    site.configure_commands(std::slice::from_ref(&pool));
+    site.ganger(&["send", "work", "first"]).good();
+    let server = site.mariadb();
+    server.ask(
+        "INSERT INTO consumer_messages (queue, body, priority)
+         SELECT 'work', seq, seq % 3 FROM seq_1_to_2000",
+    );
+    let sorted = || server.ask("SHOW GLOBAL STATUS LIKE 'Sort_rows'");
+    let before = sorted();
+    let daemon = site.start(&[pool]);
+    let table = site.table();
+    daemon.eventually("everything to be done", || table.count("work") == 0);
+    assert_eq!(sorted(), before);
     daemon.stop();
 }
 
