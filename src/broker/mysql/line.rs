@@ -112,6 +112,11 @@ impl Place {
         }
     }
 
+    /// Whether the tables are there, all of them and as they are to be.
+    pub(crate) async fn is_made(&self, client: &mut Client) -> Result<bool, MysqlError> {
+        schema::is_made(client, &self.database).await
+    }
+
     /// Connects to the first server that can be used, whatever is there.
     pub(crate) async fn connect_bare(&self) -> Result<Client, MysqlError> {
         let mut first = None;

@@ -80,12 +80,17 @@ pub(super) async fn look(
     is_to_be_made(client, database, declare).await.map(drop)
 }
 
+/// Whether the tables are there, all of them and as they are to be.
+pub(super) async fn is_made(client: &mut Client, database: &str) -> Result<bool, MysqlError> {
+    Ok(found(client, database).await? == MIGRATIONS.len())
+}
+
 async fn is_to_be_made(
     client: &mut Client,
     database: &str,
     declare: bool,
 ) -> Result<bool, MysqlError> {
-    let whole = found(client, database).await? == MIGRATIONS.len();
+    let whole = is_made(client, database).await?;
     if whole || declare {
         return Ok(!whole);
     }

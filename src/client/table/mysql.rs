@@ -227,6 +227,14 @@ impl ClientKind for MysqlClient {
         Ok(all?)
     }
 
+    fn look_for_subscriptions(&mut self) -> Result<Option<Vec<Subscribed>>, Fault> {
+        let made = self.place.is_made(&mut self.client);
+        match self.runtime.block_on(made)? {
+            true => self.subscriptions().map(Some),
+            false => Ok(None),
+        }
+    }
+
     fn unsubscribe(&mut self, topic: &str, queue: &str) -> Result<bool, Fault> {
         let end = "DELETE FROM subscriptions WHERE topic = ? AND queue = ?";
         let ended = self.ask("ending the subscription", async |client| {
