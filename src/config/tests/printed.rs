@@ -111,7 +111,7 @@ ca_file = "/ca.pem"
 
 [sources.till]
 kind = "table"
-url = "mariadb://u%40:%40@db.example:7,two/d%2Fe?sslmode=verify-full"
+url = "mariadb://u%40:%2540@db.example:7,two/d%2Fe?sslmode=verify-full"
 table_prefix = "jobs_"
 declare = false
 ca_file = "/ca.pem"

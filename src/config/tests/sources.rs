@@ -78,7 +78,7 @@ const WRONG_SOURCES: &[(&str, &str)] = &[
     ),
     (
         "kind = \"table\"\nurl = \"sqlite:a\"\nusername = \"u\"",
-        "username is a setting for RabbitMQ or PostgreSQL only",
+        "username is a setting for RabbitMQ, PostgreSQL, MySQL or MariaDB only",
     ),
     (
         "kind = \"table\"\nurl = \"sqlite:a\"\nurl_file = \"/dev/null\"",
