@@ -55,17 +55,29 @@ pub(super) async fn prepare(
         return Ok(());
     }
     // Where it goes wrong the connection is not used any more, and the lock is gone with it.
+    lock(client).await?;
+    migrate(client, database).await?;
+    unlock(client).await
+}
+
+/// Waits until nobody else makes tables here, and lets what is done then take as long as it needs.
+async fn lock(client: &mut Client) -> Result<(), MysqlError> {
     let making = || failed("making the tables");
     let name = client.called("ganger_version");
     client.lift_limits().await.map_err(making())?;
     let lock = [Value::from(&name), LOCKED_FOR.into()];
     let locked = client.query_one(LOCK, &lock).await;
     let locked = locked.and_then(|row| row.get::<Option<i64>>(0));
-    if locked.map_err(making())? != Some(1) {
-        let why = CallError::Unexpected("another daemon that makes them still".to_owned());
-        return Err(making()(why));
+    if locked.map_err(making())? == Some(1) {
+        return Ok(());
     }
-    migrate(client, database).await?;
+    let why = CallError::Unexpected("another daemon that makes them still".to_owned());
+    Err(making()(why))
+}
+
+async fn unlock(client: &mut Client) -> Result<(), MysqlError> {
+    let making = || failed("making the tables");
+    let name = client.called("ganger_version");
     let unlocked = client.execute(UNLOCK, &[Value::from(&name)]).await;
     unlocked.map_err(making())?;
     client.set_limits().await.map_err(making())
@@ -123,7 +135,9 @@ pub(super) async fn prepare_topics(client: &mut Client, declare: bool) -> Result
             why: "`declare = false` says that it is not to be made".to_owned(),
         });
     }
+    lock(client).await?;
     let made = make_topics(client).await;
+    unlock(client).await?;
     made.map_err(|error| match may_not_make_triggers(&error) {
         true => MysqlError::NoTopics {
             why: sentence(&error),

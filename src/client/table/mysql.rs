@@ -96,7 +96,10 @@ impl MysqlClient {
     fn prepare_topics(&mut self) -> Result<(), MysqlError> {
         // The tables in their place, and a connection.
         self.ask("looking for the tables", async |_| Ok(()))?;
-        let preparing = self.place.prepare_topics(&mut self.client);
+        let preparing = async {
+            self.place.prepare_topics(&mut self.client).await?;
+            be_patient(&mut self.client).await
+        };
         self.runtime.block_on(preparing)
     }
 
