@@ -158,10 +158,12 @@ fn a_key_may_be_kept_until_a_time() {
     let scene = scene(Pool::new(&["--v2=1"]));
     let held = "mode:wait:go a";
     let sends = |body, scope| send(&scene.site, &[body, "--unique", "k", "--scope", scope]);
-    sends(held, "1s");
+    sends(held, "1h");
     scene.begun(&[held]);
     let kept = holder(&scene.table, "k");
     assert_eq!(sends("b", "1h"), json!({ "sent": 0, "kept": kept }));
+    let over = "UPDATE consumer_messages SET unique_until = 1";
+    scene.table.run(over).unwrap();
     scene.daemon.eventually("the key to be free", || {
         sends("c", "1h") == json!({ "sent": 1 })
     });
