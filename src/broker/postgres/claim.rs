@@ -8,6 +8,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
 use super::client::{Client, Statement};
+use super::front::Position;
 use super::row;
 use super::settle::now_ms;
 use crate::broker::table::{Ask, Buried, Claimed, Outlook, Stop};
@@ -16,22 +17,49 @@ use crate::rules::table::{BYTES_OUT_MAX, ROWS_PER_TURN_MAX};
 
 /// What there is: until the next delayed row falls due, the most lapses of a suspect that is ready,
 /// and whether any other row is. By the indexes alone, without a lock.
-const PEEK: &str = concat!(
-    "
+macro_rules! peek {
+    ($others:expr) => {
+        concat!(
+            "
 SELECT
   (SELECT available_after FROM consumer_messages
    WHERE queue = $1 AND owner IS NULL AND available_after > 0 AND id <> ALL($2::bigint[])
    ORDER BY available_after LIMIT 1) - ",
-    now_ms!(),
-    ",
+            now_ms!(),
+            ",
   (SELECT lapses FROM consumer_messages
    WHERE queue = $1 AND suspicion > 0 AND owner IS NULL AND available_after = 0
      AND id <> ALL($2::bigint[])
    ORDER BY suspicion DESC LIMIT 1),
-  EXISTS (SELECT FROM consumer_messages
-   WHERE queue = $1 AND suspicion = 0 AND owner IS NULL AND available_after = 0
+  ",
+            $others
+        )
+    };
+}
+
+/// Whether a row is ready that is no suspect, among those.
+macro_rules! exists {
+    ($which:literal) => {
+        concat!(
+            "EXISTS (SELECT FROM consumer_messages
+   WHERE queue = $1 AND suspicion = 0",
+            $which,
+            " AND owner IS NULL AND available_after = 0
      AND id <> ALL($2::bigint[]))"
-);
+        )
+    };
+}
+
+const PEEK: &str = peek!(exists!(""));
+
+/// The same beyond a place: before it only what is more urgent is looked for.
+const PEEK_BEYOND: &str = peek!(concat!(
+    exists!(" AND priority > $3"),
+    " OR ",
+    exists!(" AND priority = $3 AND id > $4"),
+    " OR ",
+    exists!(" AND priority < $3")
+));
 
 /// Moves what has fallen due among the ready, where priority counts. Thereby a hundred thousand delayed
 /// rows cost a claim nothing until they are due.
@@ -50,17 +78,33 @@ WHERE id IN (
 /// Whoever takes us for dead waits until this transaction has ended, or has been there before.
 const SEAT: &str = "SELECT FROM owners WHERE id = $1 FOR KEY SHARE";
 
-/// Claims the rows that are next, as many as are asked for and as fit, or one in any case where that is
-/// wanted; those that others are just claiming are not waited for. Tokens are numbered in the order of the rows.
-/// A key that a row has as long as it waits is let go for good.
-const CLAIM: &str = "
-WITH locked AS MATERIALIZED (
+/// Rows that may be claimed, in their order, locked. Those that others are just claiming are not waited for.
+macro_rules! locked {
+    ($which:literal) => {
+        concat!(
+            "
   SELECT id, suspicion, priority,
     coalesce(octet_length(body), octet_length(body_bytes)) + octet_length(headers::text) AS bytes
   FROM consumer_messages
-  WHERE queue = $1 AND suspicion BETWEEN $2 AND $3 AND owner IS NULL AND available_after = 0
+  WHERE queue = $1 AND ",
+            $which,
+            " AND owner IS NULL AND available_after = 0
     AND id <> ALL($8::bigint[])
-  ORDER BY suspicion, priority DESC, id LIMIT $4 FOR UPDATE SKIP LOCKED),
+  ORDER BY suspicion, priority DESC, id LIMIT $4 FOR UPDATE SKIP LOCKED"
+        )
+    };
+}
+
+/// Claims the rows that are next, as many as are asked for and as fit, or one in any case where that is
+/// wanted. Tokens are numbered in the order of the rows. A key that a row has as long as it waits is let go
+/// for good.
+macro_rules! claim {
+    ($locked:expr) => {
+        concat!(
+            "
+WITH locked AS MATERIALIZED (",
+            $locked,
+            "),
 next AS (
   SELECT id, row_number() OVER places AS place, sum(bytes) OVER places AS upto, count(*) OVER () AS seen
   FROM locked WINDOW places AS (ORDER BY suspicion, priority DESC, id))
@@ -72,7 +116,27 @@ UPDATE consumer_messages m SET
 FROM next WHERE m.id = next.id AND (next.upto <= $7::bigint OR $9::boolean AND next.place = 1)
 RETURNING m.id, m.claim, m.attempts, m.crashes, m.lapses, m.requeues, m.suspect, m.priority,
   m.created_at, m.correlation_id, m.reply_to, m.message_id, m.content_type, m.key, m.headers::text,
-  m.body, m.body_bytes, m.span, next.seen";
+  m.body, m.body_bytes, m.span, next.seen"
+        )
+    };
+}
+
+const CLAIM: &str = claim!(locked!("suspicion BETWEEN $2 AND $3"));
+
+/// The same beyond a place: before it only what is more urgent is taken.
+const CLAIM_BEYOND: &str = claim!(concat!(
+    "
+  SELECT * FROM (
+    SELECT * FROM (",
+    locked!("suspicion = 0 AND priority > $2"),
+    ") AS urgent
+    UNION ALL SELECT * FROM (",
+    locked!("suspicion = 0 AND priority = $2 AND id > $3"),
+    ") AS others
+    UNION ALL SELECT * FROM (",
+    locked!("suspicion = 0 AND priority < $2"),
+    ") AS patient) AS next LIMIT $4"
+));
 
 const READY: &str = concat!(
     "
@@ -94,28 +158,34 @@ WHERE queue = $1 AND owner IS NULL AND available_after > 0 LIMIT $2) AS delayed"
 #[derive(Debug)]
 pub(crate) struct Looks {
     peek: Statement,
+    peek_beyond: Statement,
     due: Statement,
     seat: Statement,
     claim: Statement,
+    claim_beyond: Statement,
     ready: Statement,
     delayed: Statement,
 }
 
 impl Looks {
     pub(crate) async fn prepare(client: &Client) -> Result<Self, Error> {
-        let (peek, due, seat, claim, ready, delayed) = tokio::try_join!(
+        let (peek, peek_beyond, due, seat, claim, claim_beyond, ready, delayed) = tokio::try_join!(
             client.prepare(PEEK),
+            client.prepare(PEEK_BEYOND),
             client.prepare(DUE),
             client.prepare(SEAT),
             client.prepare(CLAIM),
+            client.prepare(CLAIM_BEYOND),
             client.prepare(READY),
             client.prepare(DELAYED),
         )?;
         Ok(Self {
             peek,
+            peek_beyond,
             due,
             seat,
             claim,
+            claim_beyond,
             ready,
             delayed,
         })
@@ -129,6 +199,8 @@ pub(crate) struct Claimer<'a> {
     pub(crate) queue: &'a Arc<str>,
     /// Rows that the database refuses to change.
     pub(crate) passed_over: &'a [i64],
+    /// Only what is beyond it; all if there is none.
+    pub(crate) beyond: Option<Position>,
 }
 
 /// What was claimed, in a transaction that is still open.
@@ -138,19 +210,29 @@ pub(crate) struct Picked {
     /// Claimed, too, but not to be handed out.
     pub(crate) buried: Vec<(crate::broker::table::Claim, Buried)>,
     pub(crate) stop: Option<Stop>,
+    /// The last one that is no suspect.
+    pub(crate) last: Option<Position>,
 }
 
-/// Looks whether the queue has a row that is ready or due.
+/// Looks whether the queue has a row that is ready or due, beyond a place or anywhere.
 pub(crate) async fn peek(
     client: &Client,
     looks: &Looks,
     queue: &str,
     limits: Limits,
     passed_over: &[i64],
+    beyond: Option<Position>,
 ) -> Result<Outlook, Error> {
-    let row = client
-        .query_one(&looks.peek, &[&queue, &passed_over])
-        .await?;
+    let row = match &beyond {
+        None => {
+            let values: [&(dyn ToSql + Sync); 2] = [&queue, &passed_over];
+            client.query_one(&looks.peek, &values).await?
+        }
+        Some(Position { priority, id }) => {
+            let values: [&(dyn ToSql + Sync); 4] = [&queue, &passed_over, priority, id];
+            client.query_one(&looks.peek_beyond, &values).await?
+        }
+    };
     let due_in: Option<i64> = row.try_get(0)?;
     let worst: Option<i64> = row.try_get(1)?;
     let due_in = due_in.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0)));
@@ -208,16 +290,14 @@ pub(crate) async fn claim(
     let rows = i64::try_from(ask.rows).unwrap_or(turn).min(turn);
     // A suspect is taken whether there is room for it or not.
     let suspicious = |from, to, rows| Wanted {
-        from,
-        to,
+        which: Which::Suspicion(from, to),
         rows,
         bytes: i64::try_from(BYTES_OUT_MAX).unwrap_or(i64::MAX),
         one_in_any_case: true,
     };
     let suspects = i64::from(ask.suspect);
     let next = Wanted {
-        from: 0,
-        to: 0,
+        which: who.beyond.map_or(Which::Suspicion(0, 0), Which::Beyond),
         rows,
         bytes: i64::try_from(ask.share.room()).unwrap_or(i64::MAX),
         one_in_any_case: ask.share.used() == 0,
@@ -246,6 +326,7 @@ pub(crate) async fn claim(
         stop => stop,
     };
     picked.stop = Some(stop);
+    picked.last = next.last().map(Position::of).transpose()?;
     Ok(Some(picked))
 }
 
@@ -263,11 +344,19 @@ fn full(next: &[Row], wanted: i64) -> Result<Stop, Error> {
     })
 }
 
-/// Which rows: by suspicion, at most so many, and so many bytes.
+/// Which rows.
+#[derive(Debug, Clone, Copy)]
+enum Which {
+    /// From such a suspicion to such a one.
+    Suspicion(i64, i64),
+    /// Those that are no suspects, beyond a place.
+    Beyond(Position),
+}
+
+/// Which rows, at most so many, and so many bytes.
 #[derive(Debug, Clone, Copy)]
 struct Wanted {
-    from: i64,
-    to: i64,
+    which: Which,
     rows: i64,
     bytes: i64,
     one_in_any_case: bool,
@@ -280,35 +369,35 @@ async fn mark(
     who: Claimer<'_>,
     wanted: Wanted,
 ) -> Result<Vec<Row>, Error> {
-    if wanted.rows <= 0 || wanted.from > wanted.to {
-        return Ok(Vec::new());
-    }
     let Wanted {
-        from,
-        to,
+        which,
         rows,
         bytes,
         one_in_any_case,
     } = wanted;
+    let (statement, from, to): (_, &(dyn ToSql + Sync), &(dyn ToSql + Sync)) = match &which {
+        Which::Suspicion(from, to) if from > to => return Ok(Vec::new()),
+        Which::Suspicion(from, to) => (&looks.claim, from, to),
+        Which::Beyond(Position { priority, id }) => (&looks.claim_beyond, priority, id),
+    };
+    if rows <= 0 {
+        return Ok(Vec::new());
+    }
     // Random, so that no two claims of a row have the same, whoever made them.
     let tokens = fastrand::i64(1..i64::MAX - i64::from(ROWS_PER_TURN_MAX));
     let queue = who.queue.as_ref();
-    let mut marked = client
-        .query(
-            &looks.claim,
-            &[
-                &queue,
-                &from,
-                &to,
-                &rows,
-                &who.owner,
-                &tokens,
-                &bytes,
-                &who.passed_over,
-                &one_in_any_case,
-            ],
-        )
-        .await?;
+    let values: [&(dyn ToSql + Sync); 9] = [
+        &queue,
+        from,
+        to,
+        &rows,
+        &who.owner,
+        &tokens,
+        &bytes,
+        &who.passed_over,
+        &one_in_any_case,
+    ];
+    let mut marked = client.query(statement, &values).await?;
     let token = |row: &Row| row.try_get::<_, i64>("claim").unwrap_or(0);
     marked.sort_unstable_by_key(token);
     Ok(marked)

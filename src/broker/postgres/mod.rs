@@ -7,6 +7,7 @@ pub(crate) mod client;
 pub(crate) mod columns;
 pub(crate) mod error;
 pub(crate) mod finished;
+mod front;
 pub(crate) mod line;
 pub(crate) mod owners;
 mod passed_over;
@@ -24,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_postgres::Error;
 
 use super::table::finished::Scope;
@@ -39,6 +40,7 @@ pub use error::PostgresError;
 use error::{
     CLASHES_MAX, ends_the_connection, fault, is_a_clash, is_out_of_time, lost, passing, silent,
 };
+use front::Front;
 use line::{ANSWERS_WITHIN, Place};
 use session::Session;
 use transaction::{Transaction, Undone, give_back};
@@ -55,6 +57,7 @@ pub(crate) struct Store {
     /// transaction ended. Nobody has them, so they must not stay with us.
     doubtful: Vec<Claim>,
     passed_over: PassedOver,
+    front: Front,
     patience: Patience,
 }
 
@@ -101,6 +104,7 @@ impl Store {
             session: None,
             doubtful: Vec::new(),
             passed_over: PassedOver::default(),
+            front: Front::default(),
             patience: Patience::default(),
         })
     }
@@ -123,12 +127,13 @@ impl Store {
     pub(crate) async fn peek(&mut self, limits: Limits) -> Result<Outlook, Fault> {
         self.passed_over.expire();
         self.session().await?;
-        let Some(Session { line, looks, .. }) = &self.session else {
+        let Some(session) = &self.session else {
             return Err(lost());
         };
-        let passed_over = self.passed_over.rows();
-        let peek = claim::peek(&line.client, looks, &self.scope.queue, limits, passed_over);
-        let peeked = timeout(ANSWERS_WITHIN, peek).await;
+        let (front, passed_over) = (&mut self.front, self.passed_over.rows());
+        let beyond = front.beyond(Instant::now());
+        let look = session.look(front, &self.scope.queue, limits, passed_over, beyond);
+        let peeked = timeout(ANSWERS_WITHIN, look).await;
         self.heard(peeked.map_err(|_| Silent(ANSWERS_WITHIN)))
     }
 
@@ -187,9 +192,10 @@ impl Store {
                 passed_over: self.passed_over.rows(),
                 limit: self.patience.statement(),
             };
-            let doubtful = &mut self.doubtful;
+            let (doubtful, front) = (&mut self.doubtful, &mut self.front);
             let within = self.patience.whole();
-            let written = timeout(within, Box::pin(transaction.write(work, doubtful))).await;
+            let write = Box::pin(transaction.write(work, doubtful, front));
+            let written = timeout(within, write).await;
             let error = match written {
                 Ok(Ok(written)) => {
                     self.patience = Patience::default();

@@ -1,13 +1,17 @@
 //! A connection that claims and settles, with the statements that it knows.
 
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 use tokio_postgres::Error;
 
-use super::claim::Looks;
+use super::claim::{self, Looks};
 use super::error::{PostgresError, failed};
 use super::finished::FinishedStatements;
+use super::front::{Front, Position};
 use super::line::{Line, Place};
 use super::settle::Statements;
+use crate::broker::table::Outlook;
+use crate::rules::Limits;
 
 /// A connection with the statements that it knows.
 #[derive(Debug)]
@@ -40,5 +44,39 @@ impl Session {
     pub(super) async fn finished(&self) -> Result<&FinishedStatements, Error> {
         let prepare = || FinishedStatements::prepare(&self.line.client);
         self.finished.get_or_try_init(prepare).await
+    }
+
+    /// Looks whether the queue has anything ready, beyond a place or anywhere. What is ready before it is
+    /// looked for once it is time for that.
+    pub(super) async fn look(
+        &self,
+        front: &mut Front,
+        queue: &str,
+        limits: Limits,
+        passed_over: &[i64],
+        beyond: Option<Position>,
+    ) -> Result<Outlook, Error> {
+        let began = Instant::now();
+        let peek = claim::peek(
+            &self.line.client,
+            &self.looks,
+            queue,
+            limits,
+            passed_over,
+            beyond,
+        );
+        let mut outlook = peek.await?;
+        let now = Instant::now();
+        if beyond.is_none() {
+            front.looked(now, now - began, outlook.ready);
+        } else if let Some(again) = front.again() {
+            let again_in = again.saturating_duration_since(now);
+            outlook.due_in = Some(
+                outlook
+                    .due_in
+                    .map_or(again_in, |due_in| due_in.min(again_in)),
+            );
+        }
+        Ok(outlook)
     }
 }

@@ -5,11 +5,13 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_postgres::Error;
 
 use super::claim::{self, Claimer, Picked};
 use super::client::Client;
 use super::finished;
+use super::front::{Front, Position};
 use super::line::Line;
 use super::session::Session;
 use super::settle::{self, Sorted};
@@ -59,9 +61,10 @@ impl Transaction<'_> {
         self,
         work: &Work<'_>,
         doubtful: &mut Vec<Claim>,
+        front: &mut Front,
     ) -> Result<Written, Undone> {
         let client = &self.session.line.client;
-        let written = self.in_two_steps(work, doubtful).await;
+        let written = self.in_two_steps(work, doubtful, front).await;
         roll_back_unless(client, written).await
     }
 
@@ -70,12 +73,14 @@ impl Transaction<'_> {
         self,
         work: &Work<'_>,
         doubtful: &mut Vec<Claim>,
+        front: &mut Front,
     ) -> Result<Written, Undone> {
         let Session {
             line: Line { client, .. },
             statements,
             ..
         } = self.session;
+        let beyond = front.beyond(Instant::now());
         let (settled, repeated) = self.enter(work.settled).await?;
         let sorted = Sorted::of(&settled);
         let messages = work.publishes.iter().map(|publish| &publish.message);
@@ -85,7 +90,7 @@ impl Transaction<'_> {
             settle::publish(client, statements, messages),
             settle::settle(client, statements, self.pool, &sorted),
             self.probe(work),
-            self.claim(work),
+            self.claim(work, beyond),
         );
         begun?;
         published?;
@@ -99,7 +104,7 @@ impl Transaction<'_> {
         let lost = lost.map(|settled| settled.claim).collect();
         match (picked, &work.ask) {
             (Some(picked), Some(ask)) => {
-                let written = self.finish(picked, ask, doubtful).await?;
+                let written = self.finish(picked, ask, beyond, doubtful, front).await?;
                 Ok(Written {
                     lost,
                     repeated,
@@ -173,7 +178,11 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    async fn claim(self, work: &Work<'_>) -> Result<Option<Picked>, Error> {
+    async fn claim(
+        self,
+        work: &Work<'_>,
+        beyond: Option<Position>,
+    ) -> Result<Option<Picked>, Error> {
         let (Some(ask), Some(owner)) = (&work.ask, self.owner) else {
             return Ok(None);
         };
@@ -181,6 +190,7 @@ impl Transaction<'_> {
             owner,
             queue: &self.scope.queue,
             passed_over: self.passed_over,
+            beyond,
         };
         claim::claim(&self.session.line.client, &self.session.looks, who, ask).await
     }
@@ -190,11 +200,12 @@ impl Transaction<'_> {
         self,
         picked: Picked,
         ask: &Ask<'_>,
+        beyond: Option<Position>,
         doubtful: &mut Vec<Claim>,
+        front: &mut Front,
     ) -> Result<Written, Undone> {
         let Session {
             line: Line { client, .. },
-            looks,
             statements,
             ..
         } = self.session;
@@ -209,12 +220,13 @@ impl Transaction<'_> {
         let (buried, outlook, committed) = tokio::join!(
             biased;
             settle::bury(client, statements, self.pool, &letters, false),
-            claim::peek(client, looks, &self.scope.queue, ask.limits, self.passed_over),
+            self.session.look(front, &self.scope.queue, ask.limits, self.passed_over, beyond),
             client.commit(),
         );
         // After any of them has failed the end is no commit, whatever the server says of it.
         let (_, outlook, ()) = (buried?, outlook?, committed?);
         doubtful.truncate(before);
+        front.claimed(picked.last, !matches!(picked.stop, Some(Stop::Full)));
         let stop = match picked.stop {
             // What is left did not fit.
             Some(Stop::Empty) if outlook.ready => {

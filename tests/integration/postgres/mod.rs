@@ -3,6 +3,7 @@
 
 mod harness_selftest;
 mod pooled;
+mod remains;
 mod sizes;
 mod usage;
 
@@ -35,6 +36,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let both = both.into_iter().flat_map(|trials| trials(Base::Postgres));
     let own = [
         pooled::trials(),
+        remains::trials(),
         sizes::trials(),
         usage::trials(),
         harness_selftest::trials(),
