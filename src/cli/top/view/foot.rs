@@ -56,7 +56,7 @@ fn asked(prompt: &Prompt) -> String {
     }
 }
 
-/// As many keys as fit.
+/// As many keys as fit; how to leave, in any case.
 fn keys(view: &View<'_>, columns: usize) -> String {
     let other = match view.model.focus {
         Focus::Pools => "workers",
@@ -71,5 +71,8 @@ fn keys(view: &View<'_>, columns: usize) -> String {
         }
         line += &next;
     }
-    line.trim_end().to_owned()
+    match line.trim_end() {
+        "" => KEYS[0].0.to_owned(),
+        line => line.to_owned(),
+    }
 }

@@ -276,6 +276,15 @@ fn what_is_asked_for_and_what_came_of_it() {
 }
 
 #[test]
+fn how_to_leave_is_said_on_the_smallest_screen() {
+    let now = Instant::now();
+    let model = with_workers(now, 4);
+    for (width, said) in [(1, "q"), (5, "q"), (6, "q quit"), (13, "q quit")] {
+        assert_eq!(text(&model, now, width, 1).trim_end(), said, "{width}");
+    }
+}
+
+#[test]
 fn colours_are_there_only_where_they_are_wanted() {
     let now = Instant::now();
     let model = with_workers(now, 4);
