@@ -60,6 +60,7 @@ impl Seat {
         let ends = openpty(Some(&size), None).unwrap();
         let keyboard = File::from(ends.master);
         let end = || ends.slave.try_clone().unwrap();
+        let before = tcgetattr(&ends.slave).unwrap();
         // The terminal that this test was started from, if any, is none of its business.
         let child = Command::new("setsid")
             .args(["--ctty", super::PROGRAM])
@@ -87,7 +88,7 @@ impl Seat {
         Self {
             child,
             keyboard,
-            before: tcgetattr(&ends.slave).unwrap(),
+            before,
             terminal: ends.slave,
             shown,
         }
