@@ -113,7 +113,6 @@ fn trials() -> Vec<Trial> {
         logging::trials(),
         memory::trials(),
         migrating::trials(),
-        migrating::asyncmonolith::trials(),
         monitoring::trials(),
         mysql::trials(),
         outage::trials(),

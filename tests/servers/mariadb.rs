@@ -33,8 +33,9 @@ const GREETS_WITHIN: Duration = Duration::from_secs(1);
 const LOG: &str = "log";
 
 /// What is the same for all. A killed server keeps what it has committed all the same: it is the
-/// machine's end that would take it, and that is not tested. It keeps a log for
-/// others to follow, as in earnest, and lets who may do everything in a database make triggers there.
+/// machine's end that would take it, and that is not tested. It keeps a log for others to follow, as in
+/// earnest, lets who may do everything in a database make triggers there, and runs their events, as MySQL
+/// does by itself.
 const SETTINGS: &[&str] = &[
     "bind-address=127.0.0.1",
     "skip-name-resolve",
@@ -44,6 +45,7 @@ const SETTINGS: &[&str] = &[
     "innodb-buffer-pool-size=64M",
     "log-bin=binlog",
     "log-bin-trust-function-creators=ON",
+    "event-scheduler=ON",
 ];
 /// Of its files, which are made as small as they may be.
 const SIZES: &str = "innodb-log-file-size=32M";

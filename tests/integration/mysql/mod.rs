@@ -9,8 +9,8 @@ use libtest_mimic::Trial;
 
 use crate::harness::Base;
 use crate::{
-    answers, crashes, daemon_death, idempotency, kills, letters, on_servers, outbox, sending,
-    shutdown, timeouts, topics, unique, version2,
+    answers, crashes, daemon_death, idempotency, kills, letters, migrating, on_servers, outbox,
+    sending, shutdown, timeouts, topics, unique, version2,
 };
 
 /// The tests of all modules here.
@@ -22,6 +22,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         idempotency::trials_on,
         kills::trials_on,
         letters::trials_on,
+        migrating::asyncmonolith::trials_on,
         on_servers::trials_on,
         outbox::trials_on,
         sending::trials_on,
