@@ -40,19 +40,19 @@ impl Server {
         config: &TableSource,
         pool: &PoolConfig,
     ) -> Result<Self, super::Fault> {
-        let (name, scope, lease) = (&pool.name, Scope::of(pool), config.lease);
+        let (name, scope) = (&pool.name, Scope::of(pool));
+        let times = (config.lease, config.poll_interval);
         match &config.database {
             Database::Sqlite(_) => Err(super::Fault::LeftOut("sqlite")),
             #[cfg(feature = "postgres")]
             Database::Postgres(database) => {
-                let store = postgres::Store::open(database, name, scope, lease).await?;
+                let store = postgres::Store::open(database, name, scope, times).await?;
                 Ok(Self::Postgres(Box::new(store)))
             }
             #[cfg(not(feature = "postgres"))]
             Database::Postgres(_) => Err(super::Fault::LeftOut("postgres")),
             #[cfg(feature = "mysql")]
             Database::Mysql(database) => {
-                let times = (lease, config.poll_interval);
                 let store = mysql::Store::open(database, name, scope, times).await?;
                 Ok(Self::Mysql(Box::new(store)))
             }
@@ -68,12 +68,7 @@ impl Server {
 
     /// The last news were of a row for us.
     pub(super) fn was_fruitful(&mut self) {
-        match self {
-            #[cfg(feature = "postgres")]
-            Self::Postgres(_) => {}
-            #[cfg(feature = "mysql")]
-            Self::Mysql(store) => store.was_fruitful(),
-        }
+        of!(self, store => store.was_fruitful());
     }
 
     /// How often it was that others may have had what is claimed here.

@@ -16,6 +16,10 @@ pub(crate) mod patience;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod registry;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) mod rhythm;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) mod sleep;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod take_back;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod vigil;

@@ -9,7 +9,6 @@ pub(crate) mod finished;
 pub(crate) mod line;
 mod owners;
 mod passed_over;
-mod rhythm;
 pub(crate) mod row;
 pub(crate) mod schema;
 pub(crate) mod settle;
@@ -30,6 +29,7 @@ use super::table::finished::Scope;
 use super::table::lease::{Lease, Tenant};
 use super::table::passed_over::PassedOver;
 use super::table::patience::Patience;
+use super::table::rhythm::{Pace, Rhythm};
 use super::table::{Claim, Fault, LookReason, Outlook, Work, Written};
 use crate::config::model::MysqlDatabase;
 use crate::delivery::DatabaseFigures;
@@ -41,8 +41,13 @@ use error::{
     silent,
 };
 use line::{ANSWERS_WITHIN, Place};
-use rhythm::Rhythm;
 use transaction::{Transaction, Undone, give_back};
+
+/// How often is looked for what nobody tells of.
+const PACE: Pace = Pace {
+    shortest: Duration::from_millis(5),
+    lasts: Duration::from_secs(1),
+};
 
 /// What claims and settles the rows of one queue.
 #[derive(Debug)]
@@ -101,7 +106,7 @@ impl Store {
             doubtful: Vec::new(),
             passed_over: PassedOver::default(),
             patience: Patience::default(),
-            rhythm: Rhythm::up_to(poll_interval),
+            rhythm: Rhythm::new(PACE, poll_interval),
         })
     }
 

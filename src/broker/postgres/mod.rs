@@ -16,6 +16,7 @@ pub(crate) mod row;
 pub(crate) mod schema;
 mod session;
 pub(crate) mod settle;
+mod slumber;
 mod tls;
 pub(crate) mod topics;
 mod transaction;
@@ -25,14 +26,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_postgres::Error;
 
 use super::table::finished::Scope;
 use super::table::lease::{Lease, Tenant};
 use super::table::passed_over::PassedOver;
 use super::table::patience::Patience;
-use super::table::{Claim, Fault, LookReason, Outlook, Work, Written};
+use super::table::{Claim, Fault, LookReason, Outlook, Stop, Work, Written};
 use crate::config::model::PostgresDatabase;
 use crate::delivery::DatabaseFigures;
 use crate::rules::{self, Limits};
@@ -43,6 +44,7 @@ use error::{
 use front::Front;
 use line::{ANSWERS_WITHIN, Place};
 use session::Session;
+use slumber::Slumber;
 use transaction::{Transaction, Undone, give_back};
 
 /// What claims and settles the rows of one queue.
@@ -59,6 +61,7 @@ pub(crate) struct Store {
     passed_over: PassedOver,
     front: Front,
     patience: Patience,
+    slumber: Slumber,
 }
 
 impl Store {
@@ -68,7 +71,7 @@ impl Store {
         database: &PostgresDatabase,
         pool: &str,
         scope: Scope,
-        lease: Duration,
+        (lease, poll_interval): (Duration, Duration),
     ) -> Result<Self, PostgresError> {
         let place = Place::of(database, &format!("ganger {pool}"))?;
         let first = match place.connect().await {
@@ -106,16 +109,34 @@ impl Store {
             passed_over: PassedOver::default(),
             front: Front::default(),
             patience: Patience::default(),
+            slumber: Slumber::new(poll_interval),
         })
     }
 
     /// Resolves when there may be something new. Loses nothing when it is dropped.
     pub(crate) async fn woken(&mut self, news: bool) -> LookReason {
+        if let Some(enough) = self.slumber.uses(news) {
+            sleep_until(enough).await;
+            self.slumber.wake();
+        }
+        self.lease.sleep().want(self.slumber.is_wanted());
         if !news {
             return std::future::pending().await;
         }
-        self.lease.news().await;
+        let is_told = self.lease.sleep().is_told();
+        let next = self.slumber.next_look().filter(|_| !is_told);
+        tokio::select! {
+            () = self.lease.news() => self.slumber.told(),
+            () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
+                self.slumber.looked();
+            }
+        }
         LookReason::Data
+    }
+
+    /// The last news were of a row for us.
+    pub(crate) fn was_fruitful(&mut self) {
+        self.slumber.found();
     }
 
     /// How often it was that others may have had what is claimed here.
@@ -134,7 +155,11 @@ impl Store {
         let beyond = front.beyond(Instant::now());
         let look = session.look(front, &self.scope.queue, limits, passed_over, beyond);
         let peeked = timeout(ANSWERS_WITHIN, look).await;
-        self.heard(peeked.map_err(|_| Silent(ANSWERS_WITHIN)))
+        let outlook = self.heard(peeked.map_err(|_| Silent(ANSWERS_WITHIN)))?;
+        if !outlook.ready {
+            self.slumber.found_nothing();
+        }
+        Ok(outlook)
     }
 
     /// Counts what the queue has to claim, as far as it goes, taking no lock.
@@ -199,6 +224,13 @@ impl Store {
             let error = match written {
                 Ok(Ok(written)) => {
                     self.patience = Patience::default();
+                    match written.stop {
+                        Some(Stop::Full | Stop::Long) => self.slumber.wake(),
+                        Some(Stop::Empty) | None => {}
+                    }
+                    if !written.claimed.is_empty() {
+                        self.slumber.found();
+                    }
                     return Ok(written);
                 }
                 Ok(Err(Undone::Unseated)) => {

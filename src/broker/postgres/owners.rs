@@ -9,7 +9,7 @@ use super::line::{Line, Place};
 use super::schema::quoted;
 use super::settle::now_ms;
 use super::unique::RELEASE;
-use crate::broker::table::registry::{self, Heard, Newcomer, Registry, Unconnected, Undone};
+use crate::broker::table::registry::{self, Heard, Newcomer, Registry, Told, Unconnected, Undone};
 use crate::broker::table::vigil::Sight;
 
 const LOCK: &str = "SELECT pg_try_advisory_lock($1)";
@@ -122,12 +122,69 @@ const FREE_SOME: &str = concat!(
 const CHANNEL: &str = "
 SELECT 'ganger.' || left(encode(sha256(convert_to($1::text || '.' || $2::text, 'UTF8')), 'hex'), 40)";
 
-/// The name of that channel for a queue.
-pub(crate) async fn channel(client: &Client, schema: &str, queue: &str) -> Result<String, Error> {
+/// The lock of a queue is one of 1024 under a number of ours: a transaction that sends to very many of them
+/// must not fill the server's table of locks. Who sends shares it until the end of the transaction and tells
+/// nobody; who can't have it, for someone sleeps, tells.
+macro_rules! lock {
+    ($do:literal) => {
+        concat!(
+            $do,
+            "(1734438503, hashtext($1::text || '.' || $2::text) & 1023)"
+        )
+    };
+}
+
+/// 1 if the lock is ours alone now, 2 if it is another's, 0 if someone sends who tells nobody.
+const FALL_ASLEEP: &str = concat!(
+    "
+SELECT CASE
+  WHEN ",
+    lock!("pg_try_advisory_lock"),
+    " THEN 1
+  WHEN NOT ",
+    lock!("pg_try_advisory_lock_shared"),
+    " THEN 2
+  WHEN ",
+    lock!("pg_advisory_unlock_shared"),
+    " THEN 0 END"
+);
+
+/// By this channel those are told that one has woken who were told of messages because of it.
+const WOKEN: &str = "SELECT 'ganger.' || (hashtext($1::text || '.' || $2::text) & 1023)";
+
+const WAKE_UP: &str = concat!(
+    "SELECT ",
+    lock!("pg_advisory_unlock"),
+    ", pg_notify('ganger.' || (hashtext($1::text || '.' || $2::text) & 1023), '')"
+);
+
+/// Sees to it that all that is sent to a queue from now on is told of. All that was sent before is committed
+/// then.
+pub(crate) async fn fall_asleep(client: &Client, schema: &str, queue: &str) -> Result<Told, Error> {
+    let asleep = client.query_one(FALL_ASLEEP, &[&schema, &queue]).await?;
+    Ok(match asleep.try_get::<_, i32>(0)? {
+        1 => Told::ToUs,
+        2 => Told::ToOthers,
+        _ => Told::No,
+    })
+}
+
+/// Lets go of all such locks of this session, and tells nobody: for who is alone with its queue.
+pub(crate) async fn let_go(client: &Client) -> Result<(), Error> {
     client
-        .query_one(CHANNEL, &[&schema, &queue])
-        .await?
-        .try_get(0)
+        .execute("SELECT pg_advisory_unlock_all()", &[])
+        .await?;
+    Ok(())
+}
+
+/// Begins to listen to what is told of a queue.
+pub(crate) async fn listen(client: &Client, schema: &str, queue: &str) -> Result<(), Error> {
+    for channel in [CHANNEL, WOKEN] {
+        let channel = client.query_one(channel, &[&schema, &queue]).await?;
+        let listen = format!("LISTEN {}", quoted(channel.try_get(0)?));
+        client.batch_execute(&listen).await?;
+    }
+    Ok(())
 }
 
 /// Gives back what is still claimed, charged, so that it can't come again for ever, and strikes us.
@@ -170,11 +227,22 @@ impl Registry for Line {
     }
 
     async fn listen(&mut self, queue: &str) -> Result<(), Undone> {
-        if !self.client.is_pooled() {
-            let channel = channel(&self.client, &self.schema, queue).await?;
-            let listen = format!("LISTEN {}", quoted(&channel));
-            self.client.batch_execute(&listen).await?;
+        match self.client.is_pooled() {
+            true => Ok(()),
+            false => Ok(listen(&self.client, &self.schema, queue).await?),
         }
+    }
+
+    async fn fall_asleep(&mut self, queue: &str) -> Result<Told, Undone> {
+        match self.client.is_pooled() {
+            true => Ok(Told::No),
+            false => Ok(fall_asleep(&self.client, &self.schema, queue).await?),
+        }
+    }
+
+    async fn wake_up(&mut self, queue: &str) -> Result<(), Undone> {
+        let of = [&self.schema.as_str() as &(dyn ToSql + Sync), &queue];
+        self.client.query_one(WAKE_UP, &of).await?;
         Ok(())
     }
 

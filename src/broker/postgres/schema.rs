@@ -18,6 +18,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("v1.sql"),
     include_str!("v2.sql"),
     include_str!("v3.sql"),
+    include_str!("v4.sql"),
 ];
 
 /// The tables by which it is seen whose they are.
@@ -197,7 +198,7 @@ mod tests {
         let public = statements("public", "");
         assert!(public.starts_with("BEGIN;\nSET LOCAL search_path = \"public\";\n"));
         assert!(public.ends_with(
-            "version = 3;
+            "version = 4;
 COMMIT;
 "
         ));

@@ -233,6 +233,8 @@ impl Transaction<'_> {
                 ask.share.deny();
                 Some(Stop::Full)
             }
+            // There were not more than that.
+            Some(Stop::Full) if !outlook.ready => Some(Stop::Empty),
             stop => stop,
         };
         Ok(Written {

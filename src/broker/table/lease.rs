@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{self, Instant, sleep_until, timeout};
 
 use super::cut_off::watch_heartbeats;
 use super::registry::{Heard, Newcomer, Place, Registry, Undone};
+use super::sleep::{Sleep, Sleeper, sleep};
 use super::take_back::{STUCK_FOR, TakeBack};
 use super::vigil::{Sight, Vigil};
 
@@ -53,6 +54,7 @@ pub(crate) struct Lease {
     standing: watch::Receiver<Standing>,
     news: Arc<Notify>,
     doubt: Arc<Notify>,
+    sleep: Sleep,
     losses: watch::Receiver<u64>,
     keeper: JoinHandle<()>,
 }
@@ -77,6 +79,7 @@ impl Lease {
         let (news, doubt) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (beaten, heard) = watch::channel(Instant::now());
         let (lose, losses) = watch::channel(0);
+        let (sleep, sleeper) = sleep();
         // Ends with the keeper.
         tokio::spawn(watch_heartbeats(heard, tenant.lease, lose.clone()));
         let keeper = Keeper {
@@ -85,6 +88,7 @@ impl Lease {
             tell,
             news: Arc::clone(&news),
             doubt: Arc::clone(&doubt),
+            sleeper,
             beaten,
             lose,
             take_back: TakeBack::default(),
@@ -95,6 +99,7 @@ impl Lease {
             standing,
             news,
             doubt,
+            sleep,
             losses,
             keeper: tokio::spawn(keeper.keep(line)),
         }
@@ -137,6 +142,11 @@ impl Lease {
         self.doubt.notify_one();
     }
 
+    /// Whether news are told.
+    pub(crate) fn sleep(&self) -> &Sleep {
+        &self.sleep
+    }
+
     /// Resolves when there may be something new. Loses nothing when it is dropped.
     pub(crate) async fn news(&self) {
         self.news.notified().await;
@@ -158,6 +168,7 @@ struct Keeper<P> {
     tell: watch::Sender<Standing>,
     news: Arc<Notify>,
     doubt: Arc<Notify>,
+    sleeper: Sleeper,
     /// When the last heartbeat was sent that the server has answered.
     beaten: watch::Sender<Instant>,
     lose: watch::Sender<u64>,
@@ -201,6 +212,7 @@ impl<P: Place> Keeper<P> {
                 Ok(mut line) => {
                     let ended = self.serve(&mut line).await;
                     line.hang_up();
+                    self.sleeper.forget();
                     (RECONNECT, ended.why())
                 }
                 Err(error) if error.is_passing => (RECONNECT, error.why),
@@ -208,7 +220,7 @@ impl<P: Place> Keeper<P> {
             };
             let why = format!("the connection that keeps this daemon's lease is away: {why}");
             self.tell(Some(why));
-            sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
+            time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
         }
     }
 
@@ -231,19 +243,27 @@ impl<P: Place> Keeper<P> {
         let mut last_look = Instant::now();
         let mut next_beat = last_look;
         loop {
+            match timeout(ANSWERS_WITHIN, self.arrange(line)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(undone)) => return undone.into(),
+                Err(_) => return Ended::Silent,
+            }
+            let next_look = (last_look + LOOK_EVERY).min(next_beat);
+            let again = self.sleeper.again().unwrap_or(next_look);
             tokio::select! {
                 biased;
                 heard = line.heard() => match heard {
                     Heard::Lost => return Ended::Lost,
-                    Heard::News => {
-                        self.news.notify_one();
-                        continue;
-                    }
+                    Heard::News => self.news.notify_one(),
                 },
                 () = self.doubt.notified() => next_beat = Instant::now(),
-                () = sleep_until((last_look + LOOK_EVERY).min(next_beat)) => {}
+                () = self.sleeper.changed() => {}
+                () = sleep_until(next_look.min(again)) => {}
             }
             let now = Instant::now();
+            if now < next_look.min(next_beat) {
+                continue;
+            }
             let beats = now >= next_beat;
             if beats {
                 next_beat = now + self.tenant.lease / BEATS_PER_LEASE;
@@ -264,6 +284,14 @@ impl<P: Place> Keeper<P> {
                 Err(_) => return Ended::Silent,
             }
         }
+    }
+
+    /// Has news told, or not any more, as is wanted.
+    async fn arrange(&mut self, line: &mut P::Line) -> Result<(), Undone> {
+        if self.sleeper.is_due() && self.sleeper.arrange(line, &self.tenant.queue).await? {
+            self.news.notify_one();
+        }
+        Ok(())
     }
 
     /// Locks, enters, and listens, as far as a session is ours. Returns whether the lock is ours already:

@@ -37,6 +37,18 @@ pub(crate) enum Heard {
     Lost,
 }
 
+/// Whether all that is sent to a queue from now on is told of, once its transaction is committed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// Something may be sent that is not.
+    #[default]
+    No,
+    /// Because we sleep.
+    ToUs,
+    /// Because another does, for as long as that lasts.
+    ToOthers,
+}
+
 /// The table of owners, and what is claimed by them, as a connection reaches it.
 pub(crate) trait Registry: Send + 'static {
     /// Whether a session keeps its locks, and all see them. Else a heartbeat alone tells who lives.
@@ -47,6 +59,16 @@ pub(crate) trait Registry: Send + 'static {
 
     /// Begins to listen for news of a queue.
     fn listen(&mut self, queue: &str) -> impl Future<Output = Result<(), Undone>> + Send;
+
+    /// Asks to be told of all that is sent to a queue from now on.
+    fn fall_asleep(&mut self, _queue: &str) -> impl Future<Output = Result<Told, Undone>> + Send {
+        std::future::ready(Ok(Told::No))
+    }
+
+    /// Need not be told any more, and says so to those who rely on us.
+    fn wake_up(&mut self, _queue: &str) -> impl Future<Output = Result<(), Undone>> + Send {
+        std::future::ready(Ok(()))
+    }
 
     /// What is heard; never anything where nothing is told. Loses nothing when it is dropped.
     fn heard(&mut self) -> impl Future<Output = Heard> + Send;

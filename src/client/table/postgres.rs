@@ -21,10 +21,11 @@ use crate::broker::postgres::PostgresError;
 use crate::broker::postgres::client::Client;
 use crate::broker::postgres::error::failed;
 use crate::broker::postgres::line::{Line, Place};
-use crate::broker::postgres::owners::channel;
+use crate::broker::postgres::owners::{fall_asleep, let_go, listen};
 use crate::broker::postgres::settle::{Statements, publish};
-use crate::broker::postgres::{pooler, row, schema, topics, unique};
+use crate::broker::postgres::{pooler, row, topics, unique};
 use crate::broker::table::headers;
+use crate::broker::table::registry::Told;
 use crate::config::model::{PostgresDatabase, Subscription};
 use crate::delivery::{CANCELLED, Outgoing, Post, Reason};
 use crate::rules::table::{BYTES_PER_TURN_MAX, together};
@@ -41,7 +42,7 @@ const TRIES: u32 = 10;
 const PATIENCE: &[(&str, &str)] = &[("statement_timeout", "'10min'"), ("lock_timeout", "'1min'")];
 
 /// How often is looked for an answer that nobody tells of.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A connection for commands.
 #[derive(Debug)]
@@ -51,8 +52,10 @@ pub(crate) struct PostgresClient {
     line: Line,
     /// The tables were seen, or made.
     prepared: bool,
-    /// The reply queue of which news are told.
+    /// The reply queue that is listened to.
     listens: Option<String>,
+    /// Whether all that is sent to it is told of.
+    told: Told,
 }
 
 impl PostgresClient {
@@ -70,6 +73,7 @@ impl PostgresClient {
             line,
             prepared: false,
             listens: None,
+            told: Told::No,
         })
     }
 
@@ -82,6 +86,7 @@ impl PostgresClient {
         if self.line.client.is_closed() {
             self.line = self.runtime.block_on(connect(&self.place))?;
             self.listens = None;
+            self.told = Told::No;
         }
         if !self.prepared {
             let preparing = self.place.prepare(&self.line.client);
@@ -92,18 +97,26 @@ impl PostgresClient {
         asked.map_err(failed(doing))
     }
 
+    /// Sees to it that what is sent to the queue is told of, as far as it can be.
     fn listen(&mut self, queue: &str) -> Result<(), PostgresError> {
         // Without a session it is looked for now and then.
-        if self.place.is_pooled || self.listens.as_deref() == Some(queue) {
+        if self.place.is_pooled {
             return Ok(());
         }
         let schema = self.place.schema.clone();
-        self.ask("listening for the reply", async |client| {
-            let name = channel(client, &schema, queue).await?;
-            let listen = format!("LISTEN {}", schema::quoted(&name));
-            client.batch_execute(&listen).await
-        })?;
-        self.listens = Some(queue.to_owned());
+        if self.listens.as_deref() != Some(queue) {
+            self.told = Told::No;
+            self.ask("listening for the reply", async |client| {
+                let_go(client).await?;
+                listen(client, &schema, queue).await
+            })?;
+            self.listens = Some(queue.to_owned());
+        }
+        if self.told != Told::ToUs {
+            self.told = self.ask("listening for the reply", async |client| {
+                fall_asleep(client, &schema, queue).await
+            })?;
+        }
         Ok(())
     }
 }
@@ -299,10 +312,10 @@ impl ClientKind for PostgresClient {
     }
 
     fn wait_for_change(&mut self, longest: Duration) {
-        // Nothing rings behind a pooler.
-        let longest = match self.place.is_pooled {
-            true => longest.min(LOOK_EVERY),
-            false => longest,
+        let longest = match self.told {
+            Told::ToUs => longest,
+            // Behind a pooler, or while someone sends who tells nobody, or another may cease to sleep.
+            Told::ToOthers | Told::No => longest.min(LOOK_EVERY),
         };
         let heard = self.line.bell.notified();
         // Woken or out of time: the caller looks either way.

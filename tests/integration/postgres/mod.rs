@@ -5,6 +5,7 @@ mod harness_selftest;
 mod pooled;
 mod remains;
 mod sizes;
+mod sleeping;
 mod usage;
 
 use libtest_mimic::Trial;
@@ -39,6 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         pooled::trials(),
         remains::trials(),
         sizes::trials(),
+        sleeping::trials(),
         usage::trials(),
         harness_selftest::trials(),
     ]

@@ -5,13 +5,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How often, for a while after the last news.
-const SHORTEST: Duration = Duration::from_millis(5);
-const FOR: Duration = Duration::from_secs(1);
-
 /// When the next look is.
 #[derive(Debug)]
-pub(super) struct Rhythm {
+pub(crate) struct Rhythm {
+    pace: Pace,
     /// The source itself looks that often.
     longest: Duration,
     interval: Duration,
@@ -19,33 +16,41 @@ pub(super) struct Rhythm {
     next: Instant,
 }
 
+/// How often, and for how long after the last news.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    pub(crate) shortest: Duration,
+    pub(crate) lasts: Duration,
+}
+
 impl Rhythm {
-    pub(super) fn up_to(longest: Duration) -> Self {
+    pub(crate) fn new(pace: Pace, longest: Duration) -> Self {
         let now = Instant::now();
         Self {
+            pace,
             longest,
-            interval: SHORTEST,
+            interval: pace.shortest,
             last_news: now,
-            next: now + SHORTEST,
+            next: now + pace.shortest,
         }
     }
 
     /// There were some.
-    pub(super) fn news(&mut self) {
+    pub(crate) fn news(&mut self) {
         self.last_news = Instant::now();
-        self.interval = SHORTEST;
-        self.next = self.next.min(self.last_news + SHORTEST);
+        self.interval = self.pace.shortest;
+        self.next = self.next.min(self.last_news + self.interval);
     }
 
     /// When the next look is, if it is before the source's own.
-    pub(super) fn next(&self) -> Option<Instant> {
+    pub(crate) fn next(&self) -> Option<Instant> {
         (self.interval < self.longest).then_some(self.next)
     }
 
     /// It was had.
-    pub(super) fn looked(&mut self) {
+    pub(crate) fn looked(&mut self) {
         let now = Instant::now();
-        if now >= self.last_news + FOR {
+        if now >= self.last_news + self.pace.lasts {
             self.interval = self.interval.saturating_mul(2);
         }
         self.next = now + self.interval;
@@ -64,9 +69,14 @@ mod tests {
         Some(before.elapsed().as_millis())
     }
 
+    const PACE: Pace = Pace {
+        shortest: Duration::from_millis(5),
+        lasts: Duration::from_secs(1),
+    };
+
     #[tokio::test(start_paused = true)]
     async fn looks_are_frequent_for_a_second_after_news_and_then_ever_rarer() {
-        let mut rhythm = Rhythm::up_to(Duration::from_millis(50));
+        let mut rhythm = Rhythm::new(PACE, Duration::from_millis(50));
         for round in ["at first", "after news"] {
             for _ in 0..200 {
                 assert_eq!(waited(&mut rhythm).await, Some(5), "{round}");
