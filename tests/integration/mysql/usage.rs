@@ -14,6 +14,7 @@ trials![
     an_insert_does_not_wait_for_a_claim,
     a_claim_does_not_wait_for_one_who_was_refused_a_key,
     a_claim_reads_no_more_than_it_takes,
+    a_source_at_rest_opens_no_transaction,
     tables_that_are_missing_are_named_and_can_be_made_by_hand,
     tables_behind_a_prefix_stand_beside_anothers_of_the_same_names,
     who_may_make_no_trigger_has_all_but_topics,
@@ -127,6 +128,32 @@ fn a_claim_reads_no_more_than_it_takes() {
     daemon.eventually("everything to be done", || table.count("work") == 0);
     assert_eq!(sorted(), before);
     daemon.stop();
+}
+
+/// It looks all the same.
+fn a_source_at_rest_opens_no_transaction() {
+    let site = Workspace::on("", "", Some(MariaDatabase::alone()));
+    let scene = Scene::at(site, &[Pool::new(&[])]);
+    scene.send(&["first"]);
+    scene.all_done();
+    let server = scene.site.mariadb();
+    let often = |what: &str| {
+        let status = server.ask(&format!("SHOW GLOBAL STATUS LIKE '{what}'"));
+        let (_, often) = status.split_once('|').unwrap();
+        often.parse::<u32>().unwrap()
+    };
+    let looks = || {
+        let before = often("Com_select");
+        let looked = || often("Com_select") > before + 20;
+        scene.daemon.eventually("it to have looked", looked);
+    };
+    // The claim that finds nothing more is over by then.
+    looks();
+    let begun = often("Com_begin");
+    looks();
+    looks();
+    assert_eq!(often("Com_begin"), begun);
+    scene.finish();
 }
 
 fn tables_that_are_missing_are_named_and_can_be_made_by_hand() {
