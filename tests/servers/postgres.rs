@@ -189,6 +189,12 @@ impl Cluster {
         self.home.set_clock(offset);
     }
 
+    /// All that it has said.
+    pub(crate) fn log(&self) -> String {
+        let log = fs::read(self.home.file(LOG)).unwrap();
+        String::from_utf8_lossy(&log).into_owned()
+    }
+
     /// The end of what it has said.
     pub(crate) fn last_words(&self) -> String {
         self.home.last_words(LOG)

@@ -1,33 +1,49 @@
-//! Which rows it is that the database refuses to have claimed or buried: they are found one by one.
+//! Which rows it is that the database refuses to have claimed or buried: what a claim would take or move is
+//! tried in parts.
 
 use super::client::Client;
 use super::error::{CallError, fault, sentence};
 use super::settle;
 use super::transaction::roll_back_unless;
 use super::value::{Value, now_ms};
-use crate::broker::table::passed_over::tell;
+use crate::broker::table::passed_over::{self, Candidate};
 use crate::delivery::Failure;
 use crate::rules::Limits;
+use crate::rules::table::ROWS_PER_TURN_MAX;
 
-/// So many are tried at once.
-const TRIED_MAX: i64 = 256;
-
-/// Those that a claim would take, and whether they would be buried.
-const CANDIDATES: &str = concat!(
-    "
+/// Some of what waits, by the index that claims go by.
+macro_rules! candidates {
+    ($which:expr) => {
+        concat!(
+            "
 SELECT id, crashes >= ? OR lapses >= ? OR JSON_TYPE(headers) <> 'OBJECT'
 FROM consumer_messages FORCE INDEX (consumer_messages_ready)
-WHERE queue = ? AND owner IS NULL AND available_after <= ",
-    now_ms!(),
-    " AND id NOT IN ?
-ORDER BY suspicion, turn, id LIMIT ? FOR UPDATE SKIP LOCKED"
-);
+WHERE queue = ? AND owner IS NULL AND id NOT IN ? AND ",
+            $which,
+            " LIMIT ? FOR UPDATE SKIP LOCKED"
+        )
+    };
+}
+
+/// Those that a claim would take, or move among those that it takes: those that come next, suspects, and
+/// what has fallen due. A range of one number keeps the order of the index, as in a claim.
+const CANDIDATES: [&str; 3] = [
+    candidates!(
+        "available_after = 0 AND suspicion >= 0 AND suspicion <= 0 ORDER BY suspicion, turn, id"
+    ),
+    candidates!("available_after = 0 AND suspicion > 0 ORDER BY suspicion, turn, id"),
+    candidates!(concat!(
+        "available_after > 0 AND available_after <= ",
+        now_ms!(),
+        " ORDER BY available_after"
+    )),
+];
 
 const TRY: &str = "
 UPDATE consumer_messages FORCE INDEX (PRIMARY) SET available_after = 0, owner = 0, claim = 1
-WHERE id = ?";
+WHERE id IN ?";
 
-/// Tries the rows that are next, each by itself, and undoes it. Returns those that are refused for good.
+/// Tries the rows that are next, and undoes it. Returns those that are refused for good.
 pub(super) async fn refused(
     client: &mut Client,
     queue: &str,
@@ -52,29 +68,43 @@ async fn tried(
         limits.lapses_max.into(),
         queue.into(),
         Value::from(known),
-        TRIED_MAX.into(),
+        ROWS_PER_TURN_MAX.into(),
     ];
-    let mut refused = Vec::new();
-    for candidate in client.query(CANDIDATES, &values).await? {
-        let (row, is_dead): (i64, i64) = (candidate.get(0)?, candidate.get(1)?);
-        client.batch_execute("SAVEPOINT one").await?;
-        match try_one(client, row, is_dead != 0).await {
-            Err(error) if fault(&error).for_good => {
-                tell(row, &sentence(&error));
-                refused.push(row);
-            }
-            tried => tried?,
-        }
-        client.batch_execute("ROLLBACK TO SAVEPOINT one").await?;
+    let mut script = client.script();
+    for some in CANDIDATES {
+        script.add(some, &values);
     }
-    Ok(refused)
+    let mut candidates = Vec::new();
+    for row in client.run(script).await?.iter().flat_map(|some| &some.rows) {
+        candidates.push(Candidate {
+            row: row.get(0)?,
+            is_dead: row.get::<i64>(1)? != 0,
+        });
+    }
+    passed_over::refused(&candidates, async |some| refusal(client, some).await).await
 }
 
-async fn try_one(client: &mut Client, row: i64, is_dead: bool) -> Result<(), CallError> {
+/// What the database has against some of them.
+async fn refusal(client: &mut Client, some: &[Candidate]) -> Result<Option<String>, CallError> {
+    client.batch_execute("SAVEPOINT part").await?;
+    let refusal = match try_some(client, some).await {
+        Err(error) if fault(&error).for_good => Some(sentence(&error)),
+        tried => {
+            tried?;
+            None
+        }
+    };
+    client.batch_execute("ROLLBACK TO SAVEPOINT part").await?;
+    Ok(refusal)
+}
+
+async fn try_some(client: &mut Client, some: &[Candidate]) -> Result<(), CallError> {
+    let rows: Vec<i64> = some.iter().map(|one| one.row).collect();
     let mut script = client.script();
-    script.add(TRY, &[row.into()]);
-    if is_dead {
-        settle::bury(&mut script, "", &[(row, &Failure::default())], false);
-    }
+    script.add(TRY, &[Value::from(&rows)]);
+    let failure = Failure::default();
+    let dead = some.iter().filter(|one| one.is_dead);
+    let dead: Vec<_> = dead.map(|one| (one.row, &failure)).collect();
+    settle::bury(&mut script, "", &dead, false);
     client.run(script).await.map(drop)
 }

@@ -1,42 +1,57 @@
-//! Which rows it is that the database refuses to have claimed or buried: they are found one by one.
+//! Which rows it is that the database refuses to have claimed or buried: what a claim would take or move is
+//! tried in parts.
 
 use std::sync::Arc;
 
 use tokio_postgres::Error;
+use tokio_postgres::types::ToSql;
 
 use super::client::{Client, Statement};
 use super::error::{fault, sentence};
 use super::settle::{Statements, bury, now_ms};
 use crate::broker::table::Claim;
-use crate::broker::table::passed_over::tell;
+use crate::broker::table::passed_over::{self, Candidate, tell};
 use crate::delivery::Failure;
 use crate::rules::Limits;
-
-/// So many are tried at once.
-const TRIED_MAX: i64 = 256;
+use crate::rules::table::ROWS_PER_TURN_MAX;
 
 /// The server answers with no more in one row.
 const ROW_BYTES_MAX: i64 = 1000 << 20;
 
-/// Those that a claim would take, whether they would be buried, and how large they are.
-const CANDIDATES: &str = concat!(
-    "
+/// Some of what waits: whether they would be buried, and how large they are.
+macro_rules! candidates {
+    ($which:expr) => {
+        concat!(
+            "
 SELECT id, crashes >= $3 OR lapses >= $4 OR json_typeof(headers) <> 'object',
   coalesce(octet_length(body), octet_length(body_bytes))::bigint + octet_length(headers::text)
 FROM consumer_messages
-WHERE queue = $1 AND owner IS NULL AND available_after <= ",
-    now_ms!(),
-    " AND id <> ALL($2::bigint[])
-ORDER BY suspicion, priority DESC, id LIMIT $5 FOR UPDATE SKIP LOCKED"
-);
+WHERE queue = $1 AND owner IS NULL AND id <> ALL($2::bigint[]) AND ",
+            $which,
+            " LIMIT $5 FOR UPDATE SKIP LOCKED"
+        )
+    };
+}
+
+/// Those that a claim would take, or move among those that it takes: those that come next, suspects, and
+/// what has fallen due.
+const CANDIDATES: [&str; 3] = [
+    candidates!("available_after = 0 AND suspicion = 0 ORDER BY priority DESC, id"),
+    candidates!("available_after = 0 AND suspicion > 0 ORDER BY suspicion, priority DESC, id"),
+    candidates!(concat!(
+        "available_after > 0 AND available_after <= ",
+        now_ms!(),
+        " ORDER BY available_after"
+    )),
+];
 
 const TRY: &str = "
-UPDATE consumer_messages SET available_after = 0, owner = 0, claim = $2 WHERE id = $1";
+UPDATE consumer_messages SET available_after = 0, owner = 0, claim = $2 WHERE id = ANY($1::bigint[])";
 
 /// Stands for a claim that is taken back at once.
 const TOKEN: i64 = 1;
 
-/// Tries the rows that are next, each by itself, and undoes it. Returns those that are refused for good.
+/// Tries the rows that are next, and undoes it. Returns those that are refused for good.
 pub(super) async fn refused(
     client: &Client,
     statements: &Statements,
@@ -59,50 +74,58 @@ async fn tried(
 ) -> Result<Vec<i64>, Error> {
     let (crashes, lapses) = (limits.crashes_max.max(1), limits.lapses_max);
     let (crashes, lapses) = (i64::from(crashes), i64::from(lapses));
-    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
-        [&queue.as_ref(), &known, &crashes, &lapses, &TRIED_MAX];
-    let candidates = client.query(CANDIDATES, &values).await?;
-    let mark = client.prepare(TRY).await?;
-    let mut refused = Vec::new();
-    for candidate in candidates {
-        let (row, is_dead): (i64, bool) = (candidate.try_get(0)?, candidate.try_get(1)?);
-        let bytes: i64 = candidate.try_get(2)?;
-        if bytes >= ROW_BYTES_MAX {
-            tell(row, "it is larger than PostgreSQL hands out");
-            refused.push(row);
-            continue;
-        }
-        client.batch_execute("SAVEPOINT one").await?;
-        match try_one(client, statements, &mark, row, is_dead).await {
-            Err(error) if fault(&error).for_good => {
-                tell(row, &sentence(&error));
-                refused.push(row);
+    let most = i64::from(ROWS_PER_TURN_MAX);
+    let values: [&(dyn ToSql + Sync); 5] = [&queue.as_ref(), &known, &crashes, &lapses, &most];
+    let (mut candidates, mut too_large) = (Vec::new(), Vec::new());
+    for some in CANDIDATES {
+        for found in client.query(some, &values).await? {
+            let (row, is_dead): (i64, bool) = (found.try_get(0)?, found.try_get(1)?);
+            if found.try_get::<_, i64>(2)? >= ROW_BYTES_MAX {
+                tell(row, "it is larger than PostgreSQL hands out");
+                too_large.push(row);
+            } else {
+                candidates.push(Candidate { row, is_dead });
             }
-            tried => tried?,
         }
-        client.batch_execute("ROLLBACK TO SAVEPOINT one").await?;
     }
+    let mark = client.prepare(TRY).await?;
+    let refusal = async |some: &[Candidate]| refusal(client, statements, &mark, some).await;
+    let mut refused = passed_over::refused(&candidates, refusal).await?;
+    refused.append(&mut too_large);
     Ok(refused)
 }
 
-async fn try_one(
+/// What the database has against some of them.
+async fn refusal(
     client: &Client,
     statements: &Statements,
     mark: &Statement,
-    row: i64,
-    is_dead: bool,
+    some: &[Candidate],
+) -> Result<Option<String>, Error> {
+    client.batch_execute("SAVEPOINT part").await?;
+    let refusal = match try_some(client, statements, mark, some).await {
+        Err(error) if fault(&error).for_good => Some(sentence(&error)),
+        tried => {
+            tried?;
+            None
+        }
+    };
+    client.batch_execute("ROLLBACK TO SAVEPOINT part").await?;
+    Ok(refusal)
+}
+
+async fn try_some(
+    client: &Client,
+    statements: &Statements,
+    mark: &Statement,
+    some: &[Candidate],
 ) -> Result<(), Error> {
-    client.execute(mark, &[&row, &TOKEN]).await?;
-    if is_dead {
-        let claim = Claim { row, token: TOKEN };
-        bury(
-            client,
-            statements,
-            "",
-            &[(claim, &Failure::default())],
-            false,
-        )
-        .await?;
-    }
+    let rows: Vec<i64> = some.iter().map(|one| one.row).collect();
+    client.execute(mark, &[&rows, &TOKEN]).await?;
+    let failure = Failure::default();
+    let claim = |row: i64| Claim { row, token: TOKEN };
+    let dead = some.iter().filter(|one| one.is_dead);
+    let dead: Vec<_> = dead.map(|one| (claim(one.row), &failure)).collect();
+    bury(client, statements, "", &dead, false).await?;
     Ok(())
 }

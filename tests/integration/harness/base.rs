@@ -19,7 +19,7 @@ thread_local! {
 
 impl Base {
     /// That of the test that this thread runs.
-    pub(super) fn of_this_test() -> Self {
+    pub(crate) fn of_this_test() -> Self {
         BASE.get()
     }
 

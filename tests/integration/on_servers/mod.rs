@@ -3,6 +3,7 @@
 
 mod clocks;
 mod deaths;
+mod plans;
 mod usage;
 
 use libtest_mimic::Trial;
@@ -14,6 +15,7 @@ pub(crate) fn trials_on(base: Base) -> Vec<Trial> {
     let rooms = [
         clocks::trials_on(base),
         deaths::trials_on(base),
+        plans::trials_on(base),
         usage::trials_on(base),
     ];
     rooms.into_iter().flatten().collect()

@@ -7,6 +7,7 @@ trials_on![
     commands_send_and_move_dead_letters,
     bytes_that_are_no_text_stay_as_they_are,
     rows_that_cannot_be_claimed_hold_nobody_up,
+    one_that_cannot_be_claimed_among_many_holds_nobody_up,
     a_row_that_another_program_changes_is_not_waited_for,
 ];
 
@@ -72,6 +73,31 @@ fn rows_that_cannot_be_claimed_hold_nobody_up() {
         "the database refuses to have this message claimed or buried; it is passed over for a while",
     );
     scene.finish();
+}
+
+/// Behind more of them than are tried one by one: among those that are due, and one that is a suspect, which
+/// come after all others.
+fn one_that_cannot_be_claimed_among_many_holds_nobody_up() {
+    let site = Workspace::new();
+    let pool = Pool::new(&["--v2=1"]).set("prefetch", "100");
+    site.configure_commands(std::slice::from_ref(&pool));
+    site.ganger(&["send", "work", "first"]).good();
+    let server = site.database();
+    server.refuse_changes("OLD.body = 'bad'");
+    let due: Vec<String> = (1..=600)
+        .map(|n| format!("('work', 'due', {n}, 0)"))
+        .collect();
+    let ready = vec!["('work', 'ready', 0, 0)"; 600].join(", ");
+    let due = due.join(", ");
+    server.ask(&format!(
+        "INSERT INTO consumer_messages (queue, body, available_after, lapses)
+         VALUES {ready}, {due}, ('work', 'bad', 601, 0), ('work', 'bad', 0, 30)"
+    ));
+    let daemon = site.start(&[pool]);
+    let table = site.table();
+    daemon.eventually("all but the two to be done", || table.count("work") == 2);
+    assert_eq!(table.dead(), []);
+    daemon.stop();
 }
 
 /// Its transaction is open all the while.
