@@ -1,7 +1,7 @@
-//! What is finished is remembered beside Kafka: what is read again is not worked on again.
+//! What is finished is remembered beside Kafka: what is read again is not worked on again. Where that is
+//! remembered on a server is tested with what is the same on any.
 
 use crate::harness::kafka::{KafkaSite, NewRecord, Plan};
-use crate::harness::postgres::PgDatabase;
 use crate::harness::{DEADLINE, Daemon, Event, Pool, Record, Table, trials};
 
 trials![
@@ -9,7 +9,6 @@ trials![
     what_a_producer_sends_twice_is_worked_on_once_and_answered_twice,
     the_steps_of_a_long_task_are_no_repetitions,
     every_copy_of_a_message_keeps_its_step,
-    two_groups_with_one_store_each_work_on_every_message,
     nothing_that_is_entered_is_worked_on_again_when_daemons_come_and_go,
 ];
 
@@ -21,7 +20,7 @@ fn site(partitions: usize) -> KafkaSite {
     Plan::new(partitions).tables(memory).make()
 }
 
-fn pool(site: &KafkaSite, args: &[&str]) -> Pool {
+pub(crate) fn pool(site: &KafkaSite, args: &[&str]) -> Pool {
     let pool = site.pool(args).text("source", "main");
     pool.set("idempotency", "{ store = \"memory\" }")
 }
@@ -145,26 +144,6 @@ fn every_copy_of_a_message_keeps_its_step() {
     site.settled(&daemon);
     assert_eq!(daemon.times_logged(REPETITION), 0);
     daemon.stop();
-}
-
-/// Their sources are called alike.
-fn two_groups_with_one_store_each_work_on_every_message() {
-    let database = PgDatabase::shared();
-    let memory = format!(
-        "[sources.memory]\nkind = \"table\"\nurl = \"{}\"",
-        database.url()
-    );
-    let [one, other] = [1, 0].map(|partitions| Plan::new(partitions).tables(&memory).make());
-    let daemons = [&one, &other].map(|site| site.start(&pool(&one, &[])));
-    let records = ["a", "b"].map(|body| one.message(body).header("MessageId", body));
-    // Twice each.
-    one.kafka.send(&[records.clone(), records].concat());
-    for (site, daemon) in [&one, &other].into_iter().zip(daemons) {
-        daemon.eventually("all to be committed", || site.group.lag(&one.topic) == 0);
-        site.record().assert_done_once(&["a", "b"]);
-        daemon.stop();
-    }
-    assert_eq!(database.table().finished(), 4);
 }
 
 /// The effects of the workers, which guard against nothing, are the lines that they write when they

@@ -3,7 +3,7 @@
 mod client;
 mod cluster;
 mod commits;
-mod idempotency;
+pub(crate) mod idempotency;
 mod kills;
 mod ledger;
 mod members;

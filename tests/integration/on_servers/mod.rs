@@ -3,6 +3,7 @@
 
 mod clocks;
 mod deaths;
+mod finished;
 mod plans;
 mod usage;
 
@@ -15,6 +16,7 @@ pub(crate) fn trials_on(base: Base) -> Vec<Trial> {
     let rooms = [
         clocks::trials_on(base),
         deaths::trials_on(base),
+        finished::trials_on(base),
         plans::trials_on(base),
         usage::trials_on(base),
     ];

@@ -1,33 +1,30 @@
-//! What is finished is remembered beside RabbitMQ, in SQLite or PostgreSQL: a redelivery is
-//! acknowledged without being worked on.
+//! What is finished is remembered beside RabbitMQ: a redelivery is acknowledged without being worked on.
+//! Where that is remembered on a server is tested with what is the same on any.
 
 use std::collections::BTreeSet;
 
-use crate::harness::postgres::PgDatabase;
 use crate::harness::rabbit::{DEAD, Letter, RabbitScene, Vhost, text};
-use crate::harness::{Event, Flow, Pool, Proxy, Table, field, trials};
+use crate::harness::{Event, Flow, Pool, Proxy, Table, trials};
 
 trials![
     killed_between_the_entry_and_the_acknowledgement,
-    what_a_producer_sends_twice_is_worked_on_once_and_answered_twice,
     the_steps_of_a_long_task_are_no_repetitions,
     every_copy_of_a_message_keeps_its_step,
     a_reply_that_was_unroutable_is_sent_again_by_its_dead_letter,
     nothing_that_is_entered_is_worked_on_again_under_kills,
     a_connection_that_is_lost_makes_nothing_run_twice_that_is_done,
-    a_store_on_a_server_that_dies_is_waited_for,
 ];
 
 /// The daemon's word on a repetition.
 const REPETITION: &str = "a repetition: acknowledged without being worked on";
 const SQLITE: &str = "[sources.memory]\nkind = \"table\"\nurl = \"sqlite:memory.db\"";
 
-fn pool(args: &[&str]) -> Pool {
+pub(crate) fn pool(args: &[&str]) -> Pool {
     let pool = Pool::new(args).text("source", "main");
     pool.set("idempotency", "{ store = \"memory\" }")
 }
 
-fn letter(body: &str, id: &str) -> Letter {
+pub(crate) fn letter(body: &str, id: &str) -> Letter {
     let letter = Letter::new("work", body).reply_to("answers");
     letter.with(|properties| properties.with_message_id(id.into()))
 }
@@ -48,7 +45,7 @@ fn behind_a_proxy(pool: &Pool) -> (Proxy, RabbitScene) {
 }
 
 /// Waits for so many answers, and takes them out.
-fn answers(scene: &RabbitScene, count: u32) -> Vec<Letter> {
+pub(crate) fn answers(scene: &RabbitScene, count: u32) -> Vec<Letter> {
     scene.daemon.eventually("the answers", || {
         scene.client.ready("answers").unwrap_or_default() >= count
     });
@@ -93,37 +90,6 @@ fn killed_between_the_entry_and_the_acknowledgement() {
     );
     scene.all_done();
     assert_eq!(scene.record().of(Event::Began, body).len(), 1);
-    scene.finish();
-}
-
-fn what_a_producer_sends_twice_is_worked_on_once_and_answered_twice() {
-    let database = PgDatabase::shared();
-    let postgres = format!(
-        "[sources.memory]\nkind = \"table\"\nurl = \"{}\"",
-        database.url()
-    );
-    let scene = RabbitScene::with(&postgres, pool(&["--v2=1", "--mode=reply"]));
-    scene.client.declare("answers", &[]);
-    let binary = letter("", "b").with(|properties| properties.with_correlation_id("b".into()));
-    let binary = Letter {
-        body: vec![0xff, 0],
-        ..binary
-    };
-    let first = letter("first", "m").correlation_id("1");
-    scene.client.publish(&[first, binary.clone()]);
-    let mut bodies: Vec<Vec<u8>> = answers(&scene, 2).into_iter().map(|one| one.body).collect();
-    let second = letter("second", "m").correlation_id("2");
-    scene.client.publish(&[second, binary]);
-    let again = answers(&scene, 2);
-    let callers: BTreeSet<&str> = again.iter().map(Letter::id).collect();
-    assert_eq!(callers, BTreeSet::from(["2", "b"]));
-    let mut bodies_again: Vec<Vec<u8>> = again.into_iter().map(|one| one.body).collect();
-    bodies.sort_unstable();
-    bodies_again.sort_unstable();
-    assert_eq!(bodies, bodies_again);
-    scene.all_done();
-    assert_eq!(scene.record().all(Event::Done).len(), 2);
-    assert_eq!(database.table().finished(), 2);
     scene.finish();
 }
 
@@ -261,35 +227,5 @@ fn a_connection_that_is_lost_makes_nothing_run_twice_that_is_done() {
         .collect();
     let expected = held.map(|body| format!("re: {body}"));
     assert_eq!(bodies, BTreeSet::from(expected));
-    scene.finish();
-}
-
-/// As for a broker that is away: nothing is acknowledged, nothing is lost, and it goes on by itself.
-fn a_store_on_a_server_that_dies_is_waited_for() {
-    let database = PgDatabase::alone();
-    let postgres = format!(
-        "[sources.memory]\nkind = \"table\"\nurl = \"{}\"",
-        database.url()
-    );
-    let pool = pool(&["--mode=sleep:1"]).set("workers", "2");
-    let scene = RabbitScene::with(&postgres, pool);
-    let bodies: Vec<String> = (0..500).map(|n| format!("message {n}")).collect();
-    let letters: Vec<Letter> = bodies.iter().map(|body| letter(body, body)).collect();
-    scene.client.publish(&letters);
-    scene.done(100);
-    database.kill();
-    let down = "what is finished can't be looked up; nothing is acknowledged, intake pauses";
-    scene.daemon.logged(down);
-    scene.daemon.eventually("it to be said", || {
-        let problem = field(&scene.status(), "source_problem");
-        problem.starts_with("what is finished can't be looked up: ")
-    });
-    database.start_again();
-    scene
-        .daemon
-        .logged("over: what is finished can't be looked up");
-    scene.all_done();
-    scene.record().assert_done_once(&bodies);
-    assert_eq!(database.table().finished(), 500);
     scene.finish();
 }

@@ -7,7 +7,7 @@ mod client;
 mod connection;
 mod consuming;
 mod harness_selftest;
-mod idempotency;
+pub(crate) mod idempotency;
 mod leaderless;
 mod looking;
 mod network;
