@@ -1,13 +1,21 @@
 //! What a source knows of itself beside how it is doing: figures for whoever watches it. The source
 //! writes them down as it goes, the pool reads them when it shows itself, and nobody is woken.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+/// A turn counts for that much of the average beside those before it.
+const TURNS: u64 = 8;
+
 /// The figures, shared by a source and its pool. Clones are of the same.
 #[derive(Debug, Clone, Default)]
-pub struct SourceFacts(Arc<Mutex<Figures>>);
+pub struct SourceFacts {
+    figures: Arc<Mutex<Figures>>,
+    turn_us: Arc<AtomicU64>,
+}
 
 impl SourceFacts {
     /// Takes down what is known now.
@@ -21,7 +29,23 @@ impl SourceFacts {
     }
 
     fn lock(&self) -> MutexGuard<'_, Figures> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.figures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It has taken so long to settle what there was, and to fetch more.
+    pub fn took_turn(&self, time: Duration) {
+        let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX >> 8);
+        let before = self.turn_us.load(Ordering::Relaxed);
+        let average = match before {
+            0 => time,
+            before => before - before / TURNS + time / TURNS,
+        };
+        self.turn_us.store(average, Ordering::Relaxed);
+    }
+
+    /// How long that takes of late; nothing where messages come by themselves.
+    pub fn turn(&self) -> Duration {
+        Duration::from_micros(self.turn_us.load(Ordering::Relaxed))
     }
 }
 
@@ -81,4 +105,23 @@ pub struct DatabaseFigures {
     pub file_bytes: u64,
     /// The journal of what was written last (SQLite's write-ahead log), in bytes.
     pub journal_bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_is_the_average_of_the_last_ones() {
+        let facts = SourceFacts::default();
+        assert_eq!(facts.turn(), Duration::ZERO);
+        facts.took_turn(Duration::from_millis(8));
+        assert_eq!(facts.turn(), Duration::from_millis(8));
+        facts.clone().took_turn(Duration::from_millis(16));
+        assert_eq!(facts.turn(), Duration::from_millis(9));
+        for _ in 0..100 {
+            facts.took_turn(Duration::from_millis(2));
+        }
+        assert_eq!(facts.turn().as_millis(), 2);
+    }
 }

@@ -213,7 +213,12 @@ impl Pool {
         let supervisor = Supervisor::new(policy.workers.min(), policy.restart);
         let scaling = Scaling::new(&policy.workers, policy.workers.min(), Instant::now());
         let commands = BTreeMap::from([(0, Arc::new(policy.command.clone()))]);
-        let shared = Shared::new(policy, link.publishes.clone(), connected);
+        let shared = Shared::new(
+            policy,
+            link.facts.clone(),
+            link.publishes.clone(),
+            connected,
+        );
         Self {
             shared: Rc::new(shared),
             link,

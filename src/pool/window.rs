@@ -12,8 +12,10 @@ pub const AUTO_MAX: usize = 64;
 pub const BYTES_MAX: usize = 512 * 1024;
 /// How long a worker should take to empty its pipe: what is in there can't be called back.
 const EMPTIED_IN: Duration = Duration::from_millis(1);
-/// For how long a worker should be supplied while the source fetches the next batch.
+/// For how long a worker should be supplied while the source fetches the next batch, and the longest
+/// where that takes long: others may have use for what is fetched.
 const SUPPLIED_FOR: Duration = Duration::from_millis(20);
+const SUPPLIED_FOR_MAX: Duration = Duration::from_millis(200);
 /// The most messages that are fetched for a worker unasked.
 const PREFETCH_AUTO_MAX: usize = 256;
 /// Before so many answers a worker that answers twice could be taken for a fast one.
@@ -70,14 +72,16 @@ pub fn version1(pipeline: Pipeline, pace: &Pace) -> usize {
     }
 }
 
-/// How many messages to fetch for a worker with this window and pace, those it works on included.
-pub fn prefetch(prefetch: Prefetch, window: usize, pace: &Pace) -> usize {
+/// How many messages to fetch for a worker with this window and pace, those it works on included. While the
+/// source takes its `turn`, half of them are with it and the worker has the others.
+pub fn prefetch(prefetch: Prefetch, window: usize, pace: &Pace, turn: Duration) -> usize {
     match prefetch {
         Prefetch::PerWorker(messages) => messages.max(window),
         Prefetch::Auto if pace.answers == 0 => window + 1,
         // A power of two as well, so that it changes seldom.
         Prefetch::Auto => {
-            let supply = pace.in_time(SUPPLIED_FOR).clamp(1, PREFETCH_AUTO_MAX);
+            let time = (turn * 2).clamp(SUPPLIED_FOR, SUPPLIED_FOR_MAX);
+            let supply = pace.in_time(time).clamp(1, PREFETCH_AUTO_MAX);
             (1 << supply.ilog2()).max(window + 1)
         }
     }
@@ -117,12 +121,25 @@ mod tests {
 
     #[test]
     fn prefetch_follows_the_pace_and_never_falls_below_the_window() {
-        assert_eq!(prefetch(Prefetch::Auto, 1, &paced(0, 0.0)), 2);
-        assert_eq!(prefetch(Prefetch::Auto, 1, &paced(10, 1e6)), 2);
-        assert_eq!(prefetch(Prefetch::Auto, 1, &paced(10, 3_000.0)), 4);
-        assert_eq!(prefetch(Prefetch::Auto, 64, &paced(1000, 5.0)), 256);
-        assert_eq!(prefetch(Prefetch::PerWorker(3), 8, &paced(0, 0.0)), 8);
-        assert_eq!(prefetch(Prefetch::PerWorker(30), 8, &paced(0, 0.0)), 30);
+        let prefetch = |set, window, pace| prefetch(set, window, &pace, Duration::ZERO);
+        assert_eq!(prefetch(Prefetch::Auto, 1, paced(0, 0.0)), 2);
+        assert_eq!(prefetch(Prefetch::Auto, 1, paced(10, 1e6)), 2);
+        assert_eq!(prefetch(Prefetch::Auto, 1, paced(10, 3_000.0)), 4);
+        assert_eq!(prefetch(Prefetch::Auto, 64, paced(1000, 5.0)), 256);
+        assert_eq!(prefetch(Prefetch::PerWorker(3), 8, paced(0, 0.0)), 8);
+        assert_eq!(prefetch(Prefetch::PerWorker(30), 8, paced(0, 0.0)), 30);
+    }
+
+    #[test]
+    fn prefetch_lasts_for_two_turns_of_a_slow_source() {
+        let turns = [(0, 4), (10, 4), (20, 8), (50, 32), (100, 64), (60_000, 64)];
+        for (turn, messages) in turns {
+            let turn = Duration::from_millis(turn);
+            let got = prefetch(Prefetch::Auto, 1, &paced(10, 3_000.0), turn);
+            assert_eq!(got, messages, "{turn:?}");
+            let fixed = prefetch(Prefetch::PerWorker(3), 1, &paced(10, 3_000.0), turn);
+            assert_eq!(fixed, 3);
+        }
     }
 
     #[test]
@@ -144,7 +161,7 @@ mod tests {
                 pace.record(answers, Duration::from_micros(micros));
                 let window = version1(Pipeline::Auto, &pace);
                 prop_assert!((1..=AUTO_MAX).contains(&window));
-                prop_assert!(prefetch(Prefetch::Auto, window, &pace) > window);
+                prop_assert!(prefetch(Prefetch::Auto, window, &pace, Duration::ZERO) > window);
             }
         }
     }

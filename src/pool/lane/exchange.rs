@@ -361,7 +361,9 @@ impl Exchange {
         if self.in_flight.is_empty() {
             self.pool.is_idle();
         }
-        let wants = self.tempo.wants(self.version, &self.pool.rules());
+        let wants = self
+            .tempo
+            .wants(self.version, &self.pool.rules(), self.pool.turn());
         let oldest = self.in_flight.oldest();
         let busy_since = oldest.map(|(begun, ..)| begun);
         self.pool.show(wants, busy_since);

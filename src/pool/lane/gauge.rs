@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::tempo::Wants;
 use super::unread::Unread;
 use crate::config::model::PoolConfig;
-use crate::delivery::{Message, Publish};
+use crate::delivery::{Message, Publish, SourceFacts};
 use crate::metrics::Counters;
 use crate::pool::breaker::Breaker;
 use crate::pool::least_loaded::Load;
@@ -33,6 +33,8 @@ pub struct Shared {
     pub room: Notify,
     /// What workers that left had not read.
     pub unread: RefCell<Unread>,
+    /// What the source knows of itself.
+    pub facts: SourceFacts,
     /// Where emits go.
     pub publishes: mpsc::Sender<Publish>,
     /// Tells the pool that the lane in a slot has connected.
@@ -45,6 +47,7 @@ impl Shared {
     /// For a pool with these rules.
     pub fn new(
         policy: Arc<PoolConfig>,
+        facts: SourceFacts,
         publishes: mpsc::Sender<Publish>,
         connected: mpsc::Sender<usize>,
     ) -> Self {
@@ -55,6 +58,7 @@ impl Shared {
             policy: policy.into(),
             room: Notify::new(),
             unread: RefCell::default(),
+            facts,
             publishes,
             connected,
             losses: Cell::default(),

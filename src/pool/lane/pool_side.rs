@@ -4,6 +4,7 @@
 use std::cell::Ref;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -50,6 +51,11 @@ impl PoolSide {
     /// The pool's rules, to be kept.
     pub(super) fn policy(&self) -> Arc<PoolConfig> {
         self.shared.policy()
+    }
+
+    /// How long the source takes to settle and to fetch.
+    pub(super) fn turn(&self) -> Duration {
+        self.shared.facts.turn()
     }
 
     /// Where emits go.

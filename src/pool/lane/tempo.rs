@@ -1,5 +1,7 @@
 //! How fast a worker answers, taken from the moments at which its answers come. Pure.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use super::blame::Version;
@@ -57,14 +59,14 @@ impl Tempo {
         }
     }
 
-    /// How many messages it wants.
-    pub(super) fn wants(&self, version: Version, policy: &PoolConfig) -> Wants {
+    /// How many messages it wants from a source that takes such turns.
+    pub(super) fn wants(&self, version: Version, policy: &PoolConfig, turn: Duration) -> Wants {
         let (window, at_once) = match version {
             Version::Unknown => (1, 1),
             Version::One => (window::version1(policy.pipeline, &self.pace), 1),
             Version::Two { concurrency } => (concurrency, concurrency),
         };
-        let prefetch = window::prefetch(policy.prefetch, window, &self.pace);
+        let prefetch = window::prefetch(policy.prefetch, window, &self.pace, turn);
         Wants {
             window,
             prefetch,

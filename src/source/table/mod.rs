@@ -309,8 +309,12 @@ impl Task {
         }
         let claim = self.room() > 0;
         let probe = self.pause.is_troubled();
+        let began = Instant::now();
         match self.write(claim, probe).await {
             Ok((batch, written)) => {
+                if claim {
+                    self.end.facts.took_turn(began.elapsed());
+                }
                 self.pause.end();
                 self.health.over(&self.end, HealthIssue::Table);
                 self.written(batch, written);
