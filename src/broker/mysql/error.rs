@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mysql_async::{DriverError, Error, IoError, ServerError};
+use rustls::AlertDescription;
 
 use crate::broker::table::Fault;
 
@@ -209,6 +210,23 @@ pub(super) fn has_no_tls(error: &Error) -> bool {
     matches!(error, Error::Driver(DriverError::NoClientSslFlagFromServer))
 }
 
+/// The server has TLS, but none that is known here: no cipher or version in common. MySQL built with
+/// OpenSSL 1.0, as 8.0.15 was, has no ephemeral elliptic curves.
+pub(super) fn has_other_tls(error: &Error) -> bool {
+    let Error::Io(IoError::Io(error)) = error else {
+        return false;
+    };
+    let error = error.get_ref().and_then(|error| error.downcast_ref());
+    matches!(
+        error,
+        Some(
+            rustls::Error::AlertReceived(
+                AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion
+            ) | rustls::Error::PeerIncompatible(_)
+        )
+    )
+}
+
 /// What is wrong, as an operator would say it.
 pub(crate) fn sentence(error: &CallError) -> String {
     match error {
@@ -217,6 +235,9 @@ pub(crate) fn sentence(error: &CallError) -> String {
         }
         CallError::Driver(error) if has_no_tls(error) => {
             "TLS is demanded, and the server has none".to_owned()
+        }
+        CallError::Driver(error) if has_other_tls(error) => {
+            format!("the server has no TLS in common with us: {error}")
         }
         CallError::Driver(error) => {
             let causes = std::iter::successors(error.source(), |cause| (*cause).source());
@@ -364,6 +385,25 @@ mod tests {
         for code in [1205, 1213, 1406] {
             assert!(!ends_the_connection(&said(code)), "{code}");
         }
+    }
+
+    #[test]
+    fn no_cipher_in_common_is_as_if_there_were_no_tls() {
+        let io = |error| {
+            Error::Io(IoError::Io(io::Error::new(
+                io::ErrorKind::InvalidData,
+                error,
+            )))
+        };
+        let alert = |alert| io(rustls::Error::AlertReceived(alert));
+        assert!(has_other_tls(&alert(AlertDescription::HandshakeFailure)));
+        assert!(!has_other_tls(&alert(AlertDescription::BadCertificate)));
+        let forged = rustls::CertificateError::BadSignature;
+        let forged = io(rustls::Error::InvalidCertificate(forged));
+        assert!(!has_other_tls(&forged));
+        let error = CallError::Driver(alert(AlertDescription::HandshakeFailure));
+        assert!(!unconnected("h", &error).is_passing());
+        assert!(sentence(&error).contains("no TLS in common"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use mysql_async::{Conn, Opts, OptsBuilder, SslOpts};
 use tokio::time::timeout;
 
 use super::client::{About, Client, Dialect};
-use super::error::{CallError, MysqlError, failed, has_no_tls, unconnected};
+use super::error::{CallError, MysqlError, failed, has_no_tls, has_other_tls, unconnected};
 use super::{schema, tls};
 use crate::broker::table::names::Names;
 use crate::config::model::{Host, MysqlDatabase, SslMode};
@@ -166,7 +166,9 @@ impl Place {
             }
         };
         let connected = match Conn::new(at(self.encryption.clone())).await {
-            Err(error) if self.is_lenient && has_no_tls(&error) => Conn::new(at(None)).await,
+            Err(error) if self.is_lenient && (has_no_tls(&error) || has_other_tls(&error)) => {
+                Conn::new(at(None)).await
+            }
             connected => connected,
         };
         let mut client = self.fit(host, connected.map_err(unconnected)?).await?;
