@@ -19,6 +19,9 @@ CREATE TABLE published_messages_new (
   CHECK (JSON_VALID(headers) AND JSON_TYPE(headers) = 'OBJECT'),
   CHECK (available_after >= 0),
   CHECK (unsubscribed IN ('fail', 'drop'))
+  /*!50700 , meets_constraints TINYINT GENERATED ALWAYS AS (CASE
+    WHEN CASE WHEN JSON_VALID(headers) THEN JSON_TYPE(headers) = 'OBJECT' ELSE COALESCE(headers, '') = ''
+      END AND available_after >= 0 AND unsubscribed IN ('fail', 'drop') THEN 1 END) VIRTUAL NOT NULL */
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- A trigger may not delete from its own table: what has become messages the daemons remove.
