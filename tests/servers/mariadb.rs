@@ -1,8 +1,9 @@
-//! A private MariaDB server: started, stopped, killed, frozen, asked. Nothing here knows a daemon.
+//! A private MariaDB server, or one of MySQL: started, stopped, killed, frozen, asked. Nothing here knows
+//! a daemon, and which of both it is only `mysql.rs` knows.
 
 use std::io::Read;
 use std::net::{Ipv4Addr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,13 +12,9 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 use super::home::Home;
+use super::mysql::Release;
 use super::process::{Server, free_port};
 use super::{look, look_for};
-
-/// A directory with the programs of another release than that of this system.
-const PROGRAMS: &str = "GANGER_TEST_MARIADB";
-/// Where Debian has them; the server is not on everybody's path.
-const DIRECTORIES: [&str; 2] = ["/usr/sbin", "/usr/bin"];
 
 /// The account that it runs as, where the tests are root's.
 const ACCOUNT: &str = "mysql";
@@ -32,28 +29,11 @@ const GREETS_WITHIN: Duration = Duration::from_secs(1);
 /// Where it says what it has to say.
 const LOG: &str = "log";
 
-/// What is the same for all. A killed server keeps what it has committed all the same: it is the
-/// machine's end that would take it, and that is not tested. It keeps a log for others to follow, as in
-/// earnest, lets who may do everything in a database make triggers there, and runs their events, as MySQL
-/// does by itself.
-const SETTINGS: &[&str] = &[
-    "bind-address=127.0.0.1",
-    "skip-name-resolve",
-    "max-connections=400",
-    "innodb-flush-log-at-trx-commit=2",
-    "innodb-flush-method=nosync",
-    "innodb-buffer-pool-size=64M",
-    "log-bin=binlog",
-    "log-bin-trust-function-creators=ON",
-    "event-scheduler=ON",
-];
-/// Of its files, which are made as small as they may be.
-const SIZES: &str = "innodb-log-file-size=32M";
-
 /// The server and its directory. Dropped, both are gone.
 pub(crate) struct Mariadb {
     server: Mutex<Option<Server>>,
     home: Home,
+    release: &'static Release,
     port: u16,
     /// Settings of the test's choosing.
     settings: Vec<String>,
@@ -81,6 +61,7 @@ impl Mariadb {
         let mut made = Self {
             server: Mutex::new(None),
             home: Home::of("mariadb", ACCOUNT),
+            release: Release::of_the_tests(),
             port: free_port(),
             settings: Vec::new(),
         };
@@ -91,20 +72,20 @@ impl Mariadb {
     }
 
     /// Starts a second server that follows this one and may only be read. From then on nothing is
-    /// committed here before it is there, too.
+    /// committed here before it is there, too, where the server can do that: see [`Self::kill_followed`].
     pub(crate) fn replica(&self) -> Self {
         let settings = ["server-id=2", "read-only=ON"].map(str::to_owned);
         let replica = Self::bare(|_| settings.into());
         self.sql("", &format!("GRANT REPLICATION SLAVE ON *.* TO {USER}@'%'"));
-        // All that was ever done there is in the log that it follows.
-        let follow = format!(
-            "SET GLOBAL rpl_semi_sync_slave_enabled = ON;
-             CHANGE MASTER TO master_host = '127.0.0.1', master_port = {}, master_user = '{USER}',
-             master_password = '{PASSWORD}', master_use_gtid = slave_pos, master_connect_retry = 1;
-             START SLAVE",
-            self.port
-        );
-        replica.sql("", &follow);
+        replica.sql("", &self.release.follow(self.port, USER, PASSWORD));
+        if self.release.waits_for_followers() {
+            self.wait_for_followers(&replica);
+        }
+        replica
+    }
+
+    /// Commits nothing any more before who follows has it, once one does.
+    fn wait_for_followers(&self, replica: &Self) {
         self.sql(
             "",
             "SET GLOBAL rpl_semi_sync_master_timeout = 600000,
@@ -116,7 +97,21 @@ impl Mariadb {
         let followed = look(|| (self.sql("", followers) == "1").then_some(()));
         let said = replica.last_words();
         assert!(followed.is_some(), "it does not follow: {said}");
-        replica
+    }
+
+    /// `kill -9` when who follows has all that was committed, and so in the middle of whatever is done.
+    /// Where a commit does not wait for him the server lets nobody write before.
+    pub(crate) fn kill_followed(&self, by: &Self) {
+        if !self.release.waits_for_followers() {
+            self.read_only(true);
+            let at = self.sql("", "SHOW MASTER STATUS");
+            let mut at = at.split('|');
+            let (file, position) = (at.next().unwrap(), at.next().unwrap());
+            let has_it = format!("SELECT MASTER_POS_WAIT('{file}', {position}, 60) >= 0");
+            let said = by.sql("", &has_it);
+            assert_eq!(said, "1", "it does not follow: {}", by.last_words());
+        }
+        self.kill();
     }
 
     /// Lets one that follows go on by itself.
@@ -131,13 +126,10 @@ impl Mariadb {
     }
 
     fn make(&self) {
-        let mut install = self.home.command(program("mariadb-install-db"));
-        install.args(["--no-defaults", "--skip-test-db"]);
-        install.arg("--auth-root-authentication-method=normal");
-        install.args(self.places()).arg(format!("--{SIZES}"));
-        let made = install.output().unwrap();
+        let mut install = self.release.install(&self.home);
+        let made = install.args(self.places()).output().unwrap();
         let said = String::from_utf8_lossy(&made.stderr);
-        assert!(made.status.success(), "mariadb-install-db: {said}");
+        assert!(made.status.success(), "its files are not made: {said}");
     }
 
     /// Where its files are. What it finds in a place for temporary ones it removes at its start, so that
@@ -159,15 +151,14 @@ impl Mariadb {
 
     /// Starts it in the same place with what it has stored, and waits until it takes connections.
     pub(crate) fn start_again(&self) {
-        let server = self.home.start(program("mariadbd"), LOG, |command| {
+        let server = self.home.start(self.release.server(), LOG, |command| {
             command.arg("--no-defaults").args(self.places());
             command.arg(format!("--socket={}", self.socket().display()));
             command.arg(format!("--pid-file={}", self.home.file("pid").display()));
             command.arg(format!("--port={}", self.port));
-            let settings = SETTINGS.iter().copied().chain([SIZES, "server-id=1"]);
-            for setting in settings.chain(self.settings.iter().map(String::as_str)) {
-                command.arg(format!("--{setting}"));
-            }
+            command.args(self.release.options()).arg("--server-id=1");
+            let settings = self.settings.iter();
+            command.args(settings.map(|setting| format!("--{setting}")));
         });
         let up = look_for(STARTS_WITHIN, || {
             assert!(server.ended().is_none(), "it ended: {}", self.last_words());
@@ -229,9 +220,19 @@ impl Mariadb {
 
     // -- what it is asked --
 
+    /// It is MySQL, and not MariaDB.
+    pub(crate) fn is_mysql(&self) -> bool {
+        self.release.is_mysql()
+    }
+
     /// Its process, while it runs.
     pub(crate) fn pid(&self) -> Pid {
         self.server().as_ref().unwrap().pid()
+    }
+
+    /// Its name and version.
+    pub(crate) fn version(&self) -> String {
+        self.sql("", "SELECT VERSION()")
     }
 
     /// Where clients connect.
@@ -274,9 +275,13 @@ impl Mariadb {
 
     /// The same, or what is wrong with them.
     pub(crate) fn try_sql(&self, database: &str, sql: &str) -> Result<String, String> {
-        let mut client = self.home.command(program("mariadb"));
+        let mut client = self.home.command(self.release.client());
         client.args(["--no-defaults", "--batch", "--raw", "--skip-column-names"]);
-        client.args(["--default-character-set=utf8mb4", "--user=root"]);
+        client.args([
+            "--default-character-set=utf8mb4",
+            "--user=root",
+            "--skip-ssl",
+        ]);
         client.arg(format!("--socket={}", self.socket().display()));
         client.arg(format!("--database={database}"));
         let mut client = client
@@ -296,16 +301,4 @@ impl Mariadb {
             false => Err(format!("{}\n{}", text(ran.stderr), self.last_words())),
         }
     }
-}
-
-/// One of its programs.
-fn program(name: &str) -> PathBuf {
-    let given = std::env::var_os(PROGRAMS).map(PathBuf::from);
-    let usual = DIRECTORIES.iter().map(PathBuf::from);
-    given
-        .into_iter()
-        .chain(usual)
-        .map(|directory| directory.join(name))
-        .find(|program| Path::exists(program))
-        .unwrap_or_else(|| panic!("no {name}: run tests/run, which installs it"))
 }

@@ -5,6 +5,7 @@
 pub(crate) mod home;
 pub(crate) mod kafka;
 pub(crate) mod mariadb;
+mod mysql;
 pub(crate) mod pgbouncer;
 pub(crate) mod postgres;
 pub(crate) mod process;

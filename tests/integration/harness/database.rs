@@ -102,6 +102,15 @@ impl Database {
         on_each!(self, database => database.kill());
     }
 
+    /// The same when who follows has what was committed, and so in the middle of whatever is done: see there.
+    pub(crate) fn kill_followed(&self, by: &Self) {
+        match (self, by) {
+            (Self::Mariadb(database), Self::Mariadb(by)) => database.kill_followed(by),
+            // It commits nothing before that.
+            _ => self.kill(),
+        }
+    }
+
     /// Lets it stand still, its connections open.
     pub(crate) fn freeze(&self) {
         on_each!(self, database => database.freeze());

@@ -1,5 +1,6 @@
-//! MySQL and MariaDB: the real daemon at real servers of the tests' own, which are MariaDB's. What holds on
-//! any database is tested by the tests of that, run here once more. Only what to run is decided here.
+//! MySQL and MariaDB: the real daemon at real servers of the tests' own: the system's MariaDB, or what
+//! `GANGER_TEST_MYSQL` names, as `tests/other_releases` does. What holds on any database is tested by the
+//! tests of that, run here once more. Only what to run is decided here.
 
 mod deaths;
 mod harness_selftest;

@@ -298,7 +298,7 @@ fn a_failover_to_a_server_that_followed_loses_nothing() {
     daemon.eventually("a part of it to be done", || {
         site.record().all(Event::Done).len() > 100
     });
-    site.database().kill();
+    site.database().kill_followed(&standby);
     standby.promote();
     let left =
         "SELECT (SELECT count(*) FROM consumer_messages), (SELECT count(*) FROM poisoned_messages)";
