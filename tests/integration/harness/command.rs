@@ -18,7 +18,12 @@ impl Ran {
     /// Runs the program under test in that directory, with these bytes as its stdin, and waits for
     /// its end.
     pub(super) fn of(dir: &Path, args: &[&str], input: &[u8]) -> Self {
-        let mut running = Running::start(dir, args, input);
+        Self::by(super::PROGRAM, dir, args, input)
+    }
+
+    /// The same with another version of it.
+    pub(super) fn by(program: &str, dir: &Path, args: &[&str], input: &[u8]) -> Self {
+        let mut running = Running::start_program(program, dir, args, input);
         let code = super::look(|| running.child.try_wait().unwrap());
         let err = running.read("err");
         Self {
@@ -117,10 +122,14 @@ pub(crate) struct Running {
 
 impl Running {
     pub(super) fn start(dir: &Path, args: &[&str], input: &[u8]) -> Self {
+        Self::start_program(super::PROGRAM, dir, args, input)
+    }
+
+    fn start_program(program: &str, dir: &Path, args: &[&str], input: &[u8]) -> Self {
         let streams = tempfile::tempdir_in(dir).unwrap();
         let path = |name: &str| streams.path().join(name);
         std::fs::write(path("in"), input).unwrap();
-        let child = Command::new(super::PROGRAM)
+        let child = Command::new(program)
             .args(args)
             .current_dir(dir)
             .env_clear()

@@ -212,6 +212,11 @@ impl Workspace {
         Ran::of(self.dir.path(), args, input)
     }
 
+    /// Runs a command of another version of the program in the directory, with that as its stdin.
+    pub(crate) fn ganger_of(&self, program: &str, args: &[&str], input: &[u8]) -> Ran {
+        Ran::by(program, self.dir.path(), args, input)
+    }
+
     /// Runs a command to its end on a terminal; all that this shows.
     pub(crate) fn shown(&self, args: &[&str]) -> String {
         command::shown(self.dir.path(), args)
