@@ -334,8 +334,8 @@ impl Counters {
     /// The counts now.
     pub fn counts(&self) -> Counts {
         let durations = self.durations.borrow();
-        let quantile =
-            |q| Duration::from_micros(durations.value_at_quantile(q)).as_secs_f64() * 1e3;
+        // A thousandth of it, without the digits that a product would bring.
+        let quantile = |q| Duration::from_millis(durations.value_at_quantile(q)).as_secs_f64();
         self.with(quantile(0.5), quantile(0.99))
     }
 }
@@ -385,6 +385,20 @@ fn add(count: &Cell<u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn milliseconds_have_no_digits_that_nobody_measured() {
+        for (micros, millis) in [(1023, "1.023"), (839, "0.839"), (57, "0.057")] {
+            let counters = Counters::new("p");
+            let task = Duration::from_micros(micros);
+            counters.answered(Took {
+                task,
+                wait: task,
+                roundtrip: task,
+            });
+            assert_eq!(counters.counts().p50_ms.to_string(), millis);
+        }
+    }
 
     #[test]
     fn each_outcome_is_counted_under_its_name() {
