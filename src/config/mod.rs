@@ -43,4 +43,5 @@ pub use places::Places;
 pub use problem::{Problem, Problems};
 pub use program::{find_program, shown};
 pub use units::duration;
+pub use value_types::is_log_filter;
 pub use warnings::warnings;

@@ -14,6 +14,7 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
 use super::context;
 use super::repeats::REPEATS;
+use crate::config::is_log_filter;
 
 /// Libraries that log what is not meant for an operator: lapin as errors what the source asks on
 /// purpose, bodies of messages among it; the others each frame to a collector, also when that frame
@@ -37,8 +38,8 @@ pub(super) type Handle = reload::Handle<Levels, Registry>;
 #[derive(Debug, thiserror::Error)]
 pub enum LevelError {
     /// It is no filter.
-    #[error("the log level must be a level or a filter, such as `info,ganger::pool=debug`: {0}")]
-    Filter(#[from] ParseError),
+    #[error("the log level must be a level or a filter, such as `info,ganger::pool=debug`: `{0}`")]
+    Filter(String),
     /// It is no level.
     #[error("the log level of a pool must be off, error, warn, info, debug or trace: `{0}`")]
     Level(String),
@@ -62,7 +63,11 @@ pub struct LogLevels {
 /// # Errors
 /// If it is no filter.
 pub fn set_level(filter: &str) -> Result<(), LevelError> {
-    let all = self::filter(filter)?;
+    let wrong = || LevelError::Filter(filter.to_owned());
+    let all = match is_log_filter(filter) {
+        true => self::filter(filter).map_err(|_| wrong())?,
+        false => return Err(wrong()),
+    };
     change(|levels| {
         levels.all = all;
         levels.text = filter.to_owned();
@@ -187,7 +192,12 @@ mod tests {
     #[test]
     fn a_level_is_one_word_and_a_filter_is_a_filter() {
         assert!(matches!(set_level("info"), Err(LevelError::NoLog)));
-        assert!(matches!(set_level("[[["), Err(LevelError::Filter(_))));
+        for wrong in ["[[[", "debgu", "info,debgu", ""] {
+            assert!(
+                matches!(set_level(wrong), Err(LevelError::Filter(_))),
+                "{wrong}"
+            );
+        }
         let error = set_pool_level("p", Some("loud")).unwrap_err().to_string();
         assert!(error.ends_with("debug or trace: `loud`"), "{error}");
     }

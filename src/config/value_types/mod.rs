@@ -159,8 +159,9 @@ pub(super) fn is_web(text: &str) -> bool {
     url::Url::parse(text).is_ok_and(is_web)
 }
 
-/// A bare word that is no level would be taken for the only module to log: it is a mistake.
-fn is_log_filter(text: &str) -> bool {
+/// Whether a text says which log records are kept. A bare word that is no level would be taken for the
+/// only module to log: it is a mistake.
+pub fn is_log_filter(text: &str) -> bool {
     let clear =
         |part: &str| part.contains(['=', ':', '[']) || LevelFilter::from_str(part.trim()).is_ok();
     !text.is_empty() && text.split(',').all(clear) && EnvFilter::try_new(text).is_ok()

@@ -200,6 +200,8 @@ fn the_level_of_the_log_is_changed_for_all_and_for_one_pool() {
         (&["loud", "--pool", "work"][..], "must be off, error, warn"),
         (&["debug", "--pool", "play"], "there is no pool `play`"),
         (&["a=b=c"], "must be a level or a filter"),
+        // It would keep the records of a module of that name, and no others.
+        (&["debgu"], "must be a level or a filter"),
     ] {
         let refused = command(&scene, &[&["log-level"], wrong].concat()).bad(1);
         assert!(refused.contains(told), "{refused}");
