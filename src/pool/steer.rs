@@ -35,7 +35,8 @@ impl Pool {
             }
             Steer::Resume => {
                 tracing::info!(pool, "resumed");
-                self.turn(Taps::Open);
+                self.steering.resume();
+                self.follow_steering();
             }
             Steer::Roll => self.roll(),
             Steer::Kill(slot) => return self.kill(slot),
@@ -48,12 +49,16 @@ impl Pool {
         let configured = self.workers_by_rules();
         let workers = self.steering.target(configured);
         tracing::info!(pool = self.name(), workers, configured, "scaled");
-        self.resize();
+        self.follow_steering();
         Ok(())
     }
 
     fn turn(&mut self, intake: Taps) {
         self.steering.turn(intake);
+        self.follow_steering();
+    }
+
+    fn follow_steering(&mut self) {
         if self.steering.takes_nothing() {
             self.give_back();
         }

@@ -88,14 +88,20 @@ impl Steering {
         self.scaled
     }
 
-    /// Nothing is taken in.
-    pub(super) fn takes_nothing(self) -> bool {
-        self.intake != Taps::Open
+    /// An end to a pause, a drain, and to no workers at all.
+    pub(super) fn resume(&mut self) {
+        self.intake = Taps::Open;
+        self.scaled = self.scaled.filter(|workers| *workers > 0);
     }
 
-    /// The workers are to leave.
+    /// Nothing is taken in.
+    pub(super) fn takes_nothing(self) -> bool {
+        self.intake != Taps::Open || self.drains()
+    }
+
+    /// The workers are to leave, all of them.
     pub(super) fn drains(self) -> bool {
-        self.intake == Taps::Drained
+        self.intake == Taps::Drained || self.scaled == Some(0)
     }
 
     /// The rules have changed: another configured number takes the place of what was asked.

@@ -13,6 +13,7 @@ trials![
     a_pool_is_scaled_and_keeps_it_over_reloads_that_do_not_touch_it,
     a_paused_pool_takes_nothing_in_and_goes_on_when_it_is_resumed,
     a_drained_pool_has_no_workers_until_it_is_resumed,
+    a_pool_that_is_scaled_to_none_is_drained,
     a_killed_worker_costs_its_message_no_attempt,
     a_restart_replaces_the_workers,
     a_reload_says_what_it_did_or_why_not,
@@ -102,6 +103,37 @@ fn a_drained_pool_has_no_workers_until_it_is_resumed() {
     command(&scene, &["resume", "work"]).good();
     scene.all_done();
     scene.record().assert_done_once(&["mode:wait:go", "later"]);
+    scene.finish();
+}
+
+fn a_pool_that_is_scaled_to_none_is_drained() {
+    let scene = scene(Pool::new(&["--v2=1"]).set("prefetch", "3"));
+    let api = api(&scene.daemon);
+    let first = "mode:wait:go";
+    scene.send(&[first, "second", "third"]);
+    scene.begun(&[first]);
+    let waits = || {
+        let messages = scene.table.messages("work").into_iter();
+        messages.filter(|message| !message.claimed).count()
+    };
+    command(&scene, &["scale", "work", "0"]).good();
+    scene
+        .daemon
+        .eventually("what is not begun to go back", || waits() == 2);
+    assert_eq!(pool(&api)["state"], "draining");
+    assert_eq!(api.get("/readyz").status, 200, "it was asked for");
+    scene.site.touch("go");
+    scene
+        .daemon
+        .eventually("drained", || pool(&api)["state"] == "drained");
+    assert_eq!(api.get("/readyz").status, 200);
+    command(&scene, &["resume", "work"]).good();
+    scene.all_done();
+    scene.record().assert_done_once(&[first, "second", "third"]);
+    command(&scene, &["scale", "work", "0"]).good();
+    command(&scene, &["scale", "work", "1"]).good();
+    scene.send(&["fourth"]);
+    scene.all_done();
     scene.finish();
 }
 
