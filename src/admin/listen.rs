@@ -3,9 +3,6 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,45 +10,43 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::error::AdminError;
 use super::guard::Door;
-use super::places;
 use super::places::Places;
 use super::routes::Routes;
+use super::socket::{self, Removal, Socket};
 use crate::config::model::{AdminConfig, LISTEN, TelemetryConfig};
 
 /// The most connections at once, by each way in; further ones wait.
 const CONNECTIONS_MAX: usize = 128;
 /// How long a client may take to send the head of a request.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
+/// How often an address is tried that another has.
+const TRY_EVERY: Duration = Duration::from_secs(1);
+/// The keys of the addresses.
+const API: &str = "admin.listen";
+const TELEMETRY: &str = "telemetry.listen";
 /// After an accept that failed, as it does when there are no descriptors left.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-
-/// The file of a socket. Dropped, it is removed, unless another daemon has put its own there.
-#[derive(Debug)]
-pub(super) struct SocketFile {
-    path: PathBuf,
-    inode: u64,
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        let ours = std::fs::metadata(&self.path).is_ok_and(|file| file.ino() == self.inode);
-        if ours {
-            drop(std::fs::remove_file(&self.path));
-        }
-    }
-}
 
 /// All ways in.
 #[derive(Debug)]
 pub(super) struct Listeners {
-    socket: Option<(StdUnixListener, Option<SocketFile>)>,
-    api: Option<StdTcpListener>,
-    telemetry: Option<StdTcpListener>,
+    socket: Option<Socket>,
+    api: Option<Port>,
+    telemetry: Option<Port>,
+}
+
+/// An address on the network.
+#[derive(Debug)]
+enum Port {
+    Had(StdTcpListener),
+    /// Another has it, as the daemon does that this one takes the place of: it may be had later.
+    Taken(SocketAddr),
 }
 
 impl Listeners {
@@ -62,40 +57,31 @@ impl Listeners {
         places: &Places,
     ) -> Result<Self, AdminError> {
         let api = match admin.listen {
-            Some(address) => tcp("admin.listen", address, address != LISTEN)?,
+            Some(address) => Some(tcp(API, address, address != LISTEN)?),
             None => None,
         };
         let telemetry = match telemetry.listen {
-            Some(address) => tcp("telemetry.listen", address, true)?,
+            Some(address) => Some(tcp(TELEMETRY, address, true)?),
             None => None,
         };
         Ok(Self {
-            socket: unix(places, admin.socket.is_some())?,
+            socket: Socket::open(places, admin.socket.is_some())?,
             api,
             telemetry,
         })
     }
 
-    pub(super) fn take_socket_file(&mut self) -> Option<SocketFile> {
-        self.socket.as_mut()?.1.take()
+    /// What removes the socket when it is dropped.
+    pub(super) fn removal(&self) -> Option<Removal> {
+        self.socket.as_ref().map(Socket::removal)
     }
 
     /// Answers on all of them, for ever.
     pub(super) async fn serve(self, routes: Routes) {
-        let socket = self.socket.and_then(|(listener, _)| {
-            let listener = UnixListener::from_std(listener);
-            listener.map_err(|error| lost("admin.socket", &error)).ok()
-        });
-        let unlost = |key, listener: Option<StdTcpListener>| {
-            let listener = TcpListener::from_std(listener?);
-            listener.map_err(|error| lost(key, &error)).ok()
-        };
-        let api = unlost("admin.listen", self.api);
-        let telemetry = unlost("telemetry.listen", self.telemetry);
         tokio::join!(
-            serve_unix(socket, &routes),
-            serve_tcp(api, &routes, Door::Network),
-            serve_tcp(telemetry, &routes, Door::Telemetry),
+            serve_unix(self.socket, &routes),
+            serve_tcp(API, self.api, &routes, Door::Network),
+            serve_tcp(TELEMETRY, self.telemetry, &routes, Door::Telemetry),
             routes.observe(),
         );
     }
@@ -105,11 +91,7 @@ fn lost(key: &str, error: &io::Error) {
     tracing::error!(key, %error, "this way to the admin API can't be served");
 }
 
-fn tcp(
-    key: &'static str,
-    address: SocketAddr,
-    was_asked_for: bool,
-) -> Result<Option<StdTcpListener>, AdminError> {
+fn tcp(key: &'static str, address: SocketAddr, was_asked_for: bool) -> Result<Port, AdminError> {
     let listener = StdTcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -118,7 +100,7 @@ fn tcp(
     match listener {
         Ok((listener, address)) => {
             tracing::info!(key, %address, "listening");
-            Ok(Some(listener))
+            Ok(Port::Had(listener))
         }
         Err(source) if was_asked_for => Err(AdminError::Listen {
             key,
@@ -128,76 +110,34 @@ fn tcp(
         Err(error) => {
             tracing::warn!(
                 key, %address, %error,
-                "the default address of the admin API is not to be had; its socket is"
+                "the default address of the admin API is not to be had yet; its socket is"
             );
-            Ok(None)
+            Ok(Port::Taken(address))
         }
     }
 }
 
-type Socket = (StdUnixListener, Option<SocketFile>);
-
-fn unix(places: &Places, was_asked_for: bool) -> Result<Option<Socket>, AdminError> {
-    let mut problems = Vec::new();
-    for path in places.all() {
-        match bind(path) {
-            Ok(socket) => {
-                tracing::info!(key = "admin.socket", path = %path.display(), "listening");
-                return Ok(Some(socket));
-            }
-            Err(source) if was_asked_for => {
-                let path = path.display().to_string();
-                return Err(AdminError::Socket { path, source });
-            }
-            Err(error) => problems.push(format!("{}: {error}", path.display())),
-        }
-    }
-    let problems = problems.join("; ");
-    tracing::warn!(problems, "no socket for the admin API can be made");
-    Ok(None)
-}
-
-/// A socket that only its owner may open from the first moment on. One of a daemon that was killed
-/// is replaced; so is that of a daemon that is on its way out, which goes on without.
-fn bind(path: &Path) -> io::Result<Socket> {
-    if let Some(directory) = path.parent() {
-        places::check(directory)?;
-    }
-    match std::fs::symlink_metadata(path) {
-        Ok(file) if !file.file_type().is_socket() => {
-            return Err(io::Error::other(
-                "there is a file of that name that is no socket",
-            ));
-        }
-        Ok(_) if StdUnixStream::connect(path).is_ok() => {
-            tracing::warn!(path = %path.display(), "another daemon's admin socket is taken over");
-        }
-        Ok(_) | Err(_) => {}
-    }
-    // Made under another name and moved, so that it is never open to others, nor missing.
-    let new = path.with_extension(format!("{}.new", std::process::id()));
-    drop(std::fs::remove_file(&new));
-    let listener = StdUnixListener::bind(&new)?;
-    let placed = std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o600))
-        .and_then(|()| listener.set_nonblocking(true))
-        .and_then(|()| std::fs::rename(&new, path))
-        .and_then(|()| std::fs::metadata(path));
-    let file = placed.inspect_err(|_| drop(std::fs::remove_file(&new)))?;
-    let file = SocketFile {
-        path: path.to_owned(),
-        inode: file.ino(),
+async fn serve_unix(socket: Option<Socket>, routes: &Routes) {
+    let Some(socket) = socket else { return };
+    let (mut listener, keeper) = match socket.listen() {
+        Ok(both) => both,
+        Err(error) => return lost("admin.socket", &error),
     };
-    Ok((listener, Some(file)))
-}
-
-async fn serve_unix(listener: Option<UnixListener>, routes: &Routes) {
-    let Some(listener) = listener else { return };
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut looks = interval(socket::LOOK_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let Ok(place) = places.clone().acquire_owned().await else {
             return;
         };
-        match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = looks.tick() => {
+                listener = keeper.renewed().await.unwrap_or(listener);
+                continue;
+            }
+        };
+        match accepted {
             Ok((stream, _)) => {
                 let peer = stream.peer_cred().map(|peer| peer.uid()).ok();
                 let connection = converse(stream, routes.clone(), Door::Socket { peer });
@@ -211,8 +151,16 @@ async fn serve_unix(listener: Option<UnixListener>, routes: &Routes) {
     }
 }
 
-async fn serve_tcp(listener: Option<TcpListener>, routes: &Routes, door: Door) {
-    let Some(listener) = listener else { return };
+async fn serve_tcp(key: &str, port: Option<Port>, routes: &Routes, door: Door) {
+    let listener = match port {
+        Some(Port::Had(listener)) => TcpListener::from_std(listener),
+        Some(Port::Taken(address)) => Ok(once_free(key, address).await),
+        None => return,
+    };
+    let listener = match listener {
+        Ok(listener) => listener,
+        Err(error) => return lost(key, &error),
+    };
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let Ok(place) = places.clone().acquire_owned().await else {
@@ -227,6 +175,19 @@ async fn serve_tcp(listener: Option<TcpListener>, routes: &Routes, door: Door) {
                 });
             }
             Err(error) => not_accepted(&error).await,
+        }
+    }
+}
+
+/// Waits until the address can be had.
+async fn once_free(key: &str, address: SocketAddr) -> TcpListener {
+    let mut tries = interval(TRY_EVERY);
+    tries.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tries.tick().await;
+        if let Ok(listener) = TcpListener::bind(address).await {
+            tracing::info!(key, %address, "listening: the address is free now");
+            return listener;
         }
     }
 }
@@ -250,5 +211,23 @@ async fn converse(
         .await;
     if let Err(error) = served {
         tracing::debug!(%error, "a connection to the admin API ended badly");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_is_had_once_who_has_it_lets_it_go() {
+        let holder = StdTcpListener::bind("127.0.0.1:0").unwrap();
+        let address = holder.local_addr().unwrap();
+        let waits = once_free(API, address);
+        tokio::pin!(waits);
+        let in_vain = tokio::time::timeout(3 * TRY_EVERY, &mut waits).await;
+        assert!(in_vain.is_err());
+        drop(holder);
+        let listener = waits.await;
+        assert_eq!(listener.local_addr().unwrap(), address);
     }
 }

@@ -28,6 +28,7 @@ mod places;
 mod pools;
 mod reload;
 mod routes;
+mod socket;
 
 use std::thread;
 
@@ -50,11 +51,11 @@ const BLOCKING_THREADS_MAX: usize = 16;
 #[must_use]
 pub struct Admin {
     /// The socket's file, removed on drop.
-    _socket: Option<listen::SocketFile>,
+    _socket: Option<socket::Removal>,
 }
 
 /// Starts to listen, and answers on a thread of its own. What was asked for by name and can't be
-/// had is an error; a default that can't is logged and done without.
+/// had is an error; a default that can't is logged, and done without until it can.
 ///
 /// # Errors
 /// If an address, a socket or a thread can't be had.
@@ -64,8 +65,8 @@ pub fn start(
     places: &Places,
     daemon: Daemon,
 ) -> Result<Admin, AdminError> {
-    let mut listeners = Listeners::open(admin, telemetry, places)?;
-    let socket = listeners.take_socket_file();
+    let listeners = Listeners::open(admin, telemetry, places)?;
+    let socket = listeners.removal();
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS_MAX)

@@ -5,11 +5,12 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::json;
 
 use super::{api, command, scene, site, socket};
-use crate::harness::{Api, Pool, Scene, Workspace, trials};
+use crate::harness::{Api, Daemon, Pool, Scene, Workspace, trials};
 
 trials![
     the_socket_is_its_owners_and_goes_with_the_daemon,
     a_second_daemon_takes_the_socket_over_and_keeps_it,
+    the_socket_is_had_again_when_who_took_it_is_gone,
     a_default_address_that_is_taken_is_done_without,
     an_address_that_was_asked_for_must_be_had,
     beyond_loopback_a_token_is_needed,
@@ -44,6 +45,35 @@ fn a_second_daemon_takes_the_socket_over_and_keeps_it() {
     let status = Api::Socket(path.clone()).get("/v1/status").json();
     assert_eq!(status["pid"], new.pid().as_raw());
     new.stop();
+    assert!(!path.exists());
+}
+
+/// As in a deploy that is given up: the new one ends, and the old one stays.
+fn the_socket_is_had_again_when_who_took_it_is_gone() {
+    let site = site(r#"socket = "shared.sock""#);
+    let old = site.start(&[Pool::new(&[])]);
+    let path = socket(&old);
+    let answers = |daemon: &Daemon| {
+        let status = site.ganger(&[
+            "status",
+            "--config",
+            daemon.config().to_str().unwrap(),
+            "-o",
+            "json",
+        ]);
+        status.code == Some(0) && status.json()["pid"] == daemon.pid().as_raw()
+    };
+    for end in [Daemon::stop, Daemon::crash] {
+        let new = site.start(&[Pool::new(&[]).text("name", "other").text("queue", "other")]);
+        assert!(answers(&new));
+        end(&new);
+        old.eventually("the socket to be the old one's", || answers(&old));
+    }
+    std::fs::remove_file(&path).unwrap();
+    old.eventually("the socket to be there again", || answers(&old));
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    old.stop();
     assert!(!path.exists());
 }
 
