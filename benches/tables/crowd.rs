@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::common::show::{megabytes, note, number, percent, tenths};
 use crate::daemon::Daemon;
 use crate::plan::Plan;
-use crate::server::{Database, Load, Server, Sql};
+use crate::server::{Load, Server, Sql};
 use crate::setup::{Setup, Window};
 
 /// So many sources: of one daemon with a queue each, or of as many daemons that share a queue.
@@ -38,10 +38,6 @@ pub(crate) struct Crowd {
 /// How often connections are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-const WAITS: &str = "
-SELECT count(*) FILTER (WHERE wait_event_type = 'Lock'), count(*)
-FROM pg_stat_activity WHERE datname = current_database() AND state <> 'idle' AND pid <> pg_backend_pid()";
-
 /// Measures one source, many with their own queues, and many on one queue.
 pub(crate) fn measure(server: &Server, plan: &Plan) -> miette::Result<Vec<Crowd>> {
     let many = plan.crowd;
@@ -64,16 +60,15 @@ fn one(server: &Server, plan: &Plan, sources: usize, is_shared: bool) -> miette:
         };
         Daemon::start(&database, &setup)?
     };
-    let connections = database.number(
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
-         AND pid <> pg_backend_pid()",
-    )?;
+    let words = server.words();
+    let connections = database.number(words.connections)?;
+    let deadlocks = database.number(words.deadlocks)?;
     let (idle_daemon, idle_server) = idle(&daemon, server, plan.idle)?;
     let load = Load {
         messages: plan.crowd_messages,
         body_bytes: 100,
     };
-    let sampler = Sampler::start(database.connect()?);
+    let sampler = Sampler::start(database.connect()?, words.waits);
     let measured = daemon.run(&database, load)?;
     let waits_for_locks = sampler.end()?;
     let crowd = Crowd {
@@ -88,7 +83,7 @@ fn one(server: &Server, plan: &Plan, sources: usize, is_shared: bool) -> miette:
         server_micros: measured.watched.broker_micros(),
         messages_per_write: measured.messages_per_write,
         waits_for_locks,
-        deadlocks: deadlocks(&database)?,
+        deadlocks: database.number(words.deadlocks)? - deadlocks,
     };
     daemon.stop()?;
     Ok(crowd)
@@ -105,10 +100,6 @@ fn idle(daemon: &Daemon, server: &Server, time: Duration) -> miette::Result<(f64
     ))
 }
 
-fn deadlocks(database: &Database<'_>) -> miette::Result<i64> {
-    database.number("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
-}
-
 /// Looks what connections wait for.
 struct Sampler {
     is_over: Arc<AtomicBool>,
@@ -116,15 +107,16 @@ struct Sampler {
 }
 
 impl Sampler {
-    fn start(sql: Sql) -> Self {
+    fn start(sql: Sql, waits: &'static str) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let until = Arc::clone(&is_over);
         let thread = thread::spawn(move || {
             let mut seen = (0, 0);
             while !until.load(Ordering::Relaxed) {
-                let row = sql.row(WAITS)?;
-                seen.0 += row.get::<_, i64>(0);
-                seen.1 += row.get::<_, i64>(1);
+                let row = sql.row(waits)?;
+                let number = |column: usize| row.get(column).copied().flatten().unwrap_or(0);
+                seen.0 += number(0);
+                seen.1 += number(1);
                 thread::park_timeout(LOOK_EVERY);
             }
             Ok(seen)

@@ -6,7 +6,7 @@ use crate::common::figures::median;
 use crate::common::show::{note, number, percent};
 use crate::daemon::{self, Measured};
 use crate::plan::Plan;
-use crate::raw::{self, Kind};
+use crate::raw::{self, Table};
 use crate::server::{Load, Server};
 use crate::setup::{Setup, Window};
 use crate::watch::Rounds;
@@ -122,12 +122,12 @@ impl Flow {
     /// One after the other, so that all see the same weather.
     fn round(&mut self, server: &Server) -> miette::Result<()> {
         let (cell, load) = (self.cell, self.cell.load());
-        let raw = |kind, batch| raw::measure(server, kind, batch, load);
-        self.raw_small.push(raw(Kind::Ganger, SMALL_BATCH)?);
-        self.raw.push(raw(Kind::Ganger, cell.batch())?);
+        let raw = |table, batch| raw::measure(server, table, batch, load);
+        self.raw_small.push(raw(Table::Ganger, SMALL_BATCH)?);
+        self.raw.push(raw(Table::Ganger, cell.batch())?);
         self.daemon
             .push(daemon::measure(server, &cell.setup(), load)?);
-        self.raw_plain.push(raw(Kind::Plain, cell.batch())?);
+        self.raw_plain.push(raw(Table::Plain, cell.batch())?);
         Ok(())
     }
 

@@ -8,19 +8,20 @@ use crate::inserts::Inserts;
 use crate::latency::Latency;
 use crate::load::Loaded;
 use crate::peers::Peer;
-use crate::report::Report;
+use crate::report::Found;
 use crate::scaling::Size;
+use crate::server::Words;
 
 /// Compares what there is.
-pub(crate) fn compare(report: &Report) -> Vec<Goal> {
-    let mut goals: Vec<Goal> = report.throughput.iter().map(against_raw).collect();
-    let ours = report.latency.iter().filter(|latency| latency.is_ours);
-    goals.extend(ours.map(latency));
-    goals.extend(flat(&report.scaling));
-    let inserts = report.inserts.iter().filter(|inserts| inserts.is_judged());
+pub(crate) fn compare(found: &Found, words: &Words) -> Vec<Goal> {
+    let mut goals: Vec<Goal> = found.throughput.iter().map(against_raw).collect();
+    let ours = found.latency.iter().filter(|latency| latency.is_ours);
+    goals.extend(ours.map(|latency| latency_within(latency, words.handler_within_ms)));
+    goals.extend(flat(&found.scaling));
+    let inserts = found.inserts.iter().filter(|inserts| inserts.is_judged());
     goals.extend(inserts.map(unhindered));
-    goals.extend(report.load.iter().flat_map(load));
-    goals.extend(report.peers.iter().filter_map(peer));
+    goals.extend(found.load.iter().flat_map(load));
+    goals.extend(found.peers.iter().filter_map(peer));
     goals
 }
 
@@ -36,10 +37,11 @@ fn against_raw(flow: &Flow) -> Goal {
     Goal::share(what, 0.6, flow.daemon_to_raw)
 }
 
-fn latency(latency: &Latency) -> Goal {
+fn latency_within(latency: &Latency, most_ms: f64) -> Goal {
     let p99 = latency.p99_ms;
+    let goal = format!("≤ {most_ms:.0} ms");
     let what = "idle queue to handler, p99";
-    Goal::new(what, "≤ 5 ms", milliseconds(p99), p99 <= 5.0)
+    Goal::new(what, goal, milliseconds(p99), p99 <= most_ms)
 }
 
 /// The cost at the largest size.

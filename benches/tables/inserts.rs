@@ -13,7 +13,7 @@ use crate::common::figures::{median, percentile};
 use crate::common::show::{milliseconds, note, percent};
 use crate::daemon::Daemon;
 use crate::plan::Plan;
-use crate::server::{Database, Load, Server, Sql};
+use crate::server::{Connection, Database, Load, Server};
 use crate::setup::{Setup, Window};
 
 const SOURCES: usize = 8;
@@ -70,7 +70,7 @@ impl Inserts {
     fn round(&mut self, server: &Server, plan: &Plan) -> miette::Result<()> {
         let database = server.database()?;
         let times = match self.beside {
-            Beside::Nobody => insert(&database.connect()?, plan.inserts)?,
+            Beside::Nobody => insert(&*database.connect()?, plan.inserts)?,
             Beside::SameQueue => beside(&database, &database, plan)?,
             Beside::OtherDatabase => beside(&server.database()?, &database, plan)?,
         };
@@ -114,9 +114,9 @@ fn beside(theirs: &Database<'_>, ours: &Database<'_>, plan: &Plan) -> miette::Re
     let last: i64 = theirs.number("SELECT max(id) FROM consumer_messages")?;
     let producer = ours.connect()?;
     daemon.resume()?;
-    let times = insert(&producer, plan.inserts)?;
+    let times = insert(&*producer, plan.inserts)?;
     let left = theirs.number(&format!(
-        "SELECT count(*) FROM (SELECT FROM consumer_messages WHERE id <= {last} AND queue = 'bench-0' \
+        "SELECT count(*) FROM (SELECT 1 FROM consumer_messages WHERE id <= {last} AND queue = 'bench-0' \
          AND owner IS NULL AND available_after = 0 LIMIT 1) AS rest"
     ))?;
     ensure!(
@@ -128,13 +128,12 @@ fn beside(theirs: &Database<'_>, ours: &Database<'_>, plan: &Plan) -> miette::Re
 }
 
 /// Inserts so many messages, one after the other. Returns how long each took, in milliseconds.
-fn insert(producer: &Sql, count: usize) -> miette::Result<Vec<f64>> {
-    let statement = producer.with(async |client| client.prepare(INSERT).await)?;
+fn insert(producer: &dyn Connection, count: usize) -> miette::Result<Vec<f64>> {
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
         std::thread::park_timeout(THINKS);
         let begun = Instant::now();
-        producer.with(async |client| client.execute(&statement, &[]).await)?;
+        producer.run(INSERT)?;
         times.push(begun.elapsed().as_secs_f64() * 1e3);
     }
     Ok(times)

@@ -1,5 +1,5 @@
 //! A long load with a producer beside it: whether the last tenth of the messages is worked off as fast as
-//! the first, and how large the table and its indexes become meanwhile, with autovacuum as it is. The
+//! the first, and how large the table and its indexes become meanwhile, with what clears them as it is. The
 //! producer inserts a thousand rows at a time as long as few wait, so there is always enough to do and
 //! never a heap.
 
@@ -23,6 +23,8 @@ const WORKERS: usize = 2;
 /// The producer's transactions.
 const INSERTED_AT_ONCE: usize = 1000;
 
+const BODY_BYTES: usize = 100;
+
 /// It goes on while fewer wait.
 const WAITING_MAX: i64 = 20_000;
 
@@ -34,26 +36,16 @@ const STUCK_AFTER: Duration = Duration::from_secs(60);
 /// The parts that are compared.
 const PARTS: i64 = 10;
 
-/// The first that waits; none if all that is there has been claimed.
-const FIRST_WAITING: &str = "
-SELECT (SELECT id FROM consumer_messages
-  WHERE queue = 'bench-0' AND suspicion = 0 AND owner IS NULL AND available_after = 0
-  ORDER BY suspicion, priority DESC, id LIMIT 1)";
-
-/// In KiB, and how many dead rows the server knows of.
-const SIZES: &str = "
-SELECT pg_relation_size('consumer_messages') / 1024, pg_indexes_size('consumer_messages') / 1024,
-  (SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'consumer_messages'),
-  (SELECT autovacuum_count FROM pg_stat_user_tables WHERE relname = 'consumer_messages')";
-
 /// A tenth of the load.
 #[derive(Debug, Serialize)]
 pub(crate) struct Part {
     per_second: f64,
-    table_kib: i64,
-    indexes_kib: i64,
-    dead_rows: i64,
-    vacuums: i64,
+    /// The table and its indexes.
+    size_kib: i64,
+    /// By changes, and not cleared away yet.
+    left_behind: i64,
+    /// How often that was done; none if it is done all the time.
+    vacuums: Option<i64>,
 }
 
 /// What the load has shown.
@@ -69,9 +61,10 @@ pub(crate) fn measure(server: &Server, plan: &Plan) -> miette::Result<Loaded> {
     note(format_args!("load, {} messages", plan.load_messages));
     let database = server.database()?;
     let daemon = Daemon::start_silent(&database, &Setup::one_pool(WORKERS, Window::Auto))?;
+    let before = database.number(server.words().last_id)?;
     let progress = Arc::new(Progress::default());
     let producer = produce(database.connect()?, plan.load_messages, &progress);
-    let parts = watch(&database, plan.load_messages, &progress);
+    let parts = watch(&database, before, plan.load_messages, &progress);
     progress.is_over.store(true, Ordering::Relaxed);
     let produced = producer
         .join()
@@ -103,10 +96,10 @@ fn produce(
     progress: &Arc<Progress>,
 ) -> thread::JoinHandle<miette::Result<()>> {
     let progress = Arc::clone(progress);
-    let insert = format!(
-        "INSERT INTO consumer_messages (queue, body) \
-         SELECT 'bench-0', repeat('x', 100) FROM generate_series(1, {INSERTED_AT_ONCE})"
-    );
+    // One after the other, so that their numbers have no gaps on any server.
+    let row = format!("('bench-0', '{}')", "x".repeat(BODY_BYTES));
+    let rows = vec![row; INSERTED_AT_ONCE].join(", ");
+    let insert = format!("INSERT INTO consumer_messages (queue, body) VALUES {rows}");
     thread::spawn(move || {
         let mut left = messages;
         while left > 0 && !progress.is_over.load(Ordering::Relaxed) {
@@ -127,12 +120,12 @@ fn produce(
 /// Looks how far it is until all are claimed.
 fn watch(
     database: &Database<'_>,
+    before: i64,
     messages: usize,
     progress: &Progress,
 ) -> miette::Result<Vec<Part>> {
     let messages = i64::try_from(messages).into_diagnostic()?;
     let (mut parts, mut begun, mut last_news) = (Vec::new(), Instant::now(), Instant::now());
-    let before = database.number("SELECT last_value FROM consumer_messages_id_seq")?;
     for part in 1..=PARTS {
         while progress.claimed.load(Ordering::Relaxed) < messages * part / PARTS {
             thread::park_timeout(LOOK_EVERY);
@@ -153,54 +146,52 @@ fn watch(
 fn claimed(database: &Database<'_>, before: i64, progress: &Progress) -> miette::Result<i64> {
     // Read first: what is inserted later waits, or is claimed and not counted yet.
     let inserted = progress.inserted.load(Ordering::Relaxed);
-    let first: Option<i64> = database.row(FIRST_WAITING)?.try_get(0).into_diagnostic()?;
+    let next = database.server.words().next;
+    let first = database.row(&format!("SELECT (SELECT id FROM {next} LIMIT 1)"))?;
+    let first = first.first().copied().flatten();
+    // None if all that is there has been claimed.
     Ok(first.map_or(inserted, |first| first - before - 1))
 }
 
 impl Part {
     fn now(database: &Database<'_>, per_second: f64) -> miette::Result<Self> {
-        let sizes = database.row(SIZES)?;
+        let row = database.row(database.server.words().size)?;
+        let number = |column: usize| row.get(column).copied().flatten();
         Ok(Self {
             per_second,
-            table_kib: sizes.get(0),
-            indexes_kib: sizes.get(1),
-            dead_rows: sizes.get(2),
-            vacuums: sizes.get(3),
+            size_kib: number(0).unwrap_or(0),
+            left_behind: number(1).unwrap_or(0),
+            vacuums: number(2),
         })
     }
 
     pub(crate) const HEADER: &[&str] = &[
         "tenth",
         "messages/s",
-        "table",
-        "indexes",
-        "dead rows",
-        "autovacuums",
+        "table, indexes",
+        "left behind",
+        "vacuums",
     ];
 }
 
 impl Loaded {
     pub(crate) fn rows(&self) -> impl Iterator<Item = Vec<String>> {
         let rows = self.parts.iter().enumerate();
-        let kib = |kib: i64| megabytes(kib.unsigned_abs());
         rows.map(move |(place, part)| {
             vec![
                 (place + 1).to_string(),
                 number(part.per_second),
-                kib(part.table_kib),
-                kib(part.indexes_kib),
-                part.dead_rows.to_string(),
-                part.vacuums.to_string(),
+                megabytes(part.size_kib.unsigned_abs()),
+                part.left_behind.to_string(),
+                part.vacuums
+                    .map_or("–".to_owned(), |count| count.to_string()),
             ]
         })
     }
 
     /// The table and its indexes at their largest as a share of what they were after a third.
     pub(crate) fn growth(&self) -> f64 {
-        let sizes = self
-            .parts
-            .iter()
-            .map(|part| part.table_kib + part.indexes_kib);
+        let sizes = self.parts.iter().map(|part| part.size_kib);
         let sizes: Vec<i64> = sizes.collect();
         let early = sizes.iter().take(sizes.len() / 3).max();
         let late = sizes.iter().skip(sizes.len() / 3).max();

@@ -1,22 +1,23 @@
-//! The benchmark of tables on a server: `cargo bench --bench tables`.
+//! The benchmark of tables on servers: `cargo bench --bench tables`.
 //!
 //! # What is measured
-//! The product is the real `ganger run` as a process of its own, on a private PostgreSQL that is started
-//! here (`tests/servers`) and stopped afterwards. The server is as careful as one that nobody has tuned:
-//! what it says is committed is on the disk. Its files are where temporary files are (`TMPDIR`), which
-//! should be a disk. Workers do nothing: they are this same binary, started again.
+//! The product is the real `ganger run` as a process of its own, on a private PostgreSQL and then on a
+//! private MariaDB that are started here (`tests/servers`) and stopped afterwards. A server is as careful
+//! as one that nobody has tuned: what it says is committed is on the disk. Its files are where temporary
+//! files are (`TMPDIR`), which should be a disk. Workers do nothing: they are this same binary, started
+//! again. `--server` takes one server, `--only` one part:
 //!
 //! - `throughput`: messages per second and processor time per message, of the daemon and of all the
 //!   server's processes, beside raw loops (`raw.rs`).
-//! - `latency`: from an idle queue to the worker's handler, beside a raw loop that listens.
+//! - `latency`: from an idle queue to the worker's handler, beside a raw loop.
 //! - `queues`: what a message costs as there are more queues, with as many workers together.
 //! - `inserts`: what a producer waits for alone and beside eight sources.
 //! - `load`: a long load with a producer beside it, and the size of the table; `--messages` tells how
 //!   long.
 //! - `crowd`: many sources on one server.
 //! - `idempotency`: the price of remembering what is finished.
-//! - `peers`: graphile-worker and Procrastinate on the same server. Only with `--only peers`: it takes npm
-//!   and pip.
+//! - `peers`: graphile-worker and Procrastinate, on PostgreSQL. Only with `--only peers`: it takes npm and
+//!   pip.
 //!
 //! # How
 //! A round measures, one after the other, all contenders, each on a database of its own, and the next
@@ -71,16 +72,20 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
+use miette::ensure;
 
 use common::noop_worker;
 use common::show::note;
 use plan::Plan;
-use report::Report;
-use server::Server;
+use report::{Found, Report};
+use server::{Kind, Server};
 
-/// How fast ganger is on PostgreSQL, beside raw loops
+/// How fast ganger is on PostgreSQL and MariaDB, beside raw loops
 #[derive(Debug, Parser)]
 struct Args {
+    /// Only on this server
+    #[arg(long, value_enum)]
+    server: Option<Kind>,
     /// Less of each, in some minutes
     #[arg(long, conflicts_with = "smoke")]
     quick: bool,
@@ -116,6 +121,17 @@ enum Part {
     Peers,
 }
 
+impl Part {
+    /// All are, if none is named, but for the one that takes the tools of other languages.
+    fn is_wanted(self, only: Option<Self>) -> bool {
+        only.map_or(self != Self::Peers, |only| only == self)
+    }
+
+    fn is_for(self, kind: Kind) -> bool {
+        self != Self::Peers || kind == Kind::Postgres
+    }
+}
+
 fn main() -> miette::Result<()> {
     if let Some(worked) = noop_worker::run_if_asked() {
         return worked;
@@ -135,40 +151,39 @@ fn measure(args: Args) -> miette::Result<()> {
     if let Some(messages) = args.messages {
         plan.load_messages = messages.get();
     }
-    let wanted = |part| match part {
-        // It takes the tools of other languages.
-        Part::Peers => args.only == Some(Part::Peers),
-        part => args.only.is_none_or(|only| only == part),
-    };
-    note("starting PostgreSQL");
-    let server = Server::start();
-    let mut report = Report::new(&plan, format!("PostgreSQL {}", server.version()));
-    if wanted(Part::Throughput) {
-        report.throughput = flow::measure(&server, &plan)?;
+    let kinds = Kind::value_variants().iter().copied();
+    let kinds = kinds.filter(|kind| args.server.is_none_or(|only| only == *kind));
+    let mut found = Vec::new();
+    for kind in kinds {
+        let parts = Part::value_variants().iter().copied();
+        let parts = parts.filter(|part| part.is_wanted(args.only) && part.is_for(kind));
+        let parts: Vec<Part> = parts.collect();
+        if !parts.is_empty() {
+            found.push(measure_on(kind, &parts, &plan)?);
+        }
     }
-    if wanted(Part::Latency) {
-        report.latency = ways::measure(&server, &plan)?;
-    }
-    if wanted(Part::Queues) {
-        report.scaling = scaling::measure(&server, &plan)?;
-    }
-    if wanted(Part::Inserts) {
-        report.inserts = inserts::measure(&server, &plan)?;
-    }
-    if wanted(Part::Load) {
-        report.load = Some(load::measure(&server, &plan)?);
-    }
-    if wanted(Part::Crowd) {
-        report.crowd = crowd::measure(&server, &plan)?;
-    }
-    if wanted(Part::Idempotency) {
-        report.idempotency = idempotency::measure(&server, &plan)?;
-    }
-    if wanted(Part::Peers) {
-        report.peers = peers::measure(&server, &plan)?;
+    ensure!(!found.is_empty(), "peers are on PostgreSQL only");
+    Report::of(found, &plan).publish(&args.json)
+}
+
+fn measure_on(kind: Kind, parts: &[Part], plan: &Plan) -> miette::Result<Found> {
+    let server = Server::start(kind);
+    let mut found = Found::on(&server);
+    for part in parts {
+        note(format_args!("{}: {part:?}", server.words().name));
+        match part {
+            Part::Throughput => found.throughput = flow::measure(&server, plan)?,
+            Part::Latency => found.latency = ways::measure(&server, plan)?,
+            Part::Queues => found.scaling = scaling::measure(&server, plan)?,
+            Part::Inserts => found.inserts = inserts::measure(&server, plan)?,
+            Part::Load => found.load = Some(load::measure(&server, plan)?),
+            Part::Crowd => found.crowd = crowd::measure(&server, plan)?,
+            Part::Idempotency => found.idempotency = idempotency::measure(&server, plan)?,
+            Part::Peers => found.peers = peers::measure(&server, plan)?,
+        }
     }
     if plan.judged {
-        report.judge();
+        found.judge(&server);
     }
-    report.publish(&args.json)
+    Ok(found)
 }

@@ -17,14 +17,21 @@ use crate::load::{Loaded, Part};
 use crate::peers::Peer;
 use crate::plan::Plan;
 use crate::scaling::Size;
+use crate::server::Server;
 
-/// Everything that was measured; what was not asked for is empty.
+/// Everything that was measured.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     machine: Machine,
-    server: String,
     plan: &'static str,
     rounds: usize,
+    servers: Vec<Found>,
+}
+
+/// What was found on one server; what was not asked for is empty.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Found {
+    server: String,
     pub(crate) throughput: Vec<Flow>,
     pub(crate) latency: Vec<Latency>,
     pub(crate) scaling: Vec<Size>,
@@ -36,38 +43,21 @@ pub(crate) struct Report {
     goals: Vec<Goal>,
 }
 
-impl Report {
+impl Found {
     /// Nothing yet.
-    pub(crate) fn new(plan: &Plan, server: String) -> Self {
+    pub(crate) fn on(server: &Server) -> Self {
         Self {
-            machine: Machine::this(),
-            server,
-            plan: plan.name,
-            rounds: plan.rounds,
-            throughput: Vec::new(),
-            latency: Vec::new(),
-            scaling: Vec::new(),
-            inserts: Vec::new(),
-            load: None,
-            crowd: Vec::new(),
-            idempotency: Vec::new(),
-            peers: Vec::new(),
-            goals: Vec::new(),
+            server: server.describe(),
+            ..Self::default()
         }
     }
 
     /// Sets the goals beside it.
-    pub(crate) fn judge(&mut self) {
-        self.goals = goals::compare(self);
+    pub(crate) fn judge(&mut self, server: &Server) {
+        self.goals = goals::compare(self, server.words());
     }
 
-    /// Prints the tables and writes the JSON.
-    pub(crate) fn publish(&self, json: &Path) -> miette::Result<()> {
-        line(self.machine.describe());
-        line(format_args!(
-            "{}, {} plan, medians of {} rounds",
-            self.server, self.plan, self.rounds
-        ));
+    fn show(&self) {
         let flows = self.throughput.iter().map(Flow::row);
         table("throughput", Flow::HEADER, flows);
         let latencies = self.latency.iter().map(Latency::row);
@@ -85,6 +75,31 @@ impl Report {
         let peers = self.peers.iter().map(Peer::row);
         table("peers", Peer::HEADER, peers);
         table("goals", Goal::HEADER, self.goals.iter().map(Goal::row));
+    }
+}
+
+impl Report {
+    /// Of what was found on each server.
+    pub(crate) fn of(servers: Vec<Found>, plan: &Plan) -> Self {
+        Self {
+            machine: Machine::this(),
+            plan: plan.name,
+            rounds: plan.rounds,
+            servers,
+        }
+    }
+
+    /// Prints the tables and writes the JSON.
+    pub(crate) fn publish(&self, json: &Path) -> miette::Result<()> {
+        line(self.machine.describe());
+        let (plan, rounds) = (self.plan, self.rounds);
+        for found in &self.servers {
+            let server = &found.server;
+            line(format_args!(
+                "\n{server}, {plan} plan, medians of {rounds} rounds"
+            ));
+            found.show();
+        }
         show::write(self, json)
     }
 }

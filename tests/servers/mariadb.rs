@@ -19,7 +19,7 @@ use super::{look, look_for};
 /// The account that it runs as, where the tests are root's.
 const ACCOUNT: &str = "mysql";
 /// Who may use the databases that are made here, and nothing else: no administrator.
-const USER: &str = "ganger";
+pub(crate) const USER: &str = "ganger";
 const PASSWORD: &str = "only-for-tests";
 
 /// How long a start may take where other work keeps the processors busy; alone it takes a second.
