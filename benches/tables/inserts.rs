@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use miette::ensure;
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -41,6 +40,8 @@ pub(crate) struct Inserts {
     p99_ms: Vec<f64>,
     /// Its p99 as a share of that of the producer that is alone.
     pub(crate) p99_to_alone: f64,
+    /// The same of that of the producer beside sources that share no table with it.
+    p99_to_elsewhere: f64,
 }
 
 /// Measures each once in each round.
@@ -51,6 +52,7 @@ pub(crate) fn measure(server: &Server, plan: &Plan) -> miette::Result<Vec<Insert
         p50_ms: Vec::new(),
         p99_ms: Vec::new(),
         p99_to_alone: 0.0,
+        p99_to_elsewhere: 0.0,
     });
     for round in 1..=plan.rounds {
         note(format_args!("inserts, round {round} of {}", plan.rounds));
@@ -58,10 +60,10 @@ pub(crate) fn measure(server: &Server, plan: &Plan) -> miette::Result<Vec<Insert
             inserts.round(server, plan)?;
         }
     }
-    let alone = all[0].p99_ms.clone();
+    let [alone, _, elsewhere] = all.each_ref().map(|inserts| inserts.p99_ms.clone());
     for inserts in &mut all {
-        let pairs = inserts.p99_ms.iter().zip(&alone);
-        inserts.p99_to_alone = median(pairs.map(|(now, alone)| now / alone));
+        inserts.p99_to_alone = inserts.p99_to(&alone);
+        inserts.p99_to_elsewhere = inserts.p99_to(&elsewhere);
     }
     Ok(all.into())
 }
@@ -70,7 +72,7 @@ impl Inserts {
     fn round(&mut self, server: &Server, plan: &Plan) -> miette::Result<()> {
         let database = server.database()?;
         let times = match self.beside {
-            Beside::Nobody => insert(&*database.connect()?, plan.inserts)?,
+            Beside::Nobody => insert(&*database.connect()?, plan.inserts, || Ok(()))?,
             Beside::SameQueue => beside(&database, &database, plan)?,
             Beside::OtherDatabase => beside(&server.database()?, &database, plan)?,
         };
@@ -79,12 +81,18 @@ impl Inserts {
         Ok(())
     }
 
+    fn p99_to(&self, others: &[f64]) -> f64 {
+        let pairs = self.p99_ms.iter().zip(others);
+        median(pairs.map(|(ours, other)| ours / other))
+    }
+
     /// Whether this is what the goal is for.
     pub(crate) fn is_judged(&self) -> bool {
         self.beside == Beside::SameQueue
     }
 
-    pub(crate) const HEADER: &[&str] = &["beside", "p50", "p99", "p99 to alone"];
+    pub(crate) const HEADER: &[&str] =
+        &["beside", "p50", "p99", "p99 to alone", "p99 to elsewhere"];
 
     pub(crate) fn row(&self) -> Vec<String> {
         let beside = match self.beside {
@@ -97,40 +105,83 @@ impl Inserts {
             milliseconds(median(self.p50_ms.iter().copied())),
             milliseconds(median(self.p99_ms.iter().copied())),
             percent(self.p99_to_alone),
+            percent(self.p99_to_elsewhere),
         ]
     }
 }
 
-/// The same while sources work there, which have enough to do for all the time.
+/// The same while sources work there, which always have enough to do.
 fn beside(theirs: &Database<'_>, ours: &Database<'_>, plan: &Plan) -> miette::Result<Vec<f64>> {
     let setup = Setup::one_pool(1, Window::Auto);
     let daemon = Daemon::start_several(theirs, &setup, SOURCES)?;
-    daemon.pause()?;
-    let load = Load {
-        messages: plan.inserts_beside,
-        body_bytes: 100,
-    };
-    theirs.fill(&setup.queues(), load)?;
-    let last: i64 = theirs.number("SELECT max(id) FROM consumer_messages")?;
     let producer = ours.connect()?;
-    daemon.resume()?;
-    let times = insert(&*producer, plan.inserts)?;
-    let left = theirs.number(&format!(
-        "SELECT count(*) FROM (SELECT 1 FROM consumer_messages WHERE id <= {last} AND queue = 'bench-0' \
-         AND owner IS NULL AND available_after = 0 LIMIT 1) AS rest"
-    ))?;
-    ensure!(
-        left > 0 || !plan.judged,
-        "the sources had nothing left to do"
-    );
+    let mut supply = Supply {
+        sources: &daemon,
+        database: theirs,
+        messages: plan.inserts_beside,
+        mark: None,
+    };
+    let times = insert(&*producer, plan.inserts, || supply.fill_up())?;
     daemon.stop()?;
     Ok(times)
 }
 
-/// Inserts so many messages, one after the other. Returns how long each took, in milliseconds.
-fn insert(producer: &dyn Connection, count: usize) -> miette::Result<Vec<f64>> {
+/// What sources have to do. It is filled up between two inserts of the producer, however long those take
+/// and however fast the sources are: beside an insert there is nothing but their work.
+struct Supply<'a> {
+    sources: &'a Daemon,
+    database: &'a Database<'a>,
+    /// What is filled in at a time.
+    messages: usize,
+    /// While this message waits, there is enough.
+    mark: Option<i64>,
+}
+
+impl Supply<'_> {
+    fn fill_up(&mut self) -> miette::Result<()> {
+        if self.is_enough()? {
+            return Ok(());
+        }
+        // They would be done with it before it is all there.
+        self.sources.pause()?;
+        let rest = self.messages / 4;
+        self.add(self.messages - rest)?;
+        let last = self
+            .database
+            .number("SELECT max(id) FROM consumer_messages")?;
+        self.mark = Some(last);
+        self.add(rest)?;
+        self.sources.resume()
+    }
+
+    fn is_enough(&self) -> miette::Result<bool> {
+        let Some(mark) = self.mark else {
+            return Ok(false);
+        };
+        let waits =
+            format!("SELECT count(*) FROM consumer_messages WHERE id = {mark} AND owner IS NULL");
+        Ok(self.database.number(&waits)? > 0)
+    }
+
+    fn add(&self, messages: usize) -> miette::Result<()> {
+        let load = Load {
+            messages,
+            body_bytes: 100,
+        };
+        self.database.add("bench-0", load)
+    }
+}
+
+/// Inserts so many messages, one after the other, each after what is to be done before. Returns how long
+/// each took, in milliseconds.
+fn insert(
+    producer: &dyn Connection,
+    count: usize,
+    mut before: impl FnMut() -> miette::Result<()>,
+) -> miette::Result<Vec<f64>> {
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
+        before()?;
         std::thread::park_timeout(THINKS);
         let begun = Instant::now();
         producer.run(INSERT)?;

@@ -18,7 +18,7 @@ pub(crate) struct Plan {
     /// Queues, and workers of each: the first is what the others are compared with.
     pub(crate) queues: Vec<(usize, usize)>,
     pub(crate) queues_load: Load,
-    /// Of the producer, and what those beside it work off meanwhile.
+    /// Of the producer, and how much those beside it are given at a time.
     pub(crate) inserts: usize,
     pub(crate) inserts_beside: usize,
     pub(crate) load_messages: usize,
@@ -45,7 +45,7 @@ impl Plan {
             queues: vec![(1, 16), (4, 4), (16, 1)],
             queues_load: load(64_000, 100),
             inserts: 1_000,
-            inserts_beside: 400_000,
+            inserts_beside: 100_000,
             load_messages: 200_000,
             crowd: 64,
             crowd_messages: 64_000,
@@ -66,7 +66,7 @@ impl Plan {
             queues: vec![(1, 16), (16, 1)],
             queues_load: load(32_000, 100),
             inserts: 500,
-            inserts_beside: 200_000,
+            inserts_beside: 100_000,
             load_messages: 100_000,
             crowd: 64,
             crowd_messages: 32_000,
