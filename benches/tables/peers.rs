@@ -30,8 +30,8 @@ const PROCESSES: usize = 2;
 /// What a peer works off before it is measured.
 const FIRST_LOAD: usize = 400;
 
-/// How much more the daemon works off than a peer, which takes so much longer for it.
-const FASTER: usize = 5;
+/// How much more the daemon works off than the slowest peer, so that all are busy for seconds.
+const TIMES: usize = 20;
 
 const BODY_BYTES: usize = 100;
 
@@ -64,6 +64,8 @@ struct Kit {
     /// Run once, before any process.
     prepare: Option<fn(&Path) -> Command>,
     start: fn(&Path) -> Command,
+    /// How much more it works off than the slowest.
+    times: usize,
     fill: &'static str,
     left: &'static str,
 }
@@ -80,7 +82,8 @@ const KITS: &[Kit] = &[
         name: "graphile-worker",
         language: Language::Node,
         prepare: None,
-        start: |_| graphile("each"),
+        start: |installed| graphile(installed, "each"),
+        times: 4,
         fill: GRAPHILE_FILL,
         left: GRAPHILE_LEFT,
     },
@@ -88,7 +91,8 @@ const KITS: &[Kit] = &[
         name: "graphile-worker, batches",
         language: Language::Node,
         prepare: None,
-        start: |_| graphile("batches"),
+        start: |installed| graphile(installed, "batches"),
+        times: TIMES,
         fill: GRAPHILE_FILL,
         left: GRAPHILE_LEFT,
     },
@@ -100,6 +104,7 @@ const KITS: &[Kit] = &[
             let worker = ["worker", "--concurrency=10", "--delete-jobs=successful"];
             procrastinate(installed, &worker)
         },
+        times: 1,
         fill: "INSERT INTO procrastinate_jobs (queue_name, task_name, args)
                SELECT 'default', 'nothing', jsonb_build_object('body', repeat('x', 100))
                FROM generate_series(1, {messages})",
@@ -107,10 +112,15 @@ const KITS: &[Kit] = &[
     },
 ];
 
-fn graphile(how: &str) -> Command {
-    let mut node = Command::new("node");
-    node.arg(scripts().join("graphile.mjs")).arg(how);
-    node
+fn graphile(installed: &Path, how: &str) -> Command {
+    let mut command = Command::new(node(installed));
+    command.arg(scripts().join("graphile.mjs")).arg(how);
+    command
+}
+
+/// Of the release that is installed with them: graphile-worker wants a newer one than many systems have.
+fn node(installed: &Path) -> PathBuf {
+    installed.join("node_modules/.bin/node")
 }
 
 fn procrastinate(installed: &Path, arguments: &[&str]) -> Command {
@@ -131,11 +141,12 @@ pub(crate) fn measure(server: &Server, plan: &Plan) -> miette::Result<Vec<Peer>>
     for round in 1..=plan.rounds {
         note(format_args!("peers, round {round} of {}", plan.rounds));
         for (language, peer) in &mut ours {
-            let speed = ganger_per_second(server, *language, plan)?;
+            let program = language.worker(&installed)?;
+            let speed = ganger_per_second(server, program, plan)?;
             peer.rounds.push(speed);
         }
         for (peer, kit) in peers.iter_mut().zip(KITS) {
-            let speed = kit.per_second(&installed, server, plan.peer_messages);
+            let speed = kit.per_second(&installed, server, plan.peer_messages * kit.times);
             peer.rounds.push(speed.wrap_err(kit.name)?);
         }
     }
@@ -156,17 +167,13 @@ pub(crate) fn measure(server: &Server, plan: &Plan) -> miette::Result<Vec<Peer>>
     Ok(all)
 }
 
-fn ganger_per_second(server: &Server, language: Language, plan: &Plan) -> miette::Result<f64> {
-    let program = match language {
-        Language::Node => node_worker()?,
-        Language::Python => python_worker()?,
-    };
+fn ganger_per_second(server: &Server, program: Program, plan: &Plan) -> miette::Result<f64> {
     let setup = Setup {
         program: Some(program),
         ..Setup::one_pool(PROCESSES, Window::Auto)
     };
     let load = Load {
-        messages: plan.peer_messages * FASTER,
+        messages: plan.peer_messages * TIMES,
         body_bytes: BODY_BYTES,
     };
     let database = server.database()?;
@@ -176,14 +183,20 @@ fn ganger_per_second(server: &Server, language: Language, plan: &Plan) -> miette
     Ok(measured.watched.per_second())
 }
 
+impl Language {
+    fn worker(self, installed: &Path) -> miette::Result<Program> {
+        match self {
+            Self::Node => node_worker(installed),
+            Self::Python => python_worker(),
+        }
+    }
+}
+
 /// With the library for Node, many tasks at once.
-fn node_worker() -> miette::Result<Program> {
+fn node_worker(installed: &Path) -> miette::Result<Program> {
     let library = prepared("GANGER_TEST_NODE", "node").join("dist/esm/index.js");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/workers/noop.mjs");
-    worker(
-        "/usr/bin/env",
-        &["node".as_ref(), &script, &library, "32".as_ref()],
-    )
+    worker(node(installed), &[&script, &library, "32".as_ref()])
 }
 
 /// As the README's sample is written.

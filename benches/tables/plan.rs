@@ -28,7 +28,7 @@ pub(crate) struct Plan {
     /// How long they are watched that have nothing to do.
     pub(crate) idle: Duration,
     pub(crate) idempotency_load: Load,
-    /// For each peer, which is slower.
+    /// For the slowest peer.
     pub(crate) peer_messages: usize,
     /// Whether the figures are worth a comparison with the goals.
     pub(crate) judged: bool,
