@@ -6,6 +6,8 @@ pub(crate) mod cut_off;
 pub(crate) mod finished;
 pub(crate) mod headers;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) mod lasting;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod lease;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod names;

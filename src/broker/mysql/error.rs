@@ -3,7 +3,6 @@
 use std::error::Error as _;
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use mysql_async::{DriverError, Error, IoError, ServerError};
 use rustls::AlertDescription;
@@ -140,17 +139,6 @@ impl CallError {
 
 /// How often a transaction is tried at once in which others were in the way.
 pub(super) const CLASHES_MAX: u32 = 5;
-
-/// No answer has come for as long as one is waited for.
-pub(super) fn silent(waited: Duration) -> Fault {
-    let seconds = waited.as_secs();
-    passing(format!("the server has not answered for {seconds} s"))
-}
-
-/// There is no connection any more.
-pub(super) fn lost() -> Fault {
-    passing("the connection was lost".to_owned())
-}
 
 /// It is waited for.
 pub(super) fn passing(problem: String) -> Fault {

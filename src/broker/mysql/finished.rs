@@ -7,14 +7,12 @@ use bytes::Bytes;
 use tokio::time::timeout;
 
 use super::client::Client;
-use super::error::{
-    CLASHES_MAX, CallError, MysqlError, ends_the_connection, fault, is_a_clash, lost, passing,
-    silent,
-};
-use super::line::{ANSWERS_WITHIN, Place};
+use super::error::{CLASHES_MAX, CallError, MysqlError, is_a_clash};
+use super::line::Place;
 use super::row::Row;
 use super::value::{Script, Value, now_ms};
 use crate::broker::table::finished::{Entry, Found, Remembered, Scope};
+use crate::broker::table::lasting::{ANSWERS_WITHIN, Lasting, Silent};
 use crate::broker::table::{Fault, headers};
 use crate::config::model::MysqlDatabase;
 use crate::delivery::{Identity, StoredReply};
@@ -198,9 +196,8 @@ fn remembered(row: &Row) -> Result<Remembered, CallError> {
 /// A connection of its own to the server on which something is entered.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    place: Place,
     scope: Scope,
-    client: Option<Client>,
+    client: Lasting<Client>,
 }
 
 impl Memory {
@@ -217,72 +214,40 @@ impl Memory {
             Err(error) => return Err(error),
         };
         Ok(Self {
-            place,
             scope,
-            client,
+            client: Lasting::new(place, client),
         })
     }
 
     /// Enters all of them in one transaction, or none. Returns what was entered before.
     pub(crate) async fn enter(&mut self, entries: &[Entry<'_>]) -> Result<Found, Fault> {
-        self.connect().await?;
+        let scope = &self.scope;
         let mut clashes = 0;
         loop {
-            let Some(client) = &mut self.client else {
-                return Err(lost());
-            };
-            let scope = &self.scope;
+            let client = self.client.get().await?;
             let enter = client.in_a_transaction(async |client| enter(client, scope, entries).await);
             match timeout(ANSWERS_WITHIN, enter).await {
                 Ok(Err(error)) if is_a_clash(&error) && clashes < CLASHES_MAX => clashes += 1,
-                answer => return self.heard(answer.ok()),
+                answer => {
+                    return self
+                        .client
+                        .heard(answer.map_err(|_| Silent(ANSWERS_WITHIN)));
+                }
             }
         }
     }
 
     /// Looks for what is entered of each.
     pub(crate) async fn find(&mut self, identities: &[&Identity]) -> Result<Found, Fault> {
-        self.connect().await?;
-        let Some(client) = &mut self.client else {
-            return Err(lost());
-        };
-        let found = find(client, &self.scope, identities);
-        let found = timeout(ANSWERS_WITHIN, found).await;
-        self.heard(found.ok())
+        let scope = &self.scope;
+        let find = async |client: &mut Client| find(client, scope, identities).await;
+        self.client.ask(find).await
     }
 
     /// Removes what is out of date, at most so many. Returns how many.
     pub(crate) async fn expire(&mut self, most: u32) -> Result<usize, Fault> {
-        let client = self.connect().await?;
-        let most = [most.into()];
-        let removed = client.execute(EXPIRE, &most);
-        let removed = timeout(ANSWERS_WITHIN, removed).await;
-        let removed = self.heard(removed.ok())?;
+        let expire = async |client: &mut Client| client.execute(EXPIRE, &[most.into()]).await;
+        let removed = self.client.ask(expire).await?;
         Ok(usize::try_from(removed).unwrap_or(usize::MAX))
-    }
-
-    /// The connection, made anew where it was lost.
-    async fn connect(&mut self) -> Result<&mut Client, Fault> {
-        if self.client.as_ref().is_some_and(Client::is_closed) {
-            self.client = None;
-        }
-        if self.client.is_none() {
-            let opened = self.place.connect().await;
-            self.client = Some(opened.map_err(|error| passing(error.to_string()))?);
-        }
-        self.client.as_mut().ok_or_else(lost)
-    }
-
-    /// What was answered; without an answer, or after some of them, the connection is given up.
-    fn heard<T>(&mut self, answer: Option<Result<T, CallError>>) -> Result<T, Fault> {
-        let (ends, fault) = match answer {
-            Some(Ok(answer)) => return Ok(answer),
-            Some(Err(error)) => (ends_the_connection(&error), fault(&error)),
-            None => (true, silent(ANSWERS_WITHIN)),
-        };
-        if ends && let Some(client) = self.client.take() {
-            client.hang_up();
-        }
-        Err(fault)
     }
 }

@@ -15,9 +15,6 @@ use crate::config::model::{Host, MysqlDatabase, SslMode};
 /// first statement.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long a silent server is waited for. Its own limit for a statement is less.
-pub(crate) const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
-
 /// When a connection that nothing is heard of is asked after.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 

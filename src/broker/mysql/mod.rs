@@ -26,6 +26,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::table::finished::Scope;
+use super::table::lasting::{ANSWERS_WITHIN, Lasting, Openable, Silent};
 use super::table::lease::{Lease, Tenant};
 use super::table::passed_over::PassedOver;
 use super::table::patience::Patience;
@@ -36,11 +37,8 @@ use crate::delivery::DatabaseFigures;
 use crate::rules::Limits;
 use client::Client;
 pub use error::MysqlError;
-use error::{
-    CLASHES_MAX, CallError, ends_the_connection, fault, is_a_clash, is_out_of_time, lost, passing,
-    silent,
-};
-use line::{ANSWERS_WITHIN, Place};
+use error::{CLASHES_MAX, CallError, fault, is_a_clash, is_out_of_time, passing};
+use line::Place;
 use transaction::{Transaction, Undone, give_back};
 
 /// How often is looked for what nobody tells of.
@@ -52,11 +50,10 @@ const PACE: Pace = Pace {
 /// What claims and settles the rows of one queue.
 #[derive(Debug)]
 pub(crate) struct Store {
-    place: Place,
     pool: String,
     scope: Scope,
     lease: Lease,
-    client: Option<Client>,
+    client: Lasting<Client>,
     /// Claims of which nobody knows whether they were made: the connection was lost while the
     /// transaction ended. Nobody has them, so they must not stay with us.
     doubtful: Vec<Claim>,
@@ -98,11 +95,10 @@ impl Store {
             lease.entered().await;
         }
         Ok(Self {
-            place,
             pool: pool.to_owned(),
             scope,
             lease,
-            client: None,
+            client: Lasting::new(place, None),
             doubtful: Vec::new(),
             passed_over: PassedOver::default(),
             patience: Patience::default(),
@@ -138,50 +134,43 @@ impl Store {
     /// Looks whether the queue has anything to claim, taking no lock.
     pub(crate) async fn peek(&mut self, limits: Limits) -> Result<Outlook, Fault> {
         self.passed_over.expire();
-        let queue = Arc::clone(&self.scope.queue);
-        let over = self.passed_over.rows().to_vec();
-        let client = self.client().await?;
-        let peek = async {
+        let (queue, over) = (&self.scope.queue, self.passed_over.rows());
+        let peek = async |client: &mut Client| {
             let mut script = client.script();
-            let look = claim::peek(&mut script, &queue, &over);
+            let look = claim::peek(&mut script, queue, over);
             let answers = client.run(script).await?;
             claim::outlook(&answers[look], limits)
         };
-        let peeked = timeout(ANSWERS_WITHIN, peek).await;
-        self.heard(peeked.map_err(|_| Silent(ANSWERS_WITHIN)))
+        self.client.ask(peek).await
     }
 
     /// Counts what the queue has to claim, as far as it goes, taking no lock.
     pub(crate) async fn count_ready(&mut self, most: u32) -> Result<u64, Fault> {
-        let queue = Arc::clone(&self.scope.queue);
-        let count = claim::count_ready(self.client().await?, &queue, most);
-        let counted = timeout(ANSWERS_WITHIN, count).await;
-        self.heard(counted.map_err(|_| Silent(ANSWERS_WITHIN)))
+        let queue = &self.scope.queue;
+        let count = async |client: &mut Client| claim::count_ready(client, queue, most).await;
+        self.client.ask(count).await
     }
 
     /// Counts what waits for a later time, as far as it goes, taking no lock.
     pub(crate) async fn count_delayed(&mut self, most: u32) -> Result<u64, Fault> {
-        let queue = Arc::clone(&self.scope.queue);
-        let count = claim::count_delayed(self.client().await?, &queue, most);
-        let counted = timeout(ANSWERS_WITHIN, count).await;
-        self.heard(counted.map_err(|_| Silent(ANSWERS_WITHIN)))
+        let queue = &self.scope.queue;
+        let count = async |client: &mut Client| claim::count_delayed(client, queue, most).await;
+        self.client.ask(count).await
     }
 
     /// How large the tables are, as files with their indexes.
     pub(crate) async fn sizes(&mut self) -> Result<DatabaseFigures, Fault> {
-        let client = self.client().await?;
-        let tables = ["consumer_messages", "poisoned_messages"].map(|table| client.called(table));
-        let sizes = async {
+        let sizes = async |client: &mut Client| {
+            let tables =
+                ["consumer_messages", "poisoned_messages"].map(|table| client.called(table));
             let sizes = "
                 SELECT COALESCE(SUM(data_length + index_length), 0) FROM information_schema.tables
                 WHERE table_schema = DATABASE() AND table_name IN (?, ?)";
             let tables = tables.each_ref().map(Into::into);
             client.query_one(sizes, &tables).await?.get::<u64>(0)
         };
-        let asked = timeout(ANSWERS_WITHIN, sizes).await;
-        let bytes = self.heard(asked.map_err(|_| Silent(ANSWERS_WITHIN)))?;
         Ok(DatabaseFigures {
-            file_bytes: bytes,
+            file_bytes: self.client.ask(sizes).await?,
             journal_bytes: 0,
         })
     }
@@ -196,12 +185,8 @@ impl Store {
                 (None, Err(_)) => None,
                 (_, Ok(owner)) => Some(owner),
             };
-            self.client().await?;
-            let Some(client) = &mut self.client else {
-                return Err(lost());
-            };
             let transaction = Transaction {
-                client,
+                client: self.client.get().await?,
                 pool: &self.pool,
                 scope: &self.scope,
                 owner,
@@ -245,21 +230,17 @@ impl Store {
                     Err(Silent(within))
                 }
             };
-            return self.heard(error.map(Err));
+            return self.client.heard(error.map(Err));
         }
     }
 
     /// Finds the rows that the database refuses to have claimed, once it has refused something, to try
     /// the same without them. Returns whether that helps.
     async fn pass_over(&mut self, limits: Limits) -> Result<bool, Fault> {
-        let (queue, known) = (
-            Arc::clone(&self.scope.queue),
-            self.passed_over.rows().to_vec(),
-        );
-        let client = self.client().await?;
-        let refused = passed_over::refused(client, &queue, limits, &known);
-        let refused = timeout(ANSWERS_WITHIN, refused).await;
-        let refused = self.heard(refused.map_err(|_| Silent(ANSWERS_WITHIN)))?;
+        let (queue, known) = (&self.scope.queue, self.passed_over.rows());
+        let refused =
+            async |client: &mut Client| passed_over::refused(client, queue, limits, known).await;
+        let refused = self.client.ask(refused).await?;
         Ok(self.passed_over.add(refused))
     }
 
@@ -269,10 +250,9 @@ impl Store {
         if self.doubtful.is_empty() {
             return Ok(());
         }
-        let doubtful = self.doubtful.clone();
-        let client = self.client().await?;
-        let freed = timeout(ANSWERS_WITHIN, give_back(client, &doubtful)).await;
-        let freed = self.heard(freed.map_err(|_| Silent(ANSWERS_WITHIN)))?;
+        let doubtful = &self.doubtful;
+        let freed = async |client: &mut Client| give_back(client, doubtful).await;
+        let freed = self.client.ask(freed).await?;
         if freed > 0 {
             tracing::info!(
                 pool = self.pool,
@@ -284,32 +264,6 @@ impl Store {
         Ok(())
     }
 
-    /// The connection, made anew where it was lost.
-    async fn client(&mut self) -> Result<&mut Client, Fault> {
-        if self.client.as_ref().is_some_and(Client::is_closed) {
-            self.client = None;
-        }
-        if self.client.is_none() {
-            let opened = Box::pin(self.place.connect()).await;
-            self.client = Some(opened.map_err(|error| passing(error.to_string()))?);
-        }
-        let client = self.client.as_mut();
-        client.ok_or_else(lost)
-    }
-
-    /// What was answered; without an answer, or after some of them, the connection is given up.
-    fn heard<T>(&mut self, answer: Result<Result<T, CallError>, Silent>) -> Result<T, Fault> {
-        let (ends, fault) = match answer {
-            Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error)) => (ends_the_connection(&error), fault(&error)),
-            Err(Silent(waited)) => (true, silent(waited)),
-        };
-        if ends && let Some(client) = self.client.take() {
-            client.hang_up();
-        }
-        Err(fault)
-    }
-
     /// Leaves the owners and closes the connections.
     pub(crate) async fn close(mut self) {
         // The row would be entered again by the next heartbeat.
@@ -317,12 +271,13 @@ impl Store {
         self.lease.end();
         let left = async {
             Box::pin(self.resolve_doubt()).await?;
-            let client = self.client().await?;
-            if let Some(owner) = owner {
-                let left = owners::leave(client, owner).await;
-                left.map_err(|error| fault(&error))?;
+            match owner {
+                Some(owner) => {
+                    let leave = async |client: &mut Client| owners::leave(client, owner).await;
+                    self.client.ask(leave).await
+                }
+                None => Ok(()),
             }
-            Ok::<_, Fault>(())
         };
         let problem = match timeout(ANSWERS_WITHIN, left).await {
             Ok(Ok(())) => return,
@@ -336,6 +291,20 @@ impl Store {
     }
 }
 
-/// No answer has come for as long as one is waited for.
-#[derive(Debug)]
-struct Silent(Duration);
+impl Openable for Client {
+    type Place = Place;
+    type Refusal = MysqlError;
+    type Error = CallError;
+
+    async fn open(place: &Place) -> Result<Self, MysqlError> {
+        place.connect().await
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed()
+    }
+
+    fn hang_up(self) {
+        self.hang_up();
+    }
+}

@@ -9,14 +9,12 @@ use tokio_postgres::{Error, Row};
 
 use super::client::{Client, Statement};
 use super::columns::body;
-use super::error::{
-    CLASHES_MAX, PostgresError, ends_the_connection, failed, fault, is_a_clash, lost, passing,
-    silent, too_large,
-};
-use super::line::{ANSWERS_WITHIN, Line, Place};
+use super::error::{CLASHES_MAX, PostgresError, failed, is_a_clash, too_large};
+use super::line::{Line, Place};
 use super::row;
 use super::settle::now_ms;
 use crate::broker::table::finished::{Entry, Found, Remembered, Scope};
+use crate::broker::table::lasting::{ANSWERS_WITHIN, Lasting, Openable, Silent};
 use crate::broker::table::{Fault, headers};
 use crate::config::model::PostgresDatabase;
 use crate::delivery::{Identity, StoredReply};
@@ -221,9 +219,8 @@ fn remembered(row: &Row) -> Result<Remembered, Error> {
 /// A connection of its own to the server on which something is entered.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    place: Place,
     scope: Scope,
-    session: Option<MemorySession>,
+    session: Lasting<MemorySession>,
 }
 
 #[derive(Debug)]
@@ -246,86 +243,71 @@ impl Memory {
             Err(error) => return Err(error),
         };
         Ok(Self {
-            place,
             scope,
-            session,
+            session: Lasting::new(place, session),
         })
     }
 
     /// Enters all of them in one transaction, or none. Returns what was entered before.
     pub(crate) async fn enter(&mut self, entries: &[Entry<'_>]) -> Result<Found, Fault> {
         too_large(entries.iter().map(|entry| bytes(entry.outcome)))?;
-        self.connect().await?;
         let mut clashes = 0;
         loop {
-            let Some(MemorySession { line, statements }) = &self.session else {
-                return Err(lost());
-            };
+            let MemorySession { line, statements } = self.session.get().await?;
             // One statement changes anything, so it is a transaction by itself.
             let enter = enter(&line.client, statements, &self.scope, entries);
             match timeout(ANSWERS_WITHIN, enter).await {
                 Ok(Err(error)) if is_a_clash(&error) && clashes < CLASHES_MAX => clashes += 1,
-                answer => return self.heard(answer.ok()),
+                answer => {
+                    return self
+                        .session
+                        .heard(answer.map_err(|_| Silent(ANSWERS_WITHIN)));
+                }
             }
         }
     }
 
     /// Looks for what is entered of each.
     pub(crate) async fn find(&mut self, identities: &[&Identity]) -> Result<Found, Fault> {
-        self.connect().await?;
-        let Some(MemorySession { line, statements }) = &self.session else {
-            return Err(lost());
+        let scope = &self.scope;
+        let find = async |session: &mut MemorySession| {
+            find(&session.line.client, &session.statements, scope, identities).await
         };
-        let found = find(&line.client, statements, &self.scope, identities);
-        let found = timeout(ANSWERS_WITHIN, found).await;
-        let mut found = self.heard(found.ok())?;
+        let mut found = self.session.ask(find).await?;
         let identities = identities.iter();
         Ok(identities.map(|identity| found.remove(identity)).collect())
     }
 
     /// Removes what is out of date, at most so many. Returns how many.
     pub(crate) async fn expire(&mut self, most: u32) -> Result<usize, Fault> {
-        let MemorySession { line, statements } = self.connect().await?;
         let most = i64::from(most);
-        let values: [&(dyn ToSql + Sync); 1] = [&most];
-        let removed = line.client.execute(&statements.expire, &values);
-        let removed = timeout(ANSWERS_WITHIN, removed).await;
-        let removed = self.heard(removed.ok())?;
-        Ok(usize::try_from(removed).unwrap_or(usize::MAX))
-    }
-
-    /// The connection, made anew where it was lost.
-    async fn connect(&mut self) -> Result<&MemorySession, Fault> {
-        let is_lost = |session: &MemorySession| session.line.client.is_closed();
-        if self.session.as_ref().is_some_and(is_lost) {
-            self.session = None;
-        }
-        if self.session.is_none() {
-            let opened = MemorySession::open(&self.place).await;
-            self.session = Some(opened.map_err(|error| passing(error.to_string()))?);
-        }
-        self.session.as_ref().ok_or_else(lost)
-    }
-
-    /// What was answered; without an answer, or after some of them, the connection is given up.
-    fn heard<T>(&mut self, answer: Option<Result<T, Error>>) -> Result<T, Fault> {
-        let (ends, fault) = match answer {
-            Some(Ok(answer)) => return Ok(answer),
-            Some(Err(error)) => (ends_the_connection(&error), fault(&error)),
-            None => (true, silent(ANSWERS_WITHIN)),
+        let expire = async |session: &mut MemorySession| {
+            let values: [&(dyn ToSql + Sync); 1] = [&most];
+            let MemorySession { line, statements } = session;
+            line.client.execute(&statements.expire, &values).await
         };
-        if ends && let Some(session) = self.session.take() {
-            session.line.hang_up();
-        }
-        Err(fault)
+        let removed = self.session.ask(expire).await?;
+        Ok(usize::try_from(removed).unwrap_or(usize::MAX))
     }
 }
 
-impl MemorySession {
+impl Openable for MemorySession {
+    type Place = Place;
+    type Refusal = PostgresError;
+    type Error = Error;
+
     async fn open(place: &Place) -> Result<Self, PostgresError> {
         let line = place.connect().await?;
         let statements = FinishedStatements::prepare(&line.client).await;
         let statements = statements.map_err(failed("preparing the statements"))?;
         Ok(Self { line, statements })
+    }
+
+    fn is_closed(&self) -> bool {
+        self.line.client.is_closed()
+    }
+
+    fn hang_up(self) {
+        self.line.hang_up();
     }
 }

@@ -22,9 +22,6 @@ use crate::config::model::{PostgresDatabase, SslMode};
 const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
 const OPENS_WITHIN: Duration = Duration::from_secs(15);
 
-/// How long a silent server is waited for. Its own limit for a statement is less.
-pub(crate) const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
-
 /// When a connection that nothing is heard of is asked after, and given up.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(2);

@@ -27,9 +27,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
-use tokio_postgres::Error;
 
 use super::table::finished::Scope;
+use super::table::lasting::{ANSWERS_WITHIN, Lasting, Silent};
 use super::table::lease::{Lease, Tenant};
 use super::table::passed_over::PassedOver;
 use super::table::patience::Patience;
@@ -38,11 +38,9 @@ use crate::config::model::PostgresDatabase;
 use crate::delivery::DatabaseFigures;
 use crate::rules::{self, Limits};
 pub use error::PostgresError;
-use error::{
-    CLASHES_MAX, ends_the_connection, fault, is_a_clash, is_out_of_time, lost, passing, silent,
-};
+use error::{CLASHES_MAX, fault, is_a_clash, is_out_of_time, passing};
 use front::Front;
-use line::{ANSWERS_WITHIN, Place};
+use line::Place;
 use session::Session;
 use slumber::Slumber;
 use transaction::{Transaction, Undone, give_back};
@@ -50,11 +48,10 @@ use transaction::{Transaction, Undone, give_back};
 /// What claims and settles the rows of one queue.
 #[derive(Debug)]
 pub(crate) struct Store {
-    place: Place,
     pool: String,
     scope: Scope,
     lease: Lease,
-    session: Option<Session>,
+    session: Lasting<Session>,
     /// Claims of which nobody knows whether they were made: the connection was lost while the
     /// transaction ended. Nobody has them, so they must not stay with us.
     doubtful: Vec<Claim>,
@@ -100,11 +97,10 @@ impl Store {
             lease.entered().await;
         }
         Ok(Self {
-            place,
             pool: pool.to_owned(),
             scope,
             lease,
-            session: None,
+            session: Lasting::new(place, None),
             doubtful: Vec::new(),
             passed_over: PassedOver::default(),
             front: Front::default(),
@@ -147,15 +143,15 @@ impl Store {
     /// Looks whether the queue has anything to claim, taking no lock.
     pub(crate) async fn peek(&mut self, limits: Limits) -> Result<Outlook, Fault> {
         self.passed_over.expire();
-        self.session().await?;
-        let Some(session) = &self.session else {
-            return Err(lost());
-        };
         let (front, passed_over) = (&mut self.front, self.passed_over.rows());
-        let beyond = front.beyond(Instant::now());
-        let look = session.look(front, &self.scope.queue, limits, passed_over, beyond);
-        let peeked = timeout(ANSWERS_WITHIN, look).await;
-        let outlook = self.heard(peeked.map_err(|_| Silent(ANSWERS_WITHIN)))?;
+        let queue = &self.scope.queue;
+        let look = async |session: &mut Session| {
+            let beyond = front.beyond(Instant::now());
+            session
+                .look(front, queue, limits, passed_over, beyond)
+                .await
+        };
+        let outlook = self.session.ask(look).await?;
         if !outlook.ready {
             self.slumber.found_nothing();
         }
@@ -164,30 +160,30 @@ impl Store {
 
     /// Counts what the queue has to claim, as far as it goes, taking no lock.
     pub(crate) async fn count_ready(&mut self, most: u32) -> Result<u64, Fault> {
-        let queue = Arc::clone(&self.scope.queue);
-        let session = self.session().await?;
-        let count = claim::count_ready(&session.line.client, &session.looks, &queue, most);
-        let counted = timeout(ANSWERS_WITHIN, count).await;
-        self.heard(counted.map_err(|_| Silent(ANSWERS_WITHIN)))
+        let queue = &self.scope.queue;
+        let count = async |session: &mut Session| {
+            claim::count_ready(&session.line.client, &session.looks, queue, most).await
+        };
+        self.session.ask(count).await
     }
 
     /// Counts what waits for a later time, as far as it goes, taking no lock.
     pub(crate) async fn count_delayed(&mut self, most: u32) -> Result<u64, Fault> {
-        let queue = Arc::clone(&self.scope.queue);
-        let session = self.session().await?;
-        let count = claim::count_delayed(&session.line.client, &session.looks, &queue, most);
-        let counted = timeout(ANSWERS_WITHIN, count).await;
-        self.heard(counted.map_err(|_| Silent(ANSWERS_WITHIN)))
+        let queue = &self.scope.queue;
+        let count = async |session: &mut Session| {
+            claim::count_delayed(&session.line.client, &session.looks, queue, most).await
+        };
+        self.session.ask(count).await
     }
 
     /// How large the tables are, as files with their indexes.
     pub(crate) async fn sizes(&mut self) -> Result<DatabaseFigures, Fault> {
-        let session = self.session().await?;
         let sizes = "SELECT coalesce(sum(pg_total_relation_size(name)), 0)::bigint
                      FROM (VALUES ('consumer_messages'::regclass), ('poisoned_messages')) AS t(name)";
-        let asked = timeout(ANSWERS_WITHIN, session.line.client.query_one(sizes, &[])).await;
-        let row = self.heard(asked.map_err(|_| Silent(ANSWERS_WITHIN)))?;
-        let bytes: i64 = row.get(0);
+        let sizes = async |session: &mut Session| {
+            session.line.client.query_one(sizes, &[]).await?.try_get(0)
+        };
+        let bytes: i64 = self.session.ask(sizes).await?;
         Ok(DatabaseFigures {
             file_bytes: bytes.unsigned_abs(),
             journal_bytes: 0,
@@ -205,12 +201,8 @@ impl Store {
                 (None, Err(_)) => None,
                 (_, Ok(owner)) => Some(owner),
             };
-            self.session().await?;
-            let Some(session) = &self.session else {
-                return Err(lost());
-            };
             let transaction = Transaction {
-                session,
+                session: self.session.get().await?,
                 pool: &self.pool,
                 scope: &self.scope,
                 owner,
@@ -259,23 +251,21 @@ impl Store {
                     Err(Silent(within))
                 }
             };
-            return self.heard(error.map(Err));
+            return self.session.heard(error.map(Err));
         }
     }
 
     /// Finds the rows that the database refuses to have claimed, once it has refused something, to try
     /// the same without them. Returns whether that helps.
     async fn pass_over(&mut self, limits: Limits) -> Result<bool, Fault> {
-        let (queue, known) = (
-            Arc::clone(&self.scope.queue),
-            self.passed_over.rows().to_vec(),
-        );
-        let Session {
-            line, statements, ..
-        } = self.session().await?;
-        let refused = passed_over::refused(&line.client, statements, &queue, limits, &known);
-        let refused = timeout(ANSWERS_WITHIN, refused).await;
-        let refused = self.heard(refused.map_err(|_| Silent(ANSWERS_WITHIN)))?;
+        let (queue, known) = (&self.scope.queue, self.passed_over.rows());
+        let refused = async |session: &mut Session| {
+            let Session {
+                line, statements, ..
+            } = session;
+            passed_over::refused(&line.client, statements, queue, limits, known).await
+        };
+        let refused = self.session.ask(refused).await?;
         Ok(self.passed_over.add(refused))
     }
 
@@ -285,10 +275,9 @@ impl Store {
         if self.doubtful.is_empty() {
             return Ok(());
         }
-        let doubtful = self.doubtful.clone();
-        let session = self.session().await?;
-        let freed = timeout(ANSWERS_WITHIN, give_back(session, &doubtful)).await;
-        let freed = self.heard(freed.map_err(|_| Silent(ANSWERS_WITHIN)))?;
+        let doubtful = &self.doubtful;
+        let freed = async |session: &mut Session| give_back(session, doubtful).await;
+        let freed = self.session.ask(freed).await?;
         if freed > 0 {
             tracing::info!(
                 pool = self.pool,
@@ -300,33 +289,6 @@ impl Store {
         Ok(())
     }
 
-    /// The connection, made anew where it was lost.
-    async fn session(&mut self) -> Result<&Session, Fault> {
-        let is_lost = |session: &Session| session.line.client.is_closed();
-        if self.session.as_ref().is_some_and(is_lost) {
-            self.session = None;
-        }
-        if self.session.is_none() {
-            let opened = Box::pin(Session::open(&self.place)).await;
-            self.session = Some(opened.map_err(|error| passing(error.to_string()))?);
-        }
-        let session = self.session.as_ref();
-        session.ok_or_else(lost)
-    }
-
-    /// What was answered; without an answer, or after some of them, the connection is given up.
-    fn heard<T>(&mut self, answer: Result<Result<T, Error>, Silent>) -> Result<T, Fault> {
-        let (ends, fault) = match answer {
-            Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error)) => (ends_the_connection(&error), fault(&error)),
-            Err(Silent(waited)) => (true, silent(waited)),
-        };
-        if ends && let Some(session) = self.session.take() {
-            session.line.hang_up();
-        }
-        Err(fault)
-    }
-
     /// Leaves the owners and closes the connections.
     pub(crate) async fn close(mut self) {
         // The row would be entered again by the next heartbeat.
@@ -334,12 +296,15 @@ impl Store {
         self.lease.end();
         let left = async {
             Box::pin(self.resolve_doubt()).await?;
-            let session = self.session().await?;
-            if let Some(owner) = owner {
-                let left = owners::leave(&session.line.client, owner).await;
-                left.map_err(|error| fault(&error))?;
+            match owner {
+                Some(owner) => {
+                    let leave = async |session: &mut Session| {
+                        owners::leave(&session.line.client, owner).await
+                    };
+                    self.session.ask(leave).await
+                }
+                None => Ok(()),
             }
-            Ok::<_, Fault>(())
         };
         let problem = match timeout(ANSWERS_WITHIN, left).await {
             Ok(Ok(())) => return,
@@ -352,10 +317,6 @@ impl Store {
         );
     }
 }
-
-/// No answer has come for as long as one is waited for.
-#[derive(Debug)]
-struct Silent(Duration);
 
 /// Refuses what no statement can hold.
 fn too_large(work: &Work<'_>) -> Result<(), Fault> {

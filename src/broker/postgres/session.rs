@@ -11,6 +11,7 @@ use super::front::{Front, Position};
 use super::line::{Line, Place};
 use super::settle::Statements;
 use crate::broker::table::Outlook;
+use crate::broker::table::lasting::Openable;
 use crate::rules::Limits;
 
 /// A connection with the statements that it knows.
@@ -24,22 +25,6 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Connects, and prepares them.
-    pub(super) async fn open(place: &Place) -> Result<Self, PostgresError> {
-        let line = place.connect().await?;
-        let client = &line.client;
-        let prepared = client.as_one(async {
-            tokio::try_join!(Looks::prepare(client), Statements::prepare(client))
-        });
-        let (looks, statements) = prepared.await.map_err(failed("preparing the statements"))?;
-        Ok(Self {
-            line,
-            looks,
-            statements,
-            finished: OnceCell::new(),
-        })
-    }
-
     /// The statements on what is finished.
     pub(super) async fn finished(&self) -> Result<&FinishedStatements, Error> {
         let prepare = || FinishedStatements::prepare(&self.line.client);
@@ -78,5 +63,35 @@ impl Session {
             );
         }
         Ok(outlook)
+    }
+}
+
+impl Openable for Session {
+    type Place = Place;
+    type Refusal = PostgresError;
+    type Error = Error;
+
+    /// Connects, and prepares them.
+    async fn open(place: &Place) -> Result<Self, PostgresError> {
+        let line = place.connect().await?;
+        let client = &line.client;
+        let prepared = client.as_one(async {
+            tokio::try_join!(Looks::prepare(client), Statements::prepare(client))
+        });
+        let (looks, statements) = prepared.await.map_err(failed("preparing the statements"))?;
+        Ok(Self {
+            line,
+            looks,
+            statements,
+            finished: OnceCell::new(),
+        })
+    }
+
+    fn is_closed(&self) -> bool {
+        self.line.client.is_closed()
+    }
+
+    fn hang_up(self) {
+        self.line.hang_up();
     }
 }
