@@ -124,6 +124,7 @@ pub(super) struct Claimer<'a> {
 #[derive(Debug)]
 pub(super) struct Asked {
     seat: usize,
+    /// Those that have crashed a worker too often.
     spent: Option<usize>,
     suspects: Option<usize>,
     next: usize,
@@ -215,8 +216,13 @@ pub(super) fn make_ready(script: &mut Script, due: &[i64]) {
     }
 }
 
-/// Adds a search for the rows that are next, as many as are asked for.
-pub(super) fn ask(script: &mut Script, who: Claimer<'_>, ask: &Ask<'_>) -> Asked {
+/// Adds a search for the rows that are next, as many as are asked for, and for suspects where there may be any.
+pub(super) fn ask(
+    script: &mut Script,
+    who: Claimer<'_>,
+    ask: &Ask<'_>,
+    suspects_wait: bool,
+) -> Asked {
     let spent = i64::from(ask.limits.lapses_max.saturating_sub(1).max(1));
     let seat = script.add(SEAT, &[who.owner.into()]);
     let mut search = |from: i64, to: i64, rows: i64| {
@@ -232,8 +238,8 @@ pub(super) fn ask(script: &mut Script, who: Claimer<'_>, ask: &Ask<'_>) -> Asked
     let turn = i64::from(ROWS_PER_TURN_MAX);
     Asked {
         seat,
-        spent: Some(search(spent, i64::MAX, turn)),
-        suspects: (ask.suspect && spent > 1).then(|| search(1, spent - 1, 1)),
+        spent: suspects_wait.then(|| search(spent, i64::MAX, turn)),
+        suspects: (suspects_wait && ask.suspect && spent > 1).then(|| search(1, spent - 1, 1)),
         next: search(0, 0, rows(ask)),
     }
 }

@@ -11,6 +11,7 @@ mod owners;
 mod passed_over;
 pub(crate) mod row;
 pub(crate) mod schema;
+mod seldom;
 pub(crate) mod settle;
 mod tidy;
 mod tls;
@@ -39,6 +40,7 @@ use client::Client;
 pub use error::MysqlError;
 use error::{CLASHES_MAX, CallError, fault, is_a_clash, is_out_of_time, passing};
 use line::Place;
+use seldom::Seldom;
 use transaction::{Transaction, Undone, give_back};
 
 /// How often is looked for what nobody tells of.
@@ -60,6 +62,7 @@ pub(crate) struct Store {
     passed_over: PassedOver,
     patience: Patience,
     rhythm: Rhythm,
+    seldom: Seldom,
 }
 
 impl Store {
@@ -103,6 +106,7 @@ impl Store {
             passed_over: PassedOver::default(),
             patience: Patience::default(),
             rhythm: Rhythm::new(PACE, poll_interval),
+            seldom: Seldom::unknown(),
         })
     }
 
@@ -141,7 +145,9 @@ impl Store {
             let answers = client.run(script).await?;
             claim::outlook(&answers[look], limits)
         };
-        self.client.ask(peek).await
+        let outlook = self.client.ask(peek).await?;
+        self.seldom = Seldom::of(&outlook);
+        Ok(outlook)
     }
 
     /// Counts what the queue has to claim, as far as it goes, taking no lock.
@@ -192,6 +198,7 @@ impl Store {
                 owner,
                 passed_over: self.passed_over.rows(),
                 limit: self.patience.statement(),
+                seldom: self.seldom,
             };
             let doubtful = &mut self.doubtful;
             let within = self.patience.whole();
@@ -199,6 +206,9 @@ impl Store {
             let error = match written {
                 Ok(Ok(written)) => {
                     self.patience = Patience::default();
+                    if work.ask.is_some() {
+                        self.seldom = Seldom::after(&written);
+                    }
                     if !written.claimed.is_empty() {
                         self.rhythm.news();
                     }

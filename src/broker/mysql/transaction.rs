@@ -9,6 +9,7 @@ use super::claim::{self, Asked, Claimer, Picked};
 use super::client::{Answer, Client};
 use super::error::CallError;
 use super::finished;
+use super::seldom::{Searched, Seldom};
 use super::settle;
 use super::value::Script;
 use crate::broker::table::finished::Scope;
@@ -51,6 +52,8 @@ pub(super) struct Transaction<'a> {
     pub(super) passed_over: &'a [i64],
     /// How long a statement may take, where that is not as usual.
     pub(super) limit: Option<Duration>,
+    /// What the last look has found.
+    pub(super) seldom: Seldom,
 }
 
 impl Transaction<'_> {
@@ -71,7 +74,11 @@ impl Transaction<'_> {
         doubtful: &mut Vec<Claim>,
     ) -> Result<Written, Undone> {
         let (script, settled, repeated) = self.enter(work.settled).await?;
-        let (held, due) = self.lock(script, &settled, work).await?;
+        let searched = Searched {
+            due: self.seldom.is_due(),
+            suspects: self.seldom.suspects_wait(),
+        };
+        let (held, due) = self.lock(script, &settled, work, searched).await?;
         let is_held = |settled: &&Settled| held.contains(&settled.claim);
         let lost = work.settled.iter().filter(|settled| !is_held(settled));
         let lost = lost.filter(|settled| settled.outcome.is_of_work());
@@ -94,10 +101,10 @@ impl Transaction<'_> {
             (Some(ask), Some(owner)) => {
                 let who = self.claimer(owner);
                 claim::make_ready(&mut script, &due);
-                let asked = claim::ask(&mut script, who, ask);
+                let asked = claim::ask(&mut script, who, ask, searched.suspects);
                 let answers = self.client.run(script).await?;
                 let picked = pick(answers, &asked, ask, due.len())?;
-                self.finish(owner, picked, ask, doubtful).await?
+                self.finish(owner, picked, ask, searched, doubtful).await?
             }
         };
         Ok(Written {
@@ -141,17 +148,20 @@ impl Transaction<'_> {
         Ok((self.client.script(), settled, repeated))
     }
 
-    /// Locks what is settled and what has fallen due. Returns what of the first is still ours, and the
+    /// Locks what is settled and what has fallen due, if that is searched for. Returns what of the first is still ours, and the
     /// second.
     async fn lock(
         &mut self,
         mut script: Script,
         settled: &[Settled],
         work: &Work<'_>,
+        searched: Searched,
     ) -> Result<(HashSet<Claim>, Vec<i64>), CallError> {
         let held = settle::hold(&mut script, settled.iter().map(|settled| settled.claim));
         let due = match (&work.ask, self.owner) {
-            (Some(_), Some(owner)) => Some(claim::due(&mut script, self.claimer(owner))),
+            (Some(_), Some(owner)) if searched.due => {
+                Some(claim::due(&mut script, self.claimer(owner)))
+            }
             _ => None,
         };
         let answers = self.client.run(script).await?;
@@ -175,6 +185,7 @@ impl Transaction<'_> {
         owner: i64,
         picked: Picked,
         ask: &Ask<'_>,
+        searched: Searched,
         doubtful: &mut Vec<Claim>,
     ) -> Result<Written, Undone> {
         let mut script = self.client.script();
@@ -198,6 +209,7 @@ impl Transaction<'_> {
         doubtful.truncate(before);
 
         let stop = match stop {
+            Stop::Empty if searched.has_missed(&outlook) => Stop::Long,
             // What is left did not fit.
             Stop::Empty if outlook.ready => {
                 ask.share.deny();

@@ -4,6 +4,7 @@
 
 mod deaths;
 mod harness_selftest;
+mod locks;
 mod usage;
 
 use libtest_mimic::Trial;
@@ -37,6 +38,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let own = [
         deaths::trials(),
         harness_selftest::trials(),
+        locks::trials(),
         usage::trials(),
     ]
     .into_iter()
