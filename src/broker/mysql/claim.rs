@@ -124,7 +124,7 @@ pub(super) struct Claimer<'a> {
 #[derive(Debug)]
 pub(super) struct Asked {
     seat: usize,
-    /// Those that have crashed a worker too often.
+    /// Suspects that are to be buried.
     spent: Option<usize>,
     suspects: Option<usize>,
     next: usize,
