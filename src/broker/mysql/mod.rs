@@ -145,7 +145,10 @@ impl Store {
             let answers = client.run(script).await?;
             claim::outlook(&answers[look], limits)
         };
-        let outlook = self.client.ask(peek).await?;
+        let began = Instant::now();
+        let outlook = self.client.ask(peek).await;
+        self.rhythm.took(began.elapsed());
+        let outlook = outlook?;
         self.seldom = Seldom::of(&outlook);
         Ok(outlook)
     }

@@ -5,6 +5,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// So many times as long as a look took is none: it has gone through what it may not see yet, rows of a
+/// large transaction that is still open, whose server has enough to do.
+const RESTS: u32 = 4;
+
+/// The longest of that.
+const RESTS_AT_MOST: Duration = Duration::from_millis(500);
+
 /// When the next look is.
 #[derive(Debug)]
 pub(crate) struct Rhythm {
@@ -55,6 +62,12 @@ impl Rhythm {
         }
         self.next = now + self.interval;
     }
+
+    /// The look took so long.
+    pub(crate) fn took(&mut self, look: Duration) {
+        let rest = look.saturating_mul(RESTS).min(RESTS_AT_MOST);
+        self.next = self.next.max(Instant::now() + rest);
+    }
 }
 
 #[cfg(test)]
@@ -86,5 +99,18 @@ mod tests {
             }
             rhythm.news();
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_long_look_the_next_one_is_later_unless_there_are_news() {
+        let mut rhythm = Rhythm::new(PACE, Duration::from_secs(1));
+        for (look, rest) in [(1, 5), (5, 20), (100, 400), (60_000, 500)] {
+            rhythm.looked();
+            rhythm.took(Duration::from_millis(look));
+            let next = rhythm.next().unwrap() - Instant::now();
+            assert_eq!(next.as_millis(), rest, "after {look} ms");
+        }
+        rhythm.news();
+        assert_eq!(waited(&mut rhythm).await, Some(5));
     }
 }
