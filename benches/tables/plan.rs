@@ -35,7 +35,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Everything, in a quarter of an hour.
+    /// Everything, in an hour or more.
     pub(crate) fn full() -> Self {
         Self {
             name: "full",

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::common::figures::median;
-use crate::common::show::{note, percent};
+use crate::common::show::{note, number, percent};
 use crate::daemon;
 use crate::plan::Plan;
 use crate::server::{Load, Server};
@@ -16,6 +16,7 @@ pub(crate) struct Size {
     pub(crate) queues: usize,
     workers_each: usize,
     rounds: Rounds,
+    messages_per_write: Vec<f64>,
     /// Shares of what it is with the first number of queues: the daemon's processor time for a message,
     /// and that of the daemon and the server.
     daemon_cost: f64,
@@ -28,6 +29,7 @@ pub(crate) fn measure(server: &Server, plan: &Plan) -> miette::Result<Vec<Size>>
         queues,
         workers_each,
         rounds: Rounds::default(),
+        messages_per_write: Vec::new(),
         daemon_cost: 0.0,
         cost: 0.0,
     };
@@ -64,8 +66,9 @@ impl Size {
             pools: self.queues,
             ..Setup::one_pool(self.workers_each, Window::Auto)
         };
-        self.rounds
-            .push(daemon::measure(server, &setup, load)?.watched);
+        let measured = daemon::measure(server, &setup, load)?;
+        self.rounds.push(measured.watched);
+        self.messages_per_write.push(measured.messages_per_write);
         Ok(())
     }
 
@@ -75,6 +78,7 @@ impl Size {
         "messages/s",
         "CPU µs",
         "server µs",
+        "a write",
         "the daemon's cost",
         "both",
     ];
@@ -82,6 +86,7 @@ impl Size {
     pub(crate) fn row(&self) -> Vec<String> {
         let mut row = vec![self.queues.to_string(), self.workers_each.to_string()];
         row.extend(self.rounds.cells());
+        row.push(number(median(self.messages_per_write.iter().copied())));
         row.extend([self.daemon_cost, self.cost].map(percent));
         row
     }
