@@ -20,6 +20,8 @@ pub(crate) mod registry;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod rhythm;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) mod seldom;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod sleep;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod take_back;

@@ -11,7 +11,6 @@ mod owners;
 mod passed_over;
 pub(crate) mod row;
 pub(crate) mod schema;
-mod seldom;
 pub(crate) mod settle;
 mod tidy;
 mod tls;
@@ -32,6 +31,7 @@ use super::table::lease::{Lease, Tenant};
 use super::table::passed_over::PassedOver;
 use super::table::patience::Patience;
 use super::table::rhythm::{Pace, Rhythm};
+use super::table::seldom::Seldom;
 use super::table::{Claim, Fault, LookReason, Outlook, Work, Written};
 use crate::config::model::MysqlDatabase;
 use crate::delivery::DatabaseFigures;
@@ -40,7 +40,6 @@ use client::Client;
 pub use error::MysqlError;
 use error::{CLASHES_MAX, CallError, fault, is_a_clash, is_out_of_time, passing};
 use line::Place;
-use seldom::Seldom;
 use transaction::{Transaction, Undone, give_back};
 
 /// How often is looked for what nobody tells of.

@@ -9,10 +9,10 @@ use super::claim::{self, Asked, Claimer, Picked};
 use super::client::{Answer, Client};
 use super::error::CallError;
 use super::finished;
-use super::seldom::{Searched, Seldom};
 use super::settle;
 use super::value::Script;
 use crate::broker::table::finished::Scope;
+use crate::broker::table::seldom::{Searched, Seldom};
 use crate::broker::table::{Ask, Claim, Settled, Stop, Work, Written};
 use crate::delivery::Outcome;
 
@@ -74,10 +74,7 @@ impl Transaction<'_> {
         doubtful: &mut Vec<Claim>,
     ) -> Result<Written, Undone> {
         let (script, settled, repeated) = self.enter(work.settled).await?;
-        let searched = Searched {
-            due: self.seldom.is_due(),
-            suspects: self.seldom.suspects_wait(),
-        };
+        let searched = self.seldom.searched();
         let (held, due) = self.lock(script, &settled, work, searched).await?;
         let is_held = |settled: &&Settled| held.contains(&settled.claim);
         let lost = work.settled.iter().filter(|settled| !is_held(settled));
@@ -148,8 +145,8 @@ impl Transaction<'_> {
         Ok((self.client.script(), settled, repeated))
     }
 
-    /// Locks what is settled and what has fallen due, if that is searched for. Returns what of the first is still ours, and the
-    /// second.
+    /// Locks what is settled and what has fallen due, if that is searched for. Returns what of the first is
+    /// still ours, and the second.
     async fn lock(
         &mut self,
         mut script: Script,

@@ -11,6 +11,7 @@ use super::client::{Client, Statement};
 use super::front::Position;
 use super::row;
 use super::settle::now_ms;
+use crate::broker::table::seldom::Searched;
 use crate::broker::table::{Ask, Buried, Claimed, Outlook, Stop};
 use crate::rules::Limits;
 use crate::rules::table::{BYTES_OUT_MAX, ROWS_PER_TURN_MAX};
@@ -277,12 +278,14 @@ async fn counted(
     Ok(count.unsigned_abs())
 }
 
-/// Claims what is asked for, in the transaction that is open. None if we are not among the owners.
+/// Claims what is asked for and searched for, in the transaction that is open. None if we are not among the
+/// owners.
 pub(crate) async fn claim(
     client: &Client,
     looks: &Looks,
     who: Claimer<'_>,
     ask: &Ask<'_>,
+    searched: Searched,
 ) -> Result<Option<Picked>, Error> {
     let (queue, passed_over) = (&who.queue.as_ref(), &who.passed_over);
     let turn = i64::from(ROWS_PER_TURN_MAX);
@@ -295,7 +298,8 @@ pub(crate) async fn claim(
         bytes: i64::try_from(BYTES_OUT_MAX).unwrap_or(i64::MAX),
         one_in_any_case: true,
     };
-    let suspects = i64::from(ask.suspect);
+    let all_spent = i64::from(searched.suspects) * turn;
+    let suspects = i64::from(searched.suspects && ask.suspect);
     let next = Wanted {
         which: who.beyond.map_or(Which::Suspicion(0, 0), Which::Beyond),
         rows,
@@ -304,11 +308,17 @@ pub(crate) async fn claim(
     };
     let seat: [&(dyn ToSql + Sync); 1] = [&who.owner];
     let due: [&(dyn ToSql + Sync); 3] = [queue, passed_over, &turn];
+    let make_due_ready = async {
+        match searched.due {
+            true => client.execute(&looks.due, &due).await,
+            false => Ok(0),
+        }
+    };
     let (seat, due, spent, suspects, next) = tokio::join!(
         biased;
         client.query(&looks.seat, &seat),
-        client.execute(&looks.due, &due),
-        mark(client, looks, who, suspicious(spent, i64::MAX, turn)),
+        make_due_ready,
+        mark(client, looks, who, suspicious(spent, i64::MAX, all_spent)),
         mark(client, looks, who, suspicious(1, spent - 1, suspects)),
         mark(client, looks, who, next),
     );

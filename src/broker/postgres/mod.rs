@@ -33,6 +33,7 @@ use super::table::lasting::{ANSWERS_WITHIN, Lasting, Silent};
 use super::table::lease::{Lease, Tenant};
 use super::table::passed_over::PassedOver;
 use super::table::patience::Patience;
+use super::table::seldom::Seldom;
 use super::table::{Claim, Fault, LookReason, Outlook, Stop, Work, Written};
 use crate::config::model::PostgresDatabase;
 use crate::delivery::DatabaseFigures;
@@ -59,6 +60,7 @@ pub(crate) struct Store {
     front: Front,
     patience: Patience,
     slumber: Slumber,
+    seldom: Seldom,
 }
 
 impl Store {
@@ -106,6 +108,7 @@ impl Store {
             front: Front::default(),
             patience: Patience::default(),
             slumber: Slumber::new(poll_interval),
+            seldom: Seldom::unknown(),
         })
     }
 
@@ -152,6 +155,7 @@ impl Store {
                 .await
         };
         let outlook = self.session.ask(look).await?;
+        self.seldom = Seldom::of(&outlook);
         if !outlook.ready {
             self.slumber.found_nothing();
         }
@@ -208,6 +212,7 @@ impl Store {
                 owner,
                 passed_over: self.passed_over.rows(),
                 limit: self.patience.statement(),
+                searched: self.seldom.searched(),
             };
             let (doubtful, front) = (&mut self.doubtful, &mut self.front);
             let within = self.patience.whole();
@@ -216,6 +221,9 @@ impl Store {
             let error = match written {
                 Ok(Ok(written)) => {
                     self.patience = Patience::default();
+                    if work.ask.is_some() {
+                        self.seldom = Seldom::after(&written);
+                    }
                     match written.stop {
                         Some(Stop::Full | Stop::Long) => self.slumber.wake(),
                         Some(Stop::Empty) | None => {}

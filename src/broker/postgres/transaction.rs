@@ -16,6 +16,7 @@ use super::line::Line;
 use super::session::Session;
 use super::settle::{self, Sorted};
 use crate::broker::table::finished::Scope;
+use crate::broker::table::seldom::Searched;
 use crate::broker::table::{Ask, Claim, Settled, Stop, Work, Written};
 use crate::delivery::Outcome;
 
@@ -52,6 +53,7 @@ pub(super) struct Transaction<'a> {
     pub(super) passed_over: &'a [i64],
     /// How long a statement may take, where that is not as usual.
     pub(super) limit: Option<Duration>,
+    pub(super) searched: Searched,
 }
 
 impl Transaction<'_> {
@@ -192,7 +194,8 @@ impl Transaction<'_> {
             passed_over: self.passed_over,
             beyond,
         };
-        claim::claim(&self.session.line.client, &self.session.looks, who, ask).await
+        let Session { line, looks, .. } = self.session;
+        claim::claim(&line.client, looks, who, ask, self.searched).await
     }
 
     /// Buries what is not to be handed out, looks what is left, and ends the transaction.
@@ -228,6 +231,7 @@ impl Transaction<'_> {
         doubtful.truncate(before);
         front.claimed(picked.last, !matches!(picked.stop, Some(Stop::Full)));
         let stop = match picked.stop {
+            Some(Stop::Empty) if self.searched.has_missed(&outlook) => Some(Stop::Long),
             // What is left did not fit.
             Some(Stop::Empty) if outlook.ready => {
                 ask.share.deny();

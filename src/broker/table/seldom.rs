@@ -1,7 +1,8 @@
 //! What a queue seldom has, by the last look: rows that fall due, and suspects. It is searched for only when it
-//! is there. A search that locks keeps a lock on the first entry behind what it finds, or would have found,
-//! whoever that belongs to: there begin the rows that others have claimed, who could settle them only one
-//! by one between the searches.
+//! is there. Each search is a statement that changes rows, which costs a server as much as dozens of rows,
+//! though it finds none. On MySQL it also keeps a lock on the first entry behind what it finds, or would have
+//! found, whoever that belongs to: there begin the rows that others have claimed, who could settle them only
+//! one by one between the searches.
 
 use std::time::Duration;
 
@@ -11,14 +12,14 @@ use crate::broker::table::{Outlook, Written};
 
 /// What the last look has found of it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seldom {
+pub(crate) struct Seldom {
     due_at: Option<Instant>,
     suspects_wait: bool,
 }
 
 impl Seldom {
     /// Before the first look there may be anything.
-    pub(super) fn unknown() -> Self {
+    pub(crate) fn unknown() -> Self {
         Self {
             due_at: Some(Instant::now()),
             suspects_wait: true,
@@ -26,12 +27,12 @@ impl Seldom {
     }
 
     /// By a look just now.
-    pub(super) fn of(outlook: &Outlook) -> Self {
+    pub(crate) fn of(outlook: &Outlook) -> Self {
         Self::seen(outlook.due_in, outlook.suspects_wait)
     }
 
     /// By the look that ended a claim.
-    pub(super) fn after(claim: &Written) -> Self {
+    pub(crate) fn after(claim: &Written) -> Self {
         Self::seen(claim.due_in, claim.suspects_wait)
     }
 
@@ -42,26 +43,25 @@ impl Seldom {
         }
     }
 
-    /// Something may have fallen due.
-    pub(super) fn is_due(self) -> bool {
-        self.due_at.is_some_and(|due_at| Instant::now() >= due_at)
-    }
-
-    pub(super) fn suspects_wait(self) -> bool {
-        self.suspects_wait
+    /// What a claim searches for now.
+    pub(crate) fn searched(self) -> Searched {
+        Searched {
+            due: self.due_at.is_some_and(|due_at| Instant::now() >= due_at),
+            suspects: self.suspects_wait,
+        }
     }
 }
 
-/// What a claim has searched for beside what is simply next.
+/// What a claim searches for beside what is simply next.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Searched {
-    pub(super) due: bool,
-    pub(super) suspects: bool,
+pub(crate) struct Searched {
+    pub(crate) due: bool,
+    pub(crate) suspects: bool,
 }
 
 impl Searched {
     /// Something is there that was not searched for.
-    pub(super) fn has_missed(self, outlook: &Outlook) -> bool {
+    pub(crate) fn has_missed(self, outlook: &Outlook) -> bool {
         let due = outlook.due_in == Some(Duration::ZERO);
         !self.due && due || !self.suspects && outlook.suspects_wait
     }
@@ -83,12 +83,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_delayed_is_searched_for_once_it_may_be_due() {
-        assert!(Seldom::unknown().is_due());
-        assert!(!Seldom::of(&outlook(None, false)).is_due());
+        assert!(Seldom::unknown().searched().due);
+        assert!(!Seldom::of(&outlook(None, false)).searched().due);
         let seldom = Seldom::of(&outlook(Some(5), false));
-        assert!(!seldom.is_due());
+        assert!(!seldom.searched().due);
         advance(Duration::from_secs(5)).await;
-        assert!(seldom.is_due());
+        assert!(seldom.searched().due);
     }
 
     #[tokio::test]
