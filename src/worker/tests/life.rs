@@ -130,14 +130,15 @@ fn a_worker_outlives_the_thread_that_asked_for_it() {
 fn a_start_that_is_given_up_leaves_no_process() {
     on_a_pool_thread(async {
         let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("pid");
-        let script = format!("echo $$ > '{}'; exec sleep 1000", file.display());
+        // There or not, and never half there, as a file could be.
+        let script = format!("mkdir '{}'/$$; exec sleep 1000", directory.path().display());
         let given_up = tokio::time::timeout(Duration::ZERO, start(&shell(&script))).await;
         assert!(given_up.is_err());
         // The thread that starts workers has done all that came before this.
         drop(stderr_of(&shell("exit 0")).await);
-        if let Ok(pid) = std::fs::read_to_string(file) {
-            until_gone(pid.trim().parse().unwrap()).await;
+        for pid in std::fs::read_dir(directory.path()).unwrap() {
+            let pid = pid.unwrap().file_name().into_string().unwrap();
+            until_gone(pid.parse().unwrap()).await;
         }
     });
 }
