@@ -167,7 +167,8 @@ fn callers_who_do_not_take_their_replies_stop_nobody() {
 }
 
 /// The broker's `max_message_size` was lowered: no copy of what it took before is taken. More of
-/// those than the workers are sent ahead.
+/// those than the workers are sent ahead. What the library is handed just when the broker ends a
+/// channel still goes out over it, which ends the connection for publishing: that is no failure.
 fn messages_that_have_become_too_large_to_bury_hold_nobody_up() {
     let node = rough();
     let vhost = node.vhost();
@@ -188,7 +189,6 @@ fn messages_that_have_become_too_large_to_bury_hold_nobody_up() {
     scene.record().assert_done_once(&small);
     assert_eq!(scene.client.ready(DEAD), Some(0));
     assert_eq!(scene.daemon.times_logged(LOST), 0);
-    assert_eq!(scene.daemon.times_logged(TWICE), 0);
     node.set_max_message_size(MESSAGE_BYTES_MAX);
     scene.daemon.stop();
     scene.daemon = scene.site.start(&pool);

@@ -25,7 +25,8 @@ const TRACKS_MAX: usize = 256;
 /// The most messages unconfirmed on all tracks that answer,
 const COUNT_MAX: usize = 1024;
 /// and the most bytes, but for a single message. What is more than the library's buffer, 4 MiB, would
-/// still go out when the broker has closed the channel, and then it ends the whole connection.
+/// still go out when the broker has closed the channel, and then it ends the whole connection. (So
+/// does, now and then, what the library is handed in that very moment; only the library can mend it.)
 const BYTES_MAX: usize = 2 << 20;
 
 /// All addresses of the direct reply-to begin so. They are no queues: each is answered for at once.
