@@ -11,7 +11,7 @@ use crate::server::{Load, Server};
 use crate::setup::{Setup, Window};
 use crate::watch::Rounds;
 
-/// The most that a worker is fetched for if nothing else is said.
+/// What a worker is fetched if nothing else is said, and nothing takes long.
 const AUTO_EACH: usize = 256;
 
 /// The batches of the raw loop that everyone writes.
@@ -50,7 +50,7 @@ impl Cell {
         }
     }
 
-    /// The raw loop has as many out as the daemon at most.
+    /// What the raw loop has in a batch.
     fn batch(self) -> usize {
         self.prefetch.unwrap_or(AUTO_EACH * self.workers)
     }

@@ -57,7 +57,7 @@ fn flat(sizes: &[Size]) -> Option<Goal> {
 
 fn unhindered(inserts: &Inserts) -> Goal {
     let share = inserts.p99_to_alone;
-    let what = "p99 of an insert beside 8 sources, to alone";
+    let what = format!("p99 of an insert beside {}, to alone", inserts.describe());
     Goal::new(what, "≤ 200 %", percent(share), share <= 2.0)
 }
 

@@ -1,7 +1,7 @@
 //! Whether a producer is held up by those who claim: how long its inserts take, one row in a transaction,
-//! alone, beside eight sources that claim from the same queue as fast as they can, and beside the same
-//! eight at work in another database. That one shares the disk and the processors with the producer, but
-//! no lock on a table.
+//! alone, and beside eight sources that claim from the same queue, or from one in another database. Those
+//! share the disk and the processors with the producer, but no lock on a table. They work in step with it, on
+//! what comes in before each of its inserts, or flat out.
 
 use std::time::Duration;
 
@@ -20,17 +20,46 @@ const SOURCES: usize = 8;
 /// The producer sends one, and then thinks for so long, as one that has something else to do, too.
 const THINKS: Duration = Duration::from_millis(1);
 
+/// So many messages come in before each of the producer's, where the sources have what comes in.
+const COME_IN: usize = 16;
+
 const INSERT: &str =
     "INSERT INTO consumer_messages (queue, body) VALUES ('bench-0', repeat('x', 100))";
 
-/// Where the sources are.
+const INSERT_SOME: &str =
+    "INSERT INTO consumer_messages (queue, body) SELECT 'bench-0', repeat('x', 100)";
+
+/// What goes on beside the producer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Beside {
     Nobody,
+    Sources(Place, Work),
+}
+
+/// Where the sources are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Place {
     SameQueue,
     OtherDatabase,
 }
+
+/// How much they have to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Work {
+    InStep,
+    FlatOut,
+}
+
+const ALL: [Beside; 5] = [
+    Beside::Nobody,
+    Beside::Sources(Place::SameQueue, Work::InStep),
+    Beside::Sources(Place::OtherDatabase, Work::InStep),
+    Beside::Sources(Place::SameQueue, Work::FlatOut),
+    Beside::Sources(Place::OtherDatabase, Work::FlatOut),
+];
 
 /// How long inserts have taken.
 #[derive(Debug, Serialize)]
@@ -40,14 +69,13 @@ pub(crate) struct Inserts {
     p99_ms: Vec<f64>,
     /// Its p99 as a share of that of the producer that is alone.
     pub(crate) p99_to_alone: f64,
-    /// The same of that of the producer beside sources that share no table with it.
+    /// The same of that of the producer beside sources with as much to do that share no table with it.
     p99_to_elsewhere: f64,
 }
 
 /// Measures each once in each round.
 pub(crate) fn measure(server: &Server, plan: &Plan) -> miette::Result<Vec<Inserts>> {
-    let all = [Beside::Nobody, Beside::SameQueue, Beside::OtherDatabase];
-    let mut all = all.map(|beside| Inserts {
+    let mut all = ALL.map(|beside| Inserts {
         beside,
         p50_ms: Vec::new(),
         p99_ms: Vec::new(),
@@ -60,21 +88,35 @@ pub(crate) fn measure(server: &Server, plan: &Plan) -> miette::Result<Vec<Insert
             inserts.round(server, plan)?;
         }
     }
-    let [alone, _, elsewhere] = all.each_ref().map(|inserts| inserts.p99_ms.clone());
+    let found = all.each_ref().map(|one| (one.beside, one.p99_ms.clone()));
     for inserts in &mut all {
-        inserts.p99_to_alone = inserts.p99_to(&alone);
-        inserts.p99_to_elsewhere = inserts.p99_to(&elsewhere);
+        let p99_of = |beside| found.iter().find(|(other, _)| *other == beside);
+        let to = |beside| p99_of(beside).map_or(f64::NAN, |(_, p99)| inserts.p99_to(p99));
+        (inserts.p99_to_alone, inserts.p99_to_elsewhere) =
+            (to(Beside::Nobody), to(inserts.beside.elsewhere()));
     }
     Ok(all.into())
 }
 
+impl Beside {
+    /// The same with the sources in another database.
+    fn elsewhere(self) -> Self {
+        match self {
+            Self::Nobody => Self::Nobody,
+            Self::Sources(_, work) => Self::Sources(Place::OtherDatabase, work),
+        }
+    }
+}
+
 impl Inserts {
     fn round(&mut self, server: &Server, plan: &Plan) -> miette::Result<()> {
-        let database = server.database()?;
+        let ours = server.database()?;
         let times = match self.beside {
-            Beside::Nobody => insert(&*database.connect()?, plan.inserts, || Ok(()))?,
-            Beside::SameQueue => beside(&database, &database, plan)?,
-            Beside::OtherDatabase => beside(&server.database()?, &database, plan)?,
+            Beside::Nobody => insert(&*ours.connect()?, plan.inserts, || Ok(()))?,
+            Beside::Sources(Place::SameQueue, work) => beside(&ours, &ours, work, plan)?,
+            Beside::Sources(Place::OtherDatabase, work) => {
+                beside(&server.database()?, &ours, work, plan)?
+            }
         };
         self.p50_ms.push(percentile(times.iter().copied(), 50));
         self.p99_ms.push(percentile(times.iter().copied(), 99));
@@ -86,22 +128,27 @@ impl Inserts {
         median(pairs.map(|(ours, other)| ours / other))
     }
 
-    /// Whether this is what the goal is for.
+    /// Whether the goal is for this.
     pub(crate) fn is_judged(&self) -> bool {
-        self.beside == Beside::SameQueue
+        matches!(self.beside, Beside::Sources(Place::SameQueue, _))
+    }
+
+    pub(crate) fn describe(&self) -> &'static str {
+        match self.beside {
+            Beside::Nobody => "nobody",
+            Beside::Sources(Place::SameQueue, Work::InStep) => "8 sources, in step",
+            Beside::Sources(Place::SameQueue, Work::FlatOut) => "8 sources, flat out",
+            Beside::Sources(Place::OtherDatabase, Work::InStep) => "8 elsewhere, in step",
+            Beside::Sources(Place::OtherDatabase, Work::FlatOut) => "8 elsewhere, flat out",
+        }
     }
 
     pub(crate) const HEADER: &[&str] =
         &["beside", "p50", "p99", "p99 to alone", "p99 to elsewhere"];
 
     pub(crate) fn row(&self) -> Vec<String> {
-        let beside = match self.beside {
-            Beside::Nobody => "nobody",
-            Beside::SameQueue => "8 sources on its queue",
-            Beside::OtherDatabase => "8 sources in another database",
-        };
         vec![
-            beside.to_owned(),
+            self.describe().to_owned(),
             milliseconds(median(self.p50_ms.iter().copied())),
             milliseconds(median(self.p99_ms.iter().copied())),
             percent(self.p99_to_alone),
@@ -110,18 +157,32 @@ impl Inserts {
     }
 }
 
-/// The same while sources work there, which always have enough to do.
-fn beside(theirs: &Database<'_>, ours: &Database<'_>, plan: &Plan) -> miette::Result<Vec<f64>> {
+/// The same while sources work there.
+fn beside(
+    theirs: &Database<'_>,
+    ours: &Database<'_>,
+    work: Work,
+    plan: &Plan,
+) -> miette::Result<Vec<f64>> {
     let setup = Setup::one_pool(1, Window::Auto);
     let daemon = Daemon::start_several(theirs, &setup, SOURCES)?;
     let producer = ours.connect()?;
-    let mut supply = Supply {
-        sources: &daemon,
-        database: theirs,
-        messages: plan.inserts_beside,
-        mark: None,
+    let times = match work {
+        Work::InStep => {
+            let (other, some) = (theirs.connect()?, theirs.series(COME_IN));
+            let some = format!("{INSERT_SOME} FROM {some}");
+            insert(&*producer, plan.inserts, || other.run(&some))?
+        }
+        Work::FlatOut => {
+            let mut supply = Supply {
+                sources: &daemon,
+                database: theirs,
+                messages: plan.inserts_beside,
+                mark: None,
+            };
+            insert(&*producer, plan.inserts, || supply.fill_up())?
+        }
     };
-    let times = insert(&*producer, plan.inserts, || supply.fill_up())?;
     daemon.stop()?;
     Ok(times)
 }
