@@ -16,8 +16,10 @@ const EMPTIED_IN: Duration = Duration::from_millis(1);
 /// where that takes long: others may have use for what is fetched.
 const SUPPLIED_FOR: Duration = Duration::from_millis(20);
 const SUPPLIED_FOR_MAX: Duration = Duration::from_millis(200);
-/// The most messages that are fetched for a worker unasked.
+/// The most messages that are fetched for a worker unasked,
 const PREFETCH_AUTO_MAX: usize = 256;
+/// and where fetching takes long: what a transaction costs is shared by more.
+const PREFETCH_AUTO_SLOW_MAX: usize = 1024;
 /// Before so many answers a worker that answers twice could be taken for a fast one.
 const PROVEN_AFTER: u64 = 100;
 
@@ -81,7 +83,11 @@ pub fn prefetch(prefetch: Prefetch, window: usize, pace: &Pace, turn: Duration) 
         // A power of two as well, so that it changes seldom.
         Prefetch::Auto => {
             let time = (turn * 2).clamp(SUPPLIED_FOR, SUPPLIED_FOR_MAX);
-            let supply = pace.in_time(time).clamp(1, PREFETCH_AUTO_MAX);
+            let most = match time {
+                SUPPLIED_FOR => PREFETCH_AUTO_MAX,
+                _ => PREFETCH_AUTO_SLOW_MAX,
+            };
+            let supply = pace.in_time(time).clamp(1, most);
             (1 << supply.ilog2()).max(window + 1)
         }
     }
@@ -139,6 +145,15 @@ mod tests {
             assert_eq!(got, messages, "{turn:?}");
             let fixed = prefetch(Prefetch::PerWorker(3), 1, &paced(10, 3_000.0), turn);
             assert_eq!(fixed, 3);
+        }
+    }
+
+    #[test]
+    fn more_is_fetched_for_a_fast_worker_of_a_slow_source() {
+        for (turn, messages) in [(10, 256), (11, 1024), (200, 1024)] {
+            let turn = Duration::from_millis(turn);
+            let got = prefetch(Prefetch::Auto, 64, &paced(1000, 5.0), turn);
+            assert_eq!(got, messages, "{turn:?}");
         }
     }
 
