@@ -11,8 +11,8 @@ trials![
     the_socket_is_its_owners_and_goes_with_the_daemon,
     a_second_daemon_takes_the_socket_over_and_keeps_it,
     the_socket_is_had_again_when_who_took_it_is_gone,
-    a_default_address_that_is_taken_is_done_without,
     an_address_that_was_asked_for_must_be_had,
+    an_address_has_a_port,
     beyond_loopback_a_token_is_needed,
     the_token_opens_the_api_and_its_absence_does_not,
     a_page_of_another_site_is_refused,
@@ -77,7 +77,7 @@ fn the_socket_is_had_again_when_who_took_it_is_gone() {
     assert!(!path.exists());
 }
 
-fn a_default_address_that_is_taken_is_done_without() {
+fn an_address_that_was_asked_for_must_be_had() {
     let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = holder.local_addr().unwrap();
     let table = "[sources.main]\nkind = \"table\"\nurl = \"sqlite:queue.db\"";
@@ -89,7 +89,7 @@ fn a_default_address_that_is_taken_is_done_without() {
     assert!(refused.contains(&address.to_string()), "{refused}");
 }
 
-fn an_address_that_was_asked_for_must_be_had() {
+fn an_address_has_a_port() {
     let site = site("");
     site.configure_commands(&[Pool::new(&[])]);
     let text = std::fs::read_to_string(site.path("ganger.toml")).unwrap();

@@ -113,6 +113,7 @@ fn packs_jars_that_work_beside_what_they_need() {
 fn documents_itself() {
     let site = Workspace::new();
     let mut command = in_java("javadoc", &["-quiet", "-Xdoclint:all", "-Werror"]);
+    command.args(["-encoding", "UTF-8"]);
     command.arg("-d").arg(site.path("doc"));
     command.args(["-cp", "target/libs/*", "-sourcepath", "src/main/java"]);
     let told = run(command.args(["ganger.worker", "ganger.worker.testing"]));
