@@ -4,13 +4,13 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OnceCell};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::config::{Host as PgHost, SslMode as PgSslMode, TargetSessionAttrs};
 use tokio_postgres::{AsyncMessage, Config, Connection, Error, Socket};
 
-use super::client::Client;
+use super::client::{Client, Statement};
 use super::error::{PostgresError, failed, unconnected};
 use super::schema;
 use super::tls::Encryption;
@@ -75,6 +75,10 @@ pub(crate) struct Line {
     pub(crate) bell: Arc<Notify>,
     /// The schema that the tables are in.
     pub(super) schema: String,
+    /// What is done twice a second: the look at all owners,
+    pub(super) others: OnceCell<Statement>,
+    /// and what tidies up.
+    pub(super) release: OnceCell<Statement>,
 }
 
 impl Place {
@@ -232,6 +236,8 @@ impl Line {
             driver,
             bell,
             schema: schema.to_owned(),
+            others: OnceCell::new(),
+            release: OnceCell::new(),
         }
     }
 

@@ -278,12 +278,16 @@ impl Registry for Line {
                 stale: row.try_get(3)?,
             })
         };
-        let rows = self.client.query(OTHERS, &[&owner]).await?;
+        let prepare = || self.client.prepare(OTHERS);
+        let others = self.others.get_or_try_init(prepare).await?;
+        let rows = self.client.query(others, &[&owner]).await?;
         rows.iter().map(sight).collect()
     }
 
     async fn tidy_up(&mut self) -> Result<(), Undone> {
-        self.client.execute(RELEASE, &[]).await?;
+        let prepare = || self.client.prepare(RELEASE);
+        let release = self.release.get_or_try_init(prepare).await?;
+        self.client.execute(release, &[]).await?;
         Ok(())
     }
 
