@@ -23,6 +23,14 @@ pub fn shown(command: &WorkerCommand) -> Vec<String> {
 /// # Errors
 /// Why there is none, in a sentence.
 pub fn find_program(command: &WorkerCommand) -> Result<PathBuf, String> {
+    let has_spaces = command.program.contains(char::is_whitespace);
+    look_up(command).map_err(|why| match has_spaces {
+        true => format!("{why}; what follows the program's name goes into `args`"),
+        false => why,
+    })
+}
+
+fn look_up(command: &WorkerCommand) -> Result<PathBuf, String> {
     let directory = command.cwd.as_deref().unwrap_or(Path::new(""));
     if command.program.contains('/') {
         let path = directory.join(&command.program);
@@ -104,6 +112,11 @@ mod tests {
             (command("bin/notes", None, cwd), "is not executable"),
             (command("./bin", None, cwd), "is not a file"),
             (command("./worker", None, cwd), "does not exist"),
+            (
+                command("worker --fast", Some(&path), None),
+                "; what follows the program's name goes into `args`",
+            ),
+            (command("bin/worker 3", None, cwd), "goes into `args`"),
         ] {
             let error = find_program(&wrong).unwrap_err();
             assert!(error.contains(why), "{error}");
