@@ -73,6 +73,11 @@ impl Connection {
         }
     }
 
+    /// The process at the other end: that which opened the pipe.
+    pub fn peer(&self) -> Option<i32> {
+        self.stream.peer_cred().ok()?.pid()
+    }
+
     /// Where frames are encoded, to be sent by [`Connection::flush`].
     pub fn outgoing(&mut self) -> &mut BytesMut {
         &mut self.outgoing

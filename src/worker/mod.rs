@@ -23,6 +23,7 @@ pub mod output;
 mod peer;
 pub mod pipe;
 pub mod process;
+pub mod run_queue;
 pub mod spawner;
 pub mod sweep;
 #[cfg(test)]

@@ -255,7 +255,7 @@ fn pipeline(t: &mut Reader<'_>) -> Pipeline {
         auto_or(1..=1024),
         "auto",
         "How many messages may be in a version 1 worker's pipe at once: `auto` is deep for fast \
-         tasks and 1 for slow ones.",
+         tasks and 1 for slow ones. The wait for a core is no part of a task.",
     );
     messages.map_or(Pipeline::Auto, Pipeline::Fixed)
 }

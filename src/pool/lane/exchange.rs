@@ -25,6 +25,7 @@ use crate::trace_context::SpanContext;
 use crate::worker::connection::{Connection, Ready, Received};
 use crate::worker::notes;
 use crate::worker::notes::Notes;
+use crate::worker::run_queue::RunQueue;
 
 /// How many of a worker's frames are taken in before others have their turn.
 const FRAMES_PER_TURN: u32 = 32;
@@ -42,6 +43,8 @@ pub(super) struct Exchange {
     in_flight: InFlight,
     emits: Emits,
     tempo: Tempo,
+    /// Where it waits for a core, if the kernel tells.
+    run_queue: Option<RunQueue>,
     /// How many messages the worker may have, as the pool was shown last.
     window: usize,
     notes: Notes,
@@ -75,6 +78,7 @@ impl Exchange {
         Self {
             in_flight: InFlight::new(now, pool.losses()),
             pool,
+            run_queue: connection.peer().and_then(|pid| RunQueue::of(pid).ok()),
             connection,
             connected_at: now,
             version: Version::Unknown,
@@ -258,7 +262,8 @@ impl Exchange {
         };
         self.has_more = taken.as_ref().is_ok_and(|more| *more);
         if !self.has_more {
-            self.tempo.caught_up(now);
+            self.tempo
+                .caught_up(now, || waited(self.run_queue.as_ref()?, &self.pool));
         }
         self.show();
         self.pool.has_room();
@@ -452,6 +457,12 @@ impl Exchange {
             }
         }
     }
+}
+
+/// How long answers have been held up for want of a core: the worker's, and ours to read them. What
+/// we wait for is not all this worker's; where it is much, there are too few cores for everything.
+fn waited(worker: &RunQueue, pool: &PoolSide) -> Option<Duration> {
+    Some(worker.waited()? + pool.waited()?)
 }
 
 fn closed(error: impl ToString) -> Trouble {
