@@ -1,40 +1,30 @@
 //! How long a process or a thread has waited for a core, as the kernel tells it.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
+use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
-/// Three numbers of at most 20 digits.
-const LINE_BYTES_MAX: usize = 64;
-
 /// What the scheduler tells of a thread: `/proc/<pid>/schedstat`, whose fields the kernel's
-/// `Documentation/scheduler/sched-stats.rst` describes.
+/// `Documentation/scheduler/sched-stats.rst` describes. It is opened for each look, for it is looked
+/// at seldom and a daemon has many workers.
 #[derive(Debug)]
-pub struct RunQueue(File);
+pub struct RunQueue(PathBuf);
 
 impl RunQueue {
     /// Of that process's main thread.
-    ///
-    /// # Errors
-    /// If there is no such process, or the kernel was built without `CONFIG_SCHED_INFO`.
-    pub fn of(pid: i32) -> io::Result<Self> {
-        File::open(format!("/proc/{pid}/schedstat")).map(Self)
+    pub fn of(pid: i32) -> Self {
+        Self(format!("/proc/{pid}/schedstat").into())
     }
 
-    /// Of the thread that asks.
-    ///
-    /// # Errors
-    /// As [`RunQueue::of`].
-    pub fn of_this_thread() -> io::Result<Self> {
-        File::open("/proc/thread-self/schedstat").map(Self)
+    /// Of whichever thread looks.
+    pub fn of_the_thread_that_asks() -> Self {
+        Self("/proc/thread-self/schedstat".into())
     }
 
-    /// How long the thread could have run since its start and had no core; `None` after its end.
+    /// How long the thread could have run since its start and had no core; `None` after its end, or
+    /// where the kernel was built without `CONFIG_SCHED_INFO`.
     pub fn waited(&self) -> Option<Duration> {
-        let mut line = [0; LINE_BYTES_MAX];
-        let read = self.0.read_at(&mut line, 0).ok()?;
-        waited(std::str::from_utf8(line.get(..read)?).ok()?)
+        waited(&fs::read_to_string(&self.0).ok()?)
     }
 }
 
@@ -59,10 +49,8 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_told_of_by_others_too() {
-        let queue = RunQueue::of_this_thread().unwrap();
-        let asked = std::thread::spawn(move || queue.waited()).join().unwrap();
-        assert!(asked.is_some());
+    fn a_thread_is_told_of_itself() {
+        assert!(RunQueue::of_the_thread_that_asks().waited().is_some());
     }
 
     #[test]
@@ -71,7 +59,7 @@ mod tests {
             .arg("60")
             .spawn()
             .unwrap();
-        let queue = RunQueue::of(i32::try_from(child.id()).unwrap()).unwrap();
+        let queue = RunQueue::of(i32::try_from(child.id()).unwrap());
         assert!(queue.waited().is_some());
         child.kill().unwrap();
         child.wait().unwrap();

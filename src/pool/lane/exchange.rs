@@ -43,7 +43,7 @@ pub(super) struct Exchange {
     in_flight: InFlight,
     emits: Emits,
     tempo: Tempo,
-    /// Where it waits for a core, if the kernel tells.
+    /// Where it waits for a core, if it is known which process it is.
     run_queue: Option<RunQueue>,
     /// How many messages the worker may have, as the pool was shown last.
     window: usize,
@@ -78,7 +78,7 @@ impl Exchange {
         Self {
             in_flight: InFlight::new(now, pool.losses()),
             pool,
-            run_queue: connection.peer().and_then(|pid| RunQueue::of(pid).ok()),
+            run_queue: connection.peer().map(RunQueue::of),
             connection,
             connected_at: now,
             version: Version::Unknown,
@@ -263,7 +263,7 @@ impl Exchange {
         self.has_more = taken.as_ref().is_ok_and(|more| *more);
         if !self.has_more {
             self.tempo
-                .caught_up(now, || waited(self.run_queue.as_ref()?, &self.pool));
+                .caught_up(now, || waited(self.run_queue.as_ref()?));
         }
         self.show();
         self.pool.has_room();
@@ -461,8 +461,9 @@ impl Exchange {
 
 /// How long answers have been held up for want of a core: the worker's, and ours to read them. What
 /// we wait for is not all this worker's; where it is much, there are too few cores for everything.
-fn waited(worker: &RunQueue, pool: &PoolSide) -> Option<Duration> {
-    Some(worker.waited()? + pool.waited()?)
+fn waited(worker: &RunQueue) -> Option<Duration> {
+    let ours = RunQueue::of_the_thread_that_asks();
+    Some(worker.waited()? + ours.waited()?)
 }
 
 fn closed(error: impl ToString) -> Trouble {

@@ -16,7 +16,6 @@ use crate::pool::breaker::Breaker;
 use crate::pool::least_loaded::Load;
 use crate::pool::verdict::{text, write_numbered_name};
 use crate::shutdown::Phase;
-use crate::worker::run_queue::RunQueue;
 use crate::worker::spawner::Spawner;
 
 /// What the lanes of a pool share. All of them run on the pool's thread.
@@ -40,14 +39,12 @@ pub struct Shared {
     pub publishes: mpsc::Sender<Publish>,
     /// Tells the pool that the lane in a slot has connected.
     pub connected: mpsc::Sender<usize>,
-    /// Where the pool's thread waits for a core, if the kernel tells.
-    pub(super) run_queue: Option<RunQueue>,
     losses: Cell<u64>,
     changed: RefCell<Vec<usize>>,
 }
 
 impl Shared {
-    /// For a pool with these rules on this thread.
+    /// For a pool with these rules.
     pub fn new(
         policy: Arc<PoolConfig>,
         facts: SourceFacts,
@@ -64,7 +61,6 @@ impl Shared {
             facts,
             publishes,
             connected,
-            run_queue: RunQueue::of_this_thread().ok(),
             losses: Cell::default(),
             changed: RefCell::default(),
         }

@@ -58,11 +58,6 @@ impl PoolSide {
         self.shared.facts.turn()
     }
 
-    /// How long the pool's thread has waited for a core, if the kernel tells.
-    pub(super) fn waited(&self) -> Option<Duration> {
-        self.shared.run_queue.as_ref()?.waited()
-    }
-
     /// Where emits go.
     pub(super) fn publishes(&self) -> &mpsc::Sender<Publish> {
         &self.shared.publishes
