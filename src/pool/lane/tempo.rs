@@ -120,6 +120,7 @@ impl CoreWaits {
             return Duration::ZERO;
         }
         let Some(waited) = waited() else {
+            self.until = now; // nor would the next look tell
             return Duration::ZERO;
         };
         let all = waited.saturating_sub(self.seen);
@@ -213,12 +214,20 @@ mod tests {
     fn a_worker_of_which_nothing_is_known_is_as_slow_as_it_seems() {
         let mut tempo = Tempo::new(Instant::now());
         let mut now = tempo.busy_since;
-        for _ in 0..300 {
-            now += Duration::from_millis(20);
+        let mut looks = 0;
+        for micros in std::iter::repeat_n(100, 300)
+            .chain([20_000; 10])
+            .chain([100; 10])
+        {
+            now += Duration::from_micros(micros);
             tempo.answered();
-            tempo.caught_up(now, || None);
+            tempo.caught_up(now, || {
+                looks += 1;
+                None
+            });
         }
         assert_eq!(window::version1(Pipeline::Auto, &tempo.pace), 1);
+        assert_eq!(looks, 10, "only the slow ones are worth a look");
     }
 
     #[test]
