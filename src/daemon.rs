@@ -459,7 +459,10 @@ fn run_pool(
     show: watch::Sender<Arc<PoolStatus>>,
     mut source: source::Running,
 ) -> Result<(), String> {
-    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .on_thread_unpark(pool::turns::woken)
+        .build();
     let runtime = runtime.map_err(|error| format!("no event loop: {error}"))?;
     let _heart = Heart::of_this_thread().on(runtime.handle());
     LocalSet::new().block_on(&runtime, async {

@@ -22,6 +22,7 @@ mod stop;
 mod stopping;
 pub mod supervise;
 pub mod trial;
+pub mod turns;
 pub mod verdict;
 pub mod window;
 mod workers;
@@ -115,6 +116,7 @@ pub async fn run(
     let mut batch = Vec::with_capacity(BATCH);
     loop {
         let now = Instant::now();
+        pool.shared.turns.next(now);
         pool.look_at_lanes();
         pool.watch_trials(now);
         pool.follow_load(now);

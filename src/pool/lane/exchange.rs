@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::blame::{Cause, Read, Version};
+use super::core_waits::Waited;
 use super::emits::{Emits, Emitted};
 use super::in_flight::{Due, InFlight, Judged, Settled};
 use super::pool_side::PoolSide;
@@ -262,8 +263,9 @@ impl Exchange {
         };
         self.has_more = taken.as_ref().is_ok_and(|more| *more);
         if !self.has_more {
-            self.tempo
-                .caught_up(now, || waited(self.run_queue.as_ref()?));
+            let waited = || waited(self.run_queue.as_ref()?);
+            let there_since = self.pool.there_since(now);
+            self.tempo.caught_up(now, there_since, waited);
         }
         self.show();
         self.pool.has_room();
@@ -459,11 +461,12 @@ impl Exchange {
     }
 }
 
-/// How long answers have been held up for want of a core: the worker's, and ours to read them. What
-/// we wait for is not all this worker's; where it is much, there are too few cores for everything.
-fn waited(worker: &RunQueue) -> Option<Duration> {
-    let ours = RunQueue::of_the_thread_that_asks();
-    Some(worker.waited()? + ours.waited()?)
+/// How long a worker and we, who read its answers, have had no core.
+fn waited(worker: &RunQueue) -> Option<Waited> {
+    Some(Waited {
+        worker: worker.waited()?,
+        reader: RunQueue::of_the_thread_that_asks().waited()?,
+    })
 }
 
 fn closed(error: impl ToString) -> Trouble {

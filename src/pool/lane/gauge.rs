@@ -14,6 +14,7 @@ use crate::delivery::{Message, Publish, SourceFacts};
 use crate::metrics::Counters;
 use crate::pool::breaker::Breaker;
 use crate::pool::least_loaded::Load;
+use crate::pool::turns::Turns;
 use crate::pool::verdict::{text, write_numbered_name};
 use crate::shutdown::Phase;
 use crate::worker::spawner::Spawner;
@@ -39,6 +40,8 @@ pub struct Shared {
     pub publishes: mpsc::Sender<Publish>,
     /// Tells the pool that the lane in a slot has connected.
     pub connected: mpsc::Sender<usize>,
+    /// When the pool looked at what there was.
+    pub turns: Turns,
     losses: Cell<u64>,
     changed: RefCell<Vec<usize>>,
 }
@@ -61,6 +64,7 @@ impl Shared {
             facts,
             publishes,
             connected,
+            turns: Turns::new(Instant::now()),
             losses: Cell::default(),
             changed: RefCell::default(),
         }

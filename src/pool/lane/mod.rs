@@ -6,6 +6,7 @@
 mod autopsy;
 mod backlog;
 mod blame;
+mod core_waits;
 mod emits;
 mod ending;
 mod exchange;

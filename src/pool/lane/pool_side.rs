@@ -58,6 +58,11 @@ impl PoolSide {
         self.shared.facts.turn()
     }
 
+    /// What is read now may have been there since then.
+    pub(super) fn there_since(&self, now: Instant) -> Instant {
+        self.shared.turns.there_since(now)
+    }
+
     /// Where emits go.
     pub(super) fn publishes(&self) -> &mpsc::Sender<Publish> {
         &self.shared.publishes

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::blame::Version;
+use super::core_waits::{CoreWaits, Taken, Waited};
 use crate::config::model::PoolConfig;
 use crate::pool::window;
 use crate::pool::window::Pace;
@@ -20,10 +21,8 @@ pub(super) struct Wants {
     pub(super) at_once: usize,
 }
 
-/// Where the wait for a core is looked at after an answer: one that takes this long could be a slow one.
-const SLOW: Duration = Duration::from_millis(1);
-/// How long it is looked at after that.
-const LOOKED_AT_FOR: Duration = Duration::from_secs(1);
+/// What takes longer may not be the worker's own time: it is asked whether it had a core.
+const LATE: Duration = Duration::from_millis(1);
 
 /// A worker's pace: a worker that waits for a core is not slow.
 #[derive(Debug)]
@@ -57,19 +56,30 @@ impl Tempo {
         self.unpaced += 1;
     }
 
-    /// All answers that are there have been taken in. So long have they been held up for want of a core
-    /// since the worker's start, if that is known.
-    pub(super) fn caught_up(&mut self, now: Instant, waited: impl FnOnce() -> Option<Duration>) {
-        if self.unpaced > 0 {
-            let elapsed = now - self.busy_since;
-            if elapsed > SLOW * self.unpaced {
-                self.waits.until = now + LOOKED_AT_FOR;
+    /// All answers that are there have been taken in, and they may have been there since that moment. So
+    /// long have they been held up for want of a core since the start, if that is known.
+    pub(super) fn caught_up(
+        &mut self,
+        now: Instant,
+        there_since: Instant,
+        waited: impl FnOnce() -> Option<Waited>,
+    ) {
+        if self.unpaced == 0 {
+            return;
+        }
+        let answers = std::mem::take(&mut self.unpaced);
+        let time = there_since.saturating_duration_since(self.busy_since);
+        let taken = Taken { answers, time };
+        self.busy_since = now;
+        let really = match time <= LATE * answers {
+            true => {
+                self.waits.in_time(time);
+                Some(taken)
             }
-            let without_core = self.waits.since(self.busy_since, now, waited);
-            let elapsed = elapsed.saturating_sub(without_core);
-            self.pace.record(self.unpaced, elapsed);
-            self.unpaced = 0;
-            self.busy_since = now;
+            false => self.waits.late(taken, now, waited),
+        };
+        if let Some(Taken { answers, time }) = really {
+            self.pace.record(answers, time);
         }
     }
 
@@ -86,47 +96,6 @@ impl Tempo {
             prefetch,
             at_once,
         }
-    }
-}
-
-/// How long a worker has waited for a core.
-#[derive(Debug)]
-struct CoreWaits {
-    /// Until when it is looked at: a fast worker's is not worth the look.
-    until: Instant,
-    looked_at: Instant,
-    /// What was seen then.
-    seen: Duration,
-}
-
-impl CoreWaits {
-    fn new(now: Instant) -> Self {
-        Self {
-            until: now,
-            looked_at: now,
-            seen: Duration::ZERO,
-        }
-    }
-
-    /// How long it has certainly waited since then; that it had nothing in hand at the last look, or
-    /// answers that were not worth a look, may have taken a part of what came since.
-    fn since(
-        &mut self,
-        then: Instant,
-        now: Instant,
-        waited: impl FnOnce() -> Option<Duration>,
-    ) -> Duration {
-        if now >= self.until || now - self.looked_at < SLOW {
-            return Duration::ZERO;
-        }
-        let Some(waited) = waited() else {
-            self.until = now; // nor would the next look tell
-            return Duration::ZERO;
-        };
-        let all = waited.saturating_sub(self.seen);
-        let before = then.saturating_duration_since(self.looked_at);
-        (self.looked_at, self.seen) = (now, waited);
-        all.saturating_sub(before)
     }
 }
 
@@ -161,9 +130,12 @@ mod tests {
                 self.now += Duration::from_micros(micros);
                 self.waited += Duration::from_micros(without_core);
                 self.tempo.answered();
-                self.tempo.caught_up(self.now, || {
+                self.tempo.caught_up(self.now, self.now, || {
                     self.looks += 1;
-                    Some(self.waited)
+                    Some(Waited {
+                        worker: self.waited,
+                        reader: Duration::ZERO,
+                    })
                 });
             }
         }
@@ -221,24 +193,43 @@ mod tests {
         {
             now += Duration::from_micros(micros);
             tempo.answered();
-            tempo.caught_up(now, || {
+            tempo.caught_up(now, now, || {
                 looks += 1;
                 None
             });
         }
         assert_eq!(window::version1(Pipeline::Auto, &tempo.pace), 1);
-        assert_eq!(looks, 10, "only the slow ones are worth a look");
+        assert!((1..=3).contains(&looks), "{looks} looks at ten late ones");
     }
 
     #[test]
-    fn waits_are_looked_at_a_thousand_times_a_second_at_most() {
+    fn late_answers_are_looked_at_ten_times_a_second() {
         let mut worker = Worker::new();
-        worker.answers(1, 2_000, 0);
-        worker.answers(4_000, 100, 0);
-        assert!((200..=401).contains(&worker.looks), "{}", worker.looks);
-        // A second after the last slow one nobody looks.
-        let before = worker.looks;
         worker.answers(20_000, 100, 0);
-        assert!(worker.looks - before < 1_000, "{}", worker.looks);
+        assert_eq!(worker.looks, 0, "nothing comes late");
+        worker.answers(2_000, 2_000, 1_970);
+        assert!((30..=41).contains(&worker.looks), "{}", worker.looks);
+        assert_eq!(worker.window(), 32);
+    }
+
+    #[test]
+    fn slow_answers_among_late_ones_are_believed_after_a_look() {
+        let mut worker = Worker::new();
+        worker.answers(2_000, 2_000, 1_990);
+        assert_eq!(worker.window(), 64);
+        worker.answers(25, 5_000, 0);
+        assert_eq!(worker.window(), 1);
+    }
+
+    #[test]
+    fn an_answer_that_may_have_been_there_for_long_is_not_slow() {
+        let mut worker = Worker::new();
+        for _ in 0..200 {
+            let there_since = worker.now + Duration::from_micros(10);
+            worker.now += Duration::from_millis(3);
+            worker.tempo.answered();
+            worker.tempo.caught_up(worker.now, there_since, || None);
+        }
+        assert_eq!(worker.window(), 64);
     }
 }
