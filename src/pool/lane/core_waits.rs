@@ -99,3 +99,55 @@ impl CoreWaits {
         };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn taken(answers: u32, millis: u32) -> Taken {
+        Taken {
+            answers,
+            time: MS * millis,
+        }
+    }
+
+    fn waited(worker: u32, reader: u32) -> Option<Waited> {
+        Some(Waited {
+            worker: MS * worker,
+            reader: MS * reader,
+        })
+    }
+
+    #[test]
+    fn of_the_readers_wait_a_worker_has_the_part_that_it_was_busy_for() {
+        let begun = Instant::now();
+        let mut waits = CoreWaits::new(begun);
+        let first = waits.late(taken(1, 2), begun + MS * 100, || waited(7, 30));
+        assert_eq!(first, Some(taken(1, 2)), "as slow as it seems");
+        let unasked = waits.late(taken(1, 2), begun + MS * 150, || unreachable!());
+        assert_eq!(unasked, None, "it waits for the look");
+        let really = waits.late(taken(9, 48), begun + MS * 200, || waited(7, 50));
+        assert_eq!(really, Some(taken(10, 40)), "busy for a half of the 100 ms");
+    }
+
+    #[test]
+    fn what_came_in_time_may_have_had_the_workers_wait() {
+        let begun = Instant::now();
+        let mut waits = CoreWaits::new(begun);
+        waits.late(taken(1, 2), begun + MS * 100, || waited(0, 0));
+        waits.in_time(MS * 20);
+        let really = waits.late(taken(1, 30), begun + MS * 160, || waited(25, 0));
+        assert_eq!(really, Some(taken(1, 25)));
+    }
+
+    #[test]
+    fn after_a_pause_an_answer_is_as_slow_as_it_seems_again() {
+        let begun = Instant::now();
+        let mut waits = CoreWaits::new(begun);
+        waits.late(taken(1, 2), begun + MS * 100, || waited(0, 0));
+        let after = waits.late(taken(1, 5), begun + MS * 400, || waited(200, 200));
+        assert_eq!(after, Some(taken(1, 5)));
+    }
+}
