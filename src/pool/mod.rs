@@ -113,10 +113,10 @@ pub async fn run(
 ) -> Result<(), PoolError> {
     let (connected_tx, mut connected) = mpsc::channel(MAILBOX);
     let mut pool = Pool::new(policy, link, connected_tx, Showcase::new(shown));
+    let _turns = pool.shared.turns.clone().follow();
     let mut batch = Vec::with_capacity(BATCH);
     loop {
         let now = Instant::now();
-        pool.shared.turns.next(now);
         pool.look_at_lanes();
         pool.watch_trials(now);
         pool.follow_load(now);

@@ -2,7 +2,10 @@
 //! and sleeps when there is nothing in any.
 
 use std::cell::Cell;
+use std::rc::Rc;
 
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 thread_local! {
@@ -14,11 +17,14 @@ pub fn woken() {
     WOKEN.set(Some(Instant::now()));
 }
 
-/// When the last turns of a pool began.
+/// When the last turns of a pool began. In a turn each lane that had something to do has its go.
 #[derive(Debug)]
 pub struct Turns {
     before_last: Cell<Instant>,
     last: Cell<Instant>,
+    /// The next one begins when all who stand in line now have had their go.
+    is_in_line: Cell<bool>,
+    gets_in_line: Notify,
 }
 
 impl Turns {
@@ -27,17 +33,35 @@ impl Turns {
         Self {
             before_last: now.into(),
             last: now.into(),
+            is_in_line: false.into(),
+            gets_in_line: Notify::new(),
         }
     }
 
-    /// The next one begins.
-    pub fn next(&self, now: Instant) {
+    /// Follows them as long as the task is kept. It stands in line with the lanes: the pool itself does
+    /// not, for it has its go each time the thread has looked for news, many times in a turn.
+    pub fn follow(self: Rc<Self>) -> JoinSet<()> {
+        let mut task = JoinSet::new();
+        task.spawn_local(async move {
+            loop {
+                self.gets_in_line.notified().await;
+                self.is_in_line.set(false);
+                self.next(Instant::now());
+            }
+        });
+        task
+    }
+
+    fn next(&self, now: Instant) {
         self.before_last.set(self.last.replace(now));
     }
 
     /// What is read now was not there before that moment: else it had been read in the turn before, or
     /// nobody would have slept. Where the event loop does not tell of sleep, it came just now.
     pub fn there_since(&self, now: Instant) -> Instant {
+        if !self.is_in_line.replace(true) {
+            self.gets_in_line.notify_one();
+        }
         WOKEN
             .get()
             .map_or(now, |woken| woken.max(self.before_last.get()))
@@ -46,7 +70,11 @@ impl Turns {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::task::Poll;
     use std::time::Duration;
+
+    use tokio::task::LocalSet;
 
     use super::*;
 
@@ -64,5 +92,42 @@ mod tests {
         assert_eq!(turns.there_since(after(25)), after(22));
         woken();
         assert!(WOKEN.get() >= Some(begun));
+    }
+
+    async fn goes_to_the_end_of_the_line() {
+        let mut has_gone = false;
+        poll_fn(|context| {
+            if std::mem::replace(&mut has_gone, true) {
+                return Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn in_a_turn_each_in_line_has_its_go() {
+        let begun = Instant::now();
+        let turns = Rc::new(Turns::new(begun));
+        let lane = |turns: Rc<Turns>| async move {
+            let mut last_go = begun;
+            for _ in 0..20 {
+                assert!(turns.before_last.get() <= last_go);
+                last_go = Instant::now();
+                turns.there_since(last_go);
+                goes_to_the_end_of_the_line().await;
+            }
+        };
+        let work = async {
+            let _follows = turns.clone().follow();
+            let mut lanes = JoinSet::new();
+            for _ in 0..200 {
+                lanes.spawn_local(lane(turns.clone()));
+            }
+            lanes.join_all().await;
+        };
+        LocalSet::new().run_until(work).await;
+        assert!(turns.before_last.get() > begun, "they were followed");
     }
 }

@@ -2,6 +2,7 @@
 //! thread.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::{Notify, mpsc};
@@ -41,7 +42,7 @@ pub struct Shared {
     /// Tells the pool that the lane in a slot has connected.
     pub connected: mpsc::Sender<usize>,
     /// When the pool looked at what there was.
-    pub turns: Turns,
+    pub turns: Rc<Turns>,
     losses: Cell<u64>,
     changed: RefCell<Vec<usize>>,
 }
@@ -64,7 +65,7 @@ impl Shared {
             facts,
             publishes,
             connected,
-            turns: Turns::new(Instant::now()),
+            turns: Turns::new(Instant::now()).into(),
             losses: Cell::default(),
             changed: RefCell::default(),
         }
