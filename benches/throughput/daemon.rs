@@ -88,7 +88,7 @@ impl Daemon {
     fn pause(&mut self, queue: &QueueFile) -> miette::Result<()> {
         for _ in 0..PAUSES_MAX {
             self.process.pause()?;
-            if queue.checkpoint()? {
+            if queue.is_free()? {
                 return Ok(());
             }
             self.process.resume()?;

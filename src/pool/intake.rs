@@ -10,6 +10,9 @@ use super::{Handle, Pool};
 use crate::delivery::{CREDIT_MAX, Delivery, Intake};
 use crate::telemetry::traces;
 
+/// Where so many wait to be given out, they are given in runs.
+const RUNS_FROM: usize = 16;
+
 impl Pool {
     pub(super) fn takes_deliveries(&self) -> bool {
         // While the breaker is open messages wait here without being tried, within the credit.
@@ -112,8 +115,8 @@ impl Pool {
         while self.admits(now)
             && let Some(delivery) = self.suspects.pop_front()
         {
-            if let Some(delivery) = self.place(delivery, Board::choose_idle) {
-                self.suspects.push_front(delivery);
+            if let Err(delivery) = self.place(delivery, Board::choose_idle) {
+                self.suspects.push_front(*delivery);
                 break;
             }
             self.shared.breaker.borrow_mut().taken(now);
@@ -121,12 +124,22 @@ impl Pool {
         if self.suspects.is_empty() {
             self.board.release();
         }
+        // One wake-up for a run of quick tasks instead of one for each.
+        let in_runs = self.held.len() >= RUNS_FROM && self.shared.streak.is_long(now);
+        let mut last = None;
         while self.admits(now)
             && let Some(delivery) = self.held.pop_front()
         {
-            if let Some(delivery) = self.place(delivery, |board| board.choose()) {
-                self.held.push_front(delivery);
-                return;
+            let choose = |board: &mut Board| match in_runs {
+                true => board.choose_for_run(last),
+                false => board.choose(),
+            };
+            match self.place(delivery, choose) {
+                Ok(slot) => last = Some(slot),
+                Err(delivery) => {
+                    self.held.push_front(*delivery);
+                    return;
+                }
             }
             self.shared.breaker.borrow_mut().taken(now);
         }
@@ -177,17 +190,17 @@ impl Pool {
         }
     }
 
-    /// Gives the message to a lane, or gives it back if none has room.
+    /// Gives the message to a lane and tells which, or gives it back if none has room.
     fn place(
         &mut self,
         mut delivery: Delivery,
         choose: impl Fn(&mut Board) -> Option<usize>,
-    ) -> Option<Delivery> {
+    ) -> Result<usize, Box<Delivery>> {
         let alone = delivery.history.alone;
         let bytes = delivery.message.body.len();
         loop {
             let Some(slot) = choose(&mut self.board) else {
-                return Some(delivery);
+                return Err(delivery.into());
             };
             // It may be closing this very moment; then the choice is made again.
             if self.look_at(slot) {
@@ -201,7 +214,7 @@ impl Pool {
                     gauge.given(bytes, alone);
                     self.look_at(slot);
                     self.board.took(slot);
-                    return None;
+                    return Ok(slot);
                 }
                 Err(TrySendError::Closed(back) | TrySendError::Full(back)) => {
                     gauge.close();

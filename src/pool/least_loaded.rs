@@ -20,6 +20,8 @@ pub struct Load {
     pub prefetch: usize,
     /// How many it works on at once; the others wait.
     pub at_once: usize,
+    /// How many it may be given together while others have none.
+    pub run: usize,
     /// It has a message that nothing may be added to.
     pub alone: bool,
 }
@@ -176,6 +178,23 @@ impl Board {
         self.free.first().map(|(_, _, slot)| *slot)
     }
 
+    /// The lane for a message that is given out together with others: the one that the last went to,
+    /// until it has a run of them; then of the idle ones the one that has rested least, so that the others
+    /// can sleep.
+    pub fn choose_for_run(&self, last: Option<usize>) -> Option<usize> {
+        let goes_on = |slot: &usize| {
+            let is_free = |shown: &Shown| self.free.contains(&shown.place(*slot));
+            let has_run = |shown: &Shown| shown.load.messages >= shown.load.run;
+            let shown = self.lanes.get(slot);
+            shown.is_some_and(|shown| !has_run(shown) && is_free(shown))
+        };
+        let idle = self.free.range(..(1, 0, 0));
+        let rested_least = || idle.last().map(|(_, _, slot)| *slot);
+        last.filter(goes_on)
+            .or_else(rested_least)
+            .or_else(|| self.choose())
+    }
+
     /// The lane for a message that has to run alone: an idle one. If there is none, the least loaded
     /// gets nothing more until it is, so that the others can go on.
     pub fn choose_idle(&mut self) -> Option<usize> {
@@ -249,6 +268,39 @@ mod tests {
             at_once: 1,
             ..Load::default()
         }
+    }
+
+    fn in_runs(messages: usize, run: usize) -> Load {
+        Load {
+            run,
+            ..load(messages, 8)
+        }
+    }
+
+    #[test]
+    fn a_run_goes_to_one_lane_until_it_has_it() {
+        let mut board = board(&[in_runs(0, 3), in_runs(0, 3)]);
+        let mut last = None;
+        for slot in [1, 1, 1, 0, 0, 0, 1, 0] {
+            last = board.choose_for_run(last);
+            assert_eq!(last, Some(slot));
+            let messages = board.lanes[&slot].load.messages + 1;
+            board.show(slot, in_runs(messages, 3));
+            board.took(slot);
+        }
+    }
+
+    #[test]
+    fn a_run_is_not_gone_on_with_where_there_is_no_room() {
+        let closed = Load {
+            open: false,
+            ..in_runs(1, 3)
+        };
+        let board = board(&[closed, in_runs(1, 3), in_runs(0, 3)]);
+        assert_eq!(board.choose_for_run(Some(0)), Some(2), "closed");
+        assert_eq!(board.choose_for_run(Some(7)), Some(2), "gone");
+        assert_eq!(board.choose_for_run(Some(1)), Some(1));
+        assert_eq!(board.choose_for_run(None), Some(2), "the least loaded");
     }
 
     fn board(loads: &[Load]) -> Board {

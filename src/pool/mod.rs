@@ -20,6 +20,7 @@ mod steer;
 mod steering;
 mod stop;
 mod stopping;
+mod streak;
 pub mod supervise;
 pub mod trial;
 pub mod turns;

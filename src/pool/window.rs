@@ -12,6 +12,10 @@ pub const AUTO_MAX: usize = 64;
 pub const BYTES_MAX: usize = 512 * 1024;
 /// How long a worker should take to empty its pipe: what is in there can't be called back.
 const EMPTIED_IN: Duration = Duration::from_millis(1);
+/// How long a worker should take for what it is given together while others have nothing to do, and the
+/// most that is.
+const RUN_DONE_IN: Duration = Duration::from_micros(250);
+const RUN_MAX: usize = 16;
 /// For how long a worker should be supplied while the source fetches the next batch, and the longest
 /// where that takes long: others may have use for what is fetched.
 const SUPPLIED_FOR: Duration = Duration::from_millis(20);
@@ -74,6 +78,14 @@ pub fn version1(pipeline: Pipeline, pace: &Pace) -> usize {
     }
 }
 
+/// How many messages a worker with this window and pace may be given together while others have none.
+pub fn run(window: usize, pace: &Pace) -> usize {
+    match pace.answers < PROVEN_AFTER {
+        true => 1,
+        false => pace.in_time(RUN_DONE_IN).clamp(1, RUN_MAX).min(window),
+    }
+}
+
 /// How many messages to fetch for a worker with this window and pace, those it works on included. While the
 /// source takes its `turn`, half of them are with it and the worker has the others.
 pub fn prefetch(prefetch: Prefetch, window: usize, pace: &Pace, turn: Duration) -> usize {
@@ -123,6 +135,24 @@ mod tests {
             assert_eq!(got, window, "{answers} answers at {micros} µs");
         }
         assert_eq!(version1(Pipeline::Fixed(5), &paced(0, 0.0)), 5);
+    }
+
+    #[test]
+    fn a_run_is_done_in_a_quarter_of_a_millisecond_and_fits_the_window() {
+        let table = [
+            (99, 1.0, 64, 1),
+            (100, 1.0, 64, 16),
+            (100, 15.0, 64, 16),
+            (100, 20.0, 32, 12),
+            (100, 100.0, 8, 2),
+            (100, 200.0, 4, 1),
+            (100, 2_000_000.0, 1, 1),
+            (100, 1.0, 3, 3),
+        ];
+        for (answers, micros, window, most) in table {
+            let got = run(window, &paced(answers, micros));
+            assert_eq!(got, most, "{answers} answers at {micros} µs");
+        }
     }
 
     #[test]

@@ -37,6 +37,7 @@ mod producers;
 mod python;
 mod rabbit;
 mod reload;
+mod runs;
 mod samples;
 mod scaling;
 mod sdk;
@@ -124,6 +125,7 @@ fn trials() -> Vec<Trial> {
         python::trials(),
         rabbit::trials(),
         reload::trials(),
+        runs::trials(),
         samples::trials(),
         scaling::trials(),
         sdk::trials(),

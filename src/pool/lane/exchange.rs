@@ -265,7 +265,9 @@ impl Exchange {
         if !self.has_more {
             let waited = || waited(self.run_queue.as_ref()?);
             let there_since = self.pool.there_since(now);
-            self.tempo.caught_up(now, there_since, waited);
+            if let Some(taken) = self.tempo.caught_up(now, there_since, waited) {
+                self.pool.has_taken(taken, now);
+            }
         }
         self.show();
         self.pool.has_room();

@@ -15,6 +15,7 @@ use crate::delivery::{Message, Publish, SourceFacts};
 use crate::metrics::Counters;
 use crate::pool::breaker::Breaker;
 use crate::pool::least_loaded::Load;
+use crate::pool::streak::Streak;
 use crate::pool::turns::Turns;
 use crate::pool::verdict::{text, write_numbered_name};
 use crate::shutdown::Phase;
@@ -43,6 +44,8 @@ pub struct Shared {
     pub connected: mpsc::Sender<usize>,
     /// When the pool looked at what there was.
     pub turns: Rc<Turns>,
+    /// How long all tasks have been quick.
+    pub streak: Streak,
     losses: Cell<u64>,
     changed: RefCell<Vec<usize>>,
 }
@@ -55,6 +58,7 @@ impl Shared {
         publishes: mpsc::Sender<Publish>,
         connected: mpsc::Sender<usize>,
     ) -> Self {
+        let now = Instant::now();
         Self {
             spawner: Spawner::new(&policy.name),
             counters: Counters::new(&policy.name),
@@ -65,7 +69,8 @@ impl Shared {
             facts,
             publishes,
             connected,
-            turns: Turns::new(Instant::now()).into(),
+            turns: Turns::new(now).into(),
+            streak: Streak::new(now),
             losses: Cell::default(),
             changed: RefCell::default(),
         }
@@ -116,6 +121,8 @@ pub struct Gauge {
     prefetch: Cell<usize>,
     /// How many it works on at once.
     at_once: Cell<usize>,
+    /// How many it may be given together while others have none.
+    run: Cell<usize>,
     /// It has a message that nothing may be added to.
     alone: Cell<bool>,
     pid: Cell<Option<u32>>,
@@ -157,6 +164,7 @@ impl Gauge {
             window: self.window.get(),
             prefetch: self.prefetch.get(),
             at_once: self.at_once.get(),
+            run: self.run.get(),
             alone: self.alone.get(),
         }
     }
@@ -268,6 +276,7 @@ impl Gauge {
         self.window.set(wants.window);
         self.prefetch.set(wants.prefetch);
         self.at_once.set(wants.at_once);
+        self.run.set(wants.run);
         self.busy_since.set(busy_since);
     }
 

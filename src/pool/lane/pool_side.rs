@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::core_waits::Taken;
 use super::gauge::{Gauge, Shared};
 use super::tempo::Wants;
 use crate::config::model::PoolConfig;
@@ -61,6 +62,11 @@ impl PoolSide {
     /// What is read now may have been there since then.
     pub(super) fn there_since(&self, now: Instant) -> Instant {
         self.shared.turns.there_since(now)
+    }
+
+    /// Its worker has really taken so long.
+    pub(super) fn has_taken(&self, taken: Taken, now: Instant) {
+        self.shared.streak.takes_in(taken.answers, taken.time, now);
     }
 
     /// Where emits go.

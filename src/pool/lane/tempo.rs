@@ -19,6 +19,8 @@ pub(super) struct Wants {
     pub(super) prefetch: usize,
     /// So many it works on at once.
     pub(super) at_once: usize,
+    /// So many it may be given together while others have none.
+    pub(super) run: usize,
 }
 
 /// What takes longer may not be the worker's own time: it is asked whether it had a core.
@@ -57,15 +59,16 @@ impl Tempo {
     }
 
     /// All answers that are there have been taken in, and they may have been there since that moment. So
-    /// long have they been held up for want of a core since the start, if that is known.
+    /// long have they been held up for want of a core since the start, if that is known. Returns what was
+    /// learned of how long the worker really takes.
     pub(super) fn caught_up(
         &mut self,
         now: Instant,
         there_since: Instant,
         waited: impl FnOnce() -> Option<Waited>,
-    ) {
+    ) -> Option<Taken> {
         if self.unpaced == 0 {
-            return;
+            return None;
         }
         let answers = std::mem::take(&mut self.unpaced);
         let time = there_since.saturating_duration_since(self.busy_since);
@@ -81,6 +84,7 @@ impl Tempo {
         if let Some(Taken { answers, time }) = really {
             self.pace.record(answers, time);
         }
+        really
     }
 
     /// How many messages it wants from a source that takes such turns.
@@ -91,10 +95,15 @@ impl Tempo {
             Version::Two { concurrency } => (concurrency, concurrency),
         };
         let prefetch = window::prefetch(policy.prefetch, window, &self.pace, turn);
+        let run = match version {
+            Version::One => window::run(window, &self.pace),
+            Version::Unknown | Version::Two { .. } => 1,
+        };
         Wants {
             window,
             prefetch,
             at_once,
+            run,
         }
     }
 }

@@ -1,0 +1,80 @@
+//! For how long all tasks of a pool have been quick: then they may be given out in runs. A message in a
+//! pipe can't be called back, so one slow task among them ends it.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// So many quick answers make a long streak.
+const LONG: u64 = 10_000;
+/// Answers that take as long together are not quick.
+const SLOW: Duration = Duration::from_millis(20);
+/// After a pause nothing is known of what comes.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Quick answers of a pool's workers in a row.
+#[derive(Debug)]
+pub struct Streak {
+    answers: Cell<u64>,
+    last: Cell<Instant>,
+}
+
+impl Streak {
+    /// There were none.
+    pub fn new(now: Instant) -> Self {
+        Self {
+            answers: Cell::default(),
+            last: now.into(),
+        }
+    }
+
+    /// So many answers have taken so long together.
+    pub fn takes_in(&self, answers: u32, time: Duration, now: Instant) {
+        let before = if self.has_paused(now) {
+            0
+        } else {
+            self.answers.get()
+        };
+        let is_quick = time < SLOW;
+        self.answers.set(if is_quick {
+            before + u64::from(answers)
+        } else {
+            0
+        });
+        self.last.set(now);
+    }
+
+    /// Whether it has gone on for so long that the next ones will be quick as well.
+    pub fn is_long(&self, now: Instant) -> bool {
+        self.answers.get() >= LONG && !self.has_paused(now)
+    }
+
+    fn has_paused(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.last.get()) > PAUSE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_slow_answer_or_a_pause_ends_it() {
+        let begun = Instant::now();
+        let streak = Streak::new(begun);
+        streak.takes_in(9_999, MS * 19, begun);
+        assert!(!streak.is_long(begun));
+        streak.takes_in(1, MS, begun + MS * 1000);
+        assert!(streak.is_long(begun + MS * 2000));
+        assert!(!streak.is_long(begun + MS * 2001), "nothing for a second");
+        streak.takes_in(1, MS, begun + MS * 2001);
+        assert!(!streak.is_long(begun + MS * 2001), "it begins anew");
+        streak.takes_in(10_000, MS, begun + MS * 2002);
+        assert!(streak.is_long(begun + MS * 2002));
+        streak.takes_in(1, MS * 20, begun + MS * 2003);
+        assert!(!streak.is_long(begun + MS * 2003), "a slow one");
+    }
+}
