@@ -126,12 +126,13 @@ impl Pool {
         }
         // One wake-up for a run of quick tasks instead of one for each.
         let in_runs = self.held.len() >= RUNS_FROM && self.shared.streak.is_long(now);
+        let run = self.held.len().div_ceil(self.parts_min);
         let mut last = None;
         while self.admits(now)
             && let Some(delivery) = self.held.pop_front()
         {
             let choose = |board: &mut Board| match in_runs {
-                true => board.choose_for_run(last),
+                true => board.choose_for_run(last, run),
                 false => board.choose(),
             };
             match self.place(delivery, choose) {

@@ -179,12 +179,12 @@ impl Board {
     }
 
     /// The lane for a message that is given out together with others: the one that the last went to,
-    /// until it has a run of them; then of the idle ones the one that has rested least, so that the others
+    /// until it has a run of them, no more than `most`; then of the idle ones the one that has rested least, so that the others
     /// can sleep.
-    pub fn choose_for_run(&self, last: Option<usize>) -> Option<usize> {
+    pub fn choose_for_run(&self, last: Option<usize>, most: usize) -> Option<usize> {
         let goes_on = |slot: &usize| {
             let is_free = |shown: &Shown| self.free.contains(&shown.place(*slot));
-            let has_run = |shown: &Shown| shown.load.messages >= shown.load.run;
+            let has_run = |shown: &Shown| shown.load.messages >= shown.load.run.min(most);
             let shown = self.lanes.get(slot);
             shown.is_some_and(|shown| !has_run(shown) && is_free(shown))
         };
@@ -282,7 +282,7 @@ mod tests {
         let mut board = board(&[in_runs(0, 3), in_runs(0, 3)]);
         let mut last = None;
         for slot in [1, 1, 1, 0, 0, 0, 1, 0] {
-            last = board.choose_for_run(last);
+            last = board.choose_for_run(last, 9);
             assert_eq!(last, Some(slot));
             let messages = board.lanes[&slot].load.messages + 1;
             board.show(slot, in_runs(messages, 3));
@@ -297,10 +297,11 @@ mod tests {
             ..in_runs(1, 3)
         };
         let board = board(&[closed, in_runs(1, 3), in_runs(0, 3)]);
-        assert_eq!(board.choose_for_run(Some(0)), Some(2), "closed");
-        assert_eq!(board.choose_for_run(Some(7)), Some(2), "gone");
-        assert_eq!(board.choose_for_run(Some(1)), Some(1));
-        assert_eq!(board.choose_for_run(None), Some(2), "the least loaded");
+        assert_eq!(board.choose_for_run(Some(0), 9), Some(2), "closed");
+        assert_eq!(board.choose_for_run(Some(7), 9), Some(2), "gone");
+        assert_eq!(board.choose_for_run(Some(1), 9), Some(1));
+        assert_eq!(board.choose_for_run(None, 9), Some(2), "the least loaded");
+        assert_eq!(board.choose_for_run(Some(1), 1), Some(2), "enough");
     }
 
     fn board(loads: &[Load]) -> Board {

@@ -190,6 +190,8 @@ struct Pool {
     slot_of: HashMap<Id, usize>,
     /// Taken from the source, waiting for a worker with room.
     held: VecDeque<Delivery>,
+    /// So many workers have a part of them, also where they are given out in runs.
+    parts_min: usize,
     /// The same, waiting for one with nothing in hand.
     suspects: VecDeque<Delivery>,
     stopping: Option<Stopping>,
@@ -233,6 +235,7 @@ impl Pool {
             lanes: JoinSet::new(),
             slot_of: HashMap::new(),
             held: VecDeque::new(),
+            parts_min: 2 * std::thread::available_parallelism().map_or(1, usize::from),
             suspects: VecDeque::new(),
             stopping: None,
             commands_ended: false,
