@@ -58,7 +58,7 @@ pub struct Config {
 pub struct DaemonConfig {
     /// How long work in flight may take to finish when the daemon is asked to stop.
     pub drain_timeout: Duration,
-    /// Which log records are kept, in the syntax of tracing's `EnvFilter`.
+    /// Which log records are kept, in the syntax of tracing's `Targets`.
     pub log_level: String,
     /// How log records look.
     pub log_format: LogFormat,

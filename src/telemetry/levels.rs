@@ -8,9 +8,9 @@ use std::sync::OnceLock;
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::Interest;
 use tracing::{Event, Metadata};
-use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::layer::Context;
-use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
+use tracing_subscriber::{Layer, Registry, reload};
 
 use super::context;
 use super::repeats::REPEATS;
@@ -124,17 +124,17 @@ pub(super) fn keep(handle: Handle) {
 
 /// The records that are kept: those that are asked for, and of talkative libraries none that are not
 /// asked for by their names.
-fn filter(text: &str) -> Result<EnvFilter, ParseError> {
+fn filter(text: &str) -> Result<Targets, ParseError> {
     let silent = TALKATIVE.iter().filter(|name| !text.contains(*name));
     let silent = silent.fold(String::new(), |all, name| format!("{all},{name}=off"));
-    EnvFilter::try_new(format!("{text}{silent}"))
+    format!("{text}{silent}").parse()
 }
 
 /// The filter for all, and the levels of single pools.
 #[derive(Debug)]
 pub(super) struct Levels {
     text: String,
-    all: EnvFilter,
+    all: Targets,
     pools: BTreeMap<String, LevelFilter>,
 }
 
@@ -192,7 +192,14 @@ mod tests {
     #[test]
     fn a_level_is_one_word_and_a_filter_is_a_filter() {
         assert!(matches!(set_level("info"), Err(LevelError::NoLog)));
-        for wrong in ["[[[", "debgu", "info,debgu", ""] {
+        for wrong in [
+            "[[[",
+            "[span]=info",
+            "debgu",
+            "info,debgu",
+            "ganger=loud",
+            "",
+        ] {
             assert!(
                 matches!(set_level(wrong), Err(LevelError::Filter(_))),
                 "{wrong}"

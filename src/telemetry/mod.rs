@@ -46,7 +46,7 @@ static WRITER: OnceLock<Writer> = OnceLock::new();
 /// Why there is no log.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// `EnvFilter` does not understand the level.
+    /// `Targets` does not understand the level.
     #[error(transparent)]
     Level(#[from] ParseError),
     /// The operating system gave no thread.
@@ -90,7 +90,7 @@ pub fn records_left_out() -> u64 {
 /// Nothing that logs waits for stderr from then on.
 ///
 /// # Errors
-/// If the level is not one that tracing's `EnvFilter` understands, or there is no thread.
+/// If the level is not one that tracing's `Targets` understands, or there is no thread.
 pub fn start_log(daemon: &DaemonConfig) -> Result<Log, LogError> {
     let (levels, handle) = levels::reloadable(&daemon.log_level)?;
     let writer = Writer::default();

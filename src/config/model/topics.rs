@@ -1,12 +1,10 @@
 //! Which topics of Kafka a pool reads: by their names, and by patterns of names.
 
 use std::collections::BTreeSet;
-use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use regex_automata::nfa::thompson::{Config as Build, pikevm::PikeVM};
-use regex_automata::util::syntax;
+use regex_lite::Regex;
 
 use crate::names::REPLY_TOPICS;
 
@@ -87,30 +85,19 @@ impl Topics {
 #[derive(Clone)]
 struct Pattern {
     text: Arc<str>,
-    regex: Arc<PikeVM>,
+    regex: Regex,
 }
 
 impl Pattern {
     fn read(text: &str) -> Result<Self, String> {
-        // No name has any but ASCII.
-        let regex = PikeVM::builder()
-            .syntax(syntax::Config::new().unicode(false).utf8(false))
-            .thompson(Build::new().utf8(false))
-            .build(text);
-        let regex = regex.map_err(|error| {
-            let why = error.source().map_or_else(String::new, ToString::to_string);
-            // It draws the pattern above.
-            let last = why.lines().last().unwrap_or_default();
-            last.trim_start_matches("error: ").to_owned()
-        })?;
         Ok(Self {
             text: text.into(),
-            regex: Arc::new(regex),
+            regex: Regex::new(text).map_err(|error| error.to_string())?,
         })
     }
 
     fn matches(&self, topic: &str) -> bool {
-        self.regex.is_match(&mut self.regex.create_cache(), topic)
+        self.regex.is_match(topic)
     }
 
     /// The text that all that match begin with, as far as that is plain to see.
@@ -244,6 +231,9 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_pattern() {
         let (index, why) = Topics::read(&["a".into(), "^a(b".into()]).unwrap_err();
-        assert_eq!((index, why.as_str()), (1, "unclosed group"));
+        assert_eq!(
+            (index, why.as_str()),
+            (1, "found open group without closing ')'")
+        );
     }
 }

@@ -11,8 +11,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::Targets;
 
 use super::model::Argument;
 use super::problem::Origin;
@@ -120,7 +120,7 @@ pub(super) fn word() -> Text {
     }
 }
 
-/// Which log records are kept, in the syntax of [`EnvFilter`].
+/// Which log records are kept, in the syntax of [`Targets`].
 pub(super) fn log_filter() -> Text {
     Text {
         description: "text",
@@ -160,11 +160,12 @@ pub(super) fn is_web(text: &str) -> bool {
 }
 
 /// Whether a text says which log records are kept. A bare word that is no level would be taken for the
-/// only module to log: it is a mistake.
+/// only module to log: it is a mistake. So is a span, which would be taken for a module.
 pub fn is_log_filter(text: &str) -> bool {
     let clear =
-        |part: &str| part.contains(['=', ':', '[']) || LevelFilter::from_str(part.trim()).is_ok();
-    !text.is_empty() && text.split(',').all(clear) && EnvFilter::try_new(text).is_ok()
+        |part: &str| part.contains(['=', ':']) || LevelFilter::from_str(part.trim()).is_ok();
+    let names_modules = !text.is_empty() && !text.contains('[') && text.split(',').all(clear);
+    names_modules && text.parse::<Targets>().is_ok()
 }
 
 /// What the name of a pool or a source must keep to.
