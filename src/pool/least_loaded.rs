@@ -179,8 +179,8 @@ impl Board {
     }
 
     /// The lane for a message that is given out together with others: the one that the last went to,
-    /// until it has a run of them, no more than `most`; then of the idle ones the one that has rested least, so that the others
-    /// can sleep.
+    /// until it has a run of them, no more than `most`; then of the idle ones the one that has rested
+    /// least, so that the others can sleep.
     pub fn choose_for_run(&self, last: Option<usize>, most: usize) -> Option<usize> {
         let goes_on = |slot: &usize| {
             let is_free = |shown: &Shown| self.free.contains(&shown.place(*slot));
