@@ -6,6 +6,7 @@ mod aside;
 mod batch;
 mod depth;
 mod facts;
+mod gather;
 mod grip;
 mod health;
 #[cfg(test)]
@@ -34,6 +35,7 @@ use crate::rules::pause::Pause;
 use crate::rules::{Limits, credit, table};
 use aside::Aside;
 use depth::Depth;
+use gather::Gather;
 use grip::Grip;
 use health::{Health, HealthIssue};
 
@@ -75,6 +77,7 @@ pub(super) struct Task {
     bytes_per_turn: usize,
     aside: Aside,
     depth: Depth,
+    gather: Gather,
     next_look: Instant,
     last_look: Instant,
     next_poll: Instant,
@@ -154,6 +157,7 @@ impl Task {
             bytes_per_turn: table::BYTES_PER_TURN_MAX,
             aside: Aside::default(),
             depth: Depth::default(),
+            gather: Gather::default(),
             next_look: now,
             last_look: now,
             next_poll: now,
@@ -175,6 +179,7 @@ impl Task {
             self.tend_owners().await;
             if !self.pause.is_on(Instant::now()) {
                 self.follow_the_file().await;
+                self.gather().await;
                 self.write_and_claim().await;
                 self.tend_aside().await;
                 self.tell_depth().await;
@@ -252,6 +257,32 @@ impl Task {
         // Whoever asked has given up, so the task behind it failed and will publish again.
         self.publishes
             .retain(|publish| !publish.confirmed.is_closed());
+    }
+
+    /// Waits a little for what the workers are about to settle, where that saves a transaction.
+    async fn gather(&mut self) {
+        let nearly_all = gather::nearly_all(self.out.len());
+        let is_enough = self.settled.is_empty() || self.settled.len() >= nearly_all;
+        if is_enough || !self.publishes.is_empty() || self.pause.is_troubled() || self.room() == 0 {
+            return;
+        }
+        let turn = self.end.facts.turn();
+        let Some(wait) = self.gather.wait(self.out.len(), turn) else {
+            return;
+        };
+        let until = sleep_until(Instant::now() + wait);
+        tokio::pin!(until);
+        while self.settled.len() < nearly_all && self.publishes.is_empty() {
+            tokio::select! {
+                biased;
+                Some(publish) = self.end.publishes.recv() => self.publishes.push(publish),
+                Some(settlement) = self.end.settlements.recv() => {
+                    note(&mut self.out, &mut self.settled, settlement);
+                }
+                () = &mut until => break,
+            }
+        }
+        self.gather.waited(self.settled.len() >= nearly_all);
     }
 
     /// Beats, and looks after those who no longer do.
@@ -403,6 +434,7 @@ impl Task {
     fn plan_look(&mut self, stop: Stop, claimed: bool, due_in: Option<Duration>) {
         let now = Instant::now();
         self.last_look = now;
+        self.gather.claimed(claimed && stop == Stop::Full);
         self.next_look = match stop {
             Stop::Long => now,
             Stop::Full if claimed => now,
