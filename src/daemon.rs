@@ -3,17 +3,16 @@
 
 mod becoming;
 mod error;
+mod life;
 pub mod service;
 mod subscribing;
 mod watchdog;
 
 use std::collections::{BTreeMap, HashMap};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::LocalSet;
 
 use crate::budget::Budget;
 use crate::config::diff::{Change, difference};
@@ -23,21 +22,15 @@ use crate::pool::Command;
 use crate::pool::status::PoolStatus;
 use crate::request::{Reloaded, Request};
 use crate::status::{DaemonState, Overview};
-use crate::{delivery, pool, source, telemetry};
+use crate::{source, telemetry};
 use becoming::{Becoming, Opened, ready};
-pub use error::DaemonError;
+pub use error::{DaemonError, chain};
+use life::{Ended, Life};
 use service::Service;
 use subscribing::Subscribing;
 
 /// Commands that may wait for a pool; it looks at them before anything else.
 const COMMANDS_WAITING_MAX: usize = 64;
-
-/// A pool's thread has ended.
-#[derive(Debug)]
-struct Ended {
-    pool: String,
-    result: Result<(), String>,
-}
 
 /// A pool on its thread.
 #[derive(Debug)]
@@ -432,16 +425,15 @@ impl Daemon {
             rules,
             dismissed: false,
         };
-        let (pool, ended) = (name.clone(), self.ended_tx.clone());
-        let run = move || {
-            let work = || run_pool(policy, end, commands_rx, show, source);
-            let result =
-                catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err("it panicked".into()));
-            // The daemon may be gone when it could not start all pools.
-            drop(ended.blocking_send(Ended { pool, result }));
+        let life = Life {
+            policy,
+            end,
+            commands: commands_rx,
+            show,
+            source,
+            ended: self.ended_tx.clone(),
         };
-        let thread = std::thread::Builder::new().name(format!("pool-{name}"));
-        thread.spawn(run).map_err(|source| DaemonError::Thread {
+        life.begin().map_err(|source| DaemonError::Thread {
             pool: name.clone(),
             source,
         })?;
@@ -449,37 +441,4 @@ impl Daemon {
         self.pools.insert(name, running);
         Ok(())
     }
-}
-
-/// A pool's life on its thread: the pool, then the end of its source.
-fn run_pool(
-    policy: Arc<PoolConfig>,
-    end: delivery::PoolEnd,
-    commands: mpsc::Receiver<Command>,
-    show: watch::Sender<Arc<PoolStatus>>,
-    mut source: source::Running,
-) -> Result<(), String> {
-    let runtime = runtime::Builder::new_current_thread()
-        .enable_all()
-        .on_thread_unpark(pool::turns::woken)
-        .build();
-    let runtime = runtime.map_err(|error| format!("no event loop: {error}"))?;
-    let _heart = Heart::of_this_thread().on(runtime.handle());
-    LocalSet::new().block_on(&runtime, async {
-        let result = pool::run(policy, end, commands, show).await;
-        match result {
-            // A source that is stuck would keep us here.
-            Err(error @ pool::PoolError::Unsettled) => Err(error.to_string()),
-            result => {
-                let ended = source.ended().await.map_err(|error| chain(&error));
-                ended.and(result.map_err(|error| error.to_string()))
-            }
-        }
-    })
-}
-
-/// An error with all that caused it, on one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

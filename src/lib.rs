@@ -35,6 +35,7 @@ pub mod conformance;
 pub mod daemon;
 mod dead_letter;
 pub mod delivery;
+pub mod event_loop;
 pub mod exec;
 #[cfg(feature = "admin")]
 pub mod exposition;

@@ -32,3 +32,9 @@ pub enum DaemonError {
         why: String,
     },
 }
+
+/// An error with all that caused it, on one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

@@ -8,15 +8,6 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-thread_local! {
-    static WOKEN: Cell<Option<Instant>> = const { Cell::new(None) };
-}
-
-/// This thread has slept, for nothing was there, until now. To be told by its event loop.
-pub fn woken() {
-    WOKEN.set(Some(Instant::now()));
-}
-
 /// When the last turns of a pool began. In a turn each lane that had something to do has its go.
 #[derive(Debug)]
 pub struct Turns {
@@ -57,14 +48,12 @@ impl Turns {
     }
 
     /// What is read now was not there before that moment: else it had been read in the turn before, or
-    /// nobody would have slept. Where the event loop does not tell of sleep, it came just now.
-    pub fn there_since(&self, now: Instant) -> Instant {
+    /// nobody would have slept. Where nobody tells since when the thread is awake, it came just now.
+    pub fn there_since(&self, now: Instant, awake_since: Option<Instant>) -> Instant {
         if !self.is_in_line.replace(true) {
             self.gets_in_line.notify_one();
         }
-        WOKEN
-            .get()
-            .map_or(now, |woken| woken.max(self.before_last.get()))
+        awake_since.map_or(now, |awake| awake.max(self.before_last.get()))
     }
 }
 
@@ -85,13 +74,10 @@ mod tests {
         let turns = Turns::new(begun);
         turns.next(after(10));
         turns.next(after(20));
-        assert_eq!(turns.there_since(after(25)), after(25), "nobody tells");
-        WOKEN.set(Some(after(4)));
-        assert_eq!(turns.there_since(after(25)), after(10));
-        WOKEN.set(Some(after(22)));
-        assert_eq!(turns.there_since(after(25)), after(22));
-        woken();
-        assert!(WOKEN.get() >= Some(begun));
+        for (awake_since, expected) in [(None, 25), (Some(4), 10), (Some(22), 22)] {
+            let there_since = turns.there_since(after(25), awake_since.map(after));
+            assert_eq!(there_since, after(expected), "{awake_since:?}");
+        }
     }
 
     async fn goes_to_the_end_of_the_line() {
@@ -115,7 +101,7 @@ mod tests {
             for _ in 0..20 {
                 assert!(turns.before_last.get() <= last_go);
                 last_go = Instant::now();
-                turns.there_since(last_go);
+                turns.there_since(last_go, None);
                 goes_to_the_end_of_the_line().await;
             }
         };

@@ -43,7 +43,7 @@ fn files_and_threads_are_as_the_book_says() {
     with_pools.eventually("as many files as three more pools have", || {
         more(&with_pools) == 3 * (FILES_OF_A_POOL + FILES_OF_A_WORKER)
     });
-    let threads = with_pools.threads() - small.threads();
+    let threads = with_pools.threads().len() - small.threads().len();
     assert_eq!(threads, 3 * THREADS_OF_A_POOL);
     let [of_the_daemon, of_a_pool, of_a_worker] = ALLOWED;
     assert!(files(&with_pools) <= of_the_daemon + 4 * (of_a_pool + of_a_worker));

@@ -14,6 +14,7 @@ use super::gauge::{Gauge, Shared};
 use super::tempo::Wants;
 use crate::config::model::PoolConfig;
 use crate::delivery::{Delivery, Message, Outcome, Publish};
+use crate::event_loop::awake_since;
 use crate::metrics::Took;
 use crate::pool::breaker;
 use crate::pool::verdict::{Case, Event, decide, lasting_name};
@@ -61,7 +62,7 @@ impl PoolSide {
 
     /// What is read now may have been there since then.
     pub(super) fn there_since(&self, now: Instant) -> Instant {
-        self.shared.turns.there_since(now)
+        self.shared.turns.there_since(now, awake_since())
     }
 
     /// Its worker has really taken so long.

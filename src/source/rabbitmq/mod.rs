@@ -23,7 +23,6 @@ mod task;
 mod timeouts;
 mod turns;
 
-use tokio::runtime::Runtime;
 use tokio::time::{Instant, sleep_until};
 
 use super::link::Link;
@@ -31,14 +30,14 @@ use crate::broker::rabbitmq::error::RabbitMqError;
 use crate::broker::rabbitmq::line::{GOOD_AFTER, RECONNECT};
 use crate::config::model::RabbitMqSource;
 use crate::delivery::Publish;
-use crate::heartbeat::Heart;
+use crate::event_loop::EventLoop;
 use crate::rules::credit;
 use crate::rules::publishing::confirm;
 use health::HealthIssue;
 use session::Session;
 use task::Task;
 
-/// Opens the source; what is returned runs it to its end.
+/// Opens the source; what is returned runs it to its end, on this event loop.
 ///
 /// # Errors
 /// What someone has to mend: a wrong password, missing queues and the like. A broker that can't be
@@ -46,36 +45,21 @@ use task::Task;
 pub(super) fn open(
     config: &RabbitMqSource,
     link: Link,
-) -> Result<impl FnOnce() + use<>, RabbitMqError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| RabbitMqError::System {
-            why: error.to_string(),
-        })?;
-    let heart = Heart::of_this_thread().on(runtime.handle());
+    event_loop: &EventLoop,
+) -> Result<impl Future<Output = ()> + use<>, RabbitMqError> {
     let mut task = Task::new(config.clone(), link);
-    let first = open_first(&runtime, &mut task)?;
-    Ok(move || {
-        let _heart = heart;
-        runtime.block_on(task.run(first));
-        // A look-up of a name may still be waiting for an answer.
-        runtime.shutdown_background();
-    })
-}
-
-fn open_first(runtime: &Runtime, task: &mut Task) -> Result<Option<Session>, RabbitMqError> {
     let opening = Session::open(&task.config, task.pool(), 0);
-    match runtime.block_on(opening) {
-        Ok(session) => Ok(Some(session)),
+    let first = match event_loop.run(opening) {
+        Ok(session) => Some(session),
         Err(error) if error.is_passing() => {
             let problem = error.to_string();
             task.health
                 .begin(&task.end, HealthIssue::Connection, problem);
-            Ok(None)
+            None
         }
-        Err(error) => Err(error),
-    }
+        Err(error) => return Err(error),
+    };
+    Ok(task.run(first))
 }
 
 impl Task {

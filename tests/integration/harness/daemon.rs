@@ -210,10 +210,13 @@ impl Daemon {
         number.parse().unwrap()
     }
 
-    /// How many threads it has.
-    pub(crate) fn threads(&self) -> usize {
+    /// Its threads' names, as far as the kernel keeps them.
+    pub(crate) fn threads(&self) -> Vec<String> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid)).unwrap();
-        threads.count()
+        // One may end meanwhile.
+        let names =
+            threads.filter_map(|it| std::fs::read_to_string(it.ok()?.path().join("comm")).ok());
+        names.map(|name| name.trim_end().to_owned()).collect()
     }
 
     /// Waits until nothing that it has started lives any more.

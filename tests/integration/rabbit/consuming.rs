@@ -11,6 +11,7 @@ use crate::harness::{Daemon, Event, Pool, field, look, trials};
 use crate::servers::rabbit::binary;
 
 trials![
+    a_pool_and_its_source_live_on_one_thread,
     no_more_is_fetched_than_asked_for,
     a_scaled_pool_fetches_more_or_less_on_the_same_connection,
     one_workers_end_does_not_touch_the_connection,
@@ -50,6 +51,18 @@ fn prefetches(scene: &RabbitScene) -> Vec<u32> {
     let consumers = scene.vhost.consumers();
     let prefetch = |one: &String| one.split(' ').nth(1)?.parse().ok();
     consumers.iter().filter_map(prefetch).collect()
+}
+
+fn a_pool_and_its_source_live_on_one_thread() {
+    let scene = RabbitScene::of(Pool::new(&[]));
+    let all = bodies("message", 10);
+    scene.send(&all);
+    scene.all_done();
+    scene.record().assert_done_once(&all);
+    let threads = scene.daemon.threads();
+    let are = |what: &str| threads.iter().filter(|name| name.starts_with(what)).count();
+    assert_eq!((are("pool-"), are("source-")), (1, 0), "{threads:?}");
+    scene.finish();
 }
 
 fn no_more_is_fetched_than_asked_for() {

@@ -81,7 +81,8 @@ fn intake_pauses_when_a_thousand_wait_and_goes_on_after_the_alarm() {
     let node = rough();
     let vhost = node.vhost();
     let url = vhost.url();
-    let pool = pool().set("prefetch", "10");
+    // As many are out as are fetched, however fast the workers look.
+    let pool = pool().set("prefetch", "10").set("pipeline", "1");
     let scene = RabbitScene::by(&url, vhost, "heartbeat = \"2s\"", &[pool]);
     scene.client.declare("answers", &[]);
     let all = bodies("mode:wait:go,reply:answers message", 1_500);

@@ -27,7 +27,8 @@ use crate::broker::table::finished::Scope;
 use crate::config::model::{Database, PoolConfig, TableSource};
 use crate::delivery::{Delivery, Intake, Outcome, PoolEnd, SourceState, link};
 use crate::pool::verdict::tests::policy;
-use crate::source::{Running, Shared, on_a_thread};
+use crate::source::thread::on_a_thread;
+use crate::source::{Running, Shared};
 
 /// Far longer than anything here takes.
 const SOON: Duration = Duration::from_secs(20);

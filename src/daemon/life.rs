@@ -1,0 +1,93 @@
+//! The life of a pool on a thread: that of its source where there is room, or one of its own.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+
+use tokio::sync::{mpsc, watch};
+
+use super::error::chain;
+use crate::config::model::PoolConfig;
+use crate::delivery::PoolEnd;
+use crate::event_loop::EventLoop;
+use crate::heartbeat::Heart;
+use crate::pool::status::PoolStatus;
+use crate::pool::{self, Command, PoolError};
+use crate::source;
+
+/// A pool's life has ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) pool: String,
+    pub(super) result: Result<(), String>,
+}
+
+/// What a pool lives on.
+#[derive(Debug)]
+pub(super) struct Life {
+    pub(super) policy: Arc<PoolConfig>,
+    pub(super) end: PoolEnd,
+    pub(super) commands: mpsc::Receiver<Command>,
+    pub(super) show: watch::Sender<Arc<PoolStatus>>,
+    pub(super) source: source::Running,
+    /// Where its end is told.
+    pub(super) ended: mpsc::Sender<Ended>,
+}
+
+impl Life {
+    /// Begins it.
+    ///
+    /// # Errors
+    /// If the operating system gives no thread.
+    pub(super) fn begin(mut self) -> io::Result<()> {
+        let room = self.source.room();
+        let (name, ended) = (self.policy.name.clone(), self.ended.clone());
+        let life: source::Life = Box::new(|event_loop| self.pass(event_loop));
+        let life = match room {
+            Some(room) => room.begin(life).err(),
+            None => Some(life),
+        };
+        let Some(life) = life else {
+            return Ok(());
+        };
+        let thread = thread::Builder::new().name(format!("pool-{name}"));
+        let body = move || match EventLoop::new() {
+            Ok(event_loop) => {
+                let _heart = Heart::of_this_thread().on(event_loop.handle());
+                life(&event_loop);
+            }
+            Err(error) => tell(&ended, name, Err(format!("no event loop: {error}"))),
+        };
+        thread.spawn(body).map(drop)
+    }
+
+    fn pass(self, event_loop: &EventLoop) {
+        let (pool, ended) = (self.policy.name.clone(), self.ended.clone());
+        let work = || event_loop.run(self.live());
+        let result = catch_unwind(AssertUnwindSafe(work));
+        tell(
+            &ended,
+            pool,
+            result.unwrap_or_else(|_| Err("it panicked".into())),
+        );
+    }
+
+    /// The pool, then the end of its source.
+    async fn live(mut self) -> Result<(), String> {
+        let result = pool::run(self.policy, self.end, self.commands, self.show).await;
+        match result {
+            // A source that is stuck would keep us here.
+            Err(error @ PoolError::Unsettled) => Err(error.to_string()),
+            result => {
+                let ended = self.source.ended().await.map_err(|error| chain(&error));
+                ended.and(result.map_err(|error| error.to_string()))
+            }
+        }
+    }
+}
+
+fn tell(ended: &mpsc::Sender<Ended>, pool: String, result: Result<(), String>) {
+    // The daemon may be gone when it could not start all pools.
+    drop(ended.blocking_send(Ended { pool, result }));
+}
