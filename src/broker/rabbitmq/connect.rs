@@ -13,6 +13,7 @@ use async_rs::Runtime;
 use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo};
 use lapin::{AsyncTcpStream, Channel, Connection, ConnectionProperties};
 use tokio::net::TcpStream;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::error::{RabbitMqError, words};
@@ -20,7 +21,7 @@ use super::returned::Returns;
 use super::socket::{Kit, Socket};
 use super::tls::Encryption;
 use super::{socket, tls};
-use crate::config::model::{Host, RabbitMqSource};
+use crate::config::model::{Host, RabbitMqSource, Tls};
 
 /// How long a broker may take to say good-bye.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
@@ -124,7 +125,7 @@ impl Drop for Hangup {
 /// # Errors
 /// What is wrong with each host, if none of them will do.
 pub(crate) async fn connect(config: &RabbitMqSource, name: &str) -> Result<Broker, RabbitMqError> {
-    let tls = config.tls.as_ref().map(Encryption::new).transpose()?;
+    let tls = encryption(config.tls.clone()).await?;
     let mut refused = Vec::new();
     for host in &config.hosts {
         let tried = timeout(
@@ -144,6 +145,18 @@ pub(crate) async fn connect(config: &RabbitMqSource, name: &str) -> Result<Broke
         1 => refused.swap_remove(0),
         _ => RabbitMqError::Hosts(refused),
     })
+}
+
+/// Reads whom to trust and what to show, where a disk that hangs holds up nobody on this thread.
+async fn encryption(tls: Option<Tls>) -> Result<Option<Encryption>, RabbitMqError> {
+    let Some(tls) = tls else {
+        return Ok(None);
+    };
+    let read = spawn_blocking(move || Encryption::new(&tls)).await;
+    let read = read.map_err(|error| RabbitMqError::System {
+        why: error.to_string(),
+    })?;
+    read.map(Some)
 }
 
 async fn connect_to(
@@ -284,9 +297,35 @@ fn uri(config: &RabbitMqSource, host: &Host) -> AMQPUri {
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
     use tokio::net::TcpSocket;
 
     use super::*;
+
+    /// The file is a pipe that nobody writes to before this thread has gone on.
+    #[tokio::test]
+    async fn a_disk_that_hangs_holds_up_nobody_on_the_thread() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ca.pem");
+        mkfifo(&path, Mode::S_IRWXU).unwrap();
+        let tls = Tls {
+            ca_file: Some(path.clone()),
+            ..Tls::default()
+        };
+        let (goes_on, has_gone_on) = std::sync::mpsc::sync_channel(1);
+        let writer = std::thread::spawn(move || {
+            let gone_on = has_gone_on.recv_timeout(Duration::from_secs(10));
+            std::fs::write(&path, "no certificate").unwrap();
+            gone_on
+        });
+        let (read, ()) = tokio::join!(encryption(Some(tls)), async {
+            goes_on.send(()).unwrap();
+        });
+        let error = read.unwrap_err().to_string();
+        assert!(error.contains("it holds no certificate"), "{error}");
+        assert_eq!(writer.join().unwrap(), Ok(()));
+    }
 
     /// With no room for those who wait to be accepted it says nothing to more of them.
     #[tokio::test]
