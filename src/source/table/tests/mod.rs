@@ -4,6 +4,7 @@
 mod accounting;
 mod claiming;
 mod depth;
+mod gathering;
 mod owners;
 mod published;
 mod trouble;
