@@ -1,4 +1,4 @@
-//! The life of a pool on a thread: that of its source where there is room, or one of its own.
+//! The life of a pool on a thread: that of its source where it may share that, or one of its own.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,15 +41,15 @@ impl Life {
     /// # Errors
     /// If the operating system gives no thread.
     pub(super) fn begin(mut self) -> io::Result<()> {
-        let room = self.source.room();
+        let shared = self.source.shared_thread();
         let (name, ended) = (self.policy.name.clone(), self.ended.clone());
-        let life: source::Life = Box::new(|event_loop| self.pass(event_loop));
-        let life = match room {
-            Some(room) => room.begin(life).err(),
-            None => Some(life),
-        };
-        let Some(life) = life else {
-            return Ok(());
+        let life: source::ThreadBody = Box::new(|event_loop| self.pass(event_loop));
+        let life = match shared {
+            Some(thread) => match thread.begin(life) {
+                Ok(()) => return Ok(()),
+                Err(life) => life,
+            },
+            None => life,
         };
         let thread = thread::Builder::new().name(format!("pool-{name}"));
         let body = move || match EventLoop::new() {

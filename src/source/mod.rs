@@ -33,7 +33,7 @@ use thread::opened_on_a_thread;
 
 pub use error::SourceError;
 pub use link::Shared;
-pub use thread::{Life, Opening, Room, Running};
+pub use thread::{Opening, Running, SharedThread, ThreadBody};
 
 /// Begins to open the source of a pool, which reads its queue through the connection `source` called
 /// `name`. Several can be on their way at once; nothing of it is done on the caller's thread, which

@@ -1,5 +1,5 @@
-//! The threads that sources live on. One that blocks has a thread to itself; one that never does leaves
-//! room on its own for its pool, so that a message crosses none.
+//! The threads that sources live on. One that blocks has a thread to itself; one that never does shares
+//! its own with its pool, so that a message crosses none.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +16,7 @@ use crate::heartbeat::Heart;
 const STACK_BYTES: usize = 8 << 20;
 
 /// What a pool does on its thread, from its first moment to its last.
-pub type Life = Box<dyn FnOnce(&EventLoop) + Send>;
+pub type ThreadBody = Box<dyn FnOnce(&EventLoop) + Send>;
 
 /// A source that is being opened.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub struct Running {
     pool: String,
     told: oneshot::Receiver<Result<(), String>>,
     end: Option<Result<(), String>>,
-    room: Option<Room>,
+    shared: Option<SharedThread>,
 }
 
 impl Running {
@@ -75,9 +75,9 @@ impl Running {
         }
     }
 
-    /// The room for a pool on the source's thread, if it has some and nobody has taken it.
-    pub fn room(&mut self) -> Option<Room> {
-        self.room.take()
+    /// The source's thread, if its pool may share it and does not yet.
+    pub fn shared_thread(&mut self) -> Option<SharedThread> {
+        self.shared.take()
     }
 
     async fn panicked(&mut self) -> SourceError {
@@ -95,22 +95,22 @@ impl Running {
     }
 }
 
-/// Room for a pool on the thread of its source, which ends when both have.
-pub struct Room(oneshot::Sender<Life>);
+/// The thread of a source that its pool may share. It ends when both have.
+pub struct SharedThread(oneshot::Sender<ThreadBody>);
 
-impl Room {
+impl SharedThread {
     /// Begins there.
     ///
     /// # Errors
-    /// The life, if the thread is gone.
-    pub fn begin(self, life: Life) -> Result<(), Life> {
-        self.0.send(life)
+    /// What is to be begun, if the thread is gone.
+    pub fn begin(self, body: ThreadBody) -> Result<(), ThreadBody> {
+        self.0.send(body)
     }
 }
 
-impl fmt::Debug for Room {
+impl fmt::Debug for SharedThread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Room")
+        f.write_str("SharedThread")
     }
 }
 
@@ -156,7 +156,7 @@ pub(super) fn opened_beside_its_pool<S: Future<Output = ()> + 'static>(
 ) -> Result<Opening, SourceError> {
     let (tell, opened) = oneshot::channel();
     let (tell_end, told) = oneshot::channel();
-    let (room, life) = oneshot::channel();
+    let (shared, body) = oneshot::channel();
     let name = pool.to_owned();
     start("pool", pool, move || {
         let event_loop =
@@ -169,7 +169,7 @@ pub(super) fn opened_beside_its_pool<S: Future<Output = ()> + 'static>(
         match catch_unwind(AssertUnwindSafe(|| open(&event_loop))) {
             Ok(Ok(source)) => {
                 if tell.send(Ok(())).is_ok() {
-                    live(&event_loop, source, tell_end, life);
+                    live(&event_loop, source, tell_end, body);
                 }
             }
             Ok(Err(error)) => drop(tell.send(Err(error))),
@@ -178,24 +178,24 @@ pub(super) fn opened_beside_its_pool<S: Future<Output = ()> + 'static>(
         // A look-up of a name may still be waiting for an answer.
         event_loop.leave();
     })?;
-    let running = running(pool, told, Some(Room(room)));
+    let running = running(pool, told, Some(SharedThread(shared)));
     Ok(Opening { running, opened })
 }
 
-/// Runs a source, and whatever life takes the room beside it, until both have ended.
+/// Runs a source, and the pool beside it where that shares the thread, until both have ended.
 fn live(
     event_loop: &EventLoop,
     source: impl Future<Output = ()> + 'static,
     tell: oneshot::Sender<Result<(), String>>,
-    life: oneshot::Receiver<Life>,
+    pool: oneshot::Receiver<ThreadBody>,
 ) {
     let source = event_loop.spawn(source);
     let source = event_loop.spawn(async move {
         let end = source.await.map_err(|error| panic_text(error.into_panic()));
         drop(tell.send(end));
     });
-    if let Ok(life) = event_loop.run(life) {
-        life(event_loop);
+    if let Ok(pool) = event_loop.run(pool) {
+        pool(event_loop);
     }
     // It tells of its end by itself.
     drop(event_loop.run(source));
@@ -212,12 +212,16 @@ fn start(what: &str, pool: &str, body: impl FnOnce() + Send + 'static) -> Result
     })
 }
 
-fn running(pool: &str, told: oneshot::Receiver<Result<(), String>>, room: Option<Room>) -> Running {
+fn running(
+    pool: &str,
+    told: oneshot::Receiver<Result<(), String>>,
+    shared: Option<SharedThread>,
+) -> Running {
     Running {
         pool: pool.to_owned(),
         told,
         end: None,
-        room,
+        shared,
     }
 }
 
@@ -262,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_lives_on_the_thread_of_a_source_that_has_room() {
+    fn a_pool_lives_on_the_thread_that_its_source_shares() {
         let (tell, told) = std::sync::mpsc::sync_channel(2);
         let (end, to_end) = oneshot::channel::<()>();
         let threads = tell.clone();
@@ -280,8 +284,13 @@ mod tests {
             event_loop.run(async { end.send(()).unwrap() });
             tell.send(thread::current().id()).unwrap();
         };
-        running.room().unwrap().begin(Box::new(life)).ok().unwrap();
-        assert!(running.room().is_none());
+        running
+            .shared_thread()
+            .unwrap()
+            .begin(Box::new(life))
+            .ok()
+            .unwrap();
+        assert!(running.shared_thread().is_none());
         assert_eq!(ended(&mut running), Ok(()));
         let threads: Vec<_> = told.iter().collect();
         assert_eq!(threads.len(), 2, "both have ended");
@@ -294,22 +303,53 @@ mod tests {
         let mut opening = opened_beside_its_pool("p", open).unwrap();
         wait(opening.opened()).unwrap();
         let mut running = opening.running();
-        let room = running.room().unwrap();
+        let shared = running.shared_thread().unwrap();
         let error = "the source of pool `p` panicked: the sky fell".to_owned();
         assert_eq!(ended(&mut running), Err(error.clone()));
         let (tell, told) = std::sync::mpsc::sync_channel(2);
         let life = move |_: &EventLoop| tell.send(()).unwrap();
-        room.begin(Box::new(life)).ok().unwrap();
+        shared.begin(Box::new(life)).ok().unwrap();
         assert_eq!(told.recv(), Ok(()));
         assert_eq!(ended(&mut running), Err(error));
     }
 
     #[test]
-    fn a_source_whose_room_nobody_takes_works_all_the_same() {
+    fn a_pool_that_panics_leaves_its_source_to_its_end() {
+        let (closes, closed) = oneshot::channel::<()>();
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        let open = move |_: &EventLoop| {
+            Ok(async move {
+                // What the pool held is gone: the source gives back what is out, and ends.
+                closed.await.unwrap_err();
+                tokio::task::yield_now().await;
+                tell.send(()).unwrap();
+            })
+        };
+        let mut opening = opened_beside_its_pool("p", open).unwrap();
+        wait(opening.opened()).unwrap();
+        let mut running = opening.running();
+        let body = move |event_loop: &EventLoop| {
+            let pool = async move {
+                let _lane = tokio::task::spawn_local(std::future::pending::<()>());
+                tokio::task::yield_now().await;
+                drop(closes);
+                panic!("the floor gave way");
+            };
+            let work = || event_loop.run(pool);
+            assert!(catch_unwind(AssertUnwindSafe(work)).is_err());
+        };
+        let shared = running.shared_thread().unwrap();
+        shared.begin(Box::new(body)).ok().unwrap();
+        assert_eq!(ended(&mut running), Ok(()));
+        assert_eq!(told.recv(), Ok(()));
+    }
+
+    #[test]
+    fn a_source_whose_thread_nobody_shares_works_all_the_same() {
         let mut opening = opened_beside_its_pool("p", |_| Ok(async {})).unwrap();
         wait(opening.opened()).unwrap();
         let mut running = opening.running();
-        drop(running.room());
+        drop(running.shared_thread());
         assert_eq!(ended(&mut running), Ok(()));
     }
 
