@@ -7,6 +7,7 @@ use super::mysql;
 #[cfg(feature = "postgres")]
 use super::postgres;
 use super::table::finished::Scope;
+use super::table::turns::{Line, Lines, Turn, in_turn};
 use super::table::{Fault, LookReason, Outlook, Work, Written};
 use crate::config::model::{Database, PoolConfig, TableSource};
 use crate::delivery::DatabaseFigures;
@@ -14,7 +15,14 @@ use crate::rules::Limits;
 
 /// What claims and settles the rows of one queue there.
 #[derive(Debug)]
-pub(crate) enum Server {
+pub(crate) struct Server {
+    kind: Kind,
+    /// Where it waits for its turn.
+    line: Line,
+}
+
+#[derive(Debug)]
+enum Kind {
     #[cfg(feature = "postgres")]
     Postgres(Box<postgres::Store>),
     /// MySQL or MariaDB.
@@ -24,12 +32,12 @@ pub(crate) enum Server {
 
 /// The same of whichever it is.
 macro_rules! of {
-    ($server:expr, $store:ident => $done:expr) => {
-        match $server {
+    ($whichever:expr, $store:ident => $done:expr) => {
+        match $whichever {
             #[cfg(feature = "postgres")]
-            Self::Postgres($store) => $done,
+            Kind::Postgres($store) => $done,
             #[cfg(feature = "mysql")]
-            Self::Mysql($store) => $done,
+            Kind::Mysql($store) => $done,
         }
     };
 }
@@ -39,70 +47,82 @@ impl Server {
     pub(super) async fn open(
         config: &TableSource,
         pool: &PoolConfig,
+        lines: &Lines,
     ) -> Result<Self, super::Fault> {
         let (name, scope) = (&pool.name, Scope::of(pool));
         let times = (config.lease, config.poll_interval);
-        match &config.database {
-            Database::Sqlite(_) => Err(super::Fault::LeftOut("sqlite")),
+        let (kind, hosts) = match &config.database {
+            Database::Sqlite(_) => return Err(super::Fault::LeftOut("sqlite")),
             #[cfg(feature = "postgres")]
             Database::Postgres(database) => {
                 let store = postgres::Store::open(database, name, scope, times).await?;
-                Ok(Self::Postgres(Box::new(store)))
+                (Kind::Postgres(Box::new(store)), &database.hosts)
             }
             #[cfg(not(feature = "postgres"))]
-            Database::Postgres(_) => Err(super::Fault::LeftOut("postgres")),
+            Database::Postgres(_) => return Err(super::Fault::LeftOut("postgres")),
             #[cfg(feature = "mysql")]
             Database::Mysql(database) => {
                 let store = mysql::Store::open(database, name, scope, times).await?;
-                Ok(Self::Mysql(Box::new(store)))
+                (Kind::Mysql(Box::new(store)), &database.hosts)
             }
             #[cfg(not(feature = "mysql"))]
-            Database::Mysql(_) => Err(super::Fault::LeftOut("mysql")),
-        }
+            Database::Mysql(_) => return Err(super::Fault::LeftOut("mysql")),
+        };
+        let line = lines.at(hosts);
+        Ok(Self { kind, line })
+    }
+
+    /// Where the sources of the daemon on that server wait for their turn to write.
+    pub(super) fn line(&self) -> Line {
+        self.line.clone()
     }
 
     /// Resolves when there may be something new. Loses nothing when it is dropped.
     pub(super) async fn woken(&mut self, news: bool) -> LookReason {
-        of!(self, store => store.woken(news).await)
+        of!(&mut self.kind, store => store.woken(news).await)
     }
 
     /// The last news were of a row for us.
     pub(super) fn was_fruitful(&mut self) {
-        of!(self, store => store.was_fruitful());
+        of!(&mut self.kind, store => store.was_fruitful());
     }
 
     /// How often it was that others may have had what is claimed here.
     pub(super) fn losses(&self) -> watch::Receiver<u64> {
-        of!(self, store => store.losses())
+        of!(&self.kind, store => store.losses())
     }
 
     /// Looks whether the queue has anything to claim, taking no lock.
     pub(super) async fn peek(&mut self, limits: Limits) -> Result<Outlook, Fault> {
-        of!(self, store => store.peek(limits).await)
+        of!(&mut self.kind, store => store.peek(limits).await)
     }
 
     /// Counts what the queue has to claim, as far as it goes, taking no lock.
     pub(super) async fn count_ready(&mut self, most: u32) -> Result<u64, Fault> {
-        of!(self, store => store.count_ready(most).await)
+        of!(&mut self.kind, store => store.count_ready(most).await)
     }
 
     /// Counts what waits for a later time, as far as it goes, taking no lock.
     pub(super) async fn count_delayed(&mut self, most: u32) -> Result<u64, Fault> {
-        of!(self, store => store.count_delayed(most).await)
+        of!(&mut self.kind, store => store.count_delayed(most).await)
     }
 
     /// How large the database is.
     pub(super) async fn sizes(&mut self) -> Result<DatabaseFigures, Fault> {
-        of!(self, store => store.sizes().await)
+        of!(&mut self.kind, store => store.sizes().await)
     }
 
     /// Does all of the work in one transaction, or none of it.
-    pub(super) async fn write(&mut self, work: &Work<'_>) -> Result<Written, Fault> {
-        of!(self, store => store.write(work).await)
+    pub(super) async fn write(
+        &mut self,
+        turn: Option<Turn<'_>>,
+        work: &Work<'_>,
+    ) -> Result<Written, Fault> {
+        of!(&mut self.kind, store => in_turn(turn, store.write(work)).await)
     }
 
     /// Leaves the owners and closes the connections.
     pub(super) async fn close(self) {
-        of!(self, store => store.close().await)
+        of!(self.kind, store => store.close().await)
     }
 }

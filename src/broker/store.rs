@@ -9,6 +9,8 @@ use tokio::sync::watch;
 use super::server::Server;
 use super::sqlite::{self, Owners, WallClock};
 use super::table::finished::Scope;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use super::table::turns::{Line, Lines, Turn};
 use super::table::{Fault, LookReason, Outlook, Work, Written};
 use crate::config::model::{Database, PoolConfig, TableSource};
 use crate::delivery::DatabaseFigures;
@@ -28,14 +30,22 @@ pub(crate) enum Store {
     Server(Server),
 }
 
+/// What the sources of one daemon share whose queues are tables.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Stores {
+    pub(crate) owners: Owners,
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    lines: Lines,
+}
+
 /// Where the sources of a daemon that write to one place wait for their turn.
 #[derive(Debug)]
 pub(crate) enum Writing {
     /// One file has one writer.
     Sqlite(sqlite::Writing),
-    /// A server has many.
+    /// A server has many, and does better with few of ours that have much to write.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
-    Server,
+    Server(Line),
 }
 
 /// A source's turn to write.
@@ -43,18 +53,25 @@ pub(crate) enum Writing {
 pub(crate) enum WritingTurn<'a> {
     /// Until it is dropped.
     Sqlite(sqlite::WritingTurn<'a>),
-    /// Always.
+    /// Or until it has lasted too long, where there is one to be had.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
-    Server,
+    Server(Option<Turn<'a>>),
 }
 
 impl Writing {
-    /// Waits until it is our turn.
-    pub(crate) fn turn(&self) -> WritingTurn<'_> {
+    /// Waits until it is our turn, who have so many `rows` out.
+    #[cfg_attr(
+        not(any(feature = "mysql", feature = "postgres")),
+        expect(
+            unused_variables,
+            reason = "a file has one writer, however little that writes"
+        )
+    )]
+    pub(crate) async fn turn(&self, rows: usize) -> WritingTurn<'_> {
         match self {
             Self::Sqlite(writing) => WritingTurn::Sqlite(writing.turn()),
             #[cfg(any(feature = "mysql", feature = "postgres"))]
-            Self::Server => WritingTurn::Server,
+            Self::Server(line) => WritingTurn::Server(line.turn(rows).await),
         }
     }
 }
@@ -64,18 +81,19 @@ impl Store {
     pub(crate) async fn open(
         config: &TableSource,
         pool: &PoolConfig,
-        owners: &Owners,
+        stores: &Stores,
     ) -> Result<Self, super::Fault> {
         match &config.database {
             Database::Sqlite(path) => {
                 let (file, clock) = ((path.as_path(), config.mode), WallClock::system());
                 let (name, scope) = (&pool.name, Scope::of(pool));
-                let store = sqlite::Store::open(file, name, scope, config.lease, owners, clock)?;
+                let (lease, owners) = (config.lease, &stores.owners);
+                let store = sqlite::Store::open(file, name, scope, lease, owners, clock)?;
                 Ok(Self::Sqlite(Box::new(store)))
             }
             #[cfg(any(feature = "mysql", feature = "postgres"))]
             Database::Mysql(_) | Database::Postgres(_) => {
-                let server = Server::open(config, pool).await?;
+                let server = Server::open(config, pool, &stores.lines).await?;
                 Ok(Self::Server(server))
             }
             #[cfg(not(any(feature = "mysql", feature = "postgres")))]
@@ -163,23 +181,25 @@ impl Store {
         match self {
             Self::Sqlite(store) => Writing::Sqlite(store.writing()),
             #[cfg(any(feature = "mysql", feature = "postgres"))]
-            Self::Server(_) => Writing::Server,
+            Self::Server(server) => Writing::Server(server.line()),
         }
     }
 
     /// Does all of the work in one transaction, or none of it. A row that can't be claimed is passed
-    /// over.
+    /// over. The turn is over with it, if not before.
     pub(crate) async fn write(
         &mut self,
-        turn: &WritingTurn<'_>,
+        turn: WritingTurn<'_>,
         work: &Work<'_>,
     ) -> Result<Written, Fault> {
         match (self, turn) {
-            (Self::Sqlite(store), WritingTurn::Sqlite(turn)) => store.write(turn, work),
+            (Self::Sqlite(store), WritingTurn::Sqlite(turn)) => store.write(&turn, work),
             #[cfg(any(feature = "mysql", feature = "postgres"))]
-            (Self::Server(server), _) => server.write(work).await,
+            (Self::Server(server), WritingTurn::Server(turn)) => server.write(turn, work).await,
             #[cfg(any(feature = "mysql", feature = "postgres"))]
-            (Self::Sqlite(store), WritingTurn::Server) => {
+            (Self::Server(server), WritingTurn::Sqlite(_)) => server.write(None, work).await,
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            (Self::Sqlite(store), WritingTurn::Server(_)) => {
                 store.write(&store.writing().turn(), work)
             }
         }

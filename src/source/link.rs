@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 #[cfg(feature = "sqlite")]
-use crate::broker::sqlite::Owners;
+use crate::broker::store::Stores;
 use crate::budget::{Budget, Share};
 use crate::config::model::PoolConfig;
 use crate::delivery::SourceEnd;
@@ -17,7 +17,7 @@ pub struct Shared {
     pub(super) budget: Budget,
     pub(super) exclusive: Exclusive,
     #[cfg(feature = "sqlite")]
-    pub(super) owners: Owners,
+    pub(super) stores: Stores,
 }
 
 impl Shared {
@@ -27,7 +27,7 @@ impl Shared {
             budget,
             exclusive: Exclusive::default(),
             #[cfg(feature = "sqlite")]
-            owners: Owners::default(),
+            stores: Stores::default(),
         }
     }
 }

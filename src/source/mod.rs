@@ -105,9 +105,9 @@ fn open_alone(
     match source {
         #[cfg(feature = "sqlite")]
         SourceConfig::Table(config) => {
-            let (config, owners) = (config.clone(), shared.owners.clone());
+            let (config, stores) = (config.clone(), shared.stores.clone());
             opened_on_a_thread("source", &pool, move || {
-                table::open(&config, link, &owners).map_err(|fault| fault.of(&name).into())
+                table::open(&config, link, &stores).map_err(|fault| fault.of(&name).into())
             })
         }
         #[cfg(feature = "rabbitmq")]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// A host and a port.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Host {
     /// A name or an address; one of IPv6 without brackets.
     pub name: String,

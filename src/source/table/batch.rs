@@ -39,7 +39,7 @@ impl Task {
         probe: bool,
     ) -> Result<(Batch, Written), Fault> {
         let writing = self.store.writing();
-        let turn = writing.turn();
+        let turn = writing.turn(self.out.len()).await;
         self.collect();
         let batch = self.batch();
         let is_last = batch.settled == self.settled.len();
@@ -56,7 +56,7 @@ impl Task {
             ask,
             probe,
         };
-        Ok((batch, self.store.write(&turn, &work).await?))
+        Ok((batch, self.store.write(turn, &work).await?))
     }
 
     /// The transaction is durable: only now is anything forgotten, confirmed or handed out.

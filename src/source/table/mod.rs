@@ -23,8 +23,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::link::Link;
 use crate::broker::Fault as Unusable;
-use crate::broker::sqlite::Owners;
-use crate::broker::store::Store;
+use crate::broker::store::{Store, Stores};
 use crate::broker::table::{Claim, Claimed, Fault, LookReason, Settled, Stop};
 use crate::budget::{Hold, Share};
 use crate::config::model::{PoolConfig, TableSource};
@@ -105,11 +104,11 @@ struct Out {
 pub(super) fn open(
     config: &TableSource,
     link: Link,
-    owners: &Owners,
+    stores: &Stores,
 ) -> Result<impl FnOnce() + use<>, Unusable> {
     let runtime = runtime();
     let pool = Arc::clone(&link.policy.borrow());
-    let opening = Store::open(config, &pool, owners);
+    let opening = Store::open(config, &pool, stores);
     let task = Task::new(runtime.block_on(opening)?, config, link);
     Ok(move || run(&runtime, task))
 }

@@ -96,8 +96,8 @@ impl Task {
 
     async fn write_alone(&mut self, work: &Work<'_>) -> Result<Written, Fault> {
         let writing = self.store.writing();
-        let turn = writing.turn();
-        self.store.write(&turn, work).await
+        let turn = writing.turn(1).await;
+        self.store.write(turn, work).await
     }
 
     /// Writes it, with less about it if the database refuses that.

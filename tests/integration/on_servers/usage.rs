@@ -9,6 +9,7 @@ trials_on![
     rows_that_cannot_be_claimed_hold_nobody_up,
     one_that_cannot_be_claimed_among_many_holds_nobody_up,
     a_row_that_another_program_changes_is_not_waited_for,
+    transactions_that_wait_for_a_program_hold_up_no_other_queue,
 ];
 
 fn what_is_rolled_back_was_never_sent() {
@@ -117,5 +118,46 @@ fn a_row_that_another_program_changes_is_not_waited_for() {
     program.run("COMMIT").unwrap();
     daemon.eventually("both to be done", || table.count("work") == 0);
     site.record().assert_done_once(&["free", "changed"]);
+    daemon.stop();
+}
+
+/// Sources of one daemon that have much to write take turns, but wait for none that the server keeps waiting.
+fn transactions_that_wait_for_a_program_hold_up_no_other_queue() {
+    const MANY: usize = 300;
+    let stuck = ["stuck-1", "stuck-2", "stuck-3"];
+    let site = Workspace::new();
+    let many = |queue: &str| {
+        let pool = Pool::new(&[]).set("workers", "1").set("prefetch", "300");
+        pool.text("name", queue).text("queue", queue)
+    };
+    let mut pools = stuck.map(many).to_vec();
+    pools.push(many("free"));
+    let daemon = site.start(&pools);
+    let (program, table) = (site.table(), site.table());
+    let send = |queue: &str, first: &str| {
+        let mut messages = vec![NewMessage::new(first).to(queue)];
+        messages.resize_with(MANY, || NewMessage::new("behind").to(queue));
+        table.insert(&messages);
+    };
+    for queue in stuck {
+        send(queue, "mode:wait:open");
+    }
+    let out = "SELECT count(*) FROM consumer_messages WHERE owner IS NOT NULL";
+    let all_are_out = || table.ask(out).trim() == (stuck.len() * MANY).to_string();
+    daemon.eventually("all to be out", all_are_out);
+    program.run("BEGIN").unwrap();
+    for queue in stuck {
+        let first = program.oldest(queue).unwrap();
+        let change = format!("UPDATE consumer_messages SET priority = 9 WHERE id = {first}");
+        program.run(&change).unwrap();
+    }
+    site.touch("open");
+    send("free", "first");
+    daemon.eventually("the others to be done", || table.count("free") == 0);
+    let trouble = "the table can't be used; intake pauses";
+    assert_eq!(daemon.times_logged(trouble), 0, "the server waits no more");
+    assert!(all_are_out());
+    program.run("COMMIT").unwrap();
+    daemon.eventually("all to be done", || table.ask(out).trim() == "0");
     daemon.stop();
 }

@@ -89,7 +89,7 @@ impl Rig {
             &rules.name,
             Scope::of(&rules),
             config.lease,
-            &daemon.owners,
+            &daemon.stores.owners,
             clock,
         );
         let store = Store::Sqlite(Box::new(store.unwrap()));
