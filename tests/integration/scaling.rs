@@ -24,7 +24,7 @@ const CHANGES: &str = "the number of workers changes";
 /// It goes through in moments what takes minutes by default.
 fn range(min: u32, max: u32) -> String {
     format!(
-        r#"{{ min = {min}, max = {max}, clear_within = "1s", cooldown = "200ms", shrink_after = "500ms" }}"#
+        r#"{{ min = {min}, max = {max}, clear_within = "1s", cooldown = "200ms", shrink_after = "2s" }}"#
     )
 }
 
