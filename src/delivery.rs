@@ -72,6 +72,8 @@ pub struct Delivery {
     /// What is noted of the attempt, if it is recorded.
     pub recording: Option<Box<Recording>>,
     claim: Option<Weak<()>>,
+    /// Its work goes on once it is begun, void or not.
+    goes_on: bool,
     slot: Option<Slot>,
 }
 
@@ -91,6 +93,11 @@ impl Delivery {
     pub fn is_void(&self) -> bool {
         let is_gone = |claim: &Weak<()>| claim.strong_count() == 0;
         self.claim.as_ref().is_some_and(is_gone)
+    }
+
+    /// Whether the worker that has it, and may have `begun` it, is to give it up.
+    pub fn is_given_up(&self, begun: bool) -> bool {
+        self.is_void() && !(begun && self.goes_on)
     }
 
     /// Hands the outcome to the source. Never waits and never fails: if the source is gone, so is
@@ -242,7 +249,7 @@ impl SourceEnd {
     /// # Panics
     /// If more than [`CREDIT_MAX`] deliveries are out: a source never exceeds its credit.
     pub fn deliver(&self, token: u64, message: Message, history: History) {
-        self.send(token, message, history, None, None)
+        self.hand_over(self.delivery(token, message, history));
     }
 
     /// Likewise, a message that is void once the claim is dropped; [`SourceEnd::lost`] tells so.
@@ -250,42 +257,42 @@ impl SourceEnd {
     /// # Panics
     /// As [`SourceEnd::deliver`] does.
     pub fn deliver_under(&self, claim: &Claim, token: u64, message: Message, history: History) {
-        let claim = Arc::downgrade(&claim.0);
-        self.send(token, message, history, None, Some(claim))
+        let mut delivery = self.delivery(token, message, history);
+        delivery.claim = Some(Arc::downgrade(&claim.0));
+        self.hand_over(delivery);
     }
 
-    /// Likewise, a message that must be in the hands of a worker by then, or be given back.
+    /// Likewise, a message that must be in the hands of a worker by then, or be given back. Its work goes
+    /// on once it is begun.
     ///
     /// # Panics
     /// As [`SourceEnd::deliver`] does.
     pub fn deliver_by(
         &self,
+        claim: &Claim,
         token: u64,
         message: Message,
         history: History,
-        begin_by: Option<Instant>,
+        begin_by: Instant,
     ) {
-        self.send(token, message, history, begin_by, None)
+        let mut delivery = self.delivery(token, message, history);
+        delivery.claim = Some(Arc::downgrade(&claim.0));
+        delivery.goes_on = true;
+        delivery.begin_by = Some(begin_by);
+        self.hand_over(delivery);
     }
 
-    fn send(
-        &self,
-        token: u64,
-        message: Message,
-        history: History,
-        begin_by: Option<Instant>,
-        claim: Option<Weak<()>>,
-    ) {
-        let delivery = Delivery {
+    fn delivery(&self, token: u64, message: Message, history: History) -> Delivery {
+        Delivery {
             message,
             history,
-            begin_by,
+            begin_by: None,
             taken_at: None,
             recording: None,
-            claim,
+            claim: None,
+            goes_on: false,
             slot: Some(self.slot(token)),
-        };
-        self.hand_over(delivery);
+        }
     }
 
     /// Hands on a message that another source has delivered. What is left of that is the duty to

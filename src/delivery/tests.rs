@@ -48,6 +48,21 @@ fn what_is_out_is_void_without_its_claim_and_settled_all_the_same() {
 }
 
 #[test]
+fn what_is_begun_may_go_on_without_its_claim() {
+    let (source, mut pool) = link();
+    let claims = [Claim::default(), Claim::default()];
+    let begin_by = Instant::now();
+    source.deliver_under(&claims[0], 1, message("a"), History::default());
+    source.deliver_by(&claims[1], 2, message("b"), History::default(), begin_by);
+    let out: Vec<Delivery> = std::iter::from_fn(|| pool.deliveries.try_recv().ok()).collect();
+    let given_up = |begun| out.iter().map(move |one| one.is_given_up(begun));
+    assert!(given_up(false).chain(given_up(true)).all(|is| !is));
+    drop(claims);
+    assert!(given_up(false).eq([true, true]));
+    assert!(given_up(true).eq([true, false]));
+}
+
+#[test]
 fn a_dropped_delivery_goes_back() {
     let (mut source, mut pool) = link();
     source.deliver(7, message("a"), History::default());

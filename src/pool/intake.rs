@@ -183,12 +183,18 @@ impl Pool {
         }
     }
 
-    /// What the source has lost the lanes may have: they look.
-    pub(super) fn follow_losses(&self) {
+    /// What the source has lost is another's to do. The lanes may have some of it: they look.
+    pub(super) fn follow_losses(&mut self) {
         let losses = self.link.state.borrow().losses;
-        if self.shared.set_losses(losses) {
-            self.wake_lanes();
+        if !self.shared.set_losses(losses) {
+            return;
         }
+        for waiting in [&mut self.held, &mut self.suspects] {
+            let before = waiting.len();
+            waiting.retain(|delivery| !delivery.is_void());
+            self.shared.counters.given_back(before - waiting.len());
+        }
+        self.wake_lanes();
     }
 
     /// Gives the message to a lane and tells which, or gives it back if none has room.

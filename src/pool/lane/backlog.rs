@@ -13,15 +13,18 @@ pub(super) struct Backlog {
     waiting: VecDeque<Delivery>,
     /// Of the breaker: what was given to the lane before the last is not begun.
     openings: u64,
+    /// Of the source: what is void was taken out since.
+    losses: u64,
 }
 
 impl Backlog {
     /// Empty, in front of that mailbox.
-    pub(super) fn new(mailbox: mpsc::Receiver<Delivery>, openings: u64) -> Self {
+    pub(super) fn new(mailbox: mpsc::Receiver<Delivery>, openings: u64, losses: u64) -> Self {
         Self {
             mailbox,
             waiting: VecDeque::new(),
             openings,
+            losses,
         }
     }
 
@@ -56,9 +59,23 @@ impl Backlog {
 
     /// Those that are meant, taken out.
     pub(super) fn take_meant(&mut self, is_meant: impl Fn(&Message) -> bool) -> Vec<Delivery> {
+        self.take(|one| is_meant(&one.message))
+    }
+
+    /// So often the source has lost claims. What is another's to do by now: if that is news, all of it.
+    pub(super) fn take_void(&mut self, losses: u64) -> Vec<Delivery> {
+        let are_news = losses != self.losses;
+        self.losses = losses;
+        match are_news {
+            true => self.take(Delivery::is_void),
+            false => Vec::new(),
+        }
+    }
+
+    fn take(&mut self, is_meant: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
         self.take_in();
         let all = std::mem::take(&mut self.waiting).into_iter();
-        let (meant, rest): (VecDeque<_>, _) = all.partition(|one| is_meant(&one.message));
+        let (meant, rest): (VecDeque<_>, _) = all.partition(is_meant);
         self.waiting = rest;
         meant.into()
     }
@@ -91,7 +108,7 @@ impl Backlog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::delivery::{History, Message, Outcome, link};
+    use crate::delivery::{Claim, History, Message, Outcome, link};
 
     fn message() -> Message {
         Message {
@@ -108,7 +125,7 @@ mod tests {
     async fn what_is_not_begun_goes_back_whole_and_in_its_order() {
         let (mut source, mut pool) = link();
         let (give, mailbox) = mpsc::channel(8);
-        let mut backlog = Backlog::new(mailbox, 3);
+        let mut backlog = Backlog::new(mailbox, 3, 0);
         for token in 0..4 {
             source.deliver(token, message(), History::default());
             let delivery = pool.deliveries.try_recv().unwrap();
@@ -131,5 +148,23 @@ mod tests {
         backlog.close();
         assert!(backlog.arrival().await.is_none());
         assert!(give.is_closed());
+    }
+
+    #[test]
+    fn what_is_void_is_taken_out_once_that_is_told() {
+        let (mut source, mut pool) = link();
+        let (give, mailbox) = mpsc::channel(8);
+        let mut backlog = Backlog::new(mailbox, 0, 5);
+        let (lost, kept) = (Claim::default(), Claim::default());
+        for (token, claim) in (0..).zip([&kept, &lost, &kept, &lost]) {
+            source.deliver_under(claim, token, message(), History::default());
+            give.try_send(pool.deliveries.try_recv().unwrap()).unwrap();
+        }
+        drop(lost);
+        assert!(backlog.take_void(5).is_empty(), "nobody has said so");
+        assert_eq!(backlog.take_void(6).len(), 2);
+        let back = std::iter::from_fn(|| source.settlements.try_recv().ok());
+        assert!(back.map(|settlement| settlement.token).eq([1, 3]));
+        assert_eq!(backlog.waiting.len(), 2);
     }
 }

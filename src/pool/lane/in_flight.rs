@@ -370,7 +370,7 @@ impl InFlight {
         let unasked = |entry: &&mut Entry| entry.asked == Asked::Nothing;
         let void = open
             .filter(unasked)
-            .filter(|entry| entry.delivery.is_void());
+            .filter(|entry| entry.delivery.is_given_up(entry.begun().is_some()));
         let ask = |entry: &mut Entry| {
             entry.asked = Asked::Yield;
             entry.id

@@ -115,7 +115,7 @@ impl Lane {
             process,
             asked: start.phase,
             questions: start.questions,
-            backlog: Backlog::new(start.mailbox, pool.openings()),
+            backlog: Backlog::new(start.mailbox, pool.openings(), pool.losses()),
             exchange: Exchange::new(pool.clone(), connection, notes, now),
             wear: Wear::draw(now, policy, fastrand::f64()),
             ending: Ending::new(now),
@@ -178,6 +178,10 @@ impl Lane {
         self.follow_policy();
         if let Some(unbegun) = self.backlog.after(self.pool.openings()) {
             unbegun.into_iter().for_each(|one| self.pool.give_back(one));
+            self.pool.has_room();
+        }
+        for void in self.backlog.take_void(self.pool.losses()) {
+            self.pool.give_back(void);
             self.pool.has_room();
         }
         let void = self.exchange.yield_void();

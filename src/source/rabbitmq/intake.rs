@@ -19,7 +19,7 @@ use crate::broker::rabbitmq::ledger::Others;
 use crate::broker::rabbitmq::republish::{Received, unwrap};
 use crate::broker::rabbitmq::utf8::restore;
 use crate::config::model::PoolConfig;
-use crate::delivery::{History, Intake};
+use crate::delivery::{Claim, History, Intake};
 use crate::rules::rabbitmq::demand;
 use crate::rules::{Limits, credit, rabbitmq as rules};
 
@@ -68,7 +68,7 @@ impl Session {
             let Some((token, held)) = self.deliveries.hand_out() else {
                 return;
             };
-            deliver(task, &self.pool, token, held);
+            deliver(task, &self.claim, &self.pool, token, held);
         }
     }
 
@@ -163,8 +163,8 @@ impl Session {
 }
 
 /// Hands one to the pool.
-pub(super) fn deliver(task: &mut Task, pool: &PoolConfig, token: u64, held: &Held) {
-    let begin_by = Some(held.since + begin_within(task.config.consumer_timeout));
+pub(super) fn deliver(task: &mut Task, claim: &Claim, pool: &PoolConfig, token: u64, held: &Held) {
+    let begin_by = held.since + begin_within(task.config.consumer_timeout);
     let again = held.arrival.redelivered || held.arrival.counters.attempts > 0;
     let message = message(&pool.queue, held, again);
     task.out += 1;
@@ -172,5 +172,6 @@ pub(super) fn deliver(task: &mut Task, pool: &PoolConfig, token: u64, held: &Hel
         step: held.original.step(),
         ..rules::history(held.arrival)
     };
-    task.end.deliver_by(token, message, history, begin_by);
+    task.end
+        .deliver_by(claim, token, message, history, begin_by);
 }

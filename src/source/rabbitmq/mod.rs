@@ -117,6 +117,8 @@ impl Task {
         let why = "the connection was lost before their acknowledgements";
         self.survived.lost(session.deliveries.fingerprints());
         let unsure = session.abandon();
+        // What no worker has begun is not begun in vain: it comes again.
+        self.end.lost();
         self.health.may_run_twice(&self.end, unsure, why);
         Err(error)
     }

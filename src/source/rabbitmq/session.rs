@@ -30,7 +30,7 @@ use crate::broker::rabbitmq::line::LineChange;
 use crate::broker::rabbitmq::publisher::{Publisher, PublisherNews as Published};
 use crate::broker::rabbitmq::topology::Topology;
 use crate::config::model::{Options, PoolConfig, RabbitMqOptions, RabbitMqSource};
-use crate::delivery::{Intake, Settlement};
+use crate::delivery::{Claim, Intake, Settlement};
 use crate::rules::credit;
 
 /// How many messages are read, and settlements taken in, before something else has a turn.
@@ -46,6 +46,8 @@ pub(super) struct Session {
     pub(super) pool: Arc<PoolConfig>,
     pub(super) checks: Checks,
     pub(super) deliveries: Deliveries,
+    /// What the broker has handed out on this connection is ours as long as it lives.
+    pub(super) claim: Claim,
     depth: Depth,
     pub(super) age_at: Instant,
     /// The intake is closed, and what was not handed out is on its way back.
@@ -124,6 +126,7 @@ impl Session {
             pool,
             checks: Checks::new(topology),
             deliveries: Deliveries::new(next_token),
+            claim: Claim::default(),
             depth: Depth::default(),
             age_at: now,
             closing: false,

@@ -31,7 +31,7 @@ impl Session {
             && let Some((token, held)) = self.deliveries.hand_out_suspect()
         {
             task.suspect = Some(token);
-            deliver(task, &self.pool, token, held);
+            deliver(task, &self.claim, &self.pool, token, held);
         }
         if let Some(some_wait) = self.deliveries.turn_news() {
             task.turn.tell(&task.end, some_wait);

@@ -10,6 +10,7 @@ trials![
     all_of_it_under_load,
     a_stalled_connection_is_left,
     a_lost_connections_late_answers_are_void_and_counted,
+    what_no_worker_has_begun_when_a_connection_is_lost_is_begun_once,
     replies_outlive_lost_connections,
     a_stop_does_not_wait_for_a_broker_that_is_gone,
 ];
@@ -131,6 +132,33 @@ fn a_lost_connections_late_answers_are_void_and_counted() {
     assert_eq!(field(&scene.status(), "likely_duplicates"), "2");
     let up = scene.daemon.times_logged("worker lost");
     assert_eq!(up, 0, "the workers are kept");
+    scene.finish();
+}
+
+/// What waits for a worker comes again, so there is no use in it.
+fn what_no_worker_has_begun_when_a_connection_is_lost_is_begun_once() {
+    let (workers, prefetch) = (2, 20);
+    let pool = Pool::new(&["--mode=wait:go"])
+        .set("workers", &workers.to_string())
+        .set("prefetch", &prefetch.to_string());
+    let (proxy, scene) = behind_a_proxy(pool);
+    let all = bodies("message", workers * prefetch);
+    scene.send(&all);
+    scene.daemon.eventually("all to be in hand", || {
+        let in_hand = scene.vhost.in_hand(&scene.client, "work");
+        let begun = scene.record().all(Event::Began).len();
+        (in_hand, begun) == (all.len() as u64, workers)
+    });
+    let times = proxy.accepted();
+    proxy.cut();
+    is_connected_again(&proxy, &scene, times);
+    scene.site.touch("go");
+    scene.settled();
+    assert_eq!(scene.record().assert_none_lost(&all), workers);
+    assert_eq!(
+        field(&scene.status(), "likely_duplicates"),
+        workers.to_string()
+    );
     scene.finish();
 }
 
