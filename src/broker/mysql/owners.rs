@@ -1,5 +1,7 @@
 //! The table of owners, and what is claimed by them: the statements, and how a lease asks for them.
 
+use std::time::Duration;
+
 use super::client::Client;
 use super::error::{CallError, ends_the_connection, fault, passing};
 use super::line::{Place, is_set};
@@ -46,17 +48,15 @@ const OTHERS: &str = concat!(
     is_free!(),
     ", ",
     is_stale!(),
-    " FROM owners WHERE id <> ?"
+    ", lease_ms FROM owners WHERE id <> ?"
 );
 
 /// A server that was one to write to may have become another's copy.
 const IS_READ_ONLY: &str = "SELECT @@innodb_read_only, @@global.read_only";
 
-/// Only while it still stands as it was seen. It may be back, and then goes on.
+/// Only while it still stands as it was seen, in vain or without its lock. It may be back, and then goes on.
 const SEEN: &str = concat!(
-    "SELECT id FROM owners WHERE id = ? AND heartbeat = ? AND (",
-    is_stale!(),
-    " OR ",
+    "SELECT id FROM owners WHERE id = ? AND heartbeat = ? AND (NOT ? OR ",
     is_free!(),
     ") FOR UPDATE"
 );
@@ -146,7 +146,9 @@ impl Client {
     /// Locks an owner that still stands as it was seen, in a transaction that this opens.
     async fn seize(&mut self, sight: &Sight) -> Result<bool, CallError> {
         let mut script = self.transaction(None);
-        let seen = script.add(SEEN, &[sight.owner.into(), sight.heartbeat.into()]);
+        let free = i64::from(sight.free);
+        let seen = [sight.owner.into(), sight.heartbeat.into(), free.into()];
+        let seen = script.add(SEEN, &seen);
         let answers = self.run(script).await?;
         Ok(!answers[seen].rows.is_empty())
     }
@@ -230,6 +232,7 @@ impl Registry for Client {
                 heartbeat: row.get(1)?,
                 free: row.get::<i64>(2)? != 0,
                 stale: row.get::<i64>(3)? != 0,
+                lease: Duration::from_millis(row.get::<i64>(4)?.unsigned_abs()),
             });
         }
         Ok(seen)

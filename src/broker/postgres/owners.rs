@@ -1,5 +1,7 @@
 //! The table of owners, and what is claimed by them: the statements.
 
+use std::time::Duration;
+
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
@@ -46,7 +48,7 @@ SELECT id, heartbeat, lock_key > 0 AND lock_key NOT IN (",
     held!(),
     "), beaten_at + lease_ms < ",
     now_ms!(),
-    "
+    ", lease_ms
 FROM owners WHERE id <> $1"
 );
 
@@ -63,14 +65,12 @@ macro_rules! free {
     };
 }
 
-/// Only while it still stands as it was seen. It may be back, and then goes on.
+/// Only while it still stands as it was seen, in vain or without its lock. It may be back, and then goes on.
 const TAKE_BACK: &str = concat!(
     "
 WITH struck AS (
   DELETE FROM owners WHERE id = $1 AND heartbeat = $2
-    AND (beaten_at + lease_ms < ",
-    now_ms!(),
-    " OR lock_key > 0 AND lock_key NOT IN (",
+    AND (NOT $3 OR lock_key > 0 AND lock_key NOT IN (",
     held!(),
     "))
   RETURNING id),
@@ -94,9 +94,7 @@ SELECT owner FROM claiming WHERE owner IS NOT NULL AND owner NOT IN (SELECT id F
 const STRIKE: &str = concat!(
     "
 DELETE FROM owners WHERE id = $1 AND heartbeat = $2
-  AND (beaten_at + lease_ms < ",
-    now_ms!(),
-    " OR lock_key > 0 AND lock_key NOT IN (",
+  AND (NOT $3 OR lock_key > 0 AND lock_key NOT IN (",
     held!(),
     "))"
 );
@@ -276,6 +274,7 @@ impl Registry for Line {
                 heartbeat: row.try_get(1)?,
                 free: row.try_get(2)?,
                 stale: row.try_get(3)?,
+                lease: Duration::from_millis(row.try_get::<_, i64>(4)?.unsigned_abs()),
             })
         };
         let prepare = || self.client.prepare(OTHERS);
@@ -292,14 +291,14 @@ impl Registry for Line {
     }
 
     async fn take_back(&mut self, sight: &Sight) -> Result<Option<u64>, Undone> {
-        let seen: [&(dyn ToSql + Sync); 2] = [&sight.owner, &sight.heartbeat];
+        let seen: [&(dyn ToSql + Sync); 3] = [&sight.owner, &sight.heartbeat, &sight.free];
         let taken = self.client.query_one(TAKE_BACK, &seen).await?;
         let (struck, freed): (i64, i64) = (taken.try_get(0)?, taken.try_get(1)?);
         Ok((struck > 0).then(|| freed.unsigned_abs()))
     }
 
     async fn strike(&mut self, sight: &Sight) -> Result<bool, Undone> {
-        let seen: [&(dyn ToSql + Sync); 2] = [&sight.owner, &sight.heartbeat];
+        let seen: [&(dyn ToSql + Sync); 3] = [&sight.owner, &sight.heartbeat, &sight.free];
         Ok(self.client.execute(STRIKE, &seen).await? > 0)
     }
 

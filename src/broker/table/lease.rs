@@ -13,10 +13,7 @@ use super::cut_off::watch_heartbeats;
 use super::registry::{Heard, Newcomer, Place, Registry, Undone};
 use super::sleep::{Sleep, Sleeper, sleep};
 use super::take_back::{STUCK_FOR, TakeBack};
-use super::vigil::{Sight, Vigil};
-
-/// So many heartbeats go into a lease.
-const BEATS_PER_LEASE: u32 = 4;
+use super::vigil::{BEATS_PER_LEASE, Sight, Vigil};
 
 /// How often the others are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

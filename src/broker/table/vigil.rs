@@ -1,12 +1,15 @@
 //! Who of the other owners is gone: a pure count, over looks on one unbroken connection only. When the
 //! server was away, or we were, every lock is free and every heartbeat old: so each owner has time to
-//! be back before that is held against it.
+//! be back before that is held against it. The server's clock alone decides nothing, for it may be set.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// How long an owner may be absent while it is watched.
+/// How long an owner's lock may be free while it is watched.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
+
+/// So many heartbeats go into a lease.
+pub(super) const BEATS_PER_LEASE: u32 = 4;
 
 /// One interval between two looks counts no more, however long the observer itself was stopped.
 const COUNTED_MAX: Duration = Duration::from_secs(1);
@@ -17,41 +20,73 @@ pub(crate) struct Sight {
     pub(crate) owner: i64,
     /// How often its heart has beaten.
     pub(crate) heartbeat: i64,
+    /// How long it may stand still.
+    pub(crate) lease: Duration,
     /// Nobody holds its lock.
     pub(crate) free: bool,
     /// By the server's clock its last heartbeat is older than its lease.
     pub(crate) stale: bool,
 }
 
-impl Sight {
-    fn is_absent(&self) -> bool {
-        self.free || self.stale
+/// Since its last heartbeat.
+#[derive(Debug, Clone, Copy, Default)]
+struct Watched {
+    heartbeat: i64,
+    /// For so long it was seen to stand still,
+    still: Duration,
+    /// and for so long its lock to be free, if it is.
+    free: Option<Duration>,
+}
+
+impl Watched {
+    fn of(sight: &Sight) -> Self {
+        Self {
+            heartbeat: sight.heartbeat,
+            still: Duration::ZERO,
+            free: sight.free.then_some(Duration::ZERO),
+        }
+    }
+
+    /// It was looked at again after so long.
+    fn again(self, sight: &Sight, after: Duration) -> Self {
+        let free = self.free.map_or(Duration::ZERO, |so_far| so_far + after);
+        Self {
+            still: self.still + after,
+            free: sight.free.then_some(free),
+            ..self
+        }
+    }
+
+    /// One whose heartbeat is old would have had its next by now, were it only that the clock was set.
+    fn is_gone(self, sight: &Sight) -> bool {
+        let next_beat = sight.lease / BEATS_PER_LEASE + GRACE;
+        self.free.is_some_and(|free| free >= GRACE)
+            || self.still >= sight.lease
+            || sight.stale && self.still >= next_beat
     }
 }
 
-/// For how long each other owner has been absent so far.
+/// What was seen of each other owner so far.
 #[derive(Debug, Default)]
 pub(crate) struct Vigil {
-    absent: HashMap<i64, (i64, Duration)>,
+    watched: HashMap<i64, Watched>,
 }
 
 impl Vigil {
     /// Counts the time `since` the last look, and returns the owners that are gone.
     pub(crate) fn observe(&mut self, seen: &[Sight], since: Duration) -> Vec<Sight> {
-        let absent = seen.iter().filter(|sight| sight.is_absent());
-        let absent = absent.map(|sight| {
-            let so_far = match self.absent.get(&sight.owner) {
-                Some((heartbeat, so_far)) if *heartbeat == sight.heartbeat => {
-                    *so_far + since.min(COUNTED_MAX)
-                }
-                _ => Duration::ZERO,
-            };
-            (sight.owner, (sight.heartbeat, so_far))
-        });
-        self.absent = absent.collect();
+        let after = since.min(COUNTED_MAX);
+        let watch = |sight: &Sight| {
+            let before = self.watched.get(&sight.owner);
+            let unchanged = before.filter(|before| before.heartbeat == sight.heartbeat);
+            let now = unchanged.map_or_else(|| Watched::of(sight), |one| one.again(sight, after));
+            (sight.owner, now)
+        };
+        let watched = seen.iter().map(watch).collect();
+        self.watched = watched;
         let gone = |sight: &&Sight| {
-            let so_far = self.absent.get(&sight.owner);
-            so_far.is_some_and(|(_, so_far)| *so_far >= GRACE)
+            let watched = self.watched.get(&sight.owner);
+            watched.is_some_and(|watched| watched.is_gone(sight))
         };
         seen.iter().filter(gone).copied().collect()
     }
@@ -62,24 +97,44 @@ mod tests {
     use super::*;
 
     const LOOK: Duration = Duration::from_millis(500);
+    const LEASE: Duration = Duration::from_secs(30);
 
     fn sight(heartbeat: i64, free: bool, stale: bool) -> Sight {
         Sight {
             owner: 1,
             heartbeat,
+            lease: LEASE,
             free,
             stale,
         }
     }
 
+    /// For how long it is watched until it is gone.
+    fn watched(sight: Sight) -> Duration {
+        let mut vigil = Vigil::default();
+        let mut looks = 0;
+        while vigil.observe(&[sight], LOOK).is_empty() {
+            looks += 1;
+        }
+        LOOK * looks
+    }
+
     #[test]
-    fn who_is_absent_for_the_grace_is_gone() {
-        for absent in [sight(7, true, false), sight(7, false, true)] {
-            let mut vigil = Vigil::default();
-            for _ in 0..4 {
-                assert_eq!(vigil.observe(&[absent], LOOK), []);
-            }
-            assert_eq!(vigil.observe(&[absent], LOOK), [absent]);
+    fn who_has_no_lock_is_gone_soon_and_whose_heart_stands_still_later() {
+        assert_eq!(watched(sight(7, true, false)), GRACE);
+        let next_beat = LEASE / BEATS_PER_LEASE + GRACE;
+        assert_eq!(watched(sight(7, false, true)), next_beat);
+        assert_eq!(watched(sight(7, false, false)), LEASE);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_makes_nobody_absent() {
+        let mut vigil = Vigil::default();
+        // The heart beats all the while, but whatever is seen of it is old.
+        let looks_per_beat = LEASE.as_millis() / 4 / LOOK.as_millis();
+        for look in 0..200 {
+            let beats = look / i64::try_from(looks_per_beat).unwrap();
+            assert_eq!(vigil.observe(&[sight(beats, false, true)], LOOK), []);
         }
     }
 
@@ -100,7 +155,10 @@ mod tests {
         let absent = sight(7, true, true);
         vigil.observe(&[absent], LOOK);
         assert_eq!(vigil.observe(&[absent], hour), []);
-        assert_eq!(vigil.observe(&[sight(8, false, false)], LOOK), []);
-        assert!(vigil.absent.is_empty(), "those that are back are forgotten");
+        assert_eq!(vigil.observe(&[], LOOK), []);
+        assert!(
+            vigil.watched.is_empty(),
+            "those that have left are forgotten"
+        );
     }
 }

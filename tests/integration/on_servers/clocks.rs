@@ -7,6 +7,7 @@ use crate::harness::{
 
 trials_on![
     a_server_whose_clock_is_set_takes_nothing_from_anybody,
+    hearts_that_beat_seldom_outlive_a_clock_that_is_set,
     a_daemon_whose_clock_is_wrong_takes_nothing_from_anybody,
 ];
 
@@ -20,6 +21,16 @@ fn beat_on(scene: &Scene, owners: u32) {
     let beats = format!("SELECT count(*) FROM owners WHERE heartbeat > {beaten} + 16");
     scene.daemon.eventually("the owners to beat on", || {
         database.ask(&beats) == owners.to_string()
+    });
+}
+
+/// Sets it by much.
+fn set_clock(scene: &Scene, offset: &str) {
+    let database = scene.site.database();
+    let before = database.now_ms();
+    database.set_clock(offset);
+    scene.daemon.eventually("the clock to be set", || {
+        (database.now_ms() - before).abs() > 1_800_000
     });
 }
 
@@ -54,12 +65,7 @@ fn a_server_whose_clock_is_set_takes_nothing_from_anybody() {
     scene.send(&held);
     scene.begun(&held);
     for offset in ["+3600", "-3600"] {
-        let database = scene.site.database();
-        let before = database.now_ms();
-        database.set_clock(offset);
-        scene.daemon.eventually("the clock to be set", || {
-            (database.now_ms() - before).abs() > 1_800_000
-        });
+        set_clock(&scene, offset);
         beat_on(&scene, 2);
     }
     scene.site.touch("go");
@@ -78,6 +84,32 @@ fn a_server_whose_clock_is_set_takes_nothing_from_anybody() {
     scene.site.touch("gone");
     everything_was_done_once(&scene, &[&scene.daemon, &again], &held);
     again.stop();
+}
+
+/// By the clock each is silent for longer than its lease, until its next heartbeat.
+fn hearts_that_beat_seldom_outlive_a_clock_that_is_set() {
+    let database = Database::alone();
+    database.stop();
+    database.set_clock("+0");
+    database.start_again();
+    let site = Workspace::on("", "lease = \"20s\"", Some(database));
+    let pool = Pool::new(&[]).set("workers", "1").set("prefetch", "1");
+    let scene = Scene::at(site, std::slice::from_ref(&pool));
+    let other = scene.site.start(std::slice::from_ref(&pool));
+    let held = ["mode:wait:go 1", "mode:wait:go 2"];
+    scene.send(&held);
+    scene.begun(&held);
+    set_clock(&scene, "+3600");
+    let database = scene.site.database();
+    let all_beat = "SELECT count(*) FROM owners WHERE heartbeat > ";
+    let beaten = database.ask("SELECT max(heartbeat) FROM owners");
+    scene.daemon.eventually("both to beat on", || {
+        database.ask(&format!("{all_beat}{beaten} + 1")) == "2"
+    });
+    scene.site.touch("go");
+    everything_was_done_once(&scene, &[&scene.daemon, &other], &held);
+    other.stop();
+    scene.daemon.stop();
 }
 
 fn a_daemon_whose_clock_is_wrong_takes_nothing_from_anybody() {
