@@ -15,12 +15,12 @@ use super::error::{PostgresError, failed, unconnected};
 use super::schema;
 use super::tls::Encryption;
 use crate::broker::table::names::Names;
-use crate::config::model::{PostgresDatabase, SslMode};
+use crate::config::model::{Host, PostgresDatabase, SslMode};
 
-/// How long an attempt to connect may take, each to one address, with all that is said before the
-/// first statement.
+/// How long an attempt to connect may take, to one address of a host and to all of them, with all that is
+/// said before the first statement.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
-const OPENS_WITHIN: Duration = Duration::from_secs(15);
+const OPENS_WITHIN: Duration = Duration::from_secs(10);
 
 /// When a connection that nothing is heard of is asked after, and given up.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
@@ -53,7 +53,8 @@ const SESSION: &[(&str, &str)] = &[
 /// Where connections are made to.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
-    config: Config,
+    /// Of each host.
+    configs: Vec<Config>,
     encryption: Option<Encryption>,
     /// As people are told of it: no secret.
     pub(crate) server: String,
@@ -85,9 +86,6 @@ impl Place {
     /// The server of that database, which lists us by that name.
     pub(crate) fn of(database: &PostgresDatabase, name: &str) -> Result<Self, PostgresError> {
         let mut config = Config::new();
-        for host in &database.hosts {
-            config.host(&host.name).port(host.port);
-        }
         config
             .user(&database.username)
             .dbname(&database.database)
@@ -106,18 +104,26 @@ impl Place {
         if let Some(password) = &database.password {
             config.password(password.expose());
         }
-        let by_tcp = config
-            .get_hosts()
+        let of_host = |host: &Host| {
+            let mut config = config.clone();
+            config.host(&host.name).port(host.port);
+            config
+        };
+        let mut configs: Vec<Config> = database.hosts.iter().map(of_host).collect();
+        let by_tcp = configs
             .iter()
+            .flat_map(Config::get_hosts)
             .all(|host| matches!(host, PgHost::Tcp(_)));
         let encrypts = by_tcp && database.ssl_mode != SslMode::Disable;
         let encryption = encrypts.then(|| Encryption::of(database)).transpose()?;
         if encryption.is_none() {
             // A Unix socket has none.
-            config.ssl_mode(PgSslMode::Disable);
+            for config in &mut configs {
+                config.ssl_mode(PgSslMode::Disable);
+            }
         }
         Ok(Self {
-            config,
+            configs,
             encryption,
             server: format!("{}/{}", database.servers(), database.database),
             schema: database.schema.clone(),
@@ -154,28 +160,47 @@ impl Place {
         schema::is_made(client, &self.schema).await
     }
 
-    /// Connects to a server that can be used, whatever is there.
+    /// Connects to the first server that can be used, whatever is there. One that is silent is not waited
+    /// for while there is another.
     pub(crate) async fn connect_bare(&self) -> Result<Line, PostgresError> {
-        let opened = timeout(OPENS_WITHIN, Box::pin(self.open())).await;
-        opened.unwrap_or_else(|_| {
-            Err(PostgresError::Away {
-                server: self.server.clone(),
-                why: format!("it has not answered for {} s", OPENS_WITHIN.as_secs()),
-            })
-        })
+        let mut first = None;
+        for config in &self.configs {
+            let opened = timeout(OPENS_WITHIN, Box::pin(self.open(config))).await;
+            let error = match opened {
+                Ok(Ok(line)) => return Ok(line),
+                Ok(Err(error)) => error,
+                Err(_) => self.away(format!(
+                    "it has not answered for {} s",
+                    OPENS_WITHIN.as_secs()
+                )),
+            };
+            // What is to be waited for at one is not to be mended at another.
+            match &first {
+                Some(PostgresError::Away { .. }) => {}
+                _ if error.is_passing() => first = Some(error),
+                Some(_) => {}
+                None => first = Some(error),
+            }
+        }
+        Err(first.unwrap_or_else(|| self.away("no host is named".to_owned())))
     }
 
-    async fn open(&self) -> Result<Line, PostgresError> {
+    fn away(&self, why: String) -> PostgresError {
+        let server = self.server.clone();
+        PostgresError::Away { server, why }
+    }
+
+    async fn open(&self, config: &Config) -> Result<Line, PostgresError> {
         let away = |error| unconnected(&self.server, &error);
         let ours = |client| Client::new(client, self.names.clone(), self.is_pooled);
         let mut line = match &self.encryption {
             Some(encryption) => {
-                let connected = self.config.connect(encryption.clone()).await;
+                let connected = config.connect(encryption.clone()).await;
                 let (client, connection) = connected.map_err(away)?;
                 Line::driven(ours(client), connection, &self.schema)
             }
             None => {
-                let connected = self.config.connect(tokio_postgres::NoTls).await;
+                let connected = config.connect(tokio_postgres::NoTls).await;
                 let (client, connection) = connected.map_err(away)?;
                 Line::driven(ours(client), connection, &self.schema)
             }

@@ -87,6 +87,18 @@ impl Database {
         self.ask(now).parse().unwrap()
     }
 
+    /// How many transactions that change something were begun on the server so far, or a few more.
+    pub(crate) fn transactions(&self) -> i64 {
+        let begun = match self {
+            Self::Postgres(_) => "SELECT pg_snapshot_xmax(pg_current_snapshot())",
+            Self::Mariadb(_) => {
+                "SELECT variable_value FROM information_schema.global_status
+                 WHERE variable_name = 'Com_begin'"
+            }
+        };
+        self.ask(begun).parse().unwrap()
+    }
+
     /// Stops the server as an operator would.
     pub(crate) fn stop(&self) {
         on_each!(self, database => database.stop());
@@ -142,6 +154,12 @@ impl Database {
             Self::Postgres(_) => format!("{both}?target_session_attrs=read-write"),
             Self::Mariadb(_) => both,
         }
+    }
+
+    /// Its address behind that of another host, which has this port here.
+    pub(crate) fn url_behind(&self, port: u16) -> String {
+        let hosts = format!(":{port},127.0.0.1:{}/", self.port());
+        self.url().replace(&format!(":{}/", self.port()), &hosts)
     }
 
     /// Has a trigger refuse to have rows of messages changed of which that is so.

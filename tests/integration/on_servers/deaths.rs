@@ -19,6 +19,7 @@ trials_on![
     a_row_that_cannot_be_taken_back_waits_alone,
     a_daemon_that_is_cut_off_for_half_a_lease_cancels_its_workers,
     a_failover_to_a_server_that_followed_loses_nothing,
+    a_host_that_is_silent_is_left_for_the_next,
 ];
 
 const LATE: &str = "settled too late: the claim was taken back, so the message may run twice";
@@ -304,5 +305,28 @@ fn a_failover_to_a_server_that_followed_loses_nothing() {
         "SELECT (SELECT count(*) FROM consumer_messages), (SELECT count(*) FROM poisoned_messages)";
     daemon.eventually("everything to be done", || standby.ask(left) == "0|0");
     site.record().assert_none_lost(&all);
+    daemon.stop();
+}
+
+/// It takes connections, and says nothing.
+fn a_host_that_is_silent_is_left_for_the_next() {
+    let database = Database::shared();
+    let silent = Proxy::to(database.port());
+    silent.flow(Flow {
+        up_is_stalled: true,
+        down_is_stalled: true,
+        ..Flow::default()
+    });
+    let way = database.url_behind(silent.port());
+    let site = Workspace::on("", "", Some(database));
+    let daemon = site.start_elsewhere(&way, &[Pool::new(&[])]);
+    let table = daemon.eventually_some("the tables to be made", || {
+        let made = "SELECT count(*) FROM information_schema.tables
+                    WHERE table_name = 'consumer_messages'";
+        (site.database().ask(made) == "1").then(|| site.table())
+    });
+    table.insert(&[NewMessage::new("a")]);
+    daemon.eventually("it to be done", || table.count("work") == 0);
+    site.record().assert_done_once(&["a"]);
     daemon.stop();
 }
