@@ -86,19 +86,19 @@ impl Transaction<'_> {
         let (settled, repeated) = self.enter(work.settled).await?;
         let sorted = Sorted::of(&settled);
         let messages = work.publishes.iter().map(|publish| &publish.message);
-        let (begun, published, settled, probed, picked) = tokio::join!(
+        let (begun, published, settled, picked) = tokio::join!(
             biased;
             self.begin_unless(enters(work.settled)),
             settle::publish(client, statements, messages),
             settle::settle(client, statements, self.pool, &sorted),
-            self.probe(work),
             self.claim(work, beyond),
         );
         begun?;
         published?;
         let ours: HashSet<i64> = settled?.into_iter().collect();
-        probed?;
         let picked = picked?;
+        // Last: beside the claim it would be told that the transaction has failed, and not for what.
+        self.probe(work).await?;
         let lost = work
             .settled
             .iter()

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use crate::harness::{Event, NewMessage, Pool, Scene, Workspace, trials_on};
+use crate::harness::{Database, Event, NewMessage, Pool, Scene, Workspace, trials_on};
 
 trials_on![
     what_is_rolled_back_was_never_sent,
     commands_send_and_move_dead_letters,
     bytes_that_are_no_text_stay_as_they_are,
     rows_that_cannot_be_claimed_hold_nobody_up,
+    a_row_that_cannot_be_claimed_holds_nobody_up_after_trouble_either,
     one_that_cannot_be_claimed_among_many_holds_nobody_up,
     a_row_that_another_program_changes_is_not_waited_for,
     transactions_that_wait_for_a_program_hold_up_no_other_queue,
@@ -76,6 +77,26 @@ fn rows_that_cannot_be_claimed_hold_nobody_up() {
         "the database refuses to have this message claimed or buried; it is passed over for a while",
     );
     scene.finish();
+}
+
+/// While there is trouble each claim is a probe as well.
+fn a_row_that_cannot_be_claimed_holds_nobody_up_after_trouble_either() {
+    let site = Workspace::on("", "", Some(Database::alone()));
+    let pool = Pool::new(&[]);
+    site.configure_commands(std::slice::from_ref(&pool));
+    for body in ["bad", "good"] {
+        site.ganger(&["send", "work", body]).good();
+    }
+    site.database().refuse_changes("OLD.body = 'bad'");
+    site.database().stop();
+    let daemon = site.start(&[pool]);
+    daemon.logged("the table can't be used; intake pauses");
+    site.database().start_again();
+    let table = site.table();
+    daemon.eventually("the other to be done", || table.count("work") == 1);
+    site.record().assert_done_once(&["good"]);
+    daemon.logged("over: the table can't be used; intake pauses");
+    daemon.stop();
 }
 
 /// Behind more of them than are tried one by one: among those that are due, and one that is a suspect, which
