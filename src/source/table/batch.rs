@@ -14,6 +14,8 @@ use crate::rules::{Limits, table};
 pub(super) struct Batch {
     publishes: usize,
     settled: usize,
+    /// It asks for a suspect.
+    suspect: bool,
 }
 
 impl Task {
@@ -28,6 +30,7 @@ impl Task {
         Batch {
             publishes,
             settled: together - publishes,
+            suspect: false,
         }
     }
 
@@ -41,7 +44,7 @@ impl Task {
         let writing = self.store.writing();
         let turn = writing.turn(self.out.len()).await;
         self.collect();
-        let batch = self.batch();
+        let mut batch = self.batch();
         let is_last = batch.settled == self.settled.len();
         let rows = if claim && is_last { self.room() } else { 0 };
         let ask = (rows > 0).then(|| Ask {
@@ -50,6 +53,7 @@ impl Task {
             suspect: self.suspect.is_none() && self.turn.is_held(),
             limits: Limits::of(&self.policy.borrow()),
         });
+        batch.suspect = ask.as_ref().is_some_and(|ask| ask.suspect);
         let work = Work {
             publishes: &self.publishes[..batch.publishes],
             settled: &self.settled[..batch.settled],
@@ -79,6 +83,9 @@ impl Task {
         }
         if let Some(stop) = written.stop {
             self.plan_look(stop, claimed_any, written.due_in);
+            if batch.suspect && self.suspect.is_none() && written.suspects_wait {
+                self.leave_suspects();
+            }
             if self.line_up(written.suspects_wait) {
                 self.next_look = Instant::now();
             }

@@ -9,6 +9,7 @@ mod facts;
 mod gather;
 mod grip;
 mod health;
+mod suspects;
 #[cfg(test)]
 mod tests;
 mod write_failure;
@@ -59,6 +60,8 @@ pub(super) struct Task {
     turn: Turn,
     /// The suspect that is out.
     suspect: Option<u64>,
+    /// Until when none is asked for.
+    suspects_rest: Instant,
     /// The pool's name.
     pool: String,
     health: Health,
@@ -147,6 +150,7 @@ impl Task {
             policy: link.policy,
             turn: Turn::new(&link.exclusive, &pool),
             suspect: None,
+            suspects_rest: now,
             poll_interval: config.poll_interval,
             share: link.share.within(table::BYTES_OUT_MAX),
             out: HashMap::new(),
@@ -389,26 +393,6 @@ impl Task {
                 self.trouble(&fault);
                 false
             }
-        }
-    }
-
-    /// Gets in line for the daemon's turn while a suspect waits, and out of it when none does.
-    /// Returns whether one may be claimed now.
-    fn line_up(&mut self, suspects_wait: bool) -> bool {
-        if self.suspect.is_none() && !suspects_wait {
-            self.turn.leave();
-        }
-        let ours = self.suspect.is_none() && suspects_wait && self.turn.ask();
-        if !ours {
-            self.turn.tell(&self.end, suspects_wait);
-        }
-        ours
-    }
-
-    /// Lets other sources have the turn while we could not use it.
-    fn step_aside(&mut self) {
-        if self.suspect.is_none() {
-            self.turn.pause();
         }
     }
 

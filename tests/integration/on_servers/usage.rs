@@ -10,6 +10,7 @@ trials_on![
     bytes_that_are_no_text_stay_as_they_are,
     rows_that_cannot_be_claimed_hold_nobody_up,
     a_row_that_cannot_be_claimed_holds_nobody_up_after_trouble_either,
+    a_suspect_that_another_program_has_locked_is_looked_for_now_and_then,
     one_that_cannot_be_claimed_among_many_holds_nobody_up,
     a_row_that_another_program_changes_is_not_waited_for,
     transactions_that_wait_for_a_program_hold_up_no_other_queue,
@@ -96,6 +97,33 @@ fn a_row_that_cannot_be_claimed_holds_nobody_up_after_trouble_either() {
     daemon.eventually("the other to be done", || table.count("work") == 1);
     site.record().assert_done_once(&["good"]);
     daemon.logged("over: the table can't be used; intake pauses");
+    daemon.stop();
+}
+
+fn a_suspect_that_another_program_has_locked_is_looked_for_now_and_then() {
+    let site = Workspace::on("", "lease = \"1s\"", Some(Database::alone()));
+    let pool = Pool::new(&[]);
+    site.configure_commands(std::slice::from_ref(&pool));
+    site.ganger(&["send", "work", "suspect"]).good();
+    let (program, server) = (site.table(), site.database());
+    server.ask("UPDATE consumer_messages SET lapses = 2");
+    program
+        .run("BEGIN; UPDATE consumer_messages SET priority = 9")
+        .unwrap();
+    let daemon = site.start(&[pool]);
+    let beaten = || {
+        let beaten = server.ask("SELECT COALESCE(max(heartbeat), 0) FROM owners");
+        beaten.parse::<i64>().unwrap()
+    };
+    daemon.eventually("the heart to beat", || beaten() > 4);
+    let (beats, begun) = (beaten(), server.transactions());
+    // Four times a second, and each is a transaction, too.
+    daemon.eventually("three seconds to pass", || beaten() > beats + 12);
+    let looks = server.transactions() - begun;
+    assert!(looks < 60, "{looks} transactions");
+    program.run("COMMIT").unwrap();
+    daemon.eventually("it to be done", || program.count("work") == 0);
+    site.record().assert_done_once(&["suspect"]);
     daemon.stop();
 }
 
