@@ -26,6 +26,8 @@ pub(crate) mod sleep;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod take_back;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
+mod tidying;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod turns;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod vigil;

@@ -238,8 +238,8 @@ impl Registry for Client {
         Ok(seen)
     }
 
-    async fn tidy_up(&mut self) -> Result<(), Undone> {
-        Ok(tidy::tidy_up(self).await?)
+    async fn tidy_up(&mut self, rows: u32) -> Result<(), Undone> {
+        Ok(tidy::tidy_up(self, rows).await?)
     }
 
     async fn take_back(&mut self, sight: &Sight) -> Result<Option<u64>, Undone> {

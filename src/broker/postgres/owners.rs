@@ -283,7 +283,7 @@ impl Registry for Line {
         rows.iter().map(sight).collect()
     }
 
-    async fn tidy_up(&mut self) -> Result<(), Undone> {
+    async fn tidy_up(&mut self, _rows: u32) -> Result<(), Undone> {
         let prepare = || self.client.prepare(RELEASE);
         let release = self.release.get_or_try_init(prepare).await?;
         self.client.execute(release, &[]).await?;

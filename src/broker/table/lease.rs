@@ -12,7 +12,8 @@ use tokio::time::{self, Instant, sleep_until, timeout};
 use super::cut_off::watch_heartbeats;
 use super::registry::{Heard, Newcomer, Place, Registry, Undone};
 use super::sleep::{Sleep, Sleeper, sleep};
-use super::take_back::{STUCK_FOR, TakeBack};
+use super::take_back::TakeBack;
+use super::tidying::Tidying;
 use super::vigil::{BEATS_PER_LEASE, Sight, Vigil};
 
 /// How often the others are looked at.
@@ -89,7 +90,7 @@ impl Lease {
             beaten,
             lose,
             take_back: TakeBack::default(),
-            stuck: None,
+            tidying: Tidying::default(),
             tenant,
         };
         Self {
@@ -170,8 +171,7 @@ struct Keeper<P> {
     beaten: watch::Sender<Instant>,
     lose: watch::Sender<u64>,
     take_back: TakeBack,
-    /// What time brings about can't be done, since then.
-    stuck: Option<Instant>,
+    tidying: Tidying,
 }
 
 /// Why a session ended.
@@ -353,27 +353,7 @@ impl<P: Place> Keeper<P> {
         if beats {
             self.beat(line).await?;
         }
-        self.tidy_up(line).await?;
+        self.tidying.by(line).await?;
         line.others(self.owner).await
-    }
-
-    /// What fails of it does not end the session: others would take us for dead.
-    async fn tidy_up(&mut self, line: &mut P::Line) -> Result<(), Undone> {
-        if self.stuck.is_some_and(|since| since.elapsed() < STUCK_FOR) {
-            return Ok(());
-        }
-        self.stuck = None;
-        match line.tidy_up().await {
-            Err(undone) if !undone.ends_the_connection => {
-                let problem = undone.fault.problem;
-                tracing::error!(
-                    problem,
-                    "unique keys whose time is over can't be let go; it is tried again after a while"
-                );
-                self.stuck = Some(Instant::now());
-                Ok(())
-            }
-            tidied => tidied,
-        }
     }
 }
