@@ -302,6 +302,11 @@ pub(super) fn is_of_no_table(error: &CallError) -> bool {
     error.code() == Some(1146)
 }
 
+/// `ER_BAD_FIELD_ERROR`.
+pub(super) fn is_of_no_column(error: &CallError) -> bool {
+    error.code() == Some(1054)
+}
+
 /// `ER_BINLOG_CREATE_ROUTINE_NEED_SUPER`, or the privilege `TRIGGER` is missing: `ER_TABLEACCESS_DENIED_ERROR`.
 pub(super) fn may_not_make_triggers(error: &CallError) -> bool {
     matches!(error.code(), Some(1419 | 1142))

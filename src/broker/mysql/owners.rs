@@ -238,7 +238,7 @@ impl Registry for Client {
         Ok(seen)
     }
 
-    async fn tidy_up(&mut self, rows: u32) -> Result<(), Undone> {
+    async fn tidy_up(&mut self, rows: u32) -> Result<Option<String>, Undone> {
         Ok(tidy::tidy_up(self, rows).await?)
     }
 

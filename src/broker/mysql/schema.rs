@@ -8,10 +8,10 @@ use crate::broker::table::names::Names;
 
 /// The steps from one version of the tables to the next, the first from an empty database. A step that
 /// was released is never changed.
-const MIGRATIONS: &[&str] = &[include_str!("v1.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("v1.sql"), include_str!("v2.sql")];
 
-/// What is for topics alone. It needs a trigger, which a server that keeps a binary log may let none but
-/// an administrator make; all else goes on without it.
+/// What is for topics alone, also where it is there from the first version. It needs triggers, which a server that
+/// keeps a binary log may let none but an administrator make; all else goes on without it.
 const TOPICS: &str = include_str!("topics.sql");
 const NO_TOPICS: &str = "DROP TABLE IF EXISTS published_messages_new";
 
@@ -37,7 +37,7 @@ const LOCKED_FOR: i64 = 3600;
 
 /// What makes them in an empty database, as the server's own clients read it.
 pub(crate) fn statements(prefix: &str) -> String {
-    // The body of the trigger has several statements.
+    // The body of the first trigger has several statements.
     let topics = TOPICS.replacen("CREATE TRIGGER", "DELIMITER //\nCREATE TRIGGER", 1);
     let topics = topics.replacen("\nEND;\n", "\nEND//\nDELIMITER ;\n", 1);
     let all = format!("SET NAMES utf8mb4;\n\n{}\n{topics}", MIGRATIONS.join("\n"));
@@ -115,19 +115,24 @@ async fn is_to_be_made(
 async fn migrate(client: &mut Client, database: &str) -> Result<(), MysqlError> {
     let done = found(client, database).await?;
     let making = || failed("making the tables");
+    // First, for who is interrupted between them is not to find that there is nothing left to do.
+    match make_topics(client).await {
+        Err(error) if may_not_make_triggers(&error) => {}
+        made => made.map_err(making())?,
+    }
     for step in MIGRATIONS.iter().skip(done) {
         client.batch_execute(step).await.map_err(making())?;
     }
-    match make_topics(client).await {
-        Err(error) if may_not_make_triggers(&error) => Ok(()),
-        made => made.map_err(making()),
-    }
+    Ok(())
 }
 
 /// Sees that what is for topics is there, for one who needs it.
 pub(super) async fn prepare_topics(client: &mut Client, declare: bool) -> Result<(), MysqlError> {
     let looked = tables(client).await;
-    if looked.map_err(failed("looking for the tables"))?.published {
+    let there = looked.map_err(failed("looking for the tables"))?.topics;
+    // One of the first version does as well as it did; who removes what it holds tells what it lacks.
+    let suffices = there == Topics::Unmarked;
+    if there == Topics::Marked || suffices && !declare {
         return Ok(());
     }
     if !declare {
@@ -138,17 +143,18 @@ pub(super) async fn prepare_topics(client: &mut Client, declare: bool) -> Result
     lock(client).await?;
     let made = make_topics(client).await;
     unlock(client).await?;
-    made.map_err(|error| match may_not_make_triggers(&error) {
-        true => MysqlError::NoTopics {
+    match made {
+        Err(error) if may_not_make_triggers(&error) && suffices => Ok(()),
+        Err(error) if may_not_make_triggers(&error) => Err(MysqlError::NoTopics {
             why: sentence(&error),
-        },
-        false => failed("making the tables")(error),
-    })
+        }),
+        made => made.map_err(failed("making the tables")),
+    }
 }
 
 /// Makes what is for topics, if it is not there.
 async fn make_topics(client: &mut Client) -> Result<(), CallError> {
-    if tables(client).await?.published {
+    if tables(client).await?.topics == Topics::Marked {
         return Ok(());
     }
     let made = client.batch_execute(TOPICS).await;
@@ -191,8 +197,16 @@ struct Tables {
     foreign: Option<String>,
     /// One says how many steps were taken.
     versioned: bool,
-    /// One is for messages for topics.
-    published: bool,
+    topics: Topics,
+}
+
+/// Which table there is for messages for topics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Topics {
+    None,
+    /// Of the first version: no row says that it has become messages.
+    Unmarked,
+    Marked,
 }
 
 async fn tables(client: &mut Client) -> Result<Tables, CallError> {
@@ -205,21 +219,28 @@ async fn tables(client: &mut Client) -> Result<Tables, CallError> {
         let called = client.called(table);
         script.add(tables, &[column.into(), Value::from(&called)]);
     }
+    let columns = "
+        SELECT count(*) FROM information_schema.columns
+        WHERE table_schema = DATABASE() AND table_name = ? AND column_name IN ('topic', 'fanned_out')";
+    let published = client.called("published_messages");
+    let columns = script.add(columns, &[Value::from(&published)]);
     let answers = client.run(script).await?;
+    let columns = answers[columns].rows.first().map(|row| row.get::<i64>(0));
     let mut found = Tables {
         foreign: None,
         versioned: false,
-        published: false,
+        topics: match columns.transpose()? {
+            Some(2) => Topics::Marked,
+            Some(1) => Topics::Unmarked,
+            _ => Topics::None,
+        },
     };
     for (answer, (table, _)) in answers.iter().zip(KNOWN_BY) {
         let Some(row) = answer.rows.first() else {
             continue;
         };
         match row.get::<i64>(1)? != 0 {
-            true => {
-                found.versioned |= table == "ganger_version";
-                found.published |= table == "published_messages";
-            }
+            true => found.versioned |= table == "ganger_version",
             false => {
                 let name = client.called(table);
                 found.foreign.get_or_insert(name);
@@ -240,10 +261,13 @@ mod tests {
             all.starts_with("SET NAMES utf8mb4;\n\n-- Version 1 "),
             "{all}"
         );
-        let trigger = "\nDELIMITER //\nCREATE TRIGGER q_ganger_fan_out AFTER INSERT ON \
+        let trigger = "\nDELIMITER //\nCREATE TRIGGER q_published_messages_fan_out AFTER INSERT ON \
                        q_published_messages_new ";
         assert!(all.contains(trigger), "{all}");
         assert!(all.contains("\nEND//\nDELIMITER ;\n"), "{all}");
-        assert!(all.ends_with(" TO q_published_messages;\n"), "{all}");
+        let renamed = ", q_published_messages_new TO q_published_messages;\n";
+        assert!(all.contains(renamed), "{all}");
+        let mark = "\nSET NEW.fanned_out = 1;\n";
+        assert!(all.contains(mark), "{all}");
     }
 }

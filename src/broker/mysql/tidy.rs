@@ -1,7 +1,7 @@
 //! What time brings about, and what a trigger leaves: rows of which nobody waits for the change.
 
 use super::client::Client;
-use super::error::{CallError, ends_the_connection, is_of_no_table};
+use super::error::{CallError, ends_the_connection, is_of_no_column, is_of_no_table};
 use super::value::now_ms;
 
 /// Rows that hold a key whose time is over.
@@ -15,25 +15,62 @@ const OVER_MAX: u32 = 500;
 const RELEASE: &str = "
 UPDATE consumer_messages FORCE INDEX (PRIMARY) SET unique_released = 1 WHERE id IN ?";
 
-/// Rows of which the trigger has made messages, but which it may not remove. What is of a transaction that is
-/// still open is not there yet.
-const PUBLISHED: &str = "SELECT id FROM published_messages ORDER BY id LIMIT ?";
+/// Rows of which the triggers have made messages, as they say themselves, but which no trigger may remove. What is
+/// of a transaction that is still open is not there yet.
+const FANNED_OUT: &str = "
+SELECT id FROM published_messages FORCE INDEX (published_messages_fanned_out)
+WHERE fanned_out = 1 ORDER BY id LIMIT ?";
 const REMOVE: &str = "
 DELETE p FROM published_messages AS p FORCE INDEX (PRIMARY) WHERE p.id IN ?";
 
-/// Lets go the keys whose time is over, and removes what has become messages, so many at once. What is in the way
-/// of one is not in the way of the other.
-pub(super) async fn tidy_up(client: &mut Client, rows: u32) -> Result<(), CallError> {
+/// The first row that was inserted while there were no triggers.
+const NOBODYS: &str = "
+SELECT id FROM published_messages FORCE INDEX (published_messages_fanned_out)
+WHERE fanned_out = 0 ORDER BY id LIMIT 1";
+
+/// In a table of the first version none says anything. It stays where no trigger may be made.
+const ANY: &str = "SELECT id FROM published_messages ORDER BY id LIMIT ?";
+const UNMARKED: &str = "the table `published_messages` is of an earlier version, in which a message is lost \
+                        where the trigger is missing: have an administrator run what `ganger schema` prints";
+
+/// Lets go the keys whose time is over, and removes what has become messages, so many at once. Returns what is
+/// wrong with the rest. What is in the way of one is not in the way of the other.
+pub(super) async fn tidy_up(client: &mut Client, rows: u32) -> Result<Option<String>, CallError> {
     let released = for_those(client, OVER, RELEASE, rows.min(OVER_MAX)).await;
-    if released.as_ref().is_err_and(ends_the_connection) {
-        return released;
+    if let Err(error) = &released
+        && ends_the_connection(error)
+    {
+        return released.map(|()| None);
     }
-    let removed = match for_those(client, PUBLISHED, REMOVE, rows).await {
-        // A server whose trigger could not be made has no such table.
-        Err(error) if is_of_no_table(&error) => Ok(()),
-        removed => removed,
-    };
+    let removed = remove_published(client, rows).await;
     released.and(removed)
+}
+
+async fn remove_published(client: &mut Client, rows: u32) -> Result<Option<String>, CallError> {
+    match for_those(client, FANNED_OUT, REMOVE, rows).await {
+        Ok(()) => {}
+        // A server whose triggers could not be made has no such table.
+        Err(error) if is_of_no_table(&error) => return Ok(None),
+        Err(error) if is_of_no_column(&error) => return remove_unmarked(client, rows).await,
+        Err(error) => return Err(error),
+    }
+    let Some(row) = client.query_opt(NOBODYS, &[]).await? else {
+        return Ok(None);
+    };
+    let id: i64 = row.get(0)?;
+    let table = client.called("published_messages");
+    Ok(Some(format!(
+        "the row {id} of `{table}` has become no message, and stays: the trigger `{table}_fan_out` is missing, \
+         or was when it was inserted"
+    )))
+}
+
+async fn remove_unmarked(client: &mut Client, rows: u32) -> Result<Option<String>, CallError> {
+    match for_those(client, ANY, REMOVE, rows).await {
+        // What stood for it a moment ago takes no message.
+        Err(error) if is_of_no_column(&error) || is_of_no_table(&error) => Ok(None),
+        removed => removed.map(|()| Some(UNMARKED.to_owned())),
+    }
 }
 
 /// Does it with the rows that are chosen. There are none nearly always, and to see that takes no transaction.

@@ -1,4 +1,4 @@
--- Messages for topics. The table has its name once it has its trigger: what was inserted before would be
+-- Messages for topics. The table has its name once it has its triggers: what was inserted before would be
 -- nobody's message.
 
 DROP TABLE IF EXISTS published_messages_new;
@@ -16,6 +16,8 @@ CREATE TABLE published_messages_new (
   priority INT NOT NULL DEFAULT 0,
   available_after BIGINT NOT NULL DEFAULT 0,
   unsubscribed VARCHAR(255) NOT NULL DEFAULT 'fail',
+  fanned_out TINYINT NOT NULL DEFAULT 0,
+  KEY published_messages_fanned_out (fanned_out),
   CHECK (JSON_VALID(headers) AND JSON_TYPE(headers) = 'OBJECT'),
   CHECK (available_after >= 0),
   CHECK (unsubscribed IN ('fail', 'drop'))
@@ -25,7 +27,7 @@ CREATE TABLE published_messages_new (
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- A trigger may not delete from its own table: what has become messages the daemons remove.
-CREATE TRIGGER ganger_fan_out AFTER INSERT ON published_messages_new FOR EACH ROW
+CREATE TRIGGER published_messages_fan_out AFTER INSERT ON published_messages_new FOR EACH ROW
 BEGIN
   DECLARE why VARCHAR(128) CHARACTER SET utf8mb4;
   IF NEW.unsubscribed = 'fail' AND NOT EXISTS (SELECT 1 FROM subscriptions WHERE topic = NEW.topic) THEN
@@ -46,4 +48,16 @@ BEGIN
   FROM subscriptions WHERE topic = NEW.topic ORDER BY queue;
 END;
 
-RENAME TABLE published_messages_new TO published_messages;
+-- Only what this marks is removed: a table that was restored without its triggers keeps what is inserted.
+CREATE TRIGGER published_messages_mark BEFORE INSERT ON published_messages_new FOR EACH ROW
+SET NEW.fanned_out = 1;
+
+-- What the table of an earlier version holds has become messages. Where there is none, one that takes no
+-- message stands for it, so that both change places at once.
+CREATE TABLE IF NOT EXISTS published_messages (unsubscribed TINYINT) ENGINE = InnoDB;
+
+DROP TABLE IF EXISTS published_messages_old;
+
+RENAME TABLE published_messages TO published_messages_old, published_messages_new TO published_messages;
+
+DROP TABLE published_messages_old;

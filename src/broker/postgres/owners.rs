@@ -283,11 +283,11 @@ impl Registry for Line {
         rows.iter().map(sight).collect()
     }
 
-    async fn tidy_up(&mut self, _rows: u32) -> Result<(), Undone> {
+    async fn tidy_up(&mut self, _rows: u32) -> Result<Option<String>, Undone> {
         let prepare = || self.client.prepare(RELEASE);
         let release = self.release.get_or_try_init(prepare).await?;
         self.client.execute(release, &[]).await?;
-        Ok(())
+        Ok(None)
     }
 
     async fn take_back(&mut self, sight: &Sight) -> Result<Option<u64>, Undone> {

@@ -87,8 +87,9 @@ pub(crate) trait Registry: Send + 'static {
     ) -> impl Future<Output = Result<Vec<Sight>, Undone>> + Send;
 
     /// Does what time brings about: keys whose time is over are let go. So many rows at once are not too many
-    /// for the server.
-    fn tidy_up(&mut self, rows: u32) -> impl Future<Output = Result<(), Undone>> + Send;
+    /// for the server. Returns what is wrong that this can't mend.
+    fn tidy_up(&mut self, rows: u32)
+    -> impl Future<Output = Result<Option<String>, Undone>> + Send;
 
     /// Strikes an owner that still stands as it was seen, and frees what it has claimed. Returns whether
     /// it did, and how many rows that were.

@@ -48,7 +48,14 @@ impl Tidying {
         match line.tidy_up(self.rows).await {
             Err(undone) if undone.ends_the_connection => return Err(undone),
             Err(undone) => self.failed(undone, began),
-            Ok(()) => self.rows = ROWS_MAX.min(self.rows * 2),
+            Ok(wrong) => {
+                self.rows = ROWS_MAX.min(self.rows * 2);
+                if let Some(problem) = wrong
+                    && self.is_news(&problem)
+                {
+                    tracing::error!(problem, "not all that was published has become messages");
+                }
+            }
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 mod deaths;
 mod harness_selftest;
 mod locks;
+mod published;
 mod usage;
 
 use libtest_mimic::Trial;
@@ -39,6 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         deaths::trials(),
         harness_selftest::trials(),
         locks::trials(),
+        published::trials(),
         usage::trials(),
     ]
     .into_iter()
