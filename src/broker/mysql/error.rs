@@ -101,13 +101,18 @@ pub enum MysqlError {
         doing: &'static str,
         /// The server's word.
         why: String,
+        /// The connection was lost meanwhile.
+        is_lost: bool,
     },
 }
 
 impl MysqlError {
     /// It may be over by itself.
     pub(crate) fn is_passing(&self) -> bool {
-        matches!(self, Self::Away { .. })
+        matches!(
+            self,
+            Self::Away { .. } | Self::Command { is_lost: true, .. }
+        )
     }
 }
 
@@ -153,6 +158,7 @@ pub(crate) fn failed(doing: &'static str) -> impl Fn(CallError) -> MysqlError {
     move |error| MysqlError::Command {
         doing,
         why: sentence(&error),
+        is_lost: is_lost(&error),
     }
 }
 
@@ -287,6 +293,15 @@ pub(crate) fn is_out_of_time(error: &CallError) -> bool {
     matches!(error.code(), Some(3024 | 1969))
 }
 
+/// The connection is gone, or is just being ended.
+fn is_lost(error: &CallError) -> bool {
+    match error {
+        CallError::Driver(Error::Server(said)) => is_passing(said.code),
+        CallError::Driver(Error::Io(_) | Error::Driver(_)) => true,
+        CallError::Driver(_) | CallError::TooLarge { .. } | CallError::Unexpected(_) => false,
+    }
+}
+
 /// The connection is of no use any more: it is gone, the server ends, or it has become one that
 /// may only be read.
 pub(crate) fn ends_the_connection(error: &CallError) -> bool {
@@ -319,13 +334,14 @@ fn is_read_only(code: u16) -> bool {
 
 /// The server starts, ends, or has no room at the moment: `ER_CON_COUNT_ERROR`, `ER_OUT_OF_RESOURCES`,
 /// `ER_HOST_IS_BLOCKED`, `ER_SERVER_SHUTDOWN`, `ER_NORMAL_SHUTDOWN`, errors of the network,
-/// `ER_TOO_MANY_USER_CONNECTIONS`, `ER_UNKNOWN_COM_ERROR` of a cluster's node that is not ready,
+/// `ER_TOO_MANY_USER_CONNECTIONS`, `ER_USER_LIMIT_REACHED` of an account, `ER_UNKNOWN_COM_ERROR` of a cluster's node that is not ready,
 /// `ER_QUERY_INTERRUPTED`, `ER_CONNECTION_KILLED`, `ER_CLIENT_INTERACTION_TIMEOUT`,
 /// `ER_SERVER_OFFLINE_MODE`.
 fn is_passing(code: u16) -> bool {
     matches!(
         code,
-        1040 | 1041 | 1129 | 1053 | 1077 | 1158..=1161 | 1203 | 1047 | 1317 | 1927 | 4031 | 3032
+        1040 | 1041 | 1129 | 1053 | 1077 | 1158
+            ..=1161 | 1203 | 1226 | 1047 | 1317 | 1927 | 4031 | 3032
     )
 }
 
@@ -368,7 +384,7 @@ mod tests {
 
     #[test]
     fn a_server_that_ends_is_waited_for_and_a_wrong_password_is_not() {
-        for code in [1040, 1053, 1927] {
+        for code in [1040, 1053, 1203, 1226, 1927] {
             assert!(unconnected("h", &said(code)).is_passing(), "{code}");
             assert!(ends_the_connection(&said(code)), "{code}");
         }
@@ -377,6 +393,21 @@ mod tests {
         }
         for code in [1205, 1213, 1406] {
             assert!(!ends_the_connection(&said(code)), "{code}");
+        }
+    }
+
+    #[test]
+    fn what_was_to_be_made_ready_when_the_server_ended_is_waited_for() {
+        let closed = io::Error::from(io::ErrorKind::ConnectionReset);
+        let closed = CallError::Driver(Error::Io(IoError::Io(closed)));
+        for lost in [closed, said(1053), said(1927)] {
+            assert!(failed("making the tables")(lost).is_passing());
+        }
+        for code in [1142, 1044, 1290] {
+            assert!(
+                !failed("making the tables")(said(code)).is_passing(),
+                "{code}"
+            );
         }
     }
 

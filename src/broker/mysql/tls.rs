@@ -61,6 +61,7 @@ impl From<TrustError> for MysqlError {
             TrustError::Tls(error) => Self::Command {
                 doing: "preparing an encrypted connection",
                 why: error.to_string(),
+                is_lost: false,
             },
         }
     }

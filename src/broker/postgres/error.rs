@@ -116,13 +116,18 @@ pub enum PostgresError {
         doing: &'static str,
         /// The server's word.
         why: String,
+        /// The connection was lost meanwhile.
+        is_lost: bool,
     },
 }
 
 impl PostgresError {
     /// It may be over by itself.
     pub(crate) fn is_passing(&self) -> bool {
-        matches!(self, Self::Away { .. })
+        matches!(
+            self,
+            Self::Away { .. } | Self::Command { is_lost: true, .. }
+        )
     }
 }
 
@@ -159,6 +164,7 @@ pub(crate) fn failed(doing: &'static str) -> impl Fn(Error) -> PostgresError {
     move |error| PostgresError::Command {
         doing,
         why: sentence(&error),
+        is_lost: is_lost(&error),
     }
 }
 
@@ -180,8 +186,34 @@ fn is_unconfigured(error: &Error) -> bool {
     let mut io = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());
     let said = error.to_string();
     let by_tls = said.starts_with("error performing TLS handshake")
-        && !io.any(|io| io.kind() == io::ErrorKind::UnexpectedEof);
+        && !io.any(|io| is_of_the_network(io.kind()));
     by_tls || said.starts_with("invalid configuration")
+}
+
+/// What ends a handshake and is not what one of both has said in it.
+fn is_of_the_network(kind: io::ErrorKind) -> bool {
+    !matches!(
+        kind,
+        io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput
+    )
+}
+
+/// The connection is gone, or is just being ended.
+fn is_lost(error: &Error) -> bool {
+    match error.code() {
+        Some(code) => ["08", "57P"]
+            .into_iter()
+            .any(|class| code.code().starts_with(class)),
+        None => {
+            let cause = error.source();
+            let by_io = cause.is_some_and(|cause| cause.is::<io::Error>());
+            error.is_closed()
+                || by_io
+                    && error
+                        .to_string()
+                        .starts_with("error communicating with the server")
+        }
+    }
 }
 
 /// What is wrong, as an operator would say it.
@@ -274,6 +306,8 @@ fn is_passing(code: &SqlState) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt;
+
     use super::*;
 
     #[test]
@@ -294,6 +328,50 @@ mod tests {
         ];
         for (code, for_good) in table {
             assert_eq!(is_of_the_message(&code), for_good, "{code:?}");
+        }
+    }
+
+    /// What becomes of a connection to a server that answers so.
+    async fn answered(answer: &[u8]) -> Error {
+        let (ours, mut theirs) = tokio::io::duplex(4096);
+        theirs.write_all(answer).await.unwrap();
+        theirs.shutdown().await.unwrap();
+        let mut config = tokio_postgres::Config::new();
+        let connected = config.user("u").connect_raw(ours, tokio_postgres::NoTls);
+        connected.await.err().unwrap()
+    }
+
+    /// An error as a server says it.
+    fn said(code: &str, routine: &str) -> Vec<u8> {
+        let fields = format!("SERROR\0C{code}\0Mno\0R{routine}\0\0");
+        let length = u32::try_from(fields.len() + 4).unwrap().to_be_bytes();
+        [b"E".as_slice(), &length, fields.as_bytes()].concat()
+    }
+
+    #[tokio::test]
+    async fn what_was_to_be_made_ready_when_the_server_ended_is_waited_for() {
+        for answer in [Vec::new(), said("57P01", "ProcessInterrupts")] {
+            let lost = failed("making the tables")(answered(&answer).await);
+            assert!(lost.is_passing(), "{lost}");
+        }
+        for code in ["42501", "53100"] {
+            let refused = failed("making the tables")(answered(&said(code, "any")).await);
+            assert!(!refused.is_passing(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_handshake_that_the_network_ends_is_made_again() {
+        for kind in [
+            io::ErrorKind::UnexpectedEof,
+            io::ErrorKind::ConnectionReset,
+            io::ErrorKind::BrokenPipe,
+            io::ErrorKind::TimedOut,
+        ] {
+            assert!(is_of_the_network(kind), "{kind}");
+        }
+        for kind in [io::ErrorKind::InvalidData, io::ErrorKind::InvalidInput] {
+            assert!(!is_of_the_network(kind), "{kind}");
         }
     }
 
