@@ -253,8 +253,18 @@ fn is_of_another_session(code: &SqlState) -> bool {
 pub(crate) fn fault(error: &Error) -> Fault {
     Fault {
         problem: sentence(error),
-        for_good: error.code().is_some_and(is_of_the_message),
+        for_good: error.code().is_some_and(is_of_the_message) && !is_of_the_news(error),
     }
+}
+
+/// What is told of a commit has no room until somebody who listens, but is in a long transaction, has read what is
+/// before it. Its code is that of a limit; the text is in the server's language.
+fn is_of_the_news(error: &Error) -> bool {
+    let said = error.as_db_error();
+    said.is_some_and(|said| {
+        *said.code() == SqlState::PROGRAM_LIMIT_EXCEEDED
+            && said.routine() == Some("PreCommit_Notify")
+    })
 }
 
 /// Data that no column takes, a constraint, a limit of the program, an exception of someone's
@@ -346,6 +356,14 @@ mod tests {
         let fields = format!("SERROR\0C{code}\0Mno\0R{routine}\0\0");
         let length = u32::try_from(fields.len() + 4).unwrap().to_be_bytes();
         [b"E".as_slice(), &length, fields.as_bytes()].concat()
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_of_notifications_is_waited_for_and_another_limit_is_not() {
+        for (routine, for_good) in [("PreCommit_Notify", false), ("index_form_tuple", true)] {
+            let error = answered(&said("54000", routine)).await;
+            assert_eq!(fault(&error).for_good, for_good, "{routine}");
+        }
     }
 
     #[tokio::test]
