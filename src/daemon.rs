@@ -18,8 +18,8 @@ use crate::budget::Budget;
 use crate::config::diff::{Change, difference};
 use crate::config::model::{Config, PoolConfig};
 use crate::heartbeat::Heart;
-use crate::pool::Command;
 use crate::pool::status::PoolStatus;
+use crate::pool::{Command, Steering};
 use crate::request::{Reloaded, Request};
 use crate::status::{DaemonState, Overview};
 use crate::{source, telemetry};
@@ -37,8 +37,22 @@ const COMMANDS_WAITING_MAX: usize = 64;
 struct Running {
     commands: mpsc::Sender<Command>,
     rules: watch::Sender<Arc<PoolConfig>>,
+    /// What operators have asked of it; none once the configuration has it no more.
+    steered: Option<watch::Receiver<Steering>>,
     /// A reload has told it to stop: how it ends is its own affair.
     dismissed: bool,
+}
+
+impl Running {
+    /// What one that takes its place begins with.
+    fn steering_for(&self, successor: &PoolConfig) -> Steering {
+        let Some(steered) = &self.steered else {
+            return Steering::default();
+        };
+        let mut steering = *steered.borrow();
+        steering.reloaded(&self.rules.borrow(), successor);
+        steering
+    }
 }
 
 /// What the daemon is to become, and who wants to know of it.
@@ -216,7 +230,7 @@ impl Daemon {
         if !self.stopping {
             self.overview.registry().remove(&ended.pool);
         }
-        let dismissed = pool.is_some_and(|pool| pool.dismissed);
+        let dismissed = pool.as_ref().is_some_and(|pool| pool.dismissed);
         match ended.result {
             Ok(()) => tracing::info!(pool = ended.pool, "pool stopped"),
             // Its source goes on by itself with what it could not write, for as long as we live.
@@ -243,7 +257,9 @@ impl Daemon {
             .remove(&ended.pool)
             .filter(|_| !self.stopping);
         if let Some(opened) = successor {
-            self.launch_or_fail(opened).await;
+            let steering = pool.map(|pool| pool.steering_for(&opened.policy));
+            self.launch_or_fail(opened, steering.unwrap_or_default())
+                .await;
         }
     }
 
@@ -346,11 +362,14 @@ impl Daemon {
                     self.successors.insert(pool.name.clone(), opened);
                     self.dismiss(&pool.name).await;
                 } else {
-                    self.launch_or_fail(opened).await;
+                    self.launch_or_fail(opened, Steering::default()).await;
                 }
             }
             Change::Stop { name } => {
                 self.successors.remove(&name);
+                if let Some(pool) = self.pools.get_mut(&name) {
+                    pool.steered = None;
+                }
                 self.dismiss(&name).await;
             }
             Change::Update { pool, roll } => self.update(pool, roll).await,
@@ -400,8 +419,8 @@ impl Daemon {
     // -- threads --
 
     /// Without a thread for a pool the daemon is of no use to it: the others are drained.
-    async fn launch_or_fail(&mut self, opened: Opened) {
-        if let Err(error) = self.launch(opened) {
+    async fn launch_or_fail(&mut self, opened: Opened, steering: Steering) {
+        if let Err(error) = self.launch(opened, steering) {
             tracing::error!(error = chain(&error), "a pool can't be started");
             self.failure.get_or_insert(error);
             if !self.stopping {
@@ -410,7 +429,7 @@ impl Daemon {
         }
     }
 
-    fn launch(&mut self, opened: Opened) -> Result<(), DaemonError> {
+    fn launch(&mut self, opened: Opened, steering: Steering) -> Result<(), DaemonError> {
         let Opened {
             policy,
             rules,
@@ -420,9 +439,11 @@ impl Daemon {
         let name = policy.name.clone();
         let (commands, commands_rx) = mpsc::channel(COMMANDS_WAITING_MAX);
         let (show, shown) = watch::channel(Arc::new(PoolStatus::starting(&policy)));
+        let (tell_steering, steered) = watch::channel(steering);
         let running = Running {
             commands: commands.clone(),
             rules,
+            steered: Some(steered),
             dismissed: false,
         };
         let life = Life {
@@ -430,6 +451,7 @@ impl Daemon {
             end,
             commands: commands_rx,
             show,
+            steered: tell_steering,
             source,
             ended: self.ended_tx.clone(),
         };
@@ -440,5 +462,35 @@ impl Daemon {
         self.overview.registry().insert(&name, commands, shown);
         self.pools.insert(name, running);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::model::Workers;
+    use crate::pool::verdict::tests::policy;
+
+    #[test]
+    fn what_was_asked_of_a_pool_holds_for_the_one_in_its_place() {
+        let of = |workers| {
+            let workers = Workers::Fixed(workers);
+            Arc::new(PoolConfig {
+                workers,
+                ..policy()
+            })
+        };
+        let asked = Steering::of(Some(7), true);
+        let (_tell, steered) = watch::channel(asked);
+        let mut pool = Running {
+            commands: mpsc::channel(1).0,
+            rules: watch::channel(of(2)).0,
+            steered: Some(steered),
+            dismissed: true,
+        };
+        assert_eq!(pool.steering_for(&of(2)), asked);
+        assert_eq!(pool.steering_for(&of(3)), Steering::of(None, true));
+        pool.steered = None;
+        assert_eq!(pool.steering_for(&of(2)), Steering::default());
     }
 }

@@ -10,7 +10,7 @@ use ganger::config;
 use ganger::config::model::PoolConfig;
 use ganger::delivery::{self, History, Intake, Message, Outcome, PoolEnd, SourceEnd};
 use ganger::pool::status::PoolStatus;
-use ganger::pool::{self, Command, PoolError};
+use ganger::pool::{self, Command, PoolError, Steering};
 use miette::{IntoDiagnostic, bail, ensure, miette};
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -204,7 +204,9 @@ fn run_pool(
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.into_diagnostic()?;
     let (shown, _) = watch::channel(Arc::default());
-    Ok(LocalSet::new().block_on(&runtime, pool::run(policy, end, commands, shown)))
+    let (steered, _) = watch::channel(Steering::default());
+    let run = pool::run(policy, end, commands, shown, steered);
+    Ok(LocalSet::new().block_on(&runtime, run))
 }
 
 fn run_source(

@@ -15,7 +15,7 @@ use super::report::Tried;
 use super::supplies::Supplies;
 use crate::config::model::{PoolConfig, Recycle, Retry, Workers};
 use crate::delivery::{self, Failure, History, Intake, Outcome, Reason, Settlement, SourceEnd};
-use crate::pool::{self, Command};
+use crate::pool::{self, Command, Steering};
 
 /// How many messages it works off. Beyond a hundred a version 1 worker's pipe is filled deeper.
 const MESSAGES: u64 = 150;
@@ -32,8 +32,9 @@ pub(super) async fn run(
     let (source, pool_end) = delivery::link();
     let (commands, commands_rx) = mpsc::channel(1);
     let (shown, _) = watch::channel(Arc::default());
+    let (steered, _) = watch::channel(Steering::default());
     let policy = Arc::new(rules(policy));
-    let pool = spawn_local(pool::run(policy, pool_end, commands_rx, shown));
+    let pool = spawn_local(pool::run(policy, pool_end, commands_rx, shown, steered));
     let mut feeder = Feeder {
         source,
         supplies,

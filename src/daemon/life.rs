@@ -13,7 +13,7 @@ use crate::delivery::PoolEnd;
 use crate::event_loop::EventLoop;
 use crate::heartbeat::Heart;
 use crate::pool::status::PoolStatus;
-use crate::pool::{self, Command, PoolError};
+use crate::pool::{self, Command, PoolError, Steering};
 use crate::source;
 
 /// A pool's life has ended.
@@ -30,6 +30,7 @@ pub(super) struct Life {
     pub(super) end: PoolEnd,
     pub(super) commands: mpsc::Receiver<Command>,
     pub(super) show: watch::Sender<Arc<PoolStatus>>,
+    pub(super) steered: watch::Sender<Steering>,
     pub(super) source: source::Running,
     /// Where its end is told.
     pub(super) ended: mpsc::Sender<Ended>,
@@ -75,7 +76,8 @@ impl Life {
 
     /// The pool, then the end of its source.
     async fn live(mut self) -> Result<(), String> {
-        let result = pool::run(self.policy, self.end, self.commands, self.show).await;
+        let (show, steered) = (self.show, self.steered);
+        let result = pool::run(self.policy, self.end, self.commands, show, steered).await;
         match result {
             // A source that is stuck would keep us here.
             Err(error @ PoolError::Unsettled) => Err(error.to_string()),

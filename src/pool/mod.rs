@@ -47,8 +47,7 @@ use load::Scaling;
 use roster::Generation;
 use showcase::Showcase;
 use status::PoolStatus;
-use steering::Steering;
-pub use steering::{Refusal, Steer};
+pub use steering::{Refusal, Steer, Steering};
 use stopping::{SETTLE_WITHIN, Stopping};
 use supervise::Supervisor;
 
@@ -102,7 +101,8 @@ pub enum PoolError {
 
 /// Runs a pool on the thread that calls it, inside a `LocalSet`. The thread must outlive the
 /// workers: they are told to die with it. Ends after [`Command::Stop`], or when the daemon's end
-/// of `commands` is gone. How it stands meanwhile is to be seen in `shown`.
+/// of `commands` is gone. How it stands meanwhile is to be seen in `shown`, and in `steered` what
+/// operators have asked of it; it begins with what that says.
 ///
 /// # Errors
 /// When the source ended too early, or not at all.
@@ -111,9 +111,18 @@ pub async fn run(
     link: PoolEnd,
     mut commands: mpsc::Receiver<Command>,
     shown: watch::Sender<Arc<PoolStatus>>,
+    steered: watch::Sender<Steering>,
 ) -> Result<(), PoolError> {
     let (connected_tx, mut connected) = mpsc::channel(MAILBOX);
-    let mut pool = Pool::new(policy, link, connected_tx, Showcase::new(shown));
+    let mut pool = Pool::new(policy, link, connected_tx, Showcase::new(shown), steered);
+    if pool.steering != Steering::default() {
+        let (pool, scaled) = (pool.name(), pool.steering.scaled());
+        tracing::info!(
+            pool,
+            scaled,
+            "what operators asked of its predecessor holds on"
+        );
+    }
     let _turns = pool.shared.turns.clone().follow();
     let mut batch = Vec::with_capacity(BATCH);
     loop {
@@ -201,6 +210,8 @@ struct Pool {
     source_failed: bool,
     answers_at_last_end: u64,
     steering: Steering,
+    /// Where that is to be seen.
+    steered: watch::Sender<Steering>,
     /// How the new worker ended that stopped the last rolling restart, until one is done.
     roll_stopped: Option<String>,
     /// How the last worker ended that ended unasked.
@@ -214,8 +225,11 @@ impl Pool {
         link: PoolEnd,
         connected: mpsc::Sender<usize>,
         shown: Showcase,
+        steered: watch::Sender<Steering>,
     ) -> Self {
-        let supervisor = Supervisor::new(policy.workers.min(), policy.restart);
+        let steering = *steered.borrow();
+        let target = steering.target(policy.workers.min());
+        let supervisor = Supervisor::new(target, policy.restart);
         let scaling = Scaling::new(&policy.workers, policy.workers.min(), Instant::now());
         let commands = BTreeMap::from([(0, Arc::new(policy.command.clone()))]);
         let shared = Shared::new(
@@ -242,7 +256,8 @@ impl Pool {
             source_gone: false,
             source_failed: false,
             answers_at_last_end: 0,
-            steering: Steering::default(),
+            steering,
+            steered,
             roll_stopped: None,
             last_worker_lost: None,
             shown,

@@ -59,6 +59,7 @@ impl Pool {
     }
 
     fn follow_steering(&mut self) {
+        self.steered.send_replace(self.steering);
         if self.steering.takes_nothing() {
             self.give_back();
         }
@@ -75,6 +76,7 @@ impl Pool {
     pub(super) fn follow(&mut self, policy: Arc<Policy>) {
         self.steering
             .reloaded(&self.shared.policy.borrow(), &policy);
+        self.steered.send_replace(self.steering);
         self.follow_workers(&policy.workers, Instant::now());
         self.shared.breaker.borrow_mut().set_rules(policy.breaker);
         *self.shared.policy.borrow_mut() = policy;

@@ -20,9 +20,9 @@ pub enum Steer {
     Kill(usize),
 }
 
-/// What holds for now.
+/// What holds for now. A pool that takes another's place begins with what held there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Steering {
+pub struct Steering {
     /// So many workers instead of the configured number.
     scaled: Option<usize>,
     /// What is taken in.
@@ -61,6 +61,16 @@ pub enum Refusal {
 }
 
 impl Steering {
+    /// For tests of others: so many workers, and a pause.
+    #[cfg(test)]
+    pub(crate) fn of(scaled: Option<usize>, is_paused: bool) -> Self {
+        let intake = match is_paused {
+            true => Taps::Paused,
+            false => Taps::Open,
+        };
+        Self { scaled, intake }
+    }
+
     /// How many workers there should be, where so many are configured.
     pub(super) fn target(self, configured: usize) -> usize {
         match self.intake {
@@ -105,7 +115,7 @@ impl Steering {
     }
 
     /// The rules have changed: another configured number takes the place of what was asked.
-    pub(super) fn reloaded(&mut self, old: &Policy, new: &Policy) {
+    pub fn reloaded(&mut self, old: &Policy, new: &Policy) {
         if old.workers != new.workers {
             self.scaled = None;
         }

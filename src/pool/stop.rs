@@ -125,7 +125,7 @@ mod tests {
     use tokio::sync::{mpsc, watch};
     use tokio::task::LocalSet;
 
-    use super::super::{Command, run};
+    use super::super::{Command, Steering, run};
     use crate::config::model;
     use crate::config::model::Workers;
     use crate::delivery::{Intake, link};
@@ -147,7 +147,8 @@ mod tests {
             drop(source);
         };
         let (shown, _) = watch::channel(Arc::default());
-        let run = run(Arc::new(policy), pool, told, shown);
+        let (steered, _) = watch::channel(Steering::default());
+        let run = run(Arc::new(policy), pool, told, shown, steered);
         let both = async { tokio::join!(run, source).0 };
         assert_eq!(LocalSet::new().run_until(both).await, Ok(()));
     }

@@ -6,11 +6,12 @@ use nix::sys::signal::Signal;
 use tokio::time::Instant;
 
 use super::{api, command, pool, scene};
-use crate::harness::{Event, Pool, Scene, trials};
+use crate::harness::{Event, NewMessage, Pool, Scene, trials};
 use crate::service::{Held, threads};
 
 trials![
     a_pool_is_scaled_and_keeps_it_over_reloads_that_do_not_touch_it,
+    a_pool_that_a_reload_replaces_is_steered_as_before,
     a_paused_pool_takes_nothing_in_and_goes_on_when_it_is_resumed,
     a_drained_pool_has_no_workers_until_it_is_resumed,
     a_pool_that_is_scaled_to_none_is_drained,
@@ -60,6 +61,59 @@ fn a_pool_is_scaled_and_keeps_it_over_reloads_that_do_not_touch_it() {
     scene.daemon.has_workers(3);
     let refused = command(&scene, &["scale", "work", "1025"]).bad(1);
     assert!(refused.contains("0..=1024"), "{refused}");
+    scene.finish();
+}
+
+/// Another queue takes another source, and so another pool in its place.
+fn a_pool_that_a_reload_replaces_is_steered_as_before() {
+    let pool_of = |queue| Pool::new(&[]).text("queue", queue);
+    let scene = scene(pool_of("work"));
+    let api = api(&scene.daemon);
+    let becomes = |successor: Pool, queue: &str, state: &str, workers: usize| {
+        scene.site.reconfigure(&scene.daemon, &[successor]);
+        command(&scene, &["reload"]).good();
+        scene.daemon.eventually("its successor to be up", || {
+            let shown = pool(&api);
+            let up = shown["workers"].as_array().map_or(0, Vec::len);
+            shown["queue"] == queue && shown["state"] == state && up == workers
+        });
+    };
+    scene
+        .table
+        .insert(&[NewMessage::new("later").to("elsewhere")]);
+    command(&scene, &["scale", "work", "3"]).good();
+    command(&scene, &["pause", "work"]).good();
+    scene.daemon.has_workers(3);
+
+    becomes(pool_of("elsewhere"), "elsewhere", "paused", 3);
+    scene.daemon.has_workers(3);
+    let shown = pool(&api);
+    assert_eq!(shown["scaled"], 3);
+    assert_eq!(shown["counts"]["taken"], 0);
+    let status = command(&scene, &["status"]).good();
+    assert!(
+        status.contains("work: scaled to 3 worker(s); 1 configured"),
+        "{status}"
+    );
+    command(&scene, &["resume", "work"]).good();
+    scene.daemon.eventually("the other queue's message", || {
+        scene.table.count("elsewhere") == 0
+    });
+    scene.record().assert_done_once(&["later"]);
+
+    command(&scene, &["drain", "work"]).good();
+    // What a reload configures counts, as where nothing is replaced.
+    becomes(pool_of("work").set("workers", "2"), "work", "drained", 0);
+    assert!(pool(&api)["scaled"].is_null());
+    command(&scene, &["resume", "work"]).good();
+    scene.daemon.has_workers(2);
+
+    // One that was removed and comes again has been asked for nothing.
+    command(&scene, &["pause", "work"]).good();
+    let other = pool_of("other").text("name", "other");
+    scene.site.reconfigure(&scene.daemon, &[other]);
+    command(&scene, &["reload"]).good();
+    becomes(pool_of("work"), "work", "running", 1);
     scene.finish();
 }
 
