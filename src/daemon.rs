@@ -4,6 +4,7 @@
 mod becoming;
 mod error;
 mod life;
+mod running;
 pub mod service;
 mod subscribing;
 mod watchdog;
@@ -19,41 +20,19 @@ use crate::config::diff::{Change, difference};
 use crate::config::model::{Config, PoolConfig};
 use crate::heartbeat::Heart;
 use crate::pool::status::PoolStatus;
-use crate::pool::{Command, Steering};
+use crate::pool::{Orders, Steering};
 use crate::request::{Reloaded, Request};
 use crate::status::{DaemonState, Overview};
 use crate::{source, telemetry};
 use becoming::{Becoming, Opened, ready};
 pub use error::{DaemonError, chain};
 use life::{Ended, Life};
+use running::Running;
 use service::Service;
 use subscribing::Subscribing;
 
-/// Commands that may wait for a pool; it looks at them before anything else.
+/// What others may have asked of a pool before it has looked.
 const COMMANDS_WAITING_MAX: usize = 64;
-
-/// A pool on its thread.
-#[derive(Debug)]
-struct Running {
-    commands: mpsc::Sender<Command>,
-    rules: watch::Sender<Arc<PoolConfig>>,
-    /// What operators have asked of it; none once the configuration has it no more.
-    steered: Option<watch::Receiver<Steering>>,
-    /// A reload has told it to stop: how it ends is its own affair.
-    dismissed: bool,
-}
-
-impl Running {
-    /// What one that takes its place begins with.
-    fn steering_for(&self, successor: &PoolConfig) -> Steering {
-        let Some(steered) = &self.steered else {
-            return Steering::default();
-        };
-        let mut steering = *steered.borrow();
-        steering.reloaded(&self.rules.borrow(), successor);
-        steering
-    }
-}
 
 /// What the daemon is to become, and who wants to know of it.
 #[derive(Debug)]
@@ -163,10 +142,10 @@ impl Daemon {
                 request = requests.recv() => match request {
                     Some(request) => self.obey(request).await,
                     None if self.stopping => self.await_end().await,
-                    None => self.stop().await,
+                    None => self.stop(),
                 },
-                Some(ended) = self.ended.recv() => self.pool_ended(ended).await,
-                ready = ready(&mut self.becoming) => self.become_it(ready).await,
+                Some(ended) = self.ended.recv() => self.pool_ended(ended),
+                ready = ready(&mut self.becoming) => self.become_it(ready),
             }
         }
         tracing::info!("ganger has stopped");
@@ -180,24 +159,24 @@ impl Daemon {
 
     async fn await_end(&mut self) {
         if let Some(ended) = self.ended.recv().await {
-            self.pool_ended(ended).await;
+            self.pool_ended(ended);
         }
     }
 
     async fn obey(&mut self, request: Request) {
         match request {
-            Request::Stop => self.stop().await,
+            Request::Stop => self.stop(),
             Request::Reload(config, asker) => self.reload(*config, Asker(asker)),
             Request::LogStatus => self.overview.status_now().await.log(),
-            Request::Roll => self.tell_all(|| Command::Roll).await,
+            Request::Roll => self.tell_all(Orders::roll),
         }
     }
 
-    async fn stop(&mut self) {
+    fn stop(&mut self) {
         let drain_timeout = self.config.daemon.drain_timeout;
         if self.stopping {
             tracing::warn!("asked to stop again: on to the next phase at once");
-            self.tell_all(|| Command::Hurry).await;
+            self.tell_all(Orders::hurry);
         } else {
             tracing::info!(?drain_timeout, "stopping: what is in hand finishes first");
             self.stopping = true;
@@ -206,25 +185,15 @@ impl Daemon {
             self.successors.clear();
             self.becoming = None;
             std::mem::take(&mut self.asker).tell(Err("the daemon is stopping".into()));
-            self.tell_all(|| Command::Stop { drain_timeout }).await;
+            self.tell_all(|orders| orders.stop(drain_timeout));
         }
     }
 
-    async fn tell_all(&self, command: impl Fn() -> Command) {
-        for name in self.pools.keys() {
-            self.tell(name, command()).await;
-        }
+    fn tell_all(&self, order: impl Fn(&mut Orders)) {
+        self.pools.values().for_each(|pool| pool.tell(&order));
     }
 
-    async fn tell(&self, name: &str, command: Command) {
-        if let Some(pool) = self.pools.get(name)
-            && pool.commands.send(command).await.is_err()
-        {
-            tracing::debug!(pool = name, "the pool has ended already");
-        }
-    }
-
-    async fn pool_ended(&mut self, ended: Ended) {
+    fn pool_ended(&mut self, ended: Ended) {
         let pool = self.pools.remove(&ended.pool);
         // At a stop its last figures stay to be seen.
         if !self.stopping {
@@ -248,7 +217,7 @@ impl Daemon {
                     why,
                 });
                 if !self.stopping {
-                    self.stop().await;
+                    self.stop();
                 }
             }
         }
@@ -258,8 +227,7 @@ impl Daemon {
             .filter(|_| !self.stopping);
         if let Some(opened) = successor {
             let steering = pool.map(|pool| pool.steering_for(&opened.policy));
-            self.launch_or_fail(opened, steering.unwrap_or_default())
-                .await;
+            self.launch_or_fail(opened, steering.unwrap_or_default());
         }
     }
 
@@ -298,12 +266,12 @@ impl Daemon {
 
     /// Becomes what the new configuration says, if all of it can be: what it needs is opened before
     /// anything is changed.
-    async fn become_it(&mut self, ready: Result<(), DaemonError>) {
+    fn become_it(&mut self, ready: Result<(), DaemonError>) {
         let Some(becoming) = self.becoming.take() else {
             return;
         };
         match ready {
-            Ok(()) => self.change(becoming).await,
+            Ok(()) => self.change(becoming),
             Err(error) => self.refuse(error),
         }
         if !self.stopping {
@@ -311,7 +279,7 @@ impl Daemon {
         }
     }
 
-    async fn change(&mut self, becoming: Becoming) {
+    fn change(&mut self, becoming: Becoming) {
         let mut opened = becoming.opened;
         self.config = becoming.config;
         self.overview.set_config(&self.config);
@@ -324,7 +292,7 @@ impl Daemon {
                 // One of them failed. What starts now would have missed the stop.
                 break;
             }
-            self.apply(change, &mut opened).await;
+            self.apply(change, &mut opened);
         }
         std::mem::take(&mut self.asker).tell(Ok(changes));
         if !self.started && self.failure.is_none() {
@@ -351,7 +319,7 @@ impl Daemon {
         }
     }
 
-    async fn apply(&mut self, change: Change, opened: &mut HashMap<String, Opened>) {
+    fn apply(&mut self, change: Change, opened: &mut HashMap<String, Opened>) {
         match change {
             Change::Start(pool) | Change::Replace(pool) => {
                 let Some(opened) = opened.remove(&pool.name) else {
@@ -360,9 +328,9 @@ impl Daemon {
                 if self.pools.contains_key(&pool.name) {
                     // Its predecessor goes first; it may be on its way out already.
                     self.successors.insert(pool.name.clone(), opened);
-                    self.dismiss(&pool.name).await;
+                    self.dismiss(&pool.name);
                 } else {
-                    self.launch_or_fail(opened, Steering::default()).await;
+                    self.launch_or_fail(opened, Steering::default());
                 }
             }
             Change::Stop { name } => {
@@ -370,9 +338,9 @@ impl Daemon {
                 if let Some(pool) = self.pools.get_mut(&name) {
                     pool.steered = None;
                 }
-                self.dismiss(&name).await;
+                self.dismiss(&name);
             }
-            Change::Update { pool, roll } => self.update(pool, roll).await,
+            Change::Update { pool, roll } => self.update(pool, roll),
             // The rest is looked up when it is needed.
             Change::Daemon(daemon) => {
                 self.budget.set(daemon.buffered_bytes_max);
@@ -395,15 +363,15 @@ impl Daemon {
     }
 
     /// Stops a pool that the configuration has no more, or has otherwise.
-    async fn dismiss(&mut self, name: &str) {
+    fn dismiss(&mut self, name: &str) {
         if let Some(pool) = self.pools.get_mut(name) {
             pool.dismissed = true;
+            let drain_timeout = self.config.daemon.drain_timeout;
+            pool.tell(|orders| orders.stop(drain_timeout));
         }
-        let drain_timeout = self.config.daemon.drain_timeout;
-        self.tell(name, Command::Stop { drain_timeout }).await;
     }
 
-    async fn update(&mut self, pool: Arc<PoolConfig>, roll: bool) {
+    fn update(&mut self, pool: Arc<PoolConfig>, roll: bool) {
         let name = pool.name.clone();
         if let Some(successor) = self.successors.get_mut(&name) {
             // The one that runs is on its way out.
@@ -411,20 +379,19 @@ impl Daemon {
             successor.policy = pool;
         } else if let Some(running) = self.pools.get_mut(&name) {
             running.rules.send_replace(Arc::clone(&pool));
-            self.tell(&name, Command::Update { policy: pool, roll })
-                .await;
+            running.tell(|orders| orders.update(pool, roll));
         }
     }
 
     // -- threads --
 
     /// Without a thread for a pool the daemon is of no use to it: the others are drained.
-    async fn launch_or_fail(&mut self, opened: Opened, steering: Steering) {
+    fn launch_or_fail(&mut self, opened: Opened, steering: Steering) {
         if let Err(error) = self.launch(opened, steering) {
             tracing::error!(error = chain(&error), "a pool can't be started");
             self.failure.get_or_insert(error);
             if !self.stopping {
-                self.stop().await;
+                self.stop();
             }
         }
     }
@@ -438,16 +405,18 @@ impl Daemon {
         } = opened;
         let name = policy.name.clone();
         let (commands, commands_rx) = mpsc::channel(COMMANDS_WAITING_MAX);
+        let (orders, told) = watch::channel(Orders::new(Arc::clone(&policy)));
         let (show, shown) = watch::channel(Arc::new(PoolStatus::starting(&policy)));
         let (tell_steering, steered) = watch::channel(steering);
         let running = Running {
-            commands: commands.clone(),
+            orders,
             rules,
             steered: Some(steered),
             dismissed: false,
         };
         let life = Life {
-            policy,
+            pool: name.clone(),
+            orders: told,
             end,
             commands: commands_rx,
             show,
@@ -462,35 +431,5 @@ impl Daemon {
         self.overview.registry().insert(&name, commands, shown);
         self.pools.insert(name, running);
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::model::Workers;
-    use crate::pool::verdict::tests::policy;
-
-    #[test]
-    fn what_was_asked_of_a_pool_holds_for_the_one_in_its_place() {
-        let of = |workers| {
-            let workers = Workers::Fixed(workers);
-            Arc::new(PoolConfig {
-                workers,
-                ..policy()
-            })
-        };
-        let asked = Steering::of(Some(7), true);
-        let (_tell, steered) = watch::channel(asked);
-        let mut pool = Running {
-            commands: mpsc::channel(1).0,
-            rules: watch::channel(of(2)).0,
-            steered: Some(steered),
-            dismissed: true,
-        };
-        assert_eq!(pool.steering_for(&of(2)), asked);
-        assert_eq!(pool.steering_for(&of(3)), Steering::of(None, true));
-        pool.steered = None;
-        assert_eq!(pool.steering_for(&of(2)), Steering::default());
     }
 }

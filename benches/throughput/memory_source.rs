@@ -10,7 +10,7 @@ use ganger::config;
 use ganger::config::model::PoolConfig;
 use ganger::delivery::{self, History, Intake, Message, Outcome, PoolEnd, SourceEnd};
 use ganger::pool::status::PoolStatus;
-use ganger::pool::{self, Command, PoolError, Steering};
+use ganger::pool::{self, Command, Orders, PoolError, Steering};
 use miette::{IntoDiagnostic, bail, ensure, miette};
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -82,6 +82,7 @@ pub(crate) fn watch(setup: &Setup, load: Load) -> miette::Result<Watched> {
 /// The two threads, as the daemon has them.
 struct Running {
     commands: mpsc::Sender<Command>,
+    pool_orders: watch::Sender<Orders>,
     orders: mpsc::Sender<Order>,
     pool: JoinHandle<miette::Result<Result<(), PoolError>>>,
     source: JoinHandle<miette::Result<()>>,
@@ -99,13 +100,13 @@ impl Running {
         let message = message(&policy, load);
         let (source_end, pool_end) = delivery::link();
         let (commands, commands_rx) = mpsc::channel(1);
+        let (pool_orders, told) = watch::channel(Orders::new(policy));
         let (orders, orders_rx) = mpsc::channel(1);
         Ok(Self {
             commands,
+            pool_orders,
             orders,
-            pool: spawn("memory-pool", move || {
-                run_pool(policy, pool_end, commands_rx)
-            })?,
+            pool: spawn("memory-pool", move || run_pool(told, pool_end, commands_rx))?,
             source: spawn("memory-source", move || {
                 run_source(source_end, orders_rx, &message)
             })?,
@@ -154,10 +155,8 @@ impl Running {
     }
 
     fn stop(self) -> miette::Result<()> {
-        let drain_timeout = Duration::ZERO;
-        let stop = Command::Stop { drain_timeout };
-        let told = self.commands.blocking_send(stop);
-        told.map_err(|_| miette!("the pool is gone"))?;
+        self.pool_orders
+            .send_modify(|orders| orders.stop(Duration::ZERO));
         drop(self.orders);
         joined(self.source)??;
         joined(self.pool)??.into_diagnostic()
@@ -197,7 +196,7 @@ fn message(policy: &PoolConfig, load: Load) -> Message {
 }
 
 fn run_pool(
-    policy: Arc<PoolConfig>,
+    orders: watch::Receiver<Orders>,
     end: PoolEnd,
     commands: mpsc::Receiver<Command>,
 ) -> miette::Result<Result<(), PoolError>> {
@@ -205,7 +204,7 @@ fn run_pool(
     let runtime = runtime.into_diagnostic()?;
     let (shown, _) = watch::channel(Arc::default());
     let (steered, _) = watch::channel(Steering::default());
-    let run = pool::run(policy, end, commands, shown, steered);
+    let run = pool::run(orders, end, commands, shown, steered);
     Ok(LocalSet::new().block_on(&runtime, run))
 }
 

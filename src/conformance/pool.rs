@@ -15,7 +15,7 @@ use super::report::Tried;
 use super::supplies::Supplies;
 use crate::config::model::{PoolConfig, Recycle, Retry, Workers};
 use crate::delivery::{self, Failure, History, Intake, Outcome, Reason, Settlement, SourceEnd};
-use crate::pool::{self, Command, Steering};
+use crate::pool::{self, Orders, Steering};
 
 /// How many messages it works off. Beyond a hundred a version 1 worker's pipe is filled deeper.
 const MESSAGES: u64 = 150;
@@ -30,11 +30,11 @@ pub(super) async fn run(
 ) -> Tried {
     let begun = Instant::now();
     let (source, pool_end) = delivery::link();
-    let (commands, commands_rx) = mpsc::channel(1);
+    let (_commands, commands) = mpsc::channel(1);
     let (shown, _) = watch::channel(Arc::default());
     let (steered, _) = watch::channel(Steering::default());
-    let policy = Arc::new(rules(policy));
-    let pool = spawn_local(pool::run(policy, pool_end, commands_rx, shown, steered));
+    let (orders, told) = watch::channel(Orders::new(Arc::new(rules(policy))));
+    let pool = spawn_local(pool::run(told, pool_end, commands, shown, steered));
     let mut feeder = Feeder {
         source,
         supplies,
@@ -44,9 +44,7 @@ pub(super) async fn run(
         tally: Tally::default(),
     };
     let result = feeder.work_off(answer_within).await;
-    let drain_timeout = Duration::ZERO;
-    // One that has ended needs no stop.
-    drop(commands.send(Command::Stop { drain_timeout }).await);
+    orders.send_modify(|orders| orders.stop(Duration::ZERO));
     drop(feeder);
     let ended = pool.await;
     let finding = match (result, ended) {

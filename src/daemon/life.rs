@@ -8,12 +8,11 @@ use std::thread;
 use tokio::sync::{mpsc, watch};
 
 use super::error::chain;
-use crate::config::model::PoolConfig;
 use crate::delivery::PoolEnd;
 use crate::event_loop::EventLoop;
 use crate::heartbeat::Heart;
 use crate::pool::status::PoolStatus;
-use crate::pool::{self, Command, PoolError, Steering};
+use crate::pool::{self, Command, Orders, PoolError, Steering};
 use crate::source;
 
 /// A pool's life has ended.
@@ -26,7 +25,8 @@ pub(super) struct Ended {
 /// What a pool lives on.
 #[derive(Debug)]
 pub(super) struct Life {
-    pub(super) policy: Arc<PoolConfig>,
+    pub(super) pool: String,
+    pub(super) orders: watch::Receiver<Orders>,
     pub(super) end: PoolEnd,
     pub(super) commands: mpsc::Receiver<Command>,
     pub(super) show: watch::Sender<Arc<PoolStatus>>,
@@ -43,7 +43,7 @@ impl Life {
     /// If the operating system gives no thread.
     pub(super) fn begin(mut self) -> io::Result<()> {
         let shared = self.source.shared_thread();
-        let (name, ended) = (self.policy.name.clone(), self.ended.clone());
+        let (name, ended) = (self.pool.clone(), self.ended.clone());
         let life: source::ThreadBody = Box::new(|event_loop| self.pass(event_loop));
         let life = match shared {
             Some(thread) => match thread.begin(life) {
@@ -64,7 +64,7 @@ impl Life {
     }
 
     fn pass(self, event_loop: &EventLoop) {
-        let (pool, ended) = (self.policy.name.clone(), self.ended.clone());
+        let (pool, ended) = (self.pool.clone(), self.ended.clone());
         let work = || event_loop.run(self.live());
         let result = catch_unwind(AssertUnwindSafe(work));
         tell(
@@ -77,7 +77,7 @@ impl Life {
     /// The pool, then the end of its source.
     async fn live(mut self) -> Result<(), String> {
         let (show, steered) = (self.show, self.steered);
-        let result = pool::run(self.policy, self.end, self.commands, show, steered).await;
+        let result = pool::run(self.orders, self.end, self.commands, show, steered).await;
         match result {
             // A source that is stuck would keep us here.
             Err(error @ PoolError::Unsettled) => Err(error.to_string()),

@@ -9,6 +9,7 @@ pub mod lane;
 pub mod least_loaded;
 mod load;
 mod machine;
+mod orders;
 pub mod publish_to;
 pub mod registry;
 mod report;
@@ -37,13 +38,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 
-use crate::config::model::{PoolConfig as Policy, WorkerCommand};
+use crate::config::model::WorkerCommand;
 use crate::delivery::{Delivery, PoolEnd};
 use crate::shutdown::Phase;
 use crate::worker::output::LastLines;
 use lane::{Ended, Gauge, Question, Shared};
 use least_loaded::Board;
 use load::Scaling;
+pub use orders::Orders;
 use roster::Generation;
 use showcase::Showcase;
 use status::PoolStatus;
@@ -58,25 +60,9 @@ const MAILBOX: usize = 1024;
 /// Questions of operators that may wait for a lane; it looks at them before all messages.
 const QUESTIONS_WAITING_MAX: usize = 64;
 
-/// What the daemon may ask of a pool.
+/// What others than the daemon may ask of a pool.
 #[derive(Debug)]
 pub enum Command {
-    /// New rules. With `roll` its command has changed too: the workers are replaced one by one.
-    Update {
-        /// The rules.
-        policy: Arc<Policy>,
-        /// Whether the workers must be replaced.
-        roll: bool,
-    },
-    /// Replace the workers one by one.
-    Roll,
-    /// Finish what is in hand within so long, then end.
-    Stop {
-        /// From draining to asking the workers to yield.
-        drain_timeout: Duration,
-    },
-    /// Go on to the next phase of the stop at once.
-    Hurry,
     /// Tell how things stand, now and to all.
     Status(oneshot::Sender<Arc<PoolStatus>>),
     /// Do what an operator asks.
@@ -100,21 +86,28 @@ pub enum PoolError {
 }
 
 /// Runs a pool on the thread that calls it, inside a `LocalSet`. The thread must outlive the
-/// workers: they are told to die with it. Ends after [`Command::Stop`], or when the daemon's end
-/// of `commands` is gone. How it stands meanwhile is to be seen in `shown`, and in `steered` what
+/// workers: they are told to die with it. Ends after [`Orders::stop`], or when the daemon's end
+/// of `orders` is gone. How it stands meanwhile is to be seen in `shown`, and in `steered` what
 /// operators have asked of it; it begins with what that says.
 ///
 /// # Errors
 /// When the source ended too early, or not at all.
 pub async fn run(
-    policy: Arc<Policy>,
+    mut orders: watch::Receiver<Orders>,
     link: PoolEnd,
     mut commands: mpsc::Receiver<Command>,
     shown: watch::Sender<Arc<PoolStatus>>,
     steered: watch::Sender<Steering>,
 ) -> Result<(), PoolError> {
     let (connected_tx, mut connected) = mpsc::channel(MAILBOX);
-    let mut pool = Pool::new(policy, link, connected_tx, Showcase::new(shown), steered);
+    let first = orders.borrow_and_update().clone();
+    let mut pool = Pool::new(
+        first.begun(),
+        link,
+        connected_tx,
+        Showcase::new(shown),
+        steered,
+    );
     if pool.steering != Steering::default() {
         let (pool, scaled) = (pool.name(), pool.steering.scaled());
         tracing::info!(
@@ -123,6 +116,7 @@ pub async fn run(
             "what operators asked of its predecessor holds on"
         );
     }
+    pool.follow_orders(Some(first));
     let _turns = pool.shared.turns.clone().follow();
     let mut batch = Vec::with_capacity(BATCH);
     loop {
@@ -145,7 +139,11 @@ pub async fn run(
         let alarm = pool.next_alarm(now);
         tokio::select! {
             biased;
-            command = commands.recv(), if !pool.commands_ended => pool.obey(command),
+            changed = orders.changed(), if !pool.orders_ended => {
+                let told = changed.is_ok().then(|| orders.borrow_and_update().clone());
+                pool.follow_orders(told);
+            }
+            Some(command) = commands.recv() => pool.obey(command),
             Some(slot) = connected.recv() => pool.connected(slot),
             Some(ended) = pool.lanes.join_next_with_id() => pool.lane_ended(ended),
             () = pool.shared.room.notified() => pool.watch_answers(),
@@ -204,7 +202,9 @@ struct Pool {
     /// The same, waiting for one with nothing in hand.
     suspects: VecDeque<Delivery>,
     stopping: Option<Stopping>,
-    commands_ended: bool,
+    /// What the daemon wants, as far as it is done.
+    orders: Orders,
+    orders_ended: bool,
     source_gone: bool,
     /// It was gone before it was asked to be.
     source_failed: bool,
@@ -221,12 +221,13 @@ struct Pool {
 
 impl Pool {
     fn new(
-        policy: Arc<Policy>,
+        orders: Orders,
         link: PoolEnd,
         connected: mpsc::Sender<usize>,
         shown: Showcase,
         steered: watch::Sender<Steering>,
     ) -> Self {
+        let policy = Arc::clone(&orders.policy);
         let steering = *steered.borrow();
         let target = steering.target(policy.workers.min());
         let supervisor = Supervisor::new(target, policy.restart);
@@ -252,7 +253,8 @@ impl Pool {
             parts_min: 2 * std::thread::available_parallelism().map_or(1, usize::from),
             suspects: VecDeque::new(),
             stopping: None,
-            commands_ended: false,
+            orders,
+            orders_ended: false,
             source_gone: false,
             source_failed: false,
             answers_at_last_end: 0,
@@ -268,31 +270,37 @@ impl Pool {
         self.shared.policy.borrow().name.clone()
     }
 
-    fn obey(&mut self, command: Option<Command>) {
-        match command {
-            Some(Command::Update { policy, roll }) => self.update(policy, roll),
-            Some(Command::Roll) => self.roll(),
-            Some(Command::Stop { drain_timeout }) => self.stop(drain_timeout),
-            Some(Command::Hurry) => self.hurry(),
-            Some(Command::Status(reply)) => {
-                // Whoever asked may have gone.
-                drop(reply.send(self.show_now(Instant::now())));
-            }
-            Some(Command::Steer(steer, reply)) => drop(reply.send(self.steer(steer))),
-            Some(Command::Cancel(id, asker)) => self.cancel(id, asker),
-            Some(Command::LastLines(slot, asker)) => self.last_lines(slot, asker),
-            None => {
-                self.commands_ended = true;
-                self.stop(Duration::ZERO);
-            }
+    /// Does what has changed; without a daemon it ends.
+    fn follow_orders(&mut self, orders: Option<Orders>) {
+        let Some(orders) = orders else {
+            self.orders_ended = true;
+            return self.stop(Duration::ZERO);
+        };
+        let before = std::mem::replace(&mut self.orders, orders.clone());
+        if !Arc::ptr_eq(&before.policy, &orders.policy) {
+            self.follow(orders.policy);
+            self.wake_lanes();
+        }
+        if before.rolls != orders.rolls {
+            self.roll();
+        }
+        if let Some(drain_timeout) = orders.drain_timeout {
+            self.stop(drain_timeout);
+        }
+        for _ in before.hurries..orders.hurries {
+            self.hurry();
         }
     }
 
-    fn update(&mut self, policy: Arc<Policy>, roll: bool) {
-        self.follow(policy);
-        self.wake_lanes();
-        if roll {
-            self.roll();
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Status(reply) => {
+                // Whoever asked may have gone.
+                drop(reply.send(self.show_now(Instant::now())));
+            }
+            Command::Steer(steer, reply) => drop(reply.send(self.steer(steer))),
+            Command::Cancel(id, asker) => self.cancel(id, asker),
+            Command::LastLines(slot, asker) => self.last_lines(slot, asker),
         }
     }
 

@@ -125,7 +125,7 @@ mod tests {
     use tokio::sync::{mpsc, watch};
     use tokio::task::LocalSet;
 
-    use super::super::{Command, Steering, run};
+    use super::super::{Orders, Steering, run};
     use crate::config::model;
     use crate::config::model::Workers;
     use crate::delivery::{Intake, link};
@@ -139,8 +139,9 @@ mod tests {
             workers: Workers::Fixed(0),
             ..policy()
         };
-        let (commands, told) = mpsc::channel(1);
-        commands.send(Command::Hurry).await.unwrap();
+        let (orders, told) = watch::channel(Orders::new(Arc::new(policy)));
+        let (_commands, commands) = mpsc::channel(1);
+        orders.send_modify(Orders::hurry);
         let source = async {
             let closed = |intake: &Intake| *intake == Intake::Closed;
             drop(source.intake.wait_for(closed).await.unwrap());
@@ -148,7 +149,7 @@ mod tests {
         };
         let (shown, _) = watch::channel(Arc::default());
         let (steered, _) = watch::channel(Steering::default());
-        let run = run(Arc::new(policy), pool, told, shown, steered);
+        let run = run(told, pool, commands, shown, steered);
         let both = async { tokio::join!(run, source).0 };
         assert_eq!(LocalSet::new().run_until(both).await, Ok(()));
     }

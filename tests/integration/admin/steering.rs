@@ -22,6 +22,7 @@ trials![
     readiness_says_what_is_wrong,
     events_go_on_where_a_listener_was,
     a_thread_that_stands_still_is_found_and_holds_nobody_up,
+    a_pool_that_stands_still_keeps_a_stop_from_nobody,
 ];
 
 fn a_pool_is_scaled_and_keeps_it_over_reloads_that_do_not_touch_it() {
@@ -358,4 +359,31 @@ fn a_thread_that_stands_still_is_found_and_holds_nobody_up() {
             pool(&api)["state"] == "paused"
         });
     scene.finish();
+}
+
+/// More ask it how it stands than can wait for its answer.
+fn a_pool_that_stands_still_keeps_a_stop_from_nobody() {
+    let other = Pool::new(&[]).text("name", "z").text("queue", "z");
+    let scene = Scene::at(super::site(""), &[Pool::new(&[]), other]);
+    let api = api(&scene.daemon);
+    scene.daemon.has_workers(2);
+    let threads = threads(&scene.daemon);
+    let is_its = |(_, name): &&(_, String)| name == "pool-work";
+    let (thread, _) = threads.iter().find(is_its).unwrap();
+    let held = Held::new(*thread);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (0..10).for_each(|_| assert_eq!(api.get("/metrics").status, 200)));
+        }
+    });
+    scene.daemon.signal(Signal::SIGTERM);
+    scene
+        .daemon
+        .logs("pool stopped", |record| record["pool"] == "z");
+    scene.daemon.signal(Signal::SIGTERM);
+    scene
+        .daemon
+        .logged("asked to stop again: on to the next phase at once");
+    held.let_go();
+    assert!(scene.daemon.exit().success());
 }
