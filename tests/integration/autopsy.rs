@@ -11,6 +11,7 @@ trials![
     of_a_look_that_floods_the_end_is_kept,
     a_program_that_is_not_there_holds_up_no_kill,
     an_answer_during_the_look_counts_and_others_go_on,
+    what_is_begun_during_the_look_is_not_charged_for_the_stall_before_it,
 ];
 
 const AUTOPSY: &str = "autopsy of a worker that hangs";
@@ -129,5 +130,35 @@ fn an_answer_during_the_look_counts_and_others_go_on() {
     let record = scene.record();
     record.assert_done_once(&["mode:wait:go", "another", "and another"]);
     assert_eq!(record.all(Event::Began).len(), 3, "none was begun twice");
+    scene.finish();
+}
+
+/// The one that was silent is done, and the one behind it, which hangs, is begun when the worker is
+/// killed: its own time comes, with another worker.
+fn what_is_begun_during_the_look_is_not_charged_for_the_stall_before_it() {
+    let site = Workspace::new();
+    let script = format!(
+        "touch '{0}/go'; until [ -e '{0}/over' ]; do sleep 0.02; done",
+        site.path("").display()
+    );
+    let pool = looked_at(&["/bin/sh", "-c", &script])
+        .text("stall_timeout", "500ms")
+        .text("on_timeout_within", "1m")
+        .set("pipeline", "2");
+    let scene = Scene::at(site, &[pool.attempts(1)]);
+    scene.send(&["warm up"]);
+    scene.all_done();
+    scene.send(&["mode:wait:go", "mode:hang"]);
+    scene.begun(&["mode:hang"]);
+    scene.site.touch("over");
+    let dead = scene.one_dead();
+    assert_eq!(
+        (dead.reason.as_str(), dead.body, dead.attempts),
+        ("stalled", "mode:hang".to_owned().into(), 1)
+    );
+    let record = scene.record();
+    record.assert_done_once(&["warm up", "mode:wait:go"]);
+    let began = record.of(Event::Began, "mode:hang").len();
+    assert_eq!(began, 2, "the first time is not charged");
     scene.finish();
 }

@@ -29,8 +29,8 @@ pub(super) enum Cause {
     TimedOut(u64),
     /// It was killed over one message that an operator has cancelled.
     Cancelled(u64),
-    /// It was killed because it was silent.
-    Stalled,
+    /// It was killed because it was silent, over that message if it had begun no other.
+    Stalled(Option<u64>),
     /// It was made to leave because it closed its pipe and lived on.
     PipeClosed,
     /// It was killed because it broke the protocol.
@@ -44,7 +44,7 @@ impl Cause {
             Self::Died | Self::Stopped => Reason::Crashed,
             Self::TimedOut(_) => Reason::TimedOut,
             Self::Cancelled(_) => Reason::Cancelled,
-            Self::Stalled => Reason::Stalled,
+            Self::Stalled(_) => Reason::Stalled,
             Self::PipeClosed | Self::ProtocolError(_) => Reason::ProtocolError,
         }
     }
@@ -59,7 +59,7 @@ impl Cause {
                 "a message was cancelled by an operator and not given up: the worker was killed"
                     .into()
             }
-            Self::Stalled => "stalled: the worker was silent for too long and was killed".into(),
+            Self::Stalled(_) => "stalled: the worker was silent for too long and was killed".into(),
             Self::PipeClosed => "protocol error: the worker closed its pipe and lives on".into(),
             Self::ProtocolError(error) => format!("protocol error: {error}"),
         }
@@ -134,20 +134,33 @@ pub(super) struct HeldState {
 pub(super) fn blame(cause: &Cause, version: Version, id: u64, place: HeldState) -> Blame {
     match cause {
         Cause::Stopped => Blame::Returned,
-        Cause::TimedOut(blamed) | Cause::Cancelled(blamed) if *blamed == id => Blame::Charged,
-        Cause::TimedOut(_) | Cause::Cancelled(_) => Blame::Returned,
-        Cause::Died | Cause::PipeClosed | Cause::Stalled | Cause::ProtocolError(_) => match version
-        {
-            _ if !place.begun => Blame::Returned,
-            Version::Two { .. } if place.begun_in_all > 1 => Blame::Suspect,
-            Version::One | Version::Unknown if !place.head => Blame::Returned,
-            // What it had not read whole it had not begun.
-            _ if place.left_well && place.left_unread => Blame::Returned,
-            // It may have read ahead and left between two messages. Running alone tells.
-            _ if place.left_well && place.begun_in_all > 1 => Blame::Suspect,
-            _ if place.left_unread && !place.alone => Blame::Suspect,
-            _ => Blame::Charged,
-        },
+        // That one may be answered since, and others be begun, as long as the worker is looked at.
+        Cause::TimedOut(blamed) | Cause::Cancelled(blamed) | Cause::Stalled(Some(blamed)) => {
+            match *blamed == id {
+                true => Blame::Charged,
+                false => Blame::Returned,
+            }
+        }
+        Cause::Died | Cause::PipeClosed | Cause::Stalled(None) | Cause::ProtocolError(_) => {
+            of_the_begun(cause, version, place)
+        }
+    }
+}
+
+/// Likewise where it is not known over which of them the worker has ended.
+fn of_the_begun(cause: &Cause, version: Version, place: HeldState) -> Blame {
+    match version {
+        _ if !place.begun => Blame::Returned,
+        Version::Two { .. } if place.begun_in_all > 1 => Blame::Suspect,
+        Version::One | Version::Unknown if !place.head => Blame::Returned,
+        // The others may have been answered since.
+        _ if *cause == Cause::Stalled(None) => Blame::Suspect,
+        // What it had not read whole it had not begun.
+        _ if place.left_well && place.left_unread => Blame::Returned,
+        // It may have read ahead and left between two messages. Running alone tells.
+        _ if place.left_well && place.begun_in_all > 1 => Blame::Suspect,
+        _ if place.left_unread && !place.alone => Blame::Suspect,
+        _ => Blame::Charged,
     }
 }
 

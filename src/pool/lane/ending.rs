@@ -96,7 +96,7 @@ impl Ending {
         match cause {
             Cause::TimedOut(_) => WorkerEnd::TimedOut,
             Cause::Cancelled(_) => WorkerEnd::Asked,
-            Cause::Stalled => WorkerEnd::Stalled,
+            Cause::Stalled(_) => WorkerEnd::Stalled,
             Cause::PipeClosed | Cause::ProtocolError(_) => WorkerEnd::ProtocolError,
             Cause::Died | Cause::Stopped if self.recycled => WorkerEnd::Recycled,
             Cause::Died | Cause::Stopped if self.is_asked() => WorkerEnd::Asked,
@@ -231,7 +231,7 @@ mod tests {
             (&fresh, Cause::Died, shot, WorkerEnd::Killed),
             (&fresh, Cause::Died, oom, WorkerEnd::OutOfMemory),
             (&fresh, Cause::TimedOut(1), shot, WorkerEnd::TimedOut),
-            (&fresh, Cause::Stalled, shot, WorkerEnd::Stalled),
+            (&fresh, Cause::Stalled(Some(1)), shot, WorkerEnd::Stalled),
             (&fresh, Cause::PipeClosed, left, WorkerEnd::ProtocolError),
             (&worn, Cause::Stopped, left, WorkerEnd::Recycled),
             (&asked, Cause::Stopped, shot, WorkerEnd::Asked),
@@ -276,7 +276,7 @@ mod tests {
     fn there_is_one_cause_and_who_was_only_late_is_heard_still() {
         let mut ending = Ending::new(Instant::now());
         assert!(ending.condemn(Cause::TimedOut(3)) && ending.is_heard());
-        assert!(!ending.condemn(Cause::Stalled) && ending.is_heard());
+        assert!(!ending.condemn(Cause::Stalled(Some(1))) && ending.is_heard());
         assert!(!ending.condemn(Cause::ProtocolError("x".into())) && !ending.is_heard());
         assert_eq!(ending.cause(), Cause::TimedOut(3));
     }
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn who_is_looked_at_before_it_is_killed_is_heard() {
         let mut ending = Ending::new(Instant::now());
-        assert!(ending.condemn(Cause::Stalled) && !ending.is_heard());
+        assert!(ending.condemn(Cause::Stalled(Some(1))) && !ending.is_heard());
         ending.examine(true);
         assert!(ending.is_heard() && !ending.takes_work());
         ending.examine(false);
@@ -311,7 +311,7 @@ mod tests {
         ];
         let causes = [
             Cause::TimedOut(1),
-            Cause::Stalled,
+            Cause::Stalled(None),
             Cause::ProtocolError(String::new()),
         ];
         prop_oneof![

@@ -392,7 +392,8 @@ impl Exchange {
         if self.emits.are_deaf() {
             return Due::default();
         }
-        let mut due = self.in_flight.due(&self.pool.rules(), now);
+        let sent = self.connection.sent_total();
+        let mut due = self.in_flight.due(&self.pool.rules(), sent, now);
         if !self.is_version2() {
             due.cancel.clear();
         }

@@ -386,8 +386,9 @@ impl InFlight {
         deadlines.chain(self.silent_at(policy)).min()
     }
 
-    /// The messages to be cancelled now, marked as such, and what the worker is to be killed for.
-    pub(super) fn due(&mut self, policy: &PoolConfig, now: Instant) -> Due {
+    /// The messages to be cancelled now, marked as such, and what the worker is to be killed for, who
+    /// has been sent so many bytes.
+    pub(super) fn due(&mut self, policy: &PoolConfig, sent: u64, now: Instant) -> Due {
         let is_over = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
         let mut due = Due::default();
         for entry in self.entries.iter_mut().filter(|entry| entry.is_open()) {
@@ -406,9 +407,19 @@ impl InFlight {
             }
         }
         if is_over(self.silent_at(policy)) {
-            due.kill.get_or_insert(Cause::Stalled);
+            due.kill
+                .get_or_insert(Cause::Stalled(self.silent_over(sent)));
         }
         due
+    }
+
+    /// The one message that a silent worker has begun, if it is no more than one.
+    fn silent_over(&self, sent: u64) -> Option<u64> {
+        let is_begun =
+            |entry: &&Entry| matches!(entry.way, Way::Begun(_)) && entry.starts_at < sent;
+        let mut begun = self.entries.iter().filter(is_begun);
+        let first = begun.next()?;
+        begun.next().is_none().then_some(first.id)
     }
 
     /// When a worker that has a message has been silent for too long.

@@ -308,7 +308,7 @@ impl Lane {
     /// Kills the worker over something that it did. One that hangs is looked at before, if that is
     /// asked for.
     fn kill(&mut self, cause: Cause) {
-        let hangs = matches!(cause, Cause::TimedOut(_) | Cause::Stalled);
+        let hangs = matches!(cause, Cause::TimedOut(_) | Cause::Stalled(_));
         if !self.ending.condemn(cause) {
             return;
         }

@@ -70,7 +70,30 @@ fn only_what_a_worker_had_begun_is_blamed_for_its_end() {
         (DIED, TWO, place(true, true, 2), Blame::Suspect),
         (DIED, TWO, place(false, true, 2), Blame::Suspect),
         (DIED, TWO, place(false, false, 2), Blame::Returned),
-        (Cause::Stalled, TWO, place(true, true, 1), Blame::Charged),
+        (
+            Cause::Stalled(Some(7)),
+            TWO,
+            place(true, true, 1),
+            Blame::Charged,
+        ),
+        (
+            Cause::Stalled(Some(6)),
+            Version::One,
+            place(true, true, 1),
+            Blame::Returned,
+        ),
+        (
+            Cause::Stalled(None),
+            TWO,
+            place(true, true, 1),
+            Blame::Suspect,
+        ),
+        (
+            Cause::Stalled(None),
+            TWO,
+            place(true, false, 0),
+            Blame::Returned,
+        ),
         (
             Cause::ProtocolError(String::new()),
             Version::One,

@@ -112,7 +112,7 @@ fn a_message_that_may_have_been_left_unread_runs_alone_first() {
         first(&mut three().1, Cause::PipeClosed),
         Some(Blame::Suspect)
     );
-    let stalled = first(&mut three().1, Cause::Stalled);
+    let stalled = first(&mut three().1, Cause::Stalled(Some(1)));
     assert_eq!(
         stalled,
         Some(Blame::Charged),
@@ -154,11 +154,11 @@ fn time_runs_from_a_messages_turn() {
     assert_eq!(in_flight.next_deadline(&pool), None);
     in_flight.begin_head(now);
     assert_eq!(in_flight.next_deadline(&pool), Some(now + SECOND));
-    let due = in_flight.due(&pool, now + SECOND);
+    let due = in_flight.due(&pool, 30, now + SECOND);
     assert_eq!((due.cancel, due.kill), (vec![1], None));
     let hard = now + SECOND + pool.timeout_grace;
     assert_eq!(in_flight.next_deadline(&pool), Some(hard));
-    let due = in_flight.due(&pool, hard);
+    let due = in_flight.due(&pool, 30, hard);
     assert_eq!((due.cancel, due.kill), (vec![], Some(Cause::TimedOut(1))));
     drop(in_flight.answer(done(None), Version::One, 30, hard));
     assert_eq!(in_flight.oldest().map(|(begun, ..)| begun), Some(hard));
@@ -176,9 +176,9 @@ fn a_message_is_cancelled_now_or_when_its_turn_comes() {
     in_flight.begin_head(now);
     let later = now + SECOND / 2;
     assert_eq!(in_flight.cancel(|_| false, later), 0);
-    assert_eq!(in_flight.due(&pool, later), Due::default());
+    assert_eq!(in_flight.due(&pool, 30, later), Due::default());
     assert_eq!(in_flight.cancel(|_| true, later), 3);
-    let due = in_flight.due(&pool, later);
+    let due = in_flight.due(&pool, 30, later);
     assert_eq!(
         (due.cancel, due.kill),
         (vec![1], None),
@@ -188,14 +188,14 @@ fn a_message_is_cancelled_now_or_when_its_turn_comes() {
     let kill_at = later + pool.timeout_grace;
     assert_eq!(in_flight.next_deadline(&pool), Some(kill_at), "asked again");
     assert_eq!(
-        in_flight.due(&pool, kill_at).kill,
+        in_flight.due(&pool, 30, kill_at).kill,
         Some(Cause::Cancelled(1))
     );
     let (_, settled) = in_flight
         .answer(done(None), Version::One, 30, kill_at)
         .unwrap();
     assert!(matches!(settled.unwrap().1, Event::Cancelled(_)));
-    let due = in_flight.due(&pool, kill_at);
+    let due = in_flight.due(&pool, 30, kill_at);
     assert_eq!((due.cancel, due.kill), (vec![2], None));
     let judged = in_flight.judge(
         &DIED,
@@ -221,11 +221,71 @@ fn silence_counts_only_while_there_is_something_to_say() {
     let (now, mut in_flight) = of([delivery(None, false)]);
     assert_eq!(in_flight.next_deadline(&pool), Some(now + 5 * SECOND));
     in_flight.heard(now + SECOND);
-    assert_eq!(in_flight.due(&pool, now + 5 * SECOND), Due::default());
-    let kill = in_flight.due(&pool, now + 6 * SECOND).kill;
-    assert_eq!(kill, Some(Cause::Stalled));
+    assert_eq!(in_flight.due(&pool, 30, now + 5 * SECOND), Due::default());
+    let kill = in_flight.due(&pool, 30, now + 6 * SECOND).kill;
+    assert!(matches!(kill, Some(Cause::Stalled(_))));
     drop(in_flight.answer(done(None), Version::One, 10, now + 6 * SECOND));
     assert_eq!(in_flight.next_deadline(&pool), None);
+}
+
+/// While the worker is looked at it may answer, and begin another.
+#[test]
+fn a_stall_is_charged_to_the_message_that_stalled_or_to_none() {
+    let pool = PoolConfig {
+        stall_timeout: Some(SECOND),
+        timeout: None,
+        ..policy()
+    };
+    // Who begins all at once, how many bytes it was sent, who has an answer, and what the others get.
+    let table = [
+        (
+            Version::One,
+            30,
+            None,
+            vec![Blame::Charged, Blame::Returned, Blame::Returned],
+        ),
+        (
+            Version::One,
+            30,
+            Some(1),
+            vec![Blame::Returned, Blame::Returned],
+        ),
+        (
+            TWO,
+            10,
+            None,
+            vec![Blame::Charged, Blame::Returned, Blame::Returned],
+        ),
+        (TWO, 10, Some(1), vec![Blame::Returned, Blame::Returned]),
+        (
+            TWO,
+            20,
+            None,
+            vec![Blame::Suspect, Blame::Suspect, Blame::Returned],
+        ),
+        (TWO, 20, Some(1), vec![Blame::Suspect, Blame::Returned]),
+    ];
+    for (version, sent, answered, expected) in table {
+        let (now, mut in_flight) = three();
+        match version {
+            TWO => in_flight.begin_all(now),
+            _ => in_flight.begin_head(now),
+        }
+        let due = in_flight.due(&pool, sent, now + SECOND);
+        if let Some(id) = answered {
+            in_flight
+                .answer(done(Some(id)), version, sent, now + SECOND)
+                .unwrap();
+        }
+        let read = Read {
+            sent,
+            left_unread: false,
+            left_well: false,
+        };
+        let judged = in_flight.judge(&due.kill.unwrap(), version, read);
+        let blames: Vec<Blame> = judged.iter().map(|judged| judged.blame).collect();
+        assert_eq!(blames, expected, "{version:?} {sent} {answered:?}");
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
