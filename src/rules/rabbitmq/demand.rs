@@ -13,7 +13,7 @@ pub(crate) const BYTES_ASKED_MAX: usize = 64 << 20;
 /// messages would wait here that others could work on.
 const CHANGED_AFTER: Duration = Duration::from_secs(1);
 /// How long it may send ahead somewhat more, or twice as much for the steady consumer: workers may
-/// take long to come up.
+/// take long to come up. Also how long it may send ahead far too little where that can't be changed.
 const SURPLUS_FOR: Duration = Duration::from_secs(10);
 
 /// What the broker sends ahead at the moment.
@@ -51,6 +51,10 @@ pub(crate) enum Step {
     CancelNewest,
     /// Cancel all.
     CancelAll,
+    /// Nothing but to tell that the pool could use at least twice as much. The consumer of a queue
+    /// that feeds one only is not replaced for that: another daemon would get the queue while its
+    /// messages are out, and it need not have the workers.
+    Outgrown,
 }
 
 /// How to come from what the broker sends ahead to what is wanted. `settled` is whether the last
@@ -69,6 +73,7 @@ pub(crate) fn step(flow: Flow, demand: Demand, settled: bool) -> Step {
         (0, 0) => Step::Stay,
         (0, _) => Step::CancelAll,
         (_, 0) => Step::Add(now.max(usual)),
+        _ if single && full && now / 2 >= all => after(SURPLUS_FOR, Step::Outgrown),
         _ if single => Step::Stay,
         // What there is does as long as the broker has no more to send.
         _ if now > all && !full => Step::Stay,
@@ -98,7 +103,7 @@ pub(crate) fn prefetch(messages: usize, body_bytes: usize, bytes_max: usize) -> 
     u16::try_from(messages.min(fitting.max(1))).unwrap_or(u16::MAX)
 }
 
-/// How many messages a pool can use with all its workers, of whose pace nothing is known.
+/// How many messages a pool can use with so many workers, of whose pace nothing is known.
 pub(crate) fn usual(workers: usize, prefetch: Prefetch) -> usize {
     let each = match prefetch {
         // One to work on, and the next.
@@ -151,6 +156,10 @@ mod tests {
             single: true,
             ..flow(steady, 0)
         };
+        let single_idle = |steady| Flow {
+            full: false,
+            ..single(steady)
+        };
         let (soon, late) = (Step::Wait(CHANGED_AFTER), Step::Wait(SURPLUS_FOR));
         // What there is, what is wanted of usually 8, whether it was waited for.
         let table = [
@@ -175,7 +184,10 @@ mod tests {
             (idle(10, 0), 7, false, late),
             (flow(8, 8), 0, false, Step::CancelAll),
             (single(0), 2, false, Step::Add(8)),
-            (single(8), 80, true, Step::Stay),
+            (single(8), 15, true, Step::Stay),
+            (single(8), 16, false, late),
+            (single(8), 16, true, Step::Outgrown),
+            (single_idle(8), 80, true, Step::Stay),
             (single(8), 1, true, Step::Stay),
             (single(8), 0, false, Step::CancelAll),
         ];
@@ -189,7 +201,7 @@ mod tests {
     fn taken(flow: Flow, step: Step) -> Flow {
         let Flow { steady, extra, .. } = flow;
         let (steady, extra) = match step {
-            Step::Stay | Step::Wait(_) => (steady, extra),
+            Step::Stay | Step::Wait(_) | Step::Outgrown => (steady, extra),
             Step::Add(more) if steady == 0 => (more, 0),
             Step::Add(more) => (steady, more),
             Step::CancelNewest if extra > 0 => (steady, 0),
@@ -225,6 +237,17 @@ mod tests {
             let now = now.max(steady);
             let after = taken(flow, step(flow, Demand { now, usual: steady }, settled));
             prop_assert_eq!(after.steady, steady);
+        }
+
+        #[test]
+        fn where_one_consumer_is_fed_it_stays_as_long_as_anything_is_wanted(
+            steady in 1u16..2000, now in 1u16.., usual: u16, settled: bool, full: bool,
+        ) {
+            let flow = Flow { single: true, full, ..flow(steady, 0) };
+            let step = step(flow, Demand { now, usual }, settled);
+            prop_assert_eq!(taken(flow, step), flow);
+            let is_outgrown = full && now / 2 >= steady;
+            prop_assert_eq!(step == Step::Outgrown, settled && is_outgrown);
         }
     }
 }

@@ -32,6 +32,8 @@ pub(super) enum InboxStep {
     Cancelled,
     /// What those that are cancelled had, and the pool has no use for, may go back.
     Surplus,
+    /// The one consumer that the queue feeds is too small, and stays.
+    Outgrown,
 }
 
 impl Inbox {
@@ -60,6 +62,11 @@ impl Inbox {
     /// How many messages the broker sends ahead.
     pub(super) fn prefetch(&self) -> u16 {
         self.consumers.prefetch()
+    }
+
+    /// Whether the queue is said to feed one consumer only.
+    pub(super) fn is_single(&self) -> bool {
+        self.consumers.flow(false).single
     }
 
     pub(super) fn queue(&self) -> ShortString {
@@ -101,6 +108,7 @@ impl Inbox {
         match self.plan.step(outlook, taps, now) {
             PlanStep::Stay => InboxStep::Nothing,
             PlanStep::Surplus => InboxStep::Surplus,
+            PlanStep::Outgrown => InboxStep::Outgrown,
             PlanStep::Add(prefetch) => {
                 self.consumers.add(prefetch);
                 InboxStep::Nothing

@@ -84,7 +84,13 @@ impl Session {
         // By the newest rules: the credit may be by them already.
         let usual = {
             let pool = task.policy.borrow();
-            demand::usual(pool.workers.min(), pool.prefetch)
+            // The only consumer that is fed can't grow with them. What it is sent too early nobody
+            // else could have had.
+            let workers = match self.inbox.is_single() {
+                true => pool.workers.max(),
+                false => pool.workers.min(),
+            };
+            demand::usual(workers, pool.prefetch)
         };
         let outlook = Outlook {
             useful: self.inbox.useful(credit, unacknowledged, &task.share),
@@ -99,8 +105,21 @@ impl Session {
             InboxStep::Nothing => {}
             InboxStep::Cancelled => self.acks.begin_anew(),
             InboxStep::Surplus => return self.give_back_the_surplus(task),
+            InboxStep::Outgrown => self.tell_of_too_small_a_consumer(outlook.useful),
         }
         Ok(())
+    }
+
+    fn tell_of_too_small_a_consumer(&self, useful: u16) {
+        tracing::warn!(
+            pool = self.pool.name,
+            queue = %self.inbox.queue(),
+            prefetch = self.inbox.prefetch(),
+            useful,
+            "the workers could use more than the single active consumer of their queue was made \
+             for, and it stays: pause and resume the pool, which hands the queue to a daemon that \
+             waits for it, or set `workers` or `prefetch` so high from the start"
+        );
     }
 
     /// What the cancelled consumers had and the pool has no use for is for others to have. Before

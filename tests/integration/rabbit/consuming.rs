@@ -20,6 +20,7 @@ trials![
     the_prefetch_follows_the_pace_and_leaves_slow_tasks_to_others,
     a_single_active_consumer_is_followed_by_the_other,
     a_single_active_consumer_that_nobody_told_of_keeps_the_order,
+    a_single_active_consumer_that_is_outgrown_is_told_of_and_made_anew_after_a_pause,
     a_queue_that_is_deleted_is_made_again_under_load,
     a_consumer_that_the_broker_cancels_is_made_again_while_its_queue_is_there,
     a_pool_moves_to_another_queue,
@@ -236,6 +237,44 @@ fn a_single_active_consumer_that_nobody_told_of_keeps_the_order() {
         other.stop();
         scene.finish();
     }
+}
+
+/// It stays, or the queue would go to another daemon while its messages are out.
+fn a_single_active_consumer_that_is_outgrown_is_told_of_and_made_anew_after_a_pause() {
+    let single = |pool: Pool| pool.set("queue_arguments", "{ x-single-active-consumer = true }");
+    let admin = "[admin]\nlisten = \"127.0.0.1:0\"\n";
+    let scene = RabbitScene::with(admin, single(waiting_pool(2, 1)));
+    let all = bodies("message", 30);
+    scene.send(&all);
+    has_in_hand(&scene, 2);
+    scene.reload(&[single(waiting_pool(8, 1))]);
+    let told = scene.daemon.logged(
+        "the workers could use more than the single active consumer of their queue was made for, \
+         and it stays: pause and resume the pool, which hands the queue to a daemon that waits for \
+         it, or set `workers` or `prefetch` so high from the start",
+    );
+    let figures = (told["prefetch"].as_u64(), told["useful"].as_u64());
+    assert_eq!(figures, (Some(2), Some(8)), "{told}");
+    assert_eq!(prefetches(&scene), [2]);
+    steer(&scene, "pause");
+    scene
+        .daemon
+        .eventually("no consumer", || scene.vhost.consumers().is_empty());
+    steer(&scene, "resume");
+    scene.daemon.eventually("all workers to have one", || {
+        scene.record().all(Event::Began).len() == 8
+    });
+    assert_eq!(prefetches(&scene), [8]);
+    scene.site.touch("go");
+    scene.all_done();
+    scene.record().assert_done_once(&all);
+    scene.finish();
+}
+
+fn steer(scene: &RabbitScene, how: &str) {
+    let config = scene.daemon.config().to_str().unwrap();
+    let ran = scene.site.ganger(&[how, "work", "--config", config]);
+    ran.good();
 }
 
 fn a_queue_that_is_deleted_is_made_again_under_load() {

@@ -21,6 +21,8 @@ pub(super) struct InboxPlan {
     has_given_back: bool,
     /// The broker has sent all that it may, since the consumers last changed.
     is_full: bool,
+    /// That the pool could use more than its one consumer may be sent has been told.
+    is_outgrown: bool,
 }
 
 /// What there is to be planned for.
@@ -66,6 +68,8 @@ pub(super) enum PlanStep {
     CancelNewest,
     /// or all are.
     CancelAll,
+    /// The one consumer, which stays, may be sent far less than the pool can use: that is to be told.
+    Outgrown,
 }
 
 impl InboxPlan {
@@ -117,8 +121,14 @@ impl InboxPlan {
                 PlanStep::Stay
             }
             Step::Add(prefetch) => {
-                self.is_full = false;
+                (self.is_full, self.is_outgrown) = (false, false);
                 PlanStep::Add(prefetch)
+            }
+            // What waits to be published is in its way for a while only.
+            Step::Outgrown if outlook.ahead > 0 || self.is_outgrown => PlanStep::Stay,
+            Step::Outgrown => {
+                self.is_outgrown = true;
+                PlanStep::Outgrown
             }
             Step::CancelNewest => {
                 self.is_short |= extra == 0;
@@ -245,6 +255,9 @@ mod tests {
         }
         match step {
             PlanStep::Stay => {}
+            PlanStep::Outgrown => {
+                prop_assert!(taps.single && outlook.useful / 2 >= before.flow.steady);
+            }
             PlanStep::Surplus => {
                 prop_assert!(was_cancelled);
             }
@@ -309,6 +322,41 @@ mod tests {
             }
             prop_assert!(times == 1 && inbox.is_cancelled() && taps.state().is_dry);
         }
+    }
+
+    #[test]
+    fn a_consumer_that_must_stay_is_told_of_once_if_it_is_too_small_for_long() {
+        let mut taps = Taps {
+            live: vec![2],
+            single: true,
+            ..Taps::default()
+        };
+        let grown = Outlook {
+            useful: 32,
+            ahead: 0,
+            usual: 2,
+            most_bytes: 1 << 20,
+            unacknowledged: 2,
+            closing: false,
+            consumable: true,
+        };
+        let published = Outlook { ahead: 1, ..grown };
+        let (mut inbox, mut now) = (InboxPlan::default(), Instant::now());
+        let mut look = |outlook: &Outlook, seconds| {
+            now += Duration::from_secs(seconds);
+            plan(&mut inbox, &mut taps, outlook, now).unwrap()
+        };
+        assert_eq!(look(&grown, 0), PlanStep::Stay);
+        assert_eq!(look(&grown, 9), PlanStep::Stay);
+        assert_eq!(look(&published, 1), PlanStep::Stay, "it is in the way");
+        assert_eq!(look(&grown, 0), PlanStep::Stay);
+        assert_eq!(look(&grown, 10), PlanStep::Outgrown);
+        for _ in 0..5 {
+            assert_eq!(look(&grown, 10), PlanStep::Stay, "it is told");
+        }
+        // The pool is paused and goes on: the next one is made for what it can use then.
+        let paused = Outlook { useful: 0, ..grown };
+        assert_eq!(look(&paused, 0), PlanStep::CancelAll);
     }
 
     #[test]
