@@ -2,7 +2,7 @@
 //! librdkafka's calls for them block, and polling has to go on. The answers come to the task like
 //! anything else that happens.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rdkafka::consumer::{CommitMode, Consumer as _};
@@ -10,6 +10,7 @@ use rdkafka::error::RDKafkaErrorCode as Code;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList, TopicPartitionListElem};
 use tokio::sync::{mpsc, oneshot};
 
+use super::commits::CommitAnswer;
 use crate::broker::kafka::begins::{Begins, Part, Standing};
 use crate::broker::kafka::consumer::{Commit, Native, TopicPartition};
 use crate::broker::kafka::error::KafkaError;
@@ -35,7 +36,7 @@ pub(super) enum Answer {
     /// Which topics and tiers there are.
     There(Result<There, KafkaError>),
     /// How a commit ended.
-    Committed(Result<(), Code>),
+    Committed(CommitAnswer),
 }
 
 /// The questions that are open.
@@ -115,7 +116,40 @@ pub(super) fn topics(
 }
 
 /// Commits, and waits until the broker has it.
-pub(super) fn commit(native: &Native, commits: &[Commit]) -> Result<(), Code> {
+pub(super) fn commit(native: &Native, commits: &[Commit]) -> CommitAnswer {
+    by_topic(commits, |some| commit_at_once(native, some))
+}
+
+const MISSING: Result<(), Code> = Err(Code::UnknownTopicOrPartition);
+
+/// Commits all together, and once more each topic by itself where one is not there: the others may be
+/// committed, and librdkafka tells no more than that one is not.
+fn by_topic(commits: &[Commit], commit: impl Fn(&[Commit]) -> Result<(), Code>) -> CommitAnswer {
+    let together = commit(commits);
+    if together != MISSING {
+        return CommitAnswer {
+            result: together,
+            missing: BTreeSet::new(),
+        };
+    }
+    let mut topics: BTreeMap<&str, Vec<Commit>> = BTreeMap::new();
+    for one in commits {
+        topics.entry(&one.topic).or_default().push(one.clone());
+    }
+    let mut answer = CommitAnswer::failed(Code::UnknownTopicOrPartition);
+    let is_alone = topics.len() == 1;
+    for (topic, some) in topics {
+        let end = if is_alone { MISSING } else { commit(&some) };
+        match end {
+            MISSING => drop(answer.missing.insert(topic.to_owned())),
+            end if answer.result == MISSING => answer.result = end,
+            end => answer.result = answer.result.and(end),
+        }
+    }
+    answer
+}
+
+fn commit_at_once(native: &Native, commits: &[Commit]) -> Result<(), Code> {
     // It has the epoch of the last message of each partition. That of the last one that is done may
     // be lower; then it is known no worse where the log departs.
     let positions = native.position();
@@ -156,4 +190,40 @@ fn set(element: &mut TopicPartitionListElem<'_>, commit: &Commit) -> Option<()> 
         element.set_metadata(&commit.metadata);
     }
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topic_that_is_not_there_holds_up_no_other() {
+        let commits = |topics: &[&str]| -> Vec<Commit> {
+            let commit = |(topic, partition): (&&str, i32)| Commit {
+                topic: (*topic).to_owned(),
+                partition,
+                offset: 1,
+                metadata: String::new(),
+            };
+            topics.iter().zip(0..).map(commit).collect()
+        };
+        let refused = |some: &[Commit]| match some {
+            some if some.iter().any(|one| one.topic == "gone") => MISSING,
+            some if some.iter().any(|one| one.topic == "bad") => Err(Code::RebalanceInProgress),
+            _ => Ok(()),
+        };
+        let bad = Err(Code::RebalanceInProgress);
+        let table = [
+            (vec!["a", "b"], Ok(()), vec![]),
+            (vec!["a", "bad"], bad, vec![]),
+            (vec!["a", "gone", "gone", "b"], Ok(()), vec!["gone"]),
+            (vec!["gone", "gone"], MISSING, vec!["gone"]),
+            (vec!["a", "bad", "gone", "z"], bad, vec!["gone"]),
+        ];
+        for (topics, result, missing) in table {
+            let answer = by_topic(&commits(&topics), refused);
+            let missing = missing.into_iter().map(str::to_owned).collect();
+            assert_eq!(answer, CommitAnswer { result, missing }, "{topics:?}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Which commit is on its way, and when the next may be: one at a time, at an interval, sooner when a
 //! partition goes to someone else or the source ends. Pure. What is written is `partition`'s business.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rdkafka::error::RDKafkaErrorCode as Code;
@@ -35,6 +36,25 @@ pub(super) enum Urgency {
     Usual,
 }
 
+/// How a commit ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct CommitAnswer {
+    /// Of all that is not in a missing topic; where all is, the error for that.
+    pub(super) result: Result<(), Code>,
+    /// The topics that are not there, of which nothing is committed.
+    pub(super) missing: BTreeSet<String>,
+}
+
+impl CommitAnswer {
+    /// It failed as a whole.
+    pub(super) fn failed(code: Code) -> Self {
+        Self {
+            result: Err(code),
+            missing: BTreeSet::new(),
+        }
+    }
+}
+
 /// What the end of a commit means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
@@ -46,6 +66,8 @@ pub(super) enum Ended {
     Waits,
     /// We are no member any more.
     TooLate,
+    /// None of its topics is there. That is no fault of the group's, and holds up no other.
+    Missing,
     /// It failed, and has for so long that it is to be told.
     Trouble,
     /// It failed, and is tried again.
@@ -118,6 +140,9 @@ impl Commits {
             self.failures = 0;
             return Ended::Done;
         };
+        if code == Code::UnknownTopicOrPartition {
+            return Ended::Missing;
+        }
         self.failures = self.failures.saturating_add(1);
         match code {
             Code::OffsetMetadataTooLarge => {
@@ -186,6 +211,9 @@ mod tests {
             (Err(Code::UnknownMemberId), Ended::TooLate),
             (Err(Code::NotCoordinator), Ended::Trouble),
             (Ok(()), Ended::Done),
+            (Err(Code::UnknownTopicOrPartition), Ended::Missing),
+            (Err(Code::UnknownTopicOrPartition), Ended::Missing),
+            (Err(Code::UnknownTopicOrPartition), Ended::Missing),
             (Err(Code::NotCoordinator), Ended::Failed),
             (Err(Code::NotCoordinator), Ended::Failed),
             (Err(Code::NotCoordinator), Ended::Trouble),
@@ -195,5 +223,6 @@ mod tests {
             assert_eq!(commits.ended(result, 1), expected, "{result:?}");
         }
         assert!(Ended::Waits.shows_a_member() && !Ended::TooLate.shows_a_member());
+        assert!(!Ended::Missing.shows_a_member(), "it was not asked");
     }
 }

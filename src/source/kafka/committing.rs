@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::blocking_calls;
 use super::blocking_calls::Answer;
-use super::commits::{Ended, Urgency};
+use super::commits::{CommitAnswer, Ended, Urgency};
 use super::event_loop::Task;
 use super::health::HealthIssue;
 use crate::broker::kafka::error::words;
@@ -40,22 +40,30 @@ impl Task {
             return;
         }
         let native = Arc::clone(self.consumer.native());
-        let failed = Answer::Committed(Err(Code::Fail));
+        let failed = Answer::Committed(CommitAnswer::failed(Code::Fail));
         let commit = move || Answer::Committed(blocking_calls::commit(&native, &commits));
         self.commits.send();
         if !self.asking.ask("kafka-commit", failed, commit) {
-            self.committed(Err(Code::CriticalSystemResource));
+            self.committed(CommitAnswer::failed(Code::CriticalSystemResource));
         }
     }
 
     /// Takes in how a commit ended.
-    pub(super) fn committed(&mut self, result: Result<(), Code>) {
-        self.partitions.committed(result.is_ok());
+    pub(super) fn committed(&mut self, answer: CommitAnswer) {
+        let CommitAnswer { result, missing } = answer;
+        self.partitions.committed(result.is_ok(), &missing);
         let ended = self.commits.ended(result, self.partitions.len());
         if ended.shows_a_member() {
             self.standstill.commit_answered(self.commits.number());
         }
         let pool = self.plan.pool.as_str();
+        if !missing.is_empty() {
+            tracing::debug!(
+                pool,
+                ?missing,
+                "nothing is committed of topics that are gone"
+            );
+        }
         let problem = result.err().map(words).unwrap_or_default();
         match ended {
             Ended::Done => {
@@ -74,7 +82,7 @@ impl Task {
                 self.put_out_while_draining();
             }
             Ended::Trouble => self.health.begin(&self.end, HealthIssue::Commits, problem),
-            Ended::Failed => {}
+            Ended::Missing | Ended::Failed => {}
         }
     }
 }

@@ -15,6 +15,10 @@ use crate::broker::kafka::consumer::{Commit, Inbox, Start, TopicPartition};
 use crate::broker::kafka::statistics::Lag;
 use crate::delivery::Claim;
 
+/// What leaves, and whose topic is not there, is committed so many times in vain at most. One that was
+/// only away for a moment is back by then.
+const MISSING_MAX: u32 = 3;
+
 /// A partition that is ours.
 #[derive(Debug)]
 pub(super) struct Partition {
@@ -40,6 +44,8 @@ pub(super) struct Partition {
     is_damaged: bool,
     /// How often it was asked how it stands since something was read of it.
     times_astray: u32,
+    /// How often in a row its topic was not there when it was to be committed.
+    times_missing: u32,
     /// It is not fetched because we say so.
     pause: Option<Pause>,
 }
@@ -111,6 +117,7 @@ impl Partition {
             is_idle: false,
             is_damaged: false,
             times_astray: 0,
+            times_missing: 0,
             pause: None,
         }
     }
@@ -235,7 +242,17 @@ impl Partition {
 
     /// The commit that was sent has ended.
     pub(super) fn committed(&mut self, is_taken: bool) {
+        self.times_missing = 0;
         self.progress.committed(is_taken);
+    }
+
+    /// Likewise: its topic is not there. Where it leaves nobody need wait for it for ever.
+    pub(super) fn is_missing(&mut self) {
+        self.times_missing = self.times_missing.saturating_add(1);
+        self.progress.committed(false);
+        if self.leaving && self.times_missing >= MISSING_MAX {
+            self.progress.give_up();
+        }
     }
 
     /// What lies below an offset and was not read never will be.
@@ -393,6 +410,24 @@ mod tests {
         assert!(!tier.traits().is_shut && tier.traits().look_at.is_none());
         (0..4).for_each(|offset| tier.done(offset));
         assert_eq!(tier.progress().committable(), 4);
+    }
+
+    /// It may be back in a moment, and what stays with us is committed then.
+    #[test]
+    fn what_leaves_is_not_committed_for_ever_to_a_topic_that_is_not_there() {
+        for leaves in [false, true] {
+            let mut partition = tier();
+            if leaves {
+                partition.leave();
+            }
+            partition.skip_to(5);
+            for times in 1..=MISSING_MAX {
+                assert!(partition.traits().is_uncommitted, "{leaves} {times}");
+                assert!(partition.commit(1000, false).is_some());
+                partition.is_missing();
+            }
+            assert_eq!(partition.traits().is_uncommitted, !leaves);
+        }
     }
 
     /// What is out of the old log runs again, as far as it is there yet: its worker is told, and nobody

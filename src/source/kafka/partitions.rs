@@ -256,10 +256,13 @@ impl Partitions {
         commits
     }
 
-    /// That has ended.
-    pub(super) fn committed(&mut self, is_taken: bool) {
+    /// That has ended, of these topics with nothing: they are not there.
+    pub(super) fn committed(&mut self, is_taken: bool, missing: &BTreeSet<String>) {
         for part in std::mem::take(&mut self.sent) {
-            self.change(part, |each| each.committed(is_taken));
+            self.change(part, |each| match missing.contains(&each.name().0) {
+                true => each.is_missing(),
+                false => each.committed(is_taken),
+            });
         }
     }
 

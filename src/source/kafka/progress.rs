@@ -158,6 +158,11 @@ impl Progress {
         }
     }
 
+    /// What the broker does not know it need not: there is nobody to tell.
+    pub(super) fn give_up(&mut self) {
+        self.dirty = false;
+    }
+
     /// Whether the broker knows all that we do.
     pub(super) fn is_committed(&self) -> bool {
         !self.dirty && self.sent.is_none()

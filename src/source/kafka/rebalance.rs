@@ -47,7 +47,7 @@ impl Task {
             Answer::Standings(standings) => self.find_all_back(standings, now),
             Answer::Topics(number, found) => self.take_topics(number, found, now),
             Answer::There(there) => self.take_there(there, now),
-            Answer::Committed(result) => self.committed(result),
+            Answer::Committed(answer) => self.committed(answer),
         }
     }
 

@@ -12,6 +12,7 @@ trials![
     each_topic_has_retries_and_dead_letters_of_its_own,
     several_topics_may_share_one_for_dead_letters,
     what_matches_is_read_as_it_appears_and_forgotten_when_it_is_gone,
+    a_topic_that_is_deleted_with_something_to_commit_holds_up_no_other,
     what_is_wrong_with_a_topic_that_appears_is_told_and_holds_up_no_other,
     what_waits_is_not_lost_when_a_pool_reads_more_topics,
     one_id_in_two_topics_is_two_messages,
@@ -228,6 +229,30 @@ fn what_matches_is_read_as_it_appears_and_forgotten_when_it_is_gone() {
     assert!(record.of(Event::Began, "not for us").is_empty());
     assert_eq!(record.all(Event::Began).len(), 4);
     assert_eq!(site.kafka.texts(&dead), ["mode:answer:400 b"]);
+    daemon.stop();
+}
+
+/// All partitions leave together, and each waits until it is committed, far longer than this test.
+fn a_topic_that_is_deleted_with_something_to_commit_holds_up_no_other() {
+    let plan = Plan::new(0).consumer("partition.assignment.strategy", "range");
+    let (site, topics) = site(plan, ["first", "second"], 1);
+    let [first, second] = &topics;
+    let daemon = site.start(&reading(site.pool(&["--v2=2"]), &topics));
+    let held = "mode:wait:go held";
+    site.kafka.send(&records(first, &[held]));
+    daemon.eventually("it to be begun", || {
+        site.record().all(Event::Began).len() == 1
+    });
+    site.kafka.delete_topic(first);
+    daemon.logs("partitions revoked", |record| {
+        field(record, "partitions").contains(first.as_str())
+    });
+    site.site.touch("go");
+    site.done(&daemon, 1);
+    site.kafka.send(&records(second, &["a", "b"]));
+    site.done(&daemon, 3);
+    committed(&site, &daemon, std::slice::from_ref(second));
+    site.record().assert_done_once(&[held, "a", "b"]);
     daemon.stop();
 }
 

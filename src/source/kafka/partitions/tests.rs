@@ -152,7 +152,7 @@ impl<'a> Model<'a> {
                 partitions.change(parts[which], retried);
             }
             Step::Commit(anyhow) => drop(partitions.commit(100, anyhow)),
-            Step::Committed(is_taken) => partitions.committed(is_taken),
+            Step::Committed(is_taken) => partitions.committed(is_taken, &BTreeSet::new()),
             Step::Pause(which, pause) => {
                 partitions.change(parts[which], |each| each.pause(pause));
             }
