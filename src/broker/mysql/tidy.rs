@@ -16,17 +16,15 @@ const RELEASE: &str = "
 UPDATE consumer_messages FORCE INDEX (PRIMARY) SET unique_released = 1 WHERE id IN ?";
 
 /// Rows of which the triggers have made messages, as they say themselves, but which no trigger may remove. What is
-/// of a transaction that is still open is not there yet.
+/// of a transaction that is still open is not there yet. No index is named: that the column is missing must be told.
 const FANNED_OUT: &str = "
-SELECT id FROM published_messages FORCE INDEX (published_messages_fanned_out)
-WHERE fanned_out = 1 ORDER BY id LIMIT ?";
+SELECT id FROM published_messages WHERE fanned_out = 1 ORDER BY id LIMIT ?";
 const REMOVE: &str = "
 DELETE p FROM published_messages AS p FORCE INDEX (PRIMARY) WHERE p.id IN ?";
 
 /// The first row that was inserted while there were no triggers.
 const NOBODYS: &str = "
-SELECT id FROM published_messages FORCE INDEX (published_messages_fanned_out)
-WHERE fanned_out = 0 ORDER BY id LIMIT 1";
+SELECT id FROM published_messages WHERE fanned_out = 0 ORDER BY id LIMIT 1";
 
 /// In a table of the first version none says anything. It stays where no trigger may be made.
 const ANY: &str = "SELECT id FROM published_messages ORDER BY id LIMIT ?";
