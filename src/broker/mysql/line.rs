@@ -26,7 +26,7 @@ const SETTINGS: &str = "
 SET NAMES utf8mb4 COLLATE utf8mb4_bin;
 SET SESSION sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION',
   time_zone = '+00:00', autocommit = 1, innodb_lock_wait_timeout = 5,
-  wait_timeout = 28800, sql_safe_updates = 0, sql_select_limit = DEFAULT, sql_big_selects = 1;
+  wait_timeout = 28800, completion_type = 0, sql_safe_updates = 0, sql_select_limit = DEFAULT, sql_big_selects = 1;
 SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET SESSION TRANSACTION READ WRITE";
 

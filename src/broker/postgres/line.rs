@@ -205,41 +205,62 @@ impl Place {
                 Line::driven(ours(client), connection, &self.schema)
             }
         };
-        let commits = self.fit(&line.client).await?;
-        let set = self.set_up(&mut line.client, commits).await;
+        let further = self.fit(&line.client).await?;
+        let set = self.set_up(&mut line.client, &further).await;
         set.map_err(failed("setting up the connection"))?;
         Ok(line)
     }
 
-    async fn set_up(&self, client: &mut Client, commits: bool) -> Result<(), Error> {
+    async fn set_up(&self, client: &mut Client, further: &[(&str, &str)]) -> Result<(), Error> {
         client.set(SETTINGS).await?;
         if !client.is_pooled() {
             client.set(SESSION).await?;
         }
-        if !commits {
-            client.set(&[("synchronous_commit", "on")]).await?;
+        if !further.is_empty() {
+            client.set(further).await?;
         }
         let schema = schema::quoted(&self.schema);
         client.set(&[("search_path", schema.as_str())]).await
     }
 
-    /// Whether the server is one that can serve. Returns whether it waits until what is committed is safe.
-    async fn fit(&self, client: &Client) -> Result<bool, PostgresError> {
+    /// Whether the server is one that can serve. Returns what this one is to be set to beside the usual.
+    async fn fit(
+        &self,
+        client: &Client,
+    ) -> Result<Vec<(&'static str, &'static str)>, PostgresError> {
         let about = "SELECT current_setting('server_version_num')::integer, \
                      current_setting('server_version'), current_setting('server_encoding'), \
                      current_setting('synchronous_commit') <> 'off'";
         let about = client.query_one(about, &[]).await;
         let about = about.map_err(|error| unconnected(&self.server, &error))?;
         let server = self.server.clone();
-        if about.get::<_, i32>(0) < schema::OLDEST_SERVER {
+        let version = about.get::<_, i32>(0);
+        if version < schema::OLDEST_SERVER {
             let found = about.get(1);
             return Err(PostgresError::Old { server, found });
         }
         match about.get::<_, String>(2) {
-            utf8 if utf8 == "UTF8" => Ok(about.get(3)),
+            utf8 if utf8 == "UTF8" => Ok(further(version, about.get(3))),
             found => Err(PostgresError::Encoding { server, found }),
         }
     }
+}
+
+/// The oldest server that limits a transaction as a whole.
+const LIMITS_TRANSACTIONS: i32 = 170_000;
+
+/// What a server of that version is to be set to beside the usual, which waits or not until what is committed is
+/// safe.
+fn further(version: i32, commits: bool) -> Vec<(&'static str, &'static str)> {
+    let mut further = Vec::new();
+    if !commits {
+        further.push(("synchronous_commit", "on"));
+    }
+    // What is written may take as long as its statements, and tables of millions of rows are made anew.
+    if version >= LIMITS_TRANSACTIONS {
+        further.push(("transaction_timeout", "0"));
+    }
+    further
 }
 
 impl Line {
@@ -269,5 +290,20 @@ impl Line {
     /// Ends it at once, whatever is under way. Else it ends when what was asked is answered.
     pub(crate) fn hang_up(self) {
         self.driver.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_later_servers_know_is_set_only_there() {
+        let unlimited = ("transaction_timeout", "0");
+        let safe = ("synchronous_commit", "on");
+        assert_eq!(further(160_009, true), []);
+        assert_eq!(further(160_009, false), [safe]);
+        assert_eq!(further(170_000, true), [unlimited]);
+        assert_eq!(further(180_001, false), [safe, unlimited]);
     }
 }

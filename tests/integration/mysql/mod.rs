@@ -6,6 +6,7 @@ mod deaths;
 mod harness_selftest;
 mod locks;
 mod published;
+mod settings;
 mod usage;
 
 use libtest_mimic::Trial;
@@ -41,6 +42,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         harness_selftest::trials(),
         locks::trials(),
         published::trials(),
+        settings::trials(),
         usage::trials(),
     ]
     .into_iter()
