@@ -13,6 +13,7 @@ use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::TokioExecutor;
 use rustls::{ClientConfig, RootCertStore};
 
+use crate::threads::or_refused;
 pub(crate) use crate::trust::Trust;
 use crate::trust::{self, TrustError};
 
@@ -29,6 +30,9 @@ pub(crate) enum Unanswered {
     /// It was not sent, or the answer did not come.
     #[error(transparent)]
     Request(#[from] legacy::Error),
+    /// There was no thread to look the server's name up.
+    #[error(transparent)]
+    NoThread(#[from] std::io::Error),
     /// The answer is broken or too long.
     #[error("{0}")]
     Answer(Box<dyn Error + Send + Sync>),
@@ -37,7 +41,11 @@ pub(crate) enum Unanswered {
 impl Unanswered {
     /// Whether the server has seen nothing of the request.
     pub(crate) fn is_unsent(&self) -> bool {
-        matches!(self, Self::Request(error) if error.is_connect())
+        match self {
+            Self::Request(error) => error.is_connect(),
+            Self::NoThread(_) => true,
+            Self::Answer(_) => false,
+        }
     }
 }
 
@@ -58,7 +66,7 @@ impl Https {
 
     /// Sends a request and reads the whole answer.
     pub(crate) async fn ask(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Unanswered> {
-        let response = self.0.request(request.map(Full::new)).await?;
+        let response = or_refused(self.0.request(request.map(Full::new))).await??;
         let (head, body) = response.into_parts();
         let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
         let body = body.map_err(Unanswered::Answer)?;

@@ -53,6 +53,7 @@ pub mod shutdown;
 pub mod source;
 pub mod status;
 pub mod telemetry;
+mod threads;
 pub mod trace_context;
 #[cfg(any(
     feature = "alerts",

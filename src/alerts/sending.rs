@@ -5,6 +5,7 @@ use std::future::pending;
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
 use super::alert::{AlertKind, Ended};
@@ -15,6 +16,7 @@ use super::webhook::{Posted, Webhook, place};
 use crate::backoff::Backoff;
 use crate::config::model::AlertsConfig;
 use crate::status::AlertsStatus;
+use crate::threads::or_refused;
 
 /// The pauses between tries.
 const AGAIN: Backoff = Backoff {
@@ -219,10 +221,11 @@ impl Sending {
 /// Its files are read on a thread that may wait for them.
 async fn opened(config: AlertsConfig) -> Result<Webhook, String> {
     let within = config.timeout;
-    let opening = tokio::task::spawn_blocking(move || Webhook::new(&config));
+    let opening = or_refused(async { spawn_blocking(move || Webhook::new(&config)).await });
     match timeout(within, opening).await {
-        Ok(Ok(webhook)) => webhook,
-        Ok(Err(lost)) => Err(lost.to_string()),
+        Ok(Ok(Ok(webhook))) => webhook,
+        Ok(Ok(Err(lost))) => Err(lost.to_string()),
+        Ok(Err(refused)) => Err(refused.to_string()),
         Err(_) => Err(format!(
             "its certificates have not been read within {within:?}"
         )),

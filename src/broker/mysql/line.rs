@@ -10,6 +10,7 @@ use super::error::{CallError, MysqlError, failed, has_no_tls, has_other_tls, unc
 use super::{schema, tls};
 use crate::broker::table::names::Names;
 use crate::config::model::{Host, MysqlDatabase, SslMode};
+use crate::threads::or_refused;
 
 /// How long an attempt to connect may take, each to one host, with all that is said before the
 /// first statement.
@@ -118,10 +119,12 @@ impl Place {
     pub(crate) async fn connect_bare(&self) -> Result<Client, MysqlError> {
         let mut first = None;
         for host in &self.hosts {
-            let opened = timeout(CONNECTS_WITHIN, Box::pin(self.open(host))).await;
-            let error = match opened {
-                Ok(Ok(client)) => return Ok(client),
-                Ok(Err(error)) => error,
+            // The driver looks names up.
+            let opening = or_refused(Box::pin(self.open(host)));
+            let error = match timeout(CONNECTS_WITHIN, opening).await {
+                Ok(Ok(Ok(client))) => return Ok(client),
+                Ok(Ok(Err(error))) => error,
+                Ok(Err(refused)) => self.away(host, refused.to_string()),
                 Err(_) => {
                     let seconds = CONNECTS_WITHIN.as_secs();
                     self.away(host, format!("it has not answered for {seconds} s"))

@@ -16,6 +16,7 @@ use super::schema;
 use super::tls::Encryption;
 use crate::broker::table::names::Names;
 use crate::config::model::{Host, PostgresDatabase, SslMode};
+use crate::threads::or_refused;
 
 /// How long an attempt to connect may take, to one address of a host and to all of them, with all that is
 /// said before the first statement.
@@ -165,14 +166,16 @@ impl Place {
     pub(crate) async fn connect_bare(&self) -> Result<Line, PostgresError> {
         let mut first = None;
         for config in &self.configs {
-            let opened = timeout(OPENS_WITHIN, Box::pin(self.open(config))).await;
-            let error = match opened {
-                Ok(Ok(line)) => return Ok(line),
-                Ok(Err(error)) => error,
-                Err(_) => self.away(format!(
-                    "it has not answered for {} s",
-                    OPENS_WITHIN.as_secs()
-                )),
+            // The driver looks names up.
+            let opening = or_refused(Box::pin(self.open(config)));
+            let error = match timeout(OPENS_WITHIN, opening).await {
+                Ok(Ok(Ok(line))) => return Ok(line),
+                Ok(Ok(Err(error))) => error,
+                Ok(Err(refused)) => self.away(refused.to_string()),
+                Err(_) => {
+                    let seconds = OPENS_WITHIN.as_secs();
+                    self.away(format!("it has not answered for {seconds} s"))
+                }
             };
             // What is to be waited for at one is not to be mended at another.
             match &first {

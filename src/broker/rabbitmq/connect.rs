@@ -22,6 +22,7 @@ use super::socket::{Kit, Socket};
 use super::tls::Encryption;
 use super::{socket, tls};
 use crate::config::model::{Host, RabbitMqSource, Tls};
+use crate::threads::or_refused;
 
 /// How long a broker may take to say good-bye.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
@@ -125,14 +126,17 @@ impl Drop for Hangup {
 /// # Errors
 /// What is wrong with each host, if none of them will do.
 pub(crate) async fn connect(config: &RabbitMqSource, name: &str) -> Result<Broker, RabbitMqError> {
-    let tls = encryption(config.tls.clone()).await?;
+    let tls = or_refused(encryption(config.tls.clone()))
+        .await
+        .unwrap_or_else(no_thread)?;
     let mut refused = Vec::new();
     for host in &config.hosts {
         let tried = timeout(
             config.connect_timeout,
-            connect_to(config, host, name, tls.as_ref()),
+            or_refused(connect_to(config, host, name, tls.as_ref())),
         );
-        match tried.await {
+        let tried = tried.await;
+        match tried.map(|tried| tried.unwrap_or_else(no_thread)) {
             Ok(Ok(broker)) => return Ok(broker),
             Ok(Err(error)) => refused.push(error),
             Err(_) => refused.push(RabbitMqError::Silent {
@@ -145,6 +149,11 @@ pub(crate) async fn connect(config: &RabbitMqSource, name: &str) -> Result<Broke
         1 => refused.swap_remove(0),
         _ => RabbitMqError::Hosts(refused),
     })
+}
+
+fn no_thread<T>(error: io::Error) -> Result<T, RabbitMqError> {
+    let why = error.to_string();
+    Err(RabbitMqError::NoThread { why })
 }
 
 /// Reads whom to trust and what to show, where a disk that hangs holds up nobody on this thread.
@@ -302,6 +311,8 @@ mod tests {
     use tokio::net::TcpSocket;
 
     use super::*;
+    use crate::config;
+    use crate::config::model::SourceConfig;
 
     /// The file is a pipe that nobody writes to before this thread has gone on.
     #[tokio::test]
@@ -325,6 +336,29 @@ mod tests {
         let error = read.unwrap_err().to_string();
         assert!(error.contains("it holds no certificate"), "{error}");
         assert_eq!(writer.join().unwrap(), Ok(()));
+    }
+
+    /// No machine has room for such a stack: its thread is refused, as one too many is.
+    #[test]
+    fn a_thread_that_is_refused_is_waited_for() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .thread_stack_size(1 << 60)
+            .build()
+            .unwrap();
+        for scheme in ["amqp", "amqps"] {
+            let text = format!(
+                "[sources.main]\nkind = \"rabbitmq\"\nurl = \"{scheme}://name.invalid\"\n\
+                 [[pools]]\nname = \"p\"\nsource = \"main\"\nqueue = \"q\"\ncommand = \"w\""
+            );
+            let config = config::parse(&text, "test.toml", &config::Environment::new()).unwrap();
+            let SourceConfig::RabbitMq(source) = &config.sources["main"] else {
+                panic!("another kind");
+            };
+            let error = runtime.block_on(connect(source, "test")).unwrap_err();
+            assert!(matches!(error, RabbitMqError::NoThread { .. }), "{error}");
+            assert!(error.is_passing());
+        }
     }
 
     /// With no room for those who wait to be accepted it says nothing to more of them.

@@ -193,6 +193,12 @@ pub enum RabbitMqError {
         /// Its word.
         why: String,
     },
+    /// Too many threads run for one that is needed.
+    #[error("{why}")]
+    NoThread {
+        /// What is missing.
+        why: String,
+    },
     /// A command can't be carried out.
     #[error(transparent)]
     Command(#[from] super::command_error::CommandError),
@@ -213,6 +219,7 @@ impl RabbitMqError {
             | Self::Unreachable { .. }
             | Self::HungUp { .. }
             | Self::Silent { .. }
+            | Self::NoThread { .. }
             | Self::Lost { .. } => true,
             Self::Hosts(all) => all.iter().all(Self::is_passing),
             _ => false,

@@ -1,0 +1,77 @@
+//! What becomes of who wants a thread when the operating system gives none: too many run already, by the
+//! limit of a cgroup, a user or the machine. That passes, and must end nothing.
+
+use std::any::Any;
+use std::io;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+
+use futures_util::FutureExt;
+
+/// How tokio says it. For what blocks, such as the look-up of a name, it starts a thread where none is
+/// idle, and panics where it is given none.
+const REFUSED: &str = "OS can't spawn worker thread";
+
+/// Does something that may look names up or block by tokio's means, itself or in a library. Any other
+/// panic goes on.
+///
+/// # Errors
+/// If a thread was wanted for that and refused.
+pub(crate) async fn or_refused<T>(work: impl Future<Output = T>) -> io::Result<T> {
+    let done = AssertUnwindSafe(work).catch_unwind().await;
+    done.or_else(|panic| match said(&*panic).strip_prefix(REFUSED) {
+        Some(why) => Err(refusal(why)),
+        None => resume_unwind(panic),
+    })
+}
+
+fn said(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or_default()
+}
+
+fn refusal(why: &str) -> io::Error {
+    let why = why.trim_start_matches(": ");
+    io::Error::new(
+        io::ErrorKind::WouldBlock,
+        format!("there is no thread to be had: {why}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::lookup_host;
+    use tokio::runtime::Builder;
+    use tokio::task::spawn_blocking;
+
+    use super::*;
+
+    /// No machine has room for such a stack: its thread is refused, as one too many is.
+    const STACK_BYTES: usize = 1 << 60;
+
+    /// The words are tokio's, which another version may change.
+    #[test]
+    fn a_thread_that_is_refused_is_an_error() {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .thread_stack_size(STACK_BYTES)
+            .build()
+            .unwrap();
+        let blocks = or_refused(async { spawn_blocking(|| ()).await });
+        let error = runtime.block_on(blocks).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert!(
+            error.to_string().contains("no thread to be had: "),
+            "{error}"
+        );
+        let looks_up = or_refused(async { lookup_host(("name.invalid", 1)).await.map(drop) });
+        let error = runtime.block_on(looks_up).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "the sky fell")]
+    async fn another_panic_goes_on() {
+        drop(or_refused(async { panic!("the sky fell") }).await);
+    }
+}
