@@ -12,6 +12,7 @@ trials![
     a_burst_grows_a_pool_to_its_most_and_it_shrinks_to_its_fewest,
     a_queue_of_rabbitmq_grows_its_pool_too,
     a_queue_with_a_single_active_consumer_feeds_all_workers_that_there_may_be,
+    what_is_fetched_and_waits_grows_a_pool_as_what_is_queued,
     messages_of_one_key_do_not_grow_a_pool_and_those_of_many_do,
     a_worker_that_is_busy_is_not_stopped_for_being_one_too_many,
     a_pool_whose_workers_crash_does_not_grow,
@@ -105,6 +106,20 @@ fn a_queue_with_a_single_active_consumer_feeds_all_workers_that_there_may_be() {
     scene.daemon.eventually("all workers to have one", || {
         scene.record().all(Event::Began).len() == 4
     });
+    scene.site.touch("go");
+    scene.all_done();
+    scene.record().assert_done_once(&bodies);
+    scene.finish();
+}
+
+/// All of them are fetched at once, and none is left in the queue.
+fn what_is_fetched_and_waits_grows_a_pool_as_what_is_queued() {
+    let pool = pool(1, 4, &["--mode=wait:go"]).set("prefetch", "1");
+    let single = "{ x-single-active-consumer = true }";
+    let scene = RabbitScene::of(pool.set("queue_arguments", single));
+    let bodies = bodies(4);
+    scene.send(&bodies);
+    becomes(&scene.daemon, 4);
     scene.site.touch("go");
     scene.all_done();
     scene.record().assert_done_once(&bodies);

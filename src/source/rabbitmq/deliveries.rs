@@ -423,6 +423,11 @@ impl Deliveries {
         self.ledger.unacknowledged()
     }
 
+    /// How many wait for the pool to have credit.
+    pub(super) fn waiting(&self) -> usize {
+        self.ready.len()
+    }
+
     /// The acknowledgements that can be written.
     pub(super) fn acks(&mut self, others: Others, write: &mut Vec<Ack>) {
         self.ledger.acks(others, write);

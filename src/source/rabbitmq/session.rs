@@ -249,7 +249,9 @@ impl Session {
             }
             Wake::Checked(checked) => self.checked(task, checked),
             Wake::Depth(Told::Ready(depth)) => {
-                credit::tell_depth(&task.end, depth);
+                // What is here and waits for credit is as good as in the queue.
+                let here = self.deliveries.waiting() as u64;
+                credit::tell_depth(&task.end, depth.map(|ready| ready.saturating_add(here)));
                 Ok(())
             }
             Wake::Depth(Told::Delayed(delayed)) => {
