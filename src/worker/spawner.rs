@@ -5,6 +5,8 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
@@ -16,21 +18,21 @@ const JOBS_MAX: usize = 64;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The thread of one pool. Once it is dropped the thread ends with the jobs that it has, and with it
-/// end the workers that it has started.
+/// The thread of one pool, which begins with its first job. Once this is dropped it ends with the jobs
+/// that it has, and with it end the workers that it has started.
 #[derive(Debug)]
-pub struct Spawner(mpsc::Sender<Job>);
+pub struct Spawner {
+    pool: String,
+    jobs: Mutex<Option<mpsc::Sender<Job>>>,
+}
 
 impl Spawner {
-    /// Starts the thread.
+    /// For that pool.
     pub fn new(pool: &str) -> Self {
-        let (jobs, todo) = mpsc::channel(JOBS_MAX);
-        let thread = std::thread::Builder::new().name(format!("spawner-{pool}"));
-        if let Err(error) = thread.spawn(move || work(todo)) {
-            // Whoever asks is told that nobody is there.
-            tracing::error!(pool, %error, "the thread that starts workers can't be started");
+        Self {
+            pool: pool.to_owned(),
+            jobs: Mutex::new(None),
         }
-        Self(jobs)
     }
 
     /// Does something on that thread. If it is no longer wanted when it is done, its result is
@@ -42,8 +44,23 @@ impl Spawner {
         let gone = || io::Error::other("the thread that starts workers did not do it");
         let (tell, told) = oneshot::channel();
         let job = Box::new(move || drop(tell.send(job())));
-        self.0.send(job).await.map_err(|_| gone())?;
+        let thread = thread::Builder::new().name(format!("spawner-{}", self.pool));
+        self.jobs(thread)?.send(job).await.map_err(|_| gone())?;
         told.await.map_err(|_| gone())
+    }
+
+    /// Where the thread takes its jobs. None is there before the first job, and none where the system gave
+    /// none, or not what it needs: nothing has been started by it then, and it is begun anew.
+    fn jobs(&self, thread: thread::Builder) -> io::Result<mpsc::Sender<Job>> {
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(jobs) = jobs.as_ref().filter(|jobs| !jobs.is_closed()) {
+            return Ok(jobs.clone());
+        }
+        let (begun, todo) = mpsc::channel(JOBS_MAX);
+        let refused =
+            |error| io::Error::other(format!("no thread to start workers is to be had: {error}"));
+        thread.spawn(move || work(todo)).map_err(refused)?;
+        Ok(jobs.insert(begun).clone())
     }
 }
 
@@ -78,6 +95,18 @@ mod tests {
         assert!(failed.is_err());
         assert_eq!(spawner.run(name).await.unwrap(), first);
         assert_ne!(first, std::thread::current().id());
+    }
+
+    /// No machine has room for such a stack: its thread is refused, as one too many is.
+    #[tokio::test]
+    async fn a_thread_that_is_refused_is_begun_at_the_next_job() {
+        let spawner = Spawner::new("p");
+        let refused = spawner.jobs(thread::Builder::new().stack_size(1 << 60));
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains("no thread"), "{error}");
+        let name = || thread::current().name().map(str::to_owned);
+        let done_by = spawner.run(name).await.unwrap();
+        assert_eq!(done_by.as_deref(), Some("spawner-p"));
     }
 
     /// As a look-up in a directory service that does not answer would.
