@@ -4,12 +4,30 @@
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::thread;
 
 use futures_util::FutureExt;
+use tokio::sync::oneshot;
 
 /// How tokio says it. For what blocks, such as the look-up of a name, it starts a thread where none is
 /// idle, and panics where it is given none.
 const REFUSED: &str = "OS can't spawn worker thread";
+
+/// Does something that blocks on a thread of its own.
+///
+/// # Errors
+/// If the thread is refused, or panics.
+pub(crate) async fn aside<T: Send + 'static>(
+    thread: thread::Builder,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    let (tell, told) = oneshot::channel();
+    // Nobody listening any more is no trouble.
+    let begun = thread.spawn(move || drop(tell.send(work())));
+    begun.map_err(|error| refusal(&error.to_string()))?;
+    told.await
+        .map_err(|_| io::Error::other("what was done aside has panicked"))
+}
 
 /// Does something that may look names up or block by tokio's means, itself or in a library. Any other
 /// panic goes on.
@@ -66,6 +84,23 @@ mod tests {
         );
         let looks_up = or_refused(async { lookup_host(("name.invalid", 1)).await.map(drop) });
         let error = runtime.block_on(looks_up).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[tokio::test]
+    async fn what_is_done_aside_is_told_whatever_becomes_of_it() {
+        let done = aside(thread::Builder::new(), || 7).await;
+        assert_eq!(done.unwrap(), 7);
+        let error = aside(thread::Builder::new(), || panic!("the sky fell")).await;
+        assert!(
+            error
+                .map(|()| 7)
+                .unwrap_err()
+                .to_string()
+                .contains("panicked")
+        );
+        let refused = thread::Builder::new().stack_size(STACK_BYTES);
+        let error = aside(refused, || 7).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     }
 

@@ -40,7 +40,7 @@ pub(crate) fn event_loop() -> Result<Runtime, KafkaError> {
 }
 
 /// What a source is to do.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) config: KafkaSource,
     pub(crate) pool: String,

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
+use super::beginning::{Begun, begin};
 use super::blocking_calls::{Asking, aside};
 use super::commits::Commits;
 use super::group::{Group, REFUSAL_LASTS};
@@ -21,9 +22,8 @@ use super::purpose::Purpose;
 use super::session_gap::{Standstill, boot_time};
 use super::strangers::Strangers;
 use super::throttle::Throttle;
-use crate::backoff::Backoff;
 use crate::broker::kafka::consumer::Consumer;
-use crate::broker::kafka::error::{KafkaError, is_refusal, reason, words};
+use crate::broker::kafka::error::{is_refusal, reason, words};
 use crate::broker::kafka::out_of_reach::OutOfReach;
 use crate::broker::kafka::producer::Producer;
 use crate::broker::kafka::record::Record;
@@ -38,15 +38,6 @@ use crate::rules::credit::intake;
 use crate::source::link::Link;
 use rdkafka::error::RDKafkaErrorCode as Code;
 
-/// The pauses between looks for a broker that does not answer.
-const LOOK_AGAIN: Backoff = Backoff {
-    initial: Duration::from_millis(200),
-    factor: 2.0,
-    max: Duration::from_secs(5),
-    jitter: 0.2,
-};
-/// How long each of those looks waits for a connection.
-const LOOK: Duration = Duration::from_millis(500);
 /// The longest time between two polls, if `max.poll.interval.ms` is not shorter.
 const POLL_EVERY: Duration = Duration::from_secs(5);
 /// How long leaving the group may take before we go without.
@@ -96,74 +87,27 @@ pub(super) struct Task {
 /// Runs a source to its end.
 pub(super) async fn run(setup: Setup, found: Option<Found>, mut link: Link) {
     let mut health = Health::new(&setup.plan.pool);
-    let found = match found {
-        Some(found) => Some((setup, found)),
-        None => wait_for_kafka(setup, &mut link.end, &mut health).await,
-    };
-    let Some((setup, found)) = found else {
-        return;
-    };
-    match Task::new(setup, found, link, health) {
-        Ok(task) => task.run().await,
-        // The same properties have made clients already.
-        Err(error) => tracing::error!(%error, "the clients for Kafka can't be made"),
-    }
-}
-
-/// Looks for a broker, over and over; gives the setup back with what was found, or none if we are
-/// to end before.
-async fn wait_for_kafka(
-    mut setup: Setup,
-    end: &mut SourceEnd,
-    health: &mut Health,
-) -> Option<(Setup, Found)> {
-    let mut failures = 0;
-    loop {
-        // On a thread of its own: it may take as long as a broker takes to answer.
-        let look = aside("kafka-setup", move || {
-            let found = setup.look_blocking(LOOK);
-            (setup, found)
-        });
-        let found;
-        (setup, found) = unless_closed(end, look?).await?.ok()?;
-        match found {
-            Ok(found) => {
-                health.over(end, HealthIssue::Setup);
-                return Some((setup, found));
-            }
-            Err(error) => health.begin(end, HealthIssue::Setup, error.to_string()),
-        }
-        failures += 1;
-        let pause = LOOK_AGAIN.wait(failures, fastrand::f64());
-        unless_closed(end, sleep(pause)).await?;
-    }
-}
-
-/// Waits for something, unless the intake closes before.
-async fn unless_closed<T>(end: &mut SourceEnd, future: impl Future<Output = T>) -> Option<T> {
-    let mut future = std::pin::pin!(future);
-    loop {
-        if intake(end) == Intake::Closed {
-            return None;
-        }
-        tokio::select! {
-            _ = end.intake.changed() => {}
-            value = &mut future => return Some(value),
-        }
+    let (end, bell) = (&mut link.end, Arc::new(Notify::new()));
+    if let Some(begun) = begin(setup, found, end, &mut health, &bell).await {
+        Task::new(begun, bell, link, health).run().await;
     }
 }
 
 impl Task {
-    fn new(setup: Setup, found: Found, link: Link, health: Health) -> Result<Self, KafkaError> {
-        let plan = setup.plan;
-        let bell = Arc::new(Notify::new());
+    fn new(begun: Begun, bell: Arc<Notify>, link: Link, health: Health) -> Self {
+        let Begun {
+            plan,
+            found,
+            consumer,
+            producer,
+        } = begun;
         let max_poll_interval = settings::max_poll_interval(&plan.config);
         let session_timeout = settings::session_timeout(&plan.config);
         let poll_every = POLL_EVERY.min(max_poll_interval / 4);
         health.tell(&link.end);
-        Ok(Self {
-            consumer: plan.consumer(&found, &bell)?,
-            producer: plan.producer(&bell)?,
+        Self {
+            consumer,
+            producer,
             strangers: Strangers::new(settings::patience(&plan.config)),
             end: link.end,
             policy: link.policy,
@@ -194,7 +138,7 @@ impl Task {
             poll_every: poll_every.min(Standstill::turn_every_max(session_timeout)),
             next_poll: Instant::now(),
             plan,
-        })
+        }
     }
 
     async fn run(mut self) {
