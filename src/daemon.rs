@@ -7,13 +7,18 @@ mod life;
 mod running;
 pub mod service;
 mod subscribing;
+#[cfg(test)]
+mod tests;
 mod watchdog;
 
 use std::collections::{BTreeMap, HashMap};
+use std::future::pending;
 use std::sync::Arc;
+use std::{io, thread};
 
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until};
 
 use crate::budget::Budget;
 use crate::config::diff::{Change, difference};
@@ -137,6 +142,7 @@ impl Daemon {
         let _heart = Heart::named("daemon").on(&runtime::Handle::current());
         self.begin_next();
         while !self.is_finished() {
+            let next_try = self.next_try();
             tokio::select! {
                 biased;
                 request = requests.recv() => match request {
@@ -146,6 +152,7 @@ impl Daemon {
                 },
                 Some(ended) = self.ended.recv() => self.pool_ended(ended),
                 ready = ready(&mut self.becoming) => self.become_it(ready),
+                () = at(next_try) => self.try_again(Instant::now()),
             }
         }
         tracing::info!("ganger has stopped");
@@ -186,6 +193,9 @@ impl Daemon {
             self.becoming = None;
             std::mem::take(&mut self.asker).tell(Err("the daemon is stopping".into()));
             self.tell_all(|orders| orders.stop(drain_timeout));
+            for name in self.pools.keys().cloned().collect::<Vec<_>>() {
+                self.give_up_if_unbegun(&name);
+            }
         }
     }
 
@@ -227,7 +237,7 @@ impl Daemon {
             .filter(|_| !self.stopping);
         if let Some(opened) = successor {
             let steering = pool.map(|pool| pool.steering_for(&opened.policy));
-            self.launch_or_fail(opened, steering.unwrap_or_default());
+            self.launch(opened, steering.unwrap_or_default());
         }
     }
 
@@ -330,7 +340,7 @@ impl Daemon {
                     self.successors.insert(pool.name.clone(), opened);
                     self.dismiss(&pool.name);
                 } else {
-                    self.launch_or_fail(opened, Steering::default());
+                    self.launch(opened, Steering::default());
                 }
             }
             Change::Stop { name } => {
@@ -369,6 +379,7 @@ impl Daemon {
             let drain_timeout = self.config.daemon.drain_timeout;
             pool.tell(|orders| orders.stop(drain_timeout));
         }
+        self.give_up_if_unbegun(name);
     }
 
     fn update(&mut self, pool: Arc<PoolConfig>, roll: bool) {
@@ -385,18 +396,7 @@ impl Daemon {
 
     // -- threads --
 
-    /// Without a thread for a pool the daemon is of no use to it: the others are drained.
-    fn launch_or_fail(&mut self, opened: Opened, steering: Steering) {
-        if let Err(error) = self.launch(opened, steering) {
-            tracing::error!(error = chain(&error), "a pool can't be started");
-            self.failure.get_or_insert(error);
-            if !self.stopping {
-                self.stop();
-            }
-        }
-    }
-
-    fn launch(&mut self, opened: Opened, steering: Steering) -> Result<(), DaemonError> {
+    fn launch(&mut self, opened: Opened, steering: Steering) {
         let Opened {
             policy,
             rules,
@@ -408,10 +408,11 @@ impl Daemon {
         let (orders, told) = watch::channel(Orders::new(Arc::clone(&policy)));
         let (show, shown) = watch::channel(Arc::new(PoolStatus::starting(&policy)));
         let (tell_steering, steered) = watch::channel(steering);
-        let running = Running {
+        let mut running = Running {
             orders,
             rules,
             steered: Some(steered),
+            unbegun: None,
             dismissed: false,
         };
         let life = Life {
@@ -424,12 +425,63 @@ impl Daemon {
             source,
             ended: self.ended_tx.clone(),
         };
-        life.begin().map_err(|source| DaemonError::Thread {
-            pool: name.clone(),
-            source,
-        })?;
+        if let Err(unbegun) = life.begin() {
+            if !self.started {
+                return self.fail(&name, unbegun.why);
+            }
+            let error = &unbegun.why;
+            tracing::error!(pool = name, %error, "a pool can't be started; it is tried again");
+            running.unbegun = Some(unbegun);
+        }
         self.overview.registry().insert(&name, commands, shown);
         self.pools.insert(name, running);
-        Ok(())
+    }
+
+    /// A start without a thread for each pool is refused: the others are drained.
+    fn fail(&mut self, pool: &str, source: io::Error) {
+        let pool = pool.to_owned();
+        let error = DaemonError::Thread { pool, source };
+        tracing::error!(error = chain(&error), "a pool can't be started");
+        self.failure.get_or_insert(error);
+        if !self.stopping {
+            self.stop();
+        }
+    }
+
+    /// When a pool that has no thread is tried again.
+    fn next_try(&self) -> Option<Instant> {
+        let unbegun = self.pools.values().filter_map(|pool| pool.unbegun.as_ref());
+        unbegun.map(|unbegun| unbegun.again).min()
+    }
+
+    fn try_again(&mut self, now: Instant) {
+        for (name, pool) in &mut self.pools {
+            let Some(unbegun) = pool.unbegun.take_if(|unbegun| unbegun.again <= now) else {
+                continue;
+            };
+            match unbegun.begin(thread::Builder::new()) {
+                Ok(()) => tracing::info!(pool = name, "a pool that had no thread has begun"),
+                Err(unbegun) => pool.unbegun = Some(unbegun),
+            }
+        }
+    }
+
+    /// A pool that has not begun ends at once; its source ends by itself.
+    fn give_up_if_unbegun(&mut self, name: &str) {
+        let pool = self.pools.get(name);
+        if pool.is_some_and(|pool| pool.unbegun.is_some()) {
+            self.pool_ended(Ended {
+                pool: name.to_owned(),
+                result: Ok(()),
+            });
+        }
+    }
+}
+
+/// Never, if there is nothing to wait for.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => pending().await,
     }
 }

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use futures_util::FutureExt;
@@ -12,6 +13,29 @@ use tokio::sync::oneshot;
 /// How tokio says it. For what blocks, such as the look-up of a name, it starts a thread where none is
 /// idle, and panics where it is given none.
 const REFUSED: &str = "OS can't spawn worker thread";
+
+/// What a thread does from its first moment to its last.
+pub(crate) type Body = Box<dyn FnOnce() + Send>;
+
+/// Starts a thread.
+///
+/// # Errors
+/// If it is refused, with what it was to do.
+pub(crate) fn begin(thread: thread::Builder, body: Body) -> Result<(), (io::Error, Body)> {
+    // What is handed to a thread is lost with it.
+    let held = Arc::new(Mutex::new(Some(body)));
+    let theirs = Arc::clone(&held);
+    let begun = thread.spawn(move || taken(&theirs)());
+    begun
+        .map(drop)
+        .map_err(|error| (refusal(&error.to_string()), taken(&held)))
+}
+
+/// There is something once.
+fn taken(held: &Mutex<Option<Body>>) -> Body {
+    let body = held.lock().unwrap_or_else(PoisonError::into_inner).take();
+    body.unwrap_or_else(|| Box::new(|| ()))
+}
 
 /// Does something that blocks on a thread of its own.
 ///

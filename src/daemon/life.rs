@@ -1,19 +1,21 @@
 //! The life of a pool on a thread: that of its source where it may share that, or one of its own.
 
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread;
+use std::{fmt, io, thread};
 
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 use super::error::chain;
+use crate::backoff::AWAY;
 use crate::delivery::PoolEnd;
 use crate::event_loop::EventLoop;
 use crate::heartbeat::Heart;
 use crate::pool::status::PoolStatus;
 use crate::pool::{self, Command, Orders, PoolError, Steering};
 use crate::source;
+use crate::threads::{self, Body};
 
 /// A pool's life has ended.
 #[derive(Debug)]
@@ -41,7 +43,7 @@ impl Life {
     ///
     /// # Errors
     /// If the operating system gives no thread.
-    pub(super) fn begin(mut self) -> io::Result<()> {
+    pub(super) fn begin(mut self) -> Result<(), Unbegun> {
         let shared = self.source.shared_thread();
         let (name, ended) = (self.pool.clone(), self.ended.clone());
         let life: source::ThreadBody = Box::new(|event_loop| self.pass(event_loop));
@@ -52,7 +54,7 @@ impl Life {
             },
             None => life,
         };
-        let thread = thread::Builder::new().name(format!("pool-{name}"));
+        let pool = name.clone();
         let body = move || match EventLoop::new() {
             Ok(event_loop) => {
                 let _heart = Heart::of_this_thread().on(event_loop.handle());
@@ -60,7 +62,7 @@ impl Life {
             }
             Err(error) => tell(&ended, name, Err(format!("no event loop: {error}"))),
         };
-        thread.spawn(body).map(drop)
+        Unbegun::new(pool, Box::new(body)).begin(thread::Builder::new())
     }
 
     fn pass(self, event_loop: &EventLoop) {
@@ -89,7 +91,77 @@ impl Life {
     }
 }
 
+/// A pool's life that has no thread yet: it is begun when the operating system gives one.
+pub(super) struct Unbegun {
+    pool: String,
+    body: Body,
+    failures: u32,
+    /// Its word.
+    pub(super) why: io::Error,
+    /// When it is tried again.
+    pub(super) again: Instant,
+}
+
+impl Unbegun {
+    fn new(pool: String, body: Body) -> Self {
+        Self {
+            pool,
+            body,
+            failures: 0,
+            why: io::ErrorKind::WouldBlock.into(),
+            again: Instant::now(),
+        }
+    }
+
+    /// Begins it on a thread that is like that.
+    ///
+    /// # Errors
+    /// If there is still none.
+    pub(super) fn begin(self, thread: thread::Builder) -> Result<(), Self> {
+        let thread = thread.name(format!("pool-{}", self.pool));
+        let failures = self.failures + 1;
+        threads::begin(thread, self.body).map_err(|(why, body)| Self {
+            pool: self.pool,
+            body,
+            failures,
+            why,
+            again: Instant::now() + AWAY.wait(failures, fastrand::f64()),
+        })
+    }
+}
+
+impl fmt::Debug for Unbegun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unbegun").field("pool", &self.pool).finish()
+    }
+}
+
 fn tell(ended: &mpsc::Sender<Ended>, pool: String, result: Result<(), String>) {
     // The daemon may be gone when it could not start all pools.
     drop(ended.blocking_send(Ended { pool, result }));
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A life whose thread was refused: no machine has room for its stack.
+    pub(in crate::daemon) fn refused(pool: &str, body: Body) -> Unbegun {
+        let unbegun = Unbegun::new(pool.to_owned(), body);
+        let thread = thread::Builder::new().stack_size(1 << 60);
+        unbegun.begin(thread).unwrap_err()
+    }
+
+    #[test]
+    fn a_life_whose_thread_is_refused_is_begun_later() {
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        let body = move || {
+            tell.send(thread::current().name().map(str::to_owned))
+                .unwrap()
+        };
+        let unbegun = refused("p", Box::new(body));
+        assert!(unbegun.why.to_string().contains("no thread"), "{unbegun:?}");
+        unbegun.begin(thread::Builder::new()).unwrap();
+        assert_eq!(told.recv().unwrap().as_deref(), Some("pool-p"));
+    }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use super::life::Unbegun;
 use crate::config::model::PoolConfig;
 use crate::pool::{Orders, Steering};
 
@@ -16,6 +17,8 @@ pub(super) struct Running {
     pub(super) rules: watch::Sender<Arc<PoolConfig>>,
     /// What operators have asked of it; none once the configuration has it no more.
     pub(super) steered: Option<watch::Receiver<Steering>>,
+    /// It has no thread yet.
+    pub(super) unbegun: Option<Unbegun>,
     /// A reload has told it to stop: how it ends is its own affair.
     pub(super) dismissed: bool,
 }
@@ -58,6 +61,7 @@ mod tests {
             orders: watch::channel(Orders::new(of(2))).0,
             rules: watch::channel(of(2)).0,
             steered: Some(steered),
+            unbegun: None,
             dismissed: true,
         };
         assert_eq!(pool.steering_for(&of(2)), asked);
