@@ -334,8 +334,8 @@ fn is_read_only(code: u16) -> bool {
 
 /// The server starts, ends, or has no room at the moment: `ER_CON_COUNT_ERROR`, `ER_OUT_OF_RESOURCES`,
 /// `ER_HOST_IS_BLOCKED`, `ER_SERVER_SHUTDOWN`, `ER_NORMAL_SHUTDOWN`, errors of the network,
-/// `ER_TOO_MANY_USER_CONNECTIONS`, `ER_USER_LIMIT_REACHED` of an account, `ER_UNKNOWN_COM_ERROR` of a cluster's node that is not ready,
-/// `ER_QUERY_INTERRUPTED`, `ER_CONNECTION_KILLED`, `ER_CLIENT_INTERACTION_TIMEOUT`,
+/// `ER_TOO_MANY_USER_CONNECTIONS`, `ER_USER_LIMIT_REACHED` of an account, `ER_UNKNOWN_COM_ERROR` of a
+/// cluster's node that is not ready, `ER_QUERY_INTERRUPTED`, `ER_CONNECTION_KILLED`, `ER_CLIENT_INTERACTION_TIMEOUT`,
 /// `ER_SERVER_OFFLINE_MODE`.
 fn is_passing(code: u16) -> bool {
     matches!(

@@ -1,9 +1,9 @@
 //! The source of a pool that reads from Kafka: one consumer for the pool, however many workers it
-//! has. `beginning` waits for a broker, `event_loop` for all else, and does one thing after the other. The files beside it are of two kinds. Parts
-//! keep their state to themselves and say what is to be done: `partitions` and `ordering` (what is ours,
-//! which message may go out next), `group`, `positions`, `known_topics`, `commits`, `throttle`. What they
-//! say is carried out by `intake`, which takes messages in and hands them out, `settle`, which carries out
-//! outcomes, `rebalance`, `start_offsets`, `committing`, `pausing` and `retry_topics`.
+//! has. `beginning` waits for a broker, `event_loop` for all else, and does one thing after the other. The
+//! files beside it are of two kinds. Parts keep their state to themselves and say what is to be done:
+//! `partitions` and `ordering` (what is ours, which message may go out next), `group`, `positions`,
+//! `known_topics`, `commits`, `throttle`. What they say is carried out by `intake`, which takes messages in
+//! and hands them out, `settle`, which carries out outcomes, `rebalance`, `start_offsets`, `committing`, `pausing` and `retry_topics`.
 
 mod beginning;
 mod blocking_calls;

@@ -1,7 +1,7 @@
 //! What a server is set to, which is others' business.
 
 use crate::harness::mariadb::MariaDatabase;
-use crate::harness::{Pool, Scene, Workspace, trials};
+use crate::harness::{Pool, Workspace, trials};
 
 trials![what_the_server_is_set_to_holds_for_others,];
 
@@ -9,9 +9,10 @@ trials![what_the_server_is_set_to_holds_for_others,];
 fn what_the_server_is_set_to_holds_for_others() {
     let settings = ["completion-type=CHAIN", "innodb-lock-wait-timeout=1"].map(str::to_owned);
     let database = MariaDatabase::alone_with(|_| settings.into());
-    let scene = Scene::at(Workspace::on("", "", Some(database)), &[Pool::new(&[])]);
-    scene.daemon.has_workers(1);
-    let server = scene.site.mariadb();
+    let site = Workspace::on("", "", Some(database));
+    let daemon = site.start(&[Pool::new(&[])]);
+    daemon.has_workers(1);
+    let server = site.mariadb();
     server.ask("CREATE TABLE seen (what TEXT)");
     for table in ["owners", "consumer_messages"] {
         server.ask(&format!(
@@ -21,13 +22,16 @@ fn what_the_server_is_set_to_holds_for_others() {
         ));
     }
     assert_eq!(server.ask("SELECT @@completion_type"), "CHAIN");
-    scene.send(&["a", "b"]);
-    scene.all_done();
+    // Each asks in a session of its own: one that commits here sees nothing new after it.
+    for body in ["a", "b"] {
+        site.ganger(&["send", "work", body]).good();
+    }
+    let left = "SELECT count(*) FROM consumer_messages";
+    daemon.eventually("all to be done", || server.ask(left) == "0");
+    site.record().assert_done_once(&["a", "b"]);
     let seen = "SELECT GROUP_CONCAT(DISTINCT what ORDER BY what) FROM seen";
     let all = "consumer_messages NO_CHAIN 5,owners NO_CHAIN 5";
-    scene
-        .daemon
-        .eventually("a claim and a heartbeat", || server.ask(seen) == all);
+    daemon.eventually("a claim and a heartbeat", || server.ask(seen) == all);
     server.ask("DROP TRIGGER see_owners; DROP TRIGGER see_consumer_messages");
-    scene.finish();
+    daemon.stop();
 }
