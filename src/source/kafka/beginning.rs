@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use super::health::{Health, HealthIssue};
 use super::purpose::Purpose;
-use crate::backoff::Backoff;
+use crate::backoff::AWAY;
 use crate::broker::kafka::consumer::Consumer;
 use crate::broker::kafka::error::KafkaError;
 use crate::broker::kafka::producer::Producer;
@@ -20,13 +20,6 @@ use crate::delivery::{Intake, SourceEnd};
 use crate::rules::credit::intake;
 use crate::threads::aside;
 
-/// The pauses between tries.
-const AGAIN: Backoff = Backoff {
-    initial: Duration::from_millis(200),
-    factor: 2.0,
-    max: Duration::from_secs(5),
-    jitter: 0.2,
-};
 /// How long a look for a broker waits for a connection.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -63,7 +56,7 @@ pub(super) async fn begin(
             Err(problem) => health.begin(end, HealthIssue::Setup, problem),
         }
         failures += 1;
-        let pause = AGAIN.wait(failures, fastrand::f64());
+        let pause = AWAY.wait(failures, fastrand::f64());
         unless_closed(end, sleep(pause)).await?;
     }
 }

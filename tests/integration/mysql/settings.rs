@@ -10,7 +10,9 @@ fn what_the_server_is_set_to_holds_for_others() {
     let settings = ["completion-type=CHAIN", "innodb-lock-wait-timeout=1"].map(str::to_owned);
     let database = MariaDatabase::alone_with(|_| settings.into());
     let site = Workspace::on("", "", Some(database));
-    let daemon = site.start(&[Pool::new(&[])]);
+    let pool = Pool::new(&[]);
+    site.configure_commands(std::slice::from_ref(&pool));
+    let daemon = site.start(&[pool]);
     daemon.has_workers(1);
     let server = site.mariadb();
     server.ask("CREATE TABLE seen (what TEXT)");

@@ -24,6 +24,24 @@ fn beat_on(scene: &Scene, owners: u32) {
     });
 }
 
+const HELD: [&str; 2] = ["mode:wait:go 1", "mode:wait:go 2"];
+
+/// On a server whose clock can be set two daemons with one of these in hand each. Their workers are of version
+/// 1, so that none is told to give up what it has meanwhile.
+fn two_at_work(lease: &str) -> (Scene, Pool, Daemon) {
+    let database = Database::alone();
+    database.stop();
+    database.set_clock("+0");
+    database.start_again();
+    let site = Workspace::on("", &format!("lease = \"{lease}\""), Some(database));
+    let pool = Pool::new(&[]).set("workers", "1").set("prefetch", "1");
+    let scene = Scene::at(site, std::slice::from_ref(&pool));
+    let other = scene.site.start(std::slice::from_ref(&pool));
+    scene.send(&HELD);
+    scene.begun(&HELD);
+    (scene, pool, other)
+}
+
 /// Sets it by much.
 fn set_clock(scene: &Scene, offset: &str) {
     let database = scene.site.database();
@@ -52,24 +70,13 @@ fn everything_was_done_once(scene: &Scene, daemons: &[&Daemon], bodies: &[&str])
 }
 
 fn a_server_whose_clock_is_set_takes_nothing_from_anybody() {
-    let database = Database::alone();
-    database.stop();
-    database.set_clock("+0");
-    database.start_again();
-    let site = Workspace::on("", "lease = \"1s\"", Some(database));
-    // Of version 1, so that none is told to give up what it has meanwhile.
-    let pool = Pool::new(&[]).set("workers", "1").set("prefetch", "1");
-    let scene = Scene::at(site, std::slice::from_ref(&pool));
-    let other = scene.site.start(std::slice::from_ref(&pool));
-    let held = ["mode:wait:go 1", "mode:wait:go 2"];
-    scene.send(&held);
-    scene.begun(&held);
+    let (scene, pool, other) = two_at_work("1s");
     for offset in ["+3600", "-3600"] {
         set_clock(&scene, offset);
         beat_on(&scene, 2);
     }
     scene.site.touch("go");
-    everything_was_done_once(&scene, &[&scene.daemon, &other], &held);
+    everything_was_done_once(&scene, &[&scene.daemon, &other], &HELD);
     // Who dies is missed whatever the clock.
     let held = ["mode:wait:gone 3", "mode:wait:gone 4"];
     scene.send(&held);
@@ -88,17 +95,7 @@ fn a_server_whose_clock_is_set_takes_nothing_from_anybody() {
 
 /// By the clock each is silent for longer than its lease, until its next heartbeat.
 fn hearts_that_beat_seldom_outlive_a_clock_that_is_set() {
-    let database = Database::alone();
-    database.stop();
-    database.set_clock("+0");
-    database.start_again();
-    let site = Workspace::on("", "lease = \"20s\"", Some(database));
-    let pool = Pool::new(&[]).set("workers", "1").set("prefetch", "1");
-    let scene = Scene::at(site, std::slice::from_ref(&pool));
-    let other = scene.site.start(std::slice::from_ref(&pool));
-    let held = ["mode:wait:go 1", "mode:wait:go 2"];
-    scene.send(&held);
-    scene.begun(&held);
+    let (scene, _, other) = two_at_work("20s");
     set_clock(&scene, "+3600");
     let database = scene.site.database();
     let all_beat = "SELECT count(*) FROM owners WHERE heartbeat > ";
@@ -107,7 +104,7 @@ fn hearts_that_beat_seldom_outlive_a_clock_that_is_set() {
         database.ask(&format!("{all_beat}{beaten} + 1")) == "2"
     });
     scene.site.touch("go");
-    everything_was_done_once(&scene, &[&scene.daemon, &other], &held);
+    everything_was_done_once(&scene, &[&scene.daemon, &other], &HELD);
     other.stop();
     scene.daemon.stop();
 }
