@@ -1,7 +1,8 @@
 //! Whether a producer is held up by those who claim: how long its inserts take, one row in a transaction,
 //! alone, and beside eight sources that claim from the same queue, or from one in another database. Those
-//! share the disk and the processors with the producer, but no lock on a table. They work in step with it, on
-//! what comes in before each of its inserts, or flat out.
+//! share the disk and the processors with the producer, but no lock on a table. Beside eight raw loops it is
+//! held up by no more than whoever claims at all. They work in step with it, on what comes in before each of
+//! its inserts, or flat out.
 
 use std::time::Duration;
 
@@ -11,11 +12,12 @@ use tokio::time::Instant;
 use crate::common::figures::{median, percentile};
 use crate::common::show::{milliseconds, note, percent};
 use crate::daemon::Daemon;
+use crate::loops::Loops;
 use crate::plan::Plan;
 use crate::server::{Connection, Database, Load, Server};
 use crate::setup::{Setup, Window};
 
-const SOURCES: usize = 8;
+const EIGHT: usize = 8;
 
 /// The producer sends one, and then thinks for so long, as one that has something else to do, too.
 const THINKS: Duration = Duration::from_millis(1);
@@ -34,15 +36,17 @@ const INSERT_SOME: &str =
 #[serde(rename_all = "snake_case")]
 enum Beside {
     Nobody,
-    Sources(Place, Work),
+    Eight(Who, Work),
 }
 
-/// Where the sources are.
+/// Who claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Place {
-    SameQueue,
-    OtherDatabase,
+enum Who {
+    Sources,
+    /// In another database.
+    SourcesElsewhere,
+    RawLoops,
 }
 
 /// How much they have to do.
@@ -53,12 +57,14 @@ enum Work {
     FlatOut,
 }
 
-const ALL: [Beside; 5] = [
+const ALL: [Beside; 7] = [
     Beside::Nobody,
-    Beside::Sources(Place::SameQueue, Work::InStep),
-    Beside::Sources(Place::OtherDatabase, Work::InStep),
-    Beside::Sources(Place::SameQueue, Work::FlatOut),
-    Beside::Sources(Place::OtherDatabase, Work::FlatOut),
+    Beside::Eight(Who::Sources, Work::InStep),
+    Beside::Eight(Who::SourcesElsewhere, Work::InStep),
+    Beside::Eight(Who::RawLoops, Work::InStep),
+    Beside::Eight(Who::Sources, Work::FlatOut),
+    Beside::Eight(Who::SourcesElsewhere, Work::FlatOut),
+    Beside::Eight(Who::RawLoops, Work::FlatOut),
 ];
 
 /// How long inserts have taken.
@@ -71,6 +77,8 @@ pub(crate) struct Inserts {
     pub(crate) p99_to_alone: f64,
     /// The same of that of the producer beside sources with as much to do that share no table with it.
     p99_to_elsewhere: f64,
+    /// And of that of the producer beside raw loops with as much to do.
+    p99_to_loops: f64,
 }
 
 /// Measures each once in each round.
@@ -81,6 +89,7 @@ pub(crate) fn measure(server: &Server, plan: &Plan) -> miette::Result<Vec<Insert
         p99_ms: Vec::new(),
         p99_to_alone: 0.0,
         p99_to_elsewhere: 0.0,
+        p99_to_loops: 0.0,
     });
     for round in 1..=plan.rounds {
         note(format_args!("inserts, round {round} of {}", plan.rounds));
@@ -92,18 +101,20 @@ pub(crate) fn measure(server: &Server, plan: &Plan) -> miette::Result<Vec<Insert
     for inserts in &mut all {
         let p99_of = |beside| found.iter().find(|(other, _)| *other == beside);
         let to = |beside| p99_of(beside).map_or(f64::NAN, |(_, p99)| inserts.p99_to(p99));
-        (inserts.p99_to_alone, inserts.p99_to_elsewhere) =
-            (to(Beside::Nobody), to(inserts.beside.elsewhere()));
+        let other = |who| to(inserts.beside.of(who));
+        let (elsewhere, loops) = (other(Who::SourcesElsewhere), other(Who::RawLoops));
+        inserts.p99_to_alone = to(Beside::Nobody);
+        (inserts.p99_to_elsewhere, inserts.p99_to_loops) = (elsewhere, loops);
     }
     Ok(all.into())
 }
 
 impl Beside {
-    /// The same with the sources in another database.
-    fn elsewhere(self) -> Self {
+    /// The same with others.
+    fn of(self, who: Who) -> Self {
         match self {
             Self::Nobody => Self::Nobody,
-            Self::Sources(_, work) => Self::Sources(Place::OtherDatabase, work),
+            Self::Eight(_, work) => Self::Eight(who, work),
         }
     }
 }
@@ -113,10 +124,14 @@ impl Inserts {
         let ours = server.database()?;
         let times = match self.beside {
             Beside::Nobody => insert(&*ours.connect()?, plan.inserts, || Ok(()))?,
-            Beside::Sources(Place::SameQueue, work) => beside(&ours, &ours, work, plan)?,
-            Beside::Sources(Place::OtherDatabase, work) => {
-                beside(&server.database()?, &ours, work, plan)?
-            }
+            Beside::Eight(Who::SourcesElsewhere, work) => beside(
+                Who::SourcesElsewhere,
+                &server.database()?,
+                &ours,
+                work,
+                plan,
+            )?,
+            Beside::Eight(who, work) => beside(who, &ours, &ours, work, plan)?,
         };
         self.p50_ms.push(percentile(times.iter().copied(), 50));
         self.p99_ms.push(percentile(times.iter().copied(), 99));
@@ -130,42 +145,96 @@ impl Inserts {
 
     /// Whether the goal is for this.
     pub(crate) fn is_judged(&self) -> bool {
-        matches!(self.beside, Beside::Sources(Place::SameQueue, _))
+        matches!(self.beside, Beside::Eight(Who::Sources, _))
     }
 
-    pub(crate) fn describe(&self) -> &'static str {
-        match self.beside {
-            Beside::Nobody => "nobody",
-            Beside::Sources(Place::SameQueue, Work::InStep) => "8 sources, in step",
-            Beside::Sources(Place::SameQueue, Work::FlatOut) => "8 sources, flat out",
-            Beside::Sources(Place::OtherDatabase, Work::InStep) => "8 elsewhere, in step",
-            Beside::Sources(Place::OtherDatabase, Work::FlatOut) => "8 elsewhere, flat out",
-        }
+    pub(crate) fn describe(&self) -> String {
+        let Beside::Eight(who, work) = self.beside else {
+            return "nobody".to_owned();
+        };
+        let who = match who {
+            Who::Sources => "sources",
+            Who::SourcesElsewhere => "sources elsewhere",
+            Who::RawLoops => "raw loops",
+        };
+        let work = match work {
+            Work::InStep => "in step",
+            Work::FlatOut => "flat out",
+        };
+        format!("{EIGHT} {who}, {work}")
     }
 
-    pub(crate) const HEADER: &[&str] =
-        &["beside", "p50", "p99", "p99 to alone", "p99 to elsewhere"];
+    pub(crate) const HEADER: &[&str] = &[
+        "beside",
+        "p50",
+        "p99",
+        "p99 to alone",
+        "to elsewhere",
+        "to raw loops",
+    ];
 
     pub(crate) fn row(&self) -> Vec<String> {
         vec![
-            self.describe().to_owned(),
+            self.describe(),
             milliseconds(median(self.p50_ms.iter().copied())),
             milliseconds(median(self.p99_ms.iter().copied())),
             percent(self.p99_to_alone),
             percent(self.p99_to_elsewhere),
+            percent(self.p99_to_loops),
         ]
     }
 }
 
-/// The same while sources work there.
+/// Who claims beside the producer.
+enum Others {
+    Sources(Daemon),
+    Loops(Loops),
+}
+
+impl Others {
+    fn start(who: Who, there: &Database<'_>) -> miette::Result<Self> {
+        if who == Who::RawLoops {
+            return Loops::start(there, EIGHT).map(Self::Loops);
+        }
+        let setup = Setup::one_pool(1, Window::Auto);
+        Daemon::start_several(there, &setup, EIGHT).map(Self::Sources)
+    }
+
+    fn pause(&self) -> miette::Result<()> {
+        match self {
+            Self::Sources(daemon) => daemon.pause(),
+            Self::Loops(loops) => loops.pause(),
+        }
+    }
+
+    fn resume(&self) -> miette::Result<()> {
+        match self {
+            Self::Sources(daemon) => daemon.resume(),
+            Self::Loops(loops) => {
+                loops.resume();
+                Ok(())
+            }
+        }
+    }
+
+    fn stop(self, there: &Database<'_>) -> miette::Result<()> {
+        match self {
+            Self::Sources(daemon) => daemon.stop(),
+            // Who sleeps is woken.
+            Self::Loops(loops) => loops.stop(|| there.run(INSERT)),
+        }
+    }
+}
+
+/// The same while they work there.
 fn beside(
+    who: Who,
     theirs: &Database<'_>,
     ours: &Database<'_>,
     work: Work,
     plan: &Plan,
 ) -> miette::Result<Vec<f64>> {
-    let setup = Setup::one_pool(1, Window::Auto);
-    let daemon = Daemon::start_several(theirs, &setup, SOURCES)?;
+    let others = Others::start(who, theirs)?;
     let producer = ours.connect()?;
     let times = match work {
         Work::InStep => {
@@ -175,7 +244,7 @@ fn beside(
         }
         Work::FlatOut => {
             let mut supply = Supply {
-                sources: &daemon,
+                others: &others,
                 database: theirs,
                 messages: plan.inserts_beside,
                 mark: None,
@@ -183,14 +252,14 @@ fn beside(
             insert(&*producer, plan.inserts, || supply.fill_up())?
         }
     };
-    daemon.stop()?;
+    others.stop(theirs)?;
     Ok(times)
 }
 
-/// What sources have to do. It is filled up between two inserts of the producer, however long those take
+/// What they have to do. It is filled up between two inserts of the producer, however long those take
 /// and however fast the sources are: beside an insert there is nothing but their work.
 struct Supply<'a> {
-    sources: &'a Daemon,
+    others: &'a Others,
     database: &'a Database<'a>,
     /// What is filled in at a time.
     messages: usize,
@@ -204,7 +273,7 @@ impl Supply<'_> {
             return Ok(());
         }
         // They would be done with it before it is all there.
-        self.sources.pause()?;
+        self.others.pause()?;
         let rest = self.messages / 4;
         self.add(self.messages - rest)?;
         let last = self
@@ -212,7 +281,7 @@ impl Supply<'_> {
             .number("SELECT max(id) FROM consumer_messages")?;
         self.mark = Some(last);
         self.add(rest)?;
-        self.sources.resume()
+        self.others.resume()
     }
 
     fn is_enough(&self) -> miette::Result<bool> {

@@ -11,7 +11,8 @@
 //!   server's processes, beside raw loops (`raw.rs`).
 //! - `latency`: from an idle queue to the worker's handler, beside a raw loop.
 //! - `queues`: what a message costs as there are more queues, with as many workers together.
-//! - `inserts`: what a producer waits for alone and beside eight sources, in step with it or flat out.
+//! - `inserts`: what a producer waits for alone and beside eight sources or raw loops, in step with it or
+//!   flat out.
 //! - `load`: a long load with a producer beside it, and the size of the table; `--messages` tells how
 //!   long.
 //! - `crowd`: many sources on one server.
@@ -48,6 +49,7 @@ mod inserts;
 #[path = "../brokers/latency.rs"]
 mod latency;
 mod load;
+mod loops;
 mod peers;
 mod plan;
 mod raw;
