@@ -25,6 +25,9 @@
 //!   of the client library when each message also goes to a worker and back. 100 % would be workers
 //!   for nothing. The raw loop of RabbitMQ has the same prefetch as the whole pool. On few cores the
 //!   broker, the workers and the daemon compete for them.
+//! - The same against a loop *with workers* (`rabbit/by_hand.rs`): what it costs that a worker may
+//!   die, be late or fail, and that messages come back. Its own share of the raw loop shows what
+//!   workers cost at all.
 //! - A pool of Python workers against the *peers* (`peers.rs`): the same handler, as many processes,
 //!   at least once on both sides.
 //!

@@ -6,6 +6,7 @@ pub(crate) mod goal;
 pub(crate) mod machine;
 pub(crate) mod memory;
 pub(crate) mod noop_worker;
+pub(crate) mod piped;
 pub(crate) mod process;
 pub(crate) mod show;
 pub(crate) mod tally;

@@ -1,12 +1,13 @@
-//! Messages per second and processor time per message, beside two raw loops.
+//! Messages per second and processor time per message, beside two raw loops and one that has workers.
 
 use serde::Serialize;
 
+use super::by_hand;
 use super::place::{Kind, Place};
 use super::raw::{self, Acks};
 use crate::common::show::{note, percent};
 use crate::plan::Plan;
-use crate::pool::{Pool, Workers};
+use crate::pool::{Language, Pool, Workers};
 use crate::running;
 use crate::servers::rabbit::Node;
 use crate::watch::{Rounds, Watched};
@@ -29,8 +30,12 @@ pub(crate) struct Flow {
     pub(crate) daemon: Rounds,
     raw_coalesced: Rounds,
     raw_each: Rounds,
+    /// With compiled workers.
+    raw_with_workers: Rounds,
     pub(crate) daemon_to_raw_coalesced: f64,
     daemon_to_raw_each: f64,
+    daemon_to_raw_with_workers: Option<f64>,
+    raw_with_workers_to_raw_coalesced: Option<f64>,
 }
 
 /// Measures every cell once in each round.
@@ -56,8 +61,11 @@ impl Flow {
             daemon: Rounds::default(),
             raw_coalesced: Rounds::default(),
             raw_each: Rounds::default(),
+            raw_with_workers: Rounds::default(),
             daemon_to_raw_coalesced: 0.0,
             daemon_to_raw_each: 0.0,
+            daemon_to_raw_with_workers: None,
+            raw_with_workers_to_raw_coalesced: None,
         }
     }
 
@@ -65,20 +73,30 @@ impl Flow {
     fn round(&mut self, node: &Node) -> miette::Result<()> {
         let Cell {
             kind,
+            workers,
             prefetch,
             messages,
-            ..
         } = self.cell;
         let raw = |acks| raw::measure(&Place::new(node), kind, prefetch, acks, messages);
         self.raw_each.push(raw(Acks::Each)?);
         self.daemon.push(daemon(node, &self.cell)?);
         self.raw_coalesced.push(raw(Acks::Coalesced)?);
+        if workers.language == Language::Rust {
+            let place = Place::new(node);
+            let with = by_hand::measure(&place, kind, prefetch, workers.count, messages);
+            self.raw_with_workers.push(with?);
+        }
         Ok(())
     }
 
     fn compare(&mut self) {
         self.daemon_to_raw_coalesced = self.daemon.ratio_to(&self.raw_coalesced);
         self.daemon_to_raw_each = self.daemon.ratio_to(&self.raw_each);
+        if self.cell.workers.language == Language::Rust {
+            let with = &self.raw_with_workers;
+            self.daemon_to_raw_with_workers = Some(self.daemon.ratio_to(with));
+            self.raw_with_workers_to_raw_coalesced = Some(with.ratio_to(&self.raw_coalesced));
+        }
     }
 
     pub(crate) const HEADER: &[&str] = &[
@@ -96,6 +114,11 @@ impl Flow {
         "CPU µs",
         "broker µs",
         "ratio",
+        "raw with workers/s",
+        "CPU µs",
+        "broker µs",
+        "ratio",
+        "its own to raw coalesced",
     ];
 
     pub(crate) fn row(&self) -> Vec<String> {
@@ -115,6 +138,13 @@ impl Flow {
         row.push(percent(self.daemon_to_raw_coalesced));
         row.extend(self.raw_each.cells());
         row.push(percent(self.daemon_to_raw_each));
+        if let (Some(ratio), Some(own)) = (
+            self.daemon_to_raw_with_workers,
+            self.raw_with_workers_to_raw_coalesced,
+        ) {
+            row.extend(self.raw_with_workers.cells());
+            row.extend([percent(ratio), percent(own)]);
+        }
         row
     }
 }

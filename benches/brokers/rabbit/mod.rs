@@ -1,6 +1,7 @@
 //! All that is measured on RabbitMQ.
 
 mod against;
+mod by_hand;
 mod flow;
 mod memory;
 mod place;

@@ -83,7 +83,7 @@ async fn work_off(
 }
 
 /// What is to be acknowledged.
-struct Acker {
+pub(super) struct Acker {
     channel: Channel,
     together: u16,
     waiting: u16,
@@ -91,7 +91,7 @@ struct Acker {
 }
 
 impl Acker {
-    fn new(channel: Channel, acks: Acks, prefetch: u16) -> Self {
+    pub(super) fn new(channel: Channel, acks: Acks, prefetch: u16) -> Self {
         Self {
             channel,
             together: match acks {
@@ -103,7 +103,7 @@ impl Acker {
         }
     }
 
-    async fn take_in(&mut self, tag: u64) -> miette::Result<()> {
+    pub(super) async fn take_in(&mut self, tag: u64) -> miette::Result<()> {
         self.waiting += 1;
         self.last_tag = tag;
         if self.waiting == self.together {
@@ -112,7 +112,7 @@ impl Acker {
         Ok(())
     }
 
-    async fn flush(&mut self) -> miette::Result<()> {
+    pub(super) async fn flush(&mut self) -> miette::Result<()> {
         if self.waiting == 0 {
             return Ok(());
         }

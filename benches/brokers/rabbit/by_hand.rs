@@ -1,0 +1,217 @@
+//! A raw loop with workers to compare with: what it consumes goes to the same workers as the daemon's, and
+//! is acknowledged as they answer. One thread beside lapin's own, and the least that can do it: nobody
+//! watches a worker or a deadline, and no message can fail. So it shows what workers cost at all.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+
+use bytes::BytesMut;
+use futures_util::{FutureExt, StreamExt};
+use ganger::delivery::Message;
+use lapin::Consumer;
+use lapin::message::Delivery;
+use lapin::options::BasicQosOptions;
+use miette::{IntoDiagnostic, bail, ensure, miette};
+use tokio::io::AsyncWriteExt;
+
+use super::place::{Kind, Place, QUEUE, ready};
+use super::raw::{Acker, Acks, consume};
+use crate::common::machine::{cpu_seconds, monotonic_nanos};
+use crate::common::one_thread;
+use crate::common::piped::{CHUNK_BYTES, Worker, decode, encode};
+use crate::running::Queue;
+use crate::watch::{Watch, Watched};
+
+/// Measures how fast so many messages are consumed and worked on from a queue of its own.
+pub(crate) fn measure(
+    place: &Place<'_>,
+    kind: Kind,
+    prefetch: u16,
+    workers: usize,
+    messages: usize,
+) -> miette::Result<Watched> {
+    place.declare(kind)?;
+    place.fill(messages)?;
+    one_thread()?.block_on(async {
+        let mut lanes = Vec::new();
+        for _ in 0..workers {
+            lanes.push(Lane::of(Worker::start().await?));
+        }
+        let connection = place.connect().await?;
+        let channel = connection.create_channel().await.into_diagnostic()?;
+        let prefetched = channel.basic_qos(prefetch, BasicQosOptions::default());
+        prefetched.await.into_diagnostic()?;
+        let watch = Watch::begin(|| cpu_seconds("self"), || place.broker_seconds())?;
+        let mut gang = Gang {
+            consumer: consume(&channel).await.into_diagnostic()?,
+            acker: Acker::new(channel.clone(), Acks::Coalesced, prefetch),
+            lanes,
+            out: VecDeque::new(),
+            first: 0,
+        };
+        gang.work_off(messages).await?;
+        let last_nanos = monotonic_nanos();
+        // Answered after the acknowledgements before it.
+        let left = ready(channel).await.into_diagnostic()?;
+        ensure!(left == 0, "{left} messages too many");
+        let watched = watch.end(messages, last_nanos)?;
+        place.ensure_settled()?;
+        let closed = connection.close(200, "done".into()).await;
+        closed.into_diagnostic()?;
+        gang.lanes
+            .into_iter()
+            .try_for_each(|lane| lane.worker.stop())?;
+        Ok(watched)
+    })
+}
+
+/// All of it.
+struct Gang {
+    consumer: Consumer,
+    acker: Acker,
+    lanes: Vec<Lane>,
+    /// Of those that are not acknowledged, by their tags without a gap, the tag, and whether it is done.
+    out: VecDeque<(u64, bool)>,
+    /// How many were before them.
+    first: usize,
+}
+
+/// One worker, and what it has.
+struct Lane {
+    worker: Worker,
+    outgoing: BytesMut,
+    incoming: BytesMut,
+    /// The numbers of its messages, in the order in which it answers.
+    in_hand: VecDeque<usize>,
+}
+
+impl Lane {
+    fn of(worker: Worker) -> Self {
+        Self {
+            worker,
+            outgoing: BytesMut::new(),
+            incoming: BytesMut::with_capacity(CHUNK_BYTES),
+            in_hand: VecDeque::new(),
+        }
+    }
+
+    /// Reads what has come. Returns how many answers that is.
+    fn read(&mut self) -> miette::Result<usize> {
+        self.incoming.reserve(CHUNK_BYTES);
+        match self.worker.pipe.try_read_buf(&mut self.incoming) {
+            Ok(0) => bail!("the worker closed its pipe"),
+            Ok(_) => decode(&mut self.incoming),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(0),
+            Err(error) => Err(error).into_diagnostic(),
+        }
+    }
+}
+
+impl Gang {
+    async fn work_off(&mut self, messages: usize) -> miette::Result<()> {
+        let mut done = 0;
+        while done < messages {
+            let taken = self.take_in()?;
+            self.send().await?;
+            let answered = self.answers()?;
+            done += answered;
+            if answered > 0 {
+                self.acknowledge().await?;
+            }
+            if taken == 0 && answered == 0 {
+                self.acker.flush().await?;
+                self.wait().await?;
+            }
+        }
+        self.acker.flush().await
+    }
+
+    /// Gives what is at hand to those that have least to do.
+    fn take_in(&mut self) -> miette::Result<usize> {
+        let mut taken = 0;
+        while let Some(next) = self.consumer.next().now_or_never() {
+            let delivery = next.ok_or_else(|| miette!("the consumer was cancelled"))?;
+            self.give(delivery.into_diagnostic()?)?;
+            taken += 1;
+        }
+        Ok(taken)
+    }
+
+    fn give(&mut self, delivery: Delivery) -> miette::Result<()> {
+        let number = self.first + self.out.len();
+        self.out.push_back((delivery.delivery_tag, false));
+        let lane = self.lanes.iter_mut().min_by_key(|lane| lane.in_hand.len());
+        let lane = lane.ok_or_else(|| miette!("no workers"))?;
+        lane.in_hand.push_back(number);
+        let message = Message {
+            queue: QUEUE.into(),
+            body: delivery.data.into(),
+            headers: Vec::new(),
+            correlation_id: String::new(),
+            reply_to: None,
+            properties: Vec::new(),
+        };
+        encode(&message, &mut lane.outgoing)
+    }
+
+    async fn send(&mut self) -> miette::Result<()> {
+        for lane in &mut self.lanes {
+            if !lane.outgoing.is_empty() {
+                let sent = lane.worker.pipe.write_all(&lane.outgoing).await;
+                sent.into_diagnostic()?;
+                lane.outgoing.clear();
+            }
+        }
+        Ok(())
+    }
+
+    fn answers(&mut self) -> miette::Result<usize> {
+        let mut all = 0;
+        for lane in &mut self.lanes {
+            let answers = lane.read()?;
+            for number in lane.in_hand.drain(..answers) {
+                self.out[number - self.first].1 = true;
+            }
+            all += answers;
+        }
+        Ok(all)
+    }
+
+    /// One word for all up to the first that is not done.
+    async fn acknowledge(&mut self) -> miette::Result<()> {
+        while let Some((tag, true)) = self.out.front() {
+            self.acker.take_in(*tag).await?;
+            self.out.pop_front();
+            self.first += 1;
+        }
+        Ok(())
+    }
+
+    /// Waits until there is something to read. It is given out at once, so that it is not lost.
+    async fn wait(&mut self) -> miette::Result<()> {
+        let next = poll_fn(|cx| self.poll_any(cx)).await;
+        match next {
+            Some(delivery) => self.give(delivery?),
+            None => Ok(()),
+        }
+    }
+
+    fn poll_any(&mut self, cx: &mut Context<'_>) -> Poll<Option<miette::Result<Delivery>>> {
+        if let Poll::Ready(next) = self.consumer.poll_next_unpin(cx) {
+            let next = next.ok_or_else(|| miette!("the consumer was cancelled"));
+            return Poll::Ready(Some(next.and_then(IntoDiagnostic::into_diagnostic)));
+        }
+        let ready = |lane: &Lane| lane.worker.pipe.poll_read_ready(cx).is_ready();
+        // Each is to wake us.
+        match self
+            .lanes
+            .iter()
+            .map(ready)
+            .fold(false, |any, one| any | one)
+        {
+            true => Poll::Ready(None),
+            false => Poll::Pending,
+        }
+    }
+}

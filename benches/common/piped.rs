@@ -1,0 +1,99 @@
+//! A worker at the end of a pipe, driven by hand: started, sent messages, its answers read, by nobody who
+//! watches over it.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use ganger::delivery::Message;
+use ganger::names::{PIPE_DIR, PIPE_PREFIX};
+use ganger::protocol::frame::next_frame;
+use ganger::protocol::input::Input;
+use ganger::protocol::output::Output;
+use ganger::protocol::status::Status;
+use miette::{IntoDiagnostic, WrapErr, ensure, miette};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::timeout;
+
+use super::noop_worker;
+
+/// How long a worker may take to connect.
+const CONNECTED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Answers are small.
+pub(crate) const CHUNK_BYTES: usize = 16 * 1024;
+
+/// The default of the daemon's setting of that name.
+const FRAME_BYTES_MAX: usize = 64 << 20;
+
+/// As a version 1 worker gets it.
+pub(crate) fn encode(message: &Message, outgoing: &mut BytesMut) -> miette::Result<()> {
+    let input = Input {
+        span: None,
+        message,
+        timeout_ms: None,
+        id: 1,
+        extras: None,
+    };
+    input.encode(outgoing, FRAME_BYTES_MAX).into_diagnostic()
+}
+
+/// Takes the answers that are whole. Returns how many there were.
+pub(crate) fn decode(incoming: &mut BytesMut) -> miette::Result<usize> {
+    let mut answers = 0;
+    while let Some(frame) = next_frame(incoming, FRAME_BYTES_MAX).into_diagnostic()? {
+        let answer = Output::decode(&frame).into_diagnostic()?;
+        ensure!(answer.status == Status::DONE, "a worker failed");
+        answers += 1;
+    }
+    Ok(answers)
+}
+
+/// A worker that has connected.
+pub(crate) struct Worker {
+    process: Child,
+    pub(crate) pipe: UnixStream,
+}
+
+impl Worker {
+    /// Starts one, and waits for it.
+    pub(crate) async fn start() -> miette::Result<Self> {
+        let name = format!("bench{:032x}", fastrand::u128(..));
+        let path = PathBuf::from(format!("{PIPE_DIR}/{PIPE_PREFIX}{name}"));
+        let listener = UnixListener::bind(&path).into_diagnostic()?;
+        let process = spawn(&name);
+        let accepted = timeout(CONNECTED_WITHIN, listener.accept()).await;
+        std::fs::remove_file(&path).into_diagnostic()?;
+        let (pipe, _) = accepted
+            .into_diagnostic()
+            .wrap_err("the worker did not connect")?
+            .into_diagnostic()?;
+        Ok(Self {
+            process: process?,
+            pipe,
+        })
+    }
+
+    /// Lets it go by the end of its pipe.
+    pub(crate) fn stop(self) -> miette::Result<()> {
+        let Self { mut process, pipe } = self;
+        drop(pipe);
+        let status = process.wait().into_diagnostic()?;
+        ensure!(status.success(), "the worker failed: {status}");
+        Ok(())
+    }
+}
+
+fn spawn(name: &str) -> miette::Result<Child> {
+    let mut process = Command::new(std::env::current_exe().into_diagnostic()?)
+        .arg(noop_worker::ROLE)
+        .stdin(Stdio::piped())
+        .spawn()
+        .into_diagnostic()?;
+    let stdin = process.stdin.as_mut();
+    let stdin = stdin.ok_or_else(|| miette!("a worker without a stdin"))?;
+    writeln!(stdin, "{name}").into_diagnostic()?;
+    Ok(process)
+}
