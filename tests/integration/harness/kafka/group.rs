@@ -1,10 +1,11 @@
 //! Consumer groups: what they have committed, who belongs to them, and members of the tests' own.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rdkafka::client::ClientContext;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance};
+use rdkafka::error::KafkaResult;
 use rdkafka::groups::GroupInfo;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList, TopicPartitionListElem};
 
@@ -15,7 +16,7 @@ pub(crate) struct Group {
     kafka: Arc<Kafka>,
     name: String,
     /// It never joins.
-    consumer: BaseConsumer,
+    consumer: Mutex<BaseConsumer>,
 }
 
 /// What a group has committed for one partition.
@@ -37,12 +38,28 @@ impl Commit {
 
 impl Group {
     pub(crate) fn of(kafka: &Arc<Kafka>, name: &str) -> Self {
-        let properties = [("group.id", name), ("enable.auto.commit", "false")];
         Self {
             kafka: Arc::clone(kafka),
             name: name.into(),
-            consumer: kafka.client(&properties),
+            consumer: Mutex::new(Self::onlooker(kafka, name)),
         }
+    }
+
+    fn onlooker(kafka: &Kafka, name: &str) -> BaseConsumer {
+        kafka.client(&[("group.id", name), ("enable.auto.commit", "false")])
+    }
+
+    /// After a failure another onlooker asks: the first may be left without the group's coordinator
+    /// by a broker that stood still.
+    fn ask<T>(&self, ask: impl Fn(&BaseConsumer) -> KafkaResult<T>) -> T {
+        at_last(|| {
+            let mut consumer = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
+            let answer = ask(&consumer);
+            if answer.is_err() {
+                *consumer = Self::onlooker(&self.kafka, &self.name);
+            }
+            answer
+        })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -55,7 +72,7 @@ impl Group {
         for partition in 0..self.kafka.partitions(topic) {
             asked.add_partition(topic, partition.try_into().unwrap());
         }
-        let told = at_last(|| self.consumer.committed_offsets(asked.clone(), REQUEST));
+        let told = self.ask(|consumer| consumer.committed_offsets(asked.clone(), REQUEST));
         told.elements().iter().map(Commit::of).collect()
     }
 
@@ -65,17 +82,18 @@ impl Group {
         let mut element = list.add_partition(topic, partition);
         element.set_offset(Offset::Offset(offset)).unwrap();
         element.set_metadata(metadata);
-        self.consumer.commit(&list, CommitMode::Sync).unwrap();
+        let consumer = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
+        consumer.commit(&list, CommitMode::Sync).unwrap();
     }
 
     /// How many offsets of each partition are not committed yet.
     pub(crate) fn lags(&self, topic: &str) -> Vec<i64> {
         // Or it would not know of partitions that are new.
-        at_last(|| self.consumer.fetch_metadata(Some(topic), REQUEST));
+        self.ask(|consumer| consumer.fetch_metadata(Some(topic), REQUEST).map(drop));
         let lag = |(partition, commit): (usize, Commit)| {
             let partition = partition.try_into().unwrap();
             let (first, end) =
-                at_last(|| self.consumer.fetch_watermarks(topic, partition, REQUEST));
+                self.ask(|consumer| consumer.fetch_watermarks(topic, partition, REQUEST));
             end - commit.offset.unwrap_or(first)
         };
         self.committed(topic)
@@ -92,14 +110,14 @@ impl Group {
 
     /// The ids of its members, as the broker gave them.
     pub(crate) fn members(&self) -> Vec<String> {
-        let list = at_last(|| self.consumer.fetch_group_list(Some(&self.name), REQUEST));
+        let list = self.ask(|consumer| consumer.fetch_group_list(Some(&self.name), REQUEST));
         let members = list.groups().iter().flat_map(GroupInfo::members);
         members.map(|member| member.id().to_owned()).collect()
     }
 
     /// Whether every member knows its partitions.
     pub(crate) fn is_settled(&self) -> bool {
-        let list = at_last(|| self.consumer.fetch_group_list(Some(&self.name), REQUEST));
+        let list = self.ask(|consumer| consumer.fetch_group_list(Some(&self.name), REQUEST));
         list.groups().iter().all(|group| group.state() == "Stable")
     }
 
