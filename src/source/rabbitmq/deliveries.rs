@@ -318,6 +318,14 @@ impl Deliveries {
         aged
     }
 
+    /// How many are worked on for so long that the broker's patience is at its end.
+    pub(super) fn late(&self, patience: Duration, now: Instant) -> usize {
+        let all = self.ledger.iter();
+        let is_one =
+            |held: &Held| held.state() == HeldState::Out && is_late(held.age(now), patience);
+        all.filter(|(_, held)| is_one(held)).count()
+    }
+
     /// These, in order, wait for nothing any more.
     fn leave(&mut self, tags: &[u64]) {
         if tags.is_empty() {

@@ -172,8 +172,16 @@ impl Session {
         self.acks.give_back(tag)
     }
 
-    /// The broker has cancelled our consumers.
+    /// The broker has cancelled our consumers. From RabbitMQ 4.3 on that is what a quorum queue does
+    /// about work that takes too long, and what is late is for others then.
     pub(super) fn consumer_lost(&mut self, task: &mut Task) {
+        let late = self
+            .deliveries
+            .late(task.config.consumer_timeout, Instant::now());
+        let why = "the broker has cancelled their consumer, and they took nearly as long as its \
+                   consumer_timeout or longer";
+        let count = u64::try_from(late).unwrap_or(u64::MAX);
+        task.health.may_run_twice(&task.end, count, why);
         let problem = "the broker cancelled the consumer: its queue was deleted, or has moved, or a \
                        message took longer than the broker's consumer_timeout";
         task.health.begin(&task.end, HealthIssue::Queues, problem);

@@ -28,6 +28,7 @@ trials![
     a_stop_acknowledges_what_is_done_and_returns_the_rest,
     a_message_that_waits_too_long_for_its_worker_is_returned_before_the_broker_objects,
     a_message_that_is_worked_on_for_too_long_is_warned_about,
+    a_message_that_is_late_when_the_broker_cancels_its_consumer_is_counted,
     a_high_delivery_count_does_not_cost_a_message,
 ];
 
@@ -300,14 +301,32 @@ fn a_queue_that_is_deleted_is_made_again_under_load() {
     scene.finish();
 }
 
-/// As RabbitMQ 4.3 does when a message is not acknowledged in time. Here it does so since the queue
-/// has crashed, and is back at once.
-fn a_consumer_that_the_broker_cancels_is_made_again_while_its_queue_is_there() {
+/// With a queue that cancels its consumers when it has to be recovered.
+fn cancelling(settings: &str, pool: Pool) -> RabbitScene {
     let vhost = Vhost::shared();
     vhost.client().declare("work", &[kind("classic")]);
     let url = vhost.url();
-    let pool = Pool::new(&[]).set("consumer_arguments", "{ x-cancel-on-ha-failover = true }");
-    let scene = RabbitScene::by(&url, vhost, "", &[pool]);
+    let pool = pool.set("consumer_arguments", "{ x-cancel-on-ha-failover = true }");
+    RabbitScene::by(&url, vhost, settings, &[pool])
+}
+
+/// The queue hands out again what is not acknowledged.
+fn cancel_consumers(scene: &RabbitScene) {
+    let vhost = binary(scene.vhost.name());
+    scene.vhost.order(&format!(
+        "begin
+            Name = rabbit_misc:r({vhost}, queue, <<\"work\">>),
+            {{ok, Queue}} = rabbit_amqqueue:lookup(Name),
+            exit(amqqueue:get_pid(Queue), kill),
+            ok
+        end"
+    ));
+}
+
+/// As RabbitMQ 4.3 does when a message is not acknowledged in time. Here it does so since the queue
+/// has crashed, and is back at once.
+fn a_consumer_that_the_broker_cancels_is_made_again_while_its_queue_is_there() {
+    let scene = cancelling("", Pool::new(&[]));
     let cancelled = |record: &Value| field(record, "problem").contains("cancelled the consumer");
     for times in 1..=3 {
         let some = bodies(&format!("message {times}"), 20);
@@ -315,15 +334,7 @@ fn a_consumer_that_the_broker_cancels_is_made_again_while_its_queue_is_there() {
         scene.all_done();
         scene.record().assert_done_once(&some);
         scene.is_consumed();
-        let vhost = binary(scene.vhost.name());
-        scene.vhost.order(&format!(
-            "begin
-                Name = rabbit_misc:r({vhost}, queue, <<\"work\">>),
-                {{ok, Queue}} = rabbit_amqqueue:lookup(Name),
-                exit(amqqueue:get_pid(Queue), kill),
-                ok
-            end"
-        ));
+        cancel_consumers(&scene);
         scene.daemon.eventually("the end of the consumer", || {
             scene.daemon.records(cancelled).len() >= times
         });
@@ -439,6 +450,34 @@ fn a_message_that_waits_too_long_for_its_worker_is_returned_before_the_broker_ob
     scene.site.touch("go");
     scene.all_done();
     scene.record().assert_done_once(&all);
+    scene.finish();
+}
+
+/// Which is what a quorum queue does about such a message from 4.3 on.
+fn a_message_that_is_late_when_the_broker_cancels_its_consumer_is_counted() {
+    let pool = Pool::new(&["--mode=wait:go"]).set("workers", "2");
+    let scene = cancelling("consumer_timeout = \"1s\"", pool);
+    scene.send(&["long"]);
+    scene.begun(&["long"]);
+    let warned = |record: &Value| {
+        record
+            .to_string()
+            .contains("is being worked on for so long")
+    };
+    // At half of the time, and at three quarters of it.
+    scene
+        .daemon
+        .eventually("two warnings", || scene.daemon.records(warned).len() == 2);
+    assert_eq!(field(&scene.status(), "likely_duplicates"), "0");
+    cancel_consumers(&scene);
+    let told = scene.daemon.logged("messages may run twice");
+    assert!(field(&told, "why").contains("cancelled"), "{told}");
+    assert_eq!(field(&scene.status(), "likely_duplicates"), "1");
+    scene.daemon.eventually("it to be handed out again", || {
+        scene.record().of(Event::Began, "long").len() == 2
+    });
+    scene.site.touch("go");
+    scene.all_done();
     scene.finish();
 }
 

@@ -140,11 +140,8 @@ fn what_stays_too_long() {
     deliveries.give_up(2, &Publication::Reply(Box::default()));
     assert!(deliveries.is_aside(2) && deliveries.aside() == 1 && deliveries.unsure() == 2);
     let mut look = |now| {
-        let Aged {
-            unbegun,
-            slow,
-            stuck,
-        } = deliveries.look_at_age(PATIENCE, now);
+        let aged = deliveries.look_at_age(PATIENCE, now);
+        let (unbegun, slow, stuck) = (aged.unbegun, aged.slow, aged.stuck);
         let back = |tag: &u64| deliveries.give_back(*tag) == DeliveryStep::Return;
         assert!(unbegun.iter().all(back));
         unbegun.iter().for_each(|tag| deliveries.let_go(*tag));
@@ -155,6 +152,8 @@ fn what_stays_too_long() {
     assert_eq!(look(early), (vec![], vec![], vec![]), "warned of once");
     assert_eq!(look(late), (vec![], vec![3], vec![1, 2]));
     assert_eq!(look(late), (vec![], vec![], vec![1, 2]));
+    let [none, one] = [early, late].map(|now| deliveries.late(PATIENCE, now));
+    assert_eq!((none, one), (0, 1));
     assert_eq!(deliveries.give_back_stuck(2, false), DeliveryStep::Return);
     assert_eq!(deliveries.give_back_stuck(1, true), DeliveryStep::Return);
 }
