@@ -11,17 +11,15 @@ use futures_util::{FutureExt, StreamExt};
 use ganger::delivery::Message;
 use lapin::Consumer;
 use lapin::message::Delivery;
-use lapin::options::BasicQosOptions;
-use miette::{IntoDiagnostic, bail, ensure, miette};
+use miette::{IntoDiagnostic, bail, miette};
 use tokio::io::AsyncWriteExt;
 
-use super::place::{Kind, Place, QUEUE, ready};
-use super::raw::{Acker, Acks, consume};
-use crate::common::machine::{cpu_seconds, monotonic_nanos};
+use super::place::{Kind, Place, QUEUE};
+use super::raw::{self, Acker, Acks};
 use crate::common::one_thread;
 use crate::common::piped::{CHUNK_BYTES, Worker, decode, encode};
 use crate::running::Queue;
-use crate::watch::{Watch, Watched};
+use crate::watch::Watched;
 
 /// Measures how fast so many messages are consumed and worked on from a queue of its own.
 pub(crate) fn measure(
@@ -38,39 +36,27 @@ pub(crate) fn measure(
         for _ in 0..workers {
             lanes.push(Lane::of(Worker::start().await?));
         }
-        let connection = place.connect().await?;
-        let channel = connection.create_channel().await.into_diagnostic()?;
-        let prefetched = channel.basic_qos(prefetch, BasicQosOptions::default());
-        prefetched.await.into_diagnostic()?;
-        let watch = Watch::begin(|| cpu_seconds("self"), || place.broker_seconds())?;
-        let mut gang = Gang {
-            consumer: consume(&channel).await.into_diagnostic()?,
-            acker: Acker::new(channel.clone(), Acks::Coalesced, prefetch),
-            lanes,
-            out: VecDeque::new(),
-            first: 0,
+        let work = async |consumer: &mut Consumer, channel| {
+            let mut gang = Gang {
+                consumer,
+                acker: Acker::new(channel, Acks::Coalesced, prefetch),
+                lanes: &mut lanes,
+                out: VecDeque::new(),
+                first: 0,
+            };
+            gang.work_off(messages).await
         };
-        gang.work_off(messages).await?;
-        let last_nanos = monotonic_nanos();
-        // Answered after the acknowledgements before it.
-        let left = ready(channel).await.into_diagnostic()?;
-        ensure!(left == 0, "{left} messages too many");
-        let watched = watch.end(messages, last_nanos)?;
-        place.ensure_settled()?;
-        let closed = connection.close(200, "done".into()).await;
-        closed.into_diagnostic()?;
-        gang.lanes
-            .into_iter()
-            .try_for_each(|lane| lane.worker.stop())?;
+        let watched = raw::watched(place, prefetch, messages, work).await?;
+        lanes.into_iter().try_for_each(|lane| lane.worker.stop())?;
         Ok(watched)
     })
 }
 
 /// All of it.
-struct Gang {
-    consumer: Consumer,
+struct Gang<'a> {
+    consumer: &'a mut Consumer,
     acker: Acker,
-    lanes: Vec<Lane>,
+    lanes: &'a mut [Lane],
     /// Of those that are not acknowledged, by their tags without a gap, the tag, and whether it is done.
     out: VecDeque<(u64, bool)>,
     /// How many were before them.
@@ -108,7 +94,7 @@ impl Lane {
     }
 }
 
-impl Gang {
+impl Gang<'_> {
     async fn work_off(&mut self, messages: usize) -> miette::Result<()> {
         let mut done = 0;
         while done < messages {
@@ -156,7 +142,7 @@ impl Gang {
     }
 
     async fn send(&mut self) -> miette::Result<()> {
-        for lane in &mut self.lanes {
+        for lane in self.lanes.iter_mut() {
             if !lane.outgoing.is_empty() {
                 let sent = lane.worker.pipe.write_all(&lane.outgoing).await;
                 sent.into_diagnostic()?;
@@ -168,7 +154,7 @@ impl Gang {
 
     fn answers(&mut self) -> miette::Result<usize> {
         let mut all = 0;
-        for lane in &mut self.lanes {
+        for lane in self.lanes.iter_mut() {
             let answers = lane.read()?;
             for number in lane.in_hand.drain(..answers) {
                 self.out[number - self.first].1 = true;

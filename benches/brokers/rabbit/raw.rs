@@ -32,25 +32,40 @@ pub(crate) fn measure(
 ) -> miette::Result<Watched> {
     place.declare(kind)?;
     place.fill(messages)?;
-    one_thread()?.block_on(async {
-        let connection = place.connect().await?;
-        let channel = connection.create_channel().await.into_diagnostic()?;
-        let prefetched = channel.basic_qos(prefetch, BasicQosOptions::default());
-        prefetched.await.into_diagnostic()?;
-        let watch = Watch::begin(|| cpu_seconds("self"), || place.broker_seconds())?;
-        let mut acker = Acker::new(channel.clone(), acks, prefetch);
-        let mut consumer = consume(&channel).await.into_diagnostic()?;
-        work_off(&mut consumer, &mut acker, messages).await?;
-        let last_nanos = monotonic_nanos();
-        // Answered after the acknowledgements before it.
-        let left = ready(channel).await.into_diagnostic()?;
-        ensure!(left == 0, "{left} messages too many");
-        let watched = watch.end(messages, last_nanos)?;
-        place.ensure_settled()?;
-        let closed = connection.close(200, "done".into()).await;
-        closed.into_diagnostic()?;
-        Ok(watched)
-    })
+    one_thread()?.block_on(watched(
+        place,
+        prefetch,
+        messages,
+        async |consumer, channel| {
+            let mut acker = Acker::new(channel, acks, prefetch);
+            work_off(consumer, &mut acker, messages).await
+        },
+    ))
+}
+
+/// Watches how all of the queue's messages, which are so many, are consumed and acknowledged by `work`.
+pub(super) async fn watched(
+    place: &Place<'_>,
+    prefetch: u16,
+    messages: usize,
+    work: impl AsyncFnOnce(&mut Consumer, Channel) -> miette::Result<()>,
+) -> miette::Result<Watched> {
+    let connection = place.connect().await?;
+    let channel = connection.create_channel().await.into_diagnostic()?;
+    let prefetched = channel.basic_qos(prefetch, BasicQosOptions::default());
+    prefetched.await.into_diagnostic()?;
+    let watch = Watch::begin(|| cpu_seconds("self"), || place.broker_seconds())?;
+    let mut consumer = consume(&channel).await.into_diagnostic()?;
+    work(&mut consumer, channel.clone()).await?;
+    let last_nanos = monotonic_nanos();
+    // Answered after the acknowledgements before it.
+    let left = ready(channel).await.into_diagnostic()?;
+    ensure!(left == 0, "{left} messages too many");
+    let watched = watch.end(messages, last_nanos)?;
+    place.ensure_settled()?;
+    let closed = connection.close(200, "done".into()).await;
+    closed.into_diagnostic()?;
+    Ok(watched)
 }
 
 /// Begins to consume the queue.
