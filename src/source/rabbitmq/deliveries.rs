@@ -318,12 +318,18 @@ impl Deliveries {
         aged
     }
 
-    /// How many are worked on for so long that the broker's patience is at its end.
-    pub(super) fn late(&self, patience: Duration, now: Instant) -> usize {
-        let all = self.ledger.iter();
-        let is_one =
+    /// Counts those that are worked on for so long that the broker's patience is at its end, each once.
+    pub(super) fn count_late(&mut self, patience: Duration, now: Instant) -> usize {
+        let is_late =
             |held: &Held| held.state() == HeldState::Out && is_late(held.age(now), patience);
-        all.filter(|(_, held)| is_one(held)).count()
+        let late = self.ledger.iter().filter(|(_, held)| is_late(held));
+        let late: Vec<u64> = late.map(|(tag, _)| tag).collect();
+        let mut is_new = |tag| {
+            self.ledger
+                .get_mut(tag)
+                .is_some_and(|held| held.is_to_be_counted())
+        };
+        late.into_iter().filter(|tag| is_new(*tag)).count()
     }
 
     /// These, in order, wait for nothing any more.

@@ -28,6 +28,8 @@ pub(super) struct Held {
     state: HeldState,
     /// How often it was warned that the broker will not wait much longer.
     warnings: u8,
+    /// Whether it is counted among those that the broker hands out again.
+    is_counted: bool,
 }
 
 /// Where a delivery is.
@@ -77,6 +79,7 @@ impl Held {
             since,
             state: HeldState::Ready,
             warnings: 0,
+            is_counted: false,
         }
     }
 
@@ -147,5 +150,10 @@ impl Held {
         let is_new = self.warnings < due;
         self.warnings = self.warnings.max(due);
         is_new
+    }
+
+    /// Whether it was not counted yet among those that the broker hands out again.
+    pub(super) fn is_to_be_counted(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_counted, true)
     }
 }

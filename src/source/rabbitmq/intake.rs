@@ -177,7 +177,7 @@ impl Session {
     pub(super) fn consumer_lost(&mut self, task: &mut Task) {
         let late = self
             .deliveries
-            .late(task.config.consumer_timeout, Instant::now());
+            .count_late(task.config.consumer_timeout, Instant::now());
         let why = "the broker has cancelled their consumer, and they took nearly as long as its \
                    consumer_timeout or longer";
         let count = u64::try_from(late).unwrap_or(u64::MAX);
