@@ -1,7 +1,7 @@
 //! What is committed, when, and what is made of it after a restart: only what is done, all of it in
 //! good time, and nothing that a stranger has left there.
 
-use crate::harness::kafka::{Commit, KafkaSite, NewRecord, Plan};
+use crate::harness::kafka::{Commit, KafkaSite, NewRecord, Plan, is_draining};
 use crate::harness::{Event, field, trials};
 
 trials![
@@ -134,7 +134,7 @@ fn what_is_in_hand_is_finished_on_the_way_out() {
     site.begun(&daemon, &slow);
     site.send(&["not begun"]);
     daemon.signal(nix::sys::signal::Signal::SIGTERM);
-    daemon.logged("stopping: what is in hand finishes first");
+    is_draining(&daemon);
     site.site.touch("go");
     assert!(daemon.exit().success());
     site.record().assert_done_once(&slow);

@@ -9,7 +9,7 @@ mod workspace;
 pub(crate) use crate::servers::kafka::{MECHANISM, PASSWORD, USER, is_before_4};
 pub(crate) use group::{Commit, Group, Member};
 pub(crate) use records::{NewRecord, Stored};
-pub(crate) use workspace::{KafkaSite, Plan, in_trouble, is_well};
+pub(crate) use workspace::{KafkaSite, Plan, in_trouble, is_draining, is_well};
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};

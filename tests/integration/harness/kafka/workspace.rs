@@ -155,6 +155,11 @@ pub(crate) fn is_well(daemon: &Daemon) {
     status(daemon, "no problem", |state, _| state == "running");
 }
 
+/// Waits until it has heard of the stop and begins nothing more.
+pub(crate) fn is_draining(daemon: &Daemon) {
+    status(daemon, "the stop", |state, _| state == "draining");
+}
+
 impl Plan {
     /// For a topic of so many partitions on the shared broker.
     pub(crate) fn new(partitions: usize) -> Self {
