@@ -112,6 +112,11 @@ impl Server {
         of!(&mut self.kind, store => store.sizes().await)
     }
 
+    /// Which of these rows another program has locked.
+    pub(super) async fn locked(&mut self, rows: &[i64]) -> Result<Vec<i64>, Fault> {
+        of!(&mut self.kind, store => store.locked(rows).await)
+    }
+
     /// Does all of the work in one transaction, or none of it.
     pub(super) async fn write(
         &mut self,

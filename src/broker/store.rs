@@ -185,6 +185,16 @@ impl Store {
         }
     }
 
+    /// Which of these rows another program has locked.
+    pub(crate) async fn locked(&mut self, rows: &[i64]) -> Result<Vec<i64>, Fault> {
+        match self {
+            // Nobody locks a part of a file.
+            Self::Sqlite(_) => Ok(Vec::new()),
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            Self::Server(server) => server.locked(rows).await,
+        }
+    }
+
     /// Does all of the work in one transaction, or none of it. A row that can't be claimed is passed
     /// over. The turn is over with it, if not before.
     pub(crate) async fn write(

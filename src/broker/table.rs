@@ -164,4 +164,17 @@ pub(crate) struct Fault {
     /// It's what was to be written that it refuses, and it would refuse it tomorrow. Otherwise it
     /// is the database or its surroundings, and the same may succeed later.
     pub(crate) for_good: bool,
+    /// Another program had locked something, and did not let go in time.
+    pub(crate) is_of_a_lock: bool,
+}
+
+impl Fault {
+    /// It is waited for.
+    pub(crate) fn passing(problem: impl Into<String>) -> Self {
+        Self {
+            problem: problem.into(),
+            for_good: false,
+            is_of_a_lock: false,
+        }
+    }
 }

@@ -145,14 +145,6 @@ impl CallError {
 /// How often a transaction is tried at once in which others were in the way.
 pub(super) const CLASHES_MAX: u32 = 5;
 
-/// It is waited for.
-pub(super) fn passing(problem: String) -> Fault {
-    Fault {
-        problem,
-        for_good: false,
-    }
-}
-
 /// What was to be done and was not.
 pub(crate) fn failed(doing: &'static str) -> impl Fn(CallError) -> MysqlError {
     move |error| MysqlError::Command {
@@ -256,8 +248,11 @@ pub(crate) fn fault(error: &CallError) -> Fault {
     Fault {
         problem: sentence(error),
         for_good,
+        is_of_a_lock: error.code() == Some(LOCK_WAIT_TIMEOUT),
     }
 }
+
+const LOCK_WAIT_TIMEOUT: u16 = 1205;
 
 /// Data that no column takes, a constraint, an exception of someone's trigger, more than a packet holds.
 fn is_of_the_message(code: u16) -> bool {

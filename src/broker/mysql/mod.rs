@@ -38,7 +38,7 @@ use crate::delivery::DatabaseFigures;
 use crate::rules::Limits;
 use client::Client;
 pub use error::MysqlError;
-use error::{CLASHES_MAX, CallError, fault, is_a_clash, is_out_of_time, passing};
+use error::{CLASHES_MAX, CallError, fault, is_a_clash, is_out_of_time};
 use line::Place;
 use transaction::{Transaction, Undone, give_back};
 
@@ -183,13 +183,19 @@ impl Store {
         })
     }
 
+    /// Which of these rows another program has locked.
+    pub(crate) async fn locked(&mut self, rows: &[i64]) -> Result<Vec<i64>, Fault> {
+        let locked = async |client: &mut Client| settle::locked(client, rows).await;
+        self.client.ask(locked).await
+    }
+
     /// Does all of the work in one transaction, or none of it.
     pub(crate) async fn write(&mut self, work: &Work<'_>) -> Result<Written, Fault> {
         Box::pin(self.resolve_doubt()).await?;
         let mut clashes = 0;
         loop {
             let owner = match (&work.ask, self.lease.owner()) {
-                (Some(_), Err(problem)) => return Err(passing(problem)),
+                (Some(_), Err(problem)) => return Err(Fault::passing(problem)),
                 (None, Err(_)) => None,
                 (_, Ok(owner)) => Some(owner),
             };
@@ -219,7 +225,7 @@ impl Store {
                 Ok(Err(Undone::Unseated)) => {
                     self.lease.doubt();
                     let problem = "others took this source for dead; it enters itself again";
-                    return Err(passing(problem.to_owned()));
+                    return Err(Fault::passing(problem));
                 }
                 Ok(Err(Undone::Server(error))) if is_a_clash(&error) && clashes < CLASHES_MAX => {
                     clashes += 1;

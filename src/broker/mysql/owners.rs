@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use super::client::Client;
-use super::error::{CallError, ends_the_connection, fault, passing};
+use super::error::{CallError, ends_the_connection, fault};
 use super::line::{Place, is_set};
 use super::tidy;
 use super::transaction::roll_back_unless;
 use super::value::{Value, now_ms};
+use crate::broker::table::Fault;
 use crate::broker::table::registry::{self, Heard, Newcomer, Registry, Unconnected, Undone};
 use crate::broker::table::vigil::Sight;
 
@@ -220,7 +221,7 @@ impl Registry for Client {
         for row in &answers[read_only].rows {
             if is_set(&row.get::<String>(0)?) || is_set(&row.get::<String>(1)?) {
                 return Err(Undone {
-                    fault: passing("the server has become read-only".to_owned()),
+                    fault: Fault::passing("the server has become read-only"),
                     ends_the_connection: true,
                 });
             }

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::client::Answer;
+use super::client::{Answer, Client};
 use super::columns::{Sent, message, message_values};
 use super::error::CallError;
 use super::value::{Script, Value, now_ms};
@@ -16,6 +16,12 @@ use crate::rules::table::{delay_ms, fit};
 /// In the order of their rows, so that nobody who does the like waits for us while we wait for him.
 const HELD: &str = "
 SELECT id, claim FROM consumer_messages FORCE INDEX (PRIMARY) WHERE id IN ? ORDER BY id FOR UPDATE";
+
+/// Which are there, and which of them nobody has locked.
+const THERE: &str = "
+SELECT id FROM consumer_messages FORCE INDEX (PRIMARY) WHERE id IN ?";
+const FREE: &str = "
+SELECT id FROM consumer_messages FORCE INDEX (PRIMARY) WHERE id IN ? ORDER BY id FOR UPDATE SKIP LOCKED";
 
 const DELETE: &str = "
 DELETE m FROM consumer_messages AS m FORCE INDEX (PRIMARY) WHERE m.id IN ?";
@@ -88,6 +94,22 @@ pub(super) fn held(answer: &Answer) -> Result<HashSet<Claim>, CallError> {
         }
     }
     Ok(held)
+}
+
+/// Which of these rows could not be settled now.
+pub(super) async fn locked(client: &mut Client, rows: &[i64]) -> Result<Vec<i64>, CallError> {
+    let mut script = client.script();
+    let rows = Value::from(rows);
+    let (there, free) = (script.add(THERE, &[rows]), script.add(FREE, &[rows]));
+    let answers = client.run(script).await?;
+    let free: HashSet<i64> = numbers(&answers[free])?;
+    let mut locked: Vec<i64> = numbers(&answers[there])?;
+    locked.retain(|row| !free.contains(row));
+    Ok(locked)
+}
+
+pub(super) fn numbers<T: FromIterator<i64>>(answer: &Answer) -> Result<T, CallError> {
+    answer.rows.iter().map(|row| row.get(0)).collect()
 }
 
 /// Writes what became of rows that are held.

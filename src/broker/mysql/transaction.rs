@@ -163,7 +163,7 @@ impl Transaction<'_> {
         };
         let answers = self.client.run(script).await?;
         let held = held.map(|at| settle::held(&answers[at])).transpose()?;
-        let due = due.map(|at| ids(&answers[at])).transpose()?;
+        let due = due.map(|at| settle::numbers(&answers[at])).transpose()?;
         Ok((held.unwrap_or_default(), due.unwrap_or_default()))
     }
 
@@ -233,10 +233,6 @@ fn pick(
     due: usize,
 ) -> Result<Picked, Undone> {
     claim::pick(&mut answers, asked, ask, due)?.ok_or(Undone::Unseated)
-}
-
-fn ids(answer: &Answer) -> Result<Vec<i64>, CallError> {
-    answer.rows.iter().map(|row| row.get(0)).collect()
 }
 
 /// Gives back what of these claims was made after all. Returns how many.

@@ -134,14 +134,6 @@ impl PostgresError {
 /// How often a transaction is tried at once in which others were in the way.
 pub(super) const CLASHES_MAX: u32 = 5;
 
-/// It is waited for.
-pub(super) fn passing(problem: String) -> Fault {
-    Fault {
-        problem,
-        for_good: false,
-    }
-}
-
 /// What a message may have: a value of PostgreSQL's, and a statement with it, ends at 1 GB.
 pub(super) const MESSAGE_BYTES_MAX: usize = 1000 << 20;
 
@@ -154,6 +146,7 @@ pub(super) fn too_large(bytes: impl Iterator<Item = usize>) -> Result<(), Fault>
                  {MESSAGE_BYTES_MAX}"
             ),
             for_good: true,
+            is_of_a_lock: false,
         }),
         _ => Ok(()),
     }
@@ -254,6 +247,7 @@ pub(crate) fn fault(error: &Error) -> Fault {
     Fault {
         problem: sentence(error),
         for_good: error.code().is_some_and(is_of_the_message) && !is_of_the_news(error),
+        is_of_a_lock: error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE),
     }
 }
 

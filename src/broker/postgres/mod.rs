@@ -39,7 +39,7 @@ use crate::config::model::PostgresDatabase;
 use crate::delivery::DatabaseFigures;
 use crate::rules::{self, Limits};
 pub use error::PostgresError;
-use error::{CLASHES_MAX, fault, is_a_clash, is_out_of_time, passing};
+use error::{CLASHES_MAX, fault, is_a_clash, is_out_of_time};
 use front::Front;
 use line::Place;
 use session::Session;
@@ -194,6 +194,12 @@ impl Store {
         })
     }
 
+    /// Which of these rows another program has locked.
+    pub(crate) async fn locked(&mut self, rows: &[i64]) -> Result<Vec<i64>, Fault> {
+        let locked = async |session: &mut Session| settle::locked(&session.line.client, rows).await;
+        self.session.ask(locked).await
+    }
+
     /// Does all of the work in one transaction, or none of it.
     pub(crate) async fn write(&mut self, work: &Work<'_>) -> Result<Written, Fault> {
         too_large(work)?;
@@ -201,7 +207,7 @@ impl Store {
         let mut clashes = 0;
         loop {
             let owner = match (&work.ask, self.lease.owner()) {
-                (Some(_), Err(problem)) => return Err(passing(problem)),
+                (Some(_), Err(problem)) => return Err(Fault::passing(problem)),
                 (None, Err(_)) => None,
                 (_, Ok(owner)) => Some(owner),
             };
@@ -236,7 +242,7 @@ impl Store {
                 Ok(Err(Undone::Unseated)) => {
                     self.lease.doubt();
                     let problem = "others took this source for dead; it enters itself again";
-                    return Err(passing(problem.to_owned()));
+                    return Err(Fault::passing(problem));
                 }
                 Ok(Err(Undone::Server(error))) if is_a_clash(&error) && clashes < CLASHES_MAX => {
                     clashes += 1;

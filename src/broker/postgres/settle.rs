@@ -140,6 +140,12 @@ buried AS (
   FROM gone JOIN letters l ON l.token = gone.claim ORDER BY gone.id)
 SELECT claim FROM gone");
 
+/// Which of these rows others have locked, as far as they are there.
+const LOCKED: &str = "
+WITH free AS (
+  SELECT id FROM consumer_messages WHERE id = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED)
+SELECT id FROM consumer_messages WHERE id = ANY($1::bigint[]) AND id NOT IN (SELECT id FROM free)";
+
 /// The statements, as a connection knows them.
 #[derive(Debug)]
 pub(crate) struct Statements {
@@ -260,8 +266,16 @@ async fn hit(
     statement: &Statement,
     values: &[&(dyn ToSql + Sync)],
 ) -> Result<Vec<i64>, Error> {
-    let rows = client.query(statement, values).await?;
-    rows.iter().map(|row: &Row| row.try_get(0)).collect()
+    numbers(&client.query(statement, values).await?)
+}
+
+fn numbers(rows: &[Row]) -> Result<Vec<i64>, Error> {
+    rows.iter().map(|row| row.try_get(0)).collect()
+}
+
+/// Which of these rows could not be settled now.
+pub(super) async fn locked(client: &Client, rows: &[i64]) -> Result<Vec<i64>, Error> {
+    numbers(&client.query(LOCKED, &[&rows]).await?)
 }
 
 async fn finish(

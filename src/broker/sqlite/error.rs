@@ -102,6 +102,7 @@ pub(crate) fn fault(error: &Error) -> Fault {
     Fault {
         problem: sentence(error),
         for_good: refused || matches!(error, Error::ToSqlConversionFailure(_)),
+        is_of_a_lock: false,
     }
 }
 
@@ -113,10 +114,9 @@ impl From<Error> for Fault {
 
 impl From<io::Error> for Fault {
     fn from(error: io::Error) -> Self {
-        Self {
-            problem: format!("the directory of lock files can't be used: {error}"),
-            for_good: false,
-        }
+        Self::passing(format!(
+            "the directory of lock files can't be used: {error}"
+        ))
     }
 }
 

@@ -166,10 +166,7 @@ impl Memory {
         }
         let (scope, clock) = (self.scope.clone(), self.clock.clone());
         let reopened = Self::open(self.path.clone(), self.mode, scope, clock);
-        *self = reopened.map_err(|error| Fault {
-            problem: error.to_string(),
-            for_good: false,
-        })?;
+        *self = reopened.map_err(|error| Fault::passing(error.to_string()))?;
         tracing::warn!(database = %self.path.display(), "the database file with what is finished was replaced; the new one is used from now on");
         Ok(())
     }

@@ -64,10 +64,7 @@ impl FileStanding {
                 "the database file was moved, replaced or removed without its journal (-wal), so nothing can be written until it is back"
             }
         };
-        Fault {
-            problem: problem.to_owned(),
-            for_good: false,
-        }
+        Fault::passing(problem)
     }
 }
 

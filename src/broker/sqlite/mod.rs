@@ -183,10 +183,9 @@ impl Store {
                 Err(refused) => self.passed_over.pass_over(&refused, "claimed or buried")?,
             }
         }
-        Err(Fault {
-            problem: "others take this daemon for dead again and again".to_owned(),
-            for_good: false,
-        })
+        Err(Fault::passing(
+            "others take this daemon for dead again and again",
+        ))
     }
 
     /// None if nothing was written because we are not among the owners any more.
@@ -301,10 +300,7 @@ impl Store {
             &self.member.owners(),
             self.clock.clone(),
         );
-        let mut reopened = reopened.map_err(|error| Fault {
-            problem: error.to_string(),
-            for_good: false,
-        })?;
+        let mut reopened = reopened.map_err(|error| Fault::passing(error.to_string()))?;
         reopened.listen();
         std::mem::replace(self, reopened).close();
         tracing::warn!(pool = self.pool, database = %self.path.display(), "the database file was replaced; the new one is used from now on");

@@ -51,7 +51,7 @@ impl<C: Openable> Lasting<C> {
             Some(connection) => connection,
             None => {
                 let opened = Box::pin(C::open(&self.place)).await;
-                opened.map_err(|refusal| passing(refusal.to_string()))?
+                opened.map_err(|refusal| Fault::passing(refusal.to_string()))?
             }
         };
         Ok(self.connection.insert(connection))
@@ -76,7 +76,7 @@ impl<C: Openable> Lasting<C> {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(error)) => error.into(),
             Err(Silent(waited)) => Undone {
-                fault: passing(format!(
+                fault: Fault::passing(format!(
                     "the server has not answered for {} s",
                     waited.as_secs()
                 )),
@@ -89,13 +89,6 @@ impl<C: Openable> Lasting<C> {
             connection.hang_up();
         }
         Err(undone.fault)
-    }
-}
-
-fn passing(problem: String) -> Fault {
-    Fault {
-        problem,
-        for_good: false,
     }
 }
 
@@ -115,7 +108,7 @@ mod tests {
     impl From<Problem> for Undone {
         fn from(Problem(ends_the_connection): Problem) -> Self {
             Self {
-                fault: passing("a problem".to_owned()),
+                fault: Fault::passing("a problem"),
                 ends_the_connection,
             }
         }

@@ -96,7 +96,10 @@ mod tests {
     fn undone(for_good: bool) -> Undone {
         let problem = "no".to_owned();
         Undone {
-            fault: Fault { problem, for_good },
+            fault: Fault {
+                for_good,
+                ..Fault::passing(problem)
+            },
             ends_the_connection: false,
         }
     }

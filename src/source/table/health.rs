@@ -14,6 +14,8 @@ pub(super) enum HealthIssue {
     Table,
     /// It refuses settlements for good.
     Aside,
+    /// Another program has rows locked that are to be settled.
+    Locked,
 }
 
 impl health::Issue for HealthIssue {
@@ -21,13 +23,14 @@ impl health::Issue for HealthIssue {
         match self {
             Self::Table => "the table can't be used; intake pauses",
             Self::Aside => "settlements are refused; they are kept, and hold nobody up",
+            Self::Locked => "rows are locked; what became of them waits, and holds nobody up",
         }
     }
 
     fn is_down(self) -> bool {
         match self {
             Self::Table => true,
-            Self::Aside => false,
+            Self::Aside | Self::Locked => false,
         }
     }
 }

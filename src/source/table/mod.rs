@@ -9,6 +9,7 @@ mod facts;
 mod gather;
 mod grip;
 mod health;
+mod locked;
 mod suspects;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ use depth::Depth;
 use gather::Gather;
 use grip::Grip;
 use health::{Health, HealthIssue};
+use locked::Locked;
 
 /// The least time between two looks at a queue in which nothing was ready, however often others
 /// write to the database.
@@ -78,6 +80,7 @@ pub(super) struct Task {
     /// The most that one transaction writes.
     bytes_per_turn: usize,
     aside: Aside,
+    locked: Locked,
     depth: Depth,
     gather: Gather,
     next_look: Instant,
@@ -159,6 +162,7 @@ impl Task {
             publishes: Vec::new(),
             bytes_per_turn: table::BYTES_PER_TURN_MAX,
             aside: Aside::default(),
+            locked: Locked::default(),
             depth: Depth::default(),
             gather: Gather::default(),
             next_look: now,
@@ -240,7 +244,8 @@ impl Task {
     /// not the heartbeat: others would take what we have in hand.
     fn timer(&self) -> Instant {
         let mut timer = self.next_look.min(self.next_poll);
-        for when in [self.owners_again, self.aside.again(), self.next_count()] {
+        let (again, locks) = (self.aside.again(), self.locked.next_look());
+        for when in [self.owners_again, again, locks, self.next_count()] {
             timer = timer.min(when.unwrap_or(timer));
         }
         self.pause.timer(timer).min(self.next_beat)
@@ -264,13 +269,14 @@ impl Task {
 
     /// Waits a little for what the workers are about to settle, where that saves a transaction.
     async fn gather(&mut self) {
-        let nearly_all = gather::nearly_all(self.out.len());
+        let out = self.out.len() - self.locked.len();
+        let nearly_all = gather::nearly_all(out);
         let is_enough = self.settled.is_empty() || self.settled.len() >= nearly_all;
         if is_enough || !self.publishes.is_empty() || self.pause.is_troubled() || self.room() == 0 {
             return;
         }
         let turn = self.end.facts.turn();
-        let Some(wait) = self.gather.wait(self.out.len(), turn) else {
+        let Some(wait) = self.gather.wait(out, turn) else {
             return;
         };
         let until = sleep_until(Instant::now() + wait);
@@ -335,6 +341,11 @@ impl Task {
 
     /// Writes what there is to write and claims what there is room for.
     async fn write_and_claim(&mut self) {
+        if self.must_look_for_locks()
+            && let Err(fault) = self.leave_locked_out().await
+        {
+            return self.trouble(&fault);
+        }
         let must_write = self.has_work() || self.pause.is_troubled();
         let look = Instant::now() >= self.next_look;
         let may_claim = must_write || (look && self.anything_to_claim().await);

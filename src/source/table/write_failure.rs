@@ -14,10 +14,20 @@ use crate::rules::table as rules;
 impl Task {
     /// A transaction failed and nothing of it has happened. If there was `more` in it than what was
     /// to be written, a claim or a probe, it is tried without that; what is refused for good is told
-    /// from the rest; the rest is kept.
+    /// from the rest, and so is what another program has locked; the rest is kept.
     pub(super) async fn rescue(&mut self, fault: &Fault, more: bool) {
         if !self.has_work() {
             return self.trouble(fault);
+        }
+        if fault.is_of_a_lock {
+            match self.leave_locked_out().await {
+                Ok(true) => {
+                    self.next_look = Instant::now();
+                    return;
+                }
+                Ok(false) => {}
+                Err(fault) => return self.trouble(&fault),
+            }
         }
         let without = if more {
             self.write(false, false).await
@@ -32,6 +42,32 @@ impl Task {
             Err(fault) if fault.for_good => self.one_by_one().await,
             Err(fault) => self.trouble(&fault),
         }
+    }
+
+    /// Whether it is time to look what is still locked: before anything is settled, too, since whoever
+    /// locks rows for long may have locked more of them.
+    pub(super) fn must_look_for_locks(&self) -> bool {
+        let is_due = |next_look| !self.settled.is_empty() || Instant::now() >= next_look;
+        self.locked.next_look().is_some_and(is_due)
+    }
+
+    /// Leaves out of what is to be settled what another program has locked, until it lets go. Returns
+    /// whether there is any that was not known of.
+    pub(super) async fn leave_locked_out(&mut self) -> Result<bool, Fault> {
+        let settled = self.settled.iter().map(|settled| settled.claim.row);
+        let rows: Vec<i64> = self.locked.rows().chain(settled).collect();
+        let locked = self.store.locked(&rows).await?;
+        let locked = locked.into_iter().collect();
+        let is_news = self.locked.sort(&mut self.settled, &locked, Instant::now());
+        match self.locked.len() {
+            0 => self.health.over(&self.end, HealthIssue::Locked),
+            count => {
+                let problem =
+                    format!("{count} settlements wait for rows that another program has locked");
+                self.health.begin(&self.end, HealthIssue::Locked, problem);
+            }
+        }
+        Ok(is_news)
     }
 
     /// Writes each publish and each settlement in a transaction of its own, so that one that the

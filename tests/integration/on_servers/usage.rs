@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::harness::{Database, Event, NewMessage, Pool, Scene, Workspace, trials_on};
+use nix::sys::signal::Signal;
+
+use crate::harness::{DEADLINE, Database, Event, NewMessage, Pool, Scene, Workspace, trials_on};
 
 trials_on![
     what_is_rolled_back_was_never_sent,
@@ -13,6 +15,7 @@ trials_on![
     a_suspect_that_another_program_has_locked_is_looked_for_now_and_then,
     one_that_cannot_be_claimed_among_many_holds_nobody_up,
     a_row_that_another_program_changes_is_not_waited_for,
+    rows_that_another_program_has_locked_wait_alone_to_be_settled,
     transactions_that_wait_for_a_program_hold_up_no_other_queue,
 ];
 
@@ -170,6 +173,58 @@ fn a_row_that_another_program_changes_is_not_waited_for() {
     daemon.eventually("both to be done", || table.count("work") == 0);
     site.record().assert_done_once(&["free", "changed"]);
     daemon.stop();
+}
+
+/// The server keeps a transaction waiting for 5 s, and no second one for the same program.
+fn rows_that_another_program_has_locked_wait_alone_to_be_settled() {
+    let site = Workspace::new();
+    let daemon = site.start(&[Pool::new(&["--v2=1"]).set("workers", "3")]);
+    let (program, table) = (site.table(), site.table());
+    let held = ["mode:wait:first", "mode:wait:second"];
+    table.insert(&held.map(|body| NewMessage::new(body).to("work")));
+    daemon.eventually("both to be begun", || {
+        site.record().all(Event::Began).len() == 2
+    });
+    let ids = table.ask("SELECT id FROM consumer_messages ORDER BY id");
+    let ids: Vec<&str> = ids.split_whitespace().collect();
+    let lock = |id: &str| {
+        let lock = format!("UPDATE consumer_messages SET priority = 9 WHERE id = {id}");
+        program.run(&lock).unwrap();
+    };
+    let mut others = Vec::new();
+    let mut goes_on = |patience, left| {
+        let body = format!("message {}", others.len());
+        table.insert(&[NewMessage::new(&body).to("work")]);
+        daemon.within(patience, &body, || table.count("work") == left);
+        others.push(body);
+    };
+    program.run("BEGIN").unwrap();
+    lock(ids[0]);
+    site.touch("first");
+    goes_on(DEADLINE, 2);
+    let locked = "rows are locked; what became of them waits, and holds nobody up";
+    daemon.logged(locked);
+    lock(ids[1]);
+    site.touch("second");
+    daemon.eventually("the second to be done", || {
+        site.record().all(Event::Done).len() == 3
+    });
+    for _ in 0..3 {
+        goes_on(Duration::from_secs(4), 2);
+    }
+    daemon.signal(Signal::SIGTERM);
+    daemon.eventually("the workers to leave", || daemon.processes().is_empty());
+    program.run("COMMIT").unwrap();
+    assert!(daemon.exit().success());
+    daemon.logged(&format!("over: {locked}"));
+    assert_eq!(
+        daemon.times_logged("the table can't be used; intake pauses"),
+        0
+    );
+    assert_eq!(table.count("work"), 0);
+    let record = site.record();
+    record.assert_done_once(&held);
+    record.assert_done_once(&others);
 }
 
 /// Sources of one daemon that have much to write take turns, but wait for none that the server keeps waiting.

@@ -240,10 +240,7 @@ async fn trouble_ends_the_next_try_of_what_was_refused() {
 async fn trouble_does_not_put_off_the_heartbeat() {
     let rig = Rig::new();
     let (mut task, _pool, _policy) = rig.open(&Shared::default(), &rig.config());
-    let fault = Fault {
-        problem: "the disk is full".to_owned(),
-        for_good: false,
-    };
+    let fault = Fault::passing("the disk is full");
     let now = Instant::now();
     task.trouble(&fault);
     task.next_beat = now + Duration::from_millis(1);
