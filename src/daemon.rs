@@ -294,15 +294,15 @@ impl Daemon {
         self.config = becoming.config;
         self.overview.set_config(&self.config);
         let changes = becoming.changes.len();
-        if self.started {
-            tracing::info!(changes, "configuration reloaded");
-        }
         for change in becoming.changes {
             if self.stopping {
                 // One of them failed. What starts now would have missed the stop.
                 break;
             }
             self.apply(change, &mut opened);
+        }
+        if self.started {
+            tracing::info!(changes, "configuration reloaded");
         }
         std::mem::take(&mut self.asker).tell(Ok(changes));
         if !self.started && self.failure.is_none() {

@@ -88,8 +88,8 @@ impl<I: Issue> Health<I> {
     /// Counts messages that were worked on and may be worked on again, and says why.
     pub(crate) fn may_run_twice(&self, end: &SourceEnd, count: u64, why: &str) {
         if count > 0 {
-            tracing::warn!(pool = self.pool, count, why, "messages may run twice");
             end.may_run_twice(count);
+            tracing::warn!(pool = self.pool, count, why, "messages may run twice");
         }
     }
 

@@ -155,10 +155,10 @@ fn workers_that_crash_beside_others_that_work_are_a_crash_loop() {
         &[Pool::new(&[]).set("recycle", "{ tasks = 1, jitter = 0.0 }")],
     );
     reload(&scene);
-    let bodies: Vec<String> = (0..20).map(|n| format!("message {n}")).collect();
-    scene.send(&bodies);
-    scene.all_done();
+    // However soon the workers hear of the new rules.
     scene.daemon.eventually("many to be recycled", || {
+        scene.send(&["another"]);
+        scene.all_done();
         scene.daemon.times_logged("worker gone") >= 20
     });
     scene.daemon.stop();

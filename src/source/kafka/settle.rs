@@ -74,13 +74,13 @@ impl Task {
         if !outcome.is_of_work() {
             return;
         }
+        self.end.may_run_twice(1);
         tracing::warn!(
             pool = self.plan.pool,
             partition = entry.item.partition,
             offset = entry.item.offset,
             "settled too late: the partition was lost, so the message may run twice"
         );
-        self.end.may_run_twice(1);
     }
 
     /// All that was to be done for a message has been.

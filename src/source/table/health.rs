@@ -40,6 +40,8 @@ pub(super) fn lost(pool: &str, end: &SourceEnd, claims: &[Claim]) {
     if claims.is_empty() {
         return;
     }
+    // First: who reads the log may ask for the figure.
+    end.may_run_twice(claims.len() as u64);
     for claim in claims {
         tracing::warn!(
             pool,
@@ -47,7 +49,6 @@ pub(super) fn lost(pool: &str, end: &SourceEnd, claims: &[Claim]) {
             "settled too late: the claim was taken back, so the message may run twice"
         );
     }
-    end.may_run_twice(claims.len() as u64);
 }
 
 /// Counts messages that were done before, as it turns out now that they are done.
@@ -55,6 +56,8 @@ pub(super) fn repeated(pool: &str, end: &SourceEnd, claims: &[Claim]) {
     if claims.is_empty() {
         return;
     }
+    // First: who reads the log may ask for the figure.
+    end.may_run_twice(claims.len() as u64);
     for claim in claims {
         tracing::warn!(
             pool,
@@ -62,7 +65,6 @@ pub(super) fn repeated(pool: &str, end: &SourceEnd, claims: &[Claim]) {
             "done twice: it was done as another message, or by another daemon, meanwhile"
         );
     }
-    end.may_run_twice(claims.len() as u64);
 }
 
 /// Tells of a settlement that the database refuses for good.

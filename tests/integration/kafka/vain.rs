@@ -85,7 +85,9 @@ fn a_reply_that_nobody_takes_holds_up_no_rebalance() {
         site.record().all(Event::Done).len() == 2
     });
     let group = Plan::on(Arc::clone(&site.kafka), 0).group(site.group.name());
-    let other = group.make().start(&site.pool(&["--v2=1"]));
+    // What is not settled in time comes to this one, too.
+    let neighbour = group.make();
+    let other = neighbour.start(&site.pool(&["--v2=1"]));
     other.logs("partitions assigned", |record| {
         field(record, "partitions").contains(&site.topic)
     });

@@ -68,6 +68,9 @@ fn a_stop_right_after_the_pool_was_made_smaller() {
     let all = bodies("message", 60);
     scene.send(&all);
     has_in_hand(&scene, 40);
+    scene.daemon.eventually("four to be begun", || {
+        scene.record().all(Event::Began).len() == 4
+    });
     scene.reload(&[waiting_pool(1, 10)]);
     scene.daemon.signal(Signal::SIGTERM);
     // What no worker has begun is back before the others are done.
