@@ -186,9 +186,12 @@ impl Store {
     }
 
     /// Which of these rows another program has locked.
+    #[cfg_attr(
+        not(any(feature = "mysql", feature = "postgres")),
+        expect(unused_variables, reason = "nobody locks a part of a file")
+    )]
     pub(crate) async fn locked(&mut self, rows: &[i64]) -> Result<Vec<i64>, Fault> {
         match self {
-            // Nobody locks a part of a file.
             Self::Sqlite(_) => Ok(Vec::new()),
             #[cfg(any(feature = "mysql", feature = "postgres"))]
             Self::Server(server) => server.locked(rows).await,
