@@ -9,7 +9,7 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends build-essential \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
-COPY Cargo.toml Cargo.lock README.md ./
+COPY Cargo.toml Cargo.lock build.rs README.md ./
 COPY src src
 COPY proto-spec proto-spec
 COPY config config

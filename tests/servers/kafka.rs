@@ -1,5 +1,6 @@
-//! A private Kafka broker in KRaft mode: its files, its process, its end. Most are a cluster of one
-//! node; others may join it.
+//! A private Kafka broker: its files, its process, its end. Most are a cluster of one node in KRaft mode;
+//! others may join it. One that stores records in the legacy formats needs a ZooKeeper, which is started
+//! along with it.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -47,9 +48,46 @@ pub(crate) struct Broker {
     controller_port: u16,
     node: i32,
     process: Mutex<Option<Server>>,
+    /// Of a broker that keeps the cluster's metadata there.
+    zookeeper: Option<Server>,
 }
 
 impl Broker {
+    /// Prepares a broker on a ZooKeeper of its own that keeps topics in the format of Kafka 0.10 unless they
+    /// are made with another.
+    pub(crate) fn prepare_legacy() -> Self {
+        let mut broker = Self::unprepared(FIRST, free_port());
+        let port = broker.controller_port;
+        let data = broker.path("zookeeper");
+        let settings = format!(
+            "tickTime=500\ndataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\n\
+             admin.enableServer=false\n",
+            data.display()
+        );
+        let file = broker.path("zookeeper.properties");
+        fs::write(&file, settings).unwrap();
+        let log = fs::File::create(broker.path("zookeeper.log")).unwrap();
+        broker.zookeeper = Some(Server::start("java", |java| {
+            arrange(java, "org.apache.zookeeper.server.ZooKeeperServerMain");
+            java.arg(file).stdout(log.try_clone().unwrap()).stderr(log);
+        }));
+        let (plain, data) = (broker.plain(), broker.path("data"));
+        let properties = format!(
+            "broker.id={FIRST}\n\
+             zookeeper.connect=127.0.0.1:{port}\n\
+             zookeeper.connection.timeout.ms={}\n\
+             inter.broker.protocol.version=2.8\n\
+             log.message.format.version=0.10.2\n\
+             listeners=PLAINTEXT://{plain}\n\
+             log.dirs={}\n\
+             {ONE_NODE}{IN_A_HURRY}",
+            READY_WITHIN.as_millis(),
+            data.display()
+        );
+        fs::write(broker.path("server.properties"), properties).unwrap();
+        broker
+    }
+
     /// Prepares a broker's files; it does not run yet.
     pub(crate) fn prepare() -> Self {
         Self::prepare_with("")
@@ -65,12 +103,12 @@ impl Broker {
         Self::make(node, first.controller_port, "")
     }
 
-    fn make(node: i32, controller_port: u16, properties: &str) -> Self {
+    fn unprepared(node: i32, controller_port: u16) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("ganger-kafka-")
             .tempdir()
             .unwrap();
-        let broker = Self {
+        Self {
             dir,
             plain_port: free_port(),
             secure_port: free_port(),
@@ -78,7 +116,12 @@ impl Broker {
             controller_port,
             node,
             process: Mutex::new(None),
-        };
+            zookeeper: None,
+        }
+    }
+
+    fn make(node: i32, controller_port: u16, properties: &str) -> Self {
+        let broker = Self::unprepared(node, controller_port);
         broker.make_certificate();
         let properties = broker.properties() + properties;
         fs::write(broker.path("server.properties"), properties).unwrap();

@@ -15,6 +15,10 @@ const MAX_BYTES: &str = "max.message.bytes";
 pub(crate) const POLICY: &str = "cleanup.policy";
 pub(crate) const RETENTION: &str = "retention.ms";
 const RETENTION_BYTES: &str = "retention.bytes";
+/// The format that records are stored in. Brokers since version 4 have one alone, and no such setting.
+const FORMAT: &str = "message.format.version";
+/// The first one that has headers.
+const FORMAT_MIN: &str = "0.11.0";
 
 /// What a topic must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +47,15 @@ impl Needed {
         }
     }
 
+    /// Whether a topic whose copies it takes is stored in a format without headers.
+    fn is_of_a_legacy_one(&self, known: &Described) -> bool {
+        let mut formats = self
+            .of
+            .iter()
+            .filter_map(|topic| known.get(topic)?.get(FORMAT));
+        formats.any(|format| is_legacy(format))
+    }
+
     /// The most bytes that such a copy takes.
     fn copy_bytes_max(&self, known: &Described) -> usize {
         let sizes = self.of.iter().map(|topic| copy_bytes_max(known.get(topic)));
@@ -65,6 +78,14 @@ fn copy_bytes_max(settings: Option<&Settings>) -> usize {
     message_bytes + COPY_BYTES_MORE
 }
 
+fn is_legacy(format: &str) -> bool {
+    let versions = ["0.8", "0.9", "0.10"];
+    let mut rests = versions
+        .iter()
+        .filter_map(|version| format.strip_prefix(version));
+    rests.any(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()))
+}
+
 /// The settings that we make one with.
 pub(crate) fn made_with(
     needed: &Needed,
@@ -72,7 +93,7 @@ pub(crate) fn made_with(
     known: &Described,
 ) -> Vec<(&'static str, String)> {
     let bytes = (MAX_BYTES, needed.copy_bytes_max(known).to_string());
-    match needed.role {
+    let mut settings = match needed.role {
         Role::Main => Vec::new(),
         Role::Tier => vec![
             bytes,
@@ -81,7 +102,11 @@ pub(crate) fn made_with(
             (RETENTION_BYTES, "-1".to_owned()),
         ],
         Role::Dead => vec![bytes, (POLICY, "compact".to_owned())],
+    };
+    if needed.is_of_a_legacy_one(known) {
+        settings.push((FORMAT, FORMAT_MIN.to_owned()));
     }
+    settings
 }
 
 /// Checks those that are there: what is wrong is told all at once.
@@ -192,6 +217,29 @@ mod tests {
             let bytes_max = 1000 + COPY_BYTES_MORE;
             let faults = faults(role, &settings.collect(), config.retry_retention, bytes_max);
             assert_eq!(faults, [""; 0]);
+        }
+    }
+
+    /// Where all topics are of one by the broker's default, so would be ours, and take no copy.
+    #[test]
+    fn what_we_make_beside_a_topic_of_a_legacy_format_takes_headers() {
+        let config = settings::tests::source(&[]);
+        let needed = Needed {
+            role: Role::Dead,
+            of: ["a".to_owned()].into(),
+            ..Needed::main("beside")
+        };
+        let format = |format: Option<&str>| {
+            let settings = format.map(|format| (FORMAT.to_owned(), format.to_owned()));
+            let known = [("a".to_owned(), settings.into_iter().collect())].into();
+            let made = made_with(&needed, &config, &known);
+            made.into_iter().find(|(key, _)| *key == FORMAT)
+        };
+        for legacy in ["0.8.2", "0.9.0", "0.10", "0.10.2-IV0"] {
+            assert_eq!(format(Some(legacy)), Some((FORMAT, "0.11.0".to_owned())));
+        }
+        for newer in [None, Some("0.11.0-IV2"), Some("1.0"), Some("3.0-IV1")] {
+            assert_eq!(format(newer), None, "{newer:?}");
         }
     }
 

@@ -5,6 +5,7 @@ pub(crate) mod begins;
 pub(crate) mod command_error;
 pub(crate) mod commit_metadata;
 pub(crate) mod consumer;
+pub(crate) mod emptied;
 mod ends;
 pub(crate) mod error;
 pub(crate) mod features;

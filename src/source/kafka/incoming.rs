@@ -5,6 +5,7 @@ use rdkafka::message::{BorrowedMessage, Message as _};
 
 use super::known_topics::{KnownTopics, Origin};
 use crate::broker::kafka::consumer::TopicPartition;
+use crate::broker::kafka::emptied::is_emptied;
 use crate::broker::kafka::record::Record;
 use crate::broker::kafka::{consumer, headers};
 
@@ -21,11 +22,15 @@ pub(super) struct Fresh {
 #[derive(Debug)]
 pub(super) struct Stray {
     pub(super) name: TopicPartition,
-    pub(super) fresh: Fresh,
+    /// None for one that may have been emptied.
+    pub(super) fresh: Option<Fresh>,
 }
 
-/// Takes a message out of librdkafka's hands.
-pub(super) fn fresh(origin: &Origin, message: &BorrowedMessage<'_>) -> Fresh {
+/// Takes a message out of librdkafka's hands; none where it may have been emptied.
+pub(super) fn fresh(origin: &Origin, message: &BorrowedMessage<'_>) -> Option<Fresh> {
+    if is_emptied(message) {
+        return None;
+    }
     let Origin { topic, is_tier } = origin;
     let raw = consumer::headers(message);
     let place = (message.partition(), message.offset());
@@ -37,19 +42,19 @@ pub(super) fn fresh(origin: &Origin, message: &BorrowedMessage<'_>) -> Fresh {
     let offset = message.offset();
     if !*is_tier {
         let record = Record::read(topic, place, timestamp, contents, raw);
-        return Fresh {
+        return Some(Fresh {
             offset,
             record,
             due_ms: None,
-        };
+        });
     }
     let due_ms = headers::number(&raw, headers::DUE);
     let record = Record::read(topic, place, timestamp, contents, raw.clone());
-    Fresh {
+    Some(Fresh {
         offset,
         record: record.restore(&raw),
         due_ms,
-    }
+    })
 }
 
 /// Takes out one that came by the way that only events should come.

@@ -13,6 +13,7 @@ use super::partition::{Partition, Read};
 use super::settle::unix_ms;
 use super::turns::{Here, Share, Turn};
 use crate::broker::kafka::begins::Part;
+use crate::broker::kafka::emptied;
 use crate::broker::kafka::statistics::Lag;
 use crate::config::model::Order;
 
@@ -117,6 +118,7 @@ impl Task {
             None | Some(Read::Nothing) => return Err(Turn::Asleep),
             Some(Read::Passed) => {}
             Some(Read::New(fresh)) => self.admit(part, fresh, now),
+            Some(Read::Emptied) => self.is_damaged(part, emptied::PROBLEM, now),
             Some(Read::Fault(code)) => self.partition_error(part, code, now),
         }
         Ok(())
@@ -127,6 +129,9 @@ impl Task {
         let Stray { name, fresh } = stray;
         let Some(part) = self.partitions.named(&name) else {
             return;
+        };
+        let Some(fresh) = fresh else {
+            return self.is_damaged(part, emptied::PROBLEM, now);
         };
         let fresh = self.partitions.change(part, |each| each.take_stray(fresh));
         if let Some(fresh) = fresh.flatten() {

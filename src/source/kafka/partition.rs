@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use rdkafka::error::RDKafkaErrorCode as Code;
-use rdkafka::message::Message as _;
 use tokio::time::Instant;
 
 use super::incoming::{Fresh, fresh};
@@ -77,6 +76,8 @@ pub(super) enum Read {
     /// A message that need not be done.
     Passed,
     New(Fresh),
+    /// A message that may have been emptied on its way.
+    Emptied,
     /// What is wrong with it.
     Fault(Code),
 }
@@ -171,16 +172,22 @@ impl Partition {
         match self.inbox.next() {
             None => Read::Nothing,
             Some(Err(code)) => Read::Fault(code),
-            Some(Ok(message)) => match self.progress.delivered(message.offset()) {
-                Delivered::New => Read::New(fresh(&self.origin, &message)),
-                Delivered::DoneBefore | Delivered::Again => Read::Passed,
+            Some(Ok(message)) => match fresh(&self.origin, &message) {
+                None => Read::Emptied,
+                Some(fresh) => match self.progress.delivered(fresh.offset) {
+                    Delivered::New => Read::New(fresh),
+                    Delivered::DoneBefore | Delivered::Again => Read::Passed,
+                },
             },
         }
     }
 
     /// A message that came past its inbox: in front of what that has, so it is the next, or one that
-    /// was there before.
+    /// was there before. Behind one that is damaged it comes again.
     pub(super) fn take_stray(&mut self, fresh: Fresh) -> Option<Fresh> {
+        if self.is_damaged {
+            return None;
+        }
         let delivered = self.progress.delivered(fresh.offset);
         (delivered == Delivered::New).then_some(fresh)
     }

@@ -222,19 +222,12 @@ impl Task {
         let Some(partition) = self.partitions.get(part) else {
             return;
         };
-        let (name, next) = (partition.label(), partition.progress().position());
+        let name = partition.label();
         match code {
             Code::AutoOffsetReset => self.positions.ask_at(part, now),
             Code::PartitionEOF => {}
-            // librdkafka goes on behind it. Fetched anew it may be sound; else the partition waits,
-            // and says so, until someone has mended it or set the group's offset past it.
             Code::BadMessage | Code::BadCompression | Code::NotImplemented => {
-                self.partitions.change(part, Partition::damage);
-                let why = format!("what follows offset {next} is damaged: {}", words(code));
-                self.can_not_be_read(name, &why);
-                if !self.positions.is_astray(part) {
-                    self.is_still_astray(part, now);
-                }
+                self.is_damaged(part, &words(code), now);
             }
             // That it is over is not told by itself: it is asked for.
             code => {
@@ -243,6 +236,22 @@ impl Task {
                     self.is_still_astray(part, now);
                 }
             }
+        }
+    }
+
+    /// What comes next of a partition is damaged, and librdkafka goes on behind it. Fetched anew it may be
+    /// sound; else the partition waits, and says so, until someone has mended it or set the group's offset
+    /// past it.
+    pub(super) fn is_damaged(&mut self, part: Part, what: &str, now: Instant) {
+        let Some(partition) = self.partitions.get(part) else {
+            return;
+        };
+        let (name, next) = (partition.label(), partition.progress().position());
+        self.partitions.change(part, Partition::damage);
+        let why = format!("what follows offset {next} is damaged: {what}");
+        self.can_not_be_read(name, &why);
+        if !self.positions.is_astray(part) {
+            self.is_still_astray(part, now);
         }
     }
 

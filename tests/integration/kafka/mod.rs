@@ -6,6 +6,7 @@ mod commits;
 pub(crate) mod idempotency;
 mod kills;
 mod ledger;
+mod legacy;
 mod members;
 mod operator_faults;
 mod order;
@@ -32,6 +33,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         idempotency::trials(),
         kills::trials(),
         ledger::trials(),
+        legacy::trials(),
         members::trials(),
         operator_faults::trials(),
         order::trials(),

@@ -57,6 +57,11 @@ impl Kafka {
         Self::up(Broker::prepare_with(properties))
     }
 
+    /// A broker of the test's own that keeps topics in the formats before Kafka 0.11.
+    pub(crate) fn legacy() -> Arc<Self> {
+        Self::up(Broker::prepare_legacy())
+    }
+
     /// One more of this one's cluster.
     pub(crate) fn beside(&self, node: i32) -> Arc<Self> {
         Self::up(Broker::prepare_beside(&self.broker, node))
