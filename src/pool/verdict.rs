@@ -1,6 +1,7 @@
 //! What becomes of a message: one pure function from what happened and the pool's policy to an
 //! outcome. Nothing here waits, reads a clock or knows a broker.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -284,9 +285,10 @@ fn overlaid(below: &Headers, above: Headers) -> Headers {
         name.get(..OWN_HEADER_PREFIX.len())
             .is_some_and(|start| start.eq_ignore_ascii_case(OWN_HEADER_PREFIX))
     };
+    let replaced: HashSet<&str> = above.iter().map(|(name, _)| name.as_str()).collect();
     let kept = below
         .iter()
-        .filter(|(name, _)| !above.iter().any(|(other, _)| other == name));
+        .filter(|(name, _)| !replaced.contains(name.as_str()));
     let mut headers: Headers = kept.cloned().collect();
     headers.extend(above);
     headers.retain(|(name, _)| !own(name));

@@ -52,6 +52,14 @@ pub enum EncodeError {
         /// The longest that is allowed.
         max: usize,
     },
+    /// More headers than a frame may hold: no worker would take it.
+    #[error("a message must have at most {max} headers: {count}")]
+    TooManyHeaders {
+        /// The number of headers, those that the daemon adds included.
+        count: usize,
+        /// The most that are allowed.
+        max: usize,
+    },
     /// The body is not UTF-8, and the worker has not said that it speaks version 2.
     #[error("the body must be UTF-8 for a version 1 worker: it is not, after byte {valid_up_to}")]
     BinaryForVersion1 {
@@ -66,9 +74,22 @@ impl Input<'_> {
         let payload = Payload {
             input: self,
             body: self.body()?,
+            headers: self.headers()?,
         };
         frame::append(out, &payload, self.message.body.len(), frame_bytes_max)
             .map_err(|Oversized { bytes, max }| EncodeError::TooLarge { bytes, max })
+    }
+
+    fn headers(&self) -> Result<Headers<'_>, EncodeError> {
+        let headers = Headers {
+            all: &self.message.headers,
+            timeout_ms: self.timeout_ms,
+            traceparent: self.span.map(|span| span.write()),
+        };
+        match (headers.count(), value::ENTRIES_MAX) {
+            (count, max) if count > max => Err(EncodeError::TooManyHeaders { count, max }),
+            _ => Ok(headers),
+        }
     }
 
     fn body(&self) -> Result<Body<'_>, EncodeError> {
@@ -82,26 +103,26 @@ impl Input<'_> {
     }
 }
 
-/// An [`Input`] whose body has been looked at.
+/// An [`Input`] whose body and headers have been looked at.
 struct Payload<'a> {
     input: &'a Input<'a>,
     body: Body<'a>,
+    headers: Headers<'a>,
 }
 
 impl Serialize for Payload<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Input {
             message,
-            timeout_ms,
-            span,
             id,
             extras,
+            ..
         } = self.input;
         let mut map = serializer.serialize_map(Some(if extras.is_some() { 8 } else { 5 }))?;
         map.serialize_entry("0", &self.body)?;
         map.serialize_entry("1", &message.correlation_id)?;
         map.serialize_entry("2", &*message.queue)?;
-        map.serialize_entry("3", &Headers::new(&message.headers, *timeout_ms, *span))?;
+        map.serialize_entry("3", &self.headers)?;
         map.serialize_entry("4", id)?;
         if let Some(extras) = extras {
             map.serialize_entry("5", &extras.attempt)?;
@@ -120,16 +141,9 @@ struct Headers<'a> {
 }
 
 impl<'a> Headers<'a> {
-    fn new(
-        all: &'a [(String, String)],
-        timeout_ms: Option<u64>,
-        span: Option<SpanContext>,
-    ) -> Self {
-        Self {
-            all,
-            timeout_ms,
-            traceparent: span.map(|span| span.write()),
-        }
+    fn count(&self) -> usize {
+        let added = [self.timeout_ms.is_some(), self.traceparent.is_some()];
+        self.kept().count() + added.into_iter().filter(|is_added| *is_added).count()
     }
 
     fn kept(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
@@ -311,6 +325,40 @@ mod tests {
             Err(EncodeError::BinaryForVersion1 { valid_up_to: 2 })
         );
         assert_eq!(out, "before");
+    }
+
+    /// A worker would refuse the frame, as we do with its answers.
+    #[test]
+    fn more_headers_than_a_worker_takes_are_refused_with_their_number() {
+        let max = value::ENTRIES_MAX;
+        let headers = |count| Message {
+            headers: (0..count).map(|n| (n.to_string(), String::new())).collect(),
+            ..message(b"", &[])
+        };
+        let mut out = BytesMut::new();
+        let encode = |message: &Message, timeout_ms, out: &mut BytesMut| {
+            let input = Input {
+                timeout_ms,
+                ..input(message)
+            };
+            input.encode(out, 1 << 20)
+        };
+        assert_eq!(encode(&headers(max), None, &mut out), Ok(()));
+        let frame = next_frame(&mut out, 1 << 20).unwrap().unwrap();
+        assert_eq!(Task::decode(&frame).unwrap().headers.len(), max);
+        let refused = Err(EncodeError::TooManyHeaders {
+            count: max + 1,
+            max,
+        });
+        assert_eq!(encode(&headers(max + 1), None, &mut out), refused);
+        assert_eq!(encode(&headers(max), Some(1), &mut out), refused);
+        assert!(out.is_empty());
+        // Those that a worker never sees don't count.
+        let mut hidden = headers(max);
+        hidden
+            .headers
+            .push(("x-ganger-a".to_owned(), String::new()));
+        assert_eq!(encode(&hidden, None, &mut out), Ok(()));
     }
 
     #[test]

@@ -19,6 +19,7 @@ trials![
     control_lines_never_wait_for_a_full_stdin,
     much_in_both_directions_at_once,
     an_input_that_is_too_large_leaves_the_worker_alone,
+    an_input_with_too_many_headers_leaves_the_worker_alone,
     a_binary_body_is_never_sent_to_a_version_1_worker,
     a_binary_body_reaches_a_version_2_worker_as_bytes,
 ];
@@ -224,6 +225,26 @@ fn an_input_that_is_too_large_leaves_the_worker_alone() {
     assert_eq!((dead.reason.as_str(), dead.attempts), ("undeliverable", 1));
     assert!(dead.error.contains("frame_bytes_max"), "{}", dead.error);
     same_worker_did(&scene, &["before", "after"]);
+    scene.finish();
+}
+
+fn an_input_with_too_many_headers_leaves_the_worker_alone() {
+    let scene = Scene::of(Pool::new(&[]).attempts(5));
+    let headers = |body: &str, count: usize| {
+        let message = NewMessage::new(body);
+        (0..count).fold(message, |message, n| message.header(&format!("h{n}"), "v"))
+    };
+    let messages = [headers("many", 9_999), headers("too many", 10_001)];
+    scene.table.insert(&messages);
+    scene.send(&["after"]);
+    let dead = scene.one_dead();
+    assert_eq!((dead.reason.as_str(), dead.attempts), ("undeliverable", 1));
+    assert!(
+        dead.error.contains("at most 10000 headers"),
+        "{}",
+        dead.error
+    );
+    same_worker_did(&scene, &["many", "after"]);
     scene.finish();
 }
 

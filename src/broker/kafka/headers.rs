@@ -4,6 +4,9 @@
 //! it is, other bytes in base64, a null value as nothing. All values survive in copies, byte for
 //! byte, and in replies where the worker has not replaced them.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
@@ -40,17 +43,34 @@ pub(crate) fn text(value: Option<&[u8]>) -> String {
     std::str::from_utf8(value).map_or_else(|_| BASE64.encode(value), ToOwned::to_owned)
 }
 
-/// Every header in its text form, ours included, with the last value of each name.
+/// Every header in its text form, ours included, with the last value of each name. A sender chooses how
+/// many there are, so the time that this takes grows with their number, not with its square.
 pub(crate) fn all_as_text(raw: &Raw) -> Headers {
     let mut headers = Headers::with_capacity(raw.len());
+    let mut places = HashMap::with_capacity(raw.len());
     for (name, value) in raw {
         let value = text(value.as_deref());
-        match headers.iter_mut().find(|(other, _)| other == name) {
-            Some((_, last)) => *last = value,
-            None => headers.push((name.clone(), value)),
+        match places.entry(name.as_str()) {
+            Entry::Occupied(place) => {
+                let (_, last): &mut (String, String) = &mut headers[*place.get()];
+                *last = value;
+            }
+            Entry::Vacant(place) => {
+                place.insert(headers.len());
+                headers.push((name.clone(), value));
+            }
         }
     }
     headers
+}
+
+/// The values of each name, in order.
+fn by_name(raw: &Raw) -> HashMap<&str, Vec<&Option<Bytes>>> {
+    let mut values: HashMap<&str, Vec<&Option<Bytes>>> = HashMap::with_capacity(raw.len());
+    for (name, value) in raw {
+        values.entry(name).or_default().push(value);
+    }
+    values
 }
 
 /// The last value under a name.
@@ -89,9 +109,16 @@ pub(crate) fn own(own: Vec<(&'static str, String)>) -> Raw {
 /// all values and the exact bytes.
 pub(crate) fn outgoing(message: &Outgoing, origin: &Raw) -> Raw {
     let mut raw = Raw::with_capacity(message.headers.len() + 2);
+    let mut origin = by_name(origin);
     for (name, value) in &message.headers {
-        if find(origin, name).as_ref() == Some(value) {
-            raw.extend(origin.iter().filter(|(other, _)| other == name).cloned());
+        let left = |values: &Vec<&Option<Bytes>>| {
+            let last = values.last().and_then(|last| last.as_deref());
+            text(last) == *value
+        };
+        if origin.get(name.as_str()).is_some_and(left) {
+            let values = origin.remove(name.as_str()).unwrap_or_default();
+            let values = values.into_iter().cloned();
+            raw.extend(values.map(|value| (name.clone(), value)));
         } else {
             raw.push((name.clone(), Some(value.clone().into())));
         }
@@ -170,6 +197,21 @@ mod tests {
             ("ReplyTo", Some(b"answers")),
         ]);
         assert_eq!(outgoing(&message, &origin), expected);
+    }
+
+    /// Looking each up among all the others would take minutes.
+    #[test]
+    fn a_great_many_headers_take_no_long_time() {
+        let raw: Raw = (0..300_000)
+            .map(|n| (format!("header {n}"), Some("value".into())))
+            .collect();
+        let headers = all_as_text(&raw);
+        assert_eq!(headers.len(), raw.len());
+        let message = Outgoing {
+            headers,
+            ..Outgoing::default()
+        };
+        assert_eq!(outgoing(&message, &raw), raw);
     }
 
     #[test]

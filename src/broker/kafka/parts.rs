@@ -83,6 +83,13 @@ pub(crate) fn split(record: &Outbound, part_bytes_max: usize) -> Vec<Outbound> {
     all.extend_from_slice(record.value.as_deref().unwrap_or_default());
     let (of, all) = (record.key.clone().unwrap_or_default(), all.freeze());
     let cuts = (0..all.len()).step_by(part_bytes_max.max(1));
+    // Without its headers, of which there may be as many as parts.
+    let empty = Outbound {
+        topic: record.topic.clone(),
+        timestamp_ms: record.timestamp_ms,
+        compressed: record.compressed,
+        ..Outbound::default()
+    };
     let mut records: Vec<Outbound> = (1..)
         .zip(cuts)
         .map(|(number, from)| {
@@ -93,7 +100,7 @@ pub(crate) fn split(record: &Outbound, part_bytes_max: usize) -> Vec<Outbound> {
                 key: Some(key(&of, number)),
                 value: Some(all.slice(from..to)),
                 headers,
-                ..record.clone()
+                ..empty.clone()
             }
         })
         .collect();
@@ -104,9 +111,10 @@ pub(crate) fn split(record: &Outbound, part_bytes_max: usize) -> Vec<Outbound> {
         (PARTS_HEADERS_BYTES, headers_bytes.to_string()),
     ]));
     records.push(Outbound {
+        key: record.key.clone(),
         value: Some(Bytes::new()),
         headers,
-        ..record.clone()
+        ..empty
     });
     records
 }

@@ -6,13 +6,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::harness::kafka::{Kafka, KafkaSite, NewRecord, Plan, in_trouble, is_well};
-use crate::harness::{Daemon, Event, trials};
+use crate::harness::{Daemon, Event, field, said, trials};
 
 trials![
     offsets_that_are_set_back_are_read_again,
     a_hundred_partitions,
     the_largest_record_waits_and_dies_like_any_other,
     a_thousand_headers_come_through,
+    headers_without_end_make_a_dead_letter_and_hold_up_nobody,
     a_deleted_tier_stops_nothing,
     a_tier_that_is_deleted_with_a_message_in_hand_stops_nothing,
     a_deleted_dead_letter_topic_loses_no_letter,
@@ -92,6 +93,27 @@ fn a_thousand_headers_come_through() {
         assert_eq!(value, Some(format!("value {n}")));
     }
     daemon.stop();
+}
+
+/// As many as a record of 1 MiB holds. To look each up among the others would take 11 s, in which the
+/// daemon would do nothing else.
+fn headers_without_end_make_a_dead_letter_and_hold_up_nobody() {
+    const COUNT: usize = 90_000;
+    let site = KafkaSite::new(1);
+    let daemon = site.start(&site.pool(&["--v2=1"]));
+    let record = site.message("many");
+    let record = (0..COUNT).fold(record, |record, n| record.header(&format!("{n:05}"), "v"));
+    site.kafka.send(&[record, site.message("after")]);
+    site.settled(&daemon);
+    assert_eq!(site.record().texts(Event::Began), ["after"]);
+    let dead = daemon.logged("message dead-lettered");
+    assert_eq!(field(&dead, "reason"), "undeliverable");
+    let stalls = daemon.records(|record| said(record, "a thread of the daemon stands still"));
+    assert!(stalls.is_empty(), "{stalls:?}");
+    daemon.stop();
+    let dead = site.kafka.read(&site.dead_topic()).remove(0);
+    let own = |(name, _): &&(String, _)| !name.starts_with("x-ganger-");
+    assert_eq!(dead.headers.iter().filter(own).count(), COUNT);
 }
 
 /// What waited in it is gone; what would wait there waits elsewhere.

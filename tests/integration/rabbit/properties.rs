@@ -20,6 +20,7 @@ trials![
     a_large_body_is_kept_byte_for_byte,
     headers_that_fill_a_frame_are_kept,
     headers_that_fill_a_frame_outlive_a_retry,
+    more_headers_than_a_worker_takes_make_a_dead_letter,
     texts_that_are_not_utf8_make_a_dead_letter,
     what_a_stream_would_write_is_a_header_like_others,
 ];
@@ -333,6 +334,32 @@ fn headers_that_fill_a_frame_outlive_a_retry() {
     scene.send(&["another"]);
     is_as_it_was(&scene.one_dead(), &original);
     scene.record().assert_done_once(&["another"]);
+    scene.finish();
+}
+
+/// The worker would end over them, and so would the next.
+fn more_headers_than_a_worker_takes_make_a_dead_letter() {
+    let scene = RabbitScene::of(Pool::new(&[]));
+    let mut headers = FieldTable::default();
+    for n in 0..10_001 {
+        headers.insert(format!("{n:x}").into(), AMQPValue::Void);
+    }
+    let many = Letter::new("work", "many").with(|of| of.with_headers(headers.clone()));
+    scene.client.publish(&[many]);
+    scene.send(&["another"]);
+    scene.settled();
+    let record = scene.record();
+    assert_eq!(record.texts(Event::Began), ["another"]);
+    let dead = scene.client.take_all(DEAD);
+    assert_eq!(dead.len(), 1, "{dead:?}");
+    assert!(dead[0].says("x-ganger-reason", "undeliverable"), "{dead:?}");
+    let kept = dead[0].headers();
+    assert!(
+        headers
+            .inner()
+            .keys()
+            .all(|name| kept.contains_key(name.as_str()))
+    );
     scene.finish();
 }
 
