@@ -32,6 +32,7 @@ pub use subscription::Subscription;
 pub use table::{Database, MysqlDatabase, PostgresDatabase, SslMode, TableSource};
 pub use telemetry::Otlp;
 pub use topics::Topics;
+pub(crate) use topics::{group_in_topics, is_legal_in_topics};
 pub use workers::{Autoscale, WORKERS_MAX, Workers};
 
 /// The whole configuration.

@@ -1,6 +1,7 @@
 //! The names of the topics beside each that a pool reads: its tiers and its dead letters. They
 //! carry the group, since several groups may read one topic. Pure: nothing here asks a broker.
 
+use crate::config::model::{group_in_topics, is_legal_in_topics};
 use crate::rules::ladder::{Ladder, Tier};
 
 /// Four times as long each: a topic has partitions on each broker. Older daemons had one for each
@@ -11,7 +12,7 @@ const NAME_BYTES_MAX: usize = 249;
 
 /// The topic of a tier.
 pub(crate) fn tier_topic(topic: &str, group: &str, tier: Tier) -> String {
-    format!("{topic}.{group}.retry.{}", tier.word())
+    format!("{topic}.{}.retry.{}", group_in_topics(group), tier.word())
 }
 
 /// Of which topic and the group this is the name of a tier, and of which one.
@@ -22,7 +23,7 @@ pub(crate) fn tier_of<'a>(name: &'a str, group: &str) -> Option<(&'a str, Tier)>
 
 /// The topic of the dead letters.
 pub(crate) fn dead_topic(topic: &str, group: &str) -> String {
-    format!("{topic}.{group}.dead")
+    format!("{topic}.{}.dead", group_in_topics(group))
 }
 
 /// Of which topic and the group this takes the dead letters.
@@ -31,17 +32,17 @@ pub(crate) fn topic_of_dead<'a>(name: &'a str, group: &str) -> Option<&'a str> {
 }
 
 fn of_group<'a>(stem: &'a str, group: &str) -> Option<&'a str> {
-    stem.strip_suffix(group)?.strip_suffix('.')
+    stem.strip_suffix(&*group_in_topics(group))?
+        .strip_suffix('.')
 }
 
 /// Says what is wrong with a topic's name, or with a part of it.
 pub(crate) fn fault_in(name: &str) -> Option<&'static str> {
-    let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     match name {
         "" => Some("must not be empty"),
         "." | ".." => Some("must not be `.` or `..`"),
         name if name.len() > NAME_BYTES_MAX => Some("must be at most 249 bytes long"),
-        name if !name.bytes().all(legal) => {
+        name if !name.bytes().all(is_legal_in_topics) => {
             Some("must be made of letters of ASCII, digits, `.`, `_` and `-`")
         }
         _ => None,
@@ -79,6 +80,21 @@ mod tests {
         assert_eq!(topic_of_dead(&dead, "billing"), Some("orders.eu"));
         assert_eq!(topic_of_dead(&dead, "shipping"), None);
         assert_eq!(topic_of_dead("orders.billing", "billing"), None);
+    }
+
+    /// Kafka takes any text for a group, but not for a topic.
+    #[test]
+    fn a_group_may_have_what_a_topic_may_not() {
+        let group = "team:billing/ü";
+        let (dead, tier) = (
+            dead_topic("orders", group),
+            tier_topic("orders", group, LADDER.tier(Duration::from_secs(4))),
+        );
+        assert_eq!(dead, "orders.team_3abilling_2f_c3_bc.dead");
+        assert_eq!(tier, "orders.team_3abilling_2f_c3_bc.retry.4s");
+        assert_eq!((fault_in(&dead), fault_in(&tier)), (None, None));
+        assert_eq!(topic_of_dead(&dead, group), Some("orders"));
+        assert_eq!(tier_of(&tier, group).unwrap().0, "orders");
     }
 
     #[test]

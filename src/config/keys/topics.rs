@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use crate::config::model::{KafkaSource, Options, PoolConfig, Topics};
+use crate::config::model::{KafkaSource, Options, PoolConfig, Topics, group_in_topics};
 use crate::config::reader::Reader;
 use crate::config::tree::Node;
 use crate::config::value_types::compound::one_or_more;
@@ -102,7 +102,7 @@ impl TopicReader {
             let tier = || Some(name.rsplit_once(".retry.")?.0);
             let stem = dead
                 .or_else(tier)
-                .and_then(|stem| stem.strip_suffix(&self.group));
+                .and_then(|stem| stem.strip_suffix(&*group_in_topics(&self.group)));
             let topic = stem.and_then(|stem| stem.strip_suffix('.'));
             topic.is_some_and(|topic| self.topics.include(topic))
         };

@@ -1,5 +1,6 @@
 //! Which topics of Kafka a pool reads: by their names, and by patterns of names.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -10,6 +11,24 @@ use crate::names::REPLY_TOPICS;
 
 /// What a pattern begins with, as in librdkafka. No name does.
 pub(crate) const PATTERN: char = '^';
+
+/// Whether the name of a topic may have that byte.
+pub(crate) fn is_legal_in_topics(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
+}
+
+/// The group as the names of topics have it, which take fewer characters: each byte that they do not take
+/// is written as `_` and two hexadecimal digits.
+pub(crate) fn group_in_topics(group: &str) -> Cow<'_, str> {
+    if group.bytes().all(is_legal_in_topics) {
+        return Cow::Borrowed(group);
+    }
+    let written = |byte| match is_legal_in_topics(byte) {
+        true => char::from(byte).to_string(),
+        false => format!("_{byte:02x}"),
+    };
+    group.bytes().map(written).collect()
+}
 
 /// The topics of a pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

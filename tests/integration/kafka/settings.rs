@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use crate::harness::kafka::{
     Kafka, KafkaSite, MECHANISM, PASSWORD, Plan, in_trouble, is_before_4, is_well,
 };
-use crate::harness::{Workspace, field, trials};
+use crate::harness::{Event, Workspace, field, trials};
 
 trials![
     tls_and_a_password_are_passed_through,
@@ -24,6 +24,7 @@ trials![
     a_broker_that_does_not_know_the_groups_protocol_is_told,
     two_pools_of_a_group_on_one_topic_are_refused,
     the_order_is_for_kafka_only,
+    a_group_may_have_a_name_that_no_topic_may_have,
 ];
 
 /// A source on the port that wants TLS and a password, with these in place of what is right.
@@ -47,6 +48,30 @@ fn tls_and_a_password_are_passed_through() {
     assert_eq!(site.kafka.texts(&answers), ["re: mode:reply a"]);
     assert_eq!(site.kafka.texts(&site.dead_topic()), ["mode:answer:400 b"]);
     daemon.stop();
+}
+
+/// The topics beside the pool's own are named after it.
+fn a_group_may_have_a_name_that_no_topic_may_have() {
+    let site = Plan::new(1).group("team:billing").make();
+    let retry = r#"{ initial = "500ms", in_place_max = "0ms" }"#;
+    let pool = site.pool(&["--v2=1"]).set("retry", retry);
+    site.site.configure_commands(std::slice::from_ref(&pool));
+    let daemon = site.start(&pool);
+    let (again, dead) = ("mode:until-attempt:2:500", "mode:answer:400");
+    site.send(&[again, dead]);
+    site.done(&daemon, 1);
+    site.settled(&daemon);
+    let beside = |what: &str| format!("{}.team_3abilling.{what}", site.topic);
+    assert!(site.kafka.topics().contains(&beside("retry.1s")));
+    assert_eq!(site.kafka.texts(&beside("dead")), [dead]);
+    let listed = site.site.ganger(&["dead", "list"]).good();
+    assert!(listed.contains(dead), "{listed}");
+    assert_eq!(
+        site.site.ganger(&["dead", "retry", "--all"]).good(),
+        "retried 1\n"
+    );
+    daemon.stop();
+    assert_eq!(site.record().texts(Event::Done), [again]);
 }
 
 /// What a daemon that can't start complains of.
