@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgpack
@@ -21,10 +22,17 @@ DEADLINE_SECONDS = 60
 class Peer:
     """One worker process and its pipe."""
 
-    def __init__(self, *args: str, version: int = 2, hello: bool = True) -> None:
+    def __init__(
+        self,
+        *args: str,
+        version: int = 2,
+        hello: bool = True,
+        env: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         name = secrets.token_hex(16)
         path = f"/tmp/CoreFxPipe_{name}"
-        env = {key: value for key, value in os.environ.items() if not key.startswith("GANGER_")}
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("GANGER_")}
+        env = inherited | dict(env)
         if version == 2:
             env |= {"GANGER_PROTOCOL": "2", "GANGER_PIPE": path}
         with socket.socket(socket.AF_UNIX) as listener:

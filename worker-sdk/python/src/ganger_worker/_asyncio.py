@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 
 from . import _control, _tracing
-from ._answer import Flight, answer_frame, failure_frame
-from ._frames import Splitter, decode, encode, framed
-from ._outcome import Outcome, Status, requeue
+from ._answer import Flight, answer_frame, end_child, failure_frame, returned_frame
+from ._frames import ProtocolError, Splitter, decode, framed
+from ._notes import Notes
+from ._outcome import Outcome, requeue
 from ._task import AsyncTask, TaskData, _current
 from ._threads import timeout_ms
 
 
-class Worker(asyncio.Protocol):
+class Worker(Notes, asyncio.Protocol):
     """One connection, worked off to its end by :meth:`run`."""
 
     def __init__(
@@ -27,11 +28,10 @@ class Worker(asyncio.Protocol):
         concurrency: int,
         frame_bytes_max: int,
     ) -> None:
-        self.version = version
+        super().__init__(version, frame_bytes_max)
         self._handler = handler
         self._pipe = pipe
         self._control = control
-        self._frame_bytes_max = frame_bytes_max
         self._splitter = Splitter(frame_bytes_max)
         self._flight = Flight()
         self._running: dict[TaskData, asyncio.Task[None]] = {}
@@ -40,12 +40,16 @@ class Worker(asyncio.Protocol):
         self._out: list[bytes] = []
         self._fatal: BaseException | None = None
         self._leaving = False
+        # Whether nothing new is begun, and what came meanwhile.
+        self._is_ending = False
+        self._held: list[bytes] = []
+        self._loop = asyncio.get_running_loop()
+        self._over = asyncio.Event()
+        self._room = asyncio.Event()
 
     async def run(self, hello: bytes | None) -> None:
         """Until the daemon has asked to leave and all that is in hand is answered."""
-        self._loop = loop = asyncio.get_running_loop()
-        self._over = asyncio.Event()
-        self._room = asyncio.Event()
+        loop = self._loop
         self._room.set()
         self._pipe.setblocking(False)
         self._transport: asyncio.Transport
@@ -66,17 +70,52 @@ class Worker(asyncio.Protocol):
             running.cancel()
         if self._running:
             await asyncio.wait(list(self._running.values()))
+        self._return_held()
         self._flush()
         self._transport.close()
+
+    def _return_held(self) -> None:
+        """What has come and was not begun, be it unread yet."""
+        self._end_input()
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+        try:
+            while data := self._pipe.recv(1 << 16):
+                self._held += self._splitter.feed(data)
+        except OSError:
+            pass  # the end
+        for frame in self._held:
+            try:
+                task = AsyncTask(decode(frame), self)
+            except ProtocolError:
+                return
+            self._write(returned_frame(self._id(task), self._frame_bytes_max))
+
+    def stop(self) -> None:
+        """Begins nothing new, and ends once all that is in hand is answered."""
+        self._is_ending = True
+        if not self._running:
+            self._over.set()
+
+    def stop_from_elsewhere(self) -> None:
+        """The same from another thread."""
+        self._soon(self.stop)
+
+    def _soon(self, step: Callable[..., None], *args: str) -> None:
+        try:
+            self._loop.call_soon_threadsafe(step, *args)
+        except RuntimeError:
+            pass  # the loop is over, and so is this worker
 
     # -- asyncio's callbacks --
 
     def data_received(self, data: bytes) -> None:
         try:
             for frame in self._splitter.feed(data):
-                if self._fatal is not None:
-                    return
-                self._begin(frame)
+                if self._is_ending:
+                    self._held.append(frame)
+                else:
+                    self._begin(frame)
             if self._splitter.broken is not None:
                 raise self._splitter.broken
         except Exception as error:
@@ -100,10 +139,7 @@ class Worker(asyncio.Protocol):
 
     def _heard_elsewhere(self, line: str) -> None:
         """In the thread that reads stdin."""
-        try:
-            self._loop.call_soon_threadsafe(self._heard, line)
-        except RuntimeError:
-            pass  # the loop is over, and so is this worker
+        self._soon(self._heard, line)
 
     def _heard(self, line: str) -> None:
         if line == _control.QUIT:
@@ -137,6 +173,7 @@ class Worker(asyncio.Protocol):
 
     def _fail(self, error: BaseException) -> None:
         self._fatal = self._fatal or error
+        self._is_ending = True
         self._leave()
 
     # -- working --
@@ -173,11 +210,16 @@ class Worker(asyncio.Protocol):
         try:
             outcome = await self._handler(task)
         except BaseException as error:
+            if self._is_child():
+                end_child(error)
             self._answer_failure(task, error)
             if not isinstance(error, (Exception, asyncio.CancelledError)):
-                self._fail(error)
+                self._fatal = self._fatal or error  # such as SystemExit: answered, and the end
+                self.stop()
         else:
-            self._write(answer_frame(outcome, self._id(task), self._frame_bytes_max))
+            if self._is_child():
+                end_child(None)
+            self._answer(task, answer_frame(outcome, self._id(task), self._frame_bytes_max))
         finally:
             if timer is not None:
                 timer.cancel()
@@ -189,6 +231,10 @@ class Worker(asyncio.Protocol):
             )
         else:
             frame = failure_frame(error, self._id(task), self._frame_bytes_max)
+        self._answer(task, frame)
+
+    def _answer(self, task: AsyncTask, frame: bytes) -> None:
+        self._close(task)
         self._write(frame)
 
     def _ended(self, task: AsyncTask) -> None:
@@ -196,13 +242,10 @@ class Worker(asyncio.Protocol):
         self._flight.tasks.pop(task.id, None)
         if running.cancelled():  # before its first step
             self._answer_failure(task, asyncio.CancelledError())
-        if self._leaving and not self._running:
+        if (self._leaving or self._is_ending) and not self._running:
             self._over.set()
 
     # -- writing --
-
-    def _id(self, task: TaskData) -> int | None:
-        return task.id if self.version > 1 else None
 
     def _write(self, frame: bytes) -> None:
         """With all others of this turn of the loop, in one write."""
@@ -216,20 +259,6 @@ class Worker(asyncio.Protocol):
             self._out.clear()
             if not self._transport.is_closing():
                 self._transport.write(data)
-
-    def note(
-        self,
-        task: TaskData,
-        status: int,
-        message: str | bytes,
-        headers: Mapping[str, object] | None = None,
-        queue: str | None = None,
-    ) -> None:
-        if self.version == 1 and status != Status.IGNORE_MESSAGE:
-            _control.complain(message, headers)
-            return
-        data = encode(message, status, headers, queue, self._id(task))
-        self._write(framed(data, self._frame_bytes_max))
 
     async def drained(self) -> None:
         """Until the pipe has taken most of what waits."""

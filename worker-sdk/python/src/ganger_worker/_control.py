@@ -8,15 +8,18 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 
+from ._frames import FRAME_BYTES_MAX
+
 QUIT = "__quit__"
 CANCEL = "__cancel__ "
 YIELD = "__context_switch__"
 _LINE_BYTES_MAX = 1 << 16
 
 
-def connect() -> tuple[socket.socket, int]:
-    """The pipe that stdin names, and a file for the control lines to come. Stdin itself is empty
-    from here on, so that neither a handler nor its child processes can eat such a line.
+def take() -> tuple[str, int]:
+    """The pipe's name, which stdin begins with, and a file for the control lines to come, which child
+    processes do not inherit. Stdin itself is empty from here on, so that neither a handler nor its
+    child processes can eat such a line.
     """
     if os.isatty(0):
         raise SystemExit(
@@ -26,13 +29,26 @@ def connect() -> tuple[socket.socket, int]:
     name = _first_line()
     if not name:
         raise SystemExit("stdin must begin with a line that names the pipe: it has ended")
-    pipe = socket.socket(socket.AF_UNIX)
-    pipe.connect(_path(name))
     control = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    return pipe, control
+    return name, control
+
+
+def connect(name: str) -> socket.socket:
+    """The pipe of that name."""
+    pipe = socket.socket(socket.AF_UNIX)
+    pipe.connect(_path(name))
+    return pipe
+
+
+def frame_bytes_max(wanted: int | None) -> int:
+    """The longest frame: the daemon's limit, or a lower one that is asked for."""
+    told = os.environ.get("GANGER_FRAME_BYTES_MAX", "")
+    if not (told.isascii() and told.isdigit()):
+        return wanted or FRAME_BYTES_MAX
+    return min(wanted or int(told), int(told))
 
 
 def _first_line() -> str:

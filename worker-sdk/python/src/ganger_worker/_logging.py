@@ -11,15 +11,16 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
     "message",
     "asctime",
     "taskName",
-    "level",
-    "target",
 }
+_TAKEN = frozenset(("level", "self", "target"))
+"""Names that a record's own parts have: such an extra gets an underscore."""
 _LEVELS = ((40, "error"), (30, "warn"), (20, "info"), (10, "debug"))
 
 
 class LogHandler(logging.Handler):
     """Sends records of the current task to the daemon, which adds pool, worker and correlation id;
-    `extra` becomes its fields. Records outside of a task go to stderr, which the daemon logs too.
+    `extra` becomes its fields. Records outside of a task, or after its answer, go to stderr, which the
+    daemon logs too.
 
     :func:`ganger_worker.run` installs one at the root logger, unless that has handlers already.
     """
@@ -28,11 +29,14 @@ class LogHandler(logging.Handler):
         try:
             text = self.format(record)
             task = current_task()
-            if task is None or task._port.version == 1:
+            if task is None or not task._port.is_open(task):
                 print(f"{record.levelname} {record.name}: {text}", file=sys.stderr, flush=True)
                 return
-            extra = {key: value for key, value in vars(record).items() if key not in _STANDARD}
-            extra.pop("self", None)
+            extra = {
+                f"{key}_" if key in _TAKEN else key: value
+                for key, value in vars(record).items()
+                if key not in _STANDARD
+            }
             task.log(level_name(record.levelno), text, target=record.name, **extra)
         except Exception:
             self.handleError(record)

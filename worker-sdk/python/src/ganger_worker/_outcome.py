@@ -31,8 +31,8 @@ class Outcome:
     """
 
     status: int
-    message: str | bytes = ""
-    """The reply, or the reason of a failure."""
+    message: object = ""
+    """The reply, or the reason of a failure. A reply that is neither text nor bytes is sent as JSON."""
     headers: Mapping[str, object] | None = None
     """Of the reply."""
     queue: str | None = None
@@ -50,18 +50,21 @@ def done() -> Outcome:
 
 
 def reply(
-    message: str | bytes = "",
+    message: object = "",
     *,
     headers: Mapping[str, object] | None = None,
     queue: str | None = None,
 ) -> Outcome:
     """The work is done, and this is its result: published to the message's reply-to or to `queue`,
     before the message leaves its own. With ``queue=task.queue`` a long task hands on what is left.
+
+    Text and bytes go as they are, anything else as JSON, with the header ``content-type:
+    application/json`` unless `headers` has one. What JSON lacks is this message's failure.
     """
     return Outcome(int(Status.DONE_WITH_REPLY), message, headers, queue)
 
 
-def retry(reason: str = "", *, after: float | timedelta | None = None) -> Outcome:
+def retry(reason: object = "", *, after: float | timedelta | None = None) -> Outcome:
     """It failed for now: try again after so many seconds, or after the pool's own wait. An attempt
     is charged; after the last one the message is a dead letter with this reason.
     """
@@ -74,11 +77,11 @@ def retry(reason: str = "", *, after: float | timedelta | None = None) -> Outcom
     return Outcome(int(Status.RETRY), reason, after_ms=round(after * 1000))
 
 
-def reject(reason: str = "") -> Outcome:
+def reject(reason: object = "") -> Outcome:
     """It can never work: the message becomes a dead letter with this reason, now."""
     return Outcome(int(Status.REJECT), reason)
 
 
-def requeue(reason: str = "") -> Outcome:
+def requeue(reason: object = "") -> Outcome:
     """Not here, not now: hand it out again after a short wait. No attempt is charged."""
     return Outcome(int(Status.REQUEUE), reason)

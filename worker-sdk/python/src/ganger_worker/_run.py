@@ -7,6 +7,7 @@ import inspect
 import logging
 import os
 import socket
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, cast
 
@@ -20,6 +21,8 @@ Handler: TypeAlias = Callable[[Task], Outcome | None]
 """A plain handler; with a concurrency above 1 it is called by several threads."""
 AsyncHandler: TypeAlias = Callable[[AsyncTask], Awaitable[Outcome | None]]
 """An `async def` handler."""
+WarmUp: TypeAlias = Callable[[], object]
+"""What is done before the first message; an `async def` handler's may be one, too."""
 
 SDK = "ganger-python"
 
@@ -29,20 +32,32 @@ def run(
     *,
     concurrency: int = 1,
     log_level: int | None = logging.INFO,
-    frame_bytes_max: int = FRAME_BYTES_MAX,
+    frame_bytes_max: int | None = None,
+    warm_up: WarmUp | None = None,
+    stop: threading.Event | None = None,
 ) -> None:
     """Connects to the daemon that has started this process, and works until it asks to leave.
 
     `concurrency` messages are in hand at once: in threads, or as asyncio tasks if the handler is an
     `async def`. With 1, a plain handler runs in the thread that calls this. `logging` goes to the
-    daemon from `log_level` on, unless it has been set up; None leaves it alone. `frame_bytes_max` is
-    that of the pool.
+    daemon from `log_level` on, unless it has been set up; None leaves it alone. `frame_bytes_max` lowers
+    the pool's own limit, which the daemon tells. `warm_up` is called before this process takes messages:
+    what it loads counts against no message's timeout, but against the pool's `start_timeout`. When `stop`
+    is set, nothing new is begun, and this returns once all that is in hand is answered.
     """
     _check(handler, concurrency)
-    if log_level is not None:
-        _logging.install(log_level)
-    pipe, control = _control.connect()
-    work(handler, pipe, control, _version(), concurrency, frame_bytes_max)
+    if _is_async(handler):
+        asynchronous = cast(AsyncHandler, handler)
+        asyncio.run(
+            _connected(asynchronous, concurrency, log_level, frame_bytes_max, warm_up, stop)
+        )
+        return
+    name, control = _begin(log_level)
+    if warm_up is not None:
+        warm_up()
+    pipe = _control.connect(name)
+    limit = _control.frame_bytes_max(frame_bytes_max)
+    work(handler, pipe, control, _version(), concurrency, limit, stop)
 
 
 async def serve(
@@ -50,18 +65,41 @@ async def serve(
     *,
     concurrency: int = 1,
     log_level: int | None = logging.INFO,
-    frame_bytes_max: int = FRAME_BYTES_MAX,
+    frame_bytes_max: int | None = None,
+    warm_up: WarmUp | None = None,
+    stop: asyncio.Event | None = None,
 ) -> None:
     """:func:`run` for a program with an asyncio loop of its own. Cancelled, it gives back what it has
-    in hand, uncharged.
+    in hand, uncharged; when `stop` is set, it finishes that first.
     """
     _check(handler, concurrency)
     if not _is_async(handler):
         raise TypeError(f"serve needs an async def handler: {handler!r}")
+    await _connected(handler, concurrency, log_level, frame_bytes_max, warm_up, stop)
+
+
+async def _connected(
+    handler: AsyncHandler,
+    concurrency: int,
+    log_level: int | None,
+    frame_bytes_max: int | None,
+    warm_up: WarmUp | None,
+    stop: threading.Event | asyncio.Event | None,
+) -> None:
+    name, control = _begin(log_level)
+    if warm_up is not None:
+        warmed = warm_up()
+        if inspect.isawaitable(warmed):
+            await warmed
+    pipe = _control.connect(name)
+    limit = _control.frame_bytes_max(frame_bytes_max)
+    await serve_on(handler, pipe, control, _version(), concurrency, limit, stop)
+
+
+def _begin(log_level: int | None) -> tuple[str, int]:
     if log_level is not None:
         _logging.install(log_level)
-    pipe, control = _control.connect()
-    await serve_on(handler, pipe, control, _version(), concurrency, frame_bytes_max)
+    return _control.take()
 
 
 def work(
@@ -71,11 +109,14 @@ def work(
     version: int,
     concurrency: int,
     frame_bytes_max: int = FRAME_BYTES_MAX,
+    stop: threading.Event | None = None,
 ) -> None:
     """Works a connection off that is there already."""
     if _is_async(handler):
         asynchronous = cast(AsyncHandler, handler)
-        asyncio.run(serve_on(asynchronous, pipe, control, version, concurrency, frame_bytes_max))
+        asyncio.run(
+            serve_on(asynchronous, pipe, control, version, concurrency, frame_bytes_max, stop)
+        )
         return
     worker = _threads.Worker(
         cast(Handler, handler),
@@ -85,6 +126,8 @@ def work(
         concurrency=concurrency if version > 1 else 1,
         frame_bytes_max=frame_bytes_max,
     )
+    if stop is not None:
+        _watch(stop, worker.stop)
     worker.run(hello(version, concurrency))
 
 
@@ -95,6 +138,7 @@ async def serve_on(
     version: int,
     concurrency: int,
     frame_bytes_max: int = FRAME_BYTES_MAX,
+    stop: threading.Event | asyncio.Event | None = None,
 ) -> None:
     """The same for an `async def` handler."""
     worker = _asyncio.Worker(
@@ -105,7 +149,25 @@ async def serve_on(
         concurrency=concurrency,
         frame_bytes_max=frame_bytes_max,
     )
-    await worker.run(hello(version, concurrency))
+    waiting = None
+    if isinstance(stop, asyncio.Event):
+        waiting = asyncio.ensure_future(stop.wait())
+        waiting.add_done_callback(lambda _: worker.stop())
+    elif stop is not None:
+        _watch(stop, worker.stop_from_elsewhere)
+    try:
+        await worker.run(hello(version, concurrency))
+    finally:
+        if waiting is not None:
+            waiting.cancel()
+
+
+def _watch(stop: threading.Event, then: Callable[[], None]) -> None:
+    def wait() -> None:
+        stop.wait()
+        then()
+
+    threading.Thread(target=wait, name="ganger-stop", daemon=True).start()
 
 
 def hello(version: int, concurrency: int) -> bytes | None:

@@ -29,10 +29,16 @@ class Port(Protocol):
         self,
         task: TaskData,
         status: int,
-        message: Body,
+        message: object,
         headers: Mapping[str, object] | None = None,
         queue: str | None = None,
     ) -> None: ...
+
+    def is_open(self, task: TaskData) -> bool:
+        """Whether what a task logs still reaches the daemon by the pipe."""
+
+    def field(self, value: object) -> object:
+        """A log record's field as it can be sent."""
 
     async def drained(self) -> None: ...
 
@@ -41,6 +47,7 @@ class TaskData:
     """What :class:`Task` and :class:`AsyncTask` have in common."""
 
     __slots__ = (
+        "_answered",
         "_cancelled",
         "_event",
         "_port",
@@ -82,6 +89,7 @@ class TaskData:
             self.properties,
         ) = fields
         self._port = port
+        self._answered = False
         self._cancelled = False
         self._event: threading.Event | None = None
 
@@ -103,26 +111,28 @@ class TaskData:
         """Whether the daemon has asked to abandon it: it took too long, or the daemon stops."""
         return self._cancelled
 
-    def progress(self, message: str) -> None:
+    def progress(self, message: object) -> None:
         """Shows how far it is; it also proves that the worker is alive (`stall_timeout`)."""
         if self._port.version == 1:
             self._port.note(self, Status.IGNORE_MESSAGE, message)
         else:
             self._port.note(self, Status.PROGRESS, message)
 
-    def log(self, level: str, message: str, *, target: str = "", **fields: object) -> None:
+    def log(self, level: str, message: object, *, target: str = "", **fields: object) -> None:
         """Writes a record of this message to the daemon's log. `logging` comes here by itself.
 
-        `level` is trace, debug, info, warn or error. To a version 1 daemon it goes over stderr.
+        `level` is trace, debug, info, warn or error. What is logged once the message is answered, in a
+        forked child or with a version 1 daemon goes to stderr.
         """
-        headers: dict[str, object] = {"level": level}
+        field = self._port.field
+        headers: dict[str, object] = {"level": field(level)}
         if target:
-            headers["target"] = target
-        headers.update((name, _plain(value)) for name, value in fields.items())
+            headers["target"] = field(target)
+        headers.update((str(field(name)), field(value)) for name, value in fields.items())
         self._port.note(self, Status.LOG, message, headers)
 
     def _emit(
-        self, queue: str, message: Body, headers: Mapping[str, object] | None
+        self, queue: str, message: object, headers: Mapping[str, object] | None
     ) -> None:
         if not queue:
             raise ValueError("emit needs the name of a queue: ''")
@@ -142,10 +152,11 @@ class Task(TaskData):
     __slots__ = ()
 
     def emit(
-        self, queue: str, message: Body, headers: Mapping[str, object] | None = None
+        self, queue: str, message: object, headers: Mapping[str, object] | None = None
     ) -> None:
         """Publishes a message while the work goes on. This task is not done before it is stored;
-        when it is tried again, it emits again, with the same header `ganger-emit-id`.
+        when it is tried again, it emits again, with the same header `ganger-emit-id`. What is neither
+        text nor bytes is sent as JSON, as by :func:`ganger_worker.reply`.
         """
         self._emit(queue, message, headers)
 
@@ -167,19 +178,12 @@ class AsyncTask(TaskData):
     __slots__ = ()
 
     async def emit(
-        self, queue: str, message: Body, headers: Mapping[str, object] | None = None
+        self, queue: str, message: object, headers: Mapping[str, object] | None = None
     ) -> None:
         """Publishes a message while the work goes on. This task is not done before it is stored;
-        when it is tried again, it emits again, with the same header `ganger-emit-id`.
+        when it is tried again, it emits again, with the same header `ganger-emit-id`. What is neither
+        text nor bytes is sent as JSON, as by :func:`ganger_worker.reply`.
         """
         self._emit(queue, message, headers)
         await self._port.drained()
 
-
-def _plain(value: object) -> object:
-    """A value that MessagePack has; its text for any other."""
-    if value is None or isinstance(value, (str, bytes, bool, float)):
-        return value
-    if isinstance(value, int) and -(1 << 63) <= value < 1 << 64:
-        return value
-    return str(value)

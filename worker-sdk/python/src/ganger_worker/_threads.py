@@ -6,13 +6,14 @@ import queue
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import _control, _tracing
-from ._answer import Flight, answer_frame, failure_frame
-from ._frames import Splitter, decode, done, encode, framed
-from ._outcome import Outcome, Status
+from ._answer import Flight, answer_frame, end_child, failure_frame, returned_frame
+from ._frames import ProtocolError, Splitter, decode, done, framed
+from ._notes import Notes
+from ._outcome import Outcome
 from ._task import Task, TaskData, _current
 
 _READ_BYTES = 1 << 13
@@ -46,7 +47,7 @@ class Writer:
             yield self._waiting.popleft()
 
 
-class Worker:
+class Worker(Notes):
     """One connection, worked off to its end by :meth:`run`."""
 
     def __init__(
@@ -59,29 +60,42 @@ class Worker:
         concurrency: int,
         frame_bytes_max: int,
     ) -> None:
-        self.version = version
+        super().__init__(version, frame_bytes_max)
         self._handler = handler
         self._pipe = pipe
         self._control = control
         self._concurrency = concurrency
-        self._frame_bytes_max = frame_bytes_max
         self._writer = Writer(pipe)
         self._flight = Flight()
         self._fatal: BaseException | None = None
+        # Under the gate: whether nothing new is begun, how many are in hand, and what came meanwhile.
+        self._gate = threading.Lock()
+        self._is_ending = False
+        self._in_hand = 0
+        self._held: list[bytes] = []
 
     def run(self, hello: bytes | None) -> None:
         """Until the daemon has asked to leave and all that is in hand is answered."""
         if hello is not None:
-            self._writer.write(framed(hello, self._frame_bytes_max))
+            self._write(framed(hello, self._frame_bytes_max))
         _control.listen(self._control, self._heard)
         if self._concurrency == 1:
             for frame in self._frames():
-                self._work(frame)
+                self._take(frame)
         else:
             self._in_threads()
+        self._return_held()
         self._pipe.close()
         if self._fatal is not None:
             raise self._fatal
+
+    def stop(self) -> None:
+        """Begins nothing new, and ends once all that is in hand is answered. From any thread."""
+        with self._gate:
+            self._is_ending = True
+            is_idle = self._in_hand == 0
+        if is_idle:
+            self._leave()
 
     # -- reading --
 
@@ -98,10 +112,7 @@ class Worker:
                 return
             # A buffer that is large costs more to get than to fill.
             size = _READ_BYTES if len(data) < size else _READ_BYTES_LARGE
-            for frame in splitter.feed(data):
-                yield frame
-                if self._fatal is not None:
-                    return
+            yield from splitter.feed(data)
             if splitter.broken is not None:
                 raise splitter.broken
 
@@ -129,7 +140,7 @@ class Worker:
 
         def loop() -> None:
             while (frame := frames.get()) is not None:
-                self._work(frame)
+                self._take(frame)
 
         threads = [
             threading.Thread(target=loop, name=f"ganger-{n}") for n in range(self._concurrency)
@@ -145,6 +156,34 @@ class Worker:
             for thread in threads:
                 thread.join()
 
+    def _take(self, frame: bytes) -> None:
+        """Works on it, unless this worker is about to end: then it waits to be given back.
+
+        The reading end stays open until nothing is in hand, for a daemon that can't write any more takes
+        the worker for lost, with all that it works on.
+        """
+        with self._gate:
+            if self._is_ending:
+                self._held.append(frame)
+                return
+            self._in_hand += 1
+        try:
+            self._work(frame)
+        finally:
+            with self._gate:
+                self._in_hand -= 1
+                is_over = self._is_ending and self._in_hand == 0
+            if is_over:
+                self._leave()
+
+    def _return_held(self) -> None:
+        for frame in self._held:
+            try:
+                task = Task(decode(frame), self)
+            except ProtocolError:
+                return
+            self._write(returned_frame(self._id(task), self._frame_bytes_max))
+
     def _work(self, frame: bytes) -> None:
         try:
             task = Task(decode(frame), self)
@@ -155,7 +194,7 @@ class Worker:
             self._leave()
             return
         id, headers = task.id, task.headers
-        timer = traced = None
+        timer = traced = failed = None
         flight = self._flight
         flight.tasks[id] = task
         if flight.early:
@@ -172,32 +211,25 @@ class Worker:
             else:
                 answer = answer_frame(outcome, answers, self._frame_bytes_max)
         except BaseException as error:
+            failed = error
             answer = failure_frame(error, answers, self._frame_bytes_max)
-            if not isinstance(error, Exception):
-                self._fatal = error  # such as SystemExit: answered, and the end
-                self._leave()
+        if self._is_child():
+            end_child(failed)
+        if failed is not None and not isinstance(failed, Exception):
+            with self._gate:
+                self._fatal = self._fatal or failed  # such as SystemExit: answered, and the end
+                self._is_ending = True
         if headers:
             _tracing.detach(traced)
             if timer is not None:
                 timer.cancel()
         _current.reset(outside)
         del flight.tasks[id]
-        self._writer.write(answer)
+        self._close(task)
+        self._write(answer)
 
-    def note(
-        self,
-        task: TaskData,
-        status: int,
-        message: str | bytes,
-        headers: Mapping[str, object] | None = None,
-        queue: str | None = None,
-    ) -> None:
-        if self.version == 1 and status != Status.IGNORE_MESSAGE:
-            _control.complain(message, headers)
-            return
-        id = task.id if self.version > 1 else None
-        data = encode(message, status, headers, queue, id)
-        self._writer.write(framed(data, self._frame_bytes_max))
+    def _write(self, frame: bytes) -> None:
+        self._writer.write(frame)
 
     async def drained(self) -> None:
         raise NotImplementedError("a thread waits in note()")
