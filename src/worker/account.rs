@@ -66,6 +66,11 @@ fn groups_of(name: &str, gid: Gid) -> Result<Vec<Gid>, Errno> {
 }
 
 impl Change {
+    /// Returns the user and the group to whom what the worker may open anew has to belong.
+    pub(super) fn owner(&self) -> (Uid, Gid) {
+        (self.uid, self.gid)
+    }
+
     /// Runs in the child.
     pub(super) fn apply(&self) -> Result<(), Errno> {
         nix::unistd::setgroups(&self.groups)?;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::resource::{Resource, setrlimit};
-use nix::unistd::Pid;
+use nix::unistd::{Gid, Pid, Uid};
 
 use super::account::{Account, Change};
 use super::error::{SpawnError, Step};
@@ -40,7 +40,8 @@ pub(super) fn start(
     introduction: Introduction,
     frame_bytes_max: usize,
 ) -> Result<Child, SpawnError> {
-    let confinement = Confinement::prepare(command, account)?;
+    let mut confinement = Confinement::prepare(command, account)?;
+    confinement.stdin_owner = confinement.change.as_ref().map(Change::owner);
     let mut child = program(command);
     introduce(&mut child, identity, pipe, introduction, frame_bytes_max);
     child
@@ -135,6 +136,9 @@ struct Confinement {
     /// The soft and the hard limit of open files.
     open_files: Option<(u64, u64)>,
     change: Option<Change>,
+    /// User and group to whom the pipe at stdin is given: Linux lets only its owner open it anew, which
+    /// is how a program without `dup2` moves it out of its children's reach.
+    stdin_owner: Option<(Uid, Gid)>,
     directory: Option<CString>,
     parent: Pid,
     /// Where the number of its group is written.
@@ -158,6 +162,7 @@ impl Confinement {
                 None => open_files::original(),
             },
             change: account.change,
+            stdin_owner: None,
             directory,
             parent: nix::unistd::getpid(),
             guard: None,
@@ -227,13 +232,17 @@ fn renice(nice: i32) -> Result<(), Errno> {
 fn confine(child: &mut Command, confinement: Confinement) {
     // SAFETY: the closure runs in the forked child, where only async-signal-safe functions may be
     // called, since another thread may have held any lock at the fork. `Confinement::apply` makes
-    // plain system calls (setrlimit, setpriority, setgroups, setgid, setuid, chdir, prctl,
+    // plain system calls (fchown, setrlimit, setpriority, setgroups, setgid, setuid, chdir, prctl,
     // getppid, getpid, write) on values that were computed before the fork; it allocates nothing,
     // frees nothing, takes no lock and does not panic. Its errors are bare numbers. close_range
     // touches no memory, and with this flag closes nothing before the exec, which a failure is told
     // through.
     unsafe {
         child.pre_exec(move || {
+            // One that does not get it can still read it.
+            if let Some((uid, gid)) = confinement.stdin_owner {
+                libc::fchown(libc::STDIN_FILENO, uid.as_raw(), gid.as_raw());
+            }
             confinement.apply()?;
             // What someone has left open is not the worker's. A kernel before 5.11 can't do this.
             libc::syscall(
@@ -299,8 +308,6 @@ fn directory(command: &model::WorkerCommand) -> String {
 
 #[cfg(test)]
 mod tests {
-    use nix::unistd::Uid;
-
     use super::super::tests::{command, identity};
     use super::*;
 

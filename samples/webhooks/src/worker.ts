@@ -10,7 +10,7 @@ import { done, reject, retry, run, type Outcome, type Task } from "ganger-worker
 import { retryAfterMs } from "./retry-after.js";
 
 const KEY = required("WEBHOOK_SECRET");
-const HOST_TIMEOUTS: Record<string, number> = JSON.parse(process.env["HOST_TIMEOUTS"] ?? "{}");
+const HOST_TIMEOUTS = new Map<string, number>(Object.entries(JSON.parse(process.env["HOST_TIMEOUTS"] ?? "{}")));
 const TIMEOUT_MS = 10_000;
 /** Statuses below 500 that may be otherwise the next time. */
 const PASSING = new Set([408, 425, 429]);
@@ -30,7 +30,7 @@ async function deliver(task: Task): Promise<Outcome> {
       headers: { "content-type": "application/json", ...signed(id, body) },
       body,
       redirect: "manual", // who moves says so to us, not to whoever answers at the old address
-      signal: AbortSignal.any([task.signal, AbortSignal.timeout(HOST_TIMEOUTS[url.host] ?? TIMEOUT_MS)]),
+      signal: AbortSignal.any([task.signal, AbortSignal.timeout(HOST_TIMEOUTS.get(url.host) ?? TIMEOUT_MS)]),
     });
     await response.body?.cancel();
   } catch (error) {

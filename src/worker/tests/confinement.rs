@@ -75,6 +75,16 @@ fn a_worker_becomes_its_user_with_that_users_groups() {
     });
 }
 
+/// Only its owner may open a pipe anew, as programs without `dup2` do to move it.
+#[test]
+fn a_worker_of_another_user_can_open_its_stdin_anew() {
+    on_a_pool_thread(async {
+        let mut command = shell("exec 5</proc/self/fd/0 && echo opened >&2");
+        command.user = Uid::effective().is_root().then(|| "nobody".into());
+        assert_eq!(stderr_of(&command).await, ["opened"]);
+    });
+}
+
 async fn changing_user_is_refused() {
     let mut command = shell("exit 0");
     command.user = Some("root".into());

@@ -11,14 +11,14 @@ const LEVELS: Record<string, Level> = {
   error: "error",
 };
 
-/** Outside of a handler `console` goes on as ever. What it returns puts things back. */
+/** Outside of a handler, and once its message is answered, `console` goes on as ever. What it returns puts things back. */
 export function bridgeConsole(): () => void {
   const before = { ...console };
   for (const [name, level] of Object.entries(LEVELS)) {
     const original = (console as any)[name].bind(console);
     (console as any)[name] = (...args: unknown[]) => {
       const task = currentTask();
-      if (task === undefined) original(...args);
+      if (task === undefined || task.answered) original(...args);
       else task.log(level, formatWithOptions({ colors: false }, ...args));
     };
   }

@@ -1,7 +1,7 @@
 /** The bytes of the protocol: frames, what the daemon sends, what a worker answers. */
 
 import { Decoder, Encoder } from "@msgpack/msgpack";
-import { Status, type Body, type Headers } from "./outcome.js";
+import { Status, type Body } from "./outcome.js";
 
 /** The longest frame, unless the pool's `frame_bytes_max` says otherwise. */
 export const FRAME_BYTES_MAX = 64 * 1024 * 1024;
@@ -89,7 +89,7 @@ export type Id = number | bigint;
 export function encode(
   message: Body,
   status: number,
-  headers?: Headers | null,
+  headers?: Readonly<Record<string, unknown>> | null,
   queue?: string | null,
   id?: Id | null,
   afterMs?: number | null,
@@ -167,14 +167,14 @@ export function decode(frame: Buffer): Fields {
 const PROTO = Buffer.from("\xa9__proto__", "latin1");
 
 /** The library refuses the name `__proto__`, but whoever sends messages may call a header so. */
-function unpack(frame: Buffer): unknown {
+export function unpack(frame: Buffer, by: Decoder = decoder): unknown {
   try {
-    return decoder.decode(frame);
+    return by.decode(frame);
   } catch (error) {
     if (!frame.includes(PROTO)) throw error;
     const copy = Buffer.from(frame);
     renameProto(copy, 0);
-    return decoder.decode(copy);
+    return by.decode(copy);
   }
 }
 
@@ -203,8 +203,11 @@ function entries(frame: Buffer, at: number): [start: number, values: number, isM
   return [at, 0, false];
 }
 
+/** By its prototype: what its names are, such as `constructor`, is up to whoever sends messages. */
 function isMap(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && value.constructor === Object;
+  return (
+    typeof value === "object" && value !== null && Object.getPrototypeOf(value) === Object.prototype
+  );
 }
 
 /** What is out of the ordinary: a map of other size, names that are no texts, or are there twice. */
@@ -321,6 +324,6 @@ function checkDepth(value: unknown, left: number): void {
 }
 
 function wrong(key: string, wanted: string, value: unknown): ProtocolError {
-  const shown = String(value).slice(0, 40);
-  return new ProtocolError(`an input's key "${key}" must hold ${wanted}: ${typeof value} ${shown}`);
+  const shown = typeof value === "object" ? "" : ` ${String(value).slice(0, 40)}`;
+  return new ProtocolError(`an input's key "${key}" must hold ${wanted}: ${typeof value}${shown}`);
 }

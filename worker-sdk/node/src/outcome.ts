@@ -27,8 +27,8 @@ export type Headers = Record<string, unknown>;
  */
 export interface Outcome {
   readonly status: number;
-  /** The reply, or the reason of a failure. */
-  readonly message?: Body;
+  /** The reply, or the reason of a failure. A reply that is neither text nor bytes is sent as JSON. */
+  readonly message?: unknown;
   /** Of the reply. */
   readonly headers?: Headers | undefined;
   /** Where the reply goes, if not to the message's own reply-to. */
@@ -48,9 +48,12 @@ export function done(): Outcome {
 /**
  * The work is done, and this is its result: published to the message's reply-to or to `queue`, before
  * the message leaves its own. With `queue: task.queue` a long task hands on what is left.
+ *
+ * Text and bytes go as they are, anything else as JSON, with the header `content-type: application/json`
+ * unless `headers` has one. What JSON lacks is this message's failure.
  */
 export function reply(
-  message: Body = "",
+  message: unknown = "",
   options: { headers?: Headers; queue?: string } = {},
 ): Outcome {
   return { status: Status.DONE_WITH_REPLY, message, headers: options.headers, queue: options.queue };
@@ -60,19 +63,21 @@ export function reply(
  * It failed for now: try again after so many milliseconds, or after the pool's own wait. An attempt
  * is charged; after the last one the message is a dead letter with this reason.
  */
-export function retry(reason = "", options: { afterMs?: number } = {}): Outcome {
+export function retry(reason: unknown = "", options: { afterMs?: number } = {}): Outcome {
   const { afterMs } = options;
   if (afterMs === undefined) return { status: Status.RETRY, message: reason };
-  if (!(afterMs >= 0)) throw new RangeError(`afterMs must be 0 or more milliseconds: ${afterMs}`);
+  if (!(afterMs >= 0 && Number.isSafeInteger(Math.round(afterMs)))) {
+    throw new RangeError(`afterMs must be 0 or more milliseconds: ${afterMs}`);
+  }
   return { status: Status.RETRY, message: reason, afterMs: Math.round(afterMs) };
 }
 
 /** It can never work: the message becomes a dead letter with this reason, now. */
-export function reject(reason = ""): Outcome {
+export function reject(reason: unknown = ""): Outcome {
   return { status: Status.REJECT, message: reason };
 }
 
 /** Not here, not now: hand it out again after a short wait. No attempt is charged. */
-export function requeue(reason = ""): Outcome {
+export function requeue(reason: unknown = ""): Outcome {
   return { status: Status.REQUEUE, message: reason };
 }

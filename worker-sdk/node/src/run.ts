@@ -1,9 +1,9 @@
 /** The entrance for programs. */
 
-import { encode, FRAME_BYTES_MAX } from "./frames.js";
+import { encode } from "./frames.js";
 import { bridgeConsole } from "./console.js";
 import { Status } from "./outcome.js";
-import { connect } from "./start.js";
+import { connect, frameBytesMaxOf, take } from "./start.js";
 import { loadTracing } from "./tracing.js";
 import { VERSION } from "./version.js";
 import { Worker, type Handler } from "./worker.js";
@@ -13,8 +13,15 @@ export interface Options {
   concurrency?: number;
   /** Whether `console` of a handler goes to the daemon's log; true unless it says otherwise. */
   console?: boolean;
-  /** That of the pool: 64 MiB unless configured. */
+  /** Lower than the pool's own `frame_bytes_max`, which the daemon tells. */
   frameBytesMax?: number;
+  /**
+   * Called before this process takes messages: what it loads counts against no message's timeout, but
+   * against the pool's `start_timeout`.
+   */
+  warmUp?: () => unknown;
+  /** Once it aborts, nothing new is begun, and `run` resolves when all that is in hand is answered. */
+  signal?: AbortSignal;
 }
 
 /**
@@ -22,18 +29,24 @@ export interface Options {
  * when all that is in hand is answered.
  */
 export async function run(handler: Handler, options: Options = {}): Promise<void> {
-  const { concurrency = 1, frameBytesMax = FRAME_BYTES_MAX } = options;
+  const { concurrency = 1, signal } = options;
   if (typeof handler !== "function") throw new TypeError(`a handler must be a function: ${handler}`);
   if (!Number.isInteger(concurrency) || concurrency < 1) {
     throw new RangeError(`concurrency must be a whole number from 1: ${concurrency}`);
   }
   await loadTracing();
-  const [pipe, lines] = await connect();
+  const [name, lines] = await take();
+  await options.warmUp?.();
+  const pipe = await connect(name);
+  const frameBytesMax = frameBytesMaxOf(options.frameBytesMax);
   const version = Number(process.env["GANGER_PROTOCOL"] ?? 1) >= 2 ? 2 : 1;
   const restore = options.console === false ? undefined : bridgeConsole();
   try {
     const worker = new Worker(handler, pipe, lines, { version, frameBytesMax });
+    signal?.addEventListener("abort", worker.stop);
+    if (signal?.aborted) worker.stop();
     await worker.run(hello(version, concurrency));
+    signal?.removeEventListener("abort", worker.stop);
   } finally {
     restore?.();
   }

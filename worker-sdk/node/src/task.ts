@@ -7,7 +7,9 @@ import { Status, type Body, type Headers } from "./outcome.js";
 /** Where a task's notes go. @internal */
 export interface Port {
   readonly version: number;
-  note(task: Task, status: number, message: Body, headers?: Headers, queue?: string): void;
+  note(task: Task, status: number, message: unknown, headers?: Headers, queue?: string): void;
+  /** A log record's field as it can be sent. */
+  field(value: unknown): unknown;
   drained(): Promise<void>;
 }
 
@@ -44,6 +46,7 @@ export class Task {
 
   readonly #port: Port;
   #cancelled = false;
+  #answered = false;
   #controller: AbortController | undefined;
 
   /** @internal */
@@ -87,60 +90,51 @@ export class Task {
   /**
    * Publishes a message while the work goes on. This task is not done before it is stored; when it is
    * tried again, it emits again, with the same header `ganger-emit-id`. Await it, so that what waits
-   * for the pipe does not pile up.
+   * for the pipe does not pile up. What is neither text nor bytes is sent as JSON, as by `reply`.
    */
-  async emit(queue: string, message: Body, headers?: Headers): Promise<void> {
+  emit(queue: string, message: unknown, headers?: Headers): Promise<void> {
+    // What is wrong is thrown here: a promise that nobody awaits would end the process.
     if (!queue) throw new TypeError("emit needs the name of a queue: ''");
     if (this.#port.version === 1) {
       throw new Error("emit needs version 2 of the protocol, which this daemon lacks");
     }
     this.#port.note(this, Status.EMIT, message, headers, queue);
-    await this.#port.drained();
+    return this.#port.drained();
   }
 
   /** Shows how far it is; it also proves that the worker is alive (`stall_timeout`). */
-  progress(message: string): void {
+  progress(message: unknown): void {
     const status = this.#port.version === 1 ? Status.IGNORE_MESSAGE : Status.PROGRESS;
     this.#port.note(this, status, message);
   }
 
   /**
    * Writes a record of this message to the daemon's log, with these fields; `target` names its origin.
-   * `console` comes here by itself. To a version 1 daemon it goes over stderr.
+   * `console` comes here by itself. Once the message is answered, and with a version 1 daemon, it goes to
+   * stderr.
    */
-  log(level: Level, message: string, fields: Record<string, unknown> = {}): void {
-    const headers: Headers = { level };
+  log(level: Level, message: unknown, fields: Record<string, unknown> = {}): void {
+    const headers = Object.create(null) as Record<string, unknown>;
+    headers["level"] = this.#port.field(level);
     for (const [name, value] of Object.entries(fields)) {
-      if (name !== "level") headers[name] = plain(value);
+      if (name !== "level") headers[String(this.#port.field(name))] = this.#port.field(value);
     }
     this.#port.note(this, Status.LOG, message, headers);
+  }
+
+  /** Whether it was answered: what it says then is about no message in flight. @internal */
+  get answered(): boolean {
+    return this.#answered;
+  }
+
+  /** @internal */
+  close(): void {
+    this.#answered = true;
   }
 
   /** @internal */
   cancel(): void {
     this.#cancelled = true;
     this.#controller?.abort();
-  }
-}
-
-/** A value that the daemon reads as it is meant; JSON for what is an object. */
-function plain(value: unknown): unknown {
-  switch (typeof value) {
-    case "string":
-    case "boolean":
-    case "number":
-      return value;
-    case "object":
-      return value === null || value instanceof Uint8Array ? value : json(value);
-    default:
-      return String(value);
-  }
-}
-
-function json(value: object): string {
-  try {
-    return JSON.stringify(value) ?? String(value);
-  } catch {
-    return String(value);
   }
 }

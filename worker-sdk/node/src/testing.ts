@@ -10,9 +10,9 @@ import { connect, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { PassThrough } from "node:stream";
-import { decode, encode } from "@msgpack/msgpack";
+import { Decoder, encode } from "@msgpack/msgpack";
 import { bridgeConsole } from "./console.js";
-import { framed, FRAME_BYTES_MAX, Splitter } from "./frames.js";
+import { framed, FRAME_BYTES_MAX, Splitter, unpack } from "./frames.js";
 import { Status, type Body } from "./outcome.js";
 import { hello } from "./run.js";
 import { Lines } from "./start.js";
@@ -88,6 +88,8 @@ export async function work(
   }
 }
 
+const decoder = new Decoder();
+
 /** Two ends of one socket. */
 async function pair(): Promise<[Socket, Socket]> {
   const dir = await mkdtemp(join(tmpdir(), "ganger-"));
@@ -137,7 +139,7 @@ class Peer {
         if (this.#flight.length === 0) resolve();
       };
       this.pipe.on("data", (data: Buffer) => {
-        for (const frame of this.#splitter.feed(data)) this.#take(decode(frame) as Record<string, any>);
+        for (const frame of this.#splitter.feed(data)) this.#take(unpack(frame, decoder) as Record<string, any>);
         go();
       });
       go();

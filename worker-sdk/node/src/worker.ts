@@ -10,7 +10,8 @@ import {
   Splitter,
   type Id,
 } from "./frames.js";
-import { DONE, Status, type Body, type Headers, type Outcome } from "./outcome.js";
+import { DONE, requeue, Status, type Headers, type Outcome } from "./outcome.js";
+import { field, noteFrame, outcomeFrame, readable } from "./outgoing.js";
 import { cancelledId, type Lines } from "./start.js";
 import { Task, within, type Port } from "./task.js";
 import { traced } from "./tracing.js";
@@ -40,10 +41,13 @@ export class Worker implements Port {
   readonly #early = new Set<string>();
   /** Version 1 has its messages one after the other, however many wait in the pipe. */
   readonly #behind: Buffer[] = [];
+  /** What came when nothing new was to be begun. */
+  readonly #held: Buffer[] = [];
+  #isEnding = false;
   #out: Buffer[] = [];
   #busy = 0;
   #leaving = false;
-  #over!: (error?: Error) => void;
+  #over: ((error?: Error) => void) | undefined;
 
   constructor(handler: Handler, pipe: Socket, lines: Lines, settings: Settings) {
     this.version = settings.version;
@@ -67,7 +71,9 @@ export class Worker implements Port {
     if (hello !== undefined) this.#pipe.write(framed(hello, this.#frameBytesMax));
     this.#lines.listen((line) => this.#heard(line));
     try {
+      if (this.#isEnding) this.stop();
       await over;
+      this.#returnHeld();
       await new Promise<void>((resolve) => {
         if (this.#pipe.destroyed) resolve();
         else this.#pipe.once("close", resolve).end(Buffer.concat(this.#out), () => this.#pipe.destroy());
@@ -78,17 +84,35 @@ export class Worker implements Port {
     }
   }
 
+  /** Begins nothing new, and ends once all that is in hand is answered. */
+  readonly stop = (): void => {
+    this.#isEnding = true;
+    this.#held.push(...this.#behind.splice(0));
+    if (this.#busy === 0) this.#over?.();
+  };
+
+  #returnHeld(): void {
+    this.#pipe.pause();
+    const rest = this.#pipe.read() as Buffer | null;
+    if (rest !== null) this.#held.push(...this.#splitter.feed(rest));
+    for (const frame of this.#held) {
+      const id = this.version > 1 ? decode(frame).id : undefined;
+      this.#out.push(outcomeFrame(requeue("the worker is about to end"), id, this.#frameBytesMax));
+    }
+  }
+
   // -- reading --
 
   #read(data: Buffer): void {
     try {
       for (const frame of this.#splitter.feed(data)) {
-        if (this.version === 1 && this.#busy > 0) this.#behind.push(frame);
+        if (this.#isEnding) this.#held.push(frame);
+        else if (this.version === 1 && this.#busy > 0) this.#behind.push(frame);
         else this.#begin(frame);
       }
       if (this.#splitter.broken) throw this.#splitter.broken;
     } catch (error) {
-      this.#over(error as Error);
+      this.#over?.(error as Error);
     }
   }
 
@@ -121,7 +145,7 @@ export class Worker implements Port {
 
   #leave(): void {
     this.#leaving = true;
-    if (this.#busy === 0 && this.#behind.length === 0) this.#over();
+    if (this.#busy === 0 && this.#behind.length === 0) this.#over?.();
   }
 
   // -- working --
@@ -137,24 +161,28 @@ export class Worker implements Port {
       if (timer !== undefined) clearTimeout(timer);
       this.#flight.delete(key);
       this.#busy--;
+      task.close();
       this.#write(answer);
       if (this.#behind.length > 0) this.#next();
       else if (this.#leaving) this.#leave();
+      else if (this.#isEnding) this.stop();
     };
     let outcome: ReturnType<Handler>;
+    let promised: boolean;
     try {
       outcome = within(task, (task) => traced(task, this.#handler));
+      promised = isPromise(outcome);
     } catch (error) {
       end(this.#failure(error, task));
       return;
     }
-    if (isPromise(outcome)) {
-      outcome.then(
+    if (promised) {
+      Promise.resolve(outcome).then(
         (outcome) => end(this.#answer(outcome, task)),
         (error: unknown) => end(this.#failure(error, task)),
       );
     } else {
-      end(this.#answer(outcome, task));
+      end(this.#answer(outcome as Outcome | void | null, task));
     }
   }
 
@@ -167,7 +195,7 @@ export class Worker implements Port {
       try {
         this.#begin(frame);
       } catch (error) {
-        this.#over(error as Error);
+        this.#over?.(error as Error);
       }
     });
   }
@@ -175,40 +203,42 @@ export class Worker implements Port {
   #answer(outcome: Outcome | void | null, task: Task): Buffer {
     try {
       if (outcome == null || outcome === DONE) return done(this.#id(task));
-      if (!Number.isInteger(outcome.status)) {
-        throw new TypeError(
-          "a handler must return an outcome, such as done() or reply(…), or nothing: " +
-            String(outcome).slice(0, 80),
-        );
-      }
-      const { message = "", status, headers, queue, afterMs } = outcome;
-      return this.#framed(message, status, task, headers, queue, afterMs);
+      return outcomeFrame(outcome, this.#id(task), this.#frameBytesMax);
     } catch (error) {
       return this.#failure(error, task);
     }
   }
 
-  /** 500, with the error in its first line and the stack below. */
+  /** 500, or 429 for what was cancelled, with the error in its first line and the stack below. */
   #failure(error: unknown, task: Task): Buffer {
-    if (task.cancelled && task.signal.aborted && isAbort(error, task.signal)) {
-      return this.#framed("cancelled", Status.RETRY, task);
-    }
-    let reason = describe(error);
+    const isCancelled = task.cancelled && task.signal.aborted && isAbort(error, task.signal);
+    let reason = isCancelled ? `cancelled\n${describe(error)}` : describe(error);
     if (reason.length > STACK_CHARS_MAX) reason = `${reason.slice(0, STACK_CHARS_MAX)}…`;
-    const data = encode(reason, Status.UNKNOWN_ERROR, null, null, this.#id(task));
-    return framed(data, Math.max(this.#frameBytesMax, data.length));
+    const status = isCancelled ? Status.RETRY : Status.UNKNOWN_ERROR;
+    const data = encode(readable(reason, this.#frameBytesMax), status, null, null, this.#id(task));
+    return framed(data, this.#frameBytesMax);
   }
 
   // -- writing --
 
-  note(task: Task, status: number, message: Body, headers?: Headers, queue?: string): void {
-    if (this.version === 1 && status !== Status.IGNORE_MESSAGE) {
+  field(value: unknown): unknown {
+    return field(value, this.#frameBytesMax);
+  }
+
+  note(task: Task, status: number, message: unknown, headers?: Headers, queue?: string): void {
+    const isLog = status === Status.LOG;
+    if (isLog && (this.version === 1 || task.answered)) {
       const { level, ...fields } = headers ?? {};
       const shown = Object.entries(fields).map(([name, value]) => ` ${name}=${value}`);
-      process.stderr.write(`${level}: ${message}${shown.join("")}\n`);
+      process.stderr.write(`${level}: ${readable(message, this.#frameBytesMax)}${shown.join("")}\n`);
       return;
     }
-    this.#write(this.#framed(message, status, task, headers, queue));
+    if (task.answered) {
+      if (status === Status.EMIT) throw new Error("emit must come before the handler's answer");
+      return;
+    }
+    const id = this.#id(task);
+    this.#write(noteFrame(status, message, headers, queue, id, this.#frameBytesMax));
   }
 
   /** Until the pipe has taken most of what waits. */
@@ -226,18 +256,6 @@ export class Worker implements Port {
 
   #id(task: Task): Id | undefined {
     return this.version > 1 ? task.id : undefined;
-  }
-
-  #framed(
-    message: Body,
-    status: number,
-    task: Task,
-    headers?: Headers | null,
-    queue?: string | null,
-    afterMs?: number | null,
-  ): Buffer {
-    const data = encode(message, status, headers, queue, this.#id(task), afterMs);
-    return framed(data, this.#frameBytesMax);
   }
 
   /** With all others of this turn of the loop, in one write; at once if there will be none. */

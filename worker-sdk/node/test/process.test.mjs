@@ -133,7 +133,9 @@ worker("cancel", [1], async (peer) => {
   assert.equal((await peer.receive())[1], 429);
   peer.send("uncaught", 5);
   peer.tell("__cancel__ 5");
-  assert.deepEqual(await peer.receive(), { 0: "cancelled", 1: 429, 4: 5 });
+  const { 0: said, ...answer } = await peer.receive();
+  assert.deepEqual(answer, { 1: 429, 4: 5 });
+  assert.match(said, /^cancelled\nAbortError: .*\n    at /);
   assert.equal((await peer.ask("echo on", 6))[0], "on");
 });
 
@@ -163,7 +165,7 @@ worker("the end of the pipe", [1], async (peer) => {
 
 worker("the end of stdin", [1], async (peer) => {
   peer.send("sleep 100");
-  peer.process.stdin.end();
+  peer.control.end();
   assert.equal((await peer.receive())[1], 200);
   assert.equal(await peer.end(), 0);
 });
@@ -172,7 +174,7 @@ worker("a daemon that is gone is no error", [1], async (peer) => {
   peer.send("sleep 100");
   await peer.ask("progress");
   peer.pipe.destroy();
-  peer.process.stdin.end();
+  peer.control.end();
   assert.equal(await peer.ended, 0, peer.stderr);
 });
 

@@ -1,26 +1,36 @@
 // The daemon's side of the protocol, by hand: a real process on a real pipe.
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { createServer } from "node:net";
+import { closeSync, constants, openSync, unlinkSync } from "node:fs";
+import { createServer, Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { Decoder, encode } from "@msgpack/msgpack";
 
 const decoder = new Decoder({ useBigInt64: true });
-const MODES = new URL("modes.mjs", import.meta.url).pathname;
+export const MODES = new URL("modes.mjs", import.meta.url).pathname;
 
 export class Peer {
-  static async start(args, { version = 2 } = {}) {
+  static async start(args, { version = 2, variables = {} } = {}) {
     const peer = new Peer();
     const name = randomBytes(16).toString("hex");
     const path = `/tmp/CoreFxPipe_${name}`;
     const env = { ...process.env };
     for (const key of Object.keys(env)) if (key.startsWith("GANGER_")) delete env[key];
+    Object.assign(env, variables);
     if (version === 2) Object.assign(env, { GANGER_PROTOCOL: "2", GANGER_PIPE: path });
     const server = createServer({ allowHalfOpen: true }).listen(path);
     await once(server, "listening");
-    peer.process = spawn(process.execPath, [MODES, ...args.map(String)], { env });
-    peer.process.stdin.on("error", () => {});
+    const [stdin, control] = pipe();
+    peer.process = spawn(process.execPath, [MODES, ...args.map(String)], {
+      env,
+      stdio: [stdin, "pipe", "pipe"],
+    });
+    closeSync(stdin);
+    peer.control = new Socket({ fd: control, readable: false, writable: true });
+    peer.control.on("error", () => {});
     peer.stderr = "";
     peer.process.stderr.setEncoding("utf8").on("data", (data) => (peer.stderr += data));
     peer.ended = new Promise((resolve) => peer.process.once("close", resolve));
@@ -57,7 +67,7 @@ export class Peer {
   }
 
   tell(line) {
-    this.process.stdin.write(`${line}\n`);
+    this.control.write(`${line}\n`);
   }
 
   send(body, id = 1, fields = {}) {
@@ -84,7 +94,20 @@ export class Peer {
   async close() {
     this.process.kill("SIGKILL");
     this.pipe.destroy();
+    this.control.destroy();
     await this.ended;
+  }
+}
+
+/** As the daemon makes one: what Node itself gives a child is a socket. */
+export function pipe() {
+  const path = join(tmpdir(), `ganger-${randomBytes(16).toString("hex")}`);
+  execFileSync("mkfifo", [path]);
+  try {
+    const read = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    return [read, openSync(path, constants.O_WRONLY)];
+  } finally {
+    unlinkSync(path);
   }
 }
 
