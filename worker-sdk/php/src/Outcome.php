@@ -12,14 +12,14 @@ final readonly class Outcome
 {
     /**
      * @param int $status one of {@see Status}, or of the pool's own
-     * @param string $message the reply, or the reason of a failure
+     * @param mixed $message the reply, or the reason of a failure; a reply that is no string is sent as JSON
      * @param array<string, mixed>|null $headers of the reply
      * @param string|null $queue where the reply goes, if not to the message's own reply-to
      * @param int|null $afterMs after how many milliseconds to try again, if not after the pool's own wait
      */
     public function __construct(
         public int $status,
-        public string $message = '',
+        public mixed $message = '',
         public ?array $headers = null,
         public ?string $queue = null,
         public ?int $afterMs = null,
@@ -36,10 +36,11 @@ final readonly class Outcome
      * The work is done, and this is its result: published to the message's reply-to or to `$queue`, before
      * the message leaves its own. With `queue: $task->queue` a long task hands on what is left.
      *
-     * @param string $message text if it is UTF-8, else bytes
+     * @param mixed $message a string is text if it is UTF-8, else bytes; anything else goes as JSON, with the
+     *     header `content-type: application/json` unless there is one. What JSON lacks is this message's failure
      * @param array<string, mixed>|null $headers
      */
-    public static function reply(string $message = '', ?array $headers = null, ?string $queue = null): self
+    public static function reply(mixed $message = '', ?array $headers = null, ?string $queue = null): self
     {
         return new self(Status::DONE_WITH_REPLY, $message, $headers, $queue);
     }
@@ -48,7 +49,7 @@ final readonly class Outcome
      * It failed for now: try again after so many seconds, or after the pool's own wait. An attempt is
      * charged; after the last one the message is a dead letter with this reason.
      */
-    public static function retry(string $reason = '', int|float|null $after = null): self
+    public static function retry(mixed $reason = '', int|float|null $after = null): self
     {
         if ($after === null) {
             return new self(Status::RETRY, $reason);
@@ -60,13 +61,13 @@ final readonly class Outcome
     }
 
     /** It can never work: the message becomes a dead letter with this reason, now. */
-    public static function reject(string $reason = ''): self
+    public static function reject(mixed $reason = ''): self
     {
         return new self(Status::REJECT, $reason);
     }
 
     /** Not here, not now: hand it out again after a short wait. No attempt is charged. */
-    public static function requeue(string $reason = ''): self
+    public static function requeue(mixed $reason = ''): self
     {
         return new self(Status::REQUEUE, $reason);
     }

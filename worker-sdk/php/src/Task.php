@@ -16,6 +16,9 @@ final class Task
     /** @internal */
     public bool $isCancelled = false;
 
+    /** @internal what it says from now on is about no message in flight */
+    public bool $isAnswered = false;
+
     /** @internal in nanoseconds */
     public ?int $deadline = null;
 
@@ -115,14 +118,14 @@ final class Task
         return $this->connection->wait($this, $seconds, write: $stream);
     }
 
-    /** @internal whether what it notes reaches the daemon: one of version 1 knows no notes */
+    /** @internal whether what it logs still reaches the daemon by the pipe */
     public function canNote(): bool
     {
-        return $this->connection->canNote();
+        return $this->connection->canNote($this);
     }
 
     /** Shows how far it is; it also proves that the worker is alive (`stall_timeout`). */
-    public function progress(string $message): void
+    public function progress(mixed $message): void
     {
         $this->connection->note($this, Status::PROGRESS, $message);
     }
@@ -131,10 +134,10 @@ final class Task
      * Publishes a message while the work goes on. This task is not done before it is stored; when it is
      * tried again, it emits again, with the same header `ganger-emit-id`.
      *
-     * @param string $message text if it is UTF-8, else bytes
+     * @param mixed $message a string is text if it is UTF-8, else bytes; anything else goes as JSON
      * @param array<string, mixed>|null $headers
      */
-    public function emit(string $queue, string $message, ?array $headers = null): void
+    public function emit(string $queue, mixed $message, ?array $headers = null): void
     {
         if ($queue === '') {
             throw new \ValueError("emit needs the name of a queue: ''");
@@ -143,13 +146,13 @@ final class Task
     }
 
     /**
-     * Writes a record of this message to the daemon's log; {@see Logger} comes here by itself. To a daemon
-     * of version 1 it goes over stderr.
+     * Writes a record of this message to the daemon's log; {@see Logger} comes here by itself. Once the
+     * message is answered, in a forked child and with a daemon of version 1 it goes to stderr.
      *
      * @param string $level trace, debug, info, warn or error
      * @param array<string, mixed> $fields further fields of the record; `target` is what it comes from
      */
-    public function log(string $level, string $message, array $fields = []): void
+    public function log(string $level, mixed $message, array $fields = []): void
     {
         $this->connection->note($this, Status::LOG, $message, ['level' => $level] + $fields);
     }

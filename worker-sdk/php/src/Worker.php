@@ -29,19 +29,25 @@ final class Worker
      * @param int $concurrency how many messages are in hand at once. PHP runs one at a time: with more than
      *     1, each has a Fiber of its own, and another goes on while one waits by {@see Task::wait()},
      *     {@see Task::waitReadable()} or {@see Task::waitWritable()}
-     * @param int $frameBytesMax that of the pool
+     * @param int|null $frameBytesMax lower than the pool's own `frame_bytes_max`, which the daemon tells
+     * @param ?callable(): mixed $warmUp is called before this process takes messages: what it loads counts
+     *     against no message's timeout, but against the pool's `start_timeout`
      *
      * @throws ProtocolError if what the daemon sends is refused
      */
     public static function run(
         callable $handler,
         int $concurrency = 1,
-        int $frameBytesMax = self::FRAME_BYTES_MAX,
+        ?int $frameBytesMax = null,
+        ?callable $warmUp = null,
     ): void {
         if ($concurrency < 1) {
             throw new \ValueError("concurrency must be a whole number from 1: {$concurrency}");
         }
-        $pipe = Start::connect();
+        [$name, $control] = Start::take();
+        $warmUp === null || $warmUp();
+        $pipe = Start::connect($name, $control);
+        $frameBytesMax = Start::frameBytesMax($frameBytesMax);
         $version = (int) getenv('GANGER_PROTOCOL') >= 2 ? 2 : 1;
         $connection = new Connection($handler(...), $pipe, $version, $concurrency, $frameBytesMax);
         register_shutdown_function($connection->lastWords(...));

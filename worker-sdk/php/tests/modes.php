@@ -3,15 +3,49 @@
 declare(strict_types=1);
 
 // The worker under test: a body's first word says what to do with it. Arguments: the concurrency, and
-// frameBytesMax if it is not the usual one.
+// frameBytesMax if it is to be lower than the pool's.
 
 use Ganger\{Logger, Outcome, Task, Worker};
 
 require __DIR__ . '/autoload.php';
 require 'Psr/Log/autoload.php';
+require __DIR__ . '/unusual.php';
 
 $concurrency = (int) $argv[1];
 $together = 0;
+$warmth = 'cold';
+$last = null;
+
+/** The child leaves the handler, too; the parent goes on when it is over. */
+function forked(Task $task, string $how): void
+{
+    $child = pcntl_fork();
+    if ($child === 0) {
+        $task->log('info', 'said by a child');
+        match ($how) {
+            'exit' => exit(7),
+            'raise' => throw new LogicException('in a child'),
+            'note' => $task->progress('no'),
+            default => null,
+        };
+        return;
+    }
+    pcntl_waitpid($child, $status);
+    $task->log('info', 'the child has ended: ' . pcntl_wexitstatus($status));
+}
+
+/** Says something about the message before, which is answered. */
+function late(): void
+{
+    global $last;
+    $last->log('warn', 'said late', ['n' => 1]);
+    $last->progress('late');
+    try {
+        $last->emit('parts', 'late');
+    } catch (LogicException $error) {
+        $last->log('info', "refused: {$error->getMessage()}");
+    }
+}
 
 function fail_somehow(string $verb, string $rest): void
 {
@@ -32,8 +66,12 @@ function note(Task $task, string $verb, string $rest): void
         }
     }
     match ($verb) {
-        'progress' => $task->progress('1 of 2'),
+        'progress' => $task->progress($rest === '' ? '1 of 2' : $rest),
         'log' => $task->log('debug', 'noted', ['target' => 'tests', 'n' => 1, 'many' => [1, 2]]),
+        'count' => $task->progress(5),
+        'publish' => $task->emit(...published($rest)),
+        'fork' => forked($task, $rest),
+        'late' => late(),
         'logger' => (new Logger('shop'))->warning('hot {what}', ['what' => 'stuff', 'degrees' => 90]),
         default => null,
     };
@@ -102,18 +140,27 @@ function answer(Task $task, string $verb, string $rest): mixed
         'done' => Outcome::done(),
         'wrong' => 5,
         'unspeakable' => Outcome::reply('', queue: "\xff"),
+        'unusual' => unusual()[$rest](),
+        'warmth' => Outcome::reply($GLOBALS['warmth']),
+        'stdin' => Outcome::reply(json_encode([fgets(STDIN), feof(STDIN)])),
         'large' => Outcome::reply(str_repeat('x', (int) $rest)),
         'child' => Outcome::reply((string) shell_exec('cat')),
         default => null,
     };
 }
 
-Worker::run(function (Task $task) {
+$warmUp = static function () use (&$warmth): void {
+    getenv('WARM_UP') === 'exit' && exit(9);
+    $warmth = 'warm, stdin held ' . strlen((string) shell_exec('cat')) . ' bytes';
+};
+
+Worker::run(function (Task $task) use (&$last) {
     if ($task->isBinary) {
         return Outcome::reply($task->message);
     }
     [$verb, $rest] = explode(' ', $task->message, 2) + ['', ''];
     fail_somehow($verb, $rest);
     note($task, $verb, $rest);
+    $last = $task;
     return wait($task, $verb, $rest) ?? answer($task, $verb, $rest);
-}, $concurrency, (int) ($argv[2] ?? Worker::FRAME_BYTES_MAX));
+}, $concurrency, isset($argv[2]) ? (int) $argv[2] : null, $warmUp);

@@ -21,18 +21,22 @@ final class Peer
     /** @var resource */
     private $stderr;
 
-    /** @param list<int> $arguments */
-    public function __construct(array $arguments, int $version = 2)
+    /**
+     * @param list<int> $arguments
+     * @param array<string, string> $variables
+     */
+    public function __construct(array $arguments, int $version = 2, array $variables = [], string $setting = 'ffi.enable=true')
     {
         $name = bin2hex(random_bytes(16));
         $path = "/tmp/CoreFxPipe_{$name}";
         $env = array_filter(getenv(), static fn (string $key) => !str_starts_with($key, 'GANGER_'), ARRAY_FILTER_USE_KEY);
+        $env = $variables + $env;
         if ($version === 2) {
             $env += ['GANGER_PROTOCOL' => '2', 'GANGER_PIPE' => $path];
         }
         $listener = stream_socket_server("unix://{$path}");
         $this->stderr = tmpfile();
-        $command = [PHP_BINARY, '-d', 'memory_limit=128M', '-d', 'display_errors=stderr', __DIR__ . '/modes.php', ...$arguments];
+        $command = [PHP_BINARY, '-d', 'memory_limit=128M', '-d', 'display_errors=stderr', '-d', $setting, __DIR__ . '/modes.php', ...$arguments];
         $this->process = proc_open($command, [['pipe', 'r'], $this->stderr, $this->stderr], $pipes, null, $env);
         [$this->stdin] = $pipes;
         // What is next on stdin is not part of the first line, though it comes with it.
@@ -50,10 +54,16 @@ final class Peer
      * Calls this with the peer of a worker that is gone afterwards.
      *
      * @param list<int> $arguments
+     * @param array<string, string> $variables
      */
-    public static function of(array $arguments, Closure $what, int $version = 2): void
-    {
-        $peer = new self($arguments, $version);
+    public static function of(
+        array $arguments,
+        Closure $what,
+        int $version = 2,
+        array $variables = [],
+        string $setting = 'ffi.enable=true',
+    ): void {
+        $peer = new self($arguments, $version, $variables, $setting);
         try {
             $what($peer);
         } finally {

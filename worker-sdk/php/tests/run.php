@@ -40,7 +40,7 @@ function throws(string $class, string $part, callable $what, string $about = '')
 }
 
 $failed = $passed = 0;
-foreach (['vectors', 'testing', 'process'] as $file) {
+foreach (['vectors', 'testing', 'answers', 'process', 'ending'] as $file) {
     foreach (require __DIR__ . "/{$file}.php" as $name => $test) {
         if (isset($argv[1]) && !str_contains("{$file} {$name}", $argv[1])) {
             continue;

@@ -64,7 +64,7 @@ return [
                     $task->throwIfCancelled();
                 }
             }, [$message], $concurrency);
-            same([429, 'cancelled'], [$result->status, $result->message]);
+            same([429, 'cancelled'], [$result->status, strtok($result->message, "\n")]);
         }
     },
 

@@ -17,9 +17,8 @@ final class Answers
 {
     /** Of a stack; a dead letter keeps no more either. */
     private const STACK_BYTES_MAX = 8000;
-    private const FAILURE_BYTES_MAX = 1 << 20;
 
-    public function __construct(private readonly int $frameBytesMax)
+    public function __construct(private readonly Outgoing $outgoing)
     {
     }
 
@@ -31,58 +30,27 @@ final class Answers
                 throw new \TypeError('a handler must return an Outcome, such as Outcome::done(), or null: '
                     . get_debug_type($outcome));
             }
-            return $this->frame(
-                $outcome->message,
-                $outcome->status,
-                $outcome->headers,
-                $outcome->queue,
-                $id,
-                $outcome->afterMs,
-            );
+            return $this->outgoing->outcome($outcome, $id);
         } catch (\Throwable $error) {
             return $this->failure($error, $id);
         }
     }
 
-    /** 500, with the error in its first line and the stack below. */
+    /** 500, or 429 for what was cancelled, with the error in its first line and the stack below. */
     public function failure(\Throwable $error, int|string|null $id): string
     {
-        if ($error instanceof Cancelled) {
-            return $this->frame('cancelled', Status::RETRY, id: $id);
-        }
-        $first = substr($error::class . ": {$error->getMessage()}", 0, self::STACK_BYTES_MAX);
+        $isCancelled = $error instanceof Cancelled;
+        $first = $isCancelled ? 'cancelled' : $error::class . ": {$error->getMessage()}";
         $stack = (string) $error;
         if (strlen($stack) > self::STACK_BYTES_MAX) {
             $stack = '…' . substr($stack, -self::STACK_BYTES_MAX);
         }
-        return $this->reason("{$first}\n{$stack}", $id);
+        $status = $isCancelled ? Status::RETRY : Status::UNKNOWN_ERROR;
+        return $this->reason(substr($first, 0, self::STACK_BYTES_MAX) . "\n{$stack}", $id, $status);
     }
 
-    public function reason(string $reason, int|string|null $id): string
+    public function reason(string $reason, int|string|null $id, int $status = Status::UNKNOWN_ERROR): string
     {
-        $data = Encoder::output(self::readable($reason), Status::UNKNOWN_ERROR, id: $id);
-        return Encoder::framed($data, max($this->frameBytesMax, self::FAILURE_BYTES_MAX));
-    }
-
-    /** @param array<mixed>|null $headers */
-    public function frame(
-        string $message,
-        int $status,
-        ?array $headers = null,
-        ?string $queue = null,
-        int|string|null $id = null,
-        ?int $afterMs = null,
-    ): string {
-        $data = Encoder::output($message, $status, $headers, $queue, $id, $afterMs);
-        return Encoder::framed($data, $this->frameBytesMax);
-    }
-
-    /** With U+FFFD for what is not UTF-8. */
-    public static function readable(string $text): string
-    {
-        if (Encoder::isText($text)) {
-            return $text;
-        }
-        return htmlspecialchars_decode(htmlspecialchars($text, ENT_QUOTES | ENT_SUBSTITUTE, 'UTF-8'), ENT_QUOTES);
+        return $this->outgoing->outcome(new Outcome($status, $reason), $id);
     }
 }

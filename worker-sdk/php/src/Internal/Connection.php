@@ -25,7 +25,10 @@ final class Connection
 
     private readonly Splitter $splitter;
     private readonly Decoder $decoder;
+    private readonly Outgoing $outgoing;
     private readonly Answers $answers;
+    /** Of the process that opened the pipe: what it forks answers nothing. */
+    private readonly int $pid;
     /** @var array<Task> those in hand, by their ids */
     private array $flight = [];
     /** @var array<true> cancelled before they came: stdin and the pipe have no common order */
@@ -52,7 +55,9 @@ final class Connection
     ) {
         $this->splitter = new Splitter($frameBytesMax);
         $this->decoder = new Decoder();
-        $this->answers = new Answers($frameBytesMax);
+        $this->outgoing = new Outgoing($frameBytesMax);
+        $this->answers = new Answers($this->outgoing);
+        $this->pid = (int) getmypid();
         $this->isSerial = $version === 1 || $concurrency === 1;
         $this->isAlone = $this->isSerial && $pipe->waitAlone();
     }
@@ -62,7 +67,7 @@ final class Connection
     {
         if ($this->version > 1) {
             $about = ['sdk' => 'ganger-php', 'version' => Worker::VERSION, 'concurrency' => (string) $this->concurrency];
-            $this->pipe->put($this->answers->frame('', Status::HELLO, $about));
+            $this->pipe->put($this->outgoing->frame('', Status::HELLO, $about));
             $this->pipe->flush();
         }
         while ($this->pipe->isOpen || $this->waiting !== []) {
@@ -74,37 +79,83 @@ final class Connection
         }
     }
 
-    /** What a handler that calls `exit` still has to say. What PHP dies of is a crash, and the daemon's to tell. */
+    /**
+     * What a handler that calls `exit` still has to say; the other messages in hand go back. What PHP dies of is a
+     * crash, and the daemon's to tell.
+     */
     public function lastWords(): void
     {
         $fatal = E_ERROR | E_CORE_ERROR | E_COMPILE_ERROR | E_USER_ERROR | E_PARSE | E_RECOVERABLE_ERROR;
+        if ($this->isChild()) {
+            return;
+        }
         if (Task::$now !== null && ((error_get_last()['type'] ?? 0) & $fatal) === 0) {
-            $this->pipe->put($this->answers->reason('the handler has called exit', $this->id(Task::$now)));
+            $this->answer(Task::$now, $this->answers->reason('the handler has called exit', $this->id(Task::$now)));
+            $this->pipe->shutReading();
+            $this->returnRest();
         }
         $this->pipe->flush();
+    }
+
+    private function returnRest(): void
+    {
+        $rest = $this->flight;
+        try {
+            do {
+                $data = $this->pipe->read();
+                $this->splitter->feed($data);
+                while (($frame = $this->splitter->shift()) !== null) {
+                    $rest[] = $this->decoder->decode($frame, $this);
+                }
+            } while ($data !== '');
+        } catch (ProtocolError) {
+            // What comes after it can't be understood.
+        }
+        foreach ($rest as $task) {
+            $reason = $this->answers->reason('the worker has ended', $this->id($task), Status::REQUEUE);
+            $this->answer($task, $reason);
+        }
+    }
+
+    private function answer(Task $task, string $frame): void
+    {
+        unset($this->flight[$task->id]);
+        $task->isAnswered = true;
+        $this->pipe->put($frame);
+    }
+
+    private function isChild(): bool
+    {
+        return getmypid() !== $this->pid;
     }
 
     // -- what tasks call --
 
     /** @param array<string, mixed>|null $headers */
-    public function note(Task $task, int $status, string $message, ?array $headers = null, ?string $queue = null): void
+    public function note(Task $task, int $status, mixed $message, ?array $headers = null, ?string $queue = null): void
     {
-        if ($this->version === 1 && $status === Status::LOG) {
-            $this->complain($message, $headers ?? []);
+        if ($status === Status::LOG && !$this->canNote($task)) {
+            $this->complain($this->outgoing->readable($message), $headers ?? []);
             return;
+        }
+        if ($this->isChild()) {
+            throw new \LogicException("a process that the handler has forked can't emit or show progress");
         }
         if ($this->version === 1 && $status === Status::EMIT) {
             throw new ProtocolError('emit needs version 2 of the protocol, which this daemon lacks');
         }
+        if ($task->isAnswered) {
+            $status !== Status::EMIT || throw new \LogicException("emit must come before the handler's answer");
+            return;
+        }
         $status = $this->version === 1 ? Status::IGNORE_MESSAGE : $status;
-        $message = $status === Status::EMIT ? $message : Answers::readable($message);
-        $this->pipe->put($this->answers->frame($message, $status, $headers, $queue, $this->id($task)));
+        $this->pipe->put($this->outgoing->note($status, $message, $headers, $queue, $this->id($task)));
         $this->pipe->flush();
     }
 
-    public function canNote(): bool
+    public function canNote(Task $task): bool
     {
-        return $this->version > 1;
+        return $this->version > 1 && !$task->isAnswered && !$this->isChild();
     }
 
     /** Control lines that have come by now. */
@@ -330,8 +381,15 @@ final class Connection
         } catch (\Throwable $error) {
             $answer = $this->answers->failure($error, $this->id($task));
         }
-        unset($this->flight[$task->id]);
-        $this->pipe->put($answer);
+        $this->isChild() && self::endChild($error ?? null);
+        $this->answer($task, $answer);
+    }
+
+    /** A process that the handler has forked has left the handler. Only its parent answers. */
+    private static function endChild(?\Throwable $error): never
+    {
+        $error === null || file_put_contents('php://stderr', "{$error}\n");
+        exit($error === null ? 0 : 1);
     }
 
     /**
