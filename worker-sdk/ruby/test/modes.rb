@@ -1,19 +1,22 @@
 # frozen_string_literal: true
 
 # The worker under test: a body's first word says what to do with it. Arguments: the concurrency, and
-# frame_bytes_max if it is not the usual one.
+# frame_bytes_max if it is to be lower than the pool's.
 
 $LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
 require "open3"
 require "timeout"
 
 require "ganger/worker"
+require_relative "unusual"
 
 LOGGER = Ganger::Logger.new(progname: "shop")
 CONCURRENCY = ARGV[0].to_i
 MEETING = Mutex.new
 MET = ConditionVariable.new
 $met = 0
+$warmth = "cold"
+$last = nil
 
 class Unspeakable < StandardError
   def message
@@ -26,6 +29,33 @@ def meet
     $met += 1
     MET.broadcast
     MET.wait(MEETING, 30) while $met < CONCURRENCY
+  end
+end
+
+# The child leaves the handler, too; the parent goes on when it is over.
+def forked(task, how)
+  child = fork
+  unless child
+    task.log(:info, "said by a child")
+    case how
+    when "exit" then exit(7)
+    when "raise" then raise "in a child"
+    when "note" then task.progress("no")
+    end
+    return
+  end
+  Process.wait(child)
+  task.log(:info, "the child has ended: #{$?.exitstatus}")
+end
+
+# Says something about the message before, which is answered.
+def late
+  $last.log(:warn, "said late", n: 1)
+  $last.progress("late")
+  begin
+    $last.emit("parts", "late")
+  rescue RuntimeError => error
+    $last.log(:info, "refused: #{error.message}")
   end
 end
 
@@ -68,7 +98,11 @@ end
 def note(task, verb, rest)
   case verb
   when "emit" then rest.to_i.times { |n| task.emit("parts", "part #{n}", headers: { n: }) }
-  when "progress" then task.progress("1 of 2")
+  when "progress" then task.progress(rest || "1 of 2")
+  when "count" then task.progress(5)
+  when "publish" then task.emit(*PUBLISHED.fetch(rest))
+  when "fork" then forked(task, rest)
+  when "late" then late
   when "log" then task.log(:debug, "noted", target: "tests", n: 1, many: [1, 2])
   when "logger" then LOGGER.warn(message: "hot stuff", degrees: 90)
   when "noisy"
@@ -94,13 +128,19 @@ def answer(task, verb, rest)
   when "requeue" then Ganger.requeue
   when "done" then Ganger.done
   when "wrong" then 5
-  when "number" then Ganger.reply(5)
+  when "unusual" then UNUSUAL.fetch(rest)
+  when "warmth" then Ganger.reply($warmth)
   when "large" then Ganger.reply("x" * rest.to_i)
   when "child" then Ganger.reply(Open3.capture2("cat", stdin_data: "").first + `cat`)
   end
 end
 
-Ganger.run(concurrency: CONCURRENCY, frame_bytes_max: (ARGV[1] || (64 << 20)).to_i) do |task|
+warm_up = lambda do
+  exit(9) if ENV["WARM_UP"] == "exit"
+  $warmth = "warm, stdin held #{`cat`.bytesize} bytes"
+end
+
+Ganger.run(concurrency: CONCURRENCY, frame_bytes_max: ARGV[1]&.to_i, warm_up:) do |task|
   next Ganger.reply(task.message) if task.message.encoding == Encoding::BINARY
 
   verb, rest = task.text.split(" ", 2)
@@ -108,5 +148,6 @@ Ganger.run(concurrency: CONCURRENCY, frame_bytes_max: (ARGV[1] || (64 << 20)).to
 
   fail_somehow(verb, rest)
   note(task, verb, rest)
+  $last = task
   wait(task, verb, rest) || answer(task, verb, rest || "")
 end

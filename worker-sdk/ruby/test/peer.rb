@@ -23,10 +23,10 @@ class Peer
     peer&.close
   end
 
-  def initialize(*args, version: 2, script: MODES)
+  def initialize(*args, version: 2, script: MODES, variables: {})
     name = SecureRandom.hex(16)
     path = "/tmp/CoreFxPipe_#{name}"
-    env = { "GANGER_PROTOCOL" => nil, "GANGER_PIPE" => nil }
+    env = { "GANGER_PROTOCOL" => nil, "GANGER_PIPE" => nil, **variables }
     env.update("GANGER_PROTOCOL" => "2", "GANGER_PIPE" => path) if version == 2
     UNIXServer.open(path) do |listener|
       @stdin, @stdout, @stderr, @process =

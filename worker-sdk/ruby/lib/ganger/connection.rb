@@ -46,25 +46,31 @@ module Ganger
   class Connection # :nodoc:
     READ_BYTES = 1 << 13
     READ_BYTES_LARGE = 1 << 18
-    FAILURE_BYTES_MAX = 1 << 20
     YIELD = "__context_switch__"
-    private_constant :READ_BYTES, :READ_BYTES_LARGE, :FAILURE_BYTES_MAX, :YIELD
+    private_constant :READ_BYTES, :READ_BYTES_LARGE, :YIELD
 
-    attr_reader :version
+    attr_reader :version, :outgoing
 
     def initialize(handler, pipe, control, version:, concurrency:,
                    frame_bytes_max: Wire::FRAME_BYTES_MAX)
+      @pid = Process.pid
       @handler = handler
       @pipe = pipe
       @control = control
       @version = version
       @concurrency = concurrency
-      @frame_bytes_max = frame_bytes_max
+      @outgoing = Outgoing.new(frame_bytes_max)
       @writer = Writer.new(pipe)
       @flight = Flight.new
       @reading = Mutex.new
       @splitter = Wire::Splitter.new(frame_bytes_max)
       @read_bytes = READ_BYTES
+      @noting = Mutex.new
+      # Under the gate: whether nothing new is begun, how many are in hand, and what came meanwhile.
+      @gate = Mutex.new
+      @ending = false
+      @in_hand = 0
+      @held = []
       @fatal = nil
     end
 
@@ -76,6 +82,7 @@ module Ganger
       raise @fatal if @fatal
     ensure
       heeding&.kill
+      return_held
       @pipe.close
     end
 
@@ -85,38 +92,81 @@ module Ganger
       @reading.synchronize { read_frame }
     end
 
-    # The end, with this as its reason.
+    # Has the block work on what is in the frame, unless this worker is about to end: then it waits to be
+    # given back. The reading end stays open until nothing is in hand, for a daemon that can't write any
+    # more takes the worker for lost, with all that it works on.
+    def take(frame)
+      @gate.synchronize do
+        if @ending
+          @held << frame
+          return
+        end
+        @in_hand += 1
+      end
+      begin
+        yield
+      ensure
+        is_over = @gate.synchronize { (@in_hand -= 1).zero? && @ending }
+        leave if is_over
+      end
+    end
+
+    # The end, with this as its reason, once all that is in hand is answered.
+    def end_with(error)
+      @gate.synchronize do
+        @fatal ||= error
+        @ending = true
+      end
+    end
+
+    # The end at once: what comes from the daemon can't be understood.
     def fail_with(error)
-      @fatal ||= error
+      end_with(error)
       leave
+    end
+
+    # Whether this is a process that a handler has forked. Only its parent answers.
+    def child?
+      Process.pid != @pid
+    end
+
+    # Such a process has left the handler.
+    def end_child(error)
+      warn error.full_message(highlight: false) unless error.nil? || error.is_a?(SystemExit)
+      [$stdout, $stderr].each(&:flush)
+    ensure
+      exit!(error.is_a?(SystemExit) ? error.status : (error ? 1 : 0))
+    end
+
+    # Whether what a task logs still reaches the daemon by the pipe.
+    def open?(task)
+      @version > 1 && !task.answered? && !child?
     end
 
     # What a task has to say before its answer.
     def note(task, status, message, headers: nil, queue: nil)
+      return complain(message, headers) if status == Status::LOG && !open?(task)
+      raise "a process that the handler has forked can't emit or show progress" if child?
+
       if @version == 1
-        return complain(message, headers) if status == Status::LOG
         if status == Status::EMIT
           raise ProtocolError, "emit needs version 2 of the protocol, which this daemon lacks"
         end
 
         status = Status::IGNORE_MESSAGE
       end
-      note = frame(task, message, status, headers:, queue:)
-      # Half a frame would be the end of this worker, whoever it is that interrupts the handler.
-      Thread.handle_interrupt(Object => :never) { @writer.write(note) }
-      nil
+      write_note(task, status, @outgoing.note(status, message, headers:, queue:, id: answered_id(task)))
     end
 
-    def write(frame)
+    # The answer: a note that came after it would be about no message in flight.
+    def answer(task, frame)
+      @noting.synchronize { task.answered = true }
       @writer.write(frame)
     end
 
-    # An output about a task, which has to know no more than that.
-    def frame(task, message, status, **rest)
-      data = Wire.encode(message, status, id: answered_id(task), **rest)
-      # What a failure has to say is cut already, and must go out whatever the limit is.
-      limit = status == Status::UNKNOWN_ERROR ? FAILURE_BYTES_MAX : @frame_bytes_max
-      Wire.framed(data, [limit, @frame_bytes_max].max)
+    # From what a handler returned.
+    def outcome(task, outcome)
+      @outgoing.outcome(outcome, answered_id(task))
     end
 
     def done(task)
@@ -124,6 +174,35 @@ module Ganger
     end
 
     private
+
+    def write_note(task, status, note)
+      # Half a frame would be the end of this worker, whoever it is that interrupts the handler.
+      Thread.handle_interrupt(Object => :never) do
+        @noting.synchronize do
+          if task.answered?
+            raise "emit must come before the handler's answer" if status == Status::EMIT
+          else
+            @writer.write(note)
+          end
+        end
+      end
+      nil
+    end
+
+    # What has come and was not begun.
+    def return_held
+      leave
+      while (frame = next_frame)
+        @held << frame
+      end
+      decoder = Wire::Decoder.new
+      @held.each do |held|
+        task = Task.new(decoder.decode(held), self, @flight)
+        answer(task, outcome(task, Ganger.requeue("the worker is about to end")))
+      end
+    rescue ProtocolError
+      nil # nor can what came after it be understood
+    end
 
     def work_off_in_threads
       threads = Array.new(@concurrency) do |n|
@@ -140,7 +219,7 @@ module Ganger
     end
 
     def read_frame
-      until @fatal || (frame = @splitter.shift)
+      until (frame = @splitter.shift)
         data = @pipe.readpartial(@read_bytes)
         # A buffer that is large costs more to get than to fill.
         @read_bytes = data.bytesize < @read_bytes ? READ_BYTES : READ_BYTES_LARGE
@@ -183,12 +262,12 @@ module Ganger
 
     def hello
       headers = { sdk: "ganger-ruby", version: VERSION, concurrency: @concurrency.to_s }
-      Wire.framed(Wire.encode("", Status::HELLO, headers:), @frame_bytes_max)
+      @outgoing.frame("", Status::HELLO, headers:)
     end
 
     def complain(message, headers)
       level, *fields = headers.map { |name, value| "#{name}=#{value}" }
-      warn ["#{level.delete_prefix('level=')}: #{message}", *fields].join(" ")
+      warn ["#{level.delete_prefix('level=')}: #{@outgoing.readable(message)}", *fields].join(" ")
     end
   end
 end

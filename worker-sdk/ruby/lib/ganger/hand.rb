@@ -21,7 +21,7 @@ module Ganger
     def work_off
       Thread.current.thread_variable_set(:ganger_hand, self)
       while (frame = @connection.next_frame)
-        work(Task.new(@decoder.decode(frame), @connection, @flight))
+        @connection.take(frame) { work(Task.new(@decoder.decode(frame), @connection, @flight)) }
       end
     rescue ProtocolError => error
       @connection.fail_with(error)
@@ -39,13 +39,14 @@ module Ganger
       answer = failure(error, task)
     rescue Exception => error # such as SystemExit: answered, and the end
       answer = failure(error, task)
-      @connection.fail_with(error)
+      @connection.end_with(error)
     ensure
+      @connection.end_child(error) if @connection.child?
       # It was left by `break`, `throw` or `Thread.exit`, which go on from here.
       answer ||= left_unanswered(task)
       @task = nil
       @flight.end(task)
-      @connection.write(answer)
+      @connection.answer(task, answer)
     end
 
     # Version 1 asks a worker to give up by itself; version 2 is told when it is so far.
@@ -73,36 +74,29 @@ module Ganger
                          "or nil: #{outcome.inspect[0, 80]}"
       end
 
-      @connection.frame(task, outcome.message, outcome.status,
-                        headers: outcome.headers, queue: outcome.queue, after_ms: outcome.after_ms)
+      @connection.outcome(task, outcome)
     end
 
     def left_unanswered(task)
       error = RuntimeError.new("the handler was left without an outcome: use next, not break or throw")
-      @connection.fail_with(error)
+      @connection.end_with(error)
       failure(error, task)
     end
 
-    # 500, with the error in its first line and the stack below.
+    # 500, or 429 for what was cancelled, with the error in its first line and the stack below.
     def failure(error, task)
-      return @connection.frame(task, "cancelled", Status::RETRY) if error.is_a?(Cancelled)
-
-      @connection.frame(task, reason_of(error), Status::UNKNOWN_ERROR)
+      status = error.is_a?(Cancelled) ? Status::RETRY : Status::UNKNOWN_ERROR
+      @connection.outcome(task, Outcome.new(status, reason_of(error)))
     end
 
     def reason_of(error)
-      first = readable("#{error.class}: #{error.message}")[0, STACK_CHARS_MAX]
-      stack = readable(error.full_message(highlight: false, order: :top))
+      outgoing = @connection.outgoing
+      first = error.is_a?(Cancelled) ? "cancelled" : outgoing.readable(error)[0, STACK_CHARS_MAX]
+      stack = outgoing.readable(error.full_message(highlight: false, order: :top))
       stack = "…#{stack[-STACK_CHARS_MAX..]}" if stack.length > STACK_CHARS_MAX
       "#{first}\n#{stack}"
     rescue StandardError => worse # an exception whose text raises one
       "#{error.class}, whose text raises #{worse.class}"
-    end
-
-    # Ruby puts a text together of parts in several encodings.
-    def readable(text)
-      text = text.dup.force_encoding(Encoding::UTF_8) unless text.encoding == Encoding::UTF_8
-      text.scrub("?")
     end
   end
 end

@@ -21,7 +21,7 @@ module Ganger
   class Outcome
     # @return [Integer] one of {Status}, or of the pool's own
     attr_reader :status
-    # @return [String] the reply, or the reason of a failure
+    # @return [String, Object] the reply, or the reason of a failure; a reply that is no String is sent as JSON
     attr_reader :message
     # @return [Hash, nil] of the reply
     attr_reader :headers
@@ -55,9 +55,11 @@ module Ganger
     # before the message leaves its own. With <tt>queue: task.queue</tt> a long task hands on what is
     # left.
     #
-    # @param message [String] text, or bytes if its encoding is BINARY
+    # @param message [String, Object] text, or bytes if its encoding is BINARY. A Hash, an Array, a number or
+    #   a boolean goes as JSON, with the header +content-type: application/json+ unless there is one. What
+    #   can't be sent is this message's failure.
     # @param headers [Hash, nil]
-    # @param queue [String, nil]
+    # @param queue [String, Symbol, nil]
     # @return [Outcome]
     def reply(message = "", headers: nil, queue: nil)
       Outcome.new(Status::DONE_WITH_REPLY, message, headers:, queue:)

@@ -7,9 +7,10 @@ module Ganger
 
     module_function
 
-    # The pipe that stdin names, and a file for the control lines to come. Stdin itself is empty from
-    # here on, so that neither a handler nor its child processes can eat such a line.
-    def connect
+    # The pipe's name, which stdin begins with, and a file for the control lines to come, which child
+    # processes do not inherit. Stdin itself is empty from here on, so that neither a handler nor its child
+    # processes can eat such a line.
+    def take
       if $stdin.tty?
         abort "this is a worker of ganger, which starts it and writes a pipe's name to its stdin: " \
               "put it into a [[pools]] section, or try it with Ganger::Testing"
@@ -17,10 +18,20 @@ module Ganger
       name = first_line
       abort "stdin must begin with a line that names the pipe: it has ended" if name.empty?
 
-      pipe = UNIXSocket.new(path(name))
       control = STDIN.dup
       STDIN.reopen(File::NULL)
-      [pipe, control]
+      [name, control]
+    end
+
+    # The pipe of that name.
+    def connect(name)
+      UNIXSocket.new(path(name))
+    end
+
+    # The longest frame: the daemon's limit, or a lower one that is asked for.
+    def frame_bytes_max(wanted)
+      told = ENV["GANGER_FRAME_BYTES_MAX"].to_s[/\A\d+\z/]&.to_i
+      [wanted, told].compact.min || Wire::FRAME_BYTES_MAX
     end
 
     # Byte by byte: what follows is for others.

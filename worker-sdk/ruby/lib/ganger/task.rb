@@ -22,7 +22,7 @@ module Ganger
     attr_reader :properties
 
     # Of the library itself.
-    attr_writer :cancelled # :nodoc:
+    attr_writer :cancelled, :answered # :nodoc:
     attr_accessor :interrupted # :nodoc:
 
     def initialize(fields, connection, flight) # :nodoc:
@@ -30,6 +30,7 @@ module Ganger
       @connection = connection
       @flight = flight
       @cancelled = false
+      @answered = false
       @interrupted = nil
     end
 
@@ -53,6 +54,11 @@ module Ganger
     # Whether the daemon has asked to abandon it: it took too long, or the daemon stops.
     def cancelled?
       @cancelled
+    end
+
+    # Whether the handler has ended: what is said now is about no message in flight.
+    def answered? # :nodoc:
+      @answered
     end
 
     # Waits so many seconds, or until the daemon asks to abandon this.
@@ -90,7 +96,7 @@ module Ganger
     # tried again, it emits again, with the same header +ganger-emit-id+.
     #
     # @param queue [String]
-    # @param message [String] text, or bytes if its encoding is BINARY
+    # @param message [String, Object] text, or bytes if its encoding is BINARY; anything else goes as JSON
     # @param headers [Hash, nil]
     # @return [void]
     def emit(queue, message, headers: nil)
@@ -99,8 +105,8 @@ module Ganger
       @connection.note(self, Status::EMIT, message, headers:, queue:)
     end
 
-    # Writes a record of this message to the daemon's log; {Logger} comes here by itself. To a daemon of
-    # version 1 it goes over stderr.
+    # Writes a record of this message to the daemon's log; {Logger} comes here by itself. Once the
+    # message is answered, in a forked process and with a daemon of version 1 it goes to stderr.
     #
     # @param level [String, Symbol] trace, debug, info, warn or error
     # @param message [String]
@@ -109,12 +115,12 @@ module Ganger
     # @return [void]
     def log(level, message, target: nil, **fields)
       fields = { target: target, **fields } if target
-      @connection.note(self, Status::LOG, message.to_s, headers: { level: level, **fields })
+      @connection.note(self, Status::LOG, message, headers: { level: level, **fields })
     end
 
-    # Whether notes of it reach the daemon: a version 1 daemon knows none.
+    # Whether what it logs reaches the daemon by the pipe.
     def noted? # :nodoc:
-      @connection.version > 1
+      @connection.open?(self)
     end
 
     def inspect

@@ -5,6 +5,7 @@ require "socket"
 require_relative "version"
 require_relative "wire"
 require_relative "outcome"
+require_relative "outgoing"
 require_relative "flight"
 require_relative "task"
 require_relative "logger"
@@ -30,19 +31,24 @@ module Ganger
   # @param handler [#call, nil] instead of the block; it is called with a {Task}
   # @param concurrency [Integer] how many messages are in hand at once, each in a thread of its own;
   #   with 1 the handler runs in the thread that calls this
-  # @param frame_bytes_max [Integer] that of the pool
+  # @param frame_bytes_max [Integer, nil] lower than the pool's own, which the daemon tells
+  # @param warm_up [#call, nil] is called before this process takes messages: what it loads counts against
+  #   no message's timeout, but against the pool's +start_timeout+
   # @yieldparam task [Task]
   # @yieldreturn [Outcome, nil]
   # @return [void]
   # @raise [ProtocolError] if what the daemon sends is refused
-  def self.run(handler = nil, concurrency: 1, frame_bytes_max: Wire::FRAME_BYTES_MAX, &block)
+  def self.run(handler = nil, concurrency: 1, frame_bytes_max: nil, warm_up: nil, &block)
     handler ||= block
     raise ArgumentError, "a handler must be callable: #{handler.inspect}" unless handler.respond_to?(:call)
     unless concurrency.is_a?(Integer) && concurrency.positive?
       raise ArgumentError, "concurrency must be a whole number from 1: #{concurrency.inspect}"
     end
 
-    pipe, control = Start.connect
+    name, control = Start.take
+    warm_up&.call
+    pipe = Start.connect(name)
+    frame_bytes_max = Start.frame_bytes_max(frame_bytes_max)
     version = ENV["GANGER_PROTOCOL"].to_i >= 2 ? 2 : 1
     Connection.new(handler, pipe, control, version:, concurrency:, frame_bytes_max:).run
   end
