@@ -78,8 +78,8 @@ duties! {
         "keep the id (key \"4\") as an unsigned number of 64 bits: a floating-point number or one of \
          32 bits changes it";
     Headers, "headers", Both, "lives with any headers",
-        "names and values are any text, empty, long or of many lines: do not parse those that you do \
-         not know";
+        "names and values are any text, empty, long or of many lines, `constructor` and `__proto__` \
+         too: do not parse those that you do not know, nor look them up in an object";
     Correlation, "correlation", Both, "answers a message with a correlation id",
         "whoever sends a correlation id waits for an answer (201 where there is one to give): treat \
          the id as any text";

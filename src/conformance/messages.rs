@@ -122,6 +122,13 @@ pub(super) async fn headers(
         ("Größe 大小 🦀", "a name of many scripts".to_owned()),
         ("a name with spaces: and signs", "x".to_owned()),
         ("", "no name".to_owned()),
+        // Built-in in one language or another, where a map is an object.
+        ("constructor", "x".to_owned()),
+        ("__proto__", "x".to_owned()),
+        ("toString", "x".to_owned()),
+        ("hasOwnProperty", "x".to_owned()),
+        ("__class__", "x".to_owned()),
+        ("length", "x".to_owned()),
     ];
     let mut message = plain.clone();
     for (name, value) in awkward {
@@ -134,7 +141,9 @@ pub(super) async fn headers(
         message.headers.push((name, number.to_string()));
     }
     subject.ask(&message).await?;
-    Ok(Finding::passed("empty, long, of many scripts; 200 at once"))
+    Ok(Finding::passed(
+        "empty, long, of many scripts, named like built-ins; 200 at once",
+    ))
 }
 
 pub(super) async fn correlation(
