@@ -117,6 +117,7 @@ async fn perform(
         Duty::PipeName
         | Duty::Feedback
         | Duty::Reply
+        | Duty::BareValue
         | Duty::Log
         | Duty::Progress
         | Duty::Emit

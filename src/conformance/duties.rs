@@ -125,6 +125,7 @@ duties! {
         "end the connection on a frame that is no MessagePack map: what follows can't be trusted";
     Feedback, "feedback", Both, "IGNORE_MESSAGE frames, if it sends some", "";
     Reply, "reply", Both, "DONE_WITH_REPLY answers, if it sends some", "";
+    BareValue, "bare-value", One, "answers that are no map, if it sends some", "";
     Log, "log", Two, "LOG frames, if it sends some", "";
     Progress, "progress", Two, "PROGRESS frames, if it sends some", "";
     Emit, "emit", Two, "EMIT frames, if it sends some", "";

@@ -51,6 +51,17 @@ impl Seen {
         }
     }
 
+    /// Takes an answer in that is no map.
+    pub(super) fn take_bare(&mut self, answer: &Output) {
+        *self.counts.entry(Duty::BareValue).or_default() += 1;
+        let status = answer.status;
+        let said =
+            format!("an answer that is no map: it counts as {status}, with the value's text");
+        let mend = "write a map with \"0\" (message) and \"1\" (status 500) also for an exception";
+        let complaints = &mut self.complaints;
+        complaints.entry(Duty::BareValue).or_insert((said, mend));
+    }
+
     /// Adds what another process of the same worker has written.
     pub(super) fn add(&mut self, other: Self) {
         for (duty, count) in other.counts {
@@ -139,5 +150,11 @@ mod tests {
             assert_eq!(seen.finding(duty).verdict, Verdict::Warned);
         }
         assert!(seen.complaint(Duty::Hello).is_some());
+        assert_eq!(
+            seen.finding(Duty::BareValue).verdict,
+            Verdict::NotApplicable
+        );
+        seen.take_bare(&Output::new(Status::UNKNOWN_ERROR, None, "oops"));
+        assert_eq!(seen.finding(Duty::BareValue).verdict, Verdict::Warned);
     }
 }

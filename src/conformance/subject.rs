@@ -370,7 +370,11 @@ impl Subject {
 
     fn understand(&mut self, frame: &[u8]) -> Result<Output, Trouble> {
         let length = u32::try_from(frame.len()).unwrap_or(u32::MAX).to_be_bytes();
-        let decoded = Output::decode(frame);
+        let mut decoded = Output::decode(frame);
+        if decoded.is_err() && !matches!(self.spoken, Some(Spoken::Two(_))) {
+            decoded = Output::decode_version1(frame);
+            decoded.iter().for_each(|bare| self.seen.take_bare(bare));
+        }
         let what = decoded
             .as_ref()
             .map_or_else(|_| "no map of the protocol".to_owned(), frames::described);

@@ -3,9 +3,10 @@
 
 use std::fmt;
 
-use rmp_serde::decode::{Deserializer, Error as Malformation};
+use rmp_serde::decode::{Deserializer, Error as Malformation, ReadRefReader};
 use serde::de::{DeserializeSeed, Deserializer as _, Error, IgnoredAny, MapAccess, Visitor};
 
+use super::text::AnyAsText;
 use super::value;
 
 /// How deep a frame may be nested, its own map included. Deep enough for any header, shallow
@@ -116,6 +117,8 @@ impl fmt::Display for FramePlace {
     }
 }
 
+type FrameReader<'a> = Deserializer<ReadRefReader<'a, [u8]>>;
+
 /// The values of a frame, as one side's message has them.
 pub(super) trait Fields<'de>: Default {
     /// What the values are called; the key of each is its index.
@@ -129,17 +132,35 @@ pub(super) trait Fields<'de>: Default {
 
 /// Reads a frame that is one map, nothing more.
 pub(super) fn decode<'de, F: Fields<'de>>(frame: &'de [u8]) -> Result<F, DecodeError> {
-    let mut deserializer = Deserializer::from_read_ref(frame);
-    // Its count refuses the level at which it reaches 0.
-    deserializer.set_max_depth(DEPTH_MAX + 1);
+    let mut deserializer = reader(frame);
     let mut walk = Walk::<F>::new();
     if let Err(malformation) = deserializer.deserialize_any(&mut walk) {
         return Err(explain(malformation, walk.place, walk.repeated));
     }
-    match deserializer.deserialize_any(Nothing) {
-        Err(Malformation::InvalidMarkerRead(_)) => walk.finish(),
-        _ => Err(DecodeError::TrailingBytes),
+    match is_at_end(&mut deserializer) {
+        true => walk.finish(),
+        false => Err(DecodeError::TrailingBytes),
     }
+}
+
+/// The text form of a frame that is one value and nothing more, and no map.
+pub(super) fn bare_value(frame: &[u8]) -> Option<String> {
+    let is_map = matches!(frame.first()?, 0x80..=0x8f | 0xde | 0xdf);
+    let mut deserializer = reader(frame);
+    let text = AnyAsText.deserialize(&mut deserializer).ok()?;
+    (!is_map && is_at_end(&mut deserializer)).then_some(text)
+}
+
+fn reader(frame: &[u8]) -> FrameReader<'_> {
+    let mut deserializer = Deserializer::from_read_ref(frame);
+    // Its count refuses the level at which it reaches 0.
+    deserializer.set_max_depth(DEPTH_MAX + 1);
+    deserializer
+}
+
+fn is_at_end(deserializer: &mut FrameReader<'_>) -> bool {
+    let next = deserializer.deserialize_any(Nothing);
+    matches!(next, Err(Malformation::InvalidMarkerRead(_)))
 }
 
 /// Goes through the map, and remembers where it is for the sake of errors.
@@ -365,6 +386,27 @@ mod tests {
         let mut frame = b"\x81\xa11\xdb\x00\x10\x00\x00".to_vec();
         frame.resize(frame.len() + 0x10_0000, b'x');
         assert!(error(&frame).len() < 200);
+    }
+
+    #[test]
+    fn a_value_that_is_no_map_has_a_text_form_if_it_is_whole_and_alone() {
+        let cases: [(&[u8], Option<&str>); 12] = [
+            (b"\xa4oops", Some("oops")),
+            (b"\xd9\x04oops", Some("oops")),
+            (b"\xc4\x04oops", Some("oops")),
+            (b"\xc0", Some("")),
+            (b"\xcd\x01\xf4", Some("500")),
+            (b"\x92\xa1m\xcc\xc8", Some("[\"m\",200]")),
+            (b"\xa4oop", None),
+            (b"\xa4oops\xc0", None),
+            (b"{\"0\":\"m\",\"1\":200}", None),
+            (b"\x80", None),
+            (b"\xde\x00\x00", None),
+            (b"", None),
+        ];
+        for (frame, text) in cases {
+            assert_eq!(bare_value(frame).as_deref(), text, "{frame:?}");
+        }
     }
 
     #[test]

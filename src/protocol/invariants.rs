@@ -12,12 +12,12 @@ use super::task::Task;
 const FRAME_BYTES_MAX: usize = 1 << 12;
 
 /// A worker's bytes are either refused or understood: what is understood, written in the canonical
-/// form, means the same.
+/// form, means the same. A value that is no map is understood of version 1 workers alone.
 ///
 /// # Panics
 /// If that does not hold.
 pub fn output_is_refused_or_understood(frame: &[u8]) {
-    let Ok(output) = Output::decode(frame) else {
+    let Ok(output) = Output::decode_version1(frame) else {
         return;
     };
     let mut canonical = BytesMut::new();

@@ -72,6 +72,19 @@ impl Output {
         })
     }
 
+    /// Reads a frame from a worker that speaks version 1, or has not said what it speaks. A whole value
+    /// that is no map is a failure with that value as its reason: some write so when their handler
+    /// has failed.
+    ///
+    /// # Errors
+    /// As [`Output::decode`].
+    pub fn decode_version1(frame: &[u8]) -> Result<Self, DecodeError> {
+        Self::decode(frame).or_else(|error| {
+            let reason = decode::bare_value(frame).ok_or(error)?;
+            Ok(Self::new(Status::UNKNOWN_ERROR, None, reason))
+        })
+    }
+
     /// Appends a whole frame, its length included, in the canonical form: keys in order, none
     /// that says nothing, the shortest encoding of each value.
     ///

@@ -236,6 +236,10 @@ fn outputs() -> Vec<Vector<OutputMeaning>> {
         .collect()
 }
 
+fn bare_values() -> Vec<Vector<OutputMeaning>> {
+    read("output-v1-bare.json")
+}
+
 #[test]
 fn outputs_are_as_the_vectors_say() {
     check(
@@ -248,6 +252,17 @@ fn outputs_are_as_the_vectors_say() {
             out
         },
     );
+}
+
+#[test]
+fn values_that_are_no_map_are_as_the_vectors_say() {
+    let decode = |frame: &[u8]| {
+        Output::decode(frame).expect_err("no worker of version 2 may send it");
+        Output::decode_version1(frame)
+    };
+    check(&bare_values(), decode, OutputMeaning::output, |_| {
+        panic!("nobody need write it")
+    });
 }
 
 #[test]
@@ -303,6 +318,7 @@ fn error_kind(error: &FrameError) -> &'static str {
 fn seeds() -> BTreeMap<PathBuf, Bytes> {
     let outputs = outputs()
         .into_iter()
+        .chain(bare_values())
         .map(|vector| (format!("decode_output/{}", vector.name), hex(&vector.bytes)));
     let streams = read::<FramingVector>("framing.json")
         .into_iter()

@@ -1,10 +1,17 @@
 //! Workers that break the protocol, or leave us hanging in it: the message is charged, the worker
 //! goes, the others flow.
 
+use std::collections::BTreeSet;
+
+use rusqlite::types::Value;
+
 use crate::harness::{Entry, Event, NewMessage, Pool, Scene, field, said, trials};
 
 trials![
     garbage,
+    an_answer_that_is_no_map_is_a_failure_of_a_version_1_worker,
+    an_answer_that_is_no_map_breaks_version_2,
+    a_value_that_is_no_map_with_nothing_in_flight,
     a_length_of_zero,
     a_length_with_its_top_bit_set,
     a_claim_of_100_mib,
@@ -54,6 +61,49 @@ fn breaks_it(scene: &Scene, step: &str, error: &str) {
 
 fn garbage() {
     breaks_the_protocol("garbage", "MessagePack");
+}
+
+/// As the sample of MessageWorkerPool in C# answers an exception: its process stays, however many such
+/// messages come one after the other, and what comes behind them is done.
+fn an_answer_that_is_no_map_is_a_failure_of_a_version_1_worker() {
+    let scene = Scene::of(Pool::new(&[]).set("workers", "3").attempts(2));
+    let bad: Vec<String> = (0..8).map(|n| format!("mode:bare:oops-{n}")).collect();
+    let good: Vec<String> = (0..20).map(|n| format!("good {n}")).collect();
+    let bodies: Vec<&str> = bad.iter().chain(&good).map(String::as_str).collect();
+    scene.send(&bodies);
+    scene.settled();
+    let dead = scene.table.dead();
+    assert_eq!(dead.len(), bad.len(), "{dead:#?}");
+    for dead in &dead {
+        let said = dead
+            .error
+            .strip_prefix("the worker answered 500 UNKNOWN_ERROR: ");
+        let body = said.map(|said| Value::Text(format!("mode:bare:{said}")));
+        let found = (dead.reason.as_str(), dead.attempts, Some(&dead.body));
+        assert_eq!(found, ("failed", 2, body.as_ref()), "{dead:#?}");
+    }
+    let record = scene.record();
+    record.assert_done_once(&bodies[bad.len()..]);
+    let began = record.all(Event::Began);
+    let pids: BTreeSet<i32> = began.iter().map(|entry| entry.pid).collect();
+    assert_eq!(pids.len(), 3, "a worker was replaced");
+    scene.finish();
+}
+
+fn an_answer_that_is_no_map_breaks_version_2() {
+    let scene = Scene::of(Pool::new(&["--v2=1"]).attempts(1));
+    breaks_it(&scene, "bare:oops", "the frame must be a map");
+}
+
+/// It answers no message, so it is none.
+fn a_value_that_is_no_map_with_nothing_in_flight() {
+    let scene = Scene::of(Pool::new(&[]));
+    scene.send(&["mode:answer:200,bare:oops"]);
+    let lost = scene.daemon.logged("worker lost");
+    assert!(field(&lost, "cause").contains("protocol error"), "{lost}");
+    scene.send(&["another"]);
+    scene.all_done();
+    scene.finish();
 }
 
 fn a_length_of_zero() {

@@ -281,8 +281,11 @@ impl Exchange {
             let Some(frame) = frame.map_err(|error| error.to_string())? else {
                 return Ok(false);
             };
-            let output = Output::decode(&frame).map_err(|error| error.to_string())?;
-            self.take_frame(output, now)?;
+            let output = match self.is_version2() {
+                true => Output::decode(&frame),
+                false => Output::decode_version1(&frame),
+            };
+            self.take_frame(output.map_err(|error| error.to_string())?, now)?;
         }
         Ok(true)
     }

@@ -206,6 +206,7 @@ impl Worker {
             "garbage" => self.write(b"{\"status\": 200}\n"),
             "no-status" => self.write_frame(&map(&pairs[..1])),
             "bad-map" => self.write_frame(b"\xc1\xff\x00"),
+            "bare-text" => self.write_frame(&text("it has failed")),
             "little-endian" => {
                 let answer = map(&pairs);
                 let length = u32::try_from(answer.len()).unwrap().to_le_bytes();

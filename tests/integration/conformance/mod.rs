@@ -226,6 +226,7 @@ fn what_should_be_mended_is_no_failure() {
     let table = [
         ("credulous", &["bad-length", "bad-map"][..]),
         ("ends-badly", &["quit", "end-of-file"]),
+        ("bare-text", &["bare-value"]),
     ];
     for (fault, duties) in table {
         let checked = check_faulty(fault, "1", &[]);

@@ -20,6 +20,7 @@
 //! | `note:env:NAME`, `note:header:NAME`, `note:property:NAME` | records it |
 //! | `note:cwd`, `note:form`, `note:open-files`, `note:nice` | records it |
 //! | `memory:MIB` | takes so much memory and keeps it |
+//! | `bare:TEXT` | answers with a frame that is that text, and no map |
 //! | `twice`, `wrong-id`, `garbage`, `half-frame`, `length:HEX` | breaks the protocol |
 //! | `close-pipe` | closes the pipe and goes on |
 //! | `book` | books the body in the ledger beside the record; records it if it can't |
@@ -137,6 +138,7 @@ impl Job<'_> {
                 ..self.output(Status::LOG, rest)
             }),
             "progress" => self.write(self.output(Status::PROGRESS, argument)),
+            "bare" => self.answer_barely(argument),
             "twice" => self.twice(),
             "wrong-id" => self.write(Output {
                 id: Some(u64::MAX),
@@ -230,6 +232,14 @@ impl Job<'_> {
             Some(left) => self.reply(&self.task.queue.clone(), format!("{PREFIX}switch:{left}")),
             None => self.reply("", "all parts done".into()),
         }
+    }
+
+    fn answer_barely(&mut self, reason: &str) {
+        self.is_answered = true;
+        let length = u8::try_from(reason.len()).unwrap();
+        let head = [0, 0, 0, 2 + length, 0xd9, length];
+        self.worker
+            .write_bytes(&[&head, reason.as_bytes()].concat());
     }
 
     /// Both in one write, so that the daemon has sent nothing between them.
