@@ -22,6 +22,13 @@ pub enum Event {
     Yielded(Output),
     /// The worker answered after an operator had cancelled the message.
     Cancelled(Output),
+    /// The worker answered after the message's time was up, which it was told.
+    TimedOut {
+        /// What it answered.
+        answer: Output,
+        /// How long it might have taken.
+        limit: Duration,
+    },
     /// The attempt failed without an answer: a crash, a timeout, a protocol error.
     Failed(Failure),
     /// Not begun, or stopped by us.
@@ -47,7 +54,8 @@ pub struct Case<'a> {
 /// Decides what becomes of the message.
 pub fn decide(event: Event, case: Case<'_>) -> Outcome {
     match event {
-        Event::Answered(output) => answered(output, case),
+        Event::Answered(output) => answered(output, None, case),
+        Event::TimedOut { answer, limit } => answered(answer, Some(limit), case),
         Event::Yielded(output) => yielded(output, case),
         Event::Cancelled(output) => cancelled(output, case),
         Event::Failed(failure) => failed(failure, None, case),
@@ -55,8 +63,17 @@ pub fn decide(event: Event, case: Case<'_>) -> Outcome {
     }
 }
 
-fn answered(output: Output, case: Case<'_>) -> Outcome {
+/// What is said after the limit of a message's time counts as ever. That it has failed is then the
+/// limit's doing.
+fn answered(output: Output, exceeded: Option<Duration>, case: Case<'_>) -> Outcome {
     let status = output.status;
+    let failure = |what: &str| match exceeded {
+        None => Failure::new(Reason::Failed, said(&output, what)),
+        Some(limit) => {
+            let what = format!("timed out after {limit:?}: {what}");
+            Failure::new(Reason::TimedOut, said(&output, &what))
+        }
+    };
     match meaning(status, case.policy) {
         Answer::Done => Outcome::Done,
         Answer::Reply => reply(output, case),
@@ -69,26 +86,11 @@ fn answered(output: Output, case: Case<'_>) -> Outcome {
         ))),
         Answer::Retry => {
             let asked = output.retry_after_ms.map(Duration::from_millis);
-            let error = said(&output, "the worker asked for a retry");
-            failed(
-                Failure {
-                    error,
-                    ..Failure::default()
-                },
-                asked,
-                case,
-            )
+            failed(failure("the worker asked for a retry"), asked, case)
         }
         Answer::Failed => {
-            let error = said(&output, &format!("the worker answered {status}"));
-            failed(
-                Failure {
-                    error,
-                    ..Failure::default()
-                },
-                None,
-                case,
-            )
+            let failure = failure(&format!("the worker answered {status}"));
+            failed(failure, None, case)
         }
     }
 }
@@ -97,7 +99,7 @@ fn answered(output: Output, case: Case<'_>) -> Outcome {
 /// to nobody, or the message would be dead after as many deploys as it has attempts.
 fn yielded(output: Output, case: Case<'_>) -> Outcome {
     match meaning(output.status, case.policy) {
-        Answer::Done | Answer::Reply | Answer::Reject => answered(output, case),
+        Answer::Done | Answer::Reply | Answer::Reject => answered(output, None, case),
         Answer::Retry => match output.retry_after_ms.map(Duration::from_millis) {
             Some(asked) => Outcome::ReturnAfter {
                 delay: asked.min(case.policy.retry.backoff.max),
@@ -112,7 +114,7 @@ fn yielded(output: Output, case: Case<'_>) -> Outcome {
 /// not to run again by itself.
 fn cancelled(output: Output, case: Case<'_>) -> Outcome {
     match meaning(output.status, case.policy) {
-        Answer::Done | Answer::Reply | Answer::Reject => answered(output, case),
+        Answer::Done | Answer::Reply | Answer::Reject => answered(output, None, case),
         Answer::Requeue | Answer::Retry | Answer::Failed => {
             let status = output.status;
             let error = said(

@@ -6,6 +6,8 @@ trials![
     the_hard_timeout_charges_the_head_and_nothing_else,
     a_messages_time_begins_when_it_becomes_the_head,
     the_soft_timeout_asks_a_version_2_worker_to_cancel,
+    a_worker_that_gives_up_in_time_has_timed_out,
+    the_first_message_of_a_fresh_worker_may_take_as_long_as_its_start,
     a_message_may_shorten_its_timeout,
     a_message_may_not_lengthen_its_timeout,
     a_silent_worker_stalls,
@@ -70,6 +72,34 @@ fn the_soft_timeout_asks_a_version_2_worker_to_cancel() {
         .map(|entry| entry.pid)
         .collect();
     assert_eq!(pids[0], pids[1], "the worker is kept");
+    scene.finish();
+}
+
+/// It says what it has been doing, which is kept.
+fn a_worker_that_gives_up_in_time_has_timed_out() {
+    let pool = Pool::new(&["--v2=1"]).attempts(1);
+    let scene = Scene::of(pool.text("timeout", "200ms").text("timeout_grace", "10m"));
+    scene.send(&["mode:until-cancelled,answer:503"]);
+    let dead = scene.one_dead();
+    assert_eq!(dead.reason, "timed_out");
+    assert_eq!(
+        dead.error,
+        "timed out after 200ms: the worker asked for a retry: the word on \
+         mode:until-cancelled,answer:503"
+    );
+    assert_eq!(scene.daemon.times_logged("worker lost"), 0);
+    scene.finish();
+}
+
+/// As one that has much to load and compile for it. What comes after it has its own time only.
+fn the_first_message_of_a_fresh_worker_may_take_as_long_as_its_start() {
+    let pool = Pool::new(&[]).attempts(1).text("start_timeout", "1m");
+    let scene = Scene::of(pool.text("timeout", "100ms").text("timeout_grace", "0s"));
+    scene.send(&["mode:sleep:600"]);
+    scene.all_done();
+    scene.send(&["mode:sleep:600000"]);
+    assert_eq!(scene.one_dead().reason, "timed_out");
+    scene.record().assert_done_once(&["mode:sleep:600"]);
     scene.finish();
 }
 

@@ -91,12 +91,7 @@ fn read(
             "A busy worker that sends nothing for so long is killed; never if left out.",
         ),
         on_timeout: autopsy::on_timeout(t),
-        start_timeout: t.or(
-            "start_timeout",
-            duration(MILLISECOND..=HOUR),
-            "30s",
-            "How long a worker may take from its start until it has connected.",
-        ),
+        start_timeout: start_timeout(t),
         stop_timeout: t.or(
             "stop_timeout",
             duration(MILLISECOND..=HOUR),
@@ -126,6 +121,12 @@ fn read(
         idempotency: idempotency::idempotency(t, &name_of_source, sources),
         options: options(t, source, topics),
     }
+}
+
+fn start_timeout(t: &mut Reader<'_>) -> Duration {
+    let help = "How long a worker may take from its start until it has connected. Within that time it is \
+                not killed for `timeout` or `stall_timeout` over its first message, either.";
+    t.or("start_timeout", duration(MILLISECOND..=HOUR), "30s", help)
 }
 
 /// The names that the seed system has for these keys.

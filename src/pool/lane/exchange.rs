@@ -75,9 +75,15 @@ pub(super) enum Trouble {
 
 impl Exchange {
     /// Nothing was said yet.
-    pub(super) fn new(pool: PoolSide, connection: Connection, notes: Notes, now: Instant) -> Self {
+    pub(super) fn new(
+        pool: PoolSide,
+        connection: Connection,
+        notes: Notes,
+        started_at: Instant,
+    ) -> Self {
+        let now = Instant::now();
         Self {
-            in_flight: InFlight::new(now, pool.losses()),
+            in_flight: InFlight::new(now, pool.losses()).of_a_fresh_worker(started_at),
             pool,
             run_queue: connection.peer().map(RunQueue::of),
             connection,

@@ -54,6 +54,8 @@ pub(super) struct InFlight {
     last_frame: Instant,
     /// Of the source: which messages are void was looked at since.
     losses: u64,
+    /// When its worker was started, if it has not answered yet.
+    fresh_since: Option<Instant>,
 }
 
 impl InFlight {
@@ -65,6 +67,16 @@ impl InFlight {
             next_id: 1,
             last_frame: now,
             losses,
+            fresh_since: None,
+        }
+    }
+
+    /// The same for a worker that was started at that moment: its first work may take it longer.
+    pub(super) fn of_a_fresh_worker(self, started_at: Instant) -> Self {
+        let fresh_since = Some(started_at);
+        Self {
+            fresh_since,
+            ..self
         }
     }
 
@@ -182,6 +194,7 @@ impl InFlight {
         now: Instant,
     ) -> Result<(Took, Option<Settled>), String> {
         let at = self.meant(answer.id, version, sent)?;
+        self.fresh_since = None;
         let entry = &mut self.entries[at];
         let begun = entry.begun().unwrap_or(now);
         let took = Took::between(entry.delivery.taken_at, entry.piped_at, begun, now);
@@ -381,7 +394,11 @@ impl InFlight {
     /// The earliest moment at which [`InFlight::due`] has something to say.
     pub(super) fn next_deadline(&self, policy: &PoolConfig) -> Option<Instant> {
         let open = self.entries.iter().filter(|entry| entry.is_open());
-        let of_entry = |entry: &Entry| [entry.soft_deadline(), entry.hard_deadline(policy)];
+        let fresh_until = self.fresh_until(policy);
+        let of_entry = |entry: &Entry| {
+            let hard = entry.hard_deadline(policy, fresh_until);
+            [entry.soft_deadline(), hard]
+        };
         let deadlines = open.flat_map(of_entry).flatten();
         deadlines.chain(self.silent_at(policy)).min()
     }
@@ -390,6 +407,7 @@ impl InFlight {
     /// has been sent so many bytes.
     pub(super) fn due(&mut self, policy: &PoolConfig, sent: u64, now: Instant) -> Due {
         let is_over = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
+        let fresh_until = self.fresh_until(policy);
         let mut due = Due::default();
         for entry in self.entries.iter_mut().filter(|entry| entry.is_open()) {
             if is_over(entry.soft_deadline()) {
@@ -399,7 +417,7 @@ impl InFlight {
                 };
                 due.cancel.push(entry.id);
             }
-            if is_over(entry.hard_deadline(policy)) {
+            if is_over(entry.hard_deadline(policy, fresh_until)) {
                 due.kill.get_or_insert(match entry.cancelled {
                     true => Cause::Cancelled(entry.id),
                     false => Cause::TimedOut(entry.id),
@@ -426,7 +444,14 @@ impl InFlight {
     fn silent_at(&self, policy: &PoolConfig) -> Option<Instant> {
         let timeout = policy.stall_timeout?;
         let waits = self.entries.iter().any(Entry::is_open);
-        waits.then(|| self.last_frame + timeout)
+        let silent_at = self.last_frame + timeout;
+        waits.then(|| silent_at.max(self.fresh_until(policy).unwrap_or(silent_at)))
+    }
+
+    /// Until when the worker is not killed for taking too long. Its successor would take as long to load
+    /// and to compile what the first message needs.
+    fn fresh_until(&self, policy: &PoolConfig) -> Option<Instant> {
+        Some(self.fresh_since? + policy.start_timeout)
     }
 }
 

@@ -56,6 +56,7 @@ pub async fn run(mut start: Start) -> Ended {
     let policy = start.shared.policy();
     let identity = identity(start.slot, &policy);
     let mut phase = start.phase.clone();
+    let started_at = Instant::now();
     let spawned = process::spawn(
         &start.shared.spawner,
         &start.command,
@@ -81,7 +82,9 @@ pub async fn run(mut start: Start) -> Ended {
             if start.shared.connected.send(start.slot).await.is_err() {
                 return Ended::unstarted("the pool is gone".into(), Vec::new());
             }
-            Lane::new(start, process, connection).run().await
+            Lane::new(start, process, connection, started_at)
+                .run()
+                .await
         }
         Err(ended) => ended,
     }
@@ -106,7 +109,7 @@ struct Lane {
 }
 
 impl Lane {
-    fn new(start: Start, process: Process, connection: Connection) -> Self {
+    fn new(start: Start, process: Process, connection: Connection, started_at: Instant) -> Self {
         let now = Instant::now();
         let pool = PoolSide::new(start.slot, start.shared, start.gauge);
         let policy = pool.policy();
@@ -116,7 +119,7 @@ impl Lane {
             asked: start.phase,
             questions: start.questions,
             backlog: Backlog::new(start.mailbox, pool.openings(), pool.losses()),
-            exchange: Exchange::new(pool.clone(), connection, notes, now),
+            exchange: Exchange::new(pool.clone(), connection, notes, started_at),
             wear: Wear::draw(now, policy, fastrand::f64()),
             ending: Ending::new(now),
             autopsy: Autopsy::default(),

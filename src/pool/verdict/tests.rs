@@ -196,6 +196,41 @@ fn what_is_cancelled_does_not_run_again_and_what_is_done_is_done() {
     assert_eq!(dead(&outcome).unwrap().0, Reason::Cancelled);
 }
 
+/// It is not told apart why it has not done it: it had its time.
+#[test]
+fn a_worker_that_gives_up_at_its_limit_has_timed_out() {
+    let limit = Duration::from_millis(1500);
+    let late = |answer| on_attempt(5, Event::TimedOut { answer, limit });
+    let table = [
+        (
+            503,
+            "timed out after 1.5s: the worker asked for a retry: said",
+        ),
+        (
+            500,
+            "timed out after 1.5s: the worker answered 500 UNKNOWN_ERROR: said",
+        ),
+    ];
+    for (status, error) in table {
+        let outcome = late(output(status));
+        assert_eq!(dead(&outcome), Some((Reason::TimedOut, error)));
+    }
+    assert_eq!(late(output(200)), Outcome::Done);
+    let rejected = late(output(400));
+    assert_eq!(
+        dead(&rejected).map(|(reason, _)| reason),
+        Some(Reason::Rejected)
+    );
+    let answer = Output {
+        retry_after_ms: Some(7_000),
+        ..output(503)
+    };
+    assert_eq!(
+        delay(&on_attempt(1, Event::TimedOut { answer, limit })),
+        Some(7)
+    );
+}
+
 #[test]
 fn an_unknown_status_is_named_in_the_error() {
     let outcome = on_attempt(5, Event::Answered(output(777)));

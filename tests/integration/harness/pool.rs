@@ -84,12 +84,15 @@ impl Pool {
         self.set("retry", &retry)
     }
 
-    /// The section as the configuration has it.
+    /// The section as the configuration has it. Where a worker may be killed for its time, its first
+    /// message has that of its start, which is kept short.
     pub(super) fn toml(&self) -> String {
-        let keys = self
-            .keys
-            .iter()
-            .map(|(key, value)| format!("{key} = {value}\n"));
+        let mut keys = self.keys.clone();
+        if keys.contains_key("timeout") || keys.contains_key("stall_timeout") {
+            keys.entry("start_timeout".to_owned())
+                .or_insert_with(|| quoted("2s"));
+        }
+        let keys = keys.iter().map(|(key, value)| format!("{key} = {value}\n"));
         let env = self
             .env
             .iter()

@@ -100,8 +100,16 @@ impl Entry {
         }
     }
 
-    pub(super) fn hard_deadline(&self, policy: &PoolConfig) -> Option<Instant> {
-        Some(self.begun()? + self.soft? + policy.timeout_grace)
+    /// When the worker is killed for it, though not before that of a fresh worker unless it is an
+    /// operator who has cancelled it.
+    pub(super) fn hard_deadline(
+        &self,
+        policy: &PoolConfig,
+        fresh_until: Option<Instant>,
+    ) -> Option<Instant> {
+        let deadline = self.begun()? + self.soft? + policy.timeout_grace;
+        let fresh_until = fresh_until.filter(|_| !self.cancelled);
+        Some(deadline.max(fresh_until.unwrap_or(deadline)))
     }
 
     /// What is to be done with it, once it is answered.
@@ -114,6 +122,10 @@ impl Entry {
             None if self.cancelled => Event::Cancelled(answer),
             Some(error) if self.cancelled => Event::Failed(cancelled(&error)),
             None if yielded => Event::Yielded(answer),
+            None if self.asked == Asked::Stop => Event::TimedOut {
+                answer,
+                limit: self.soft.unwrap_or_default(),
+            },
             None => Event::Answered(answer),
             Some(_) if yielded => Event::Stopped { suspect: false },
             Some(error) => Event::Failed(Failure {

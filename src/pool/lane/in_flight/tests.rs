@@ -167,6 +167,49 @@ fn time_runs_from_a_messages_turn() {
 }
 
 #[test]
+fn a_fresh_worker_is_killed_for_no_time_before_it_had_that_of_a_start() {
+    let pool = PoolConfig {
+        stall_timeout: Some(SECOND),
+        ..policy()
+    };
+    let (now, in_flight) = three();
+    let mut in_flight = in_flight.of_a_fresh_worker(now - SECOND);
+    in_flight.begin_head(now);
+    let due = in_flight.due(&pool, 30, now + SECOND);
+    assert_eq!(
+        (due.cancel, due.kill),
+        (vec![1], None),
+        "it is asked all the same"
+    );
+    let fresh_until = now - SECOND + pool.start_timeout;
+    assert_eq!(in_flight.next_deadline(&pool), Some(fresh_until));
+    let kill = in_flight.due(&pool, 30, fresh_until).kill;
+    assert_eq!(kill, Some(Cause::TimedOut(1)));
+    // With its first answer it is like any other.
+    let answered = in_flight.answer(done(None), Version::One, 30, now + SECOND);
+    let (_, event) = answered.unwrap().1.unwrap();
+    assert!(matches!(event, Event::TimedOut { limit: SECOND, .. }));
+    in_flight.due(&pool, 30, now + 2 * SECOND);
+    let hard = now + 2 * SECOND + pool.timeout_grace;
+    in_flight.heard(hard);
+    assert_eq!(
+        in_flight.due(&pool, 30, hard).kill,
+        Some(Cause::TimedOut(2))
+    );
+}
+
+#[test]
+fn an_operator_need_not_wait_for_a_fresh_worker() {
+    let pool = policy();
+    let (now, in_flight) = three();
+    let mut in_flight = in_flight.of_a_fresh_worker(now);
+    in_flight.begin_head(now);
+    in_flight.cancel(|_| true, now);
+    let kill = in_flight.due(&pool, 30, now + pool.timeout_grace).kill;
+    assert_eq!(kill, Some(Cause::Cancelled(1)));
+}
+
+#[test]
 fn a_message_is_cancelled_now_or_when_its_turn_comes() {
     let pool = PoolConfig {
         timeout: None,
@@ -323,8 +366,8 @@ impl Known {
             Event::Answered(_) => !self.yields && !self.failed,
             Event::Yielded(_) => self.yields && !self.failed,
             Event::Failed(_) => !self.yields && self.failed,
-            // Nobody cancels here.
-            Event::Cancelled(_) => false,
+            // Nobody cancels here, and no time is up.
+            Event::Cancelled(_) | Event::TimedOut { .. } => false,
             Event::Stopped { suspect } => self.yields && self.failed && !suspect,
         }
     }
