@@ -17,6 +17,7 @@
 
 mod facts;
 mod finished;
+mod log_name;
 mod message;
 mod outcome;
 mod post;
@@ -29,6 +30,7 @@ use tokio::time::Instant;
 use crate::trace_context::{Recording, SpanContext};
 pub use facts::{DatabaseFigures, Figures, KafkaFigures, SourceFacts};
 pub use finished::{Entered, Finished, Identity, OnceWritten, StoredReply, repeated};
+pub use log_name::{LogName, write_numbers};
 pub use message::{Headers, Message, Outgoing, Property};
 pub use outcome::{CANCELLED, Exit, Failure, Outcome, Reason};
 pub use post::{IfTaken, IfUnsubscribed, Post, Unique, UniqueScope};

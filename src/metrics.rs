@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::delivery::{Failure, Outcome, Reason, SourceFacts};
+use crate::delivery::{Failure, LogName, Message, Outcome, Reason, SourceFacts};
 use spread::{Spread, SpreadCell};
 
 /// All that a pool counts, one line each, for whoever makes something of every counter: a new one is
@@ -216,43 +216,26 @@ impl Counters {
     }
 
     /// A message has been settled.
-    pub fn settled(&self, correlation_id: &str, outcome: &Outcome) {
+    pub fn settled(&self, message: &Message, outcome: &Outcome) {
         match outcome {
-            Outcome::Done => add(&self.done),
+            Outcome::Done => return add(&self.done),
             Outcome::Reply(_) => {
                 add(&self.done);
-                add(&self.replied);
+                return add(&self.replied);
             }
-            Outcome::Requeue { after } => {
-                add(&self.requeued);
-                tracing::debug!(
-                    pool = self.pool,
-                    correlation_id,
-                    ?after,
-                    "message requeued by the worker"
-                );
+            Outcome::Requeue { .. } => add(&self.requeued),
+            Outcome::Return { .. } | Outcome::ReturnAfter { .. } => add(&self.returned),
+            Outcome::RetryAfter { failure, .. } => {
+                add(&self.retried);
+                add(&self.failed[failure.reason as usize]);
             }
-            Outcome::Return { suspect } => {
-                add(&self.returned);
-                tracing::debug!(
-                    pool = self.pool,
-                    correlation_id,
-                    suspect,
-                    "message given back"
-                );
+            Outcome::DeadLetter(failure) => {
+                add(&self.dead);
+                add(&self.failed[failure.reason as usize]);
+                add(&self.dead_for[failure.reason as usize]);
             }
-            Outcome::ReturnAfter { delay } => {
-                add(&self.returned);
-                tracing::debug!(
-                    pool = self.pool,
-                    correlation_id,
-                    ?delay,
-                    "message given back for later"
-                );
-            }
-            Outcome::RetryAfter { delay, failure } => self.retried(correlation_id, *delay, failure),
-            Outcome::DeadLetter(failure) => self.dead(correlation_id, failure),
         }
+        log_settled(&self.pool, &LogName::of(message), outcome);
     }
 
     /// Messages have been taken in from the source.
@@ -268,28 +251,6 @@ impl Counters {
     /// The broker has taken an emit.
     pub fn emitted(&self) {
         add(&self.emitted);
-    }
-
-    fn retried(&self, correlation_id: &str, delay: Duration, failure: &Failure) {
-        add(&self.retried);
-        add(&self.failed[failure.reason as usize]);
-        let Failure { reason, error, .. } = failure;
-        let reason = reason.as_str();
-        tracing::warn!(
-            pool = self.pool,
-            correlation_id,
-            reason,
-            error,
-            ?delay,
-            "attempt failed"
-        );
-    }
-
-    fn dead(&self, correlation_id: &str, failure: &Failure) {
-        add(&self.dead);
-        add(&self.failed[failure.reason as usize]);
-        add(&self.dead_for[failure.reason as usize]);
-        dead_lettered(&self.pool, correlation_id, failure);
     }
 
     /// A worker answered.
@@ -360,11 +321,62 @@ fn named(names: &[&str], counts: &[Cell<u64>]) -> BTreeMap<String, u64> {
     names.zip(counts.iter().map(Cell::get)).collect()
 }
 
+/// Tells what became of a message that is not done.
+fn log_settled(pool: &str, name: &LogName, outcome: &Outcome) {
+    let (correlation_id, message_name) = (name.correlation_id(), name.message());
+    match outcome {
+        Outcome::Done | Outcome::Reply(_) => {}
+        Outcome::Requeue { after } => tracing::debug!(
+            pool,
+            correlation_id,
+            message_name,
+            ?after,
+            "message requeued by the worker"
+        ),
+        Outcome::Return { suspect } => tracing::debug!(
+            pool,
+            correlation_id,
+            message_name,
+            suspect,
+            "message given back"
+        ),
+        Outcome::ReturnAfter { delay } => tracing::debug!(
+            pool,
+            correlation_id,
+            message_name,
+            ?delay,
+            "message given back for later"
+        ),
+        Outcome::RetryAfter { delay, failure } => {
+            let Failure { reason, error, .. } = &**failure;
+            let reason = reason.as_str();
+            tracing::warn!(
+                pool,
+                correlation_id,
+                message_name,
+                reason,
+                error,
+                ?delay,
+                "attempt failed"
+            );
+        }
+        Outcome::DeadLetter(failure) => dead_lettered(pool, name, failure),
+    }
+}
+
 /// A message is given up: by its pool, which counts it, or by its source, over its head.
-pub fn dead_lettered(pool: &str, correlation_id: &str, failure: &Failure) {
+pub fn dead_lettered(pool: &str, name: &LogName, failure: &Failure) {
+    let (correlation_id, message_name) = (name.correlation_id(), name.message());
     let Failure { reason, error, .. } = failure;
     let reason = reason.as_str();
-    tracing::error!(pool, correlation_id, reason, error, "message dead-lettered");
+    tracing::error!(
+        pool,
+        correlation_id,
+        message_name,
+        reason,
+        error,
+        "message dead-lettered"
+    );
 }
 
 /// A message comes again that is done: it is acknowledged without being worked on.
@@ -420,8 +432,16 @@ mod tests {
             },
             Outcome::DeadLetter(Box::default()),
         ];
+        let message = Message {
+            queue: "q".into(),
+            body: "x".into(),
+            headers: Vec::new(),
+            correlation_id: "c".into(),
+            reply_to: None,
+            properties: Vec::new(),
+        };
         for outcome in &outcomes {
-            counters.settled("c", outcome);
+            counters.settled(&message, outcome);
         }
         counters.note(150);
         counters.worker_lost(0, None, "gone", &[]);

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::io::{self, Write};
 
+use crate::delivery::{Property, write_numbers};
 use crate::protocol::Task;
 use crate::worker::lines::{Line, Splitter, cut};
 
@@ -84,13 +85,33 @@ fn shown(line: &Line, prefix: &str) -> String {
 
 /// What tells a message's lines from another's.
 pub(super) fn prefix_of(task: &Task) -> String {
-    let name = match (task.correlation_id.as_str(), task.id) {
-        ("", Some(id)) => id.to_string(),
-        (id, _) => id.to_owned(),
+    let name = match task.correlation_id.as_str() {
+        "" => name_of(task),
+        id => id.to_owned(),
     };
     let tame = |c: char| if c.is_control() { '?' } else { c };
     let name: String = name.chars().take(PREFIX_CHARS_MAX).map(tame).collect();
     format!("[{name}] ")
+}
+
+/// The name by which its source knows a message without a correlation id, or the number that the daemon
+/// has given it.
+fn name_of(task: &Task) -> String {
+    let property = |name: &str| {
+        let mut properties = task.properties.iter();
+        let found = properties.find(|(other, _)| other == name);
+        found.map(|(_, value)| value)
+    };
+    let integer = |name: &str| match property(name)? {
+        Property::Integer(integer) => Some(*integer),
+        Property::Text(_) | Property::Boolean(_) | Property::Bytes(_) => None,
+    };
+    let mut name = String::new();
+    match property("message_id") {
+        _ if write_numbers(&mut name, &task.queue, integer) => name,
+        Some(Property::Text(id)) => id.clone(),
+        _ => task.id.unwrap_or_default().to_string(),
+    }
 }
 
 /// The last lines of a stream.
@@ -162,6 +183,12 @@ mod tests {
         };
         assert_eq!(prefix_of(&task("c-1", Some(7))), "[c-1] ");
         assert_eq!(prefix_of(&task("", Some(7))), "[7] ");
+        let row = Task {
+            queue: "orders".into(),
+            properties: vec![("row_id".into(), Property::Integer(17))],
+            ..task("", Some(7))
+        };
+        assert_eq!(prefix_of(&row), "[orders:17] ");
         assert_eq!(prefix_of(&task("a\n\x1b[2J", None)), "[a??[2J] ");
         assert_eq!(prefix_of(&task(&"x".repeat(500), None)).len(), 67);
     }

@@ -122,7 +122,7 @@ impl Pool {
                 let failure = Failure::new(Reason::Cancelled, CANCELLED);
                 let outcome = Outcome::DeadLetter(Box::new(failure));
                 let counters = &self.shared.counters;
-                counters.settled(&one.message.correlation_id, &outcome);
+                counters.settled(&one.message, &outcome);
                 one.settle(outcome);
             }
         }

@@ -2,7 +2,6 @@
 //! outcome. Nothing here waits, reads a clock or knows a broker.
 
 use std::collections::HashSet;
-use std::fmt::Write;
 use std::time::Duration;
 
 use super::publish_to::allows;
@@ -248,25 +247,11 @@ pub fn outgoing(queue: String, output: Output, case: Case<'_>) -> Outgoing {
 /// done.
 pub fn lasting_name(message: &Message) -> String {
     let mut name = String::new();
-    if !write_numbered_name(&mut name, message) {
+    if !message.write_numbers(&mut name) {
         let id = text(message, "message_id").unwrap_or_else(|| message.correlation_id.clone());
         name = format!("{id}:{:x}", fingerprint(message));
     }
     name
-}
-
-/// Writes that name in place of what is there, if it is made of numbers: otherwise it takes a look at
-/// the whole body. Returns whether it is.
-pub fn write_numbered_name(name: &mut String, message: &Message) -> bool {
-    name.clear();
-    let queue = &message.queue;
-    let written = match ["row_id", "partition", "offset", "number"].map(|n| message.integer(n)) {
-        [Some(row), ..] => write!(name, "{queue}:{row}"),
-        [_, Some(partition), Some(offset), _] => write!(name, "{queue}:{partition}:{offset}"),
-        [.., Some(number)] => write!(name, "{queue}:{number:x}"),
-        _ => return false,
-    };
-    written.is_ok()
 }
 
 /// The 64-bit FNV-1a hash of what a worker is asked to do. The same in every version of ganger.

@@ -1,11 +1,18 @@
 //! What a record belongs to though it does not say so: the pool on whose thread it is written, and
-//! the span of the message that the thread is just about.
+//! the span of the message that the thread is just about. And the fields that others gave it, whose
+//! names tracing can't know.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt::{self, Write};
 use std::thread;
 
+use serde_json::Value;
+
+use crate::foreign;
 use crate::trace_context::SpanContext;
+
+/// Fields that a worker gives a record.
+pub type Fields = serde_json::Map<String, Value>;
 
 /// What the threads of a pool are called, before its name.
 const THREADS: [&str; 3] = ["pool-", "source-", "spawner-"];
@@ -19,6 +26,7 @@ thread_local! {
         pool.map(Box::from)
     };
     static SPAN: Cell<Option<SpanContext>> = const { Cell::new(None) };
+    static FIELDS: RefCell<Fields> = RefCell::default();
     /// What the record that is being written says of these itself.
     static SAID: Cell<Said> = const { Cell::new(Said { pool: false, span: false }) };
 }
@@ -56,6 +64,36 @@ impl Drop for About {
     }
 }
 
+/// Until it is dropped, what the thread writes has these fields.
+pub fn with_fields(fields: &Fields) -> WithFields {
+    if !fields.is_empty() {
+        FIELDS.set(fields.clone());
+    }
+    WithFields(!fields.is_empty())
+}
+
+/// What the thread writes has fields.
+#[derive(Debug)]
+#[must_use]
+pub struct WithFields(bool);
+
+impl Drop for WithFields {
+    fn drop(&mut self) {
+        if self.0 {
+            FIELDS.set(Fields::new());
+        }
+    }
+}
+
+/// The fields of what is written now. None at the end of a thread.
+pub(super) fn fields<T>(look: impl FnOnce(&Fields) -> T) -> Option<T> {
+    let looked = FIELDS.try_with(|fields| {
+        let fields = fields.borrow();
+        (!fields.is_empty()).then(|| look(&fields))
+    });
+    looked.ok().flatten()
+}
+
 /// The record that is written next on this thread says so much itself.
 pub(super) fn says(said: Said) {
     // At the end of a thread something may be said twice.
@@ -70,15 +108,32 @@ pub(super) fn complete(record: &str, is_json: bool) -> Option<String> {
         false => pool(|pool| Some(pool?.to_owned())),
     };
     let span = span().filter(|_| !said.span);
-    if pool.is_none() && span.is_none() {
+    let fields = fields(|fields| written(fields, is_json));
+    if pool.is_none() && span.is_none() && fields.is_none() {
         return None;
     }
     let end = if is_json { "}\n" } else { "\n" };
     let mut whole = record.strip_suffix(end)?.to_owned();
     whole.reserve(128);
+    fields.iter().for_each(|fields| whole.push_str(fields));
     add(&mut whole, pool.as_deref(), span, is_json).ok()?;
     whole.push_str(end);
     Some(whole)
+}
+
+/// As JSON in a place of their own, where they are nobody else's; as text each for itself.
+fn written(fields: &Fields, is_json: bool) -> String {
+    let json = |value: &Value| value.to_string();
+    if is_json {
+        let object: Vec<String> = fields
+            .iter()
+            .map(|(name, value)| format!("{}:{}", json(&Value::from(name.as_str())), json(value)))
+            .collect();
+        return format!(",\"fields\":{{{}}}", object.join(","));
+    }
+    let one = |(name, value): (&String, &Value)| format!(" {name}={}", json(value));
+    let all: String = fields.iter().map(one).collect();
+    foreign::line(&all).into_owned()
 }
 
 /// Names of pools and numbers of spans need no escaping.
@@ -139,6 +194,25 @@ mod tests {
         on_a_thread("log", || {
             says(Said::default());
             assert_eq!(complete("{}\n", true), None);
+        });
+    }
+
+    #[test]
+    fn what_others_give_a_record_has_a_place_of_its_own() {
+        let given = r#"{"at":{"x":[2]},"n":1,"message":"two\nlines","a\"b":null}"#;
+        let given: Fields = serde_json::from_str(given).unwrap();
+        on_a_thread("log", || {
+            says(Said::default());
+            let with = with_fields(&given);
+            let whole = complete("{\"message\":\"m\"}\n", true).unwrap();
+            let read: Value = serde_json::from_str(&whole).unwrap();
+            let expected = serde_json::json!({ "message": "m", "fields": given });
+            assert_eq!(read, expected);
+            let text = complete("INFO m\n", false).unwrap();
+            let fields = r#"a"b=null at={"x":[2]} message="two\nlines" n=1"#;
+            assert_eq!(text, format!("INFO m {fields}\n"));
+            drop(with);
+            assert_eq!(complete("INFO m\n", false), None);
         });
     }
 }

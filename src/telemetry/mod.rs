@@ -32,7 +32,7 @@ use crate::config::model::Otlp;
 use crate::config::model::{DaemonConfig, LogFormat, TelemetryConfig};
 use crate::foreign;
 use crate::foreign::Line;
-pub use context::{About, about};
+pub use context::{About, Fields, WithFields, about, with_fields};
 pub use levels::{LevelError, LogLevels, levels, set_level, set_pool_level};
 use repeats::{REPEATS, WINDOW};
 use writer::Writer;

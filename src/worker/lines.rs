@@ -1,8 +1,10 @@
 //! Bytes to lines, and lines to log records: what a worker printed, cut to size and understood
 //! where it is JSON. Pure; nothing here reads or logs.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tracing::Level;
+
+use crate::telemetry::Fields;
 
 /// The longest line that is kept, in bytes; the rest of it is dropped.
 pub(super) const LINE_BYTES_MAX: usize = 8 * 1024;
@@ -62,47 +64,97 @@ impl Splitter {
 pub(super) struct Record {
     pub(super) level: Level,
     pub(super) message: String,
-    /// What else a JSON line held, as JSON.
-    pub(super) fields: Option<String>,
+    /// What else a JSON line held.
+    pub(super) fields: Fields,
 }
 
 /// Reads a line as a log record: a JSON object with a level and a message is taken at its word,
-/// anything else is text.
-pub(super) fn understand(line: Line) -> Record {
+/// anything else is text, which may begin with its level. A text that is indented goes on with what
+/// came before, of that level, as the lines of a stack do.
+pub(super) fn understand(line: Line, before: Level) -> Record {
     if line.dropped == 0
         && line.text.starts_with('{')
         && let Some(record) = structured(&line.text)
     {
         return record;
     }
-    let message = if line.dropped == 0 {
-        line.text
-    } else {
-        format!("{}… ({} bytes cut)", line.text, line.dropped)
+    let (level, text) = match line.text.starts_with([' ', '\t']) {
+        true => (before, line.text),
+        false => level_of_text(line.text),
+    };
+    let message = match line.dropped {
+        0 => text,
+        dropped => format!("{text}… ({dropped} bytes cut)"),
     };
     Record {
-        level: Level::INFO,
+        level,
         message,
-        fields: None,
+        fields: Fields::new(),
     }
 }
 
+/// A text begins with its level as systemd reads it (`<3>`), which is then taken off, or with a name of it
+/// and a colon, as .NET's console logger writes it.
+fn level_of_text(mut text: String) -> (Level, String) {
+    let mut priority = text.bytes().take(3);
+    if let (Some(b'<'), Some(digit @ b'0'..=b'7'), Some(b'>')) =
+        (priority.next(), priority.next(), priority.next())
+    {
+        text.drain(..3);
+        let level = match digit {
+            b'0'..=b'3' => Level::ERROR,
+            b'4' => Level::WARN,
+            b'7' => Level::DEBUG,
+            _ => Level::INFO,
+        };
+        return (level, text);
+    }
+    let name = text.split_once(':').map_or("", |(name, _)| name);
+    (named_level(name).unwrap_or(Level::INFO), text)
+}
+
+/// Where loggers in common use have the level and the text, the most telling first.
+const LEVEL_KEYS: [&str; 7] = [
+    "level_name",
+    "levelname",
+    "level",
+    "LogLevel",
+    "severity",
+    "log.level",
+    "@l",
+];
+const MESSAGE_KEYS: [&str; 6] = ["message", "msg", "Message", "@m", "@mt", "event"];
+
 fn structured(text: &str) -> Option<Record> {
-    let mut object: Map<String, Value> = serde_json::from_str(text).ok()?;
-    let level = level(object.get("level")?)?;
-    let key = ["message", "msg"]
-        .into_iter()
-        .find(|key| object.get(*key).is_some_and(Value::is_string))?;
-    let message = object.remove(key)?.as_str()?.to_owned();
-    object.remove("level");
+    let mut object: Fields = serde_json::from_str(text).ok()?;
+    let level = take(&mut object, &LEVEL_KEYS, level);
+    // Serilog leaves it out where it says no more than that.
+    let level = level.or_else(|| object.contains_key("@t").then_some(Level::INFO))?;
+    let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
+    let message = take(&mut object, &MESSAGE_KEYS, text).or_else(|| {
+        // As Rust's tracing writes it.
+        take(
+            object.get_mut("fields")?.as_object_mut()?,
+            &["message"],
+            text,
+        )
+    })?;
     Some(Record {
         level,
         message,
-        fields: (!object.is_empty()).then(|| Value::Object(object).to_string()),
+        fields: object,
     })
 }
 
-/// The names in common use, and the numbers that bunyan and pino write.
+/// Takes the first of these out that can be read.
+fn take<T>(object: &mut Fields, keys: &[&str], read: impl Fn(&Value) -> Option<T>) -> Option<T> {
+    let mut keys = keys.iter();
+    let (key, value) = keys.find_map(|key| Some((key, read(object.get(*key)?)?)))?;
+    object.remove(*key);
+    Some(value)
+}
+
+/// A level by its name, or by the number that bunyan and pino write.
 fn level(value: &Value) -> Option<Level> {
     if let Some(number) = value.as_u64() {
         return Some(match number {
@@ -113,12 +165,17 @@ fn level(value: &Value) -> Option<Level> {
             50.. => Level::ERROR,
         });
     }
-    match value.as_str()?.to_ascii_lowercase().as_str() {
-        "trace" | "verbose" => Some(Level::TRACE),
-        "debug" => Some(Level::DEBUG),
+    named_level(value.as_str()?)
+}
+
+/// The names in common use, those of .NET's console among them.
+pub(super) fn named_level(name: &str) -> Option<Level> {
+    match name.to_ascii_lowercase().as_str() {
+        "trace" | "trce" | "verbose" => Some(Level::TRACE),
+        "debug" | "dbug" => Some(Level::DEBUG),
         "info" | "information" | "notice" => Some(Level::INFO),
         "warn" | "warning" => Some(Level::WARN),
-        "error" | "err" | "critical" | "fatal" | "panic" => Some(Level::ERROR),
+        "error" | "err" | "fail" | "crit" | "critical" | "fatal" | "panic" => Some(Level::ERROR),
         _ => None,
     }
 }
@@ -192,7 +249,7 @@ mod tests {
         let record = |level, message: &str, fields: Option<&str>| Record {
             level,
             message: message.into(),
-            fields: fields.map(Into::into),
+            fields: fields.map_or_else(Fields::new, |json| serde_json::from_str(json).unwrap()),
         };
         let cases = [
             ("plain", record(Level::INFO, "plain", None)),
@@ -213,9 +270,67 @@ mod tests {
                 record(Level::INFO, r#"{"level":"info","message":3}"#, None),
             ),
             ("{not json", record(Level::INFO, "{not json", None)),
+            (
+                r#"{"level":200,"level_name":"INFO","message":"monolog"}"#,
+                record(Level::INFO, "monolog", Some(r#"{"level":200}"#)),
+            ),
+            (
+                r#"{"EventId":7,"LogLevel":"Critical","Category":"A.B","Message":".NET"}"#,
+                record(
+                    Level::ERROR,
+                    ".NET",
+                    Some(r#"{"Category":"A.B","EventId":7}"#),
+                ),
+            ),
+            (
+                r#"{"@t":"2026-01-01T00:00:00Z","@mt":"serilog","n":1}"#,
+                record(
+                    Level::INFO,
+                    "serilog",
+                    Some(r#"{"@t":"2026-01-01T00:00:00Z","n":1}"#),
+                ),
+            ),
+            (
+                r#"{"level":"WARN","fields":{"message":"tracing","n":1},"target":"a"}"#,
+                record(
+                    Level::WARN,
+                    "tracing",
+                    Some(r#"{"fields":{"n":1},"target":"a"}"#),
+                ),
+            ),
         ];
         for (text, expected) in cases {
-            assert_eq!(understand(line(text)), expected);
+            assert_eq!(understand(line(text), Level::ERROR), expected);
+        }
+    }
+
+    #[test]
+    fn a_text_may_begin_with_its_level() {
+        let cases = [
+            ("warn: My.Worker[0]", Level::WARN, "warn: My.Worker[0]"),
+            ("fail: My.Worker[0]", Level::ERROR, "fail: My.Worker[0]"),
+            ("dbug: My.Worker[0]", Level::DEBUG, "dbug: My.Worker[0]"),
+            ("WARNING:root:hot", Level::WARN, "WARNING:root:hot"),
+            (
+                "<3>as systemd reads it",
+                Level::ERROR,
+                "as systemd reads it",
+            ),
+            ("<6>likewise", Level::INFO, "likewise"),
+            ("<8>no level", Level::INFO, "<8>no level"),
+            ("<", Level::INFO, "<"),
+            ("      goes on", Level::WARN, "      goes on"),
+            ("\tat Main.java", Level::WARN, "\tat Main.java"),
+            (
+                "warning without a colon",
+                Level::INFO,
+                "warning without a colon",
+            ),
+            ("order: 7", Level::INFO, "order: 7"),
+        ];
+        for (text, level, message) in cases {
+            let record = understand(line(text), Level::WARN);
+            assert_eq!((record.level, record.message.as_str()), (level, message));
         }
     }
 
@@ -225,7 +340,8 @@ mod tests {
             text: "{\"level".into(),
             dropped: 9,
         };
-        assert_eq!(understand(cut).message, "{\"level… (9 bytes cut)");
+        let record = understand(cut, Level::INFO);
+        assert_eq!(record.message, "{\"level… (9 bytes cut)");
     }
 
     #[test]

@@ -5,12 +5,16 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use tokio::time::Instant;
+use tracing::Level;
 
 use super::Identity;
 use super::flood::{Admission, Flood};
-use super::lines::{LINE_BYTES_MAX, cut};
+use super::lines::{LINE_BYTES_MAX, cut, named_level};
+use crate::delivery::{LogName, Message};
 use crate::foreign;
 use crate::protocol::output::Output;
+use crate::telemetry;
+use crate::telemetry::Fields;
 
 /// The longest word on a worker's progress, in bytes.
 const PROGRESS_BYTES_MAX: usize = 1024;
@@ -34,10 +38,10 @@ impl Notes {
     }
 
     /// Logs what a LOG frame says, if there is room for it.
-    pub fn log(&mut self, output: &Output, correlation_id: &str, now: Instant) {
+    pub fn log(&mut self, output: &Output, message: &Message, now: Instant) {
         if let Admission::Log { suppressed } = self.flood.admit(now) {
             self.log_suppressed(suppressed);
-            self.write(&NoteRecord::of(output), correlation_id);
+            self.write(&NoteRecord::of(output), &LogName::of(message));
         }
     }
 
@@ -56,15 +60,15 @@ impl Notes {
         if records > 0 {
             let record = NoteRecord {
                 level: "warn",
-                origin: "",
+                origin: None,
                 text: format!("{records} records suppressed: the worker logs too fast"),
-                fields: String::new(),
+                fields: Fields::new(),
             };
-            self.write(&record, "");
+            self.write(&record, &LogName::default());
         }
     }
 
-    fn write(&self, record: &NoteRecord<'_>, correlation_id: &str) {
+    fn write(&self, record: &NoteRecord<'_>, name: &LogName) {
         let NoteRecord {
             level,
             origin,
@@ -73,20 +77,22 @@ impl Notes {
         } = record;
         let Identity { pool, slot } = &self.identity;
         let pool = Arc::as_ref(pool);
+        let (correlation_id, message_name) = (name.correlation_id(), name.message());
+        let _with = telemetry::with_fields(fields);
         macro_rules! write {
             ($level:ident) => {
                 tracing::event!(
-                    target: "worker::log", tracing::Level::$level,
-                    pool, worker = slot, correlation_id, origin, fields, "{text}"
+                    target: "worker::log", Level::$level,
+                    pool, worker = slot, correlation_id, message_name, origin, "{text}"
                 )
             };
         }
-        match level.to_ascii_lowercase().as_str() {
-            "trace" => write!(TRACE),
-            "debug" => write!(DEBUG),
-            "warn" | "warning" => write!(WARN),
-            "error" | "critical" | "fatal" => write!(ERROR),
-            _ => write!(INFO),
+        match named_level(level).unwrap_or(Level::INFO) {
+            Level::TRACE => write!(TRACE),
+            Level::DEBUG => write!(DEBUG),
+            Level::INFO => write!(INFO),
+            Level::WARN => write!(WARN),
+            Level::ERROR => write!(ERROR),
         }
     }
 }
@@ -100,31 +106,31 @@ pub fn progress(output: &Output) -> String {
 #[derive(Debug, PartialEq, Eq)]
 struct NoteRecord<'a> {
     level: &'a str,
-    origin: &'a str,
+    origin: Option<&'a str>,
     text: String,
-    fields: String,
+    fields: Fields,
 }
 
 impl<'a> NoteRecord<'a> {
     fn of(output: &'a Output) -> Self {
         let mut record = Self {
             level: "info",
-            origin: "",
-            text: one_line(&output.message, LINE_BYTES_MAX),
-            fields: String::new(),
+            origin: None,
+            text: cut_to(&output.message, LINE_BYTES_MAX),
+            fields: Fields::new(),
         };
         let mut room = LINE_BYTES_MAX;
         for (name, value) in output.headers.iter().flatten() {
             match name.as_str() {
                 "level" => record.level = value,
-                "target" => record.origin = cut(value, ORIGIN_BYTES_MAX),
+                "target" => record.origin = Some(cut(value, ORIGIN_BYTES_MAX)),
                 _ if room == 0 => {}
                 _ => {
-                    let field = [name, "=", value].concat();
-                    let space = if record.fields.is_empty() { "" } else { " " };
-                    record.fields += space;
-                    record.fields += &one_line(field.as_bytes(), room);
-                    room = room.saturating_sub(field.len());
+                    let kept = cut(name, room);
+                    room -= kept.len();
+                    let value = cut_to(value.as_bytes(), room);
+                    room = room.saturating_sub(value.len());
+                    record.fields.insert(kept.to_owned(), value.into());
                 }
             }
         }
@@ -132,18 +138,22 @@ impl<'a> NoteRecord<'a> {
     }
 }
 
-/// A text as one line: cut to size, and with nothing in it that ends a line or moves a cursor.
-fn one_line(bytes: &[u8], bytes_max: usize) -> String {
+/// A text of bounded length. Its lines stay: the log spells out what would end a record.
+fn cut_to(bytes: &[u8], bytes_max: usize) -> String {
     // What is cut is not even looked at, but for a character that the cut may split.
     let head = &bytes[..bytes.len().min(bytes_max + 4)];
     let text = String::from_utf8_lossy(head);
-    let kept = cut(&text, bytes_max);
+    let mut kept = cut(&text, bytes_max).to_owned();
     let dropped = bytes.len().saturating_sub(bytes_max);
-    let mut line = foreign::line(kept).into_owned();
     if dropped > 0 {
-        write!(line, "… ({dropped} bytes cut)").expect("writing to a String does not fail");
+        write!(kept, "… ({dropped} bytes cut)").expect("writing to a String does not fail");
     }
-    line
+    kept
+}
+
+/// Likewise as one line, with nothing in it that ends a line or moves a cursor.
+fn one_line(bytes: &[u8], bytes_max: usize) -> String {
+    foreign::line(&cut_to(bytes, bytes_max)).into_owned()
 }
 
 #[cfg(test)]
@@ -159,19 +169,21 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_one_line_of_bounded_length() {
+    fn a_record_is_of_bounded_length_with_its_lines() {
         let long = "x".repeat(LINE_BYTES_MAX + 7);
         let cases = [
             ("plain", "plain".to_owned()),
             (
                 "two\nlines\r\u{1b}[2J\tends",
-                "two\\nlines\\r\\u{1b}[2J\tends".to_owned(),
+                "two\nlines\r\u{1b}[2J\tends".to_owned(),
             ),
             (&long, format!("{}… (7 bytes cut)", &long[7..])),
         ];
-        for (text, line) in cases {
-            assert_eq!(NoteRecord::of(&logged(text, &[])).text, line);
+        for (text, kept) in cases {
+            assert_eq!(NoteRecord::of(&logged(text, &[])).text, kept);
         }
+        let shown = progress(&logged("two\nlines\r\u{1b}[2J\tends", &[]));
+        assert_eq!(shown, "two\\nlines\\r\\u{1b}[2J\tends");
     }
 
     #[test]
@@ -186,12 +198,12 @@ mod tests {
         ];
         let output = logged("hot", &headers);
         let record = NoteRecord::of(&output);
-        assert_eq!(
-            (record.level, record.origin.len()),
-            ("warn", ORIGIN_BYTES_MAX)
-        );
-        assert!(record.fields.starts_with("a=1 b=yyy"));
-        assert!(record.fields.len() < LINE_BYTES_MAX + 100);
+        let origin = record.origin.map(str::len);
+        assert_eq!((record.level, origin), ("warn", Some(ORIGIN_BYTES_MAX)));
+        assert_eq!(record.fields["a"], "1");
+        let kept = record.fields["b"].as_str().unwrap();
+        assert!(kept.ends_with("bytes cut)") && kept.len() < LINE_BYTES_MAX + 100);
+        assert!(!record.fields.contains_key("c"), "there is no room");
     }
 
     #[test]

@@ -5,10 +5,11 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 use tokio::net::unix::pipe::Receiver;
 use tokio::task::{JoinHandle, spawn_local};
@@ -18,7 +19,9 @@ use tracing::Level;
 use super::flood::{Admission, Flood};
 use super::lines::{Line, Record, Splitter};
 use super::{Identity, lines};
+use crate::delivery::{LogName, Message};
 use crate::telemetry;
+use crate::telemetry::Fields;
 use crate::trace_context::SpanContext;
 
 /// How many lines of stderr are kept.
@@ -59,10 +62,16 @@ pub(super) struct Output {
 struct Source {
     identity: Identity,
     pid: u32,
-    /// The message being worked on; empty for none.
-    correlation_id: RefCell<String>,
+    /// The message being worked on; nobody's name for none.
+    name: RefCell<LogName>,
     /// Its span, if its attempt is recorded.
     span: Cell<Option<SpanContext>>,
+}
+
+impl Source {
+    fn is_idle(&self) -> bool {
+        *self.name.borrow() == LogName::default()
+    }
 }
 
 impl Output {
@@ -79,7 +88,7 @@ impl Output {
         let source = Rc::new(Source {
             identity,
             pid,
-            correlation_id: RefCell::default(),
+            name: RefCell::default(),
             span: Cell::default(),
         });
         let stdout = Rc::new(Reader::new(Stream::Stdout, stdout, &source)?);
@@ -94,17 +103,32 @@ impl Output {
 
     /// Ties the lines that follow to a message. What is in the pipes by now was printed before, and
     /// belongs to the one before.
-    pub(super) fn working_on(&self, message: Option<(&str, Option<SpanContext>)>) {
-        let (next, span) = message.unwrap_or_default();
-        if *self.source.correlation_id.borrow() == next && self.source.span.get() == span {
+    pub(super) fn working_on(&self, message: Option<(&Message, Option<SpanContext>)>) {
+        let span = message.and_then(|(_, span)| span);
+        if message.is_none() && self.source.span.get().is_none() && self.source.is_idle() {
             return;
         }
-        for reader in &self.readers {
-            // Past the runtime, which may not have noticed yet that there is something.
-            reader.take_in(|buffer| Ok(nix::unistd::read(&reader.pipe, buffer)?));
+        // Past the runtime, which may not have noticed yet that there is something.
+        if self.may_be_read() {
+            for reader in &self.readers {
+                reader.take_in(|buffer| Ok(nix::unistd::read(&reader.pipe, buffer)?));
+            }
         }
-        next.clone_into(&mut self.source.correlation_id.borrow_mut());
+        let mut name = self.source.name.borrow_mut();
+        match message {
+            Some((message, _)) => name.set(message),
+            None => name.clear(),
+        }
         self.source.span.set(span);
+    }
+
+    /// Whether there is something in one of the pipes. Asked with each message: one call is enough.
+    fn may_be_read(&self) -> bool {
+        let mut pipes = self
+            .readers
+            .each_ref()
+            .map(|reader| PollFd::new(reader.pipe.as_fd(), PollFlags::POLLIN));
+        poll(&mut pipes, PollTimeout::ZERO) != Ok(0)
     }
 
     /// Waits for the end of stderr, but no longer than `at_most`; then tells its last lines.
@@ -181,6 +205,8 @@ struct Reader {
     tail: RefCell<Tail>,
     splitter: RefCell<Splitter>,
     flood: RefCell<Flood>,
+    /// The level of the last line.
+    level: Cell<Level>,
 }
 
 impl Reader {
@@ -192,6 +218,7 @@ impl Reader {
             tail: RefCell::default(),
             splitter: RefCell::default(),
             flood: RefCell::new(Flood::new(Instant::now())),
+            level: Cell::new(Level::INFO),
         })
     }
 
@@ -252,7 +279,9 @@ impl Reader {
         let admission = self.flood.borrow_mut().admit(Instant::now());
         if let Admission::Log { suppressed } = admission {
             self.log_suppressed(suppressed);
-            self.log(&lines::understand(line));
+            let record = lines::understand(line, self.level.get());
+            self.level.set(record.level);
+            self.log(&record);
         }
     }
 
@@ -266,7 +295,7 @@ impl Reader {
             self.log(&Record {
                 level: Level::WARN,
                 message: format!("{lines} lines suppressed: the worker prints too fast"),
-                fields: None,
+                fields: Fields::new(),
             });
         }
     }
@@ -282,16 +311,17 @@ impl Reader {
 /// tracing wants the level and the target of a record at compile time.
 macro_rules! log_at_level {
     ($target:literal, $source:expr, $record:expr, [$($level:ident),*]) => {{
-        let Source { identity, pid, correlation_id, span } = $source;
+        let Source { identity, pid, name, span } = $source;
         let _about = telemetry::about(span.get());
-        let correlation_id = correlation_id.borrow();
-        let correlation_id = (!correlation_id.is_empty()).then_some(correlation_id.as_str());
+        let name = name.borrow();
+        let (correlation_id, message_name) = (name.correlation_id(), name.message());
         let Record { level, message, fields } = $record;
+        let _with = telemetry::with_fields(fields);
         match *level {
             $(Level::$level => tracing::event!(
                 target: $target, Level::$level,
-                pool = %identity.pool, worker = identity.slot, pid, correlation_id,
-                fields = fields.as_deref(), "{message}"
+                pool = %identity.pool, worker = identity.slot, pid, correlation_id, message_name,
+                "{message}"
             ),)*
         }
     }};
@@ -316,166 +346,4 @@ fn log_stderr(source: &Source, record: &Record) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::{PipeWriter, Write};
-    use std::sync::{Arc, Mutex};
-    use tokio::task::LocalSet;
-    use tracing_subscriber::fmt::MakeWriter;
-
-    /// What reached the log, as JSON.
-    #[derive(Debug, Clone, Default)]
-    struct Log(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Log {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl<'a> MakeWriter<'a> for Log {
-        type Writer = Self;
-        fn make_writer(&'a self) -> Self {
-            self.clone()
-        }
-    }
-
-    impl Log {
-        fn records(&self) -> Vec<serde_json::Value> {
-            let text = self.0.lock().unwrap();
-            text.split(|b| *b == b'\n')
-                .filter(|line| !line.is_empty())
-                .map(|line| serde_json::from_slice(line).unwrap())
-                .collect()
-        }
-    }
-
-    fn logged(test: impl AsyncFnOnce(Output, PipeWriter, PipeWriter)) -> Vec<serde_json::Value> {
-        let log = Log::default();
-        let subscriber = tracing_subscriber::fmt()
-            .json()
-            .flatten_event(true)
-            .without_time()
-            .with_max_level(Level::TRACE)
-            .with_writer(log.clone())
-            .finish();
-        let _guard = tracing::subscriber::set_default(subscriber);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        LocalSet::new().block_on(&runtime, async {
-            let (stdout, stdout_writer) = io::pipe().unwrap();
-            let (stderr, stderr_writer) = io::pipe().unwrap();
-            let identity = Identity {
-                pool: "p".into(),
-                slot: 2,
-            };
-            let output = Output::read(identity, 42, stdout.into(), stderr.into()).unwrap();
-            test(output, stdout_writer, stderr_writer).await;
-        });
-        log.records()
-    }
-
-    #[test]
-    fn lines_are_logged_with_whose_they_are() {
-        let records = logged(async |mut output, mut stdout, mut stderr| {
-            output.working_on(Some(("c-1", None)));
-            stdout.write_all(b"plain\n").unwrap();
-            drop(stdout);
-            (&mut output.stdout).await.unwrap();
-            output.working_on(None);
-            let line = b"{\"level\":\"error\",\"msg\":\"boom\",\"n\":1}\nunended";
-            stderr.write_all(line).unwrap();
-            drop(stderr);
-            let words = output.last_words(Duration::MAX).await;
-            assert_eq!(words[1], "unended");
-        });
-        let expected = [
-            serde_json::json!({
-                "level": "INFO", "message": "plain", "target": "worker::stdout",
-                "pool": "p", "worker": 2, "pid": 42, "correlation_id": "c-1",
-            }),
-            serde_json::json!({
-                "level": "ERROR", "message": "boom", "target": "worker::stderr",
-                "pool": "p", "worker": 2, "pid": 42, "fields": "{\"n\":1}",
-            }),
-            serde_json::json!({
-                "level": "INFO", "message": "unended", "target": "worker::stderr",
-                "pool": "p", "worker": 2, "pid": 42,
-            }),
-        ];
-        assert_eq!(records, expected);
-    }
-
-    #[test]
-    fn what_is_in_the_pipe_belongs_to_the_message_before() {
-        let records = logged(async |output, mut stdout, mut stderr| {
-            output.working_on(Some(("c-1", None)));
-            stdout.write_all(b"of the first\n").unwrap();
-            stderr.write_all(b"of the first, too\n").unwrap();
-            // Nothing has been waited for: only a look at the pipes themselves can tell.
-            output.working_on(Some(("c-2", None)));
-            stdout.write_all(b"of the second\n").unwrap();
-            output.working_on(None);
-        });
-        let ids: Vec<_> = records
-            .iter()
-            .map(|record| &record["correlation_id"])
-            .collect();
-        assert_eq!(ids, ["c-1", "c-1", "c-2"]);
-    }
-
-    #[test]
-    fn a_flood_is_read_to_its_end_and_told_by_its_number() {
-        const LINES: u64 = 100_000;
-        let records = logged(async |mut output, stdout, mut stderr| {
-            drop(stdout);
-            let flood = "flood\n".repeat(1000);
-            let worker = std::thread::spawn(move || {
-                for _ in 0..LINES / 1000 {
-                    stderr.write_all(flood.as_bytes()).unwrap();
-                }
-                stderr.write_all(b"the end\n").unwrap();
-            });
-            let words = output.last_words(Duration::MAX).await;
-            worker.join().unwrap();
-            assert_eq!(words.last().unwrap(), "the end");
-            assert_eq!(words.len(), TAIL_LINES_MAX);
-        });
-        let text = |record: &serde_json::Value| record["message"].as_str().unwrap().to_owned();
-        let suppressed: u64 = records
-            .iter()
-            .filter_map(|record| {
-                text(record)
-                    .split_once(" lines suppressed")
-                    .map(|s| s.0.to_owned())
-            })
-            .map(|count| count.parse::<u64>().unwrap())
-            .sum();
-        let printed = records.iter().filter(|record| {
-            let text = text(record);
-            text == "flood" || text == "the end"
-        });
-        let printed = printed.count() as u64;
-        assert!(suppressed > LINES / 2, "{suppressed}");
-        assert_eq!(printed + suppressed, LINES + 1);
-    }
-
-    #[test]
-    fn what_was_held_back_is_told_when_the_stream_falls_silent() {
-        let records = logged(async |mut output, stdout, mut stderr| {
-            drop(stdout);
-            stderr.write_all("x\n".repeat(3000).as_bytes()).unwrap();
-            // The stream stays open and silent: nothing but the clock can bring the word.
-            tokio::time::pause();
-            drop(output.last_words(Duration::from_secs(10)).await);
-            drop(stderr);
-        });
-        let last = records.last().unwrap()["message"].as_str().unwrap();
-        assert!(last.contains(" lines suppressed"), "{last}");
-    }
-}
+mod tests;

@@ -22,7 +22,7 @@ use super::pipe::{Listener, Unclaimed};
 use super::spawner::Spawner;
 use super::{Identity, Introduction, exit, launch};
 use crate::config::model;
-use crate::delivery::Exit;
+use crate::delivery::{Exit, Message};
 use crate::trace_context::SpanContext;
 
 pub use super::error::SpawnError;
@@ -212,7 +212,7 @@ impl Process {
     }
 
     /// Ties the lines that it prints from now on to a message in the log.
-    pub fn working_on(&self, message: Option<(&str, Option<SpanContext>)>) {
+    pub fn working_on(&self, message: Option<(&Message, Option<SpanContext>)>) {
         self.output.working_on(message);
     }
 

@@ -119,10 +119,7 @@ fn the_list_for_people_is_grouped_by_reason() {
             "work: rejected (2)"
         ]
     );
-    assert!(
-        out.contains("CORRELATION ID") && out.contains("c-1"),
-        "{out}"
-    );
+    assert!(out.contains("  NAME  ") && out.contains("c-1"), "{out}");
     site.ganger(&["dead", "drop", "--all"]).good();
     assert_eq!(site.ganger(&["dead", "list"]).good(), "no dead letters\n");
     assert_eq!(list(&site, &[]), Vec::<Value>::new());

@@ -4,7 +4,9 @@ use crate::harness::{Event, NewMessage, Pool, SECRET, Scene, Workspace, field, t
 
 trials![
     what_a_worker_prints_is_logged_with_its_message,
+    a_message_without_a_correlation_id_is_named_too,
     a_line_of_json_keeps_its_level,
+    a_line_of_text_keeps_its_level,
     a_long_line_is_cut,
     a_worker_that_prints_without_end_is_held_back_in_the_log_only,
     a_last_line_is_logged_with_its_message,
@@ -47,11 +49,35 @@ fn what_a_worker_prints_is_logged_with_its_message() {
     scene.finish();
 }
 
+fn a_message_without_a_correlation_id_is_named_too() {
+    let scene = Scene::of(Pool::new(&["--v2=1"]).attempts(1));
+    scene.send(&["mode:print:printed,log:info:two|lines,answer:500"]);
+    let names = ["printed", "two\nlines", "message dead-lettered"];
+    for record in names.map(|message| scene.daemon.logged(message)) {
+        assert_eq!(record["message_name"], "work:1", "{record}");
+        assert!(record["correlation_id"].is_null(), "{record}");
+    }
+    scene.settled();
+    scene.finish();
+}
+
+/// As .NET's console logger writes it.
+fn a_line_of_text_keeps_its_level() {
+    let scene = Scene::of(Pool::new(&[]));
+    scene.send(&["mode:print:fail:Worker[0],print:next"]);
+    let levels = ["fail:Worker[0]", "next"];
+    let levels = levels.map(|message| field(&scene.daemon.logged(message), "level"));
+    assert_eq!(levels, ["ERROR", "INFO"]);
+    scene.all_done();
+    scene.finish();
+}
+
 fn a_line_of_json_keeps_its_level() {
     let scene = Scene::of(Pool::new(&[]));
     scene.send(&["mode:print-json:error:it-burns"]);
     let record = scene.daemon.logged("it-burns");
     assert_eq!(record["level"], "ERROR");
+    assert_eq!(record["fields"], serde_json::json!({ "n": 7 }), "{record}");
     scene.all_done();
     scene.finish();
 }

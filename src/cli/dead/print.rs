@@ -24,7 +24,7 @@ const HEADER: [&str; 7] = [
     "ATTEMPTS",
     "CRASHES",
     "LAST FAILED",
-    "CORRELATION ID",
+    "NAME",
     "ERROR",
     "BODY",
 ];
@@ -127,6 +127,14 @@ fn sheet(groups: BTreeMap<String, Vec<Vec<String>>>) -> miette::Result<ControlFl
     Ok(ControlFlow::Continue(()))
 }
 
+/// What its producer calls it: its correlation id, or its message id where it has none.
+fn name_of(letter: &DeadLetter) -> &str {
+    match letter.correlation_id.as_str() {
+        "" => letter.message_id.as_deref().unwrap_or_default(),
+        id => id,
+    }
+}
+
 fn row(letter: &DeadLetter) -> Vec<String> {
     // A little more than is shown, so that it is seen whether there is more.
     let head = letter.body.len().min(4 * (TEXT_CHARS_MAX + 1));
@@ -135,7 +143,7 @@ fn row(letter: &DeadLetter) -> Vec<String> {
         letter.attempts.to_string(),
         letter.crashes.to_string(),
         letter.last_failed_at.clone(),
-        shortened(&letter.correlation_id),
+        shortened(name_of(letter)),
         shortened(&letter.error),
         shortened(&String::from_utf8_lossy(&letter.body[..head])),
     ]

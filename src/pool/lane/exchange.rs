@@ -15,7 +15,7 @@ use super::question::Search;
 use super::tempo::Tempo;
 use super::time_limit::soft_timeout;
 use crate::config::model::PoolConfig;
-use crate::delivery::{Delivery, Failure, PublishError, Reason};
+use crate::delivery::{Delivery, Failure, Message, PublishError, Reason};
 use crate::pool::verdict::Event;
 use crate::pool::window::BYTES_MAX;
 use crate::protocol::input::{EncodeError, Extras, Input};
@@ -107,9 +107,9 @@ impl Exchange {
         self.has_more
     }
 
-    /// The number of the message that it works on, if that is only one, and what its records say of
-    /// it: its correlation id and its span.
-    pub(super) fn works_on(&self) -> Option<(u64, &str, Option<SpanContext>)> {
+    /// The number of the message that it works on, if that is only one, and what records need to name
+    /// it: the message and its span.
+    pub(super) fn works_on(&self) -> Option<(u64, &Message, Option<SpanContext>)> {
         let one = self.in_flight.len() == 1 || !self.is_version2();
         self.in_flight.head().filter(|_| one)
     }
@@ -357,9 +357,9 @@ impl Exchange {
     /// A note for a message that is settled comes too late: it is dropped and counted.
     fn log(&mut self, output: &Output, now: Instant) -> Result<(), String> {
         match self.in_flight.subject(output.id) {
-            Some((correlation_id, span)) => {
+            Some((message, span)) => {
                 let _about = telemetry::about(span);
-                self.notes.log(output, correlation_id, now);
+                self.notes.log(output, message, now);
             }
             None => self.pool.ignored(output.status),
         }

@@ -11,13 +11,12 @@ use tokio::time::Instant;
 use super::tempo::Wants;
 use super::unread::Unread;
 use crate::config::model::PoolConfig;
-use crate::delivery::{Message, Publish, SourceFacts};
+use crate::delivery::{LogName, Message, Publish, SourceFacts};
 use crate::metrics::Counters;
 use crate::pool::breaker::Breaker;
 use crate::pool::least_loaded::Load;
 use crate::pool::streak::Streak;
 use crate::pool::turns::Turns;
-use crate::pool::verdict::{text, write_numbered_name};
 use crate::shutdown::Phase;
 use crate::worker::spawner::Spawner;
 
@@ -140,7 +139,7 @@ pub struct Gauge {
 struct CurrentMessage {
     /// The worker's number for it; 0 for none.
     number: u64,
-    id: String,
+    name: LogName,
 }
 
 /// What the pool does and sees.
@@ -230,7 +229,8 @@ impl Gauge {
     /// name that its numbers make, or its message id, where it has none.
     pub fn message(&self) -> Option<String> {
         let shown = self.message.borrow();
-        (shown.number > 0 && !shown.id.is_empty()).then(|| shown.id.clone())
+        let name = shown.name.as_str();
+        (shown.number > 0 && !name.is_empty()).then(|| name.to_owned())
     }
 
     /// What its worker last said of its progress.
@@ -291,11 +291,7 @@ impl Gauge {
             return;
         }
         shown.number = number;
-        match message.correlation_id.is_empty() {
-            true if write_numbered_name(&mut shown.id, message) => {}
-            true => shown.id = text(message, "message_id").unwrap_or_default(),
-            false => message.correlation_id.clone_into(&mut shown.id),
-        }
+        shown.name.set(message);
     }
 
     /// It has nothing in hand.

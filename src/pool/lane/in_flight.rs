@@ -106,11 +106,11 @@ impl InFlight {
     }
 
     /// The number of the message that the worker is on, the first without an answer, and what
-    /// records say of it.
-    pub(super) fn head(&self) -> Option<(u64, &str, Option<SpanContext>)> {
+    /// records need to name it.
+    pub(super) fn head(&self) -> Option<(u64, &Message, Option<SpanContext>)> {
         let head = self.entries.iter().find(|entry| entry.is_open())?;
-        let (correlation_id, span) = head.said();
-        Some((head.id, correlation_id, span))
+        let (message, span) = head.said();
+        Some((head.id, message, span))
     }
 
     /// What the head is called for ever.
@@ -119,9 +119,9 @@ impl InFlight {
         Some(verdict::lasting_name(&head.delivery.message))
     }
 
-    /// What records say of the message that a note is about: its correlation id and its span. None if
+    /// What records need to name the message that a note is about: the message and its span. None if
     /// it is settled.
-    pub(super) fn subject(&self, id: Option<u64>) -> Option<(&str, Option<SpanContext>)> {
+    pub(super) fn subject(&self, id: Option<u64>) -> Option<(&Message, Option<SpanContext>)> {
         let mut entries = self.entries.iter();
         let meant = |entry: &&Entry| id.map_or(entry.is_open(), |id| entry.id == id);
         entries.find(meant).map(Entry::said)

@@ -290,7 +290,7 @@ impl Lane {
         if id != self.printing_for {
             self.printing_for = id;
             self.process
-                .working_on(works_on.map(|(_, correlation_id, span)| (correlation_id, span)));
+                .working_on(works_on.map(|(_, message, span)| (message, span)));
         }
     }
 

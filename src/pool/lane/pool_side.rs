@@ -182,7 +182,7 @@ impl PoolSide {
             self.record(&delivery, &mut outcome);
         }
         let counters = &self.shared.counters;
-        counters.settled(&message.correlation_id, &outcome);
+        counters.settled(message, &outcome);
         if let Some(sign) = breaker::sign(&outcome) {
             let first = history.attempt <= 1;
             let name = || lasting_name(message);

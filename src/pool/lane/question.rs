@@ -6,7 +6,6 @@ use std::rc::Rc;
 use tokio::sync::oneshot;
 
 use crate::delivery::Message;
-use crate::pool::verdict::{text, write_numbered_name};
 use crate::worker::output::LastLines;
 
 /// A question, or an order.
@@ -45,8 +44,8 @@ impl Search {
     pub fn means(&self, message: &Message) -> bool {
         let mut name = self.name.borrow_mut();
         message.correlation_id == self.id
-            || text(message, "message_id").is_some_and(|id| id == self.id)
-            || (write_numbered_name(&mut name, message) && *name == self.id)
+            || message.text("message_id") == Some(&self.id)
+            || (message.write_numbers(&mut name) && *name == self.id)
     }
 
     /// So many were found.

@@ -18,7 +18,7 @@ use crate::broker::kafka::{error, headers, topic_names};
 use crate::config::model::Order;
 use crate::dead_letter;
 use crate::dead_letter::Letter;
-use crate::delivery::{Failure, Outcome, Outgoing, Publish, Settlement};
+use crate::delivery::{Failure, LogName, Outcome, Outgoing, Publish, Settlement};
 use crate::metrics::dead_lettered;
 use crate::rules::publishing::{confirm, undeliverable};
 
@@ -352,9 +352,10 @@ impl Task {
         match purpose {
             Purpose::Emit { queue, confirmed } => confirm(confirmed, &queue, Err(why)),
             Purpose::Reply { place, reply } => {
-                let id = reply.correlation_id.clone();
+                let message = self.lanes.get(place).map(|entry| entry.item.message());
+                let name = message.as_ref().map(LogName::of).unwrap_or_default();
                 let failure = undeliverable(reply, &why);
-                dead_lettered(&pool, &id, &failure);
+                dead_lettered(&pool, &name, &failure);
                 self.bury(place, &failure);
             }
             Purpose::Tier { place, due } => {

@@ -4,13 +4,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use lapin::types::ShortString;
 use tokio::time::Instant;
 
 use super::publication::Publication;
 use crate::broker::rabbitmq::republish::Original;
 use crate::budget::Hold;
 use crate::dead_letter::Counters;
-use crate::delivery::Failure;
+use crate::delivery::{Failure, LogName};
 use crate::rules::rabbitmq as rules;
 use crate::rules::rabbitmq::Arrival;
 
@@ -85,6 +86,18 @@ impl Held {
 
     pub(super) fn state(&self) -> HeldState {
         self.state
+    }
+
+    /// What log records call it.
+    pub(super) fn log_name(&self) -> LogName {
+        let properties = &self.original.properties;
+        let text = |text: &Option<ShortString>| {
+            let text = text.as_ref().map(ToString::to_string);
+            text.unwrap_or_default()
+        };
+        LogName::or(&text(properties.correlation_id()), || {
+            text(properties.message_id())
+        })
     }
 
     /// How long it is in our hands.

@@ -118,10 +118,8 @@ impl Session {
 
     /// A message is given up that its pool takes to be done, or to come again.
     pub(super) fn log_dead(&self, tag: u64, failure: &Failure) {
-        let held = self.deliveries.get(tag);
-        let id = held.and_then(|held| held.original.properties.correlation_id().as_ref());
-        let id = id.map_or("", |id| id.as_str());
-        dead_lettered(&self.pool.name, id, failure);
+        let name = self.deliveries.get(tag).map(|held| held.log_name());
+        dead_lettered(&self.pool.name, &name.unwrap_or_default(), failure);
     }
 
     fn parcels(&self, tag: u64, aim: &Publication) -> Result<VecDeque<OutboundMessage>, String> {

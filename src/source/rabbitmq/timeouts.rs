@@ -111,10 +111,11 @@ fn silence(queues: &BTreeSet<ShortString>) -> String {
 }
 
 fn warn_of_age(pool: &str, held: &Held, age: Duration, patience: Duration) {
-    let correlation_id = held.original.properties.correlation_id().as_ref();
+    let name = held.log_name();
     tracing::warn!(
         pool,
-        correlation_id = correlation_id.map_or("", |id| id.as_str()),
+        correlation_id = name.correlation_id(),
+        message_name = name.message(),
         ?age,
         consumer_timeout = ?patience,
         "a message is being worked on for so long that the broker is going to take it back, with \

@@ -5,6 +5,7 @@ use tokio::time::Instant;
 
 use super::{Task, health};
 use crate::broker::table::{Ask, Fault, Settled, Work, Written};
+use crate::delivery::LogName;
 use crate::metrics::dead_lettered;
 use crate::rules::publishing::confirm;
 use crate::rules::{Limits, table};
@@ -19,6 +20,12 @@ pub(super) struct Batch {
 }
 
 impl Task {
+    /// What log records call the message in that row.
+    pub(super) fn name(&self, correlation_id: &str, row: i64) -> LogName {
+        let queue = &self.policy.borrow().queue;
+        LogName::or(correlation_id, || format!("{queue}:{row}"))
+    }
+
     /// What is written next: as much as one transaction has room for.
     fn batch(&self) -> Batch {
         let publishes = self.publishes.iter();
@@ -75,7 +82,8 @@ impl Task {
         health::lost(&self.pool, &self.end, &written.lost);
         health::repeated(&self.pool, &self.end, &written.repeated);
         for buried in &written.buried {
-            dead_lettered(&self.pool, &buried.correlation_id, &buried.failure);
+            let name = self.name(&buried.correlation_id, buried.row);
+            dead_lettered(&self.pool, &name, &buried.failure);
         }
         let claimed_any = !written.claimed.is_empty();
         for claimed in written.claimed {

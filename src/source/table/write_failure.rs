@@ -157,7 +157,8 @@ impl Task {
                     if let (Outcome::Reply(reply), Outcome::DeadLetter(failure)) =
                         (&wanted.outcome, &settled.outcome)
                     {
-                        dead_lettered(&self.pool, &reply.correlation_id, failure);
+                        let name = self.name(&reply.correlation_id, settled.claim.row);
+                        dead_lettered(&self.pool, &name, failure);
                     }
                     return Ok(written);
                 }

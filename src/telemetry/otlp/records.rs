@@ -50,6 +50,11 @@ fn translated(event: &Event<'_>) -> LogRecord {
         let pool = context::pool(|pool| Some(text(pool?)));
         pool.into_iter().for_each(|pool| fields.add("pool", pool));
     }
+    context::fields(|given| {
+        for (name, value) in given {
+            fields.add(&format!("fields.{name}"), of_json(value));
+        }
+    });
     let now = nanos(SystemTime::now());
     let span = context::span();
     LogRecord {
@@ -125,6 +130,19 @@ pub(super) fn nanos(at: SystemTime) -> u64 {
 
 fn text(text: &str) -> Value {
     Value::StringValue(text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned())
+}
+
+fn of_json(value: &serde_json::Value) -> Value {
+    match value {
+        serde_json::Value::String(string) => text(string),
+        serde_json::Value::Bool(yes) => Value::BoolValue(*yes),
+        serde_json::Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(whole), _) => Value::IntValue(whole),
+            (None, Some(float)) => Value::DoubleValue(float),
+            (None, None) => text(&number.to_string()),
+        },
+        other => text(&other.to_string()),
+    }
 }
 
 pub(super) fn any(value: Value) -> AnyValue {

@@ -13,7 +13,7 @@
 //! | `reply`, `reply:QUEUE` | answers 201 with a header and `re: ` before the body |
 //! | `reply-bytes:N` | answers 201 with so many bytes |
 //! | `switch:N` | replies to its own queue N times, then to the reply-to: a long task in parts |
-//! | `emit:QUEUE:TEXT`, `log:LEVEL:TEXT`, `progress:TEXT` | the note of that name |
+//! | `emit:QUEUE:TEXT`, `log:LEVEL:TEXT`, `progress:TEXT` | the note of that name; `|` is a line break in a log |
 //! | `flood:FILE` | LOG frames until the file is there; records how many they were |
 //! | `print:TEXT`, `complain:TEXT` | a line to stdout, to stderr |
 //! | `print-bytes:N`, `print-lines:N`, `print-json:LEVEL:TEXT` | such lines to stdout |
@@ -135,7 +135,7 @@ impl Job<'_> {
                     ("level".into(), first.into()),
                     ("step".into(), "log".into()),
                 ]),
-                ..self.output(Status::LOG, rest)
+                ..self.output(Status::LOG, rest.replace('|', "\n"))
             }),
             "progress" => self.write(self.output(Status::PROGRESS, argument)),
             "bare" => self.answer_barely(argument),
@@ -354,7 +354,7 @@ fn print(text: &str) {
 
 fn print_json(argument: &str) {
     let (level, message) = argument.split_once(':').unwrap();
-    print(&serde_json::json!({ "level": level, "message": message }).to_string());
+    print(&serde_json::json!({ "level": level, "message": message, "n": 7 }).to_string());
 }
 
 fn take_memory(mebibytes: usize) {

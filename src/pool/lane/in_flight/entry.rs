@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::config::model::PoolConfig;
-use crate::delivery::{CANCELLED, Delivery, Failure, Reason};
+use crate::delivery::{CANCELLED, Delivery, Failure, Message, Reason};
 use crate::pool::verdict::Event;
 use crate::protocol::output::Output;
 use crate::trace_context::SpanContext;
@@ -83,10 +83,10 @@ impl Entry {
         }
     }
 
-    /// What records say of it: its correlation id, and the span of the worker's part.
-    pub(super) fn said(&self) -> (&str, Option<SpanContext>) {
+    /// What records need to name it: the message, and the span of the worker's part.
+    pub(super) fn said(&self) -> (&Message, Option<SpanContext>) {
         let span = self.delivery.recording.as_ref().map(|noted| noted.worker);
-        (&self.delivery.message.correlation_id, span)
+        (&self.delivery.message, span)
     }
 
     pub(super) fn was_told_to_stop(&self) -> bool {
