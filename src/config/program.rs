@@ -1,5 +1,7 @@
 //! Finding a worker's program as starting it would, and how its command may be shown.
 
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -17,23 +19,106 @@ pub fn shown(command: &WorkerCommand) -> Vec<String> {
         .collect()
 }
 
+/// How much of a script the kernel reads to find its interpreter, in bytes.
+const FIRST_LINE_BYTES_MAX: u64 = 256;
+
 /// The file that starting the command would run: a name without a slash is looked up in the
-/// `PATH` of the worker, any other is a path relative to its `cwd`.
+/// `PATH` of the worker, any other is a path relative to its `cwd`. If it is a script, its
+/// interpreter is there too.
 ///
 /// # Errors
 /// Why there is none, in a sentence.
 pub fn find_program(command: &WorkerCommand) -> Result<PathBuf, String> {
     let has_spaces = command.program.contains(char::is_whitespace);
-    look_up(command).map_err(|why| match has_spaces {
+    let path = look_up(command).map_err(|why| match has_spaces {
         true => format!("{why}; what follows the program's name goes into `args`"),
         false => why,
+    })?;
+    missing_interpreter(&path, command).map_or(Ok(path), Err)
+}
+
+/// What the system means when it says that there is no such program, although its file is there.
+/// None if the file is not.
+pub fn missing_part(command: &WorkerCommand) -> Option<String> {
+    let path = look_up(command).ok()?;
+    missing_interpreter(&path, command).or_else(|| {
+        let path = path.display();
+        Some(format!(
+            "`{path}` is there, but not the loader that it asks for"
+        ))
     })
 }
 
+/// What is wrong with the first line of a script whose interpreter is not there. The kernel takes all
+/// up to the end of the line, and a carriage return with it.
+fn missing_interpreter(path: &Path, command: &WorkerCommand) -> Option<String> {
+    let first_line = first_line(path)?;
+    let words = first_line.strip_prefix("#!")?.trim_matches([' ', '\t']);
+    let (interpreter, argument) = words.split_once([' ', '\t']).unwrap_or((words, ""));
+    let missing = match runnable(&directory(command).join(interpreter)) {
+        Err(_) => interpreter,
+        Ok(()) => {
+            let name = looked_up_by_env(interpreter, argument)?;
+            if in_path(name, command).is_some() {
+                return None;
+            }
+            name
+        }
+    };
+    let cr = match missing.ends_with('\r') {
+        true => "; its lines end with CR LF, as on Windows, and must end with LF",
+        false => "",
+    };
+    Some(format!(
+        "the program can't be run: `{}` is there, but not the interpreter that its first line names: \
+         `{}`{cr}",
+        path.display(),
+        missing.escape_default(),
+    ))
+}
+
+/// None if we may not read it, or it is no text: the worker may run as another user.
+fn first_line(path: &Path) -> Option<String> {
+    let mut start = Vec::new();
+    let file = File::open(path).ok()?;
+    file.take(FIRST_LINE_BYTES_MAX)
+        .read_to_end(&mut start)
+        .ok()?;
+    let line = start.split(|byte| *byte == b'\n').next()?;
+    String::from_utf8(line.to_vec()).ok()
+}
+
+/// The program that `env` is to look for, if that is what the script's first line asks it to do. All that
+/// follows its name is one argument.
+fn looked_up_by_env<'a>(interpreter: &str, argument: &'a str) -> Option<&'a str> {
+    let argument = argument.trim_start_matches([' ', '\t']);
+    let is_env = Path::new(interpreter).file_name()? == "env";
+    let is_name = |word: &&str| !word.is_empty() && !word.starts_with('-') && !word.contains('=');
+    match argument.strip_prefix("-S") {
+        Some(words) => words.split([' ', '\t']).find(is_name),
+        None => Some(argument).filter(is_name),
+    }
+    .filter(|name| is_env && !name.contains('/'))
+}
+
+fn directory(command: &WorkerCommand) -> &Path {
+    command.cwd.as_deref().unwrap_or(Path::new(""))
+}
+
+fn path_of(command: &WorkerCommand) -> &str {
+    command.env.get("PATH").map_or(PATH_DEFAULT, String::as_str)
+}
+
+fn in_path(name: &str, command: &WorkerCommand) -> Option<PathBuf> {
+    path_of(command)
+        .split(':')
+        .map(|entry| directory(command).join(entry).join(name))
+        .find(|path| runnable(path).is_ok())
+}
+
 fn look_up(command: &WorkerCommand) -> Result<PathBuf, String> {
-    let directory = command.cwd.as_deref().unwrap_or(Path::new(""));
     if command.program.contains('/') {
-        let path = directory.join(&command.program);
+        let path = directory(command).join(&command.program);
         return match runnable(&path) {
             Ok(()) => Ok(path),
             Err(why) => Err(format!(
@@ -42,16 +127,13 @@ fn look_up(command: &WorkerCommand) -> Result<PathBuf, String> {
             )),
         };
     }
-    let path = command.env.get("PATH").map_or(PATH_DEFAULT, String::as_str);
-    path.split(':')
-        .map(|entry| directory.join(entry).join(&command.program))
-        .find(|path| runnable(path).is_ok())
-        .ok_or_else(|| {
-            format!(
-                "`{}` is in no directory of the PATH `{path}`",
-                command.program
-            )
-        })
+    in_path(&command.program, command).ok_or_else(|| {
+        format!(
+            "`{}` is in no directory of the PATH `{}`",
+            command.program,
+            path_of(command)
+        )
+    })
 }
 
 /// Whether it is a file that someone may run. Who may is for the kernel to say: the worker may
@@ -120,6 +202,45 @@ mod tests {
         ] {
             let error = find_program(&wrong).unwrap_err();
             assert!(error.contains(why), "{error}");
+        }
+    }
+
+    /// What is said of a script with that first line; none if it can be run.
+    fn wrong_with(first_line: &str) -> Option<String> {
+        let home = tempfile::tempdir().unwrap();
+        let script = home.path().join("script");
+        fs::write(&script, format!("{first_line}\nexit 0\n")).unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        let why = find_program(&command("./script", None, Some(home.path()))).err()?;
+        let (_, missing) = why.split_once("that its first line names: ").unwrap();
+        Some(missing.to_owned())
+    }
+
+    #[test]
+    fn a_script_needs_its_interpreter() {
+        for runs in [
+            "#!/bin/sh",
+            "#! /bin/sh -e",
+            "#!/usr/bin/env sh",
+            "#!/usr/bin/env -S LANG=C sh -e",
+            "#!/usr/bin/env /bin/sh",
+            "#!/bin/sh -e\r",
+            "no script",
+            "\x7fELF",
+            "",
+        ] {
+            assert_eq!(wrong_with(runs), None, "{runs:?}");
+        }
+        let cr = "; its lines end with CR LF, as on Windows, and must end with LF";
+        for (line, missing) in [
+            ("#!/usr/bin/python9", "`/usr/bin/python9`".to_owned()),
+            ("#!/bin/sh\r", format!("`/bin/sh\\r`{cr}")),
+            ("#!/usr/bin/env python9", "`python9`".to_owned()),
+            ("#!/usr/bin/env sh\r", format!("`sh\\r`{cr}")),
+            ("#!/usr/bin/env -S python9 -u", "`python9`".to_owned()),
+            ("#!/usr/bin/env sh -e", "`sh -e`".to_owned()),
+        ] {
+            assert_eq!(wrong_with(line), Some(missing), "{line:?}");
         }
     }
 }

@@ -208,7 +208,7 @@ struct Pool {
     source_gone: bool,
     /// It was gone before it was asked to be.
     source_failed: bool,
-    answers_at_last_end: u64,
+    proofs_at_last_end: u64,
     steering: Steering,
     /// Where that is to be seen.
     steered: watch::Sender<Steering>,
@@ -257,7 +257,7 @@ impl Pool {
             orders_ended: false,
             source_gone: false,
             source_failed: false,
-            answers_at_last_end: 0,
+            proofs_at_last_end: 0,
             steering,
             steered,
             roll_stopped: None,

@@ -17,7 +17,7 @@ pub struct Slot {
     pub generation: Generation,
     /// What is going on in it.
     pub stage: Stage,
-    /// Ends in a row without one answer.
+    /// Ends in a row of workers that had not shown that they work.
     pub fruitless: u32,
     /// It is new in a rolling restart and has yet to show that it works: it replaces nobody so far.
     pub trial: Option<Trial>,

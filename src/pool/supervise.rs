@@ -7,7 +7,8 @@ use super::roster::{Generation, Roster, Slot, Stage};
 use super::trial::{Seen, Trial};
 use crate::config::model::Restart;
 
-/// So many ends in a row without one answer from any worker make a crash loop.
+/// So many ends in a row, over different messages or none, make a crash loop if no worker shows
+/// meanwhile that it works.
 pub const CRASH_LOOP_ENDS: u32 = 5;
 
 /// What the pool should do now.
@@ -28,17 +29,21 @@ pub enum Action {
 pub struct End {
     /// It had connected.
     pub connected: bool,
-    /// It had answered at least one message.
-    pub answered: bool,
+    /// It had shown that it works.
+    pub worked: bool,
     /// It died over a message that has killed workers before, which says nothing against it.
     pub explained: bool,
+    /// It was killed over a message's time, which says nothing of the next worker's start.
+    pub late: bool,
+    /// The message that it failed, by the hash of its name.
+    pub over: Option<u64>,
     /// Its time had come: it was asked to leave, or was recycled.
     pub orderly: bool,
     /// It was recycled.
     pub recycled: bool,
-    /// Any worker of the pool has answered since the last such end.
-    pub pool_answered: bool,
-    /// Another worker that has answered before is up.
+    /// Any worker of the pool has shown that it works since the last such end.
+    pub pool_worked: bool,
+    /// Another worker that has shown that it works is up.
     pub others_proven: bool,
 }
 
@@ -57,6 +62,8 @@ pub struct Supervisor {
     fruitless: u32,
     /// Of the fruitless ends: whether none had even connected.
     none_connected: bool,
+    /// Of the fruitless ends: the messages that they were over. One message makes no crash loop.
+    failed: Vec<u64>,
     reported: Vec<Action>,
     /// When there is something to do if nothing happens before; none if something has happened
     /// since it was last asked, so that everything has to be looked at.
@@ -75,6 +82,7 @@ impl Supervisor {
             roll_from: None,
             fruitless: 0,
             none_connected: true,
+            failed: Vec::new(),
             reported: Vec::new(),
             quiet_until: None,
         }
@@ -180,12 +188,12 @@ impl Supervisor {
             slot.trial = slot.trial.map(|trial| trial.begin_again(now));
         }
         if self.none_connected {
-            self.answered(now);
+            self.worked(now);
         }
     }
 
-    /// A worker has answered: a crash loop, if there was one, is over.
-    pub fn answered(&mut self, now: Instant) {
+    /// A worker has shown that it works: a crash loop, if there was one, is over.
+    pub fn worked(&mut self, now: Instant) {
         self.quiet_until = None;
         if self.degraded() {
             self.retry_now(now);
@@ -196,14 +204,18 @@ impl Supervisor {
     fn forget_failures(&mut self) {
         self.fruitless = 0;
         self.none_connected = true;
+        self.failed.clear();
     }
 
     /// A worker has ended. `chance` between 0 and 1 is for the jitter.
     pub fn ended(&mut self, number: usize, end: End, now: Instant, chance: f64) {
         self.quiet_until = None;
-        if end.pool_answered || end.others_proven {
+        if end.pool_worked || end.others_proven {
             self.forget_failures();
         }
+        let again = end
+            .over
+            .is_some_and(|message| self.failed.contains(&message));
         let Some(slot) = self.roster.get_mut(number) else {
             return;
         };
@@ -221,7 +233,7 @@ impl Supervisor {
             slot.stage = Stage::Waiting(now);
             return;
         }
-        let fruitful = end.answered || end.explained;
+        let fruitful = end.worked || end.explained || end.late || again;
         slot.fruitless = if fruitful {
             0
         } else {
@@ -230,6 +242,8 @@ impl Supervisor {
         let wait = self.restart.backoff.wait(slot.fruitless.max(1), chance);
         slot.stage = Stage::Waiting(now + wait);
         if !fruitful {
+            let is_counting = !self.degraded();
+            self.failed.extend(end.over.filter(|_| is_counting));
             self.fruitless = self.fruitless.saturating_add(1);
             self.none_connected &= !end.connected;
         }

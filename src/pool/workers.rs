@@ -22,7 +22,7 @@ impl Pool {
                 continue;
             };
             let seen = Seen {
-                answers: gauge.answered(),
+                answers: gauge.served(),
                 successes: gauge.succeeded(),
                 busy: gauge.load() > 0,
             };
@@ -105,10 +105,10 @@ impl Pool {
         self.note_recovery(was_degraded);
     }
 
-    /// A crash loop is over with the first answer.
+    /// A crash loop is over with the first worker that shows that it works.
     pub(super) fn watch_answers(&mut self) {
-        if self.supervisor.degraded() && self.shared.counters.answers() > self.answers_at_last_end {
-            self.supervisor.answered(Instant::now());
+        if self.supervisor.degraded() && self.shared.proofs() > self.proofs_at_last_end {
+            self.supervisor.worked(Instant::now());
             self.note_recovery(true);
         }
     }
@@ -140,7 +140,9 @@ impl Pool {
                 how: WorkerEnd::Lost,
                 cause: format!("its lane was lost: {panic}"),
                 stderr: Vec::new(),
+                worked: handle.gauge.has_worked(),
                 explained: false,
+                over: None,
             },
             |(_, ended)| ended,
         );
@@ -160,26 +162,28 @@ impl Pool {
                 .worker_lost(slot, pid, &ended.cause, &ended.stderr);
             self.last_worker_lost = Some(ended.cause.clone());
         }
-        self.supervise(slot, &ended, handle.gauge.answered() > 0);
+        self.supervise(slot, &ended);
     }
 
-    fn supervise(&mut self, slot: usize, ended: &Ended, answered: bool) {
-        let answers = self.shared.counters.answers();
-        let proven = |handle: &Handle| handle.gauge.is_open() && handle.gauge.answered() > 0;
+    fn supervise(&mut self, slot: usize, ended: &Ended) {
+        let proofs = self.shared.proofs();
+        let proven = |handle: &Handle| handle.gauge.is_open() && handle.gauge.has_worked();
         let was_degraded = self.supervisor.degraded();
         let was_rolling = self.supervisor.is_rolling();
         let end = End {
             connected: ended.connected,
-            answered,
+            worked: ended.worked,
             explained: ended.explained,
+            late: matches!(ended.how, WorkerEnd::TimedOut | WorkerEnd::Stalled),
+            over: ended.over,
             orderly: ended.orderly,
             recycled: ended.how == WorkerEnd::Recycled,
-            pool_answered: answers > self.answers_at_last_end,
+            pool_worked: proofs > self.proofs_at_last_end,
             others_proven: self.slots.values().any(proven),
         };
         self.supervisor
             .ended(slot, end, Instant::now(), fastrand::f64());
-        self.answers_at_last_end = answers;
+        self.proofs_at_last_end = proofs;
         if was_rolling && !self.supervisor.is_rolling() {
             self.roll_stopped = Some(ended.cause.clone());
         }

@@ -51,6 +51,14 @@ pub enum SpawnError {
         /// The system's word.
         cause: io::Error,
     },
+    /// What the program needs to be executed is not there.
+    #[error("starting a worker failed: {why}: `{program}`")]
+    Incomplete {
+        /// The configured program.
+        program: String,
+        /// What is missing.
+        why: String,
+    },
     /// It could not be had, or was started and can't be watched; then it was killed.
     #[error("starting and watching a worker failed: {cause}: `{program}`")]
     Watch {

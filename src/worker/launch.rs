@@ -20,6 +20,7 @@ use nix::unistd::{Gid, Pid, Uid};
 use super::account::{Account, Change};
 use super::error::{SpawnError, Step};
 use super::{Identity, Introduction, open_files, orphans};
+use crate::config;
 use crate::config::model;
 use crate::names;
 
@@ -268,12 +269,21 @@ fn told(command: &model::WorkerCommand, error: io::Error) -> SpawnError {
             value: configured(command, step),
             cause,
         },
-        None => SpawnError::Program {
-            place: place(command),
-            program,
-            cause: error,
+        None => match missing_part(command, &error) {
+            Some(why) => SpawnError::Incomplete { program, why },
+            None => SpawnError::Program {
+                place: place(command),
+                program,
+                cause: error,
+            },
         },
     }
+}
+
+/// The system says of a script without its interpreter that the script is not there.
+fn missing_part(command: &model::WorkerCommand, error: &io::Error) -> Option<String> {
+    let is_missing = error.kind() == io::ErrorKind::NotFound;
+    is_missing.then(|| config::missing_part(command)).flatten()
 }
 
 fn configured(command: &model::WorkerCommand, step: Step) -> String {
@@ -308,6 +318,8 @@ fn directory(command: &model::WorkerCommand) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::super::tests::{command, identity};
     use super::*;
 
@@ -356,6 +368,21 @@ mod tests {
                 "(looked from directory `{}`): `./data`",
                 directory.path().display()
             )),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn an_interpreter_that_is_not_there_is_told_from_its_script() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("script");
+        std::fs::write(&file, "#!/no/such/interpreter\r\n").unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut script = command("./script", &[]);
+        script.cwd = Some(directory.path().into());
+        let error = refused(&script).to_string();
+        assert!(
+            error.contains("`/no/such/interpreter\\r`; its lines end with CR LF"),
             "{error}"
         );
     }

@@ -33,6 +33,9 @@ trials![
     without_its_guard_a_worker_is_replaced,
     a_program_that_is_not_there_is_no_messages_fault,
     a_program_that_has_gone_is_no_messages_fault,
+    a_script_without_its_interpreter_degrades_the_pool,
+    a_script_of_windows_degrades_the_pool,
+    a_program_that_turns_out_not_to_run_degrades_the_pool,
     it_speaks_version_1,
     it_does_its_duties,
     it_outlives_kills,
@@ -518,6 +521,55 @@ fn a_program_that_has_gone_is_no_messages_fault() {
         "not charged"
     );
     scene.finish();
+}
+
+const DEGRADED: &str =
+    "the pool is degraded: its workers fail one after the other; one at a time is tried";
+
+/// Such a file can't be run: the pool is degraded with that cause, and no message is charged, until the
+/// file is mended.
+fn degrades(file: &[u8], why: &str) {
+    let site = Workspace::new();
+    site.put("script", "", true);
+    std::fs::write(site.path("script"), file).unwrap();
+    let here = site.path("");
+    let pool = pool(&[], &["./script"]).text("cwd", here.to_str().unwrap());
+    let scene = Scene::at(site, &[pool.set("workers", "3")]);
+    scene.send(&["a", "b", "c", "d"]);
+    scene.daemon.logged(DEGRADED);
+    scene.daemon.logs("worker lost", |record| {
+        field(record, "stderr").contains(why)
+    });
+    for waiting in scene.table.messages("work") {
+        assert_eq!(waiting.attempts - u32::from(waiting.claimed), 0);
+    }
+    scene.site.put("mended", "#!/bin/sh\nexit 0\n", true);
+    std::fs::rename(scene.site.path("mended"), scene.site.path("script")).unwrap();
+    scene.all_done();
+    scene.daemon.logged("the pool has recovered");
+    scene.finish();
+}
+
+fn a_script_without_its_interpreter_degrades_the_pool() {
+    degrades(b"#!/usr/bin/env no-such-python\n", "`no-such-python`");
+}
+
+fn a_script_of_windows_degrades_the_pool() {
+    degrades(
+        b"#!/bin/sh\r\nexit 0\r\n",
+        r"`/bin/sh\r`; its lines end with CR LF",
+    );
+}
+
+/// What is wrong shows when a message is there: each worker hands it back and ends.
+fn a_program_that_turns_out_not_to_run_degrades_the_pool() {
+    let mut program = std::fs::read("/bin/true").unwrap();
+    let loader = b"/ld-linux";
+    let at = program
+        .windows(loader.len())
+        .position(|some| some == loader);
+    program[at.expect("a loader") + 1] = b'x';
+    degrades(&program, "is there, but not the loader that it asks for");
 }
 
 fn it_speaks_version_1() {

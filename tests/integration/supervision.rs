@@ -14,6 +14,10 @@ trials![
     workers_that_never_start_degrade_the_pool_until_they_are_mended,
     a_program_that_is_not_there_degrades_the_pool,
     workers_that_crash_over_every_message_degrade_the_pool_until_they_are_mended,
+    workers_that_answer_once_and_end_degrade_the_pool,
+    workers_that_hand_messages_back_and_end_degrade_the_pool,
+    one_message_never_degrades_a_pool,
+    messages_that_take_too_long_never_degrade_a_pool,
     a_worker_that_never_connects_is_given_up_and_holds_up_no_other_pool,
     an_idle_worker_that_is_killed_is_replaced,
     none_waits_behind_a_slow_message_in_turn,
@@ -188,6 +192,61 @@ fn workers_that_crash_over_every_message_degrade_the_pool_until_they_are_mended(
     scene.all_done();
     scene.daemon.logged("the pool has recovered");
     scene.record().assert_done_once(&bodies);
+    scene.finish();
+}
+
+/// Each fails what it gets, and ends for what no message has.
+fn workers_that_answer_once_and_end_degrade_the_pool() {
+    let scene = Scene::of(Pool::new(&[]).set("workers", "3"));
+    let bodies: Vec<String> = (0..12)
+        .map(|n| format!("mode:answer:500,die:exit:1 {n}"))
+        .collect();
+    scene.send(&bodies);
+    scene.daemon.logged(DEGRADED);
+    scene.send(&["good"]);
+    scene.settled();
+    scene.daemon.logged("the pool has recovered");
+    scene.record().assert_done_once(&["good"]);
+    assert_eq!(scene.table.dead().len(), bodies.len());
+    scene.finish();
+}
+
+fn workers_that_hand_messages_back_and_end_degrade_the_pool() {
+    let scene = Scene::of(Pool::new(&["--mode=answer:300,die:exit:1"]));
+    scene.send(&["a", "b", "c", "d", "e", "f"]);
+    scene.daemon.logged(DEGRADED);
+    scene.daemon.stop();
+    let waiting = scene.table.messages("work");
+    let untouched = waiting.iter().filter(|message| message.attempts == 0);
+    assert_eq!(untouched.count(), 6, "{waiting:#?}");
+}
+
+/// However its workers end over it, and however often: it is the message's fault.
+fn one_message_never_degrades_a_pool() {
+    for body in ["mode:garbage,hang", "mode:answer:500,die:exit:1"] {
+        let scene = Scene::of(Pool::new(&[]).attempts(12));
+        scene.send(&[body]);
+        assert_eq!(scene.one_dead().attempts, 12);
+        scene.daemon.eventually("each worker to be lost", || {
+            scene.daemon.times_logged("worker lost") == 12
+        });
+        assert_eq!(scene.daemon.times_logged(DEGRADED), 0);
+        scene.finish();
+    }
+}
+
+/// They have a breaker of their own.
+fn messages_that_take_too_long_never_degrade_a_pool() {
+    let pool = Pool::new(&[]).set("workers", "2").attempts(1);
+    let pool = pool.text("timeout", "100ms").text("timeout_grace", "0s");
+    let scene = Scene::of(pool);
+    let slow: Vec<String> = (0..8).map(|n| format!("mode:hang {n}")).collect();
+    scene.send(&slow);
+    scene.send(&["a", "b"]);
+    scene.settled();
+    assert_eq!(scene.table.dead().len(), slow.len());
+    assert_eq!(scene.daemon.times_logged(DEGRADED), 0);
+    scene.record().assert_done_once(&["a", "b"]);
     scene.finish();
 }
 

@@ -46,6 +46,7 @@ pub struct Shared {
     /// How long all tasks have been quick.
     pub streak: Streak,
     losses: Cell<u64>,
+    proofs: Cell<u64>,
     changed: RefCell<Vec<usize>>,
 }
 
@@ -71,6 +72,7 @@ impl Shared {
             turns: Turns::new(now).into(),
             streak: Streak::new(now),
             losses: Cell::default(),
+            proofs: Cell::default(),
             changed: RefCell::default(),
         }
     }
@@ -95,6 +97,16 @@ impl Shared {
     /// So often the source has lost claims by now. Returns whether that is news.
     pub fn set_losses(&self, losses: u64) -> bool {
         self.losses.replace(losses) != losses
+    }
+
+    /// How often a worker has shown that it works.
+    pub fn proofs(&self) -> u64 {
+        self.proofs.get()
+    }
+
+    /// A worker has shown once more that it works.
+    pub fn has_proof(&self) {
+        self.proofs.set(self.proofs.get() + 1);
     }
 
     /// The pool's rules now.
@@ -128,6 +140,10 @@ pub struct Gauge {
     phase: Cell<Phase>,
     busy_since: Cell<Option<Instant>>,
     answered: Cell<u64>,
+    /// Answers by which a message is done, or was tried: not those that ask for it later.
+    served: Cell<u64>,
+    /// The message that the only one of them has failed, by the hash of its name.
+    failed: Cell<Option<u64>>,
     succeeded: Cell<u64>,
     on_trial: Cell<bool>,
     progress: RefCell<Option<String>>,
@@ -220,6 +236,17 @@ impl Gauge {
         self.answered.get()
     }
 
+    /// Those by which a message is done, or was tried.
+    pub fn served(&self) -> u64 {
+        self.served.get()
+    }
+
+    /// Whether it has shown that it works: by an answer that is no failure, or by living on after
+    /// one that is.
+    pub fn has_worked(&self) -> bool {
+        self.served.get() > 0 && self.failed.get().is_none()
+    }
+
     /// Those that are no failure.
     pub fn succeeded(&self) -> u64 {
         self.succeeded.get()
@@ -255,6 +282,17 @@ impl Gauge {
 
     pub(super) fn has_answered(&self) {
         self.answered.set(self.answered.get() + 1);
+    }
+
+    /// It has tried a message; which, if that was its first and it has failed it.
+    pub(super) fn has_served(&self, failed: Option<u64>) {
+        self.failed.set(failed);
+        self.served.set(self.served.get() + 1);
+    }
+
+    /// The message that it has failed by its only answer.
+    pub(super) fn failed(&self) -> Option<u64> {
+        self.failed.get()
     }
 
     pub(super) fn set_progress(&self, progress: String) {

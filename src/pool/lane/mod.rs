@@ -45,7 +45,7 @@ use ending::Ending;
 use exchange::{Exchange, Trouble};
 pub use gauge::{Gauge, Shared};
 use in_flight::{Judged, cancelled};
-use pool_side::PoolSide;
+use pool_side::{PoolSide, name_hash};
 pub use question::{Question, Search};
 pub use start::{Ended, Start};
 use start::{LAST_WORDS_WITHIN, connect, identity};
@@ -425,9 +425,13 @@ impl Lane {
         }
         let on_trial = self.pool.is_on_trial();
         let (mut explained, mut excused) = (false, false);
+        let mut over = self.pool.failed_message();
         for judged in self.exchange.judge(&cause, exit.code == Some(0)) {
             let crashes = judged.delivery.history.crashes;
-            explained |= judged.blame == Blame::Charged && crashes > 0;
+            if judged.blame == Blame::Charged {
+                explained |= crashes > 0;
+                over = Some(name_hash(&judged.delivery.message));
+            }
             let blame = judged.blame.on_trial(on_trial, &cause, crashes);
             excused |= blame != judged.blame;
             self.settle_unanswered(Judged { blame, ..judged }, &cause, exit, &stderr);
@@ -444,7 +448,9 @@ impl Lane {
             how: self.ending.how(&cause, exit),
             cause: cause.describe(exit),
             stderr,
+            worked: self.pool.has_worked(exit),
             explained,
+            over,
         }
     }
 

@@ -2,6 +2,7 @@
 //! and asks for the rules.
 
 use std::cell::Ref;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +14,11 @@ use super::core_waits::Taken;
 use super::gauge::{Gauge, Shared};
 use super::tempo::Wants;
 use crate::config::model::PoolConfig;
-use crate::delivery::{Delivery, Message, Outcome, Publish};
+use crate::delivery::{Delivery, Exit, Message, Outcome, Publish};
 use crate::event_loop::awake_since;
 use crate::metrics::Took;
 use crate::pool::breaker;
+use crate::pool::breaker::Sign;
 use crate::pool::verdict::{Case, Event, decide, lasting_name};
 use crate::protocol::status::Status;
 use crate::shutdown::Phase;
@@ -169,6 +171,10 @@ impl PoolSide {
     pub(super) fn settle(&self, delivery: Delivery, event: Event) {
         let (message, history) = (&delivery.message, delivery.history);
         let _about = telemetry::about(delivery.recording.as_ref().map(|noted| noted.task));
+        let is_answer = matches!(
+            event,
+            Event::Answered(_) | Event::Yielded(_) | Event::Cancelled(_) | Event::TimedOut { .. }
+        );
         let mut outcome = decide(
             event,
             Case {
@@ -183,17 +189,44 @@ impl PoolSide {
         }
         let counters = &self.shared.counters;
         counters.settled(message, &outcome);
-        if let Some(sign) = breaker::sign(&outcome) {
+        let sign = breaker::sign(&outcome);
+        let served = is_answer && !matches!(outcome, Outcome::Requeue { .. });
+        if served {
+            self.has_served(message, sign);
+        }
+        if let Some(sign) = sign {
             let first = history.attempt <= 1;
             let name = || lasting_name(message);
             let mut breaker = self.shared.breaker.borrow_mut();
             breaker.told(sign, first, name, Instant::now());
         }
-        let success = outcome.is_success();
+        let success = served && outcome.is_success();
         self.gauge
             .settled(message.body.len(), history.alone, success);
         self.list();
         delivery.settle(outcome);
+    }
+
+    /// Its worker has said what became of a message. One that says that it has failed may end for what
+    /// has nothing to do with it: it shows that it works by the next.
+    fn has_served(&self, message: &Message, sign: Option<Sign<'_>>) {
+        let only_failed = sign != Some(Sign::Up) && self.gauge.served() == 0;
+        self.gauge
+            .has_served(only_failed.then(|| name_hash(message)));
+        if self.gauge.has_worked() {
+            self.shared.has_proof();
+        }
+    }
+
+    /// Whether its worker, which ended so, has shown that it works.
+    pub(super) fn has_worked(&self, exit: Exit) -> bool {
+        let left_well = exit.code == Some(0);
+        self.gauge.has_worked() || (left_well && self.gauge.served() > 0)
+    }
+
+    /// The only message that its worker has failed by its own word, by the hash of its name.
+    pub(super) fn failed_message(&self) -> Option<u64> {
+        self.gauge.failed()
     }
 
     /// Its attempt is over: the spans are complete, and the trace goes on with the reply.
@@ -224,4 +257,11 @@ impl PoolSide {
     fn list(&self) {
         self.shared.list(self.slot, &self.gauge);
     }
+}
+
+/// A hash of what the message is called for ever.
+pub(super) fn name_hash(message: &Message) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    lasting_name(message).hash(&mut hasher);
+    hasher.finish()
 }

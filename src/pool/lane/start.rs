@@ -32,8 +32,12 @@ pub struct Ended {
     pub cause: String,
     /// The last lines of the worker's stderr.
     pub stderr: Vec<String>,
+    /// It had shown that it works.
+    pub worked: bool,
     /// It died over a message that has killed workers before: no sign of a bad worker.
     pub explained: bool,
+    /// The message that it failed, by the hash of its name.
+    pub over: Option<u64>,
 }
 
 impl Ended {
@@ -44,7 +48,9 @@ impl Ended {
             how: WorkerEnd::NotStarted,
             cause,
             stderr,
+            worked: false,
             explained: false,
+            over: None,
         }
     }
 }
@@ -112,14 +118,11 @@ pub(super) async fn connect(
     process.wait().await;
     let stderr = process.last_words(LAST_WORDS_WITHIN).await;
     Err(Ended {
-        connected: false,
         orderly,
         how: match orderly {
             true => WorkerEnd::Asked,
             false => WorkerEnd::NotStarted,
         },
-        cause,
-        stderr,
-        explained: false,
+        ..Ended::unstarted(cause, stderr)
     })
 }

@@ -1,5 +1,6 @@
 //! Tests of `supervise`.
 
+mod crash_loop;
 mod properties;
 
 use std::time::Duration;
@@ -24,11 +25,13 @@ const WORKS: Seen = Seen {
 };
 const CRASHED: End = End {
     connected: true,
-    answered: false,
+    worked: false,
     explained: false,
+    late: false,
+    over: None,
     orderly: false,
     recycled: false,
-    pool_answered: false,
+    pool_worked: false,
     others_proven: false,
 };
 const UNSTARTED: End = End {
@@ -37,7 +40,7 @@ const UNSTARTED: End = End {
 };
 const ASKED: End = End {
     orderly: true,
-    answered: true,
+    worked: true,
     ..CRASHED
 };
 
@@ -87,7 +90,7 @@ fn a_crashed_worker_comes_back_after_a_growing_wait() {
     supervisor.ended(
         1,
         End {
-            answered: true,
+            worked: true,
             ..CRASHED
         },
         now,
@@ -106,32 +109,6 @@ fn an_orderly_end_is_followed_at_once() {
     let mut supervisor = up(1, now);
     supervisor.ended(0, ASKED, now, 0.5);
     assert_eq!(starts(&supervisor.plan(now, idle)), [0]);
-}
-
-#[test]
-fn a_crash_loop_leaves_one_probe_and_ends_with_an_answer() {
-    let mut now = Instant::now();
-    let mut supervisor = up(4, now);
-    for slot in [0, 1, 2, 3] {
-        supervisor.ended(slot, CRASHED, now, 0.5);
-    }
-    now += WAIT.initial;
-    for slot in starts(&supervisor.plan(now, idle)) {
-        supervisor.connected(slot, now);
-    }
-    assert!(!supervisor.degraded());
-    for slot in [0, 1, 2, 3] {
-        supervisor.ended(slot, CRASHED, now, 0.5);
-    }
-    assert!(supervisor.degraded());
-    now += Duration::from_secs(60);
-    let probe = starts(&supervisor.plan(now, idle));
-    assert_eq!(probe.len(), 1);
-    supervisor.connected(probe[0], now);
-    assert!(supervisor.plan(now, idle).is_empty() && supervisor.next_start().is_none());
-    supervisor.answered(now);
-    assert!(!supervisor.degraded());
-    assert_eq!(starts(&supervisor.plan(now, idle)).len(), 3);
 }
 
 #[test]

@@ -45,7 +45,7 @@ proptest! {
                         supervisor.ended(slot, if ok { ASKED } else { CRASHED }, now, 0.5);
                     }
                 }
-                Step::Answer => supervisor.answered(now),
+                Step::Answer => supervisor.worked(now),
                 Step::Resize(workers, surge) => {
                     target = workers;
                     most = surge.max(most);
@@ -59,7 +59,7 @@ proptest! {
                         supervisor.connected(slot, now);
                         supervisor.observe(slot, WORKS, now);
                     }
-                    supervisor.answered(now);
+                    supervisor.worked(now);
                     now += WAIT.max;
                 }
             }
