@@ -21,6 +21,8 @@ pub struct Supplies {
     pub slow: Option<Bytes>,
     /// Headers of every message.
     pub headers: Headers,
+    /// The queue that they come from.
+    pub queue: String,
 }
 
 impl Supplies {
@@ -54,7 +56,7 @@ impl Supplies {
 
     fn with(&self, body: Bytes) -> Message {
         Message {
-            queue: Arc::from("check"),
+            queue: Arc::from(self.queue.as_str()),
             body,
             headers: self.headers.clone(),
             correlation_id: String::new(),

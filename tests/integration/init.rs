@@ -21,6 +21,7 @@ trials![
     a_ruby_worker_is_tried_and_tested,
     a_php_worker_is_tried_and_tested,
     a_dotnet_worker_passes_its_test_on_mono,
+    a_worker_that_can_t_start_is_seen_at_once,
     nothing_is_overwritten,
     a_folder_that_is_no_library_is_told,
 ];
@@ -101,7 +102,10 @@ fn a_go_worker_is_tried_and_tested() {
 }
 
 fn a_rust_worker_is_tried_and_tested() {
-    Made::of("rust", Some(&library("rust"))).works(&["cargo", "test", "--quiet"]);
+    let mut made = Made::of("rust", Some(&library("rust")));
+    // As those have it who build all into one place.
+    made.variables = &[("CARGO_TARGET_DIR", "elsewhere")];
+    made.works(&["cargo", "test", "--quiet"]);
 }
 
 /// With a copy of the library, for it is built where it stands.
@@ -140,6 +144,22 @@ fn a_dotnet_worker_passes_its_test_on_mono() {
     run(files.arg(&library));
     let told = run(made.command("mono").args(["hello.exe", "test"]));
     assert_eq!(told, "2 passed\n");
+}
+
+/// Nobody waits for its answer, and what is wrong is told.
+fn a_worker_that_can_t_start_is_seen_at_once() {
+    let made = Made::of("shell", None);
+    let worker = made.folder.join("worker");
+    let script = std::fs::read_to_string(&worker).unwrap();
+    std::fs::write(&worker, script.replace("#!/bin/sh", "#!/no/such/shell")).unwrap();
+    let tried = made.command("./try").output().unwrap();
+    let said = String::from_utf8(tried.stderr).unwrap();
+    assert_eq!(tried.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("before it connected") && said.contains("`/no/such/shell`"),
+        "{said}"
+    );
+    assert!(!said.contains("no answer"), "{said}");
 }
 
 fn nothing_is_overwritten() {

@@ -21,9 +21,12 @@ use crate::client::json::duration;
 use crate::conformance::{self, Single};
 use crate::dead_letter::DeadLetter;
 use crate::delivery::{Message, Property};
+use crate::pool::lane::soft_timeout;
 
 /// A message that nobody watches is not waited for longer.
 const LIMIT: Duration = Duration::from_secs(30);
+/// Nor a worker that does not connect, for someone waits.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often it is looked whether a debugger has come.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -63,7 +66,7 @@ pub(crate) struct WorkerTryArgs {
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     attempt: u32,
     /// How long it may take: the worker is told, then asked to give up, and killed after `timeout_grace`
-    /// [default: 30s, or none with --wait]
+    /// [default: the pool's, or 30s if it has none; none with --wait]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     timeout: Option<Duration>,
     /// Print the worker's process id, and wait for Enter or for a debugger before the message is sent
@@ -82,7 +85,7 @@ pub(super) fn run(args: &WorkerTryArgs) -> CommandResult {
         .map(|id| letter(args, id))
         .transpose()?;
     let pool = letter.as_ref().map(|letter| letter.pool.as_str());
-    let policy = match args.start.policy(pool) {
+    let policy = match args.start.policy(pool, START_TIMEOUT) {
         Ok(policy) => policy,
         Err(report) => {
             output::complain(&report);
@@ -96,7 +99,7 @@ pub(super) fn run(args: &WorkerTryArgs) -> CommandResult {
     let limit = match (args.timeout, args.wait) {
         (Some(limit), _) => Some(limit),
         (None, true) => None,
-        (None, false) => Some(LIMIT),
+        (None, false) => soft_timeout(policy.timeout, &message.headers).or(Some(LIMIT)),
     };
     let single = Single {
         policy,

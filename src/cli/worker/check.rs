@@ -16,6 +16,8 @@ use crate::cli::send::parse_header;
 use crate::client::json::duration;
 use crate::conformance::{self, Plan, Supplies, Version};
 
+/// How long a worker may take to connect, unless it is told: as in a pool.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How many workers run at once, unless it is told.
 const JOBS: usize = 4;
 
@@ -97,17 +99,19 @@ pub(super) fn run(args: &WorkerCheckArgs) -> CommandResult {
 }
 
 fn plan(args: &WorkerCheckArgs) -> miette::Result<Plan> {
+    let policy = args.start.policy(None, START_TIMEOUT)?;
     let bodies = args.messages.iter().map(|path| read(path));
     let supplies = Supplies {
         bodies: bodies.collect::<Result<_, _>>()?,
         slow: args.slow_message.as_deref().map(read).transpose()?,
         headers: args.headers.clone(),
+        queue: policy.one_queue().to_owned(),
     };
     if args.protocol == Some(Protocol::One) && !supplies.are_text() {
         bail!("a version 1 worker gets text only, and a message is no UTF-8");
     }
     Ok(Plan {
-        policy: args.start.policy(None)?,
+        policy,
         supplies,
         only: args.protocol.map(|protocol| match protocol {
             Protocol::One => Version::One,

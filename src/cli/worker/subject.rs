@@ -26,7 +26,8 @@ pub(super) struct WorkerStart {
     /// protocol says
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
-    /// How long it may take to connect to its pipe [default: 30s, or as the pool has it]
+    /// How long it may take to connect to its pipe [default: as the pool has it; a command 30s, and 10s
+    /// with `try`]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     start_timeout: Option<Duration>,
     /// How long it may take to leave [default: 5s, or as the pool has it]
@@ -51,11 +52,18 @@ fn variable(text: &str) -> Result<(String, String), String> {
 
 impl WorkerStart {
     /// The rules of a pool of such workers. Without a command they are those of the pool that is
-    /// named here, or that of the message.
-    pub(super) fn policy(&self, of_message: Option<&str>) -> miette::Result<Arc<PoolConfig>> {
+    /// named here, or that of the message. A command has so long to connect, unless it is told.
+    pub(super) fn policy(
+        &self,
+        of_message: Option<&str>,
+        start_timeout: Duration,
+    ) -> miette::Result<Arc<PoolConfig>> {
         let pool = self.pool.as_deref().or(of_message);
         let mut policy = match (self.command.is_empty(), pool) {
-            (false, _) => self.of_command()?,
+            (false, _) => PoolConfig {
+                start_timeout,
+                ..self.of_command()?
+            },
             (true, Some(pool)) => self.of_pool(pool)?,
             (true, None) => bail!("name the worker: its CMD behind `--`, or its --pool"),
         };

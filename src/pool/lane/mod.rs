@@ -49,6 +49,7 @@ use pool_side::{PoolSide, name_hash};
 pub use question::{Question, Search};
 pub use start::{Ended, Start};
 use start::{LAST_WORDS_WITHIN, connect, identity};
+pub use time_limit::soft_timeout;
 use wear::Wear;
 
 /// Runs one worker process to its end, and settles everything that it was given.

@@ -9,7 +9,7 @@ use crate::names::TIMEOUT_HEADER;
 const LONGEST_SOFT_TIMEOUT: Duration = Duration::from_hours(24 * 365);
 
 /// How long the work on a message may take: the pool's limit, which the message may only shorten.
-pub(super) fn soft_timeout(pool: Option<Duration>, headers: &Headers) -> Option<Duration> {
+pub fn soft_timeout(pool: Option<Duration>, headers: &Headers) -> Option<Duration> {
     let asked = headers
         .iter()
         .find(|(name, _)| name == TIMEOUT_HEADER)

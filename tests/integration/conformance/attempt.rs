@@ -139,15 +139,20 @@ fn a_body_comes_from_a_file_or_from_stdin() {
 fn a_pools_worker_is_started_as_it_is_configured() {
     let site = Workspace::new();
     let pool = Pool::new(&["--v2=1", "--mode=hang"]);
+    let pool = pool.text("timeout", "300ms");
     site.configure_commands(&[pool.text("timeout_grace", "200ms")]);
-    let options = ["worker", "try", "--pool", "work", "--timeout", "200ms"];
-    let ran = site.ganger(&[&options[..], &["-m", "x"]].concat());
-    assert_eq!(ran.code, Some(1), "{ran:#?}");
-    assert!(
-        ran.out
-            .contains("no answer within 200ms and 200ms of grace"),
-        "{ran:#?}"
-    );
+    let options = ["worker", "try", "--pool", "work", "-m", "x"];
+    let gives_up = |limit: &[&str], said: &str| {
+        let ran = site.ganger(&[&options[..], limit].concat());
+        assert_eq!(ran.code, Some(1), "{ran:#?}");
+        assert!(ran.out.contains(said), "{ran:#?}");
+    };
+    let of_its_own = "no answer within 300ms and 200ms of grace";
+    gives_up(&[], of_its_own);
+    let shorter = ["--header", "TimeoutMilliseconds=250"];
+    gives_up(&shorter, "no answer within 250ms and 200ms of grace");
+    let told = ["--timeout", "200ms"];
+    gives_up(&told, "no answer within 200ms and 200ms of grace");
     let ran = site.ganger(&["worker", "try", "--pool", "none", "-m", "x"]);
     assert!(ran.bad(2).contains("no pool `none`"));
     let ran = site.ganger(&["worker", "try", "-m", "x"]);

@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::harness::{PROGRAM, Workspace, look, marked, trials};
+use crate::harness::{PROGRAM, Pool, Workspace, look, marked, trials};
 use crate::modes_worker;
 use crate::python::python;
 
@@ -23,6 +23,7 @@ trials![
     each_fault_of_version_2_fails_its_duty,
     what_should_be_mended_is_no_failure,
     a_version_that_is_asked_for_must_be_spoken,
+    a_pools_worker_is_sent_messages_of_its_queue,
     what_it_understands_may_be_bytes,
     nothing_outlives_the_check,
     the_report_has_three_forms,
@@ -245,6 +246,23 @@ fn a_version_that_is_asked_for_must_be_spoken() {
         checked.fails(&["hello"], "HELLO");
         Checked::of(&site, &[], &worker).conforms_in(&[&format!("version {spoken}")]);
     }
+}
+
+/// One that chooses by the queue what to do would refuse all others.
+fn a_pools_worker_is_sent_messages_of_its_queue() {
+    let site = Workspace::new();
+    let pool = Pool::new(&["--mode=note:queue"]).text("queue", "orders");
+    site.configure_commands(&[pool]);
+    let options = ["worker", "check", "--protocol", "1", "--pool", "work"];
+    let ran = site.ganger(&options);
+    assert_eq!(ran.code, Some(0), "{ran:#?}");
+    let record = std::fs::read(site.path("record")).unwrap();
+    let record = String::from_utf8_lossy(&record);
+    let queues: BTreeSet<&str> = record
+        .split_whitespace()
+        .filter(|word| word.starts_with("queue="))
+        .collect();
+    assert_eq!(queues, BTreeSet::from(["queue=orders"]));
 }
 
 /// As for a worker of messages in a binary format: what is no text waits for its HELLO.

@@ -18,7 +18,7 @@
 //! | `print:TEXT`, `complain:TEXT` | a line to stdout, to stderr |
 //! | `print-bytes:N`, `print-lines:N`, `print-json:LEVEL:TEXT` | such lines to stdout |
 //! | `note:env:NAME`, `note:header:NAME`, `note:property:NAME` | records it |
-//! | `note:cwd`, `note:form`, `note:open-files`, `note:nice` | records it |
+//! | `note:cwd`, `note:queue`, `note:form`, `note:open-files`, `note:nice` | records it |
 //! | `memory:MIB` | takes so much memory and keeps it |
 //! | `bare:TEXT` | answers with a frame that is that text, and no map |
 //! | `twice`, `wrong-id`, `garbage`, `half-frame`, `length:HEX` | breaks the protocol |
@@ -269,6 +269,7 @@ impl Job<'_> {
         let value = match kind {
             "env" => std::env::var(name).ok(),
             "cwd" => Some(std::env::current_dir().unwrap().display().to_string()),
+            "queue" => Some(self.task.queue.clone()),
             "form" => Some(if self.task.binary { "bin" } else { "str" }.into()),
             "header" => {
                 let found = self.task.headers.iter().find(|(header, _)| header == name);
