@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"reflect"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -37,8 +38,10 @@ func TestMain(m *testing.M) {
 		concurrency, _ := strconv.Atoi(limits[0])
 		frameBytesMax, _ := strconv.Atoi(limits[1])
 		together.Add(concurrency)
-		options := ganger.Options{Concurrency: concurrency, FrameBytesMax: frameBytesMax}
-		if err := ganger.Run(modes, options); err != nil {
+		options := ganger.Options{Concurrency: concurrency, FrameBytesMax: frameBytesMax, WarmUp: warmUp}
+		var ctx context.Context
+		ctx, stop = context.WithCancel(context.Background())
+		if err := ganger.RunContext(ctx, modes, options); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -47,7 +50,19 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-var together sync.WaitGroup
+var (
+	together sync.WaitGroup
+	stop     context.CancelFunc
+	last     *ganger.Task
+)
+
+// warmUp ends as the environment says.
+func warmUp() error {
+	if why := os.Getenv("GANGER_TEST_COLD"); why != "" {
+		return errors.New(why)
+	}
+	return nil
+}
 
 // modes does what a body's first word says.
 func modes(ctx context.Context, task *ganger.Task) (ganger.Outcome, error) {
@@ -76,7 +91,26 @@ func modes(ctx context.Context, task *ganger.Task) (ganger.Outcome, error) {
 	case "panic":
 		panic("no good: " + rest)
 	case "unspeakable":
-		return ganger.Reply("x").WithHeader("f", func() {}), nil
+		return unspeakable(rest)
+	case "status":
+		return ganger.Outcome{Status: number, Message: []byte("odd")}, nil
+	case "names":
+		return names(task), nil
+	case "last":
+		last = task
+	case "late":
+		return ganger.Reply(fmt.Sprint(late())), nil
+	case "child":
+		child := exec.Command("/bin/cat")
+		child.Stdin = os.Stdin
+		seen, err := child.CombinedOutput()
+		return ganger.ReplyBytes(seen), err
+	case "exit":
+		os.Exit(7)
+	case "goexit":
+		runtime.Goexit()
+	case "stop":
+		stop()
 	case "large":
 		return ganger.Reply(strings.Repeat("x", number)), nil
 	case "together":
@@ -88,7 +122,10 @@ func modes(ctx context.Context, task *ganger.Task) (ganger.Outcome, error) {
 		task.Progress("begun")
 		<-ctx.Done()
 		return ganger.Retry("gave up"), nil
-	case "uncaught":
+	case "uncaught", "sleepy":
+		if verb == "sleepy" {
+			time.Sleep(2 * time.Millisecond)
+		}
 		task.Progress("begun")
 		<-ctx.Done()
 		return ganger.Outcome{}, fmt.Errorf("while it waited: %w", ctx.Err())
@@ -109,6 +146,54 @@ func modes(ctx context.Context, task *ganger.Task) (ganger.Outcome, error) {
 		return ganger.ReplyBytes(task.Message), nil
 	}
 	return ganger.Done(), nil
+}
+
+// A speechless panics when it is nil.
+type speechless struct{ word string }
+
+func (s *speechless) String() string { return s.word }
+
+// What the daemon would refuse, or what has no end.
+func unspeakable(what string) (ganger.Outcome, error) {
+	var nobody *speechless
+	var nothing *os.PathError
+	itself := map[string]any{}
+	itself["itself"] = itself
+	many := ganger.Reply("x")
+	many.Headers = make([]ganger.Header, 10_001)
+	outcomes := map[string]ganger.Outcome{
+		"type":   ganger.Reply("x").WithHeader("f", func() {}),
+		"name":   ganger.Reply("x").WithHeader("\xff", 1),
+		"value":  ganger.Reply("x").WithHeader("v", []string{"\xff"}),
+		"queue":  ganger.Reply("x").To("\xff"),
+		"itself": ganger.Reply("x").WithHeader("itself", itself),
+		"names":  ganger.Reply("x").WithHeader("m", map[int]int{1: 1}),
+		"nil":    ganger.Reply("x").WithHeader("nobody", nobody),
+		"many":   many,
+	}
+	if what == "error" {
+		return ganger.Outcome{}, nothing // a nil in an error, whose text panics
+	}
+	return outcomes[what], nil
+}
+
+var builtIns = []string{"constructor", "__proto__", "toString", "length", "hasOwnProperty", ""}
+
+// names has headers and fields with names that are something else in other languages.
+func names(task *ganger.Task) ganger.Outcome {
+	reply := ganger.Reply("named")
+	for _, name := range builtIns {
+		task.Log("info", "named", ganger.Header{Name: name, Value: task.Headers[name]})
+		reply = reply.WithHeader(name, task.Headers[name])
+	}
+	return reply
+}
+
+// late says what can't be said any more.
+func late() error {
+	last.Log("warn", "too late", ganger.Header{Name: "n", Value: 1})
+	last.Progress("too late")
+	return last.Emit("parts", "too late")
 }
 
 // An output as it is compared: numbers as int64, or uint64 beyond that.
@@ -136,6 +221,9 @@ func start(t *testing.T, concurrency, version int, frameBytesMax ...int) *peer {
 	defer listener.Close()
 	p.process = exec.Command(os.Args[0])
 	p.process.Env = []string{asWorker + "=" + fmt.Sprint(concurrency, " ", append(frameBytesMax, 0)[0])}
+	if len(frameBytesMax) > 1 {
+		p.process.Env = append(p.process.Env, fmt.Sprint("GANGER_FRAME_BYTES_MAX=", frameBytesMax[1]))
+	}
 	if version == 2 {
 		p.process.Env = append(p.process.Env, "GANGER_PROTOCOL=2", "GANGER_PIPE="+path)
 	}
@@ -310,8 +398,25 @@ func TestAHandlerThatFailsOrPanicsAnswersAndGoesOn(t *testing.T) {
 		p.same(output{"1": answer["1"], "4": answer["4"]}, output{"1": 500, "4": 2})
 		p.contains(answer["0"], "panic: no good: x\n")
 		p.contains(answer["0"], "process_test.go")
-		answer = p.ask("unspeakable", 3)
-		p.contains(answer["0"], `the header "f" can't be sent`)
+		for what, why := range map[string]string{
+			"unspeakable type":   `the header "f" can't be sent: MessagePack has no func()`,
+			"unspeakable name":   `a header's name can't be sent: it must be UTF-8: "\xff"`,
+			"unspeakable value":  `the header "v" can't be sent: it must be UTF-8: "\xff"`,
+			"unspeakable queue":  `a queue's name can't be sent: it must be UTF-8: "\xff"`,
+			"unspeakable itself": `the header "itself" can't be sent: it must be nested at most 62 deep`,
+			"unspeakable names":  `a map's names must be texts: map[int]int`,
+			"unspeakable nil":    "its value panics: ",
+			"unspeakable many":   "at most 10000 headers: 10001",
+			"unspeakable error":  "an error of the type *fs.PathError, whose text panics",
+			"status -1":          "one that ends a message: -1",
+			"status 103":         "one that ends a message: 103",
+			"status 150":         "one that ends a message: 150",
+		} {
+			answer = p.ask(what, 3)
+			p.same(output{"1": answer["1"], "4": answer["4"]}, output{"1": 500, "4": 3})
+			p.contains(answer["0"], why)
+		}
+		p.same(p.ask("status 404", 3), output{"0": "odd", "1": 404, "4": 3})
 		p.same(p.ask("echo on", 4), output{"0": "on", "1": 201, "4": 4})
 	}
 }
@@ -322,6 +427,89 @@ func TestAReplyThatTheDaemonWouldRefuseIsAFailure(t *testing.T) {
 	p.contains(answer["1"], "500")
 	p.contains(answer["0"], "at most 4096 bytes: 50")
 	p.same(p.ask("large 4000", 2), output{"0": strings.Repeat("x", 4000), "1": 201, "4": 2})
+	p = start(t, 1, 2, 0, 4096)
+	p.contains(p.ask("large 5000", 1)["0"], "at most 4096 bytes: 50")
+	p = start(t, 1, 2, 4096, 8192) // the daemon's own word counts
+	p.contains(p.ask("large 5000", 1)["1"], "201")
+}
+
+func TestNamesThatAreBuiltInElsewhere(t *testing.T) {
+	p := start(t, 1, 2)
+	headers, echoed := map[string]any{}, map[string]any{}
+	for _, name := range builtIns {
+		headers[name], echoed[name] = "of "+name, "of "+name
+	}
+	p.write(frame(task("names", 1, map[string]any{"3": headers})))
+	for _, name := range builtIns {
+		p.expect(output{"0": "named", "1": 101, "2": map[string]any{"level": "info", name: "of " + name}, "4": 1})
+	}
+	p.expect(output{"0": "named", "1": 201, "2": echoed, "4": 1})
+}
+
+func TestWhatComesLateIsSaidOnStderrOrRefused(t *testing.T) {
+	p := start(t, 2, 2)
+	p.same(p.ask("last", 1), output{"0": "", "1": 200, "4": 1})
+	p.same(p.ask("late", 2), output{"0": "its message is answered already", "1": 201, "4": 2})
+	p.tell("__quit__")
+	p.ended(0)
+	p.contains(p.stderr.String(), "warn: too late n=1\n")
+}
+
+func TestAChildHasNothingOnStdin(t *testing.T) {
+	p := start(t, 2, 2)
+	p.begin("stuck", 1)
+	p.same(p.ask("child", 2), output{"0": "", "1": 201, "4": 2})
+	p.tell("__cancel__ 1")
+	p.expect(output{"0": "gave up", "1": 429, "4": 1})
+	p.tell("__quit__")
+	p.ended(0)
+}
+
+func TestAnExitInOneHandlerEndsTheProcessAtOnce(t *testing.T) {
+	p := start(t, 2, 2)
+	p.begin("stuck", 1)
+	p.send("exit", 2)
+	p.ended(7)
+	p = start(t, 2, 2)
+	var heap []byte
+	for n := uint64(1); n < 4; n++ {
+		heap = append(heap, frame(task("goexit", n, nil))...)
+	}
+	p.write(heap)
+	_, _ = io.ReadAll(p.from)
+	p.ended(1)
+	p.contains(p.stderr.String(), "a handler has called runtime.Goexit")
+}
+
+func TestAContextThatEndsLeavesWhenAllIsAnswered(t *testing.T) {
+	p := start(t, 2, 2)
+	p.begin("stuck", 1)
+	p.same(p.ask("stop", 2), output{"0": "", "1": 200, "4": 2})
+	p.tell("__cancel__ 1")
+	p.expect(output{"0": "gave up", "1": 429, "4": 1})
+	p.ended(0)
+}
+
+func TestAWarmUpThatFailsConnectsNowhere(t *testing.T) {
+	path := "/tmp/CoreFxPipe_" + strconv.Itoa(os.Getpid()) + "-cold"
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	process := exec.Command(os.Args[0])
+	process.Env = []string{asWorker + "=1 0", "GANGER_TEST_COLD=no model", "GANGER_PIPE=" + path}
+	process.Stdin = strings.NewReader("pipe\n")
+	said, _ := process.CombinedOutput()
+	if process.ProcessState.ExitCode() != 1 || !strings.Contains(string(said), "the warm-up has failed: no model") {
+		t.Errorf("%v: %s", process.ProcessState, said)
+	}
+	if err := listener.SetDeadline(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listener.Accept(); err == nil {
+		t.Error("it has connected")
+	}
 }
 
 func TestLargeEmptyAndBinaryBodies(t *testing.T) {
@@ -417,8 +605,13 @@ func TestCancel(t *testing.T) {
 	p.expect(output{"0": "gave up", "1": 429, "4": 4})
 	p.begin("uncaught", 5)
 	p.tell("__cancel__ 5")
-	p.expect(output{"0": "cancelled", "1": 429, "4": 5})
+	p.expect(output{"0": "cancelled\nwhile it waited: context canceled", "1": 429, "4": 5})
 	p.same(p.ask("echo on", 6), output{"0": "on", "1": 201, "4": 6})
+	limit := map[string]any{"3": map[string]any{"TimeoutMilliseconds": "1"}}
+	p.write(frame(task("sleepy", 8, limit)))
+	p.expect(output{"0": "begun", "1": 102, "4": 8})
+	p.tell("__cancel__ 8")
+	p.expect(output{"0": "timed out: the limit is 1 ms\nwhile it waited: context canceled", "1": 429, "4": 8})
 }
 
 func TestQuitWhenIdle(t *testing.T) {
@@ -514,6 +707,10 @@ func TestVersion1GivesUpByItselfAndYieldsWhenTold(t *testing.T) {
 	p.write(frame(task("stuck", 1, timeout("100"))))
 	p.expect(output{"0": "begun", "1": -1})
 	p.expect(output{"0": "gave up", "1": 429})
+	p.write(frame(task("uncaught", 1, timeout("100"))))
+	p.expect(output{"0": "begun", "1": -1})
+	why := "timed out: the limit is 100 ms\nwhile it waited: context deadline exceeded"
+	p.expect(output{"0": why, "1": 429})
 	for _, text := range []string{"-1", "soon"} {
 		p.write(frame(task("echo x", 1, timeout(text))))
 		p.expect(output{"0": "x", "1": 201})

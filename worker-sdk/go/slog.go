@@ -73,11 +73,7 @@ func appendAttr(fields []Header, prefix string, attr slog.Attr) []Header {
 	if attr.Key == "" {
 		return fields
 	}
-	name := prefix + attr.Key
-	if name == "level" {
-		name = "level_" // the record's own
-	}
-	return append(fields, Header{Name: name, Value: value.Any()})
+	return append(fields, Header{Name: prefix + attr.Key, Value: value.Any()})
 }
 
 func levelName(level slog.Level) string {

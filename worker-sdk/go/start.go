@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,20 +18,23 @@ const (
 	cancelLine = "__cancel__ "
 )
 
-// connect opens the pipe that stdin names. What it returns beside it has the control lines to come.
-func connect() (*net.UnixConn, *bufio.Reader, error) {
+// control is the pipe's name, which stdin begins with, and the control lines that follow.
+func control() (string, *bufio.Reader, error) {
 	if info, err := os.Stdin.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-		return nil, nil, errors.New("this is a worker of ganger, which starts it and writes a pipe's name to " +
+		return "", nil, errors.New("this is a worker of ganger, which starts it and writes a pipe's name to " +
 			"its stdin: put it into a [[pools]] section, or try it with package gangertest")
 	}
-	control := bufio.NewReader(os.Stdin)
+	stdin, err := takeStdin()
+	if err != nil {
+		return "", nil, fmt.Errorf("stdin can't be moved: %w", err)
+	}
+	control := bufio.NewReader(stdin)
 	line, err := control.ReadString('\n')
 	name := strings.TrimRight(line, "\r\n")
 	if name == "" {
-		return nil, nil, fmt.Errorf("stdin must begin with a line that names the pipe: %w", err)
+		return "", nil, fmt.Errorf("stdin must begin with a line that names the pipe: %w", err)
 	}
-	pipe, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: pathOf(name), Net: "unix"})
-	return pipe, control, err
+	return name, control, nil
 }
 
 func pathOf(name string) string {

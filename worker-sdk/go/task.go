@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 	"strings"
+	"time"
 
 	"ganger.invalid/worker-sdk/go/internal/wire"
 )
@@ -31,6 +32,12 @@ type Task struct {
 
 	worker *worker
 	hasID  bool
+	over   bool // answered; of the writer's mutex
+	// When it was taken in hand, and how long it may take; negative for ever.
+	begun    time.Time
+	limit    time.Duration
+	cancel   context.CancelFunc
+	timedOut bool // of the worker's mutex
 }
 
 type contextKey struct{}
@@ -50,7 +57,8 @@ func (t *Task) Emit(queue, message string, headers ...Header) error {
 	return t.EmitBytes(queue, []byte(message), headers...)
 }
 
-// EmitBytes is [Task.Emit] with a message that may be no text.
+// EmitBytes is [Task.Emit] with a message that may be no text. It fails if it can't be sent, as when the
+// task is answered already.
 func (t *Task) EmitBytes(queue string, message []byte, headers ...Header) error {
 	if queue == "" {
 		return errors.New("emit needs the name of a queue: \"\"")
@@ -67,31 +75,45 @@ func (t *Task) Progress(message string) {
 	if t.worker.version == 1 {
 		status = wire.IgnoreMessage
 	}
-	_ = t.send(wire.Output{Message: []byte(message), Status: status}) // a text can be sent
+	_ = t.send(wire.Output{Message: []byte(message), Status: status}) // or it comes too late
 }
 
 // Log writes a record of this message to the daemon's log. The level is trace, debug, info, warn or
-// error; a field "target" names the origin. To a version 1 daemon it goes over stderr. See also
-// NewLogHandler, for log/slog, and [Task.Logger].
+// error; a field "target" names the origin. To a version 1 daemon it goes over stderr, and so does what
+// can't be sent: the task is answered already, or the record is too large. See also NewLogHandler, for
+// log/slog, and [Task.Logger].
 func (t *Task) Log(level, message string, fields ...Header) {
-	if t.worker.version == 1 {
-		var line strings.Builder
-		fmt.Fprintf(&line, "%s: %s", level, message)
-		for _, field := range fields {
-			fmt.Fprintf(&line, " %s=%v", field.Name, field.Value)
+	if t.worker.version > 1 && t.sendLog(level, message, fields) == nil {
+		return
+	}
+	var line strings.Builder
+	fmt.Fprintf(&line, "%s: %s", level, message)
+	for _, field := range fields {
+		fmt.Fprintf(&line, " %s=%v", field.Name, field.Value)
+	}
+	fmt.Fprintln(t.worker.stderr, line.String())
+}
+
+func (t *Task) sendLog(level, message string, fields []Header) error {
+	headers := make([]Header, 0, len(fields)+1)
+	headers = append(headers, Header{Name: "level", Value: level})
+	for _, field := range fields {
+		if field.Name == "level" {
+			field.Name = "level_" // the record's own is another
 		}
-		fmt.Fprintln(t.worker.stderr, line.String())
-		return
+		headers = append(headers, field)
 	}
-	headers := append([]Header{{Name: "level", Value: level}}, fields...)
 	output := wire.Output{Message: []byte(message), Status: wire.Log, Headers: headers}
-	if t.send(output) == nil {
-		return
+	err := t.send(output)
+	if err == nil || errors.Is(err, errAnswered) {
+		return err
 	}
-	for n := range headers {
-		headers[n].Value = fmt.Sprint(headers[n].Value) // of a type that MessagePack lacks
+	for n, each := range headers {
+		// What is no text, or of a type that MessagePack lacks, is told in words.
+		text := strings.ToValidUTF8(fmt.Sprint(each.Value), "\uFFFD")
+		headers[n] = Header{Name: strings.ToValidUTF8(each.Name, "\uFFFD"), Value: text}
 	}
-	_ = t.send(output) // texts can be sent
+	return t.send(output)
 }
 
 // Logger returns a logger of the standard library whose lines are records of this message.
@@ -111,7 +133,7 @@ func (w lineWriter) Write(line []byte) (int, error) {
 
 func (t *Task) send(output wire.Output) error {
 	output.ID = t.answers()
-	return t.worker.writer.write(&output)
+	return t.worker.writer.write(&output, t, false)
 }
 
 // What an output names that is about this task; version 1 names nothing.

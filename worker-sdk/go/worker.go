@@ -33,7 +33,7 @@ type worker struct {
 	stderr   io.Writer
 	writer   *writer
 	mutex    sync.Mutex
-	inFlight map[uint64]context.CancelFunc
+	inFlight map[uint64]*Task
 	// Cancellations that came before their messages: stdin and the pipe have no common order.
 	early  map[uint64]struct{}
 	broken error
@@ -47,7 +47,7 @@ func newWorker(handler Handler, options Options, pipe *net.UnixConn, version int
 		version:  version,
 		stderr:   stderr,
 		writer:   newWriter(pipe, options.FrameBytesMax),
-		inFlight: make(map[uint64]context.CancelFunc),
+		inFlight: make(map[uint64]*Task),
 		early:    make(map[uint64]struct{}),
 	}
 }
@@ -57,7 +57,7 @@ func (w *worker) run(control io.Reader) error {
 	concurrency := 1
 	if w.version > 1 {
 		concurrency = w.options.Concurrency
-		if err := w.writer.write(hello(concurrency)); err != nil {
+		if err := w.writer.write(hello(concurrency), nil, false); err != nil {
 			return err
 		}
 	}
@@ -104,14 +104,24 @@ func (w *worker) read(each func(frame []byte)) {
 func (w *worker) readInto(concurrency int) {
 	frames := make(chan []byte)
 	var working sync.WaitGroup
+	var work func()
+	work = func() {
+		ended := false
+		defer func() {
+			if !ended {
+				go work() // by runtime.Goexit: what was handed over must find somebody
+				return
+			}
+			working.Done()
+		}()
+		for frame := range frames {
+			w.work(frame)
+		}
+		ended = true
+	}
 	for n := 0; n < concurrency; n++ {
 		working.Add(1)
-		go func() {
-			defer working.Done()
-			for frame := range frames {
-				w.work(frame)
-			}
-		}()
+		go work()
 	}
 	w.read(func(frame []byte) { frames <- frame })
 	close(frames)
@@ -154,8 +164,8 @@ func (w *worker) hear(line string) {
 	case line == yieldLine && w.version == 1:
 		w.mutex.Lock()
 		defer w.mutex.Unlock()
-		for _, cancel := range w.inFlight {
-			cancel()
+		for _, task := range w.inFlight {
+			task.cancel()
 		}
 	case strings.HasPrefix(line, cancelLine):
 		if id, err := strconv.ParseUint(line[len(cancelLine):], 10, 64); err == nil {
@@ -167,8 +177,10 @@ func (w *worker) hear(line string) {
 func (w *worker) cancel(id uint64) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	if cancel, there := w.inFlight[id]; there {
-		cancel()
+	if task, there := w.inFlight[id]; there {
+		// The daemon's clock began a little before this one.
+		task.timedOut = task.limit >= 0 && time.Since(task.begun) >= task.limit-task.limit/10
+		task.cancel()
 		return
 	}
 	if len(w.early) >= earlyMax {
@@ -189,16 +201,35 @@ func (w *worker) work(frame []byte) {
 		return
 	}
 	task := w.task(input)
-	ctx, cancel := w.context(task)
-	w.begin(task.ID, cancel)
+	ctx := w.context(task)
+	w.begin(task)
 	outcome, err := w.handle(ctx, task)
-	gaveUp := err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err())
+	reason, gaveUp := told(ctx, err)
 	w.end(task.ID)
-	cancel()
-	if gaveUp {
-		outcome, err = Retry("cancelled"), nil
+	task.timedOut = task.timedOut || ctx.Err() == context.DeadlineExceeded
+	task.cancel()
+	switch {
+	case gaveUp:
+		w.answer(task, Retry(task.whyCancelled()+"\n"+reason))
+	case err != nil:
+		w.fails(task, reason)
+	default:
+		w.answer(task, outcome)
 	}
-	w.answer(task, outcome, err)
+}
+
+// told is an error's text, and whether it is that of the task's own end. An error may panic when it is
+// asked, as a nil pointer in it does.
+func told(ctx context.Context, err error) (reason string, gaveUp bool) {
+	if err == nil {
+		return "", false
+	}
+	defer func() {
+		if worse := recover(); worse != nil {
+			reason, gaveUp = fmt.Sprintf("an error of the type %T, whose text panics: %v", err, worse), false
+		}
+	}()
+	return err.Error(), ctx.Err() != nil && errors.Is(err, ctx.Err())
 }
 
 func (w *worker) task(input *wire.Input) *Task {
@@ -225,28 +256,40 @@ func (w *worker) task(input *wire.Input) *Task {
 }
 
 // Version 1 asks a worker to give up by itself; version 2 is told when it is so far.
-func (w *worker) context(task *Task) (context.Context, context.CancelFunc) {
+func (w *worker) context(task *Task) context.Context {
 	ctx := context.Background()
 	if w.options.Context != nil {
 		ctx = w.options.Context(ctx, task.Headers)
 	}
 	ctx = context.WithValue(ctx, contextKey{}, task)
-	if w.version == 1 {
-		after, err := strconv.ParseInt(task.Headers["TimeoutMilliseconds"], 10, 64)
-		if err == nil && after >= 0 && after < math.MaxInt64/int64(time.Millisecond) {
-			return context.WithTimeout(ctx, time.Duration(after)*time.Millisecond)
-		}
+	task.begun, task.limit = time.Now(), -1
+	after, err := strconv.ParseInt(task.Headers["TimeoutMilliseconds"], 10, 64)
+	hasLimit := err == nil && after >= 0 && after < math.MaxInt64/int64(time.Millisecond)
+	if hasLimit {
+		task.limit = time.Duration(after) * time.Millisecond
 	}
-	return context.WithCancel(ctx)
+	if w.version == 1 && hasLimit {
+		ctx, task.cancel = context.WithTimeout(ctx, task.limit)
+	} else {
+		ctx, task.cancel = context.WithCancel(ctx)
+	}
+	return ctx
 }
 
-func (w *worker) begin(id uint64, cancel context.CancelFunc) {
+func (t *Task) whyCancelled() string {
+	if t.timedOut {
+		return fmt.Sprintf("timed out: the limit is %d ms", t.limit.Milliseconds())
+	}
+	return "cancelled"
+}
+
+func (w *worker) begin(task *Task) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	w.inFlight[id] = cancel
-	if _, there := w.early[id]; there {
-		delete(w.early, id)
-		cancel()
+	w.inFlight[task.ID] = task
+	if _, there := w.early[task.ID]; there {
+		delete(w.early, task.ID)
+		task.cancel()
 	}
 }
 
@@ -271,7 +314,7 @@ func (w *worker) handle(ctx context.Context, task *Task) (outcome Outcome, err e
 			err = fmt.Errorf("panic: %v\n%s", reason, stack)
 		} else {
 			// The handler ends its goroutine, which is this worker's: it answers all the same.
-			w.answer(task, Outcome{}, fmt.Errorf("the handler has called runtime.Goexit\n%s", stack))
+			w.fails(task, fmt.Sprintf("the handler has called runtime.Goexit\n%s", stack))
 			w.fail(errors.New("a handler has called runtime.Goexit, which ends this worker"))
 		}
 	}()
@@ -280,32 +323,37 @@ func (w *worker) handle(ctx context.Context, task *Task) (outcome Outcome, err e
 	return outcome, err
 }
 
-func (w *worker) answer(task *Task, outcome Outcome, err error) {
-	id := task.answers()
-	if err == nil {
-		if outcome.Status == 0 {
-			outcome.Status = wire.Done
-		}
-		err = w.writer.write(&wire.Output{
-			Message: outcome.Message,
-			Status:  outcome.Status,
-			Headers: outcome.Headers,
-			Queue:   outcome.Queue,
-			ID:      id,
-			AfterMs: outcome.after,
-		})
-	}
-	if err == nil {
+// answer makes a failure of an outcome that can't be sent.
+func (w *worker) answer(task *Task, outcome Outcome) {
+	switch {
+	case outcome.Status == 0:
+		outcome.Status = wire.Done
+	case outcome.Status == wire.IgnoreMessage || outcome.Status/100 == 1:
+		w.fails(task, fmt.Sprintf("an Outcome's Status must be one that ends a message: %d", outcome.Status))
 		return
 	}
-	reason := strings.ToValidUTF8(err.Error(), "\uFFFD")
+	err := w.writer.write(&wire.Output{
+		Message: outcome.Message,
+		Status:  outcome.Status,
+		Headers: outcome.Headers,
+		Queue:   outcome.Queue,
+		ID:      task.answers(),
+		AfterMs: outcome.after,
+	}, task, true)
+	if err != nil {
+		w.fails(task, err.Error())
+	}
+}
+
+func (w *worker) fails(task *Task, reason string) {
+	reason = strings.ToValidUTF8(reason, "\uFFFD")
 	if len(reason) > 2*stackBytesMax {
 		reason = strings.ToValidUTF8(reason[:2*stackBytesMax], "") + "…"
 	}
-	failure := wire.Output{Message: []byte(reason), Status: wire.UnknownError, ID: id}
-	if w.writer.write(&failure) != nil {
+	failure := wire.Output{Message: []byte(reason), Status: wire.UnknownError, ID: task.answers()}
+	if w.writer.write(&failure, task, true) != nil {
 		// The pool's frames are shorter than what there is to say.
 		failure.Message = nil
-		_ = w.writer.write(&failure)
+		_ = w.writer.write(&failure, task, true)
 	}
 }

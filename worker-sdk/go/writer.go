@@ -1,6 +1,7 @@
 package ganger
 
 import (
+	"errors"
 	"net"
 	"sync"
 
@@ -9,6 +10,8 @@ import (
 
 // So much may wait for the pipe; who has more to say waits with it.
 const waitingBytesMax = 1 << 20
+
+var errAnswered = errors.New("its message is answered already")
 
 // A writer takes frames from any goroutine. Those that wait for each other go out in one write.
 type writer struct {
@@ -29,16 +32,26 @@ func newWriter(pipe *net.UnixConn, frameBytesMax int) *writer {
 }
 
 // write fails if the output can't be sent as it is. A daemon that is gone is no error: the end of the
-// pipe says so.
-func (w *writer) write(output *wire.Output) error {
+// pipe says so. What is about a task is sent while that is in hand only: the daemon ends a worker that
+// emits for one that is not. The last of it ends that.
+func (w *writer) write(output *wire.Output, about *Task, last bool) error {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	for w.writing && len(w.waiting) > waitingBytesMax {
 		w.room.Wait()
 	}
+	if about != nil && about.over {
+		return errAnswered
+	}
 	var err error
-	if w.waiting, err = wire.Append(w.waiting, output, w.frameBytesMax); err != nil || w.writing {
+	if w.waiting, err = wire.Append(w.waiting, output, w.frameBytesMax); err != nil {
 		return err
+	}
+	if last {
+		about.over = true
+	}
+	if w.writing {
+		return nil
 	}
 	w.writing = true
 	for len(w.waiting) > 0 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"unicode/utf8"
 
 	"github.com/tinylib/msgp/msgp"
@@ -29,7 +30,10 @@ const (
 	UnknownError  = 500
 )
 
-const depthMax = 64
+const (
+	depthMax   = 64
+	headersMax = 10_000
+)
 
 // A ProtocolError says what was sent against the protocol.
 type ProtocolError struct{ Reason string }
@@ -56,10 +60,11 @@ type Output struct {
 	AfterMs *uint64
 }
 
-// Append writes the output behind what is there, as a frame with its length. On an error nothing is added.
+// Append writes the output behind what is there, as a frame with its length. On an error nothing is added:
+// what the daemon would refuse is the failure of one message here, and would be that of the process there.
 func Append(buffer []byte, output *Output, frameBytesMax int) ([]byte, error) {
 	start := len(buffer)
-	whole, err := appendMap(append(buffer, 0, 0, 0, 0), output)
+	whole, err := appendWhole(append(buffer, 0, 0, 0, 0), output)
 	if err != nil {
 		return buffer[:start], err
 	}
@@ -71,7 +76,20 @@ func Append(buffer []byte, output *Output, frameBytesMax int) ([]byte, error) {
 	return whole, nil
 }
 
+// appendWhole makes an error of a panic, such as that of a String method of the handler's.
+func appendWhole(b []byte, output *Output) (whole []byte, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			whole, err = nil, fmt.Errorf("a header can't be sent: its value panics: %v", reason)
+		}
+	}()
+	return appendMap(b, output)
+}
+
 func appendMap(b []byte, output *Output) ([]byte, error) {
+	if count := len(output.Headers); count > headersMax {
+		return nil, fmt.Errorf("an answer must have at most %d headers: %d", headersMax, count)
+	}
 	size := uint32(2)
 	for _, there := range []bool{output.Headers != nil, output.Queue != "", output.ID != nil, output.AfterMs != nil} {
 		if there {
@@ -95,14 +113,20 @@ func appendMap(b []byte, output *Output) ([]byte, error) {
 		b = msgp.AppendMapHeader(append(b, 0xa1, '2'), uint32(len(output.Headers)))
 		for _, header := range output.Headers {
 			var err error
-			b = msgp.AppendString(b, header.Name)
-			if b, err = appendValue(b, header.Value); err != nil {
+			if b, err = appendText(b, header.Name); err != nil {
+				return nil, fmt.Errorf("a header's name can't be sent: %w", err)
+			}
+			// A value is within its map, which is within the frame's.
+			if b, err = appendValue(b, header.Value, depthMax-2); err != nil {
 				return nil, fmt.Errorf("the header %q can't be sent: %w", header.Name, err)
 			}
 		}
 	}
 	if output.Queue != "" {
-		b = msgp.AppendString(append(b, 0xa1, '3'), output.Queue)
+		var err error
+		if b, err = appendText(append(b, 0xa1, '3'), output.Queue); err != nil {
+			return nil, fmt.Errorf("a queue's name can't be sent: %w", err)
+		}
 	}
 	if output.ID != nil {
 		b = msgp.AppendUint64(append(b, 0xa1, '4'), *output.ID)
@@ -113,16 +137,110 @@ func appendMap(b []byte, output *Output) ([]byte, error) {
 	return b, nil
 }
 
-// The library has the basic types, and lists and maps of them.
-func appendValue(b []byte, value any) ([]byte, error) {
-	switch value := value.(type) {
-	case error:
-		return msgp.AppendString(b, value.Error()), nil
-	case fmt.Stringer:
-		return msgp.AppendString(b, value.String()), nil
-	default:
-		return msgp.AppendIntf(b, value)
+func appendText(b []byte, text string) ([]byte, error) {
+	if !utf8.ValidString(text) {
+		return nil, fmt.Errorf("it must be UTF-8: %q", text)
 	}
+	return msgp.AppendString(b, text), nil
+}
+
+// appendValue takes what MessagePack has, nested so deep and no deeper: a map may hold itself.
+func appendValue(b []byte, value any, depth int) ([]byte, error) {
+	switch value := value.(type) {
+	case nil:
+		return msgp.AppendNil(b), nil
+	case error:
+		return appendText(b, value.Error())
+	case fmt.Stringer:
+		return appendText(b, value.String())
+	case []byte:
+		return msgp.AppendBytes(b, value), nil
+	case msgp.Marshaler:
+		return appendMarshaler(b, value, depth)
+	case msgp.Extension:
+		if depth > 0 {
+			return msgp.AppendExtension(b, value)
+		}
+	}
+	of := reflect.ValueOf(value)
+	switch of.Kind() {
+	case reflect.Bool:
+		return msgp.AppendBool(b, of.Bool()), nil
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return msgp.AppendInt64(b, of.Int()), nil
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return msgp.AppendUint64(b, of.Uint()), nil
+	case reflect.Float32:
+		return msgp.AppendFloat32(b, float32(of.Float())), nil
+	case reflect.Float64:
+		return msgp.AppendFloat64(b, of.Float()), nil
+	case reflect.String:
+		return appendText(b, of.String())
+	case reflect.Pointer:
+		if of.IsNil() {
+			return msgp.AppendNil(b), nil
+		}
+	case reflect.Slice:
+		if of.Type().Elem().Kind() == reflect.Uint8 {
+			return msgp.AppendBytes(b, of.Bytes()), nil
+		}
+	case reflect.Map, reflect.Array:
+	default:
+		return nil, fmt.Errorf("MessagePack has no %T", value)
+	}
+	if depth == 0 {
+		return nil, fmt.Errorf("it must be nested at most %d deep", depthMax-2)
+	}
+	switch of.Kind() {
+	case reflect.Pointer:
+		return appendValue(b, of.Elem().Interface(), depth-1)
+	case reflect.Map:
+		return appendValues(b, of, depth-1)
+	default:
+		return appendList(b, of, depth-1)
+	}
+}
+
+func appendValues(b []byte, of reflect.Value, depth int) ([]byte, error) {
+	if of.Type().Key().Kind() != reflect.String {
+		return nil, fmt.Errorf("a map's names must be texts: %v", of.Type())
+	}
+	b = msgp.AppendMapHeader(b, uint32(of.Len()))
+	for each := of.MapRange(); each.Next(); {
+		var err error
+		if b, err = appendText(b, each.Key().String()); err != nil {
+			return nil, err
+		}
+		if b, err = appendValue(b, each.Value().Interface(), depth); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+func appendList(b []byte, of reflect.Value, depth int) ([]byte, error) {
+	b = msgp.AppendArrayHeader(b, uint32(of.Len()))
+	for n := 0; n < of.Len(); n++ {
+		var err error
+		if b, err = appendValue(b, of.Index(n).Interface(), depth); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// appendMarshaler looks at what a type writes by itself.
+func appendMarshaler(b []byte, value msgp.Marshaler, depth int) ([]byte, error) {
+	start := len(b)
+	b, err := value.MarshalMsg(b)
+	if err != nil {
+		return nil, err
+	}
+	rest, err := skip(b[start:], depth)
+	if err != nil || len(rest) > 0 {
+		return nil, fmt.Errorf("%T must write one value of MessagePack, nested at most %d deep", value, depthMax-2)
+	}
+	return b, nil
 }
 
 // ReadFrame returns the next frame without its length; io.EOF at the end, whole frame or not.

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package ganger
+
+import "os"
+
+func takeStdin() (*os.File, error) { return os.Stdin, nil }
