@@ -21,10 +21,10 @@ namespace Ganger.Worker
         private const int EarlyMax = 1000;
 
         private readonly Func<MessageInputTask, CancellationToken, Task<MessageOutputTask>> handler;
-        private readonly WorkerOptions options;
         private readonly Socket pipe;
         private readonly Stream control;
         private readonly int concurrency;
+        private readonly int frameBytesMax;
         private readonly SemaphoreSlim room;
         private readonly object gate = new object();
         private readonly HashSet<InHand> inFlight = new HashSet<InHand>();
@@ -37,29 +37,38 @@ namespace Ganger.Worker
 
         internal Connection(
             Func<MessageInputTask, CancellationToken, Task<MessageOutputTask>> handler,
-            WorkerOptions options,
+            int concurrency,
+            int frameBytesMax,
             Socket pipe,
             Stream control,
             int version)
         {
             this.handler = handler;
-            this.options = options;
+            this.frameBytesMax = frameBytesMax;
             this.pipe = pipe;
             this.control = control;
             Version = version;
 
             // Version 1 has one message after the other.
-            concurrency = version > 1 ? options.Concurrency : 1;
-            room = new SemaphoreSlim(concurrency, concurrency);
-            Outbox = new Outbox(pipe, options.FrameBytesMax);
+            this.concurrency = version > 1 ? concurrency : 1;
+            room = new SemaphoreSlim(this.concurrency, this.concurrency);
+            Outbox = new Outbox(pipe, frameBytesMax);
         }
 
         internal int Version { get; }
 
         internal Outbox Outbox { get; }
 
-        /// <summary>Until the daemon has asked to leave and all that is in hand is answered.</summary>
-        internal void Run()
+        /// <summary>Until the daemon, or the program, has asked to leave and all that is in hand is answered.</summary>
+        internal void Run(CancellationToken stopping)
+        {
+            using (stopping.Register(Leave))
+            {
+                WorkOff();
+            }
+        }
+
+        private void WorkOff()
         {
             try
             {
@@ -131,7 +140,7 @@ namespace Ganger.Worker
         /// <summary>Takes what comes until the pipe ends, or is broken.</summary>
         private void Read()
         {
-            var frames = new Frames(options.FrameBytesMax);
+            var frames = new Frames(frameBytesMax);
             while (true)
             {
                 ArraySegment<byte> frame;
@@ -215,7 +224,7 @@ namespace Ganger.Worker
 
         private InHand Begin(MessageInputTask task)
         {
-            var inHand = new InHand(this, Version > 1 ? task.Id : null);
+            var inHand = new InHand(this, Version > 1 ? task.Id : null, Limit(task));
             task.InHand = inHand;
             lock (gate)
             {
@@ -225,21 +234,27 @@ namespace Ganger.Worker
                     byId[inHand.Id.Value] = inHand;
                     if (early.Count > 0 && early.Remove(inHand.Id.Value))
                     {
-                        inHand.CancelNow(); // nobody waits for it yet
+                        inHand.CancelEarly();
                     }
                 }
             }
 
             // Version 1 asks a worker to give up by itself; version 2 is told when it is so far.
-            string text;
-            int after;
-            if (Version == 1 && task.Headers.TryGetValue(TimeoutHeader, out text)
-                && int.TryParse(text, NumberStyles.Integer, CultureInfo.InvariantCulture, out after) && after >= 0)
+            if (Version == 1)
             {
-                inHand.CancelAfter(TimeSpan.FromMilliseconds(after));
+                inHand.CancelAtLimit();
             }
 
             return inHand;
+        }
+
+        private static TimeSpan? Limit(MessageInputTask task)
+        {
+            string text;
+            int after;
+            bool limited = task.Headers.TryGetValue(TimeoutHeader, out text)
+                & int.TryParse(text, NumberStyles.Integer, CultureInfo.InvariantCulture, out after) && after >= 0;
+            return limited ? TimeSpan.FromMilliseconds(after) : (TimeSpan?)null;
         }
 
         private void End(InHand inHand)

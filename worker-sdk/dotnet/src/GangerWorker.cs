@@ -12,15 +12,25 @@ namespace Ganger.Worker
         /// when all that is in hand is answered. With a concurrency above 1 the handler is called from the thread
         /// pool, which is given as many threads. Its token is cancelled when the message is to be abandoned: it
         /// took too long, or the daemon wants it back. What the handler answers then counts; an
-        /// OperationCanceledException answers a retry. Null is the same as <see cref="MessageOutputTask.Done"/>; a
-        /// handler that throws has failed, the message is tried again by the pool's rules, and the worker goes on.
+        /// OperationCanceledException answers a retry, with the limit and the stack. Null is the same as
+        /// <see cref="MessageOutputTask.Done"/>; a handler that throws has failed, the message is tried again by the
+        /// pool's rules, and the worker goes on. From then on nothing is to be read from stdin: the daemon's lines come
+        /// there.
         /// </summary>
+        /// <param name="handler">What is done with each message.</param>
+        /// <param name="options">Null for the usual ones.</param>
+        /// <param name="stopping">
+        /// When it is cancelled the worker takes no more messages, as when the daemon asks it to leave: such as the
+        /// ApplicationStopping of a host. What is in hand is finished.
+        /// </param>
         /// <exception cref="ProtocolException">What comes through the pipe is against the protocol.</exception>
         public static Task RunAsync(
-            Func<MessageInputTask, CancellationToken, Task<MessageOutputTask>> handler, WorkerOptions options = null)
+            Func<MessageInputTask, CancellationToken, Task<MessageOutputTask>> handler,
+            WorkerOptions options = null,
+            CancellationToken stopping = default(CancellationToken))
         {
             WorkerOptions checkedOptions = Checked(handler, options);
-            return OnItsOwnThread(() => Start.Connect(handler, checkedOptions).Run());
+            return OnItsOwnThread(() => Start.Connect(handler, checkedOptions).Run(stopping));
         }
 
         /// <summary>
@@ -28,10 +38,12 @@ namespace Ganger.Worker
         /// is answered.
         /// </summary>
         public static void Run(
-            Func<MessageInputTask, CancellationToken, MessageOutputTask> handler, WorkerOptions options = null)
+            Func<MessageInputTask, CancellationToken, MessageOutputTask> handler,
+            WorkerOptions options = null,
+            CancellationToken stopping = default(CancellationToken))
         {
             WorkerOptions checkedOptions = Checked(handler, options);
-            Start.Connect(Blocking(handler), checkedOptions).Run();
+            Start.Connect(Blocking(handler), checkedOptions).Run(stopping);
         }
 
         internal static WorkerOptions Checked(Delegate handler, WorkerOptions options)

@@ -1,5 +1,6 @@
 using System;
 using System.Collections.Generic;
+using System.Diagnostics;
 using System.Globalization;
 using System.Text;
 using System.Threading;
@@ -13,11 +14,18 @@ namespace Ganger.Worker
         private const int ReasonCharsMax = 16000;
 
         private readonly CancellationTokenSource cancelled = new CancellationTokenSource();
+        private readonly Stopwatch since = Stopwatch.StartNew();
+        private readonly TimeSpan? limit;
 
-        internal InHand(Connection connection, ulong? id)
+        /// <summary>Whether the daemon has asked; if it has not, the limit of version 1 has.</summary>
+        private volatile bool asked;
+        private volatile bool timedOut;
+
+        internal InHand(Connection connection, ulong? id, TimeSpan? limit)
         {
             Connection = connection;
             Id = id;
+            this.limit = limit;
         }
 
         internal Connection Connection { get; }
@@ -33,13 +41,34 @@ namespace Ganger.Worker
             get { return cancelled.Token; }
         }
 
-        /// <summary>Cancels it on another thread: what waits for that may take its time, and may throw.</summary>
+        /// <summary>
+        /// Cancels it on another thread: what waits for that may take its time, and may throw. The daemon's clock began a
+        /// little before this one.
+        /// </summary>
         internal void Cancel()
         {
+            timedOut = limit.HasValue && since.Elapsed.Ticks >= limit.Value.Ticks - (limit.Value.Ticks / 10);
+            asked = true;
             ThreadPool.QueueUserWorkItem(_ => CancelNow());
         }
 
-        internal void CancelNow()
+        /// <summary>Cancels it before anybody waits for it.</summary>
+        internal void CancelEarly()
+        {
+            asked = true;
+            CancelNow();
+        }
+
+        /// <summary>Version 1 asks a worker to give up by itself.</summary>
+        internal void CancelAtLimit()
+        {
+            if (limit.HasValue)
+            {
+                cancelled.CancelAfter(limit.Value);
+            }
+        }
+
+        private void CancelNow()
         {
             try
             {
@@ -53,11 +82,6 @@ namespace Ganger.Worker
             {
                 Console.Error.WriteLine("what waits for a cancellation has failed: " + error);
             }
-        }
-
-        internal void CancelAfter(TimeSpan time)
-        {
-            cancelled.CancelAfter(time);
         }
 
         internal void Dispose()
@@ -74,45 +98,47 @@ namespace Ganger.Worker
         }
 
         /// <summary>Sends what may be lost: it has come too late, or is too large.</summary>
-        internal void TryNote(Output output)
+        internal bool TryNote(Output output)
         {
             try
             {
                 Note(output);
+                return true;
             }
             catch (InvalidOperationException)
             {
-                // As above.
+                return false;
             }
         }
 
         internal void Log(string level, string message, IEnumerable<KeyValuePair<string, object>> fields)
         {
-            var headers = new List<KeyValuePair<string, string>>();
-            if (Connection.Version > 1)
+            var headers = new List<KeyValuePair<string, string>>
             {
-                headers.Add(new KeyValuePair<string, string>("level", level));
-            }
-
+                new KeyValuePair<string, string>("level", Utf8.Mended(level)),
+            };
             if (fields != null)
             {
                 foreach (KeyValuePair<string, object> field in fields)
                 {
+                    // The record's own level is another.
+                    string name = field.Key == "level" ? "level_" : Utf8.Mended(field.Key);
                     string text = Convert.ToString(field.Value, CultureInfo.InvariantCulture);
-                    headers.Add(new KeyValuePair<string, string>(field.Key, text));
+                    headers.Add(new KeyValuePair<string, string>(name, Utf8.Mended(text)));
                 }
             }
 
-            if (Connection.Version > 1)
+            var record = new Output { Status = Wire.LogRecord, Message = Utf8.Mended(message), Headers = headers };
+            if (Connection.Version > 1 && TryNote(record))
             {
-                TryNote(new Output { Status = Wire.LogRecord, Message = message, Headers = headers });
                 return;
             }
 
+            // A daemon of version 1 has no such records; others have no place for one that is late, or too large.
             var line = new StringBuilder(level + ": " + message);
-            foreach (KeyValuePair<string, string> header in headers)
+            for (int n = 1; n < headers.Count; n++)
             {
-                line.Append(" " + header.Key + "=" + header.Value);
+                line.Append(" " + headers[n].Key + "=" + headers[n].Value);
             }
 
             Console.Error.WriteLine(line);
@@ -134,12 +160,6 @@ namespace Ganger.Worker
         /// <summary>Answers what a handler has thrown.</summary>
         internal void Answer(Exception error)
         {
-            if (error is OperationCanceledException && Token.IsCancellationRequested)
-            {
-                Answer(MessageOutputTask.Retry("cancelled"));
-                return;
-            }
-
             string text;
             try
             {
@@ -150,7 +170,27 @@ namespace Ganger.Worker
                 text = error.GetType() + ", whose text throws " + worse.GetType();
             }
 
-            Fail(text);
+            if (error is OperationCanceledException && Token.IsCancellationRequested)
+            {
+                GiveUp(text);
+            }
+            else
+            {
+                Fail(text);
+            }
+        }
+
+        /// <summary>Answers for a handler that has obeyed, with why it was asked to and where it was.</summary>
+        private void GiveUp(string text)
+        {
+            bool late = timedOut || !asked;
+            string why = late ? "timed out: the limit is " + limit.Value.TotalMilliseconds + " ms" : "cancelled";
+            Answer(MessageOutputTask.Retry(Cut(why + "\n" + text)));
+        }
+
+        private static string Cut(string reason)
+        {
+            return reason.Length > ReasonCharsMax ? reason.Substring(0, ReasonCharsMax) + "…" : reason;
         }
 
         private static Output Meant(MessageOutputTask output)
@@ -168,9 +208,11 @@ namespace Ganger.Worker
                 after = (ulong)Math.Max(0.0, output.RetryAfter.Value.TotalMilliseconds);
             }
 
+            // A reply must be what it is; of a reason what can't be read is mended.
+            bool isReason = status >= (int)MessageStatus.REQUEUE;
             return new Output
             {
-                Message = output.Message,
+                Message = isReason ? Utf8.Mended(output.Message) : output.Message,
                 Body = output.Body,
                 Status = status,
                 Headers = output.Headers,
@@ -187,14 +229,9 @@ namespace Ganger.Worker
 
         private void Fail(string reason)
         {
-            if (reason.Length > ReasonCharsMax)
-            {
-                reason = reason.Substring(0, ReasonCharsMax) + "…";
-            }
-
             try
             {
-                Last(new Output { Status = (int)MessageStatus.UNKNOWN_ERROR, Message = reason });
+                Last(new Output { Status = (int)MessageStatus.UNKNOWN_ERROR, Message = Utf8.Mended(Cut(reason)) });
             }
             catch (InvalidOperationException)
             {

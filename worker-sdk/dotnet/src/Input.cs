@@ -7,8 +7,6 @@ namespace Ganger.Worker
     /// <summary>What the daemon sends: a frame's bytes, and what they mean. No pipe is read here.</summary>
     internal sealed class Input
     {
-        private static readonly UTF8Encoding Strict = new UTF8Encoding(false, true);
-
         private readonly byte[] bytes;
         private readonly int end;
         private int at;
@@ -288,7 +286,7 @@ namespace Ganger.Worker
             int start = Past(size);
             try
             {
-                return Strict.GetString(bytes, start, size);
+                return Utf8.Strict.GetString(bytes, start, size);
             }
             catch (ArgumentException)
             {

@@ -82,16 +82,21 @@ namespace Ganger.Worker
         /// tried again, it emits again, with the same header ganger-emit-id.
         /// </summary>
         /// <exception cref="InvalidOperationException">
-        /// The queue has no name, the message is too large or is answered already, or the daemon speaks
-        /// version 1 only.
+        /// The queue has no name, the message is too large, no Unicode or answered already, or the daemon
+        /// speaks version 1 only.
         /// </exception>
         public void Emit(string queue, string message, IDictionary<string, string> headers = null)
         {
-            Emit(queue, Encoding.UTF8.GetBytes(message ?? ""), headers);
+            EmitAny(queue, new Output { Message = message }, headers);
         }
 
         /// <summary>The same with bytes, which need not be text.</summary>
         public void Emit(string queue, byte[] body, IDictionary<string, string> headers = null)
+        {
+            EmitAny(queue, new Output { Body = body }, headers);
+        }
+
+        private void EmitAny(string queue, Output output, IDictionary<string, string> headers)
         {
             if (string.IsNullOrEmpty(queue))
             {
@@ -104,7 +109,10 @@ namespace Ganger.Worker
                 throw new InvalidOperationException("Emit needs version 2 of the protocol, which this daemon lacks");
             }
 
-            inHand.Note(new Output { Status = Wire.Emit, Body = body, Headers = headers, Queue = queue });
+            output.Status = Wire.Emit;
+            output.Queue = queue;
+            output.Headers = headers;
+            inHand.Note(output);
         }
 
         /// <summary>Shows how far it is; it also proves that the worker is alive (stall_timeout).</summary>
@@ -112,12 +120,13 @@ namespace Ganger.Worker
         {
             InHand inHand = Needed();
             int status = inHand.Connection.Version == 1 ? (int)MessageStatus.IGNORE_MESSAGE : Wire.Progress;
-            inHand.TryNote(new Output { Status = status, Message = message });
+            inHand.TryNote(new Output { Status = status, Message = Utf8.Mended(message) });
         }
 
         /// <summary>
         /// Writes a record of this message to the daemon's log. The level is trace, debug, info, warn or error; a
-        /// field "target" names the origin. To a version 1 daemon it goes over stderr. See also
+        /// field "target" names the origin. To a version 1 daemon it goes over stderr, and so does what can't be sent:
+        /// the message is answered already, or the record is too large. See also
         /// <see cref="GangerTraceListener"/>.
         /// </summary>
         public void Log(string level, string message, IEnumerable<KeyValuePair<string, object>> fields = null)

@@ -29,23 +29,27 @@ namespace Ganger.Worker
         /// <summary>Connects to the daemon that has started this process.</summary>
         public Task InitialAsync()
         {
-            return Task.Run(() => pipe = Start.Open());
+            return Task.Run(() => pipe = Start.Open(options));
         }
 
         /// <summary>
         /// Works until the daemon asks to leave: see <see cref="GangerWorker.RunAsync"/>.
         /// </summary>
-        public Task DoWorkAsync(Func<MessageInputTask, CancellationToken, Task<MessageOutputTask>> process)
+        public Task DoWorkAsync(
+            Func<MessageInputTask, CancellationToken, Task<MessageOutputTask>> process,
+            CancellationToken stopping = default(CancellationToken))
         {
             GangerWorker.Checked(process, options);
-            return GangerWorker.OnItsOwnThread(() => Connected(process).Run());
+            return GangerWorker.OnItsOwnThread(() => Connected(process).Run(stopping));
         }
 
         /// <summary>The same for a handler that blocks.</summary>
-        public void DoWork(Func<MessageInputTask, CancellationToken, MessageOutputTask> process)
+        public void DoWork(
+            Func<MessageInputTask, CancellationToken, MessageOutputTask> process,
+            CancellationToken stopping = default(CancellationToken))
         {
             GangerWorker.Checked(process, options);
-            Connected(GangerWorker.Blocking(process)).Run();
+            Connected(GangerWorker.Blocking(process)).Run(stopping);
         }
 
         private Connection Connected(Func<MessageInputTask, CancellationToken, Task<MessageOutputTask>> process)
@@ -55,7 +59,7 @@ namespace Ganger.Worker
                 throw new InvalidOperationException("InitialAsync must have ended before the work begins");
             }
 
-            return new Connection(process, options, pipe.Socket, pipe.Control, Start.Spoken());
+            return Start.Connected(process, options, pipe);
         }
     }
 }

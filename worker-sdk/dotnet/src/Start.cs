@@ -1,5 +1,6 @@
 using System;
 using System.Collections.Generic;
+using System.Globalization;
 using System.IO;
 using System.Net.Sockets;
 using System.Text;
@@ -22,12 +23,18 @@ namespace Ganger.Worker
         internal static Connection Connect(
             Func<MessageInputTask, CancellationToken, Task<MessageOutputTask>> handler, WorkerOptions options)
         {
-            Pipe pipe = Open();
-            return new Connection(handler, options, pipe.Socket, pipe.Control, Spoken());
+            return Connected(handler, options, Open(options));
         }
 
-        /// <summary>Opens the pipe that stdin names.</summary>
-        internal static Pipe Open()
+        internal static Connection Connected(
+            Func<MessageInputTask, CancellationToken, Task<MessageOutputTask>> handler, WorkerOptions options, Pipe pipe)
+        {
+            int frameBytesMax = Told("GANGER_FRAME_BYTES_MAX") ?? options.FrameBytesMax;
+            return new Connection(handler, options.Concurrency, frameBytesMax, pipe.Socket, pipe.Control, Spoken());
+        }
+
+        /// <summary>Opens the pipe that stdin names, when all is warm.</summary>
+        internal static Pipe Open(WorkerOptions options)
         {
             if (!Console.IsInputRedirected)
             {
@@ -36,11 +43,16 @@ namespace Ganger.Worker
                     + "[[pools]] section, or try it with Ganger.Worker.Testing.TestBench");
             }
 
-            Stream control = new BufferedStream(Console.OpenStandardInput(), 4096);
+            Stream control = new BufferedStream(Stdin.Take(), 4096);
             string name = ReadLine(control);
             if (string.IsNullOrEmpty(name))
             {
                 throw new InvalidOperationException("stdin must begin with a line that names the pipe");
+            }
+
+            if (options.WarmUp != null)
+            {
+                options.WarmUp().GetAwaiter().GetResult();
             }
 
             var socket = new Socket(AddressFamily.Unix, SocketType.Stream, ProtocolType.Unspecified);
@@ -69,9 +81,16 @@ namespace Ganger.Worker
         /// <summary>2, unless the daemon is one that knows version 1 only.</summary>
         internal static int Spoken()
         {
-            string told = Environment.GetEnvironmentVariable("GANGER_PROTOCOL");
+            return Told("GANGER_PROTOCOL") >= 2 ? 2 : 1;
+        }
+
+        /// <summary>A number from 1 in the environment; null if there is none.</summary>
+        private static int? Told(string variable)
+        {
+            string told = Environment.GetEnvironmentVariable(variable);
             int number;
-            return int.TryParse(told, out number) && number >= 2 ? 2 : 1;
+            bool good = int.TryParse(told, NumberStyles.None, CultureInfo.InvariantCulture, out number) && number > 0;
+            return good ? number : (int?)null;
         }
 
         /// <summary>A line without its end; null at the end of what there is, or at a line that is too long.</summary>

@@ -161,8 +161,9 @@ namespace Ganger.Worker.Testing
             using (var controlled = new AnonymousPipeServerStream(PipeDirection.Out))
             {
                 var control = new AnonymousPipeClientStream(PipeDirection.In, controlled.ClientSafePipeHandle);
-                var connection = new Connection(handler, options, theirs, control, version);
-                Task worker = GangerWorker.OnItsOwnThread(connection.Run);
+                var connection = new Connection(
+                    handler, options.Concurrency, options.FrameBytesMax, theirs, control, version);
+                Task worker = GangerWorker.OnItsOwnThread(() => connection.Run(CancellationToken.None));
                 ours.ReceiveTimeout = SilenceMs;
                 var peer = new TestPeer(ours, controlled, messages, version > 1 ? options.Concurrency : 1);
                 try

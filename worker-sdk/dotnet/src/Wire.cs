@@ -32,7 +32,8 @@ namespace Ganger.Worker
         internal const int Emit = 103;
 
         /// <summary>
-        /// Writes a frame, with its length, behind what is there. When that fails, nothing is added.
+        /// Writes a frame, with its length, behind what is there. When that fails, nothing is added: an
+        /// InvalidOperationException says what can't be sent.
         /// </summary>
         internal static void Append(Bytes to, Output output, int frameBytesMax)
         {
@@ -45,7 +46,7 @@ namespace Ganger.Worker
                 if (size > frameBytesMax)
                 {
                     throw new InvalidOperationException(
-                        "an answer must have at most " + frameBytesMax + " bytes: " + size);
+                        "an answer must have at most " + frameBytesMax + " bytes (frame_bytes_max): " + size);
                 }
 
                 to.SetLength(start, size);
@@ -155,10 +156,25 @@ namespace Ganger.Worker
 
         internal void Text(string text)
         {
-            int size = Encoding.UTF8.GetByteCount(text);
+            if (text == null)
+            {
+                throw new InvalidOperationException("a name must be a text: null");
+            }
+
+            int size;
+            try
+            {
+                size = Utf8.Strict.GetByteCount(text);
+            }
+            catch (EncoderFallbackException error)
+            {
+                throw new InvalidOperationException(
+                    "a text must be Unicode: it has half a character, U+" + ((int)error.CharUnknown).ToString("X4"), error);
+            }
+
             TextHead(size);
             Reserve(size);
-            Encoding.UTF8.GetBytes(text, 0, text.Length, array, Count);
+            Utf8.Strict.GetBytes(text, 0, text.Length, array, Count);
             Count += size;
         }
 
@@ -314,6 +330,15 @@ namespace Ganger.Worker
 
     internal static class Utf8
     {
+        /// <summary>An encoding that loses nothing: it throws instead.</summary>
+        internal static readonly UTF8Encoding Strict = new UTF8Encoding(false, true);
+
+        /// <summary>A text for people, in which U+FFFD stands for half a character.</summary>
+        internal static string Mended(string text)
+        {
+            return text == null ? "" : Encoding.UTF8.GetString(Encoding.UTF8.GetBytes(text));
+        }
+
         /// <summary>Whether it is UTF-8, without the cost of an exception.</summary>
         internal static bool IsValid(byte[] bytes)
         {

@@ -10,7 +10,15 @@ namespace Ganger.Worker.Tests
     /// <summary>The worker of the process tests: it does what a body's first word says.</summary>
     internal static class Modes
     {
+        internal static readonly string[] BuiltIns =
+        {
+            "constructor", "__proto__", "toString", "length", "hasOwnProperty", "",
+        };
+
+        private static readonly CancellationTokenSource Stopping = new CancellationTokenSource();
+
         private static Barrier together;
+        private static MessageInputTask last;
 
         internal static int Run(int concurrency, int frameBytesMax)
         {
@@ -19,14 +27,28 @@ namespace Ganger.Worker.Tests
             Trace.Listeners.Add(new GangerTraceListener());
             try
             {
-                var options = new WorkerOptions { Concurrency = concurrency, FrameBytesMax = frameBytesMax };
-                GangerWorker.RunAsync(Handle, options).GetAwaiter().GetResult();
+                var options = new WorkerOptions
+                {
+                    Concurrency = concurrency, FrameBytesMax = frameBytesMax, WarmUp = WarmUp,
+                };
+                GangerWorker.RunAsync(Handle, options, Stopping.Token).GetAwaiter().GetResult();
                 return 0;
             }
             catch (Exception error)
             {
                 Console.Error.WriteLine(error.Message);
                 return 1;
+            }
+        }
+
+        /// <summary>Ends as the environment says.</summary>
+        private static async Task WarmUp()
+        {
+            await Task.Yield();
+            string why = Environment.GetEnvironmentVariable("GANGER_TEST_COLD");
+            if (why != null)
+            {
+                throw new InvalidOperationException(why);
             }
         }
 
@@ -68,6 +90,7 @@ namespace Ganger.Worker.Tests
             }
             else if (words[0] == "uncaught")
             {
+                await Task.Delay(int.Parse("0" + rest));
                 task.Progress("begun");
                 await Task.Delay(Timeout.Infinite, token);
             }
@@ -127,6 +150,23 @@ namespace Ganger.Worker.Tests
                     throw new InvalidOperationException("no good: " + rest, new FormatException("the reason"));
                 case "speechless":
                     throw new Speechless();
+                case "unspeakable":
+                    return Unspeakable(task, rest);
+                case "names":
+                    return Names(task);
+                case "last":
+                    last = task;
+                    return MessageOutputTask.Done();
+                case "too-late":
+                    return MessageOutputTask.Reply(Late());
+                case "child":
+                    return MessageOutputTask.Reply(Child());
+                case "exit":
+                    Environment.Exit(7);
+                    return null;
+                case "stop":
+                    Stopping.Cancel();
+                    return MessageOutputTask.Done();
                 case "large":
                     return MessageOutputTask.Reply(new string('x', int.Parse(rest)));
                 case "progress":
@@ -141,6 +181,76 @@ namespace Ganger.Worker.Tests
                     return MessageOutputTask.Done();
                 default:
                     return null;
+            }
+        }
+
+        /// <summary>What can't be sent as it is.</summary>
+        private static MessageOutputTask Unspeakable(MessageInputTask task, string what)
+        {
+            MessageOutputTask reply = MessageOutputTask.Reply(what == "text" ? "half: \ud83e" : "x");
+            var headers = new Dictionary<string, string>();
+            reply.Headers = headers;
+            if (what == "name")
+            {
+                headers["\ud83e"] = "x";
+            }
+            else if (what == "value")
+            {
+                headers["x"] = "\ud83e";
+            }
+            else if (what == "queue")
+            {
+                reply.ReplyQueueName = "\ud83e";
+            }
+            else if (what == "emit")
+            {
+                task.Emit("parts", "\ud83e");
+            }
+            else if (what == "reason")
+            {
+                return MessageOutputTask.Reject("half: \ud83e");
+            }
+            else if (what == "many")
+            {
+                for (int n = 0; n < 10001; n++)
+                {
+                    headers["n" + n] = "x";
+                }
+            }
+
+            return reply;
+        }
+
+        /// <summary>Headers and fields with names that are something else in other languages.</summary>
+        private static MessageOutputTask Names(MessageInputTask task)
+        {
+            MessageOutputTask reply = MessageOutputTask.Reply("named");
+            reply.Headers = new Dictionary<string, string>();
+            foreach (string name in BuiltIns)
+            {
+                task.Log("info", "named\nand more", new Dictionary<string, object> { { name, task.Headers[name] } });
+                reply.Headers[name] = task.Headers[name];
+            }
+
+            task.Log("info", "half: \ud83e", new Dictionary<string, object> { { "level", null } });
+            return reply;
+        }
+
+        /// <summary>Says what can't be said any more.</summary>
+        private static string Late()
+        {
+            last.Log("warn", "too late", new Dictionary<string, object> { { "n", 1 } });
+            last.Progress("too late");
+            return Expect.Throws<InvalidOperationException>(() => last.Emit("parts", "too late")).Message;
+        }
+
+        /// <summary>What a child reads that has this process' stdin.</summary>
+        private static string Child()
+        {
+            var start = new ProcessStartInfo("/bin/cat") { UseShellExecute = false, RedirectStandardOutput = true };
+            using (Process child = Process.Start(start))
+            {
+                return child.StandardOutput.ReadToEnd() + Console.In.ReadToEnd();
             }
         }
 

@@ -17,7 +17,8 @@ namespace Ganger.Worker.Tests
         private readonly Task<string> stderr;
         private readonly Frames frames = new Frames(Wire.FrameBytesMax);
 
-        internal Peer(string worker, int concurrency, int version, int frameBytesMax = Wire.FrameBytesMax)
+        internal Peer(
+            string worker, int concurrency, int version, int frameBytesMax = Wire.FrameBytesMax, int told = 0)
         {
             string name = Guid.NewGuid().ToString("N");
             string path = "/tmp/CoreFxPipe_" + name;
@@ -27,7 +28,7 @@ namespace Ganger.Worker.Tests
                 try
                 {
                     listener.Listen(1);
-                    process = Spawn(worker + " " + concurrency + " " + frameBytesMax, version == 2 ? path : null);
+                    process = Spawn(worker + " " + concurrency + " " + frameBytesMax, version == 2 ? path : null, told);
                     stderr = process.StandardError.ReadToEndAsync();
 
                     // What is next on stdin is not part of the first line, though it comes with it.
@@ -55,7 +56,7 @@ namespace Ganger.Worker.Tests
         internal Socket Pipe { get; private set; }
 
         /// <summary>This program as a process of its own; with a path, one that a daemon of version 2 starts.</summary>
-        internal static Process Spawn(string arguments, string path)
+        internal static Process Spawn(string arguments, string path, int frameBytesMax = 0)
         {
             string program = typeof(Peer).Assembly.Location;
             string runtime = Process.GetCurrentProcess().MainModule.FileName;
@@ -69,6 +70,12 @@ namespace Ganger.Worker.Tests
             };
             start.Environment.Remove("GANGER_PROTOCOL");
             start.Environment.Remove("GANGER_PIPE");
+            start.Environment.Remove("GANGER_FRAME_BYTES_MAX");
+            if (frameBytesMax > 0)
+            {
+                start.Environment["GANGER_FRAME_BYTES_MAX"] = frameBytesMax.ToString();
+            }
+
             if (path != null)
             {
                 start.Environment["GANGER_PROTOCOL"] = "2";

@@ -79,9 +79,140 @@ namespace Ganger.Worker.Tests
             {
                 Answer found = peer.Ask("large 5000", 1);
                 Expect.Same(found.Status, 500);
-                Expect.Contains(found.Text, "at most 4096 bytes: 50");
+                Expect.Contains(found.Text, "at most 4096 bytes (frame_bytes_max): 50");
                 peer.Send("large 4000", 2);
                 peer.Expected(201, new string('x', 4000), 2);
+            }
+
+            // The daemon's own word counts.
+            using (var peer = new Peer("modes", 1, 2, Wire.FrameBytesMax, 4096))
+            {
+                Expect.Contains(peer.Ask("large 5000", 1).Text, "at most 4096 bytes (frame_bytes_max): 50");
+            }
+
+            using (var peer = new Peer("modes", 1, 2, 4096, 8192))
+            {
+                Expect.Same(peer.Ask("large 5000", 1).Status, 201);
+            }
+        }
+
+        public static void WhatCanNotBeSentIsThisMessagesFailure()
+        {
+            Each(new[] { 1, 2 }, 2, peer =>
+            {
+                foreach (string[] each in new[]
+                {
+                    new[] { "text", "a text must be Unicode: it has half a character, U+D83E" },
+                    new[] { "name", "a text must be Unicode" },
+                    new[] { "value", "a text must be Unicode" },
+                    new[] { "queue", "a text must be Unicode" },
+                    new[] { "emit", "a text must be Unicode" },
+                    new[] { "many", "at most 10000 headers: 10001" },
+                })
+                {
+                    Answer found = peer.Ask("unspeakable " + each[0], 1);
+                    Expect.Same(found.Status + " " + found.Id, "500 1", each[0]);
+                    Expect.Contains(found.Text, each[1]);
+                }
+
+                // A reason is for people.
+                peer.Send("unspeakable reason", 2);
+                peer.Expected(400, "half: \ufffd", 2);
+            });
+        }
+
+        public static void NamesThatAreBuiltInElsewhere()
+        {
+            Each(new[] { 1 }, 2, peer =>
+            {
+                var message = new Message("names", 1);
+                foreach (string name in Modes.BuiltIns)
+                {
+                    message.Headers[name] = "of " + name;
+                }
+
+                peer.Write(message.Frame());
+                foreach (string name in Modes.BuiltIns)
+                {
+                    Answer record = peer.Expected(101, "named\nand more", 1);
+                    Expect.Same(record.Headers[name] + record.Headers["level"], "of " + name + "info");
+                    Expect.Same(record.Headers.Count, 2);
+                }
+
+                Expect.Same(peer.Expected(101, "half: \ufffd", 1).Headers["level_"], "");
+                Answer reply = peer.Expected(201, "named", 1);
+                Expect.That(Modes.BuiltIns.All(name => reply.Headers[name] == "of " + name), "other headers");
+            });
+        }
+
+        public static void WhatComesLateIsOnStderrOrRefused()
+        {
+            Each(new[] { 1, 2 }, 2, peer =>
+            {
+                peer.Send("last", 1);
+                peer.Expected(200, "", 1);
+                peer.Send("too-late", 2);
+                peer.Expected(201, "its message is answered already", 2);
+                peer.Tell("__quit__");
+                Expect.Contains(peer.Ended(0), "warn: too late n=1\n");
+            });
+        }
+
+        public static void AChildHasNothingOnStdin()
+        {
+            Each(new[] { 2 }, 2, peer =>
+            {
+                peer.Begin("stuck", 1);
+                peer.Send("child", 2);
+                peer.Expected(201, "", 2);
+                peer.Tell("__cancel__ 1");
+                peer.Expected(429, "gave up", 1);
+                peer.Tell("__quit__");
+                peer.Ended(0);
+            });
+        }
+
+        public static void AnExitInOneHandlerEndsTheProcessAtOnce()
+        {
+            Each(new[] { 2 }, 2, peer =>
+            {
+                peer.Begin("stuck", 1);
+                peer.Send("exit", 2);
+                peer.Ended(7);
+            });
+        }
+
+        public static void ATokenThatIsCancelledLeavesWhenAllIsAnswered()
+        {
+            Each(new[] { 2 }, 2, peer =>
+            {
+                peer.Begin("stuck", 1);
+                peer.Send("stop", 2);
+                peer.Expected(200, "", 2);
+                peer.Tell("__cancel__ 1");
+                peer.Expected(429, "gave up", 1);
+                peer.Ended(0);
+            });
+        }
+
+        public static void AWarmUpThatFailsConnectsNowhere()
+        {
+            Environment.SetEnvironmentVariable("GANGER_TEST_COLD", "no model");
+            try
+            {
+                // Who connects finds nothing there, and says another thing.
+                using (Process process = Peer.Spawn("modes 1 1000", "/tmp/ganger-nowhere"))
+                {
+                    process.StandardInput.WriteLine("pipe");
+                    process.StandardInput.Flush();
+                    Expect.Same(process.StandardError.ReadToEnd(), "no model\n");
+                    process.WaitForExit();
+                    Expect.Same(process.ExitCode, 1);
+                }
+            }
+            finally
+            {
+                Environment.SetEnvironmentVariable("GANGER_TEST_COLD", null);
             }
         }
 
@@ -198,7 +329,11 @@ namespace Ganger.Worker.Tests
                 peer.Expected(429, "gave up", 4);
                 peer.Begin("uncaught", 5);
                 peer.Tell("__cancel__ 5");
-                peer.Expected(429, "cancelled", 5);
+                GaveUp(peer.Receive(), "cancelled\n");
+                peer.Write(WithTimeout("uncaught 20", "20"));
+                Expect.Same(peer.Receive().Text, "begun");
+                peer.Tell("__cancel__ 1");
+                GaveUp(peer.Receive(), "timed out: the limit is 20 ms\n");
                 peer.Send("echo on", 6);
                 peer.Expected(201, "on", 6);
             });
@@ -313,6 +448,9 @@ namespace Ganger.Worker.Tests
                 peer.Write(WithTimeout("stuck", "100"));
                 peer.Expected(-1, "begun", null);
                 peer.Expected(429, "gave up", null);
+                peer.Write(WithTimeout("uncaught", "100"));
+                peer.Expected(-1, "begun", null);
+                GaveUp(peer.Receive(), "timed out: the limit is 100 ms\n");
                 foreach (string text in new[] { "-1", "soon" })
                 {
                     peer.Write(WithTimeout("echo x", text));
@@ -352,6 +490,15 @@ namespace Ganger.Worker.Tests
                 process.WaitForExit();
                 Expect.Same(process.ExitCode, 1);
             }
+        }
+
+        /// <summary>With why, and the stack.</summary>
+        private static void GaveUp(Answer answer, string why)
+        {
+            Expect.Same(answer.Status, 429);
+            Expect.That(answer.Text.StartsWith(why, StringComparison.Ordinal), answer.Text);
+            Expect.Contains(answer.Text, "TaskCanceledException");
+            Expect.Contains(answer.Text, "Modes");
         }
 
         private static byte[] WithTimeout(string body, string milliseconds)
