@@ -5,6 +5,7 @@ import java.io.InputStream;
 import java.nio.channels.SocketChannel;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.OptionalLong;
 import java.util.concurrent.Future;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
@@ -83,6 +84,11 @@ final class Connection implements AutoCloseable {
         }
     }
 
+    /** What has arrived is still worked on, then comes the end. From any thread. */
+    void leave() {
+        source.leave();
+    }
+
     private void fail(Throwable fatal) {
         broken.compareAndSet(null, fatal);
         source.leave();
@@ -115,7 +121,8 @@ final class Connection implements AutoCloseable {
                 fail(thrown);
             }
             boolean gaveUp = task.isCancelled() && Failure.isByInterrupt(thrown);
-            return gaveUp ? Outcome.retry("cancelled") : failed(Failure.text(thrown));
+            String text = Failure.text(thrown);
+            return gaveUp ? Outcome.retry(fitting(task.whyCancelled() + "\n" + text)) : failed(text);
         } finally {
             if (traced != null) {
                 traced.close();
@@ -127,25 +134,22 @@ final class Connection implements AutoCloseable {
         }
     }
 
-    /** With as much of the reason as fits into a frame, at three bytes a character. */
     private Outcome failed(String reason) {
+        return Outcome.of(Output.UNKNOWN_ERROR, fitting(reason));
+    }
+
+    /** As much of a reason as fits into a frame, at three bytes a character. */
+    private String fitting(String reason) {
         int charsMax = Math.max(0, (frameBytesMax - FRAME_BYTES_BESIDE_REASON) / 3);
-        boolean fits = reason.length() <= charsMax;
-        return Outcome.of(Output.UNKNOWN_ERROR, fits ? reason : reason.substring(0, charsMax));
+        return reason.length() <= charsMax ? reason : reason.substring(0, charsMax);
     }
 
     /** Version 1 asks a worker to give up by itself; version 2 is told when it is so far. */
     private Future<?> timer(Task task) {
-        String after = version == 1 ? task.headers().get("TimeoutMilliseconds") : null;
-        if (after == null) {
-            return null;
-        }
-        try {
-            long milliseconds = Long.parseLong(after);
-            return milliseconds < 0 ? null : timers().schedule(task::cancel, milliseconds, TimeUnit.MILLISECONDS);
-        } catch (NumberFormatException notOurs) {
-            return null;
-        }
+        OptionalLong limit = version == 1 ? task.limitMs() : OptionalLong.empty();
+        return limit.isEmpty()
+            ? null
+            : timers().schedule(task::timeOut, limit.getAsLong(), TimeUnit.MILLISECONDS);
     }
 
     /** Of the one thread that version 1 has. */
@@ -166,7 +170,10 @@ final class Connection implements AutoCloseable {
             writer.write(outcome.output(task.answers()));
         } catch (UnsendableException ours) {
             writer.write(failed(ours.getMessage()).output(task.answers()));
-        } catch (RuntimeException theirs) { // of a list or map that throws
+        } catch (RuntimeException | Error theirs) { // of a list or map that throws
+            if (Failure.isFatal(theirs)) {
+                fail(theirs);
+            }
             writer.write(failed(Failure.text(theirs)).output(task.answers()));
         }
     }

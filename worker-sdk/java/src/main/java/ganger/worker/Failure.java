@@ -23,7 +23,7 @@ final class Failure {
             StringWriter text = new StringWriter();
             thrown.printStackTrace(new PrintWriter(text));
             stack = text.toString().stripTrailing();
-        } catch (RuntimeException worse) { // of a getMessage() that throws
+        } catch (RuntimeException | Error worse) { // of a getMessage() that throws
             stack = thrown.getClass().getName() + ", whose text throws " + worse.getClass().getName();
         }
         if (stack.length() <= TOP_CHARS_MAX + END_CHARS_MAX) {

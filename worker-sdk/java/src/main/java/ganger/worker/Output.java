@@ -5,6 +5,7 @@ import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
 import java.time.Instant;
 import java.util.Collection;
+import java.util.List;
 import java.util.Map;
 import org.msgpack.core.MessagePacker;
 
@@ -46,9 +47,6 @@ final class Output {
         this.queue = queue == null || queue.isEmpty() ? null : queue;
         this.id = id;
         this.afterMs = afterMs;
-        if (headers != null && headers.size() > HEADERS_MAX) {
-            throw new UnsendableException("there must be at most " + HEADERS_MAX + " headers: " + headers.size());
-        }
     }
 
     /** A text for people, in which a question mark stands for what is no character. */
@@ -67,10 +65,8 @@ final class Output {
         packer.writePayload(message);
         packer.packString("1").packInt(status);
         if (headers != null) {
-            packer.packString("2").packMapHeader(headers.size());
-            for (Map.Entry<String, ?> header : headers.entrySet()) {
-                packHeader(packer, header.getKey(), header.getValue());
-            }
+            packer.packString("2");
+            packHeaders(packer, List.copyOf(headers.entrySet()));
         }
         if (queue != null) {
             packer.packString("3");
@@ -82,6 +78,18 @@ final class Output {
         }
         if (afterMs != null) {
             packer.packString("5").packLong(afterMs);
+        }
+    }
+
+    /** A copy: of a map that another thread changes meanwhile the number must be right. */
+    private static void packHeaders(MessagePacker packer, List<? extends Map.Entry<String, ?>> all)
+            throws IOException {
+        if (all.size() > HEADERS_MAX) {
+            throw new UnsendableException("there must be at most " + HEADERS_MAX + " headers: " + all.size());
+        }
+        packer.packMapHeader(all.size());
+        for (Map.Entry<String, ?> header : all) {
+            packHeader(packer, header.getKey(), header.getValue());
         }
     }
 
@@ -147,8 +155,9 @@ final class Output {
 
     private static void packMap(MessagePacker packer, Map<?, ?> map, int depth) throws IOException {
         checkDepth(depth);
-        packer.packMapHeader(map.size());
-        for (Map.Entry<?, ?> entry : map.entrySet()) {
+        List<? extends Map.Entry<?, ?>> all = List.copyOf(map.entrySet());
+        packer.packMapHeader(all.size());
+        for (Map.Entry<?, ?> entry : all) {
             if (!(entry.getKey() instanceof String name)) {
                 throw new UnsendableException("a map's names must be texts: " + entry.getKey());
             }
@@ -159,8 +168,9 @@ final class Output {
 
     private static void packList(MessagePacker packer, Collection<?> list, int depth) throws IOException {
         checkDepth(depth);
-        packer.packArrayHeader(list.size());
-        for (Object value : list) {
+        Object[] all = list.toArray();
+        packer.packArrayHeader(all.length);
+        for (Object value : all) {
             packValue(packer, value, depth - 1);
         }
     }
@@ -178,6 +188,9 @@ final class Output {
 
     /** Of which nothing is lost. */
     private static byte[] utf8(String text, String what) {
+        if (text == null) {
+            throw new UnsendableException(what + " must be a text: null");
+        }
         for (int n = 0; n < text.length(); n++) {
             if (Character.isSurrogate(text.charAt(n))) {
                 boolean pair = n + 1 < text.length() && Character.isSurrogatePair(text.charAt(n), text.charAt(n + 1));

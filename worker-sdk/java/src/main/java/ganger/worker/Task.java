@@ -8,6 +8,7 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
 import java.util.OptionalLong;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 
 /** A message as its handler sees it. */
@@ -21,7 +22,9 @@ public final class Task {
     private final ReentrantLock emitting = new ReentrantLock();
     private boolean answered;
     private Thread thread;
+    private long begunNanos;
     private volatile boolean cancelled;
+    private volatile boolean timedOut;
 
     Task(Input input, int version, Writer writer) {
         this.input = input;
@@ -217,7 +220,7 @@ public final class Task {
      */
     public void progress(String message) {
         int status = version == 1 ? Output.IGNORE_MESSAGE : Output.PROGRESS;
-        writer.write(new Output(status, Output.mended(message), null, null, answers(), null));
+        note(new Output(status, Output.mended(message), null, null, answers(), null));
     }
 
     /**
@@ -231,7 +234,8 @@ public final class Task {
     }
 
     /**
-     * {@link #log(System.Logger.Level, String)} with fields. To a version 1 daemon it goes over stderr.
+     * {@link #log(System.Logger.Level, String)} with fields. To a version 1 daemon it goes over stderr, and so
+     * does what can't be sent: the task is answered already, or the record is too large.
      *
      * @param level how bad it is
      * @param message the text
@@ -243,14 +247,37 @@ public final class Task {
         }
         Map<String, Object> headers = new LinkedHashMap<>();
         headers.put("level", nameOf(level));
-        fields.forEach((name, value) -> headers.putIfAbsent(Output.mended(name), plain(value)));
-        if (version > 1) {
-            writer.write(new Output(Output.LOG, Output.mended(message), headers, null, answers(), null));
+        fields.forEach((name, value) -> {
+            // The record's own level is another.
+            headers.put(name.equals("level") ? "level_" : Output.mended(name), plain(value));
+        });
+        if (version > 1 && sendLog(message, headers)) {
             return;
         }
         StringBuilder line = new StringBuilder().append(headers.remove("level")).append(": ").append(message);
         headers.forEach((name, value) -> line.append(' ').append(name).append('=').append(value));
         System.err.println(line);
+    }
+
+    private boolean sendLog(String message, Map<String, Object> headers) {
+        try {
+            return note(new Output(Output.LOG, Output.mended(message), headers, null, answers(), null));
+        } catch (UnsendableException tooLarge) {
+            return false;
+        }
+    }
+
+    /** Sends what may be lost: it has come too late, if this says so. */
+    private boolean note(Output output) {
+        emitting.lock();
+        try {
+            if (!answered) {
+                writer.write(output);
+            }
+            return !answered;
+        } finally {
+            emitting.unlock();
+        }
     }
 
     private static String nameOf(System.Logger.Level level) {
@@ -291,14 +318,48 @@ public final class Task {
         return version == 1 ? null : input.id();
     }
 
+    /** After how many milliseconds it is to be given up; empty for never. */
+    OptionalLong limitMs() {
+        try {
+            long limit = Long.parseLong(headers().getOrDefault("TimeoutMilliseconds", "-1"));
+            return limit < 0 ? OptionalLong.empty() : OptionalLong.of(limit);
+        } catch (NumberFormatException notOurs) {
+            return OptionalLong.empty();
+        }
+    }
+
+    /** Why a handler was asked to give up. */
+    String whyCancelled() {
+        return timedOut ? "timed out: the limit is " + limitMs().getAsLong() + " ms" : "cancelled";
+    }
+
     void begin() {
         CURRENT.set(this);
         synchronized (this) {
             thread = Thread.currentThread();
+            begunNanos = System.nanoTime();
         }
     }
 
+    /** The daemon asks for it. Its clock began a little before this one. */
     void cancel() {
+        OptionalLong limit = limitMs();
+        synchronized (this) {
+            long passedMs = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - begunNanos);
+            if (!cancelled && limit.isPresent()) {
+                timedOut = passedMs >= limit.getAsLong() - limit.getAsLong() / 10;
+            }
+        }
+        interrupt();
+    }
+
+    /** Version 1 asks a worker to give up by itself. */
+    void timeOut() {
+        timedOut = true;
+        interrupt();
+    }
+
+    private void interrupt() {
         synchronized (this) {
             boolean again = cancelled;
             cancelled = true;

@@ -25,6 +25,9 @@ public final class Worker {
     private int frameBytesMax = FRAME_BYTES_MAX;
     private boolean virtualThreads = true;
     private boolean logging = true;
+    private WarmUp warmUp = () -> { };
+    private boolean stopping;
+    private Connection running;
 
     private Worker(Handler handler) {
         this.handler = Objects.requireNonNull(handler, "a handler must not be null");
@@ -81,8 +84,31 @@ public final class Worker {
         return this;
     }
 
+    /** What a worker does before it takes messages. */
+    @FunctionalInterface
+    public interface WarmUp {
+        /**
+         * Does it.
+         *
+         * @throws Exception to end the worker instead
+         */
+        void run() throws Exception;
+    }
+
     /**
-     * The pool's {@code frame_bytes_max}, if that is not 64 MiB. What is longer can't be answered.
+     * What {@link #run} does before the worker connects: {@code start_timeout} counts, {@code timeout} does not.
+     *
+     * @param work such as the first use of what is slow only then
+     * @return this worker
+     */
+    public Worker warmUp(WarmUp work) {
+        warmUp = Objects.requireNonNull(work, "a warm-up must not be null");
+        return this;
+    }
+
+    /**
+     * The longest frame under a daemon that does not tell its own, the pool's {@code frame_bytes_max}, in {@code
+     * GANGER_FRAME_BYTES_MAX}; 64 MiB unless set. What is longer can't be answered.
      *
      * @param bytes the longest frame
      * @return this worker
@@ -98,20 +124,41 @@ public final class Worker {
 
     /**
      * Connects to the daemon that has started this process, and works until it asks to leave. Returns when
-     * all that is in hand is answered; the program must then end, so close what would keep it up.
+     * all that is in hand is answered; the program must then end, so close what would keep it up. From then
+     * on nothing is to be read from stdin: the daemon's lines come there.
      *
      * <p>After an {@link OutOfMemoryError} of a handler it answers, leaves and throws that, for a process
      * that has run out of memory is better replaced.
      *
      * @throws ProtocolException if what the daemon sends can't be understood
      * @throws IOException if there is no daemon to connect to
+     * @throws IllegalStateException if the warm-up has failed
      */
     public void run() throws IOException {
         if (logging) {
             LogHandler.install();
         }
-        try (Start start = Start.connect()) {
-            serve(start.pipe(), start.control(), Start.version());
+        Start start = Start.begin();
+        try {
+            warmUp.run();
+        } catch (Exception cold) {
+            throw new IllegalStateException("the warm-up has failed: " + cold.getMessage(), cold);
+        }
+        int told = Math.min(Start.number("GANGER_FRAME_BYTES_MAX"), FRAME_BYTES_LIMIT);
+        try (SocketChannel pipe = start.connect()) {
+            serve(pipe, start.control(), Start.version(), told > 0 ? told : frameBytesMax);
+        }
+    }
+
+    /**
+     * Has {@link #run} take no more messages, as when the daemon asks it to leave, and return when all that is in
+     * hand is answered. From any thread, such as a shutdown hook of the process, which then waits for that; also
+     * before {@code run}.
+     */
+    public synchronized void stop() {
+        stopping = true;
+        if (running != null) {
+            running.leave();
         }
     }
 
@@ -127,13 +174,27 @@ public final class Worker {
      * @throws IOException if the connection can't be used
      */
     public void serve(SocketChannel pipe, InputStream control, int version) throws IOException {
+        serve(pipe, control, version, frameBytesMax);
+    }
+
+    private void serve(SocketChannel pipe, InputStream control, int version, int bytesMax) throws IOException {
         if (version != 1 && version != 2) {
             throw new IllegalArgumentException("the protocol's version must be 1 or 2: " + version);
         }
         // Version 1 has one message at a time.
         int atOnce = version == 1 ? 1 : concurrency;
-        try (pipe; Connection connection = new Connection(handler, pipe, version, frameBytesMax)) {
+        try (pipe; Connection connection = new Connection(handler, pipe, version, bytesMax)) {
+            setRunning(connection);
             connection.run(control, atOnce, virtualThreads);
+        } finally {
+            setRunning(null);
+        }
+    }
+
+    private synchronized void setRunning(Connection connection) {
+        running = connection;
+        if (stopping && connection != null) {
+            connection.leave();
         }
     }
 }

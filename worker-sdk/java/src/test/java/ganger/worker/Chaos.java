@@ -3,6 +3,7 @@ package ganger.worker;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
+import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
@@ -31,8 +32,9 @@ final class Chaos {
         Path path = Path.of(System.getenv("RECORD"));
         FileChannel record = FileChannel.open(path, StandardOpenOption.CREATE, StandardOpenOption.APPEND);
         Worker worker = Worker.of(new Chaos(record)::handle).concurrency(Integer.parseInt(args[0]));
-        try (Start start = Start.connect()) {
-            worker.serve(start.pipe(), start.control(), Integer.parseInt(args[1]));
+        Start start = Start.begin();
+        try (SocketChannel pipe = start.connect()) {
+            worker.serve(pipe, start.control(), Integer.parseInt(args[1]));
         }
     }
 

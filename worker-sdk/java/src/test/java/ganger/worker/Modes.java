@@ -2,10 +2,15 @@ package ganger.worker;
 
 import java.io.IOException;
 import java.nio.channels.ServerSocketChannel;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.AbstractList;
+import java.util.AbstractMap;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
@@ -21,17 +26,27 @@ import java.util.logging.Logger;
 final class Modes {
     private static CountDownLatch together;
     private static Task last;
+    private static Worker worker;
 
     private Modes() { }
 
     public static void main(String[] args) throws Exception {
         int concurrency = Integer.parseInt(args[0]);
         together = new CountDownLatch(concurrency);
-        Worker worker = Worker.of(Modes::handle)
+        worker = Worker.of(Modes::handle)
             .concurrency(concurrency)
             .frameBytesMax(Integer.parseInt(args[1]))
-            .virtualThreads(args[2].equals("virtual"));
+            .virtualThreads(args[2].equals("virtual"))
+            .warmUp(Modes::warmUp);
         worker.run();
+    }
+
+    /** Ends as the environment says. */
+    private static void warmUp() throws IOException {
+        String why = System.getenv("COLD");
+        if (why != null) {
+            throw new IOException(why);
+        }
     }
 
     private static Outcome handle(Task task) throws Exception {
@@ -74,6 +89,9 @@ final class Modes {
             case "unspeakable" -> Outcome.reply("x").header("f", new Object());
             case "half" -> Outcome.reply("\ud800");
             case "nested" -> nested();
+            case "null" -> Outcome.reply("x").header("map", Collections.singletonMap(null, 1));
+            case "badly" -> Outcome.reply("x").header("broken", new BrokenList());
+            case "changing" -> Outcome.reply("x").header("changing", new ChangingMap());
             default -> meanwhile(task, verb, rest);
         };
     }
@@ -117,6 +135,19 @@ final class Modes {
             case "log" -> logs(task);
             case "logging" -> logging();
             case "late" -> last = task;
+            case "log-late" -> {
+                last.log(System.Logger.Level.WARNING, "too late", Map.of("n", 1));
+                last.progress("too late");
+                task.log(System.Logger.Level.WARNING, "x".repeat(Integer.parseInt(rest)));
+            }
+            case "names" -> {
+                return names(task);
+            }
+            case "child" -> {
+                return Outcome.reply(child());
+            }
+            case "exit" -> System.exit(7);
+            case "stop" -> worker.stop();
             case "emit-late" -> last.emit("parts", "late");
             case "stdin" -> {
                 return Outcome.reply("" + System.in.read());
@@ -127,6 +158,52 @@ final class Modes {
             default -> throw new IllegalArgumentException(verb);
         }
         return Outcome.done();
+    }
+
+    /** Headers and fields with names that are something else in other languages. */
+    private static Outcome names(Task task) {
+        Outcome reply = Outcome.reply("named");
+        for (Map.Entry<String, String> header : new TreeMap<>(task.headers()).entrySet()) {
+            task.log(System.Logger.Level.INFO, "named\nand more", Map.of(header.getKey(), header.getValue()));
+            reply = reply.header(header.getKey(), header.getValue());
+        }
+        return reply;
+    }
+
+    /** What a child finds that has this process' stdin. */
+    private static String child() throws Exception {
+        Process child = new ProcessBuilder("/bin/cat")
+            .redirectInput(ProcessBuilder.Redirect.INHERIT)
+            .start();
+        return new String(child.getInputStream().readAllBytes(), StandardCharsets.UTF_8) + child.waitFor();
+    }
+
+    /** Fails while it is sent. */
+    private static final class BrokenList extends AbstractList<Object> {
+        @Override
+        public Object get(int index) {
+            throw new AssertionError("no such thing");
+        }
+
+        @Override
+        public int size() {
+            return 1;
+        }
+    }
+
+    /** Has another size each time, as when other threads change it. */
+    private static final class ChangingMap extends AbstractMap<String, Integer> {
+        private int sizes;
+
+        @Override
+        public Set<Map.Entry<String, Integer>> entrySet() {
+            return Set.of(Map.entry("n", 1));
+        }
+
+        @Override
+        public int size() {
+            return ++sizes + 1;
+        }
     }
 
     private static Outcome untilCancelled(Task task) {

@@ -131,6 +131,10 @@ class ProcessTest {
             Answer answer = worker.ask("large 5000", 1);
             assertEquals(500, answer.status());
             contains("at most 4096 bytes: 50", answer.text());
+            // With why it was cancelled and its stack.
+            worker.begin("uncaught sleep", 4);
+            worker.tell("__cancel__ 4");
+            assertEquals(429, worker.receive().status());
             assertEquals("x".repeat(4000), worker.ask("large 4000", 2).text());
             // Its stack is longer than a frame may be.
             contains("java.lang.StackOverflowError", worker.ask("deep", 3).text());
@@ -216,7 +220,7 @@ class ProcessTest {
             worker.expect(done(5));
             assertEquals("{\"0\":\"1 of 2\",\"1\":102,\"4\":1}", worker.ask("progress", 1).json());
             worker.expect(done(1));
-            String fields = "{\"level\":\"debug\",\"many\":\"[1, 2]\",\"n\":1,\"target\":\"tests\"}";
+            String fields = "{\"level\":\"debug\",\"level_\":\"mine\",\"many\":\"[1, 2]\",\"n\":1,\"target\":\"tests\"}";
             assertEquals("{\"0\":\"noted\",\"1\":101,\"2\":" + fields + ",\"4\":1}", worker.ask("log", 1).json());
             worker.expect(done(1));
         }
@@ -251,8 +255,16 @@ class ProcessTest {
             for (String where : List.of("sleep", "channel", "future", "wrapped")) {
                 worker.begin("uncaught " + where, 5);
                 worker.tell("__cancel__ 5");
-                worker.expect("{\"0\":\"cancelled\",\"1\":429,\"4\":5}");
+                Answer answer = worker.receive();
+                assertEquals(List.of(429, 5L), List.of(answer.status(), answer.id()));
+                assertTrue(answer.text().startsWith("cancelled\njava."), answer::text);
+                contains("Modes.java", answer.text());
             }
+            worker.write(WorkerProcess.frame(
+                with(WorkerProcess.task("uncaught sleep", 5), "3", headers("TimeoutMilliseconds", "0"))));
+            assertEquals("begun", worker.receive().text());
+            worker.tell("__cancel__ 5");
+            contains("timed out: the limit is 0 ms\njava.lang.InterruptedException", worker.receive().text());
             assertEquals("{\"0\":\"on\",\"1\":201,\"4\":6}", worker.ask("echo on", 6).json());
         }
     }
@@ -389,7 +401,7 @@ class ProcessTest {
             contains("version 2", answer.text());
             worker.tell("__quit__");
             worker.ended(0);
-            assertEquals("debug: noted many=[1, 2] n=1 target=tests\n", worker.stderr());
+            assertEquals("debug: noted level_=mine many=[1, 2] n=1 target=tests\n", worker.stderr());
         }
     }
 
@@ -400,6 +412,10 @@ class ProcessTest {
                 with(WorkerProcess.task("stuck", 1), "3", headers("TimeoutMilliseconds", "100"))));
             worker.expect("{\"0\":\"begun\",\"1\":-1}");
             worker.expect("{\"0\":\"gave up\",\"1\":429}");
+            worker.write(WorkerProcess.frame(
+                with(WorkerProcess.task("uncaught sleep", 1), "3", headers("TimeoutMilliseconds", "100"))));
+            worker.expect("{\"0\":\"begun\",\"1\":-1}");
+            contains("timed out: the limit is 100 ms\njava.lang.InterruptedException", worker.receive().text());
             for (String after : List.of("-1", "soon", "99999999999999")) {
                 worker.write(WorkerProcess.frame(
                     with(WorkerProcess.task("echo x", 1), "3", headers("TimeoutMilliseconds", after))));

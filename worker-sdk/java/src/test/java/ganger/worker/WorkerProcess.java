@@ -67,8 +67,14 @@ final class WorkerProcess implements AutoCloseable {
     }
 
     static WorkerProcess start(int concurrency, int version, int frameBytesMax, String threads) throws IOException {
+        return start(concurrency, version, frameBytesMax, threads, Map.of());
+    }
+
+    static WorkerProcess start(
+            int concurrency, int version, int frameBytesMax, String threads, Map<String, String> environment)
+            throws IOException {
         List<String> main = List.of(Modes.class.getName(), "" + concurrency, "" + frameBytesMax, threads);
-        WorkerProcess worker = of(version, main);
+        WorkerProcess worker = new WorkerProcess(version, main, environment);
         if (version == 2) {
             String headers = "{\"sdk\":\"ganger-java\",\"version\":\"" + Connection.VERSION
                 + "\",\"concurrency\":\"" + concurrency + "\"}";
@@ -79,10 +85,10 @@ final class WorkerProcess implements AutoCloseable {
 
     /** Any main class with its arguments, or a file of sources. */
     static WorkerProcess of(int version, List<String> main) throws IOException {
-        return new WorkerProcess(version, main);
+        return new WorkerProcess(version, main, Map.of());
     }
 
-    private WorkerProcess(int version, List<String> main) throws IOException {
+    private WorkerProcess(int version, List<String> main, Map<String, String> environment) throws IOException {
         String name = UUID.randomUUID().toString();
         Path path = Path.of("/tmp/CoreFxPipe_" + name);
         List<String> command = new ArrayList<>();
@@ -95,6 +101,7 @@ final class WorkerProcess implements AutoCloseable {
         if (version == 2) {
             builder.environment().putAll(Map.of("GANGER_PROTOCOL", "2", "GANGER_PIPE", path.toString()));
         }
+        builder.environment().putAll(environment);
         stderr = Files.createTempFile("ganger-worker", ".stderr");
         builder.redirectOutput(ProcessBuilder.Redirect.DISCARD).redirectError(stderr.toFile());
         try (ServerSocketChannel listener = ServerSocketChannel.open(StandardProtocolFamily.UNIX)) {
