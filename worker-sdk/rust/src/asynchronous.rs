@@ -1,7 +1,7 @@
 //! The worker of `async` handlers: a task of the runtime for each message.
 
 use std::future::{Future, poll_fn};
-use std::io::{self, BufRead};
+use std::io::BufRead;
 use std::ops::Deref;
 use std::os::unix::net::UnixStream;
 use std::pin::{Pin, pin};
@@ -60,15 +60,13 @@ impl Worker {
     ///
     /// # Errors
     /// As [`run`](Self::run).
-    pub async fn run_async<H, F, R>(self, handler: H) -> Result<(), Error>
+    pub async fn run_async<H, F, R>(mut self, handler: H) -> Result<(), Error>
     where
         H: Fn(AsyncTask) -> F + Send + Sync + 'static,
         F: Future<Output = R> + Send + 'static,
         R: IntoOutcome + 'static,
     {
-        self.check()?;
-        let pipe = start::connect()?;
-        let control = io::BufReader::new(io::stdin());
+        let (pipe, control) = self.connect()?;
         self.serve_async(handler, pipe, control, start::spoken())
             .await
     }
@@ -96,6 +94,7 @@ impl Worker {
             link.greet(concurrency)?;
         }
         link.listen(control)?;
+        self.watch(&link);
         let writing = Arc::clone(&link);
         let writer = tokio::spawn(async move { writing.outbox.write_to(write).await });
         let reader = Reader {
@@ -176,7 +175,7 @@ where
     let mut cancelled = pin!(duty.handle.cancelled());
     let result = poll_fn(|context| {
         let Some(work) = &mut future else {
-            return Poll::Ready(Err(Reason::Cancelled));
+            return Poll::Ready(Err(Reason::Cancelled(String::new())));
         };
         match attempt(duty, || work.as_mut().poll(context).map(judged)) {
             Ok(Poll::Pending) => {}
@@ -184,7 +183,7 @@ where
             Err(panic) => return Poll::Ready(Err(Reason::Failed(panic))),
         }
         if !duty.handle.is_heeded() && cancelled.as_mut().poll(context).is_ready() {
-            return Poll::Ready(Err(Reason::Cancelled));
+            return Poll::Ready(Err(Reason::Cancelled(String::new())));
         }
         Poll::Pending
     })

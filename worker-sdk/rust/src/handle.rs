@@ -1,6 +1,7 @@
 //! One message in hand: what is sent about it, whether it is to be abandoned, and its one answer.
 
 use std::fmt::{self, Write};
+use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,6 +22,11 @@ pub(crate) struct Handle {
     /// Whether it is answered, after which nothing may be said about it.
     pub(crate) over: AtomicBool,
     cancelled: AtomicBool,
+    /// Whether its time was up when it was cancelled.
+    timed_out: AtomicBool,
+    begun: Instant,
+    /// How long it may take.
+    limit: Option<Duration>,
     /// When it is to be given up without being told so: version 1.
     deadline: Option<Instant>,
     /// Whether the handler looks after being cancelled by itself.
@@ -41,8 +47,15 @@ impl fmt::Debug for Handle {
 }
 
 impl Handle {
-    pub(crate) fn new(link: Arc<Link>, id: Option<u64>, deadline: Option<Instant>) -> Self {
+    pub(crate) fn new(link: Arc<Link>, id: Option<u64>, limit: Option<Duration>) -> Self {
+        let begun = Instant::now();
+        // Version 1 asks a worker to give up by itself; version 2 is told when it is so far.
+        let own = limit.filter(|_| link.version == 1);
+        let deadline = own.and_then(|limit| begun.checked_add(limit));
         Self {
+            timed_out: AtomicBool::new(false),
+            begun,
+            limit,
             link,
             id,
             over: AtomicBool::new(false),
@@ -64,7 +77,12 @@ impl Handle {
         }
     }
 
+    /// The daemon asks for it. Its clock began a little before this one.
     pub(crate) fn cancel(&self) {
+        let late = |limit: Duration| self.begun.elapsed() >= limit - limit / 10;
+        if !self.cancelled.load(Ordering::SeqCst) && self.limit.is_some_and(late) {
+            self.timed_out.store(true, Ordering::SeqCst);
+        }
         self.cancelled.store(true, Ordering::SeqCst);
         drop(locked(&self.lock)); // whoever has looked is waiting now
         self.told.notify_all();
@@ -73,8 +91,20 @@ impl Handle {
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
-        let late = || self.deadline.is_some_and(|at| Instant::now() >= at);
-        self.cancelled.load(Ordering::SeqCst) || late()
+        self.cancelled.load(Ordering::SeqCst) || self.is_past_deadline()
+    }
+
+    fn is_past_deadline(&self) -> bool {
+        self.deadline.is_some_and(|at| Instant::now() >= at)
+    }
+
+    /// Why the handler was asked to give up.
+    fn why_cancelled(&self) -> String {
+        let timed_out = self.timed_out.load(Ordering::SeqCst) || self.is_past_deadline();
+        match self.limit.filter(|_| timed_out) {
+            Some(limit) => format!("timed out: the limit is {} ms", limit.as_millis()),
+            None => Cancelled.to_string(),
+        }
     }
 
     /// Waits so long for the cancellation; whether it has come.
@@ -150,8 +180,8 @@ impl Cancellation {
 
 /// Why there is no outcome.
 pub(crate) enum Reason {
-    /// The handler has given up because it was asked to.
-    Cancelled,
+    /// The handler has given up because it was asked to, and has this to say.
+    Cancelled(String),
     /// It has failed, with this to say.
     Failed(String),
 }
@@ -160,11 +190,25 @@ pub(crate) enum Reason {
 pub(crate) fn judged(returned: impl IntoOutcome) -> Result<Outcome, Reason> {
     returned.into_outcome().map_err(|failure| {
         if failure.is::<Cancelled>() {
-            Reason::Cancelled
+            Reason::Cancelled(String::new())
+        } else if has_given_up(&failure) {
+            Reason::Cancelled(text_of(&failure))
         } else {
             Reason::Failed(text_of(&failure))
         }
     })
+}
+
+/// Whether it has led to an error that it was cancelled.
+fn has_given_up(failure: &Failure) -> bool {
+    let mut source = failure.source();
+    while let Some(error) = source {
+        if error.is::<Cancelled>() {
+            return true;
+        }
+        source = error.source();
+    }
+    false
 }
 
 /// An error with what has led to it, and the backtrace if its debug text has one.
@@ -189,14 +233,19 @@ pub(crate) struct Duty {
 }
 
 impl Duty {
+    /// Answers; a process that the handler has forked ends here, for only its parent does.
     pub(crate) fn answer(self, result: Result<Outcome, Reason>) {
+        if self.handle.link.outbox.is_forked() {
+            process::exit(result.is_err().into());
+        }
         self.handle.answer(result);
     }
 }
 
 impl Drop for Duty {
     fn drop(&mut self) {
-        if !self.handle.over.load(Ordering::SeqCst) {
+        let forked = self.handle.link.outbox.is_forked();
+        if !forked && !self.handle.over.load(Ordering::SeqCst) {
             let what = "the worker has stopped the work on it";
             self.handle.answer(Ok(Outcome::requeue(what)));
         }
@@ -208,7 +257,13 @@ impl Handle {
         self.link.end(self);
         let outcome = match result {
             Ok(outcome) => outcome,
-            Err(Reason::Cancelled) => Outcome::retry("cancelled"),
+            Err(Reason::Cancelled(text)) => {
+                let mut reason = self.why_cancelled();
+                if !text.is_empty() {
+                    reason = cut(&format!("{reason}\n{text}"));
+                }
+                Outcome::retry(reason)
+            }
             Err(Reason::Failed(text)) => return self.fail(&text),
         };
         if let Err(error) = self.send(&outcome) {
@@ -231,10 +286,7 @@ impl Handle {
     }
 
     fn fail(&self, text: &str) {
-        let reason = match text.char_indices().find(|(at, _)| *at >= REASON_BYTES_MAX) {
-            Some((end, _)) => format!("{}…", &text[..end]),
-            None => text.to_owned(),
-        };
+        let reason = cut(text);
         for message in [reason.as_bytes(), b""] {
             let output = self.about(Output {
                 message,
@@ -246,5 +298,13 @@ impl Handle {
                 return;
             }
         }
+    }
+}
+
+/// As much of a reason as is kept.
+fn cut(text: &str) -> String {
+    match text.char_indices().find(|(at, _)| *at >= REASON_BYTES_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }

@@ -79,4 +79,4 @@ pub use logger::Logger;
 pub use outcome::{Failure, IntoOutcome, Outcome};
 pub use task::{Level, Task};
 pub use value::Value;
-pub use worker::Worker;
+pub use worker::{Stopper, Worker};

@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::handle::{Duty, Handle};
 use crate::outbox::Outbox;
@@ -18,7 +18,7 @@ const YIELD: &str = "__context_switch__";
 const CANCEL: &str = "__cancel__ ";
 /// Of the cancellations that came before their messages so many are kept.
 const EARLY_MAX: usize = 1_000;
-/// The header by which version 1 says how long a message may take.
+/// The header that says how long a message may take.
 const TIMEOUT: &str = "TimeoutMilliseconds";
 
 /// A lock that a panic leaves as it was: no code of a handler runs under one.
@@ -73,8 +73,12 @@ impl Link {
     /// Takes a message in hand.
     pub(crate) fn begin(self: &Arc<Self>, input: Input) -> (Task, Duty) {
         let id = input.id.filter(|_| self.version > 1);
-        let deadline = self.deadline(&input);
-        let handle = Arc::new(Handle::new(Arc::clone(self), id, deadline));
+        let limit = input
+            .headers
+            .get(TIMEOUT)
+            .and_then(|text| text.parse().ok());
+        let limit = limit.map(Duration::from_millis);
+        let handle = Arc::new(Handle::new(Arc::clone(self), id, limit));
         let mut flight = locked(&self.flight);
         flight.in_hand.insert(id, Arc::clone(&handle));
         if let Some(at) = id.and_then(|id| flight.early.iter().position(|early| *early == id)) {
@@ -86,15 +90,6 @@ impl Link {
             handle: Arc::clone(&handle),
         };
         (Task::new(input, handle), duty)
-    }
-
-    /// Version 1 asks a worker to give up by itself; version 2 is told when it is so far.
-    fn deadline(&self, input: &Input) -> Option<Instant> {
-        if self.version > 1 {
-            return None;
-        }
-        let after = input.headers.get(TIMEOUT)?.parse::<u64>().ok()?;
-        Instant::now().checked_add(Duration::from_millis(after))
     }
 
     pub(crate) fn end(&self, handle: &Handle) {

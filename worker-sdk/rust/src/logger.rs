@@ -99,7 +99,7 @@ impl<'kvs> VisitSource<'kvs> for Fields {
     fn visit_pair(&mut self, key: Key<'kvs>, value: KvValue<'kvs>) -> Result<(), Error> {
         let name = match key.as_str() {
             // The record's own.
-            own @ ("level" | "target") => format!("{own}_"),
+            "target" => "target_".to_owned(),
             other => other.to_owned(),
         };
         self.0.push((name, value.to_string().into()));

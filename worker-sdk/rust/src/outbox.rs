@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
+use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -15,6 +16,8 @@ const WAITING_BYTES_MAX: usize = 1 << 20;
 /// What is to be written.
 #[derive(Debug)]
 pub(crate) struct Outbox {
+    /// The process that has opened the pipe: one that it has forked says nothing in its name.
+    owner: u32,
     frame_bytes_max: usize,
     state: Mutex<State>,
     room: Condvar,
@@ -50,11 +53,17 @@ impl Outbox {
 
     fn new(way: Way, frame_bytes_max: usize) -> Self {
         Self {
+            owner: process::id(),
             frame_bytes_max,
             state: Mutex::default(),
             room: Condvar::new(),
             way,
         }
+    }
+
+    /// Whether this is another process, which a handler has forked.
+    pub(crate) fn is_forked(&self) -> bool {
+        process::id() != self.owner
     }
 
     /// Sends what is about no message.
@@ -75,6 +84,11 @@ impl Outbox {
     /// Sends something about a message that goes on. A thread waits for room; a task can't do so
     /// here, and is told that there is none.
     pub(crate) fn note(&self, output: Output<'_>, over: &AtomicBool) -> Result<(), Error> {
+        if self.is_forked() {
+            // Its locks may be held by threads that it does not have.
+            let what = "only the process that has opened the pipe may send through it";
+            return Err(Error::Output(what.to_owned()));
+        }
         let state = self.with_room();
         output_is_for(over)?;
         if state.waiting.len() > WAITING_BYTES_MAX && !matches!(self.way, Way::Pipe(_)) {
@@ -178,7 +192,8 @@ impl Outbox {
         output: Output<'_>,
         over: &AtomicBool,
     ) -> Result<(), Error> {
-        if let Way::Task { emptied, .. } = &self.way {
+        let way = Some(&self.way).filter(|_| !self.is_forked());
+        if let Some(Way::Task { emptied, .. }) = way {
             loop {
                 let mut room = std::pin::pin!(emptied.notified());
                 room.as_mut().enable();

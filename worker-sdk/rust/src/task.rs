@@ -115,7 +115,8 @@ impl Task {
     }
 
     /// Writes a record of this message to the daemon's log. A field `target` names the origin. To a
-    /// version 1 daemon it goes over stderr. See also the feature `log`.
+    /// version 1 daemon it goes over stderr, and so does what can't be sent: the task is answered already,
+    /// or the record is too large. See also the feature `log`.
     pub fn log(&self, level: Level, message: impl AsRef<str>, fields: &[(&str, Value)]) {
         self.handle.log(level, message.as_ref(), owned(fields));
     }
@@ -190,30 +191,30 @@ fn owned(values: &[(&str, Value)]) -> Vec<(String, Value)> {
 }
 
 impl Handle {
-    /// Writes a record to the daemon's log; one that can't be sent is dropped.
+    /// Writes a record to the daemon's log.
     #[expect(
         clippy::print_stderr,
-        reason = "stderr is what the daemon logs for version 1"
+        reason = "stderr is what the daemon logs of what it has no record for"
     )]
     pub(crate) fn log(&self, level: Level, message: &str, fields: Vec<(String, Value)>) {
-        if self.link.version == 1 {
-            let fields = fields
-                .iter()
-                .map(|(name, value)| format!(" {name}={value}"));
-            eprintln!("{level}: {message}{}", fields.collect::<String>());
-            return;
-        }
         let mut headers = vec![("level".to_owned(), Value::from(level.to_string()))];
-        headers.extend(fields);
+        headers.extend(fields.into_iter().map(|(name, value)| match name.as_str() {
+            // The record's own is another.
+            "level" => ("level_".to_owned(), value),
+            _ => (name, value),
+        }));
         let output = self.about(Output {
             message: message.as_bytes(),
             status: status::LOG,
             headers: Some(&headers),
             ..Output::default()
         });
-        self.link
-            .outbox
-            .note(output, &self.over)
-            .unwrap_or_default();
+        let outbox = &self.link.outbox;
+        if self.link.version == 1 || outbox.note(output, &self.over).is_err() {
+            let fields = headers[1..]
+                .iter()
+                .map(|(name, value)| format!(" {name}={value}"));
+            eprintln!("{level}: {message}{}", fields.collect::<String>());
+        }
     }
 }

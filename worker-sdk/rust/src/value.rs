@@ -86,6 +86,7 @@ impl Value {
                 }
             }
             Self::Extension(kind, data) => {
+                inner()?;
                 encode::write_ext_meta(to, length(data.len())?, *kind)?;
                 to.extend_from_slice(data);
             }

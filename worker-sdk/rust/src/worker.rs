@@ -1,27 +1,72 @@
 //! A worker: its options, and the loop of handlers that block.
 
-use std::io::{self, BufRead, ErrorKind, Read};
+use std::fmt;
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 
 use crate::frames::Frames;
 use crate::handle::{Duty, Reason, judged};
-use crate::link::Link;
+use crate::link::{Link, locked};
 use crate::outbox::Outbox;
 use crate::queue::Queue;
 use crate::wire::{FRAME_BYTES_MAX, Input};
-use crate::{Error, IntoOutcome, Task, current, panics, start};
+use crate::{Error, Failure, IntoOutcome, Task, current, panics, start};
 
 /// The most messages that one process may take at once.
 const CONCURRENCY_MAX: usize = 65_535;
 
 /// A worker: how much it takes, and then [`run`](Self::run).
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use]
 pub struct Worker {
     pub(crate) concurrency: usize,
     pub(crate) frame_bytes_max: usize,
+    warm_up: Option<WarmUp>,
+    stopper: Stopper,
+}
+
+type WarmUp = Arc<dyn Fn() -> Result<(), Failure> + Send + Sync>;
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker")
+            .field("concurrency", &self.concurrency)
+            .field("frame_bytes_max", &self.frame_bytes_max)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Ends a [`Worker`] from within the program: see [`Worker::stopper`].
+#[derive(Debug, Clone, Default)]
+pub struct Stopper(Arc<Mutex<Stopping>>);
+
+#[derive(Debug, Default)]
+struct Stopping {
+    is_told: bool,
+    link: Weak<Link>,
+}
+
+impl Stopper {
+    /// Has the worker take no more messages, as when the daemon asks it to leave. What is in hand is
+    /// finished. From any thread, also before the worker runs.
+    pub fn stop(&self) {
+        let mut stopping = locked(&self.0);
+        stopping.is_told = true;
+        if let Some(link) = stopping.link.upgrade() {
+            link.leave();
+        }
+    }
+
+    pub(crate) fn watch(&self, link: &Arc<Link>) {
+        let mut stopping = locked(&self.0);
+        stopping.link = Arc::downgrade(link);
+        if stopping.is_told {
+            link.leave();
+        }
+    }
 }
 
 impl Default for Worker {
@@ -29,6 +74,8 @@ impl Default for Worker {
         Self {
             concurrency: 1,
             frame_bytes_max: FRAME_BYTES_MAX,
+            warm_up: None,
+            stopper: Stopper::default(),
         }
     }
 }
@@ -45,28 +92,55 @@ impl Worker {
         self
     }
 
-    /// The longest frame: the pool's `frame_bytes_max`, 64 MiB unless configured.
+    /// The longest frame under a daemon that does not tell its own, the pool's `frame_bytes_max`, in
+    /// `GANGER_FRAME_BYTES_MAX`; 64 MiB unless set.
     pub fn frame_bytes_max(mut self, bytes: usize) -> Self {
         self.frame_bytes_max = bytes;
         self
     }
 
+    /// What runs before the worker connects: `start_timeout` counts, `timeout` does not. An error ends the
+    /// worker. What is `async` is awaited before [`run_async`](Self::run_async) instead.
+    pub fn warm_up<E: Into<Failure>>(
+        mut self,
+        work: impl Fn() -> Result<(), E> + Send + Sync + 'static,
+    ) -> Self {
+        self.warm_up = Some(Arc::new(move || work().map_err(Into::into)));
+        self
+    }
+
+    /// A handle by which the program ends this worker, and clones of it, such as on a signal.
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
     /// Connects to the daemon that has started this process, and works until it asks to leave. Returns
     /// when all that is in hand is answered. With a [`concurrency`](Self::concurrency) above 1 so many
-    /// threads call the handler.
+    /// threads call the handler. From then on stdin is empty, for this process and its children: the
+    /// daemon's lines come there.
     ///
     /// # Errors
     /// If this process was not started by ganger, if an option is out of its range, or if what comes
     /// through the pipe is against the protocol.
-    pub fn run<H, R>(self, handler: H) -> Result<(), Error>
+    pub fn run<H, R>(mut self, handler: H) -> Result<(), Error>
     where
         H: Fn(&Task) -> R + Sync,
         R: IntoOutcome,
     {
-        self.check()?;
-        let pipe = start::connect()?;
-        let control = io::BufReader::new(io::stdin());
+        let (pipe, control) = self.connect()?;
         self.serve(&handler, pipe, control, start::spoken())
+    }
+
+    /// Opens the pipe, when all is warm. What the daemon says of frames counts from here on.
+    pub(crate) fn connect(&mut self) -> Result<(UnixStream, BufReader<File>), Error> {
+        self.frame_bytes_max = start::frame_bytes_max().unwrap_or(self.frame_bytes_max);
+        self.check()?;
+        let start = start::begin()?;
+        if let Some(warm_up) = &self.warm_up {
+            let cold = |failure| Error::Start(format!("the warm-up has failed: {failure}"));
+            warm_up().map_err(cold)?;
+        }
+        Ok((start.connect()?, start.control))
     }
 
     /// As [`run`](Self::run), on a connection that is there already.
@@ -89,6 +163,7 @@ impl Worker {
             link.greet(concurrency)?;
         }
         link.listen(control)?;
+        self.watch(&link);
         let mut frames = Frames::new(self.frame_bytes_max);
         let read = if concurrency == 1 {
             read(&pipe, &mut frames, |input| work(handler, &link, input))
@@ -103,6 +178,10 @@ impl Worker {
         link.outbox.flushed();
         link.end_writing();
         link.result()
+    }
+
+    pub(crate) fn watch(&self, link: &Arc<Link>) {
+        self.stopper.watch(link);
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {

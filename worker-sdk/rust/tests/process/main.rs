@@ -1,6 +1,7 @@
 //! Real worker processes, with a daemon by hand on the other side.
 #![cfg(all(feature = "log", feature = "tokio"))]
 
+mod limits;
 mod peer;
 
 use std::os::unix::net::UnixStream;
@@ -10,7 +11,7 @@ use rmpv::Value;
 
 use peer::{FRAME_BYTES_MAX, KINDS, Peer, frame, modes, task, texts};
 
-fn each_kind(concurrencies: &[usize], version: u32, mut check: impl FnMut(Peer)) {
+pub(crate) fn each_kind(concurrencies: &[usize], version: u32, mut check: impl FnMut(Peer)) {
     for kind in KINDS {
         for concurrency in concurrencies {
             check(Peer::start(kind, *concurrency, version, FRAME_BYTES_MAX));
@@ -82,6 +83,9 @@ fn a_handler_that_fails_or_panics_answers_and_goes_on() {
             ),
             ("speechless", &["panic: without words"]),
             ("unspeakable", &["nested at most 64 deep"]),
+            ("unspeakable extension", &["nested at most 64 deep"]),
+            ("unspeakable number", &["within -2^63 and 2^64-1"]),
+            ("unspeakable many", &["at most 10000 headers: 10001"]),
             ("status 150", &["must be one that ends a message: 150"]),
         ] {
             let found = peer.ask(body, 2);
@@ -382,7 +386,7 @@ fn version_1_gives_up_by_itself_and_yields_when_told() {
         peer.expect(429, "gave up", None);
         peer.write(&frame(&task("uncaught", 1, &timeout("100"))));
         peer.expect(-1, "begun", None);
-        peer.expect(429, "cancelled", None);
+        peer.expect(429, "timed out: the limit is 100 ms", None);
     });
 }
 

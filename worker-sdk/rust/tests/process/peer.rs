@@ -29,6 +29,17 @@ impl Peer {
         version: u32,
         frame_bytes_max: usize,
     ) -> Self {
+        Self::told(kind, concurrency, version, frame_bytes_max, &[])
+    }
+
+    /// With this in its environment.
+    pub(crate) fn told(
+        kind: &'static str,
+        concurrency: usize,
+        version: u32,
+        frame_bytes_max: usize,
+        environment: &[(&str, &str)],
+    ) -> Self {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let name = format!("sdk-rust-{}-{number}", std::process::id());
@@ -37,6 +48,7 @@ impl Peer {
         let mut command = modes();
         let (concurrency_text, most) = (concurrency.to_string(), frame_bytes_max.to_string());
         command.args([kind, &concurrency_text, &most]).env_clear();
+        command.envs(environment.iter().copied());
         if version == 2 {
             command
                 .env("GANGER_PROTOCOL", "2")

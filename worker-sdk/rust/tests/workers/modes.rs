@@ -45,7 +45,18 @@ fn mode(task: &Task) -> Option<Result<Outcome, Failure>> {
         "traced" => return Some(Err(Box::new(Traced))),
         "panic" => panic!("no good: {rest}"),
         "speechless" => return Some(Err(Box::new(Speechless))),
-        "unspeakable" => Outcome::reply("x").header("deep", deep(70)),
+        "unspeakable" => match rest {
+            "extension" => {
+                Outcome::reply("x").header("deep", within(62, Value::Extension(1, vec![])))
+            }
+            "number" => Outcome::reply("x").header("n", Value::Integer(i128::MAX)),
+            "many" => (0..10_001).fold(Outcome::reply("x"), |reply, n| reply.header("n", n)),
+            _ => Outcome::reply("x").header("deep", within(70, Value::Nil)),
+        },
+        "names" => names(task),
+        "child" => Outcome::reply(child()),
+        "fork" => Outcome::reply(forked(task)),
+        "exit" => std::process::exit(7),
         "large" => Outcome::reply("x".repeat(rest.parse().expect("a number"))),
         "progress" => {
             task.progress("1 of 2");
@@ -68,8 +79,62 @@ fn mode(task: &Task) -> Option<Result<Outcome, Failure>> {
     }))
 }
 
-fn deep(levels: usize) -> Value {
-    (0..levels).fold(Value::Nil, |inner, _| Value::List(vec![inner]))
+fn within(levels: usize, value: Value) -> Value {
+    (0..levels).fold(value, |inner, _| Value::List(vec![inner]))
+}
+
+/// Headers and fields with names that are something else in other languages.
+fn names(task: &Task) -> Outcome {
+    let mut headers: Vec<_> = task.headers.iter().collect();
+    headers.sort();
+    headers
+        .into_iter()
+        .fold(Outcome::reply("named"), |reply, (name, value)| {
+            task.log(Level::Info, "named\nand more", &[(name, value.into())]);
+            reply.header(name, value)
+        })
+}
+
+/// What a child reads that has this process' stdin.
+fn child() -> Vec<u8> {
+    let mut cat = std::process::Command::new("/bin/cat");
+    let child = cat.stdout(std::process::Stdio::piped()).spawn();
+    let seen = child.and_then(|child| child.wait_with_output());
+    seen.expect("a child").stdout
+}
+
+/// A child that comes out of the handler: what it has said, and how it has ended.
+#[expect(unsafe_code, reason = "nothing else forks")]
+fn forked(task: &Task) -> String {
+    // SAFETY: the child does only what is tested here.
+    match unsafe { libc::fork() } {
+        0 => {
+            task.log(Level::Warn, "of a child", &[]);
+            task.progress("of a child");
+            let refused = task.emit("parts", "of a child", &[]);
+            eprintln!("{}", refused.expect_err("refused"));
+            "the child's answer".to_owned()
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: it writes that number.
+            unsafe { libc::waitpid(child, &raw mut status, 0) };
+            format!("the parent's, of {status}")
+        }
+    }
+}
+
+/// A task that is kept when it is answered.
+static LAST: std::sync::Mutex<Option<AsyncTask>> = std::sync::Mutex::new(None);
+static STOPPER: std::sync::OnceLock<ganger_worker::Stopper> = std::sync::OnceLock::new();
+
+fn late() -> Option<String> {
+    let last = LAST.lock().expect("no panic");
+    let task: &Task = last.as_ref()?;
+    task.log(Level::Warn, "too late", &[("n", 1.into())]);
+    task.progress("too late");
+    let refused = task.emit("parts", "too late", &[]);
+    Some(refused.expect_err("refused").to_string())
 }
 
 /// An error as `anyhow` shows one.
@@ -134,10 +199,17 @@ fn blocking(task: &Task, together: &Barrier) -> Result<Outcome, Failure> {
             assert!(task.cancellation().wait(AGES) && task.is_cancelled());
             return Ok(Outcome::retry("gave up"));
         }
+        Some("stop") => STOPPER.get().expect("one").stop(),
         Some("uncaught") => {
             task.progress("begun");
             task.cancellation().wait(AGES);
             task.check()?;
+        }
+        Some("wrapped") => {
+            std::thread::sleep(milliseconds(task));
+            task.progress("begun");
+            task.cancellation().wait(AGES);
+            task.check().map_err(Wrapped)?;
         }
         Some("emit") => {
             for (part, n) in parts(task) {
@@ -147,6 +219,22 @@ fn blocking(task: &Task, together: &Barrier) -> Result<Outcome, Failure> {
         _ => return Ok(Outcome::reply(task.message.clone())),
     }
     Ok(Outcome::done())
+}
+
+/// An error that a cancellation has led to.
+#[derive(Debug)]
+struct Wrapped(ganger_worker::Cancelled);
+
+impl std::fmt::Display for Wrapped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("while it waited")
+    }
+}
+
+impl std::error::Error for Wrapped {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
 }
 
 /// Says so when its future is dropped.
@@ -177,11 +265,14 @@ async fn awaiting(
             assert!(task.is_cancelled());
             return Ok(Outcome::retry("gave up"));
         }
+        Some("stop") => STOPPER.get().expect("one").stop(),
         Some("uncaught") => {
             let _seen = Dropped(task.text()?.to_owned());
             task.progress("begun");
             std::future::pending::<()>().await;
         }
+        Some("last") => *LAST.lock().expect("no panic") = Some(task),
+        Some("late") => return Ok(Outcome::reply(late().expect("a task"))),
         Some("late-panic") => {
             tokio::task::yield_now().await;
             panic!("no good, later");
@@ -205,7 +296,12 @@ fn main() -> ExitCode {
     let frame_bytes_max = arguments[3].parse().expect("a number");
     let worker = Worker::new()
         .concurrency(concurrency)
-        .frame_bytes_max(frame_bytes_max);
+        .frame_bytes_max(frame_bytes_max)
+        .warm_up(|| match env::var("COLD") {
+            Ok(why) => Err(why),
+            Err(_) => Ok(()),
+        });
+    STOPPER.set(worker.stopper()).expect("the first");
     let result = match arguments[1].as_str() {
         "sync" => {
             let together = Barrier::new(concurrency);
