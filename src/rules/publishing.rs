@@ -4,18 +4,23 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::dead_letter::without_end;
 use crate::delivery::{Failure, Outgoing, PublishError, Reason};
 
 /// So long a queue of someone else may take nothing while its broker listens. Then nobody waits for
 /// it any more: what was for it is a dead letter, or fails its task.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
 
+/// The most bytes of a queue's name that an error repeats: a worker may name anything.
+pub(super) const NAME_BYTES_MAX: usize = 1 << 10;
+
 /// What becomes of a message that is done when its reply can't be delivered: a dead letter with the
 /// reply, for the work is not repeated.
 pub(crate) fn undeliverable(reply: Box<Outgoing>, why: &str) -> Failure {
+    let queue = without_end(&reply.queue, NAME_BYTES_MAX);
     Failure {
         reason: Reason::UnroutableReply,
-        error: format!("the reply to `{}` can't be delivered: {why}", reply.queue),
+        error: format!("the reply to `{queue}` can't be delivered: {why}"),
         reply: Some(reply),
         ..Failure::default()
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::credit;
-use super::publishing::undeliverable;
+use super::publishing::{NAME_BYTES_MAX, undeliverable};
 use crate::dead_letter::{LETTER_BYTES_MAX, without_end};
 use crate::delivery::{Failure, Intake, Outcome};
 
@@ -58,20 +58,62 @@ pub(crate) fn room(intake: Intake, out: usize) -> usize {
     credit::room(intake, out).min(ROWS_PER_TURN_MAX as usize)
 }
 
+/// The most bytes of the name of a queue that takes no reply: more than any broker has in a name, and fewer than any text column.
+const REPLY_QUEUE_BYTES_MAX: usize = 4 << 10;
+
+/// What a table says of a failure, as a text column of any database takes it: whatever a worker has named or
+/// written is in here.
+#[derive(Debug)]
+pub(crate) struct FailureTexts<'a> {
+    /// What happened.
+    pub(crate) error: Cow<'a, str>,
+    /// A JSON array of lines.
+    pub(crate) stderr: String,
+    /// Where the reply should have gone, if there is one.
+    pub(crate) reply_queue: Option<Cow<'a, str>>,
+}
+
 /// A failure's texts, cut to what a dead letter may hold: first the oldest lines of stderr go,
 /// then the end of the error.
-pub(crate) fn fit(failure: &Failure) -> (Cow<'_, str>, &[String]) {
-    let error = without_end(&failure.error, LETTER_BYTES_MAX);
+pub(crate) fn texts(failure: &Failure) -> FailureTexts<'_> {
+    let error = error_text(failure);
     let mut room = LETTER_BYTES_MAX - error.len();
-    let kept = failure.stderr.iter().rev().take_while(|line| {
+    let lines = failure.stderr.iter().rev().map(|line| storable(line));
+    let kept = lines.take_while(|line| {
         // As JSON: two quotes, a comma, and at the worst six bytes for one.
         let bytes = 3 + line.chars().map(json_bytes).sum::<usize>();
         let fits = bytes <= room;
         room = room.saturating_sub(bytes);
         fits
     });
-    let kept = kept.count();
-    (error, &failure.stderr[failure.stderr.len() - kept..])
+    let mut stderr: Vec<Cow<'_, str>> = kept.collect();
+    stderr.reverse();
+    let reply = failure.reply.as_deref();
+    FailureTexts {
+        error,
+        stderr: serde_json::Value::from(stderr).to_string(),
+        reply_queue: reply.map(|reply| text(&reply.queue, REPLY_QUEUE_BYTES_MAX)),
+    }
+}
+
+/// What happened, alone.
+pub(crate) fn error_text(failure: &Failure) -> Cow<'_, str> {
+    text(&failure.error, LETTER_BYTES_MAX)
+}
+
+fn text(text: &str, bytes_max: usize) -> Cow<'_, str> {
+    match storable(text) {
+        Cow::Borrowed(text) => without_end(text, bytes_max),
+        Cow::Owned(text) => Cow::Owned(without_end(&text, bytes_max).into_owned()),
+    }
+}
+
+/// The text without what PostgreSQL has in no text, and what ends one in many a client.
+fn storable(text: &str) -> Cow<'_, str> {
+    match text.contains('\0') {
+        true => Cow::Owned(text.replace('\0', "\u{fffd}")),
+        false => Cow::Borrowed(text),
+    }
 }
 
 fn json_bytes(c: char) -> usize {
@@ -90,9 +132,9 @@ pub(crate) fn plainer(outcome: &Outcome, problem: &str) -> Option<Outcome> {
             let failure = undeliverable(reply.clone(), problem);
             Some(Outcome::DeadLetter(Box::new(failure)))
         }
-        Outcome::DeadLetter(failure) => bare(failure).map(Outcome::DeadLetter),
+        Outcome::DeadLetter(failure) => barer(failure, problem).map(Outcome::DeadLetter),
         Outcome::RetryAfter { delay, failure } => {
-            bare(failure).map(|failure| Outcome::RetryAfter {
+            barer(failure, problem).map(|failure| Outcome::RetryAfter {
                 delay: *delay,
                 failure,
             })
@@ -104,15 +146,21 @@ pub(crate) fn plainer(outcome: &Outcome, problem: &str) -> Option<Outcome> {
     }
 }
 
-/// The failure without its texts; none if it is so already. A reply stays: it is the work's result.
-fn bare(failure: &Failure) -> Option<Box<Failure>> {
-    let bare = Failure {
+/// The failure with less in it: first without its texts, then without the reply, which is the work's result,
+/// with a note instead, and last with neither. None if it is so already.
+fn barer(failure: &Failure, problem: &str) -> Option<Box<Failure>> {
+    let mut barer = Failure {
         reason: failure.reason,
         exit: failure.exit,
         reply: failure.reply.clone(),
         ..Failure::default()
     };
-    (bare != *failure).then(|| Box::new(bare))
+    if barer == *failure {
+        let reply = barer.reply.take()?;
+        let (queue, bytes) = (text(&reply.queue, NAME_BYTES_MAX), reply.body.len());
+        barer.error = format!("the reply to `{queue}`, {bytes} bytes, can't be kept: {problem}");
+    }
+    Some(Box::new(barer))
 }
 
 /// How long to wait for the next look at a queue that has nothing ready.
@@ -156,10 +204,31 @@ mod tests {
                 .collect(),
             ..Failure::default()
         };
-        let (error, stderr) = fit(&failure);
-        assert_eq!(error.len(), 1000);
+        let texts = texts(&failure);
+        assert_eq!(texts.error.len(), 1000);
+        let stderr: Vec<String> = serde_json::from_str(&texts.stderr).unwrap();
         assert_eq!(stderr.len(), 15);
         assert_eq!(stderr.last(), failure.stderr.last());
+    }
+
+    #[test]
+    fn no_text_of_a_failure_has_what_a_column_does_not_take() {
+        let queue = "answers\0".repeat(1000);
+        let failure = Failure {
+            error: "a\0b".to_owned(),
+            stderr: vec!["c\0d".to_owned()],
+            reply: Some(Box::new(Outgoing {
+                queue,
+                ..Outgoing::default()
+            })),
+            ..Failure::default()
+        };
+        let texts = texts(&failure);
+        assert_eq!(texts.error, "a\u{fffd}b");
+        assert_eq!(texts.stderr, "[\"c\u{fffd}d\"]");
+        let queue = texts.reply_queue.unwrap();
+        assert!(queue.starts_with("answers\u{fffd}answers"), "{queue}");
+        assert!(queue.len() <= REPLY_QUEUE_BYTES_MAX, "{}", queue.len());
     }
 
     #[test]
@@ -181,7 +250,15 @@ mod tests {
         assert!(
             matches!(&second, Outcome::DeadLetter(failure) if failure.error.is_empty() && failure.reply.is_some())
         );
-        assert_eq!(plainer(&second, "too big"), None);
+        let third = plainer(&second, "too big").unwrap();
+        let Outcome::DeadLetter(failure) = &third else {
+            panic!("{third:?}")
+        };
+        let note = "the reply to `r`, 0 bytes, can't be kept: too big";
+        assert_eq!((failure.error.as_str(), &failure.reply), (note, &None));
+        let last = plainer(&third, "too big").unwrap();
+        assert!(matches!(&last, Outcome::DeadLetter(failure) if failure.error.is_empty()));
+        assert_eq!(plainer(&last, "too big"), None);
         assert_eq!(plainer(&Outcome::Done, "too big"), None);
         let exit = Some(Exit::default());
         let retry = Outcome::RetryAfter {
@@ -226,13 +303,14 @@ mod tests {
             stderr in proptest::collection::vec(".{0,400}", 0..64),
         ) {
             let failure = Failure { error: error.repeat(times), stderr, ..Failure::default() };
-            let (error, stderr) = fit(&failure);
-            let json = serde_json::to_string(stderr).unwrap();
+            let FailureTexts { error, stderr: json, .. } = texts(&failure);
+            let stderr: Vec<String> = serde_json::from_str(&json).unwrap();
             prop_assert!(error.len() + json.len() <= LETTER_BYTES_MAX + 2);
             let whole = failure.error.len() <= LETTER_BYTES_MAX;
             prop_assert_eq!(error == failure.error, whole);
             prop_assert_eq!(error.ends_with(" bytes cut)"), !whole);
-            prop_assert!(failure.stderr.ends_with(stderr));
+            let said: Vec<_> = failure.stderr.iter().map(|line| storable(line)).collect();
+            prop_assert!(said.ends_with(&stderr.iter().map(Cow::from).collect::<Vec<_>>()));
         }
     }
 }

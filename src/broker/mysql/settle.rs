@@ -11,7 +11,7 @@ use super::error::CallError;
 use super::value::{Script, Value, now_ms};
 use crate::broker::table::{Claim, Settled, headers};
 use crate::delivery::{Failure, Outcome, Outgoing};
-use crate::rules::table::{delay_ms, fit};
+use crate::rules::table::{delay_ms, error_text, texts};
 
 /// In the order of their rows, so that nobody who does the like waits for us while we wait for him.
 const HELD: &str = "
@@ -139,7 +139,7 @@ pub(super) fn settle<'a>(
                 script.add(RETURN, &[(*suspect).into(), span, row.into()]);
             }
             Outcome::RetryAfter { delay, failure } => {
-                let error = fit(failure).0;
+                let error = error_text(failure);
                 let values = [
                     failure.reason.is_crash().into(),
                     Value::Later(delay_ms(*delay)),
@@ -173,41 +173,27 @@ pub(super) fn bury(script: &mut Script, pool: &str, letters: &[(i64, &Failure)],
     remove(script, &rows);
 }
 
-/// A reply that no statement holds, the letter does not hold either: it goes without, and says so.
 fn write_letter(script: &mut Script, pool: &str, row: i64, failure: &Failure, tried: bool) {
-    let (error, stderr) = fit(failure);
+    let texts = texts(failure);
     let exit = failure.exit.unwrap_or_default();
     let reply = failure.reply.as_deref();
-    let stderr = serde_json::Value::from(stderr).to_string();
     let headers = reply.map(|reply| headers::json(&reply.headers));
     let values = [
         pool.into(),
         failure.reason.as_str().into(),
-        error.as_ref().into(),
+        texts.error.as_ref().into(),
         (!tried).into(),
         (tried && failure.reason.is_crash()).into(),
         exit.code.into(),
         exit.signal.into(),
         exit.oom.into(),
-        Value::from(&stderr),
-        reply.map(|reply| reply.queue.as_str()).into(),
+        Value::from(&texts.stderr),
+        texts.reply_queue.as_deref().into(),
         reply.map(|reply| reply.body.as_ref()).into(),
         headers.as_deref().into(),
         row.into(),
     ];
-    let Some(reply) = reply else {
-        script.add(BURY, &values);
-        return;
-    };
-    if !script.add_if_taken(BURY, &values) {
-        let (error, bytes) = (&failure.error, reply.body.len());
-        let without = Failure {
-            error: format!("{error}; its {bytes} bytes are left out here"),
-            reply: None,
-            ..failure.clone()
-        };
-        write_letter(script, pool, row, &without, tried);
-    }
+    script.add(BURY, &values);
 }
 
 /// Inserts messages, in their order.

@@ -166,17 +166,6 @@ impl Script {
         self.push(&statement)
     }
 
-    /// Adds it if the server takes so large a statement at all. Returns whether it does.
-    pub(crate) fn add_if_taken(&mut self, text: &str, values: &[Value<'_>]) -> bool {
-        let mut statement = Vec::with_capacity(text.len());
-        self.write(&mut statement, text, values);
-        let is_taken = statement.len() <= self.most;
-        if is_taken {
-            self.push(&statement);
-        }
-        is_taken
-    }
-
     /// Adds an insertion of rows, each with a value for each `?`, in as many statements as they need.
     pub(crate) fn add_rows<'v>(
         &mut self,
@@ -304,9 +293,7 @@ mod tests {
         script.add_rows("INSERT ", "(?)", vec![vec![text.as_str().into()]; 5]);
         let sizes = script.packets.iter().map(|packet| packet.text.len());
         assert!(sizes.max() <= Some(most), "{:?}", script.packets);
-        assert!(!script.add_if_taken("DO ?", &["x".repeat(most).as_str().into()]));
-        assert!(script.add_if_taken("DO ?", &[text.as_str().into()]));
-        assert_eq!(script.len(), 7);
+        assert_eq!(script.len(), 6);
     }
 
     #[test]

@@ -1,24 +1,26 @@
 //! Messages, letters and claims as columns: PostgreSQL takes whole sets of rows as one array for each
 //! column.
 
+use std::borrow::Cow;
+
 use tokio_postgres::types::ToSql;
 
 use crate::broker::table::{Claim, headers};
 use crate::delivery::{Failure, Outgoing};
-use crate::rules::table::{delay_ms, fit};
+use crate::rules::table::{FailureTexts, delay_ms, texts};
 
 /// What dead letters say, column by column.
 #[derive(Debug, Default)]
 pub(super) struct LetterColumns<'a> {
     reasons: Vec<&'static str>,
-    errors: Vec<String>,
+    errors: Vec<Cow<'a, str>>,
     crashes: Vec<i64>,
     uncharged: Vec<i64>,
     codes: Vec<Option<i32>>,
     signals: Vec<Option<i32>>,
     ooms: Vec<i16>,
     stderrs: Vec<String>,
-    reply_queues: Vec<Option<&'a str>>,
+    reply_queues: Vec<Option<Cow<'a, str>>>,
     reply_texts: Vec<Option<&'a str>>,
     reply_bytes: Vec<Option<&'a [u8]>>,
     reply_headers: Vec<Option<String>>,
@@ -28,12 +30,16 @@ impl<'a> LetterColumns<'a> {
     pub(super) fn of(failures: impl Iterator<Item = &'a Failure>, tried: bool) -> Self {
         let mut columns = Self::default();
         for failure in failures {
-            let (error, stderr) = fit(failure);
+            let FailureTexts {
+                error,
+                stderr,
+                reply_queue,
+            } = texts(failure);
             let exit = failure.exit.unwrap_or_default();
             let reply = failure.reply.as_deref();
             let (text, bytes) = reply.map_or((None, None), |reply| body(&reply.body));
             columns.reasons.push(failure.reason.as_str());
-            columns.errors.push(plain(&error));
+            columns.errors.push(error);
             columns
                 .crashes
                 .push((tried && failure.reason.is_crash()).into());
@@ -41,12 +47,8 @@ impl<'a> LetterColumns<'a> {
             columns.codes.push(exit.code);
             columns.signals.push(exit.signal);
             columns.ooms.push(exit.oom.into());
-            columns
-                .stderrs
-                .push(serde_json::Value::from(stderr).to_string());
-            columns
-                .reply_queues
-                .push(reply.map(|reply| reply.queue.as_str()));
+            columns.stderrs.push(stderr);
+            columns.reply_queues.push(reply_queue);
             columns.reply_texts.push(text);
             columns.reply_bytes.push(bytes);
             columns
@@ -144,11 +146,6 @@ pub(crate) fn body(body: &[u8]) -> (Option<&str>, Option<&[u8]>) {
         Ok(text) if !body.contains(&0) => (Some(text), None),
         _ => (None, Some(body)),
     }
-}
-
-/// A text for people, without what no column takes.
-pub(super) fn plain(text: &str) -> String {
-    text.replace('\0', "\u{fffd}")
 }
 
 #[cfg(test)]

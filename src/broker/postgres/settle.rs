@@ -2,16 +2,17 @@
 //! its claim. Where the claim is not ours any more the row is not touched, and no reply is published
 //! for it.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
 use super::client::{Client, Statement};
-use super::columns::{Columns, LetterColumns, parted, plain};
+use super::columns::{Columns, LetterColumns, parted};
 use crate::broker::table::{Claim, Settled};
 use crate::delivery::{Failure, Outcome, Outgoing};
-use crate::rules::table::{delay_ms, fit};
+use crate::rules::table::{delay_ms, error_text};
 
 /// Now by the server's clock, rounded down, which never makes anything due too early.
 macro_rules! now_ms {
@@ -357,10 +358,8 @@ async fn retry(
         .iter()
         .map(|(_, _, failure)| failure.reason.is_crash().into());
     let crashes: Vec<i64> = crashes.collect();
-    let errors: Vec<String> = retries
-        .iter()
-        .map(|(_, _, failure)| plain(&fit(failure).0))
-        .collect();
+    let errors = retries.iter().map(|(_, _, failure)| error_text(failure));
+    let errors: Vec<Cow<'_, str>> = errors.collect();
     let spans = retries.iter().map(|(_, later, _)| later.span.as_deref());
     let spans: Vec<Option<&str>> = spans.collect();
     let values: [&(dyn ToSql + Sync); 6] = [&ids, &tokens, &delays, &crashes, &errors, &spans];

@@ -9,7 +9,7 @@ use super::columns::{self, columns, values};
 use super::row;
 use crate::broker::table::{Claim, Settled, headers};
 use crate::delivery::{Failure, Outcome, Outgoing};
-use crate::rules::table::fit;
+use crate::rules::table::{error_text, texts};
 
 /// Applies one settlement. Returns whether the row was still ours.
 pub(crate) fn settle(
@@ -179,14 +179,13 @@ fn retry(
     available_after: i64,
     now_ms: i64,
 ) -> rusqlite::Result<bool> {
-    let (error, _) = fit(failure);
     let crash = failure.reason.is_crash();
     let values = params![
         claim.row,
         claim.token,
         crash,
         available_after,
-        error,
+        error_text(failure),
         now_ms
     ];
     hit(tx.prepare_cached(RETRY)?, values)
@@ -202,7 +201,7 @@ fn bury(
     failure: &Failure,
     now_ms: i64,
 ) -> rusqlite::Result<bool> {
-    let (error, stderr) = fit(failure);
+    let texts = texts(failure);
     let crash = token.is_some() && failure.reason.is_crash();
     let exit = failure.exit.unwrap_or_default();
     let reply = failure.reply.as_deref();
@@ -211,14 +210,14 @@ fn bury(
         token,
         pool,
         failure.reason.as_str(),
-        error,
+        texts.error,
         crash,
         exit.code,
         exit.signal,
         exit.oom,
-        serde_json::Value::from(stderr).to_string(),
+        texts.stderr,
         now_ms,
-        reply.map(|reply| &reply.queue),
+        texts.reply_queue,
         reply.map(|reply| row::body_value(&reply.body)),
         reply.map(|reply| headers::json(&reply.headers)),
     ];

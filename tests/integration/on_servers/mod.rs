@@ -5,6 +5,7 @@ mod clocks;
 mod deaths;
 mod finished;
 mod plans;
+mod replies;
 mod usage;
 
 use libtest_mimic::Trial;
@@ -18,6 +19,7 @@ pub(crate) fn trials_on(base: Base) -> Vec<Trial> {
         deaths::trials_on(base),
         finished::trials_on(base),
         plans::trials_on(base),
+        replies::trials_on(base),
         usage::trials_on(base),
     ];
     rooms.into_iter().flatten().collect()

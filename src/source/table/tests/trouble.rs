@@ -279,6 +279,37 @@ async fn a_reply_that_is_refused_for_good_is_in_the_dead_letter() {
 }
 
 #[tokio::test]
+async fn a_reply_that_no_letter_takes_either_is_told_of_there() {
+    let rig = Rig::new();
+    rig.insert("a");
+    for (table, condition) in [
+        ("consumer_messages", "NEW.queue = 'closed'"),
+        ("poisoned_messages", "NEW.reply_body IS NOT NULL"),
+    ] {
+        rig.execute(&format!(
+            "CREATE TRIGGER picky_{table} BEFORE INSERT ON {table} WHEN {condition} \
+             BEGIN SELECT RAISE(ABORT, 'not here'); END"
+        ));
+    }
+    let mut source = rig.source(&Shared::default(), 1);
+    let reply = Outgoing {
+        queue: "closed".to_owned(),
+        body: "42".into(),
+        ..Outgoing::default()
+    };
+    source.next().await.settle(Outcome::Reply(Box::new(reply)));
+    assert_eq!(source.end().await.problem, None);
+    let letter: String = rig.get(
+        "SELECT reason || ': ' || error || ': ' || coalesce(reply_body, 'none') \
+         FROM poisoned_messages",
+    );
+    let expected =
+        "unroutable_reply: the reply to `closed`, 2 bytes, can't be kept: not here: none";
+    assert_eq!(letter, expected);
+    assert_eq!(rig.get::<i64>("SELECT count(*) FROM consumer_messages"), 0);
+}
+
+#[tokio::test]
 async fn rows_that_cannot_be_claimed_or_buried_hold_nobody_up() {
     for (row, trigger) in [
         ("'bad', 0, 0, 0", NOT_THIS_ROW),
