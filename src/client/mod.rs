@@ -186,7 +186,7 @@ impl Client {
     /// # Panics
     /// If called from within an asynchronous runtime.
     pub fn wait_for_change(&mut self, timeout: Duration) {
-        self.kind.wait_for_change(timeout);
+        self.kind.wait_for_change(timeout.min(UNTOLD_MAX));
     }
 
     /// Reads a page of dead letters, the oldest first, and keeps no more than a few of them. What
@@ -252,6 +252,10 @@ impl Client {
         self.tell(|kind| kind.dead_drop(filter))
     }
 }
+
+/// The longest that a change stays unseen of which nobody tells: the session that would is lost, or the kernel
+/// does not tell of this file system.
+const UNTOLD_MAX: Duration = Duration::from_secs(1);
 
 /// The statements that make the tables of a source; none for one that has no tables.
 pub fn schema(source: &SourceConfig) -> Option<String> {

@@ -44,7 +44,7 @@ fn scene(pool: Pool) -> Scene {
 }
 
 /// Where it listens on the network.
-fn api(daemon: &Daemon) -> Api {
+pub(crate) fn api(daemon: &Daemon) -> Api {
     let listening = daemon.logs("listening", |record| record["key"] == "admin.listen");
     let address = listening["address"].as_str().unwrap().to_owned();
     Api::Port(address.rsplit_once(':').unwrap().1.parse().unwrap())

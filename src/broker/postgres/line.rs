@@ -249,6 +249,9 @@ impl Place {
     }
 }
 
+/// The oldest server that ends sessions which are idle for long.
+const ENDS_IDLE_SESSIONS: i32 = 140_000;
+
 /// The oldest server that limits a transaction as a whole.
 const LIMITS_TRANSACTIONS: i32 = 170_000;
 
@@ -258,6 +261,10 @@ fn further(version: i32, commits: bool) -> Vec<(&'static str, &'static str)> {
     let mut further = Vec::new();
     if !commits {
         further.push(("synchronous_commit", "on"));
+    }
+    // Whoever listens, or waits for work, says nothing for long.
+    if version >= ENDS_IDLE_SESSIONS {
+        further.push(("idle_session_timeout", "0"));
     }
     // What is written may take as long as its statements, and tables of millions of rows are made anew.
     if version >= LIMITS_TRANSACTIONS {
@@ -302,11 +309,13 @@ mod tests {
 
     #[test]
     fn what_only_later_servers_know_is_set_only_there() {
+        let idle = ("idle_session_timeout", "0");
         let unlimited = ("transaction_timeout", "0");
         let safe = ("synchronous_commit", "on");
-        assert_eq!(further(160_009, true), []);
-        assert_eq!(further(160_009, false), [safe]);
-        assert_eq!(further(170_000, true), [unlimited]);
-        assert_eq!(further(180_001, false), [safe, unlimited]);
+        assert_eq!(further(130_014, true), []);
+        assert_eq!(further(130_014, false), [safe]);
+        assert_eq!(further(160_009, true), [idle]);
+        assert_eq!(further(170_000, true), [idle, unlimited]);
+        assert_eq!(further(180_001, false), [safe, idle, unlimited]);
     }
 }

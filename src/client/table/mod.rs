@@ -1,5 +1,7 @@
 //! The operator's and the producer's side of a table queue, whichever database it is in.
 
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod away;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]

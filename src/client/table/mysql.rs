@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use super::super::contract::{
     ClientKind, DeadFilter, Depth, Each, Listed, Page, Partial, Reply, Subscribed,
 };
+use super::away::Away;
 use crate::broker::Fault;
 use crate::broker::mysql::MysqlError;
 use crate::broker::mysql::client::{Client, Dialect};
@@ -52,6 +53,7 @@ pub(crate) struct MysqlClient {
     client: Client,
     /// The tables were seen, or made.
     prepared: bool,
+    away: Away,
 }
 
 impl MysqlClient {
@@ -68,6 +70,7 @@ impl MysqlClient {
             place,
             client,
             prepared: false,
+            away: Away::default(),
         })
     }
 
@@ -90,6 +93,22 @@ impl MysqlClient {
         }
         let asked = self.runtime.block_on(question(&mut self.client));
         asked.map_err(failed(doing))
+    }
+
+    fn look_and_take(
+        &mut self,
+        queue: &str,
+        correlation_id: &str,
+    ) -> Result<Option<Reply>, MysqlError> {
+        let there = self.ask("looking for the reply", async |client| {
+            waiting::reply_there(client, queue, correlation_id).await
+        });
+        let Some(row) = there? else {
+            return Ok(None);
+        };
+        self.ask_for_all("taking the reply", async |client| {
+            waiting::take_reply(client, row).await
+        })
     }
 
     /// Sees that there can be messages for topics.
@@ -271,20 +290,13 @@ impl ClientKind for MysqlClient {
     }
 
     fn take_reply(&mut self, queue: &str, correlation_id: &str) -> Result<Option<Reply>, Fault> {
-        let there = self.ask("looking for the reply", async |client| {
-            waiting::reply_there(client, queue, correlation_id).await
-        });
-        let Some(row) = there? else {
-            return Ok(None);
-        };
-        let taken = self.ask_for_all("taking the reply", async |client| {
-            waiting::take_reply(client, row).await
-        });
-        Ok(taken?)
+        let taken = self.look_and_take(queue, correlation_id);
+        Ok(self.away.tolerate(taken, MysqlError::is_passing)?)
     }
 
     fn wait_for_change(&mut self, longest: Duration) {
-        let pause = longest.min(LOOK_EVERY);
+        let pause = self.away.pause().unwrap_or(LOOK_EVERY);
+        let pause = longest.min(pause);
         self.runtime.block_on(async { sleep(pause).await });
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
@@ -16,6 +16,7 @@ use tokio_postgres::{Error, Row};
 use super::super::contract::{
     ClientKind, DeadFilter, Depth, Each, Listed, Page, Partial, Reply, Subscribed,
 };
+use super::away::Away;
 use crate::broker::Fault;
 use crate::broker::postgres::PostgresError;
 use crate::broker::postgres::client::Client;
@@ -56,6 +57,7 @@ pub(crate) struct PostgresClient {
     listens: Option<String>,
     /// Whether all that is sent to it is told of.
     told: Told,
+    away: Away,
 }
 
 impl PostgresClient {
@@ -74,6 +76,7 @@ impl PostgresClient {
             prepared: false,
             listens: None,
             told: Told::No,
+            away: Away::default(),
         })
     }
 
@@ -95,6 +98,21 @@ impl PostgresClient {
         }
         let asked = self.runtime.block_on(question(&self.line.client));
         asked.map_err(failed(doing))
+    }
+
+    fn listen_and_take(
+        &mut self,
+        queue: &str,
+        correlation_id: &str,
+    ) -> Result<Option<Reply>, PostgresError> {
+        // Before it is looked for: what comes after that is told.
+        self.listen(queue)?;
+        self.ask("taking the reply", async |client| {
+            let taken = client
+                .query_opt(TAKE_REPLY, &[&queue, &correlation_id])
+                .await?;
+            taken.as_ref().map(reply).transpose()
+        })
     }
 
     /// Sees to it that what is sent to the queue is told of, as far as it can be.
@@ -300,18 +318,15 @@ impl ClientKind for PostgresClient {
     }
 
     fn take_reply(&mut self, queue: &str, correlation_id: &str) -> Result<Option<Reply>, Fault> {
-        // Before it is looked for: what comes after that is told.
-        self.listen(queue)?;
-        let taken = self.ask("taking the reply", async |client| {
-            let taken = client
-                .query_opt(TAKE_REPLY, &[&queue, &correlation_id])
-                .await?;
-            taken.as_ref().map(reply).transpose()
-        });
-        Ok(taken?)
+        let taken = self.listen_and_take(queue, correlation_id);
+        Ok(self.away.tolerate(taken, PostgresError::is_passing)?)
     }
 
     fn wait_for_change(&mut self, longest: Duration) {
+        if let Some(pause) = self.away.pause() {
+            let pause = longest.min(pause);
+            return self.runtime.block_on(async { sleep(pause).await });
+        }
         let longest = match self.told {
             Told::ToUs => longest,
             // Behind a pooler, or while someone sends who tells nobody, or another may cease to sleep.

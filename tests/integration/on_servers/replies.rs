@@ -1,8 +1,15 @@
 //! Replies: to whom they can't go, and who waits for them.
 
-use crate::harness::{Base, Event, NewMessage, Pool, Scene, trials_on};
+use std::time::Duration;
 
-trials_on![a_reply_to_a_queue_that_no_column_takes_is_a_dead_letter,];
+use tokio::time::Instant;
+
+use crate::harness::{Base, Database, Event, NewMessage, Pool, Scene, Workspace, trials_on};
+
+trials_on![
+    a_reply_to_a_queue_that_no_column_takes_is_a_dead_letter,
+    a_reply_is_waited_for_over_a_restart_of_the_server,
+];
 
 /// What the settlement is refused with, and what no letter may be refused with in its turn.
 fn a_reply_to_a_queue_that_no_column_takes_is_a_dead_letter() {
@@ -35,4 +42,41 @@ fn a_reply_to_a_queue_that_no_column_takes_is_a_dead_letter() {
     let problem = |record: &serde_json::Value| record.to_string().contains(refused);
     assert!(scene.daemon.records(problem).is_empty());
     scene.finish();
+}
+
+/// Both by the command and over HTTP. Who waits gives up long after this test would.
+fn a_reply_is_waited_for_over_a_restart_of_the_server() {
+    let database = Database::alone();
+    let url = database.url();
+    let sections = format!(
+        "[sources.main]\nkind = \"table\"\nurl = \"{url}\"\n[admin]\nlisten = \"127.0.0.1:0\""
+    );
+    let site = Workspace::make("", &sections);
+    let pool = Pool::new(&["--v2=2"]);
+    let daemon = site.start(std::slice::from_ref(&pool));
+    site.configure_commands(&[pool]);
+    let api = crate::admin::api(&daemon);
+    let (sent, posted) = ("mode:wait:go,reply sent", "mode:wait:go,reply posted");
+    let command = ["send", "work", sent, "--reply", "--reply-timeout", "10m"];
+    let message = serde_json::json!({ "body": posted }).to_string();
+    let path = "/v1/queues/work/messages?wait=5m";
+    let went = std::thread::scope(|scope| {
+        let command = scope.spawn(|| site.ganger(&command).good());
+        let request = scope.spawn(|| api.post(path, &message).json());
+        daemon.eventually("both to be begun", || {
+            site.record().all(Event::Began).len() == 2
+        });
+        database.stop();
+        database.start_again();
+        let went = Instant::now();
+        site.touch("go");
+        let printed = command.join().unwrap();
+        assert_eq!(printed.trim_end(), format!("re: {sent}"));
+        let answer = request.join().unwrap();
+        assert_eq!(answer["reply"]["body"], format!("re: {posted}"));
+        went
+    });
+    let took = went.elapsed();
+    assert!(took < Duration::from_secs(20), "it took {took:?}");
+    daemon.stop();
 }

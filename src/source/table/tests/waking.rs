@@ -56,6 +56,17 @@ async fn a_client_sends_and_takes_the_answer() {
     source.end().await;
 }
 
+/// As on a file system of which the kernel tells nothing: who waits looks again by itself.
+#[tokio::test]
+async fn a_client_that_is_told_of_nothing_looks_again() {
+    let rig = Rig::new();
+    let mut client = Client::open("local", &model::SourceConfig::Table(rig.config()), &[]).unwrap();
+    let waited = tokio::task::spawn_blocking(move || {
+        (0..3).for_each(|_| client.wait_for_change(NEVER));
+    });
+    timeout(SOON, waited).await.unwrap().unwrap();
+}
+
 #[tokio::test]
 async fn a_delayed_message_comes_when_it_is_due_and_not_before() {
     let rig = Rig::new();
