@@ -7,6 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::contract::Reply;
@@ -20,7 +21,7 @@ use crate::names;
 struct MessageJson {
     body: Option<String>,
     body_base64: Option<String>,
-    headers: BTreeMap<String, serde_json::Value>,
+    headers: BTreeMap<String, Box<RawValue>>,
     correlation_id: String,
     reply_to: Option<String>,
     message_id: Option<String>,
@@ -151,15 +152,20 @@ fn outgoing(line: MessageJson, delay: Duration) -> Result<Outgoing, String> {
     })
 }
 
-fn header_text((name, value): (String, serde_json::Value)) -> Result<(String, String), String> {
+/// A number stays as it is written, every digit of it.
+fn header_text((name, value): (String, Box<RawValue>)) -> Result<(String, String), String> {
     not_our_own(&name)?;
-    match value {
-        Value::String(text) => Ok((name, text)),
-        Value::Number(number) => Ok((name, number.to_string())),
-        Value::Bool(value) => Ok((name, value.to_string())),
-        Value::Null | Value::Array(_) | Value::Object(_) => Err(format!(
+    let text = value.get();
+    match text.as_bytes().first() {
+        Some(b'"') => {
+            let text = serde_json::from_str(text);
+            let text = text.map_err(|error| format!("header `{name}`: {error}"))?;
+            Ok((name, text))
+        }
+        Some(b'n' | b'[' | b'{') | None => Err(format!(
             "header `{name}` must be a text, a number or true or false"
         )),
+        Some(_) => Ok((name, text.to_owned())),
     }
 }
 
@@ -304,6 +310,15 @@ mod tests {
             (3, Duration::from_secs(5))
         );
         assert_eq!(message.key.as_deref(), Some("k"));
+    }
+
+    #[test]
+    fn a_headers_number_stays_as_it_is_written() {
+        for number in ["10.10", "18446744073709551616", "1e400", "-0"] {
+            let line = format!(r#"{{"body":"b","headers":{{"n":{number}}}}}"#);
+            let headers = post(line.as_bytes()).unwrap().message.headers;
+            assert_eq!(headers, [("n".to_owned(), number.to_owned())]);
+        }
     }
 
     #[test]

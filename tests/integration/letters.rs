@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{EVIL, NewMessage, Pool, Scene, Workspace, assert_tame, trials};
+use crate::harness::{EVIL, Event, NewMessage, Pool, Scene, Workspace, assert_tame, trials};
 
 trials![
     the_list_has_all_that_scripts_rely_on,
@@ -12,6 +12,7 @@ trials![
     one_is_shown_with_all_that_is_known,
     one_is_sent_back_with_a_clean_count,
     one_is_sent_back_edited,
+    a_headers_numbers_keep_their_digits,
     all_are_sent_back_and_done,
     some_are_dropped,
     a_reply_that_had_nowhere_to_go_is_shown,
@@ -270,6 +271,51 @@ fn one_is_sent_back_edited() {
 }
 
 /// By a running daemon whose workers are mended, the binary one too.
+/// However the message comes, and when it comes again.
+fn a_headers_numbers_keep_their_digits() {
+    let subscribed = "[[subscriptions]]\ntopic = \"placed\"\nqueue = \"work\"\n";
+    let pool = Pool::new(&["--v2=1", "--mode=note:header:n,answer:400"]);
+    let pool = pool.set("workers", "1").attempts(1).after(subscribed);
+    let scene = Scene::of(pool.clone());
+    scene.site.configure_commands(&[pool]);
+    scene.daemon.logged("subscribed the queue to the topic");
+    let numbers = ["10.10", "18446744073709551616", "-0.0", "1E+5"];
+    let mut lines = String::new();
+    for number in numbers {
+        let headers = format!(r#"{{ "n": {number} }}"#);
+        let insert = |table: &str, queue: &str| {
+            format!("INSERT INTO {table} ({queue}, body, headers) VALUES")
+        };
+        let row = insert("consumer_messages", "queue");
+        let published = insert("published_messages", "topic");
+        let statements =
+            format!("{row} ('work', 'b', '{headers}'); {published} ('placed', 'b', '{headers}')");
+        scene.table.run(&statements).unwrap();
+        lines += &format!("{}\n", format!(r#"{{"body": "b", "headers": {headers}}}"#));
+    }
+    scene.site.put("lines", &lines, false);
+    let sent = ["send", "work", "--file", "lines"];
+    scene.site.ganger(&sent).good();
+    let noted = |times: usize| {
+        let mut all: Vec<String> = Vec::new();
+        for number in numbers {
+            all.extend(vec![format!("header:n={number}"); times]);
+        }
+        all.sort();
+        scene.daemon.eventually("all to be noted", || {
+            let record = scene.record();
+            let mut noted = record.texts(Event::Noted);
+            noted.sort_unstable();
+            noted == all
+        });
+    };
+    noted(3);
+    scene.settled();
+    scene.site.ganger(&["dead", "retry", "--all"]).good();
+    noted(6);
+    scene.finish();
+}
+
 fn all_are_sent_back_and_done() {
     let site = with_letters();
     let mended = |name: &str| {

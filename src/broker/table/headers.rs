@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use serde::de::{Deserializer, MapAccess, Visitor};
-use serde_json::Value;
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde_json::value::RawValue;
 
 use crate::delivery::Headers;
 use crate::names::{OWN_HEADER_PREFIX, STEP_HEADER};
@@ -59,18 +59,19 @@ impl<'de> Visitor<'de> for InOrder {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Headers, A::Error> {
         let mut headers = Headers::new();
-        while let Some((name, value)) = map.next_entry::<String, Value>()? {
-            headers.push((name, as_text(value)));
+        while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
+            headers.push((name, as_text(value).map_err(A::Error::custom)?));
         }
         Ok(headers)
     }
 }
 
-fn as_text(value: Value) -> String {
-    match value {
-        Value::String(text) => text,
-        Value::Null => String::new(),
-        other => other.to_string(),
+/// What is in quotes is read; all else stays as it is written, every digit of a number.
+fn as_text(value: &RawValue) -> Result<String, serde_json::Error> {
+    match value.get() {
+        "null" => Ok(String::new()),
+        text if text.starts_with('"') => serde_json::from_str(text),
+        other => Ok(other.to_owned()),
     }
 }
 
@@ -99,8 +100,43 @@ mod tests {
     }
 
     #[test]
+    fn numbers_stay_as_they_are_written() {
+        for number in [
+            "10.10",
+            "18446744073709551616",
+            "-0",
+            "1e400",
+            "1E+05",
+            "0.1000000000000000055511151231257827",
+            r#"{"b": 1.10, "a": [2.0], "b": 1e400}"#,
+        ] {
+            let json = format!("{{ \"n\" : {number}\n}}");
+            assert_eq!(parse(&json).unwrap(), [pair("n", number)]);
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_there_twice_stays_so() {
+        let json = r#"{"a":1.0,"a":"\u0000\"x"}"#;
+        assert_eq!(parse(json).unwrap(), [pair("a", "1.0"), pair("a", "\0\"x")]);
+    }
+
+    #[test]
     fn what_is_no_object_is_told() {
-        for json in ["", "[]", "7", "{", "{} {}", r#"{"a":}"#, "null"] {
+        for json in [
+            "",
+            "[]",
+            "7",
+            "{",
+            "{} {}",
+            r#"{"a":}"#,
+            "null",
+            r#"{"a":NaN}"#,
+            r#"{"a":-Infinity}"#,
+            r#"{"a":01}"#,
+            r#"{"a":.5}"#,
+            r#"{"a":"\ud800"}"#,
+        ] {
             let error = parse(json).unwrap_err();
             assert!(
                 error.starts_with("the headers must be a JSON object: "),
