@@ -22,17 +22,21 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 /// What the server sends us at once is not limited by us.
 const RECEIVED_BYTES_MAX: usize = 1 << 30;
 
-/// What holds for every connection of ours, whatever the server is set to.
+/// What holds for every connection of ours, whatever the server or its `init_connect` sets. All values are
+/// written out: `DEFAULT` would be the server's own.
 const SETTINGS: &str = "
 SET NAMES utf8mb4 COLLATE utf8mb4_bin;
 SET SESSION sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION',
-  time_zone = '+00:00', autocommit = 1, innodb_lock_wait_timeout = 5,
-  wait_timeout = 28800, completion_type = 0, sql_safe_updates = 0, sql_select_limit = DEFAULT, sql_big_selects = 1;
+  time_zone = '+00:00', autocommit = 1, completion_type = 0, unique_checks = 1,
+  innodb_lock_wait_timeout = 5, wait_timeout = 28800, net_read_timeout = 30, net_write_timeout = 60,
+  sql_select_limit = 18446744073709551615, sql_big_selects = 1, sql_safe_updates = 0, sql_auto_is_null = 0;
 SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET SESSION TRANSACTION READ WRITE";
 
 /// Who falls silent within a transaction does not keep what it has locked.
-const SETTINGS_OF_MARIADB: &str = "SET SESSION idle_transaction_timeout = 20";
+const SETTINGS_OF_MARIADB: &str = "
+SET SESSION idle_transaction_timeout = 20, idle_readonly_transaction_timeout = 0,
+  idle_write_transaction_timeout = 0";
 
 /// How large tables are is asked now and then, and then it is to be true.
 const SETTINGS_OF_MYSQL: &str = "SET SESSION information_schema_stats_expiry = 0";
@@ -177,8 +181,8 @@ impl Place {
         Ok(client)
     }
 
+    /// Sets what only one of both servers knows.
     async fn set_up(&self, client: &mut Client) -> Result<(), CallError> {
-        client.batch_execute(SETTINGS).await?;
         let settings = match client.dialect() {
             Dialect::MariaDb => SETTINGS_OF_MARIADB,
             Dialect::MySql => SETTINGS_OF_MYSQL,
@@ -187,7 +191,7 @@ impl Place {
         client.set_limits().await
     }
 
-    /// Whether the server is one that can serve.
+    /// Sets up the connection, and looks whether the server is one that can serve.
     async fn fit(&self, host: &Host, conn: Conn) -> Result<Client, MysqlError> {
         let about = About {
             dialect: Dialect::MySql,
@@ -195,6 +199,8 @@ impl Place {
             locks: true,
         };
         let mut client = Client::new(conn, self.names.clone(), about);
+        let set = client.batch_execute(SETTINGS).await;
+        set.map_err(failed("setting up the connection"))?;
         let said = async {
             let row = client.query_one(ABOUT, &[]).await?;
             let version: String = row.get(0)?;

@@ -211,6 +211,11 @@ fn is_lost(error: &Error) -> bool {
 
 /// What is wrong, as an operator would say it.
 pub(crate) fn sentence(error: &Error) -> String {
+    if may_only_be_read(error) {
+        return "it may only be read: it is a standby, or `default_transaction_read_only` is on \
+                for the role or the database"
+            .to_owned();
+    }
     let Some(said) = error.as_db_error() else {
         let causes = std::iter::successors(error.source(), |cause| (*cause).source());
         return causes.fold(error.to_string(), |text, cause| {
@@ -230,6 +235,15 @@ pub(crate) fn sentence(error: &Error) -> String {
         false => "",
     };
     format!("{message}{detail} (SQLSTATE {}){hint}", said.code().code())
+}
+
+/// The driver has asked, for it was to find one that takes writes.
+fn may_only_be_read(error: &Error) -> bool {
+    let io = error.source().and_then(|cause| cause.downcast_ref());
+    io.is_some_and(|io: &io::Error| {
+        io.kind() == io::ErrorKind::PermissionDenied
+            && io.to_string() == "database does not allow writes"
+    })
 }
 
 /// What we have told the server of is not there, or what we have not told it of is.

@@ -6,6 +6,7 @@ mod deaths;
 mod finished;
 mod plans;
 mod replies;
+mod settings;
 mod usage;
 
 use libtest_mimic::Trial;
@@ -20,6 +21,7 @@ pub(crate) fn trials_on(base: Base) -> Vec<Trial> {
         finished::trials_on(base),
         plans::trials_on(base),
         replies::trials_on(base),
+        settings::trials_on(base),
         usage::trials_on(base),
     ];
     rooms.into_iter().flatten().collect()

@@ -6,12 +6,13 @@ use tokio::time::Instant;
 
 use crate::harness::postgres::PgDatabase;
 use crate::harness::tls::quoted;
-use crate::harness::{Event, Pool, Scene, Workspace, trials};
+use crate::harness::{Event, Pool, Scene, Workspace, field, trials};
 
 trials![
     a_commit_wakes_an_idle_daemon,
     tables_that_are_missing_are_named_and_can_be_made_by_hand,
     what_no_waiting_mends_refuses_the_start,
+    a_role_that_may_only_read_is_waited_for,
     the_server_is_checked_as_sslmode_says,
     tables_behind_a_prefix_stand_beside_anothers_of_the_same_names,
 ];
@@ -70,6 +71,34 @@ fn what_no_waiting_mends_refuses_the_start() {
         let complaint = site.ganger(&["run", "--config", "wrong.toml"]).bad(1);
         assert!(complaint.contains(says), "{complaint}");
     }
+}
+
+/// Some have their databases set so while the disk is full.
+fn a_role_that_may_only_read_is_waited_for() {
+    let site = Workspace::on("", "", Some(PgDatabase::shared()));
+    let pool = Pool::new(&[]);
+    site.configure_commands(std::slice::from_ref(&pool));
+    site.ganger(&["send", "work", "a"]).good();
+    let url = site.postgres().url();
+    let (_, name) = url.rsplit_once('/').unwrap();
+    let set = |value: &str| {
+        let set = format!("ALTER DATABASE {name} SET default_transaction_read_only = {value}");
+        site.postgres().psql("postgres", &set);
+    };
+    set("on");
+    let says = "it may only be read: it is a standby, or `default_transaction_read_only` is on";
+    let checked = site.ganger(&["check", "--online"]).bad(1);
+    assert!(checked.contains(says), "{checked}");
+    let daemon = site.start(&[pool]);
+    let trouble = daemon.logged("the table can't be used; intake pauses");
+    assert!(field(&trouble, "problem").contains(says), "{trouble}");
+    set("off");
+    daemon.eventually("it to be done", || {
+        site.postgres()
+            .ask("SELECT count(*) FROM consumer_messages")
+            == "0"
+    });
+    daemon.stop();
 }
 
 fn the_server_is_checked_as_sslmode_says() {
