@@ -13,6 +13,7 @@ trials![
     a_locked_database_pauses_the_intake,
     a_worker_is_not_late_while_its_emits_wait_for_the_database,
     a_full_disk_pauses_the_intake,
+    a_journal_that_has_no_room_is_emptied_as_soon_as_it_can_be,
     a_stop_waits_for_a_locked_database,
     a_stop_gives_up_a_database_that_stays_locked,
     a_database_that_is_replaced_is_followed,
@@ -122,8 +123,8 @@ fn a_worker_is_not_late_while_its_emits_wait_for_the_database() {
     scene.finish();
 }
 
-/// The daemon may not write another byte to any file, which SQLite takes for a disk that fails.
-fn a_full_disk_pauses_the_intake() {
+/// A daemon whose files may be limited.
+fn limited() -> Scene {
     // The signal that comes with the refusal would kill it.
     let launch = Launch {
         through: &["sh", "-c", r#"trap "" XFSZ; exec "$0" "$@""#],
@@ -132,11 +133,16 @@ fn a_full_disk_pauses_the_intake() {
     let site = Workspace::new();
     let daemon = site.launch(&[pool()], launch);
     let table = site.table();
-    let scene = Scene {
+    Scene {
         daemon,
         table,
         site,
-    };
+    }
+}
+
+/// The daemon may not write another byte to any file, which SQLite takes for a disk that fails.
+fn a_full_disk_pauses_the_intake() {
+    let scene = limited();
     let (held, rest) = with_work_in_hand(&scene, EMITS);
     limit_its_files(&scene, Some(0));
     scene.site.touch("go");
@@ -146,6 +152,33 @@ fn a_full_disk_pauses_the_intake() {
     scene.send(&more);
     limit_its_files(&scene, None);
     everything_is_done_once(&scene, &held, &[rest, more].concat());
+    scene.finish();
+}
+
+/// As on a disk that is full before SQLite would move anything from the journal into the database. A reader keeps
+/// it from being moved at all, then ends.
+fn a_journal_that_has_no_room_is_emptied_as_soon_as_it_can_be() {
+    let scene = limited();
+    let reader = scene.site.table();
+    let read = "BEGIN; SELECT count(*) FROM consumer_messages";
+    reader.0.execute_batch(read).unwrap();
+    scene
+        .table
+        .0
+        .execute_batch("PRAGMA wal_autocheckpoint = 0")
+        .unwrap();
+    limit_its_files(&scene, Some(1 << 20));
+    let large = "x".repeat(2000);
+    let bodies = bodies(&large, 200);
+    // In a transaction each, so that the pages of the journal are many and those of the database few.
+    for body in &bodies {
+        scene.send(&[body]);
+    }
+    scene.daemon.logged(TROUBLE);
+    reader.0.execute_batch("COMMIT").unwrap();
+    scene.daemon.logged(RECOVERED);
+    scene.all_done();
+    assert_eq!(scene.record().all(Event::Done).len(), bodies.len());
     scene.finish();
 }
 

@@ -9,7 +9,7 @@ use super::clock::WallClock;
 use super::error::SqliteError;
 use super::identity::{FileStanding, Identity as FileIdentity};
 use super::schema::canonical;
-use super::{row, schema};
+use super::{journal, row, schema};
 use crate::broker::table::finished::{Entry, Found, Remembered, Scope};
 use crate::broker::table::{Fault, headers};
 use crate::delivery::{Identity, StoredReply};
@@ -128,6 +128,16 @@ impl Memory {
     /// Enters all of them in one transaction, or none. Returns what was entered before.
     pub(crate) fn enter(&mut self, entries: &[Entry<'_>]) -> Result<Found, Fault> {
         self.follow_the_file()?;
+        let first = match self.enter_all(entries) {
+            Err(error) if journal::is_of_room(&error) && journal::empty(&self.conn) => {
+                self.enter_all(entries)
+            }
+            entered => entered,
+        };
+        Ok(first?)
+    }
+
+    fn enter_all(&mut self, entries: &[Entry<'_>]) -> rusqlite::Result<Found> {
         let tx = self
             .conn
             .transaction_with_behavior(TransactionBehavior::Immediate)?;

@@ -10,6 +10,7 @@ pub(crate) mod finished;
 mod heartbeats;
 mod identity;
 mod inotify;
+pub(crate) mod journal;
 pub(crate) mod leases;
 mod lock;
 mod owners;
@@ -57,6 +58,8 @@ pub(crate) struct Store {
     member: leases::Member,
     wake: Option<change_watch::Wake>,
     passed_over: PassedOver,
+    /// There was no room for what was to be written, nor for what is in the journal.
+    lacks_room: bool,
 }
 
 impl Store {
@@ -91,6 +94,7 @@ impl Store {
             member,
             wake: None,
             passed_over: PassedOver::default(),
+            lacks_room: false,
         })
     }
 
@@ -172,6 +176,8 @@ impl Store {
             self.is_in_place()?;
         }
         self.passed_over.expire();
+        // What room there is now is for that first: else the journal would take it.
+        self.lacks_room = self.lacks_room && !journal::empty(&self.conn);
         let mut absences = 0;
         while absences < 2 {
             match self.try_write(turn, work) {
@@ -179,6 +185,11 @@ impl Store {
                 Ok(None) => {
                     absences += 1;
                     self.member.sit_down_again(turn, &self.conn, &self.clock)?;
+                }
+                Err(refused) if refused.is_of_room() && !self.lacks_room => {
+                    // Whether it helps is seen by the next try.
+                    self.lacks_room = true;
+                    journal::empty(&self.conn);
                 }
                 Err(refused) => self.passed_over.pass_over(&refused, "claimed or buried")?,
             }

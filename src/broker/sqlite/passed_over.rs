@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::error::fault;
+use super::journal;
 use crate::broker::table::Fault;
 
 /// More than so many, and it is not the rows: then the source is in trouble as a whole. Less than are
@@ -27,6 +28,13 @@ pub(crate) struct Refused {
 impl From<rusqlite::Error> for Refused {
     fn from(error: rusqlite::Error) -> Self {
         Self { row: None, error }
+    }
+}
+
+impl Refused {
+    /// There was no room for it.
+    pub(crate) fn is_of_room(&self) -> bool {
+        journal::is_of_room(&self.error)
     }
 }
 

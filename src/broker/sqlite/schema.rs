@@ -9,7 +9,7 @@ use rusqlite::{Connection, Error, ErrorCode, TransactionBehavior};
 use tokio::time::Instant;
 
 use super::error::SqliteError;
-use super::{rights, topics};
+use super::{journal, rights, topics};
 
 /// The steps from one version of the tables to the next, the first from an empty file. A step
 /// that was released is never changed.
@@ -132,6 +132,7 @@ fn prepared(path: &Path) -> Result<Connection, Error> {
     conn.busy_timeout(OPEN_BUSY_TIMEOUT)?;
     // NORMAL could lose a commit to a power cut: a message would be done twice, or a reply lost.
     conn.pragma_update(None, "synchronous", "full")?;
+    journal::limit(&conn, path)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
     // Else a value bound beside a partial index has each statement prepared anew each time.
     conn.set_db_config(

@@ -16,7 +16,7 @@ use crate::broker::sqlite::change_watch::Wake;
 use crate::broker::sqlite::clock::WallClock;
 use crate::broker::sqlite::error::SqliteError;
 use crate::broker::sqlite::leases::directory;
-use crate::broker::sqlite::{canonical, row, schema, settle, topics, unique};
+use crate::broker::sqlite::{canonical, journal, row, schema, settle, topics, unique};
 use crate::config::model::Subscription;
 use crate::dead_letter::{DeadLetter, DeadReply, rfc_3339};
 use crate::delivery::{CANCELLED, Failure, Outgoing, Post, Reason};
@@ -47,6 +47,17 @@ impl SqliteClient {
             database: canonical(path)?,
             waiting: None,
         })
+    }
+
+    /// Does what writes, once more where there was no room for it and the journal could be emptied.
+    fn write<T>(
+        &mut self,
+        mut work: impl FnMut(&mut Self) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        match work(self) {
+            Err(error) if journal::is_of_room(&error) && journal::empty(&self.conn) => work(self),
+            done => done,
+        }
     }
 
     /// The first letters behind that row, at most so many, and no more of them than memory has room
@@ -208,15 +219,18 @@ impl super::super::contract::ClientKind for SqliteClient {
     }
 
     fn send(&mut self, messages: &[Outgoing]) -> Result<(), Partial> {
-        Ok(self.insert(messages).map_err(failed("sending"))?)
+        let sent = self.write(|client| client.insert(messages));
+        Ok(sent.map_err(failed("sending"))?)
     }
 
     fn post(&mut self, posts: &[Post]) -> Result<Vec<i64>, Partial> {
-        Ok(self.post_all(posts).map_err(failed("sending"))?)
+        let posted = self.write(|client| client.post_all(posts));
+        Ok(posted.map_err(failed("sending"))?)
     }
 
     fn subscribe(&mut self, wanted: &[Subscription]) -> Result<Vec<Subscription>, Fault> {
-        Ok(self.subscribe_all(wanted).map_err(failed("subscribing"))?)
+        let added = self.write(|client| client.subscribe_all(wanted));
+        Ok(added.map_err(failed("subscribing"))?)
     }
 
     fn subscriptions(&mut self) -> Result<Vec<Subscribed>, Fault> {
@@ -234,7 +248,7 @@ impl super::super::contract::ClientKind for SqliteClient {
 
     fn unsubscribe(&mut self, topic: &str, queue: &str) -> Result<bool, Fault> {
         let end = "DELETE FROM subscriptions WHERE topic = ?1 AND queue = ?2";
-        let ended = self.conn.execute(end, [topic, queue]);
+        let ended = self.write(|client| client.conn.execute(end, [topic, queue]));
         Ok(ended.map_err(failed("ending the subscription"))? > 0)
     }
 
@@ -252,7 +266,7 @@ impl super::super::contract::ClientKind for SqliteClient {
     }
 
     fn cancel_waiting(&mut self, pool: &str, queue: &str, id: &str) -> Result<usize, Fault> {
-        let cancelled = self.bury_waiting(pool, queue, id);
+        let cancelled = self.write(|client| client.bury_waiting(pool, queue, id));
         Ok(cancelled.map_err(failed("cancelling"))?)
     }
 
@@ -268,10 +282,8 @@ impl super::super::contract::ClientKind for SqliteClient {
         if !looked.map_err(failed("looking for the reply"))? {
             return Ok(None);
         }
-        let taken = self
-            .conn
-            .query_row(TAKE_REPLY, [queue, correlation_id], reply)
-            .optional();
+        let of = [queue, correlation_id];
+        let taken = self.write(|client| client.conn.query_row(TAKE_REPLY, of, reply).optional());
         Ok(taken.map_err(failed("taking the reply"))?)
     }
 
@@ -310,7 +322,7 @@ impl super::super::contract::ClientKind for SqliteClient {
     }
 
     fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Partial> {
-        let moved = self.send_back(filter, edit);
+        let moved = self.write(|client| client.send_back(filter, edit));
         Ok(moved.map_err(failed("sending the dead letters back"))?)
     }
 
@@ -328,7 +340,8 @@ impl super::super::contract::ClientKind for SqliteClient {
     fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
         let (ids, pool, queues) = chosen(filter);
         let sql = format!("{DROP} WHERE {CHOSEN}");
-        let dropped = self.conn.execute(&sql, params![ids, pool, queues]);
+        let values = params![ids, pool, queues];
+        let dropped = self.write(|client| client.conn.execute(&sql, values));
         Ok(dropped.map_err(failed("dropping the dead letters"))?)
     }
 }
