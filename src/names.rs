@@ -27,6 +27,10 @@ pub const TRACEPARENT: &str = "traceparent";
 pub const TRACESTATE: &str = "tracestate";
 /// The header that tells one emit from another when a task is tried again.
 pub const EMIT_ID_HEADER: &str = "ganger-emit-id";
+/// The header by which an answer says the MIME type of its body, in whatever case.
+pub const CONTENT_TYPE_HEADER: &str = "content-type";
+/// The header by which a message says how its body is encoded, in whatever case.
+pub const CONTENT_ENCODING_HEADER: &str = "content-encoding";
 /// What the topics of Kafka are called that take the answers to one command.
 pub const REPLY_TOPICS: &str = "ganger.reply.";
 /// The property of a message that says where a reply to it goes.

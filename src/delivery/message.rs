@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::names::{CONTENT_ENCODING_HEADER, CONTENT_TYPE_HEADER};
+
 /// Header names and values, in the order in which the source gave them.
 pub type Headers = Vec<(String, String)>;
 
@@ -94,7 +96,7 @@ pub struct Outgoing {
     pub reply_to: Option<String>,
     /// The producer's own id for it.
     pub message_id: Option<String>,
-    /// The MIME type of the body.
+    /// The MIME type of the body, unless a header says it.
     pub content_type: Option<String>,
     /// The ordering or partition key.
     pub key: Option<String>,
@@ -105,6 +107,26 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
+    /// Returns the MIME type of the body: that of its header, else the property.
+    pub fn content_type(&self) -> Option<&str> {
+        let header = self.header(CONTENT_TYPE_HEADER);
+        let said = header.or(self.content_type.as_deref());
+        said.filter(|kind| !kind.is_empty())
+    }
+
+    /// Returns how the body is encoded, by its header.
+    pub fn content_encoding(&self) -> Option<&str> {
+        let said = self.header(CONTENT_ENCODING_HEADER);
+        said.filter(|encoding| !encoding.is_empty())
+    }
+
+    /// The last value of a header, whatever the case of its name.
+    fn header(&self, name: &str) -> Option<&str> {
+        let mut headers = self.headers.iter().rev();
+        let found = headers.find(|(other, _)| other.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+
     /// How much of it there is to be written.
     pub fn bytes(&self) -> usize {
         let texts = [

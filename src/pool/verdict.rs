@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::publish_to::allows;
 use crate::config::model::PoolConfig;
 use crate::delivery::{CANCELLED, Failure, Headers, History, Message, Outcome, Outgoing, Reason};
-use crate::names::{OWN_HEADER_PREFIX, STEP_HEADER};
+use crate::names::{CONTENT_ENCODING_HEADER, CONTENT_TYPE_HEADER, OWN_HEADER_PREFIX, STEP_HEADER};
 use crate::protocol::output::Output;
 use crate::protocol::status::{Answer, Meaning, Status};
 use crate::rules::attempts;
@@ -227,7 +227,7 @@ pub fn outgoing(queue: String, output: Output, case: Case<'_>) -> Outgoing {
         policy,
         ..
     } = case;
-    let mut headers = overlaid(&message.headers, output.headers.unwrap_or_default());
+    let mut headers = overlaid(message, output.headers.unwrap_or_default());
     // Where steps are told apart, and behind that for as long as the task goes on.
     if policy.idempotency.is_some() || history.step > 0 {
         let step = history.step.saturating_add(1);
@@ -266,16 +266,23 @@ fn fingerprint(message: &Message) -> u64 {
     })
 }
 
-/// The message's headers, the worker's over them, ours taken out.
-fn overlaid(below: &Headers, above: Headers) -> Headers {
+/// The message's headers, the worker's over them, ours taken out. What they say of the body is that of
+/// another one: of its encoding nothing is kept, of its type what neither the worker nor a property
+/// says.
+fn overlaid(message: &Message, above: Headers) -> Headers {
     let own = |name: &str| {
         name.get(..OWN_HEADER_PREFIX.len())
             .is_some_and(|start| start.eq_ignore_ascii_case(OWN_HEADER_PREFIX))
     };
+    let is_type = |name: &str| name.eq_ignore_ascii_case(CONTENT_TYPE_HEADER);
+    let has_type =
+        message.text("content_type").is_some() || above.iter().any(|(name, _)| is_type(name));
     let replaced: HashSet<&str> = above.iter().map(|(name, _)| name.as_str()).collect();
-    let kept = below
-        .iter()
-        .filter(|(name, _)| !replaced.contains(name.as_str()));
+    let kept = message.headers.iter().filter(|(name, _)| {
+        let is_of_the_body =
+            name.eq_ignore_ascii_case(CONTENT_ENCODING_HEADER) || has_type && is_type(name);
+        !replaced.contains(name.as_str()) && !is_of_the_body
+    });
     let mut headers: Headers = kept.cloned().collect();
     headers.extend(above);
     headers.retain(|(name, _)| !own(name));

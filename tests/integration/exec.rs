@@ -56,7 +56,7 @@ fn pool(options: &[&str], command: &[&str]) -> Pool {
     Pool::of_program(PROGRAM, &args)
 }
 
-fn shell() -> Pool {
+pub(crate) fn shell() -> Pool {
     pool(&[], &EVALUATE)
 }
 
@@ -192,7 +192,8 @@ fn a_retry_comes_when_the_file_says() {
 
 fn what_it_prints_is_the_reply_where_one_is_awaited() {
     let scene = scene(shell());
-    let headed = "echo header.colour=red > $GANGER_RESULT; printf %s \"$GANGER_REPLY_TO\"";
+    let headed = "(echo header.colour=red; echo header.Content-Type=text/x-test) > $GANGER_RESULT; \
+                  printf %s \"$GANGER_REPLY_TO\"";
     let question = NewMessage::new(headed)
         .reply_to("answers")
         .correlation_id("c-1");
@@ -207,6 +208,13 @@ fn what_it_prints_is_the_reply_where_one_is_awaited() {
     assert_eq!(reply.body, "answers");
     assert_eq!(reply.headers["colour"], "red");
     assert_eq!(reply.correlation_id.as_deref(), Some("c-1"));
+    let select = "SELECT content_type FROM consumer_messages WHERE queue = 'answers'";
+    let kind: Value = scene
+        .table
+        .0
+        .query_row(select, [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(kind, Value::Text("text/x-test".to_owned()));
     let select = "SELECT body FROM consumer_messages WHERE queue = 'bytes'";
     let body: Value = scene
         .table

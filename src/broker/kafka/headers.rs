@@ -12,14 +12,14 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 
 use crate::delivery::{Headers, Outgoing};
-use crate::names::{OWN_HEADER_PREFIX, STEP_HEADER};
+use crate::names::{CONTENT_TYPE_HEADER, OWN_HEADER_PREFIX, STEP_HEADER};
 
 /// The names under which Kafka's messages carry what other brokers have as properties. The first
 /// two are those of MessageWorkerPool.
 pub(crate) const CORRELATION_ID: &str = "CorrelationId";
 pub(crate) const REPLY_TO: &str = "ReplyTo";
 pub(crate) const MESSAGE_ID: &str = "MessageId";
-pub(crate) const CONTENT_TYPE: &str = "content-type";
+pub(crate) const CONTENT_TYPE: &str = CONTENT_TYPE_HEADER;
 
 /// On copies in tiers: when it falls due, in milliseconds of Unix time.
 pub(crate) const DUE: &str = "x-ganger-due-ms";
@@ -110,7 +110,9 @@ pub(crate) fn own(own: Vec<(&'static str, String)>) -> Raw {
 pub(crate) fn outgoing(message: &Outgoing, origin: &Raw) -> Raw {
     let mut raw = Raw::with_capacity(message.headers.len() + 2);
     let mut origin = by_name(origin);
-    for (name, value) in &message.headers {
+    let is_property = |name: &str| name.eq_ignore_ascii_case(CONTENT_TYPE);
+    let headers = message.headers.iter();
+    for (name, value) in headers.filter(|(name, _)| !is_property(name)) {
         let left = |values: &Vec<&Option<Bytes>>| {
             let last = values.last().and_then(|last| last.as_deref());
             text(last) == *value
@@ -124,17 +126,17 @@ pub(crate) fn outgoing(message: &Outgoing, origin: &Raw) -> Raw {
         }
     }
     let properties = [
-        (CORRELATION_ID, Some(&message.correlation_id)),
-        (REPLY_TO, message.reply_to.as_ref()),
-        (MESSAGE_ID, message.message_id.as_ref()),
-        (CONTENT_TYPE, message.content_type.as_ref()),
+        (CORRELATION_ID, Some(message.correlation_id.as_str())),
+        (REPLY_TO, message.reply_to.as_deref()),
+        (MESSAGE_ID, message.message_id.as_deref()),
+        (CONTENT_TYPE, message.content_type()),
     ];
     for (name, value) in properties {
         let value = value.filter(|value| !value.is_empty());
         if let Some(value) = value
             && !raw.iter().any(|(other, _)| other == name)
         {
-            raw.push((name.to_owned(), Some(value.clone().into())));
+            raw.push((name.to_owned(), Some(value.to_owned().into())));
         }
     }
     raw
@@ -212,6 +214,18 @@ mod tests {
             ..Outgoing::default()
         };
         assert_eq!(outgoing(&message, &raw), raw);
+    }
+
+    #[test]
+    fn an_answers_content_type_is_the_one_that_the_record_has() {
+        let origin = raw(&[("content-type", Some(b"text/xml"))]);
+        let message = Outgoing {
+            headers: vec![pair("Content-Type", "text/json"), pair("a", "1")],
+            content_type: Some("text/xml".to_owned()),
+            ..Outgoing::default()
+        };
+        let expected = raw(&[("a", Some(b"1")), ("content-type", Some(b"text/json"))]);
+        assert_eq!(outgoing(&message, &origin), expected);
     }
 
     #[test]

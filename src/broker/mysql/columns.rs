@@ -50,7 +50,7 @@ impl<'a> Sent<'a> {
             id.into(),
             message.reply_to.as_deref().into(),
             message.message_id.as_deref().into(),
-            message.content_type.as_deref().into(),
+            message.content_type().into(),
             message.key.as_deref().into(),
             message.priority.into(),
             Value::Later(self.delay),

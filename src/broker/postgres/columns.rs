@@ -109,7 +109,7 @@ impl<'a> Columns<'a> {
             columns.correlation_ids.push(id);
             columns.reply_tos.push(message.reply_to.as_deref());
             columns.message_ids.push(message.message_id.as_deref());
-            columns.content_types.push(message.content_type.as_deref());
+            columns.content_types.push(message.content_type());
             columns.keys.push(message.key.as_deref());
             columns.priorities.push(message.priority);
             columns.delays.push(delay_ms(message.delay));

@@ -68,21 +68,23 @@ fn float(debug: String, number: f64) -> Json {
 
 /// Exact, as money is.
 fn decimal_text(DecimalValue { scale, value }: DecimalValue) -> String {
-    let digits = value.to_string();
+    // The library reads it unsigned, while RabbitMQ's clients write a sign.
+    let value = value.cast_signed();
+    let (sign, digits) = (if value < 0 { "-" } else { "" }, value.unsigned_abs());
     let scale = usize::from(scale);
     if scale == 0 {
-        return digits;
+        return format!("{sign}{digits}");
     }
     let digits = format!("{digits:0>width$}", width = scale + 1);
     let (whole, part) = digits.split_at(digits.len() - scale);
-    format!("{whole}.{part}")
+    format!("{sign}{whole}.{part}")
 }
 
+/// A time before 1970 is negative, which the library does not tell.
 fn moment(seconds: u64) -> String {
-    let signed = i64::try_from(seconds).ok();
-    signed
-        .and_then(|seconds| jiff::Timestamp::from_second(seconds).ok())
-        .map_or_else(|| seconds.to_string(), |moment| moment.to_string())
+    let seconds = seconds.cast_signed();
+    jiff::Timestamp::from_second(seconds)
+        .map_or_else(|_| seconds.to_string(), |moment| moment.to_string())
 }
 
 fn bytes_as_text(bytes: &[u8]) -> String {
@@ -178,12 +180,28 @@ mod tests {
             (decimal(2, 1234), "12.34"),
             (decimal(0, 7), "7"),
             (decimal(3, 7), "0.007"),
+            (decimal(2, (-12_345_i32).cast_unsigned()), "-123.45"),
+            (decimal(0, (-7_i32).cast_unsigned()), "-7"),
+            (decimal(3, (-7_i32).cast_unsigned()), "-0.007"),
+            (decimal(1, i32::MIN.cast_unsigned()), "-214748364.8"),
             (AMQPValue::ShortString("s".into()), "s"),
             (long("ä"), "ä"),
             (AMQPValue::LongString(vec![0xff, 0].into()), "/wA="),
             (AMQPValue::ByteArray(vec![b'x'].into()), "x"),
             (AMQPValue::Timestamp(1_700_000_000), "2023-11-14T22:13:20Z"),
-            (AMQPValue::Timestamp(u64::MAX), "18446744073709551615"),
+            (AMQPValue::Timestamp(u64::MAX), "1969-12-31T23:59:59Z"),
+            (
+                AMQPValue::Timestamp((-86_400_i64).cast_unsigned()),
+                "1969-12-31T00:00:00Z",
+            ),
+            (
+                AMQPValue::Timestamp(i64::MAX.cast_unsigned()),
+                "9223372036854775807",
+            ),
+            (
+                AMQPValue::Timestamp(i64::MIN.cast_unsigned()),
+                "-9223372036854775808",
+            ),
             (AMQPValue::Void, ""),
             (
                 AMQPValue::FieldArray(vec![AMQPValue::LongInt(1), long("a")].into()),

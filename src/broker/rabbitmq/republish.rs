@@ -9,40 +9,14 @@ use super::returned::NUMBER_BYTES;
 use super::utf8::FRAME_BYTES_MAX;
 use crate::dead_letter::{Counters, Own, header};
 use crate::delivery::{Headers, Outgoing};
-use crate::names::{OWN_HEADER_PREFIX, STEP_HEADER};
+use crate::names::{CONTENT_ENCODING_HEADER, CONTENT_TYPE_HEADER, OWN_HEADER_PREFIX, STEP_HEADER};
 use crate::rules::rabbitmq::Arrival;
+
+pub(crate) mod kept;
 
 /// Room in a frame for what the broker writes on a copy: the names of an exchange, of two queues and
 /// of routing keys, and how often it has been there.
 pub(crate) const HEAD_ROOM_BYTES: u32 = 4096;
-
-/// Where a copy keeps what would act again if it stayed in its place.
-pub(crate) mod kept {
-    /// The exchange that the message was published to.
-    pub(crate) const EXCHANGE: &str = "x-ganger-exchange";
-    /// The routing key that it was published with.
-    pub(crate) const ROUTING_KEY: &str = "x-ganger-routing-key";
-    /// Its expiration: it would run on, and end the copy.
-    pub(crate) const EXPIRATION: &str = "x-ganger-expiration";
-    /// Its user: the broker takes no other than the connection's.
-    pub(crate) const USER_ID: &str = "x-ganger-user-id";
-    /// Its delivery mode, where the copy has another: it is persistent.
-    pub(crate) const DELIVERY_MODE: &str = "x-ganger-delivery-mode";
-    /// A table of the headers by which the broker would route it, or tell where it died.
-    pub(crate) const HEADERS: &str = "x-ganger-headers";
-    /// It was in the hands of a worker that died with several: it runs alone.
-    pub(crate) const SUSPECT: &str = "x-ganger-suspect";
-    /// It is a suspect: so many daemons vanished over it in a row.
-    pub(crate) const LAPSES: &str = "x-ganger-lapses";
-    /// Its turn to run has begun: a number by which the copy is known.
-    pub(crate) const TURN: &str = "x-ganger-turn";
-    /// Our own number for a message that has no id of its producer's.
-    pub(crate) const NUMBER: &str = "x-ganger-number";
-    /// Its priority, where the copy has none: it would pass others that wait with it.
-    pub(crate) const PRIORITY: &str = "x-ganger-priority";
-    /// Which reading of the dead letters has put it where it is.
-    pub(crate) const PASS: &str = "x-ganger-pass";
-}
 
 /// Headers that the broker acts by.
 const ACTIVE: [&str; 2] = ["CC", "BCC"];
@@ -334,8 +308,11 @@ pub(crate) fn published(
     if let Some(id) = &message.message_id {
         properties = properties.with_message_id(fitting("message id", id)?);
     }
-    if let Some(kind) = &message.content_type {
+    if let Some(kind) = message.content_type() {
         properties = properties.with_content_type(fitting("content type", kind)?);
+    }
+    if let Some(encoding) = message.content_encoding() {
+        properties = properties.with_content_encoding(fitting("content encoding", encoding)?);
     }
     if message.priority != 0 {
         let priority = u8::try_from(message.priority.clamp(0, 255)).unwrap_or(u8::MAX);
@@ -367,9 +344,6 @@ pub(crate) fn check_size(properties: &BasicProperties, frame_max: u32) -> Result
 /// What a reply has of the message it continues, beside what `Outgoing` says.
 fn lent(from: &BasicProperties) -> BasicProperties {
     let mut to = BasicProperties::default();
-    if let Some(encoding) = from.content_encoding() {
-        to = to.with_content_encoding(encoding.clone());
-    }
     if let Some(timestamp) = from.timestamp() {
         to = to.with_timestamp(*timestamp);
     }
@@ -386,7 +360,7 @@ fn lent(from: &BasicProperties) -> BasicProperties {
 fn headers_of(headers: &Headers, typed: Option<&FieldTable>) -> Result<FieldTable, String> {
     let mut table = FieldTable::default();
     for (name, value) in headers {
-        if is_ours(name) || is_moved(name) || is_the_brokers(name) {
+        if is_ours(name) || is_moved(name) || is_the_brokers(name) || is_property(name) {
             continue;
         }
         let known = typed.and_then(|typed| typed.inner().get(name.as_str()));
@@ -423,6 +397,9 @@ fn unranked(from: &BasicProperties) -> BasicProperties {
     if let Some(kind) = from.content_type() {
         to = to.with_content_type(kind.clone());
     }
+    if let Some(encoding) = from.content_encoding() {
+        to = to.with_content_encoding(encoding.clone());
+    }
     if let Some(id) = from.correlation_id() {
         to = to.with_correlation_id(id.clone());
     }
@@ -450,6 +427,13 @@ fn is_ours(name: &str) -> bool {
 
 fn is_moved(name: &str) -> bool {
     ACTIVE.contains(&name) || DEATHS.contains(&name)
+}
+
+/// It goes where AMQP has a property for it.
+fn is_property(name: &str) -> bool {
+    [CONTENT_TYPE_HEADER, CONTENT_ENCODING_HEADER]
+        .iter()
+        .any(|property| name.eq_ignore_ascii_case(property))
 }
 
 /// Our own headers as text.

@@ -37,7 +37,7 @@ pub(super) fn bind(
     statement.raw_bind_parameter(4, (!correlation_id.is_empty()).then_some(correlation_id))?;
     statement.raw_bind_parameter(5, &message.reply_to)?;
     statement.raw_bind_parameter(6, &message.message_id)?;
-    statement.raw_bind_parameter(7, &message.content_type)?;
+    statement.raw_bind_parameter(7, message.content_type())?;
     statement.raw_bind_parameter(8, &message.key)?;
     statement.raw_bind_parameter(9, message.priority)?;
     statement.raw_bind_parameter(10, clock.available_after(message.delay))

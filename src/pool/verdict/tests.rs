@@ -13,6 +13,8 @@ use crate::config::model::{
 };
 use crate::delivery::{Exit, Property};
 
+mod labels;
+
 pub(crate) fn policy() -> PoolConfig {
     let backoff = Backoff {
         initial: Duration::from_secs(1),

@@ -50,7 +50,8 @@ fn described(
         told.push(("number", Property::Integer(number)));
     }
     if let Some(seconds) = properties.timestamp() {
-        let millis = i64::try_from(seconds.saturating_mul(1000)).unwrap_or(i64::MAX);
+        // Before 1970 it is negative, which the library does not tell.
+        let millis = seconds.cast_signed().saturating_mul(1000);
         told.push(("timestamp", Property::Integer(millis)));
     }
     if let Some(priority) = properties.priority() {

@@ -5,6 +5,7 @@ use lapin::BasicProperties;
 use lapin::types::{AMQPValue, DecimalValue, FieldArray, FieldTable};
 use serde_json::json;
 
+use crate::exec::shell;
 use crate::harness::rabbit::{Client, DEAD, Letter, RabbitScene, text};
 use crate::harness::{Event, Flow, Pool, Proxy, trials};
 
@@ -15,6 +16,8 @@ trials![
     a_copy_is_not_sent_to_all_that_the_original_was_sent_to,
     a_worker_sees_the_same_each_time,
     a_worker_sees_every_kind_of_header_as_text,
+    numbers_and_times_below_zero_keep_their_sign,
+    a_replys_type_and_encoding_are_its_own,
     an_expiration_does_not_run_on_after_a_retry,
     a_binary_body_is_kept_byte_for_byte,
     a_large_body_is_kept_byte_for_byte,
@@ -272,6 +275,65 @@ fn a_worker_sees_every_kind_of_header_as_text() {
 }
 
 /// It is counted from the publication, so that it would strike while the message waits.
+fn numbers_and_times_below_zero_keep_their_sign() {
+    let scene = RabbitScene::of(Pool::new(&["--v2=1"]));
+    let decimal = DecimalValue {
+        scale: 2,
+        value: (-12_345_i32).cast_unsigned(),
+    };
+    let before_1970 = (-86_400_i64).cast_unsigned();
+    let body = "mode:note:header:decimal,note:header:time,note:property:timestamp";
+    let letter = Letter::new("work", body)
+        .header("decimal", AMQPValue::DecimalValue(decimal))
+        .header("time", AMQPValue::Timestamp(before_1970))
+        .with(|properties| properties.with_timestamp(before_1970));
+    scene.client.publish(&[letter]);
+    scene.all_done();
+    let record = scene.record();
+    let expected = [
+        "header:decimal=-123.45",
+        "header:time=1969-12-31T00:00:00Z",
+        "property:timestamp=Integer(-86400000)",
+    ];
+    assert_eq!(record.texts(Event::Noted), expected);
+    scene.finish();
+}
+
+fn a_replys_type_and_encoding_are_its_own() {
+    let scene = RabbitScene::of(shell());
+    scene.client.declare("answers", &[]);
+    let ask = |script: &str| {
+        let letter = Letter::new("work", script).reply_to("answers");
+        letter.with(|properties| {
+            let properties = properties.with_content_encoding("gzip".into());
+            properties.with_content_type("application/x-shell".into())
+        })
+    };
+    let said = "(echo header.content-type=text/json; echo header.Content-Encoding=br) > \
+                $GANGER_RESULT; echo said";
+    scene.client.publish(&[ask(said)]);
+    scene.all_done();
+    scene.client.publish(&[ask("echo unsaid")]);
+    scene.all_done();
+    let answers = scene.client.take_all("answers");
+    let labels = answers.iter().map(|answer| {
+        let (kind, encoding) = (
+            answer.properties.content_type().clone(),
+            answer.properties.content_encoding().clone(),
+        );
+        (answer.text(), kind.unwrap(), encoding.unwrap_or_default())
+    });
+    let labels: Vec<_> = labels.collect();
+    let expected = [
+        ("said\n", "text/json".into(), "br".into()),
+        ("unsaid\n", "application/x-shell".into(), "".into()),
+    ];
+    assert_eq!(labels, expected);
+    assert_eq!(answers[0].value("content-type"), None);
+    assert_eq!(answers[0].value("Content-Encoding"), None);
+    scene.finish();
+}
+
 fn an_expiration_does_not_run_on_after_a_retry() {
     let retry = r#"{ attempts = 2, initial = "1s", max = "1s", jitter = 0.0 }"#;
     let scene = RabbitScene::of(Pool::new(&["--v2=1"]).set("retry", retry));

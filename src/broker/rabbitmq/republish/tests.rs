@@ -162,6 +162,38 @@ fn a_reply_carries_on_what_its_worker_left_alone() {
 }
 
 #[test]
+fn an_answers_headers_set_its_properties_and_the_messages_encoding_is_not_lent() {
+    let continued = original(
+        BasicProperties::default()
+            .with_content_type("application/octet-stream".into())
+            .with_content_encoding("gzip".into()),
+    );
+    let answer = |headers: &[(&str, &str)]| Outgoing {
+        headers: headers
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect(),
+        content_type: Some("application/octet-stream".into()),
+        ..Outgoing::default()
+    };
+    let persistent = BasicProperties::default().with_delivery_mode(PERSISTENT);
+    let lent = persistent
+        .clone()
+        .with_content_type("application/octet-stream".into());
+    assert_eq!(published(&answer(&[]), Some(&continued)), Ok(lent));
+    let own = answer(&[("Content-Type", "text/json"), ("content-encoding", "br")]);
+    let expected = persistent
+        .with_content_type("text/json".into())
+        .with_content_encoding("br".into());
+    assert_eq!(published(&own, Some(&continued)), Ok(expected));
+    let copy = continued.copied(&MARKS);
+    assert_eq!(
+        copy.content_encoding(),
+        continued.properties.content_encoding()
+    );
+}
+
+#[test]
 fn what_amqp_has_no_room_for_is_told() {
     let long = "x".repeat(256);
     let refused = |outgoing| published(&outgoing, None).unwrap_err();
