@@ -180,6 +180,13 @@ impl Line {
         LineChange::Down(error)
     }
 
+    /// The reason of its losses is found: the next pause is a short one again.
+    pub(crate) fn excuse(&mut self) {
+        if let Some(own) = &mut self.own {
+            own.failures = 0;
+        }
+    }
+
     fn open(&mut self) {
         if let Some(own) = &self.own {
             let (config, name) = (own.config.clone(), own.name.clone());

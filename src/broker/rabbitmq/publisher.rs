@@ -2,7 +2,8 @@
 //! from its fate is decided elsewhere, the line to the broker is in `line.rs`, which channel a message
 //! goes over in `tracks`. A publish that the broker refuses for good ends its channel with everything in
 //! flight there; then each of those is sent again by itself, until the one to blame is found. When a
-//! connection of its own is lost, everything in flight is sent again over the next.
+//! connection of its own is lost, everything in flight is sent again over the next; which of it may
+//! have ended that is found out in `isolating.rs`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,6 +26,7 @@ use super::connect::{Broker, close};
 use super::error::{RabbitMqError, is_of_the_channel, words};
 use super::line::{Line, LineChange, open_channel};
 use super::returned;
+use super::tracks::flight::Unconfirmed;
 use super::tracks::{TrackStep, Tracks};
 use crate::config::model::RabbitMqSource;
 
@@ -52,6 +54,8 @@ pub(crate) enum Verdict {
     NotNow,
     /// The broker will never take it; its word.
     Refused(String),
+    /// The connection ended each time that it was sent; the last reason.
+    EndsConnection(String),
 }
 
 /// What has become of some, by their numbers.
@@ -64,6 +68,17 @@ pub(crate) struct PublisherNews {
     pub(crate) verdicts: Verdicts,
     /// What has become of the line.
     pub(crate) change: Option<LineChange>,
+    /// Publications that were unconfirmed when the line went down.
+    pub(crate) lost: Vec<Unconfirmed>,
+}
+
+impl From<Verdicts> for PublisherNews {
+    fn from(verdicts: Verdicts) -> Self {
+        Self {
+            verdicts,
+            ..Self::default()
+        }
+    }
 }
 
 /// What a broker says of more channels than it allows, when it ends the connection for that.
@@ -148,9 +163,25 @@ impl Publisher {
     pub(crate) fn send(&mut self, parcel: Rc<OutboundMessage>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
+        self.send_as(id, parcel);
+        id
+    }
+
+    /// Sends a parcel that has a number already.
+    pub(crate) fn send_as(&mut self, id: u64, parcel: Rc<OutboundMessage>) {
         self.tracks.push(id, &parcel.to, parcel.body.len());
         self.parcels.insert(id, parcel);
-        id
+    }
+
+    /// Takes back a parcel that is not in flight.
+    pub(crate) fn withdraw(&mut self, id: u64) -> Option<Rc<OutboundMessage>> {
+        self.tracks.forget(id);
+        self.parcels.remove(&id)
+    }
+
+    /// Publications that were sent and are not answered for.
+    pub(crate) fn unconfirmed(&self) -> Vec<Unconfirmed> {
+        self.tracks.unconfirmed()
     }
 
     /// Nobody waits for this one any more: it is not sent again. Returns whether its verdict may come
@@ -195,6 +226,11 @@ impl Publisher {
         std::mem::take(&mut self.sent_again)
     }
 
+    /// The reason why its line was lost is found.
+    pub(crate) fn excuse(&mut self) {
+        self.line.excuse();
+    }
+
     /// Ends the line in order.
     pub(crate) async fn close(self) {
         let Self {
@@ -221,29 +257,23 @@ impl Publisher {
         cx: &mut Context<'_>,
     ) -> Poll<Result<PublisherNews, RabbitMqError>> {
         loop {
+            // Before the line: what was confirmed before its end is not sent again.
+            let landed = self.poll_landed(cx);
+            if !landed.is_empty() || self.tracks.ended().is_some() {
+                match self.hear(landed) {
+                    Ok(verdicts) if verdicts.is_empty() => continue,
+                    Ok(verdicts) => return Poll::Ready(Ok(verdicts.into())),
+                    Err((verdicts, error)) => return Poll::Ready(self.lose(verdicts, error)),
+                }
+            }
             if let Some(change) = ready!(self.line.poll(cx, !self.tracks.is_empty())) {
                 return Poll::Ready(Ok(self.told(Vec::new(), change)));
             }
-            self.take_off();
+            let has_sent = self.take_off();
             match self.poll_openings(cx) {
-                Ok(true) => continue,
-                Ok(false) => {}
+                Ok(has_opened) if has_sent || has_opened || self.is_due(cx) => {}
+                Ok(_) => return Poll::Pending,
                 Err(error) => return Poll::Ready(self.lose(Vec::new(), error)),
-            }
-            let landed = self.poll_landed(cx);
-            if landed.is_empty() && self.tracks.ended().is_none() {
-                if self.is_due(cx) {
-                    continue;
-                }
-                return Poll::Pending;
-            }
-            match self.hear(landed) {
-                Ok(verdicts) if verdicts.is_empty() => {}
-                Ok(verdicts) => {
-                    let change = None;
-                    return Poll::Ready(Ok(PublisherNews { verdicts, change }));
-                }
-                Err((verdicts, error)) => return Poll::Ready(self.lose(verdicts, error)),
             }
         }
     }
@@ -272,6 +302,7 @@ impl Publisher {
     }
 
     fn told(&mut self, verdicts: Verdicts, change: LineChange) -> PublisherNews {
+        let mut lost = Vec::new();
         match change {
             LineChange::Up => self.adopt(),
             // It would not be opened before the broker listens again.
@@ -284,11 +315,15 @@ impl Publisher {
                 self.openings.clear();
                 self.flights.clear();
                 self.ends.clear();
+                lost = self.tracks.unconfirmed();
                 self.sent_again += self.tracks.line_up_again();
             }
         }
-        let change = Some(change);
-        PublisherNews { verdicts, change }
+        PublisherNews {
+            verdicts,
+            change: Some(change),
+            lost,
+        }
     }
 
     /// The connection is of no use any more.
@@ -304,9 +339,9 @@ impl Publisher {
         Ok(self.told(verdicts, change))
     }
 
-    /// Puts into flight what may be.
-    fn take_off(&mut self) {
-        let now = Instant::now();
+    /// Puts into flight what may be. Returns whether there was anything.
+    fn take_off(&mut self) -> bool {
+        let (now, mut any) = (Instant::now(), false);
         while let Some(broker) = self.line.end().map(|end| Rc::clone(&end.broker))
             && let Some(step) = self.tracks.next(now)
         {
@@ -317,7 +352,9 @@ impl Publisher {
                 })),
                 TrackStep::Send { track, id } => self.launch(&broker, track, id),
             }
+            any = true;
         }
+        any
     }
 
     fn launch(&mut self, broker: &Broker, track: usize, id: u64) {

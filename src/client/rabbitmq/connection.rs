@@ -311,7 +311,9 @@ pub(super) fn refusal(parcel: &OutboundMessage, verdict: Verdict) -> Option<Comm
         Verdict::Confirmed => None,
         Verdict::Returned => Some(CommandError::NoQueue { queue }),
         Verdict::NotNow => Some(CommandError::Full { queue }),
-        Verdict::Refused(why) => Some(CommandError::Refused { queue, why }),
+        Verdict::Refused(why) | Verdict::EndsConnection(why) => {
+            Some(CommandError::Refused { queue, why })
+        }
     }
 }
 

@@ -50,7 +50,28 @@ impl Session {
             Verdict::NotNow => self.not_now(task, job),
             Verdict::Returned => self.returned(task, job),
             Verdict::Refused(why) => self.refused(task, job, &why),
+            Verdict::EndsConnection(why) => self.ends_connection(task, job, &why),
         }
+    }
+
+    /// No connection outlives it. A reply like that can't be delivered to anybody; anything else is
+    /// refused for good.
+    fn ends_connection(
+        &mut self,
+        task: &mut Task,
+        job: Job,
+        why: &str,
+    ) -> Result<(), RabbitMqError> {
+        let JobSubject::Delivery {
+            tag,
+            aim: Publication::Reply(reply),
+        } = job.subject
+        else {
+            return self.refused(task, job, why);
+        };
+        let (pool, to) = (&self.pool.name, job.parcel.to.as_str());
+        tracing::warn!(pool, to, why, "a reply ends the connection");
+        self.reply_returned(tag, reply, why)
     }
 
     fn confirmed(&mut self, job: Job) {

@@ -13,8 +13,9 @@ use tokio::time::Instant;
 use super::publication::Publication;
 use super::targets::{Standing, Targets};
 use crate::broker::rabbitmq::error::RabbitMqError;
+use crate::broker::rabbitmq::isolating::IsolatingPublisher;
 use crate::broker::rabbitmq::line::RECONNECT;
-use crate::broker::rabbitmq::publisher::{OutboundMessage, Publisher, PublisherNews};
+use crate::broker::rabbitmq::publisher::{OutboundMessage, PublisherNews};
 use crate::delivery::PublishError;
 use crate::rules::publishing::confirm;
 
@@ -99,7 +100,7 @@ enum Whereabouts {
 /// All of it.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    publisher: Publisher,
+    publisher: IsolatingPublisher,
     /// What is on its way to the broker, by the publisher's numbers.
     jobs: HashMap<u64, Job>,
     /// What the broker can't take just now.
@@ -120,7 +121,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    pub(super) fn new(publisher: Publisher, now: Instant) -> Self {
+    pub(super) fn new(publisher: IsolatingPublisher, now: Instant) -> Self {
         let mut targets = Targets::default();
         targets.listens(true, now);
         Self {

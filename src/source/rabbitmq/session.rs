@@ -26,8 +26,9 @@ use super::task::Task;
 use crate::broker::rabbitmq::connect::{Broker, connect};
 use crate::broker::rabbitmq::consumers::{ConsumerNews, Consumers, Order};
 use crate::broker::rabbitmq::error::RabbitMqError;
+use crate::broker::rabbitmq::isolating::IsolatingPublisher;
 use crate::broker::rabbitmq::line::LineChange;
-use crate::broker::rabbitmq::publisher::{Publisher, PublisherNews as Published};
+use crate::broker::rabbitmq::publisher::PublisherNews as Published;
 use crate::broker::rabbitmq::topology::Topology;
 use crate::config::model::{Options, PoolConfig, RabbitMqOptions, RabbitMqSource};
 use crate::delivery::{Claim, Intake, Settlement};
@@ -102,13 +103,14 @@ impl Session {
             "connected to RabbitMQ"
         );
         // The broker stops reading a connection that publishes when it is short of memory.
-        let publisher = Publisher::own(config.clone(), format!("{name} publishing"));
+        let name = format!("{name} publishing");
+        let publisher = IsolatingPublisher::new(config.clone(), name);
         Self::new(Rc::new(broker), publisher, pool, topology, next_token).await
     }
 
     async fn new(
         broker: Rc<Broker>,
-        publisher: Publisher,
+        publisher: IsolatingPublisher,
         pool: Arc<PoolConfig>,
         topology: Topology,
         next_token: u64,
@@ -241,7 +243,9 @@ impl Session {
                 Ok(())
             }
             Wake::Published(news) => {
-                let Published { verdicts, change } = news?;
+                let Published {
+                    verdicts, change, ..
+                } = news?;
                 if let Some(change) = change {
                     self.line_changed(task, change);
                 }

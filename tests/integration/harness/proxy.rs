@@ -29,6 +29,8 @@ pub(crate) struct Flow {
     pub(crate) refuses: bool,
     /// What some of the bytes to the server become, if they come together; of the same length.
     pub(crate) up_becomes: Option<(&'static [u8], &'static [u8])>,
+    /// A connection ends by which these bytes, if they come together, would go to the server.
+    pub(crate) up_ends: Option<&'static [u8]>,
 }
 
 /// The proxy. Dropped, it closes everything.
@@ -165,7 +167,10 @@ impl Shared {
         loop {
             let count = from.read(&mut bytes).unwrap_or_default();
             self.replace(&mut bytes[..count], direction);
-            if count == 0 || self.pass(&bytes[..count], pair, direction).is_err() {
+            if count == 0
+                || self.ends(&bytes[..count], direction)
+                || self.pass(&bytes[..count], pair, direction).is_err()
+            {
                 break;
             }
         }
@@ -188,6 +193,13 @@ impl Shared {
             at += found;
             bytes[at..][..to.len()].copy_from_slice(to);
         }
+    }
+
+    fn ends(&self, bytes: &[u8], direction: Direction) -> bool {
+        let (Direction::Up, Some(end)) = (direction, self.lock().flow.up_ends) else {
+            return false;
+        };
+        bytes.windows(end.len()).any(|part| part == end)
     }
 
     fn pass(&self, mut bytes: &[u8], pair: &Pair, direction: Direction) -> std::io::Result<()> {

@@ -6,6 +6,7 @@ mod chaos;
 mod client;
 mod connection;
 mod consuming;
+mod deadly;
 mod harness_selftest;
 pub(crate) mod idempotency;
 mod leaderless;
@@ -32,6 +33,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         answers::trials(),
         connection::trials(),
         consuming::trials(),
+        deadly::trials(),
         client::trials(),
         harness_selftest::trials(),
         idempotency::trials(),

@@ -166,6 +166,7 @@ const REFUSES: Flow = Flow {
     down_is_stalled: false,
     drips: false,
     up_becomes: None,
+    up_ends: None,
     refuses: true,
 };
 

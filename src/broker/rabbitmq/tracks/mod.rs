@@ -11,8 +11,10 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use lapin::types::ShortString;
 use tokio::time::Instant;
 
+use flight::{Flight, Unconfirmed};
 use track::{Pending, Track};
 
+pub(crate) mod flight;
 mod track;
 
 /// So many tracks are made before one is used for another queue: a quorum queue gets to know each.
@@ -81,15 +83,6 @@ pub(crate) struct Tracks<C> {
 struct Parcel {
     whose: ShortString,
     bytes: usize,
-}
-
-#[derive(Debug)]
-struct Flight {
-    track: usize,
-    bytes: usize,
-    since: Instant,
-    /// The broker has said nothing of it for long.
-    is_silent: bool,
 }
 
 impl<C> Tracks<C> {
@@ -322,7 +315,7 @@ impl<C> Tracks<C> {
     /// It has come down with its channel.
     pub(crate) fn lose(&mut self, id: u64) {
         if let Some(flight) = self.flights.remove(&id) {
-            self.tracks[flight.track].lose(id, flight.bytes, flight.is_silent);
+            self.tracks[flight.track].lose(id, flight);
         }
     }
 
@@ -381,12 +374,24 @@ impl<C> Tracks<C> {
         self.tracks[track].pending.suspects.extend(here);
     }
 
+    /// What was sent and is not answered for, those included that nobody waits for any more.
+    fn sent(&self) -> impl Iterator<Item = Unconfirmed> {
+        let flights = self.flights.iter();
+        let flights = flights.map(|(id, flight)| flight.unconfirmed(*id));
+        flights.chain(self.tracks.iter().flat_map(Track::lost))
+    }
+
+    /// What was sent and is not answered for.
+    pub(crate) fn unconfirmed(&self) -> Vec<Unconfirmed> {
+        let is_open = |sent: &Unconfirmed| self.open.contains_key(&sent.id);
+        self.sent().filter(is_open).collect()
+    }
+
     /// The connection is lost: all is to be sent again over the next. Returns how many the broker may
     /// have had.
     pub(crate) fn line_up_again(&mut self) -> u64 {
         let mut again = std::mem::take(&mut self.doubtful);
-        again.extend(self.flights.keys());
-        again.extend(self.tracks.iter().flat_map(Track::lost));
+        again.extend(self.sent().map(|sent| sent.id));
         let again = again.len();
         let mut suspects: Vec<u64> = Vec::new();
         suspects.extend(self.tracks.drain(..).flat_map(Track::into_suspects));

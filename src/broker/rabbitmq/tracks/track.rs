@@ -7,6 +7,8 @@ use std::time::Duration;
 use lapin::types::ShortString;
 use tokio::time::Instant;
 
+use super::flight::{Flight, Unconfirmed};
+
 /// With fewer unconfirmed the broker's channel runs, if it runs at all: it stops at 32.
 pub(super) const LOW: usize = 30;
 /// So many more may follow beyond that, until there are as few again. The broker's reader has 400
@@ -36,8 +38,8 @@ pub(super) struct Track<C> {
     turn: usize,
     /// It has answered nothing since.
     since: Instant,
-    /// Its channel has ended, and these have come down; whether each was silent.
-    lost: Vec<(u64, bool)>,
+    /// Its channel has ended, and these have come down.
+    lost: Vec<(u64, Flight)>,
 }
 
 /// Its channel.
@@ -200,10 +202,10 @@ impl<C> Track<C> {
     }
 
     /// One has come down with its channel.
-    pub(super) fn lose(&mut self, id: u64, bytes: usize, is_silent: bool) {
+    pub(super) fn lose(&mut self, id: u64, flight: Flight) {
         self.count -= 1;
-        self.bytes -= bytes;
-        self.lost.push((id, is_silent));
+        self.bytes -= flight.bytes;
+        self.lost.push((id, flight));
     }
 
     /// The suspect in flight.
@@ -217,8 +219,9 @@ impl<C> Track<C> {
     }
 
     /// What has come down with its channel.
-    pub(super) fn lost(&self) -> impl Iterator<Item = u64> {
-        self.lost.iter().map(|(id, _)| *id)
+    pub(super) fn lost(&self) -> impl Iterator<Item = Unconfirmed> {
+        let lost = self.lost.iter();
+        lost.map(|(id, flight)| flight.unconfirmed(*id))
     }
 
     /// Its channel has ended, and nothing is in flight any more.
@@ -231,11 +234,12 @@ impl<C> Track<C> {
     pub(super) fn settle_end(&mut self) -> (Vec<u64>, Option<u64>) {
         (self.gate, self.burst) = (Gate::Shut, 0);
         let mut lost = std::mem::take(&mut self.lost);
-        lost.sort_unstable();
+        lost.sort_unstable_by_key(|(id, _)| *id);
         let alone = self.alone.take();
         let is_alone = |id: &u64| Some(*id) == alone;
         let blamed = lost.iter().any(|(id, _)| is_alone(id));
-        let others_are_silent = lost.iter().all(|(id, silent)| is_alone(id) || *silent);
+        let is_silent = |(id, flight): &(u64, Flight)| is_alone(id) || flight.is_silent;
+        let others_are_silent = lost.iter().all(is_silent);
         let lost = lost.into_iter().map(|(id, _)| id).collect();
         (lost, alone.filter(|_| blamed && others_are_silent))
     }
