@@ -2,18 +2,19 @@
 
 mod subscriptions;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::common::{CommandResult, ConfigFile, Format, Output};
+use super::common::{CommandResult, ConfigFile, Format, Output, environment};
 use super::output;
 use super::warnings::{warnings, workers};
 use crate::client::Client;
 use crate::config;
-use crate::config::Problem;
 use crate::config::model::Config;
+use crate::config::{Places, Problem};
 use crate::worker::open_files;
 use subscriptions::Standing;
 
@@ -81,15 +82,17 @@ pub(super) fn run(args: &CheckArgs) -> CommandResult {
         Err(problems) => return Err(problems.into()),
     };
     let mut problems = missing_programs(&config);
+    let mut warnings = warnings(&args.config.path, &config);
     if args.online {
-        problems.extend(unfit_sources(&config));
+        let seen = look_at_sources(&args.config.path, &config);
+        problems.extend(seen.problems);
+        warnings.extend(seen.warnings);
     }
     #[cfg(feature = "alerts")]
     if args.send_alert {
         problems.extend(unfit_webhook(&config));
     }
     let standing = args.online.then(|| subscriptions::standing(&config));
-    let mut warnings = warnings(&args.config.path, &config);
     let unread = |all: &Vec<Standing>| subscriptions::unread(&args.config.path, all);
     warnings.extend(standing.as_ref().map(unread).unwrap_or_default());
     let verdict = Verdict::of(&problems, &warnings, args.strict);
@@ -183,19 +186,35 @@ fn missing_programs(config: &Config) -> Vec<String> {
         .collect()
 }
 
-/// What is wrong with each source: it can't be opened, or lacks what its pools need.
-fn unfit_sources(config: &Config) -> Vec<String> {
-    let wrong = |(name, source): (&String, &config::model::SourceConfig)| {
-        let checked = Client::open(name, source, &config.pools);
-        match checked.and_then(|mut client| client.check()) {
-            Ok(problems) => problems,
-            Err(error) => vec![error.to_string()],
-        }
-        .into_iter()
-        .map(move |problem| format!("sources.{name}: {problem}"))
-        .collect::<Vec<String>>()
-    };
-    config.sources.iter().flat_map(wrong).collect()
+/// What there is to be said of the sources.
+#[derive(Debug, Default)]
+struct SourceReport {
+    problems: Vec<String>,
+    warnings: Vec<Problem>,
+}
+
+/// What is wrong with each source: it can't be opened, lacks what its pools need, or is likely to lose
+/// messages.
+fn look_at_sources(path: &Path, config: &Config) -> SourceReport {
+    let (mut seen, places) = (SourceReport::default(), Places::read(path, &environment()));
+    for (name, source) in &config.sources {
+        let looked = Client::open(name, source, &config.pools)
+            .and_then(|mut client| Ok((client.check()?, client.warnings()?)));
+        let (problems, warnings) = match looked {
+            Ok(found) => found,
+            Err(error) => (vec![error.to_string()], Vec::new()),
+        };
+        let problems = problems.iter();
+        let told = problems.map(|problem| format!("sources.{name}: {problem}"));
+        seen.problems.extend(told);
+        let told = warnings.into_iter().map(|warning| {
+            let (pool, help) = (&warning.pool, warning.help);
+            let message = format!("pools.{pool}: {}", warning.message);
+            places.about(&[&["pools", pool, "queue"]], message, help)
+        });
+        seen.warnings.extend(told);
+    }
+    seen
 }
 
 /// Why the webhook did not take a test, if it did not.

@@ -14,6 +14,9 @@ use crate::delivery::{Headers, Outgoing, Post};
 /// What each kind of source offers here. The methods of [`Client`](super::Client) say what is meant.
 pub(super) trait ClientKind: std::fmt::Debug + Send {
     fn check(&mut self) -> Result<Vec<String>, Fault>;
+    fn warnings(&mut self) -> Result<Vec<SourceWarning>, Fault> {
+        Ok(Vec::new())
+    }
     fn send(&mut self, messages: &[Outgoing]) -> Result<(), Partial>;
     /// Returns what was there already, in the order of the messages that were dropped for it.
     fn post(&mut self, posts: &[Post]) -> Result<Vec<i64>, Partial> {
@@ -51,6 +54,17 @@ pub(super) trait ClientKind: std::fmt::Debug + Send {
         Ok(0)
     }
     fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial>;
+}
+
+/// Something about a source that does not hinder a pool, but should be mended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceWarning {
+    /// Name of the pool.
+    pub pool: String,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub help: &'static str,
 }
 
 /// Where something ended that can't be taken back.

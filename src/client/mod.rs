@@ -22,7 +22,9 @@ use crate::config::model::{PoolConfig, SourceConfig, Subscription};
 pub use crate::dead_letter::{DeadLetter, DeadReply};
 use crate::delivery::{Outgoing, Post};
 use contract::{ClientKind, Partial};
-pub use contract::{DeadFilter, Depth, Each, Halted, Listed, Page, Reply, Subscribed};
+pub use contract::{
+    DeadFilter, Depth, Each, Halted, Listed, Page, Reply, SourceWarning, Subscribed,
+};
 pub use whereabouts::{UnknownSource, source_of, source_of_topic, unique_name};
 
 /// A connection of an operator or a producer.
@@ -81,6 +83,14 @@ impl Client {
     /// If the source can't be asked.
     pub fn check(&mut self) -> Result<Vec<String>, UnusableSource> {
         self.ask(|kind| kind.check())
+    }
+
+    /// Returns what is likely to end badly for the pools, although it can be used. Makes nothing.
+    ///
+    /// # Errors
+    /// If the source can't be asked.
+    pub fn warnings(&mut self) -> Result<Vec<SourceWarning>, UnusableSource> {
+        self.ask(|kind| kind.warnings())
     }
 
     /// Sends the messages. They are safe when it returns. A table takes all or none; a broker may

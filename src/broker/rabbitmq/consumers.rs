@@ -35,6 +35,8 @@ pub(crate) struct Order {
     pub(crate) arguments: FieldTable,
     /// The queue is said to feed one consumer only.
     pub(crate) single: bool,
+    /// The queue is lost with its last consumer.
+    pub(crate) stays: bool,
 }
 
 impl Order {
@@ -55,6 +57,7 @@ impl Order {
             pool: pool.to_owned(),
             arguments,
             single: options.queue.arguments.get(SINGLE_ACTIVE) == Some(&Argument::Boolean(true)),
+            stays: false,
         })
     }
 }
@@ -148,8 +151,14 @@ impl Consumers {
             steady: each.next().unwrap_or(0),
             extra: each.next().unwrap_or(0),
             single: self.order.single,
+            stays: self.order.stays,
             full,
         }
+    }
+
+    /// Whether the queue is lost with the last of them.
+    pub(crate) fn stay(&mut self, stays: bool) {
+        self.order.stays = stays;
     }
 
     /// The queue that is consumed.

@@ -9,6 +9,7 @@ pub(crate) mod error;
 pub(crate) mod field_table;
 pub(crate) mod isolating;
 pub(crate) mod ledger;
+pub(crate) mod lifetime;
 pub(crate) mod line;
 pub(crate) mod publisher;
 mod quarantine;

@@ -14,6 +14,7 @@ use super::connect::{Broker, close};
 use super::consumers::table;
 use super::error::{RabbitMqError, soft, words};
 use super::field_table::long;
+use super::lifetime::{ShortLived, lifetime};
 use crate::config::model::{
     Binding, DeadLetters, Options, PoolConfig, QueueDeclaration, QueueType, RabbitMqOptions,
 };
@@ -138,6 +139,27 @@ impl Topology {
             problems.push(RabbitMqError::MissingQueues { queues: missing });
         }
         Ok(problems)
+    }
+
+    /// Returns those queues that the broker may delete with the messages in them: the one that is read,
+    /// and one of dead letters that others have made. Both are there.
+    ///
+    /// # Errors
+    /// If the connection is lost.
+    pub(crate) async fn short_lived(
+        &self,
+        broker: &Broker,
+    ) -> Result<Vec<ShortLived>, RabbitMqError> {
+        let mut found = Vec::new();
+        let dead = self.dead.iter().filter(|dead| !dead.ours);
+        for wanted in std::iter::once(&self.work).chain(dead) {
+            let lifetime = lifetime(broker, &wanted.short_name()?).await?;
+            if lifetime.needs_consumers() {
+                let queue = wanted.name.clone();
+                found.push(ShortLived { queue, lifetime });
+            }
+        }
+        Ok(found)
     }
 
     /// Refuses a stream, whose messages can't be taken from it.

@@ -34,6 +34,7 @@ use crate::broker::rabbitmq::command_error::CommandError;
 use crate::broker::rabbitmq::connect::{Broker, close};
 use crate::broker::rabbitmq::error::{RabbitMqError, soft, words};
 use crate::broker::rabbitmq::ledger::{Ledger, Others};
+use crate::broker::rabbitmq::lifetime::{Lifetime, lifetime};
 use crate::broker::rabbitmq::topology;
 use crate::broker::rabbitmq::words::{TAKEN_IN, WORDS_MAX, written};
 
@@ -90,6 +91,12 @@ impl<'a> Pass<'a> {
         if left == 0 {
             unlock(broker, lock, queue).await;
             return Ok(None);
+        }
+        if lifetime(broker, &name).await? == Lifetime::AutoDelete {
+            unlock(broker, lock, queue).await;
+            let queue = queue.to_owned();
+            let why = "it is auto-delete, and would be gone with the first batch".to_owned();
+            return Err(CommandError::NoWayIn { queue, why }.into());
         }
         Ok(Some(Self {
             broker,

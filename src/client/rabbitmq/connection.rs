@@ -21,7 +21,7 @@ use crate::broker::rabbitmq::publisher::{OutboundMessage, Publisher, Verdict};
 use crate::broker::rabbitmq::republish::{Marks, Original, check_size, fitting, published};
 use crate::broker::rabbitmq::topology;
 use crate::broker::rabbitmq::topology::{Topology, Wanted};
-use crate::client::contract::{Depth, Partial, Reply};
+use crate::client::contract::{Depth, Partial, Reply, SourceWarning};
 use crate::config::model::{PoolConfig, RabbitMqSource};
 use crate::delivery::Outgoing;
 use crate::rules::rabbitmq::tiers;
@@ -80,6 +80,20 @@ impl Clerk {
             problems.extend(found.iter().map(ToString::to_string));
         }
         Ok(problems.into_iter().collect())
+    }
+
+    /// Queues of the pools that may be deleted with their messages.
+    pub(super) async fn warnings(&mut self) -> Result<Vec<SourceWarning>, RabbitMqError> {
+        let mut warnings = Vec::new();
+        for pool in &self.pools {
+            let found = Topology::of(pool).short_lived(&self.broker).await?;
+            warnings.extend(found.iter().map(|one| SourceWarning {
+                pool: pool.name.clone(),
+                message: one.to_string(),
+                help: "use a queue that lasts: durable, without auto-delete and `x-expires`",
+            }));
+        }
+        Ok(warnings)
     }
 
     /// Counts what is in a queue and in its tiers. What is in the hands of consumers is nobody's to

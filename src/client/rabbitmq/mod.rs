@@ -23,7 +23,7 @@ use bytes::Bytes;
 use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 
-use super::contract::{DeadFilter, Depth, Each, Listed, Page, Partial, Reply};
+use super::contract::{DeadFilter, Depth, Each, Listed, Page, Partial, Reply, SourceWarning};
 use crate::broker::Fault;
 use crate::broker::rabbitmq::error::RabbitMqError;
 use crate::config::model::{PoolConfig, RabbitMqSource};
@@ -150,6 +150,11 @@ impl super::contract::ClientKind for RabbitMqClient {
     fn check(&mut self) -> Result<Vec<String>, Fault> {
         let problems = self.ask(async |clerk| clerk.check().await)??;
         Ok(problems)
+    }
+
+    fn warnings(&mut self) -> Result<Vec<SourceWarning>, Fault> {
+        let warnings = self.ask(async |clerk| clerk.warnings().await)??;
+        Ok(warnings)
     }
 
     fn send(&mut self, messages: &[Outgoing]) -> Result<(), Partial> {

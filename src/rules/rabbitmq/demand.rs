@@ -25,6 +25,8 @@ pub(crate) struct Flow {
     pub(crate) extra: u16,
     /// Only one consumer of the queue gets messages, and which one must not change.
     pub(crate) single: bool,
+    /// The queue is lost with its last consumer.
+    pub(crate) stays: bool,
     /// All that they may have unacknowledged was so, since the last change.
     pub(crate) full: bool,
 }
@@ -60,11 +62,21 @@ pub(crate) enum Step {
 /// How to come from what the broker sends ahead to what is wanted. `settled` is whether the last
 /// [`Step::Wait`] is over.
 pub(crate) fn step(flow: Flow, demand: Demand, settled: bool) -> Step {
+    match (wanted(flow, demand, settled), flow.extra) {
+        (Step::CancelAll | Step::CancelNewest, 0) if flow.stays => Step::Stay,
+        (Step::CancelAll, _) if flow.stays => Step::CancelNewest,
+        (step, _) => step,
+    }
+}
+
+/// Likewise, where a queue needs no consumer.
+fn wanted(flow: Flow, demand: Demand, settled: bool) -> Step {
     let Flow {
         steady,
         extra,
         single,
         full,
+        ..
     } = flow;
     let Demand { now, usual } = demand;
     let all = steady.saturating_add(extra);
@@ -142,6 +154,7 @@ mod tests {
             steady,
             extra,
             single: false,
+            stays: false,
             full: true,
         }
     }
@@ -155,6 +168,10 @@ mod tests {
         let single = |steady| Flow {
             single: true,
             ..flow(steady, 0)
+        };
+        let needed = |steady, extra| Flow {
+            stays: true,
+            ..flow(steady, extra)
         };
         let single_idle = |steady| Flow {
             full: false,
@@ -190,6 +207,12 @@ mod tests {
             (single_idle(8), 80, true, Step::Stay),
             (single(8), 1, true, Step::Stay),
             (single(8), 0, false, Step::CancelAll),
+            (needed(0, 0), 2, false, Step::Add(8)),
+            (needed(8, 8), 0, false, Step::CancelNewest),
+            (needed(8, 0), 0, false, Step::Stay),
+            (needed(8, 0), 4, true, Step::Stay),
+            (needed(8, 0), 16, false, Step::Add(8)),
+            (needed(8, 8), 32, false, Step::CancelNewest),
         ];
         for (flow, now, settled, expected) in table {
             let demand = Demand { now, usual: 8 };
@@ -236,6 +259,17 @@ mod tests {
             let flow = Flow { full, ..flow(steady, extra) };
             let now = now.max(steady);
             let after = taken(flow, step(flow, Demand { now, usual: steady }, settled));
+            prop_assert_eq!(after.steady, steady);
+        }
+
+        #[test]
+        fn a_queue_that_is_lost_with_its_last_consumer_keeps_one(
+            steady in 1u16..2000, extra in 0u16..2000, now: u16, usual: u16, flags: (bool, bool, bool),
+        ) {
+            let (single, full, settled) = flags;
+            let extra = if single { 0 } else { extra };
+            let flow = Flow { single, stays: true, full, ..flow(steady, extra) };
+            let after = taken(flow, step(flow, Demand { now, usual }, settled));
             prop_assert_eq!(after.steady, steady);
         }
 

@@ -10,10 +10,11 @@ use tokio::time::Instant;
 
 use crate::broker::rabbitmq::connect::Broker;
 use crate::broker::rabbitmq::error::RabbitMqError;
+use crate::broker::rabbitmq::lifetime::ShortLived;
 use crate::broker::rabbitmq::line::RECONNECT;
 use crate::broker::rabbitmq::topology::Topology;
 
-type Look = Pin<Box<dyn Future<Output = Result<(), RabbitMqError>>>>;
+type Look = Pin<Box<dyn Future<Output = Result<Vec<ShortLived>, RabbitMqError>>>>;
 
 /// What is known of the queues.
 pub(super) struct Checks {
@@ -101,7 +102,7 @@ impl Checks {
     }
 
     /// The end of a look, if there is one.
-    pub(super) async fn seen(&mut self) -> Result<(), RabbitMqError> {
+    pub(super) async fn seen(&mut self) -> Result<Vec<ShortLived>, RabbitMqError> {
         let Some(look) = &mut self.look else {
             return pending().await;
         };
@@ -115,13 +116,15 @@ impl Checks {
     }
 }
 
-/// Sees to it that they are there and as they should be, as far as we may.
+/// Sees to it that they are there and as they should be, as far as we may. Returns those that are
+/// there and may be deleted with their messages.
 pub(super) async fn see_to_queues(
     broker: &Broker,
     topology: &Topology,
     declare: bool,
-) -> Result<(), RabbitMqError> {
+) -> Result<Vec<ShortLived>, RabbitMqError> {
     // A message can't tell: its producer may have written whatever a stream does.
     topology.refuse_stream(broker).await?;
-    topology.check(broker, declare).await
+    topology.check(broker, declare).await?;
+    topology.short_lived(broker).await
 }

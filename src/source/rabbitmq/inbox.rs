@@ -69,6 +69,11 @@ impl Inbox {
         self.consumers.flow(false).single
     }
 
+    /// Whether the queue is lost with its last consumer: then one stays, whatever the pool can use.
+    pub(super) fn keep_one(&mut self, is_needed: bool) {
+        self.consumers.stay(is_needed);
+    }
+
     pub(super) fn queue(&self) -> ShortString {
         self.consumers.queue()
     }

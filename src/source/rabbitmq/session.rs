@@ -27,6 +27,7 @@ use crate::broker::rabbitmq::connect::{Broker, connect};
 use crate::broker::rabbitmq::consumers::{ConsumerNews, Consumers, Order};
 use crate::broker::rabbitmq::error::RabbitMqError;
 use crate::broker::rabbitmq::isolating::IsolatingPublisher;
+use crate::broker::rabbitmq::lifetime::ShortLived;
 use crate::broker::rabbitmq::line::LineChange;
 use crate::broker::rabbitmq::publisher::PublisherNews as Published;
 use crate::broker::rabbitmq::topology::Topology;
@@ -78,7 +79,7 @@ enum Wake {
     Published(Result<Published, RabbitMqError>),
     Settled,
     Consumers(Result<ConsumerNews, RabbitMqError>),
-    Checked(Result<(), RabbitMqError>),
+    Checked(Result<Vec<ShortLived>, RabbitMqError>),
     Depth(Told),
     Time,
 }
@@ -93,10 +94,13 @@ impl Session {
         let name = format!("{} {}", config.connection_name, pool.name);
         let broker = connect(config, &name).await?;
         let topology = Topology::of(&pool);
-        if let Err(error) = see_to_queues(&broker, &topology, config.declare).await {
-            broker.close().await;
-            return Err(error);
-        }
+        let short_lived = match see_to_queues(&broker, &topology, config.declare).await {
+            Ok(short_lived) => short_lived,
+            Err(error) => {
+                broker.close().await;
+                return Err(error);
+            }
+        };
         tracing::info!(
             pool = pool.name,
             host = broker.host(),
@@ -105,7 +109,10 @@ impl Session {
         // The broker stops reading a connection that publishes when it is short of memory.
         let name = format!("{name} publishing");
         let publisher = IsolatingPublisher::new(config.clone(), name);
-        Self::new(Rc::new(broker), publisher, pool, topology, next_token).await
+        let broker = Rc::new(broker);
+        let mut session = Self::new(broker, publisher, pool, topology, next_token).await?;
+        session.heed_lifetimes(&short_lived);
+        Ok(session)
     }
 
     async fn new(
@@ -332,10 +339,11 @@ impl Session {
     fn checked(
         &mut self,
         task: &mut Task,
-        checked: Result<(), RabbitMqError>,
+        checked: Result<Vec<ShortLived>, RabbitMqError>,
     ) -> Result<(), RabbitMqError> {
         match checked {
-            Ok(()) => {
+            Ok(short_lived) => {
+                self.heed_lifetimes(&short_lived);
                 task.health.over(&task.end, HealthIssue::Queues);
                 Ok(())
             }
@@ -347,6 +355,17 @@ impl Session {
                 Ok(())
             }
         }
+    }
+
+    /// Warns of queues that may be deleted with their messages. We don't bring that about ourselves as
+    /// long as the pool runs: a consumer stays.
+    fn heed_lifetimes(&mut self, short_lived: &[ShortLived]) {
+        for one in short_lived {
+            tracing::warn!(pool = self.pool.name, queue = one.queue, "{one}");
+        }
+        let queue = self.inbox.queue();
+        let is_read = |one: &ShortLived| one.queue == queue.as_str();
+        self.inbox.keep_one(short_lived.iter().any(is_read));
     }
 
     /// When something falls due by itself.

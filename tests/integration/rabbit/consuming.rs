@@ -257,11 +257,11 @@ fn a_single_active_consumer_that_is_outgrown_is_told_of_and_made_anew_after_a_pa
     let figures = (told["prefetch"].as_u64(), told["useful"].as_u64());
     assert_eq!(figures, (Some(2), Some(8)), "{told}");
     assert_eq!(prefetches(&scene), [2]);
-    steer(&scene, "pause");
+    scene.steer("pause");
     scene
         .daemon
         .eventually("no consumer", || scene.vhost.consumers().is_empty());
-    steer(&scene, "resume");
+    scene.steer("resume");
     scene.daemon.eventually("all workers to have one", || {
         scene.record().all(Event::Began).len() == 8
     });
@@ -270,12 +270,6 @@ fn a_single_active_consumer_that_is_outgrown_is_told_of_and_made_anew_after_a_pa
     scene.all_done();
     scene.record().assert_done_once(&all);
     scene.finish();
-}
-
-fn steer(scene: &RabbitScene, how: &str) {
-    let config = scene.daemon.config().to_str().unwrap();
-    let ran = scene.site.ganger(&[how, "work", "--config", config]);
-    ran.good();
 }
 
 fn a_queue_that_is_deleted_is_made_again_under_load() {

@@ -17,6 +17,7 @@ mod properties;
 mod publishing;
 mod queues;
 mod rpc;
+mod short_lived;
 mod stops;
 mod suspects;
 
@@ -42,6 +43,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         properties::trials(),
         queues::trials(),
         rpc::trials(),
+        short_lived::trials(),
         stops::trials(),
         suspects::trials(),
     ];

@@ -205,6 +205,7 @@ mod tests {
                     steady: at(0),
                     extra: at(1),
                     single: self.single,
+                    stays: false,
                     full: false,
                 },
             }

@@ -76,7 +76,16 @@ impl Client {
 
     /// Declares a durable queue.
     pub(crate) fn declare(&self, queue: &str, arguments: Arguments<'_>) {
-        let options = QueueDeclareOptions::durable();
+        self.declare_with(queue, QueueDeclareOptions::durable(), arguments);
+    }
+
+    /// Declares a queue with these options.
+    pub(crate) fn declare_with(
+        &self,
+        queue: &str,
+        options: QueueDeclareOptions,
+        arguments: Arguments<'_>,
+    ) {
         let declare = async {
             let channel = self.channel().await?;
             let arguments = table(arguments);

@@ -170,6 +170,13 @@ impl RabbitScene {
             .eventually("the reload", || self.daemon.times_logged(RELOADED) > times);
     }
 
+    /// Pauses the pool, resumes it or the like, by a command.
+    pub(crate) fn steer(&self, how: &str) {
+        let config = self.daemon.config().to_str().unwrap();
+        let ran = self.site.ganger(&[how, QUEUE, "--config", config]);
+        ran.good();
+    }
+
     /// Stops the daemon as an operator would and sees that nothing is left behind.
     pub(crate) fn finish(self) {
         self.daemon.stop();

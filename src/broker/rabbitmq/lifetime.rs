@@ -1,0 +1,150 @@
+//! How long the broker keeps a queue that nobody consumes. AMQP has no question for that; but the
+//! broker compares a declaration with a queue that is there, and says what differs first.
+
+use std::fmt;
+
+use lapin::options::QueueDeclareOptions;
+use lapin::types::{FieldTable, ShortString};
+
+use super::connect::{Broker, close};
+use super::error::{RabbitMqError, soft, words};
+use super::field_table::long;
+
+/// The argument by which a queue that is not used is deleted.
+const EXPIRES: &str = "x-expires";
+
+/// What becomes of a queue without consumers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Lifetime {
+    /// It stays, as far as the broker tells.
+    Lasting,
+    /// It is deleted when its last consumer ends.
+    AutoDelete,
+    /// It is deleted once it was unused for so many milliseconds, as text.
+    Expires(String),
+}
+
+impl Lifetime {
+    /// Whether the queue and its messages are lost with its consumers.
+    pub(crate) fn needs_consumers(&self) -> bool {
+        *self != Self::Lasting
+    }
+}
+
+/// A queue that the broker may delete together with its messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ShortLived {
+    pub(crate) queue: String,
+    pub(crate) lifetime: Lifetime,
+}
+
+impl fmt::Display for ShortLived {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { queue, lifetime } = self;
+        write!(f, "RabbitMQ deletes the queue `{queue}` and its messages ")?;
+        match lifetime {
+            Lifetime::Lasting => write!(f, "never"),
+            Lifetime::AutoDelete => {
+                write!(f, "when its last consumer ends, since it is auto-delete")
+            }
+            Lifetime::Expires(ms) => write!(
+                f,
+                "once it had no consumer for {ms} ms, by its argument `{EXPIRES}`"
+            ),
+        }
+    }
+}
+
+/// Asks for the lifetime of a queue that exists. A user who may not configure the queue is told
+/// nothing, and takes it to be lasting.
+///
+/// # Errors
+/// If the connection is lost.
+pub(crate) async fn lifetime(
+    broker: &Broker,
+    queue: &ShortString,
+) -> Result<Lifetime, RabbitMqError> {
+    for durable in [true, false] {
+        // No queue can have such an argument: none is made, should there be none in this moment.
+        let mut arguments = FieldTable::default();
+        arguments.insert(EXPIRES.into(), long("ganger-probe"));
+        let options = QueueDeclareOptions {
+            durable,
+            ..QueueDeclareOptions::default()
+        };
+        let channel = broker.channel().await?;
+        let declared = channel.queue_declare(queue.clone(), options, arguments);
+        match broker.ask(declared).await? {
+            Ok(_) => {
+                close(&channel).await;
+                break;
+            }
+            Err(error) if soft(&error).is_none() => return Err(RabbitMqError::lost(&error)),
+            Err(error) => match read(&words(&error)) {
+                Difference::Durability => {}
+                Difference::Lifetime(lifetime) => return Ok(lifetime),
+            },
+        }
+    }
+    Ok(Lifetime::Lasting)
+}
+
+/// How the queue differs from what was declared.
+#[derive(Debug, PartialEq, Eq)]
+enum Difference {
+    /// Nothing else was compared.
+    Durability,
+    Lifetime(Lifetime),
+}
+
+fn read(words: &str) -> Difference {
+    let differs = |what| words.contains(&format!("inequivalent arg '{what}'"));
+    if differs("durable") {
+        return Difference::Durability;
+    }
+    let expires = differs(EXPIRES).then(|| current_number(words)).flatten();
+    Difference::Lifetime(match expires {
+        Some(ms) => Lifetime::Expires(ms.to_owned()),
+        None if differs("auto_delete") => Lifetime::AutoDelete,
+        None => Lifetime::Lasting,
+    })
+}
+
+/// The number that the queue has, in the broker's words: `… but current is the value '1000' of type
+/// 'signedint'`, or `… but current is '1000'`.
+fn current_number(words: &str) -> Option<&str> {
+    let (_, current) = words.rsplit_once("but current is")?;
+    let mut quoted = current.split('\'').skip(1).step_by(2);
+    quoted.find(|text| text.parse::<u64>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_difference_tells_the_lifetime() {
+        let says = |words: &str| read(&format!("PRECONDITION_FAILED - {words}"));
+        let other = "for queue 'q' in vhost '/': received 'true' but current is 'false'";
+        let durable = format!("inequivalent arg 'durable' {other}");
+        assert_eq!(says(&durable), Difference::Durability);
+        let auto_delete = "inequivalent arg 'auto_delete' for queue 'q' in vhost '/': received \
+                           'false' but current is 'true'";
+        let lifetime = Difference::Lifetime;
+        assert_eq!(says(auto_delete), lifetime(Lifetime::AutoDelete));
+        let none = "inequivalent arg 'x-expires' for queue 'q 7' in vhost '/': received the value \
+                    'ganger-probe' of type 'longstr' but current is none";
+        assert_eq!(says(none), lifetime(Lifetime::Lasting));
+        for current in ["'1800000'", "the value '1800000' of type 'signedint'"] {
+            let words = format!(
+                "inequivalent arg 'x-expires' for queue 'q' in vhost '/': received 'ganger-probe' but \
+                 current is {current}"
+            );
+            let expires = Lifetime::Expires("1800000".to_owned());
+            assert_eq!(says(&words), lifetime(expires));
+        }
+        let gone =
+            "invalid arg 'x-expires' for queue 'q' in vhost '/': {unacceptable_type,longstr}";
+        assert_eq!(says(gone), lifetime(Lifetime::Lasting));
+    }
+}
