@@ -14,6 +14,7 @@ COPY src src
 COPY proto-spec proto-spec
 COPY config config
 COPY templates templates
+COPY worker-sdk worker-sdk
 # Cargo.toml names these; the daemon does not need what is in them.
 COPY benches benches
 COPY samples/producers/rust samples/producers/rust

@@ -128,6 +128,85 @@ fn a_type_name_means_one_thing_in_a_room() {
     assert!(twice.is_empty(), "{twice:#?}");
 }
 
+/// How one of our libraries would be taken from a registry, and what in the line says that it is not. No
+/// name there is ours: whoever takes one runs code on the machines of those who follow us.
+const BY_NAME: [(&str, &str); 5] = [
+    (
+        r#"\b(pip3?|uv|pipx|poetry|npm|pnpm|yarn|bun|gem|composer|cargo|dotnet)\s.*\b(install|add|require|get)\b.*[\s"'`][Gg]anger([-_/.][Ww]orker)?([\s"'`@=<>~\[,;)]|$)"#,
+        "--path",
+    ),
+    (r"^ganger[-_]worker\b\s*([=<>~!;\[]|$)", "path ="),
+    (r#""ganger-worker"\s*:\s*""#, "file:"),
+    (r#"\bgem ["']ganger-worker["']"#, "path:"),
+    (r"PackageReference\s.*Ganger\.Worker", "\0"),
+];
+
+#[test]
+fn nothing_installs_our_libraries_by_name() {
+    let by_name = BY_NAME.map(|(found, excuse)| (regex_lite::Regex::new(found).unwrap(), excuse));
+    let is_by_name = |line: &str| {
+        let mut found = by_name.iter().filter(|_| line.contains("anger"));
+        found.any(|(found, excuse)| found.is_match(line) && !line.contains(excuse))
+    };
+    for line in [
+        "`pip install ganger-worker` (from a checkout: `pip install ./worker-sdk/python`)",
+        "$ venv/bin/pip install ganger-worker pika",
+        "ganger-worker>=0.1,<0.2",
+        "gem \"ganger-worker\", \"~> 0.1\"",
+        "`composer require ganger/worker`",
+        "  \"dependencies\": { \"ganger-worker\": \"^0.1.0\" }",
+        "ganger-worker = \"0.1\"",
+        "    <PackageReference Include=\"Ganger.Worker\" Version=\"0.1.0\" />",
+        "$ dotnet add package Ganger.Worker",
+        "$ cargo install ganger",
+    ] {
+        assert!(is_by_name(line), "{line}");
+    }
+    let mut wrong = Vec::new();
+    for place in [
+        "README.md",
+        "docs",
+        "proto-spec",
+        "samples",
+        "templates",
+        "worker-sdk",
+    ] {
+        texts(&root().join(place), &mut |path, text| {
+            let lines = text.lines().filter(|line| is_by_name(line));
+            wrong.extend(lines.map(|line| format!("{}: {line}", path.display())));
+            // Composer looks for a package in the folders that are named first.
+            let requires = path.ends_with("composer.json") && text.contains(r#""ganger/worker": "#);
+            if requires && !text.contains(r#""type": "path""#) {
+                wrong.push(format!("{}: ganger/worker", path.display()));
+            }
+        });
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What people read and copy there, without what has been made of it.
+fn texts(path: &Path, each: &mut dyn FnMut(&Path, &str)) {
+    let name = path.file_name().unwrap().to_str().unwrap();
+    let made = [
+        "dist",
+        "node_modules",
+        "package-lock.json",
+        "target",
+        "vendor",
+        "venv",
+    ];
+    if name.starts_with('.') || made.contains(&name) {
+        return;
+    }
+    if path.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            texts(&entry.unwrap().path(), each);
+        }
+    } else if let Ok(text) = fs::read_to_string(path) {
+        each(path, &text);
+    }
+}
+
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }

@@ -1,5 +1,6 @@
 //! `ganger init`: a first worker, its pool and its test, to be tried with one command.
 
+mod libraries;
 mod templates;
 
 use std::fs::{self, OpenOptions};
@@ -13,7 +14,7 @@ use miette::{IntoDiagnostic, WrapErr, miette};
 
 use super::common::CommandResult;
 use super::output;
-use templates::{Language, Sdk, Template};
+use templates::{LIBRARY, LIBRARY_PATH, Language, Template};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct InitArgs {
@@ -22,8 +23,8 @@ pub(super) struct InitArgs {
     /// Where its files go; a directory that is made if it is not there
     #[arg(default_value = ".", value_name = "DIR")]
     directory: PathBuf,
-    /// The worker's library as a folder, such as worker-sdk/python in a checkout of ganger, instead of
-    /// the one in the language's registry
+    /// Use the worker's library in this folder, such as worker-sdk/python in a checkout of ganger, instead
+    /// of a copy of its own
     #[arg(long, value_name = "PATH")]
     sdk: Option<PathBuf>,
 }
@@ -31,16 +32,16 @@ pub(super) struct InitArgs {
 /// A file to be written.
 #[derive(Debug, PartialEq, Eq)]
 struct NewFile {
-    name: &'static str,
+    name: String,
     text: String,
 }
 
 pub(super) fn run(args: &InitArgs) -> CommandResult {
     let template = args.language.template();
     let sdk = args.sdk.as_deref().map(|path| folder_of(path, template));
-    let files = files_of(template, sdk.transpose()?.as_ref());
-    let there = |file: &&NewFile| args.directory.join(file.name).symlink_metadata().is_ok();
-    let there: Vec<&str> = files.iter().filter(there).map(|file| file.name).collect();
+    let files = files_of(template, sdk.transpose()?.as_deref());
+    let there = |file: &&NewFile| args.directory.join(&file.name).symlink_metadata().is_ok();
+    let there: Vec<&str> = files.iter().filter(there).map(|file| &*file.name).collect();
     if !there.is_empty() {
         return Err(miette!(
             "nothing is overwritten, and nothing was written: `{}` has {} already",
@@ -49,11 +50,8 @@ pub(super) fn run(args: &InitArgs) -> CommandResult {
         ));
     }
     write(&args.directory, &files).into_diagnostic()?;
-    for file in &files {
-        output::line(format_args!(
-            "  {}",
-            args.directory.join(file.name).display()
-        ))?;
+    for name in shown(&files) {
+        output::line(format_args!("  {}", args.directory.join(name).display()))?;
     }
     let name = args.language.to_possible_value();
     let name = name
@@ -66,6 +64,19 @@ pub(super) fn run(args: &InitArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The names of the files, and of the library's folder for all that are in it.
+fn shown(files: &[NewFile]) -> Vec<&str> {
+    let mut names: Vec<&str> = files
+        .iter()
+        .map(|file| match file.name.split_once('/') {
+            Some((LIBRARY, _)) => LIBRARY,
+            _ => &*file.name,
+        })
+        .collect();
+    names.dedup();
+    names
+}
+
 /// What is to be typed.
 fn attempt(directory: &Path) -> String {
     match directory.join("try").display().to_string() {
@@ -75,7 +86,7 @@ fn attempt(directory: &Path) -> String {
 }
 
 /// The library's folder, by its absolute path, for programs that are started elsewhere.
-fn folder_of(path: &Path, template: &Template) -> miette::Result<(Sdk, String)> {
+fn folder_of(path: &Path, template: &Template) -> miette::Result<String> {
     let Some(sdk) = template.sdk else {
         return Err(miette!(
             "such a worker needs no library: --sdk can't be used"
@@ -97,23 +108,26 @@ fn folder_of(path: &Path, template: &Template) -> miette::Result<(Sdk, String)> 
         true => Err(miette!(
             "the path has a character that a manifest can't have: `{absolute}`"
         )),
-        false => Ok((sdk, absolute)),
+        false => Ok(absolute),
     }
 }
 
-fn files_of(template: &Template, sdk: Option<&(Sdk, String)>) -> Vec<NewFile> {
-    let own = template.files.iter().copied();
+/// The files of a worker, with its library: a copy of it, or the folder `sdk`.
+fn files_of(template: &Template, sdk: Option<&str>) -> Vec<NewFile> {
+    let own = template.files.iter();
     let mut files: Vec<NewFile> = templates::COMMON
         .iter()
-        .copied()
         .chain(own)
         .map(|(name, text)| NewFile {
-            name,
-            text: text.to_owned(),
+            name: (*name).to_owned(),
+            text: match sdk {
+                Some(path) => text.replace(LIBRARY_PATH, path),
+                None => (*text).to_owned(),
+            },
         })
         .collect();
     for file in &mut files {
-        match file.name {
+        match &*file.name {
             "ganger.toml" => {
                 file.text = file
                     .text
@@ -131,13 +145,15 @@ fn files_of(template: &Template, sdk: Option<&(Sdk, String)>) -> Vec<NewFile> {
                     .replace("LIBRARY", template.library);
             }
             ".gitignore" => file.text.push_str(template.ignored),
-            name => {
-                if let Some((sdk, path)) = sdk.filter(|(sdk, _)| sdk.file == name) {
-                    file.text = file.text.replace(sdk.from, &sdk.to.replace("PATH", path));
-                }
-            }
+            _ => {}
         }
     }
+    let carried = template.sdk.filter(|_| sdk.is_none());
+    let carried = carried.iter().flat_map(|carried| carried.files);
+    files.extend(carried.map(|(name, text)| NewFile {
+        name: format!("{LIBRARY}/{name}"),
+        text: (*text).to_owned(),
+    }));
     files
 }
 
@@ -145,7 +161,7 @@ fn files_of(template: &Template, sdk: Option<&(Sdk, String)>) -> Vec<NewFile> {
 fn write(directory: &Path, files: &[NewFile]) -> io::Result<()> {
     let mut written = Vec::new();
     for file in files {
-        let path = directory.join(file.name);
+        let path = directory.join(&file.name);
         if let Err(error) = write_new(&path, &file.text) {
             for path in written {
                 drop(fs::remove_file(path));
@@ -189,19 +205,32 @@ mod tests {
     }
 
     #[test]
-    fn every_library_may_be_a_folder() {
+    fn every_worker_has_its_library_as_a_copy_or_as_a_folder() {
+        let in_library = |file: &&NewFile| file.name.starts_with("ganger-worker/");
         for language in Language::value_variants() {
             let template = language.template();
             let Some(sdk) = template.sdk else {
                 continue;
             };
-            let from_registry = files_of(template, None);
-            let local = files_of(template, Some(&(sdk, "/some/where".into())));
-            for (registry, local) in from_registry.iter().zip(&local) {
-                let is_it = registry.name == sdk.file;
-                assert_eq!(local.text.contains("/some/where"), is_it, "{language:?}");
-                assert_eq!(registry == local, !is_it, "{language:?}");
-            }
+            let copied = files_of(template, None);
+            let names: Vec<&str> = copied.iter().map(|file| &*file.name).collect();
+            let manifest = format!("{LIBRARY}/{}", sdk.manifest);
+            assert!(names.contains(&&*manifest), "{language:?}: {names:?}");
+            assert!(copied.iter().filter(in_library).count() > 5, "{names:?}");
+            assert_eq!(shown(&copied).last(), Some(&LIBRARY));
+
+            let elsewhere = files_of(template, Some("/some/where"));
+            assert_eq!(elsewhere.iter().filter(in_library).count(), 0);
+            let naming = |files: &[NewFile], path: &str| {
+                let own = files.iter().filter(|file| !in_library(file));
+                own.filter(|file| file.text.contains(path)).count()
+            };
+            assert!(naming(&copied, LIBRARY_PATH) > 0, "{language:?}");
+            assert_eq!(
+                naming(&elsewhere, "/some/where"),
+                naming(&copied, LIBRARY_PATH)
+            );
+            assert_eq!(naming(&elsewhere, LIBRARY_PATH), 0, "{language:?}");
         }
     }
 
@@ -220,8 +249,8 @@ mod tests {
     fn all_is_written_or_nothing() {
         let place = tempfile::tempdir().unwrap();
         fs::write(place.path().join("sub"), "a file where a folder is wanted").unwrap();
-        let file = |name| NewFile {
-            name,
+        let file = |name: &str| NewFile {
+            name: name.into(),
             text: "#!x".into(),
         };
         write(place.path(), &[file("a"), file("sub/b")]).unwrap_err();

@@ -7,7 +7,6 @@ use std::process::Command;
 
 use crate::harness::{PROGRAM, Workspace, trials};
 use crate::python::python;
-use crate::sdk::java::java_built;
 use crate::sdk::node::node_built;
 use crate::sdk::{library, run};
 
@@ -22,6 +21,7 @@ trials![
     a_php_worker_is_tried_and_tested,
     a_dotnet_worker_passes_its_test_on_mono,
     a_worker_that_can_t_start_is_seen_at_once,
+    a_library_may_be_another_folder,
     nothing_is_overwritten,
     a_folder_that_is_no_library_is_told,
 ];
@@ -79,7 +79,7 @@ fn a_shell_script_is_tried_and_tested() {
 
 /// In a place that is prepared, into which nothing is installed.
 fn a_python_worker_is_tried_and_tested() {
-    let mut made = Made::of("python", Some(&library("python")));
+    let mut made = Made::of("python", None);
     let place = python();
     let place = place.ancestors().nth(2).unwrap();
     symlink(place, made.folder.join("venv")).unwrap();
@@ -93,37 +93,48 @@ fn a_python_worker_is_tried_and_tested() {
     made.works(&["venv/bin/python3", "-m", "unittest"]);
 }
 
+/// Its copy of the library is built with what another one has installed.
 fn a_node_worker_is_tried_and_tested() {
-    Made::of("node", Some(&node_built())).works(&["npm", "test"]);
+    let made = Made::of("node", None);
+    let library = made.folder.join("ganger-worker");
+    let installed = node_built().join("node_modules");
+    symlink(installed, library.join("node_modules")).unwrap();
+    let mut build = made.command("npm");
+    run(build
+        .args(["run", "--silent", "build"])
+        .current_dir(library));
+    made.works(&["npm", "test"]);
+}
+
+fn a_library_may_be_another_folder() {
+    let made = Made::of("node", Some(&node_built()));
+    assert!(!made.folder.join("ganger-worker").exists());
+    made.works(&["npm", "test"]);
 }
 
 fn a_go_worker_is_tried_and_tested() {
-    Made::of("go", Some(&library("go"))).works(&["go", "test"]);
+    Made::of("go", None).works(&["go", "test"]);
 }
 
 fn a_rust_worker_is_tried_and_tested() {
-    let mut made = Made::of("rust", Some(&library("rust")));
+    let mut made = Made::of("rust", None);
     // As those have it who build all into one place.
     made.variables = &[("CARGO_TARGET_DIR", "elsewhere")];
     made.works(&["cargo", "test", "--quiet"]);
 }
 
-/// With a copy of the library, for it is built where it stands.
 fn a_java_worker_is_tried_and_tested() {
-    let site = Workspace::new();
-    let library = site.path("library");
-    run(Command::new("cp").arg("-r").args([&java_built(), &library]));
-    let made = Made::of("java", Some(&library));
+    let made = Made::of("java", None);
     made.works(&["mvn", "--quiet", "--batch-mode", "test"]);
 }
 
 fn a_ruby_worker_is_tried_and_tested() {
-    let made = Made::of("ruby", Some(&library("ruby")));
+    let made = Made::of("ruby", None);
     made.works(&["bundle", "exec", "ruby", "test_greet.rb"]);
 }
 
 fn a_php_worker_is_tried_and_tested() {
-    let mut made = Made::of("php", Some(&library("php")));
+    let mut made = Made::of("php", None);
     made.variables = &[
         ("COMPOSER_DISABLE_NETWORK", "1"),
         ("COMPOSER_ALLOW_SUPERUSER", "1"),
@@ -133,15 +144,13 @@ fn a_php_worker_is_tried_and_tested() {
 
 /// Mono has no projects: its compiler is given the library's sources with the worker's.
 fn a_dotnet_worker_passes_its_test_on_mono() {
-    let library = library("dotnet");
-    let made = Made::of("dotnet", Some(&library));
+    let made = Made::of("dotnet", None);
     let mut files = made.command("sh");
     files.args([
         "-c",
-        "mcs -langversion:7.2 -warnaserror -r:System.Core.dll -out:hello.exe *.cs \"$1\"/src/*.cs",
-        "sh",
+        "mcs -langversion:7.2 -warnaserror -r:System.Core.dll -out:hello.exe *.cs ganger-worker/src/*.cs",
     ]);
-    run(files.arg(&library));
+    run(&mut files);
     let told = run(made.command("mono").args(["hello.exe", "test"]));
     assert_eq!(told, "2 passed\n");
 }

@@ -3,6 +3,8 @@
 
 use clap::ValueEnum;
 
+use super::libraries;
+
 /// The text of a template.
 macro_rules! text {
     ($name:literal) => {
@@ -41,21 +43,22 @@ pub(super) struct Template {
     pub(super) library: &'static str,
     /// What git is to leave alone.
     pub(super) ignored: &'static str,
-    /// How its library may be a folder.
+    /// Its library; none for what needs none.
     pub(super) sdk: Option<Sdk>,
 }
 
-/// What is changed so that the library is a folder.
+/// The library of a language.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sdk {
-    /// By which the folder is known.
+    /// File by which its folder is known.
     pub(super) manifest: &'static str,
-    /// Where the change is.
-    pub(super) file: &'static str,
-    pub(super) from: &'static str,
-    /// With `PATH` for the folder.
-    pub(super) to: &'static str,
+    /// Its files, of which a worker gets a copy.
+    pub(super) files: &'static [File],
 }
+
+/// Folder of a worker's copy of the library, and how its files name that.
+pub(super) const LIBRARY: &str = "ganger-worker";
+pub(super) const LIBRARY_PATH: &str = "./ganger-worker";
 
 /// What all have.
 pub(super) const COMMON: [File; 4] = [
@@ -97,9 +100,7 @@ const DOTNET: Template = Template {
     ignored: text!("dotnet/gitignore"),
     sdk: Some(Sdk {
         manifest: "src/Ganger.Worker.csproj",
-        file: "hello.csproj",
-        from: "<PackageReference Include=\"Ganger.Worker\" Version=\"0.1.0\" />",
-        to: "<ProjectReference Include=\"PATH/src/Ganger.Worker.csproj\" />",
+        files: libraries::DOTNET,
     }),
 };
 
@@ -118,9 +119,7 @@ const GO: Template = Template {
     ignored: text!("go/gitignore"),
     sdk: Some(Sdk {
         manifest: "go.mod",
-        file: "go.mod",
-        from: "go v0.1.0\n",
-        to: "go v0.1.0\n\nreplace ganger.invalid/worker-sdk/go => PATH\n",
+        files: libraries::GO,
     }),
 };
 
@@ -143,13 +142,10 @@ const JAVA: Template = Template {
     worker: "src/main/java/hello/Hello.java",
     library: "ganger:ganger-worker",
     ignored: text!("java/gitignore"),
-    // Maven knows no folders: the library is put where Maven keeps what it has fetched.
+    // Maven knows no folders: `setup` puts the library where Maven keeps what it has fetched.
     sdk: Some(Sdk {
         manifest: "pom.xml",
-        file: "setup",
-        from: "mvn --quiet --batch-mode -DskipTests package",
-        to: "mvn --quiet --batch-mode -DskipTests -Dmaven.javadoc.skip --file PATH install\n\
-             mvn --quiet --batch-mode -DskipTests package",
+        files: libraries::JAVA,
     }),
 };
 
@@ -169,9 +165,7 @@ const NODE: Template = Template {
     ignored: text!("node/gitignore"),
     sdk: Some(Sdk {
         manifest: "package.json",
-        file: "package.json",
-        from: "\"^0.1.0\"",
-        to: "\"file:PATH\"",
+        files: libraries::NODE,
     }),
 };
 
@@ -191,16 +185,7 @@ const PHP: Template = Template {
     ignored: text!("php/gitignore"),
     sdk: Some(Sdk {
         manifest: "composer.json",
-        file: "composer.json",
-        from: "    \"require\": {",
-        to: r#"    "repositories": [
-        {
-            "type": "path",
-            "url": "PATH",
-            "options": { "versions": { "ganger/worker": "0.1.0" } }
-        }
-    ],
-    "require": {"#,
+        files: libraries::PHP,
     }),
 };
 
@@ -219,9 +204,7 @@ const PYTHON: Template = Template {
     ignored: text!("python/gitignore"),
     sdk: Some(Sdk {
         manifest: "pyproject.toml",
-        file: "requirements.txt",
-        from: "ganger-worker>=0.1,<0.2",
-        to: "PATH",
+        files: libraries::PYTHON,
     }),
 };
 
@@ -241,9 +224,7 @@ const RUBY: Template = Template {
     ignored: text!("ruby/gitignore"),
     sdk: Some(Sdk {
         manifest: "ganger-worker.gemspec",
-        file: "Gemfile",
-        from: "\"~> 0.1\"",
-        to: "path: \"PATH\"",
+        files: libraries::RUBY,
     }),
 };
 
@@ -262,9 +243,7 @@ const RUST: Template = Template {
     ignored: text!("rust/gitignore"),
     sdk: Some(Sdk {
         manifest: "Cargo.toml",
-        file: "Cargo.toml",
-        from: "ganger-worker = \"0.1\"",
-        to: "ganger-worker = { path = \"PATH\" }",
+        files: libraries::RUST,
     }),
 };
 

@@ -187,7 +187,12 @@ impl Shell {
         for folder in ["home", "bin", "checkout"] {
             fs::create_dir(site.path(folder)).unwrap();
         }
-        link(&page::top().join("samples"), &site.path("checkout/samples"));
+        for folder in ["samples", "worker-sdk"] {
+            link(
+                &page::top().join(folder),
+                &site.path("checkout").join(folder),
+            );
+        }
         link(Path::new(PROGRAM), &site.path("bin/ganger"));
         let mark = format!("{}-{page}", std::process::id());
         let child = begin(&site, &mark);
@@ -225,6 +230,9 @@ fn begin(site: &Workspace, mark: &str) -> Child {
         .env("HOME", site.path("home"))
         .env("VENV", venv)
         .env("PIP_NO_INDEX", "1")
+        // Our own library is installed already, from its folder. As pip reads it, 0 says no isolation.
+        .env("PIP_DRY_RUN", "1")
+        .env("PIP_NO_BUILD_ISOLATION", "0")
         .env("PIP_DISABLE_PIP_VERSION_CHECK", "1")
         .env(harness::MARK, mark)
         .stdin(Stdio::null())
