@@ -11,22 +11,24 @@ public static class ConsumerWorker
 {
     // The application's services, with all that the consumers need. The host itself is not started:
     // AsyncMonolith's own processors are hosted services.
-    public static Task RunAsync(IServiceProvider services, int concurrency)
+    public static Task RunAsync(IServiceProvider services, WorkerOptions options)
     {
         var registry = services.GetRequiredService<ConsumerRegistry>();
-        var options = new WorkerOptions { Concurrency = concurrency };
         return GangerWorker.RunAsync((task, token) => Consume(services, registry, task, token), options);
     }
 
-    static async Task<MessageOutputTask> Consume(
+    static Task<MessageOutputTask> Consume(
         IServiceProvider services, ConsumerRegistry registry, MessageInputTask task, CancellationToken token)
     {
         ConsumerMessage message = MessageOf(task);
-        if (!registry.ConsumerTypeDictionary.TryGetValue(message.ConsumerType, out Type type))
-        {
-            return MessageOutputTask.Reject("no such consumer: " + message.ConsumerType);
-        }
+        return registry.ConsumerTypeDictionary.TryGetValue(message.ConsumerType, out var type)
+            ? Consume(services, type, message, token)
+            : Task.FromResult(MessageOutputTask.Reject("no such consumer: " + message.ConsumerType));
+    }
 
+    static async Task<MessageOutputTask> Consume(
+        IServiceProvider services, Type type, ConsumerMessage message, CancellationToken token)
+    {
         using (IServiceScope scope = services.CreateScope())
         {
             var consumer = (IConsumer)scope.ServiceProvider.GetRequiredService(type);
@@ -38,8 +40,8 @@ public static class ConsumerWorker
 
     static ConsumerMessage MessageOf(MessageInputTask task)
     {
-        task.Headers.TryGetValue("payload_type", out string payloadType);
-        task.Properties.TryGetValue("message_id", out object id);
+        task.Headers.TryGetValue("payload_type", out var payloadType);
+        task.Properties.TryGetValue("message_id", out var id);
         return new ConsumerMessage
         {
             Id = id as string ?? "",

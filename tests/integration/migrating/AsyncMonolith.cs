@@ -112,6 +112,7 @@ static class Program
 {
     static void Main()
     {
-        ConsumerWorker.RunAsync(new Services(), 2).GetAwaiter().GetResult();
+        var options = new Ganger.Worker.WorkerOptions { Concurrency = 2 };
+        ConsumerWorker.RunAsync(new Services(), options).GetAwaiter().GetResult();
     }
 }

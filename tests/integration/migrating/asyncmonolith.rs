@@ -11,6 +11,7 @@ trials_on![
     its_rows_are_taken_over,
     what_can_not_be_taken_over_stays_and_is_taken_the_next_time,
     what_is_sent_through_it_is_sent_in_its_transaction,
+    the_application_needs_no_more_rights_than_the_page_says,
 ];
 
 /// What is a server's own.
@@ -222,6 +223,35 @@ fn what_can_not_be_taken_over_stays_and_is_taken_the_next_time() {
     application.ask("UPDATE poisoned_messages SET created_at = 1 WHERE id = 'm-3'");
     application.ask(takeover);
     assert_eq!(application.counts(), "0|0|1|2");
+}
+
+/// On PostgreSQL with the rights that the page gives it; MariaDB's trigger has those of who made it.
+fn the_application_needs_no_more_rights_than_the_page_says() {
+    let application = Application::new();
+    let database = application.site.database();
+    if matches!(database, Database::Mariadb(_)) {
+        return;
+    }
+    application.ask(application.dialect.bridge);
+    let url = database.url();
+    let role = format!("shop_{}", url.rsplit_once('/').unwrap().1);
+    application.ask(&format!(
+        "CREATE ROLE \"{role}\"; GRANT SELECT, INSERT, DELETE ON consumer_messages TO \"{role}\""
+    ));
+    let sender = database.table();
+    sender.run(&format!("SET ROLE \"{role}\"")).unwrap();
+    let insertion = application.insertion("m-1", "Mailer", "a", "i-1", 0);
+    for rights in [
+        "USAGE ON SCHEMA ganger",
+        "INSERT ON ganger.consumer_messages",
+        "SELECT (queue, unique_hold) ON ganger.consumer_messages",
+    ] {
+        sender.run(&insertion).unwrap_err();
+        application.ask(&format!("GRANT {rights} TO \"{role}\""));
+    }
+    sender.run(&insertion).unwrap();
+    assert_eq!(application.counts(), "0|0|1|0");
+    application.ask(&format!("DROP OWNED BY \"{role}\"; DROP ROLE \"{role}\""));
 }
 
 fn what_is_sent_through_it_is_sent_in_its_transaction() {

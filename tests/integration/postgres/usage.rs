@@ -15,6 +15,7 @@ trials![
     a_role_that_may_only_read_is_waited_for,
     the_server_is_checked_as_sslmode_says,
     tables_behind_a_prefix_stand_beside_anothers_of_the_same_names,
+    a_role_that_sends_has_enough_of_what_the_page_grants,
 ];
 
 fn scene(source: &str, pool: &Pool) -> Scene {
@@ -47,6 +48,43 @@ fn tables_that_are_missing_are_named_and_can_be_made_by_hand() {
     site.ganger(&["send", "work", "a"]).good();
     let count = "SELECT count(*) FROM \"jobs \"\"x\"\"\".consumer_messages";
     assert_eq!(site.postgres().ask(count), "1");
+}
+
+/// Each of the page's rights is for something that does not go without.
+fn a_role_that_sends_has_enough_of_what_the_page_grants() {
+    const UNIQUE: &str = "INSERT INTO jobs.consumer_messages (queue, body, unique_key)
+        VALUES ('work', 'a', 'k') ON CONFLICT (queue, unique_hold) WHERE unique_hold IS NOT NULL";
+    let site = Workspace::on("", "schema = \"jobs\"", Some(PgDatabase::shared()));
+    site.configure_commands(&[Pool::new(&[])]);
+    let schema = site.ganger(&["schema", "--source", "main"]).good();
+    let owner = site.postgres();
+    owner.ask(&schema);
+    let url = owner.url();
+    let role = format!("\"sender_{}\"", url.rsplit_once('/').unwrap().1);
+    owner.ask(&format!("CREATE ROLE {role}"));
+    let sender = site.table();
+    sender.run(&format!("SET ROLE {role}")).unwrap();
+    let page = include_str!("../../../docs/postgres.md");
+    let grants = page.lines().filter(|line| line.starts_with("GRANT "));
+    let mut grants = grants.map(|line| line.replace(" shop;", &format!(" {role};")));
+    let plain = "INSERT INTO jobs.consumer_messages (queue, body) VALUES ('work', 'a')";
+    let replace = "DO UPDATE SET body = excluded.body, headers = excluded.headers,
+        available_after = least(excluded.available_after, consumer_messages.created_at + 60000)
+        WHERE consumer_messages.owner IS NULL";
+    for (rights, statement) in [
+        (2, plain.to_owned()),
+        (1, format!("{plain} RETURNING id")),
+        (1, format!("{UNIQUE} DO NOTHING")),
+        (2, format!("{UNIQUE} {replace}")),
+    ] {
+        for _ in 0..rights {
+            sender.run(&statement).unwrap_err();
+            owner.ask(&grants.next().expect("a right of the page's"));
+        }
+        sender.run(&statement).unwrap();
+    }
+    assert_eq!(grants.next(), None);
+    owner.ask(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
 }
 
 fn what_no_waiting_mends_refuses_the_start() {
