@@ -4,7 +4,11 @@
 //! is told of in the log whether there is a manager or not.
 
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -230,37 +234,52 @@ impl Teller {
     }
 
     fn tell(&mut self, notices: &VecDeque<Notice>, lives: bool) {
-        if std::env::var_os(MANAGER).is_none() {
+        let Some(manager) = std::env::var_os(MANAGER) else {
             return;
-        }
+        };
         let standing = standing(&self.overview.status());
         let stalled = self.watchdog.stalled();
         let status = self.shared.state().status(standing, stalled);
         if status != self.status {
-            self.notify(&[NotifyState::Status(&status)]);
+            self.notify(&manager, &[NotifyState::Status(&status)]);
             self.status = status;
         }
         for notice in notices {
             match *notice {
-                Notice::Ready => self.notify(&[NotifyState::Ready]),
+                Notice::Ready => self.notify(&manager, &[NotifyState::Ready]),
                 Notice::Reloading(at) => {
-                    self.notify(&[NotifyState::Reloading, NotifyState::MonotonicUsec(at)]);
+                    let since = NotifyState::MonotonicUsec(at);
+                    self.notify(&manager, &[NotifyState::Reloading, since]);
                 }
-                Notice::Stopping => self.notify(&[NotifyState::Stopping]),
+                Notice::Stopping => self.notify(&manager, &[NotifyState::Stopping]),
             }
         }
         if lives {
-            self.notify(&[NotifyState::Watchdog]);
+            self.notify(&manager, &[NotifyState::Watchdog]);
         }
     }
 
-    fn notify(&mut self, what: &[NotifyState<'_>]) {
-        if let Err(error) = sd_notify::notify(what)
+    fn notify(&mut self, manager: &OsStr, what: &[NotifyState<'_>]) {
+        if let Err(error) = send(manager, what)
             && !std::mem::replace(&mut self.complained, true)
         {
             tracing::warn!(%error, "the service manager can't be told how things stand");
         }
     }
+}
+
+/// Sends a message to the manager's socket: a path, or behind an `@` a name that no file system has, as
+/// sd_notify(3) says. sd-notify's own function takes it for a path.
+fn send(manager: &OsStr, what: &[NotifyState<'_>]) -> io::Result<()> {
+    let address = match manager.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(manager)?,
+    };
+    let lines = what.iter().map(|state| format!("{state}\n"));
+    let socket = UnixDatagram::unbound()?;
+    socket.connect_addr(&address)?;
+    socket.send(lines.collect::<String>().as_bytes())?;
+    Ok(())
 }
 
 /// How far the daemon is, how many of its workers are up, and what is wrong with its pools.

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::net::UnixDatagram;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
@@ -20,6 +22,7 @@ use crate::system::silent_broker;
 
 trials![
     the_manager_is_told_when_all_is_open_and_when_it_stops,
+    a_manager_may_listen_under_a_name_that_is_no_path,
     a_start_that_waits_for_a_broker_is_not_ready,
     a_reload_is_told_from_its_beginning_to_its_end,
     a_reload_that_is_refused_ends_as_well_and_says_so,
@@ -41,6 +44,16 @@ const MANAGED: Launch = Launch {
     args: &[],
 };
 
+/// The same, with a socket that has its name from there but is in no file system.
+const MANAGED_BY_NAME: Launch = Launch {
+    through: &[
+        "sh",
+        "-c",
+        r#"export NOTIFY_SOCKET="@$(dirname "$3")/notify"; exec "$0" "$@""#,
+    ],
+    args: &[],
+};
+
 /// How long the manager waits for a sign of life, as the daemon is told.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -51,7 +64,10 @@ struct Manager(Arc<Mutex<Vec<(Instant, String)>>>);
 impl Manager {
     /// Listens in the daemon's directory.
     fn at(site: &Workspace) -> Self {
-        let socket = UnixDatagram::bind(site.path("notify")).unwrap();
+        Self::of(UnixDatagram::bind(site.path("notify")).unwrap())
+    }
+
+    fn of(socket: UnixDatagram) -> Self {
         let manager = Self::default();
         let told = manager.clone();
         std::thread::spawn(move || {
@@ -163,6 +179,18 @@ fn the_manager_is_told_when_all_is_open_and_when_it_stops() {
     manager.waits_for("STOPPING", |told| told.iter().any(|text| text == STOPPING));
     scene.site.touch("go");
     assert!(scene.daemon.exit().success());
+    assert_eq!(manager.changes(), [READY, STOPPING]);
+}
+
+/// As in a container that systemd-nspawn or Podman has started.
+fn a_manager_may_listen_under_a_name_that_is_no_path() {
+    let site = Workspace::new();
+    let name = site.path("notify");
+    let address = SocketAddr::from_abstract_name(name.as_os_str().as_bytes()).unwrap();
+    let manager = Manager::of(UnixDatagram::bind_addr(&address).unwrap());
+    let daemon = site.launch(&[Pool::new(&[])], MANAGED_BY_NAME);
+    manager.waits_for("the start", |told| told.contains(&READY.to_owned()));
+    daemon.stop();
     assert_eq!(manager.changes(), [READY, STOPPING]);
 }
 
