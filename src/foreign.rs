@@ -1,8 +1,34 @@
 //! Texts that others wrote, such as bodies, errors and a worker's output, as they may be shown: a
-//! terminal would obey what it finds in them, and a log would take their lines for records.
+//! terminal would obey what it finds in them, and a log would take their lines for records. And the files
+//! that they wrote for us, as they are meant.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
+use std::io::{self, Read};
+
+/// The byte order mark, which some editors put before a text.
+const MARK: &[u8] = "\u{feff}".as_bytes();
+
+/// What is there but for a byte order mark before it.
+pub fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(MARK).unwrap_or(bytes)
+}
+
+/// Reads a text of at most so many bytes, without the byte order mark that may be before it.
+///
+/// # Errors
+/// What can't be read, is longer, or is no UTF-8.
+pub fn text(from: impl Read, bytes_max: u64) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    from.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(io::Error::other(format!(
+            "it has more than {bytes_max} bytes"
+        )));
+    }
+    String::from_utf8(without_mark(&bytes).to_vec())
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no UTF-8"))
+}
 
 /// Whether a character is no sign to be seen, or turns others round. Tabs count as seen.
 fn acts(c: char) -> bool {
@@ -89,6 +115,23 @@ mod tests {
         for (text, expected) in table {
             assert_eq!(lines(text), expected, "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_a_text() {
+        for (bytes, expected) in [
+            (&b"abc"[..], Ok("abc")),
+            (b"\xef\xbb\xbfabc", Ok("abc")),
+            (b"\xef\xbb\xbf", Ok("")),
+            (b"", Ok("")),
+            (b"\xef\xbb\xbfabcd", Err("it has more than 6 bytes")),
+            (b"\xff\xfea", Err("it is no UTF-8")),
+        ] {
+            let text = text(bytes, 6).map_err(|error| error.to_string());
+            assert_eq!(text.as_deref().map_err(String::as_str), expected);
+        }
+        let within = "a\u{feff}b";
+        assert_eq!(text(within.as_bytes(), 9).unwrap(), within);
     }
 
     #[test]

@@ -10,6 +10,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
+use crate::foreign;
+
 /// Why no connection can be encrypted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TrustError {
@@ -85,7 +87,8 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError>
 }
 
 fn content(path: &Path) -> Result<Vec<u8>, TrustError> {
-    fs::read(path).map_err(|error| unreadable(path, error))
+    let bytes = fs::read(path).map_err(|error| unreadable(path, error))?;
+    Ok(foreign::without_mark(&bytes).to_vec())
 }
 
 fn unreadable(path: &Path, why: impl ToString) -> TrustError {

@@ -1,6 +1,7 @@
 //! Which running daemon a command means, and how it is asked: on this machine through its socket,
 //! with `--host` over the network.
 
+use std::fs::File;
 use std::path::PathBuf;
 
 use miette::{IntoDiagnostic, miette};
@@ -11,9 +12,12 @@ use super::common::ConfigFile;
 use crate::admin::Places;
 use crate::admin::client::{Remote, Target};
 use crate::config::model::Secret;
+use crate::foreign;
 
 /// The variable that holds the token.
 const TOKEN: &str = "GANGER_ADMIN_TOKEN";
+/// The longest file of a token that is read, as the daemon reads it.
+const TOKEN_BYTES_MAX: u64 = 4096;
 
 /// Which daemon is meant.
 #[derive(Debug, clap::Args)]
@@ -73,9 +77,12 @@ impl Address {
 
     fn token(&self) -> miette::Result<Option<Secret>> {
         let text = match &self.token_file {
-            Some(file) => Some(std::fs::read_to_string(file).map_err(|error| {
-                miette!("the token file `{}` can't be read: {error}", file.display())
-            })?),
+            Some(file) => {
+                let text = File::open(file).and_then(|file| foreign::text(file, TOKEN_BYTES_MAX));
+                Some(text.map_err(|error| {
+                    miette!("the token file `{}` can't be read: {error}", file.display())
+                })?)
+            }
             None => std::env::var(TOKEN).ok(),
         };
         Ok(text.map(|text| Secret::new(text.trim())))

@@ -18,6 +18,7 @@ use super::output;
 use crate::client::json::{UniqueWishes, duration, not_our_own, post, reply_json, scope, until};
 use crate::client::{Client, Reply, source_of, source_of_topic, unique_name};
 use crate::delivery::{IfUnsubscribed, Outgoing, Post, Unique, UniqueScope};
+use crate::foreign;
 
 /// Messages that are sent, and confirmed, together.
 const BATCH: usize = 500;
@@ -204,9 +205,13 @@ impl Sender<'_> {
                 .into_diagnostic()
                 .wrap_err_with(|| path.display().to_string())?;
             bar.inc(line.len() as u64 + 1);
+            let line = match index {
+                0 => foreign::without_mark(&line),
+                _ => &line,
+            };
             let place = || format!("{}, line {}", path.display(), index + 1);
             if !line.iter().all(u8::is_ascii_whitespace) {
-                match post(&line) {
+                match post(line) {
                     Ok(post) => self.add(post).wrap_err_with(place)?,
                     Err(why) => {
                         self.flush()?;

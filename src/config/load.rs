@@ -1,7 +1,7 @@
 //! From a path to the model. The only place of this room, beside `url_file`, that reads files.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::environment::Environment;
@@ -12,6 +12,7 @@ use super::problem::{Origin, Problems, Report};
 use super::reader::Reader;
 use super::tree::Table;
 use super::{keys, overrides, tree};
+use crate::foreign;
 
 /// The longest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -97,14 +98,7 @@ fn files_at(path: &Path, absolute: &Path) -> io::Result<(PathBuf, Vec<PathBuf>)>
 }
 
 fn read(file: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let read = File::open(file)?
-        .take(FILE_BYTES_MAX + 1)
-        .read_to_string(&mut text)?;
-    if u64::try_from(read).is_ok_and(|read| read > FILE_BYTES_MAX) {
-        return Err(io::Error::other("it is longer than 4 MiB"));
-    }
-    Ok(text)
+    foreign::text(File::open(file)?, FILE_BYTES_MAX)
 }
 
 pub(super) fn from_texts(

@@ -2,12 +2,13 @@
 //! what is known of it, and what the program says of it in the end.
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::result::{RESULT_BYTES_MAX, Said};
 use super::variables::metadata;
+use crate::foreign;
 use crate::protocol::Task;
 
 /// The files of one message. Dropped, they are removed.
@@ -77,14 +78,7 @@ fn read(path: &Path) -> io::Result<String> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is no file"));
     }
-    let mut text = String::new();
-    let mut file = fs::File::open(path)?.take(RESULT_BYTES_MAX + 1);
-    if file.read_to_string(&mut text)? as u64 > RESULT_BYTES_MAX {
-        return Err(io::Error::other(format!(
-            "it has more than {RESULT_BYTES_MAX} bytes"
-        )));
-    }
-    Ok(text)
+    foreign::text(fs::File::open(path)?, RESULT_BYTES_MAX)
 }
 
 #[cfg(test)]
@@ -138,5 +132,7 @@ mod tests {
         assert!(files.said().unwrap_err().contains("UTF-8"));
         fs::write(&files.result, "reason=x").unwrap();
         assert_eq!(files.said().unwrap().reason.as_deref(), Some("x"));
+        fs::write(&files.result, "\u{feff}reason=y\r\n").unwrap();
+        assert_eq!(files.said().unwrap().reason.as_deref(), Some("y"));
     }
 }

@@ -162,7 +162,12 @@ fn the_higher_priority_goes_first() {
         ("high", 7),
     ]
     .map(line);
-    site.put("messages", &lines.join("\n"), false);
+    // As editors on Windows begin a file.
+    site.put(
+        "messages",
+        &format!("\u{feff}{}", lines.join("\r\n")),
+        false,
+    );
     site.ganger(&["send", "work", "-f", "messages"]).good();
     let scene = Scene::at(site, &[Pool::new(&[])]);
     scene.all_done();

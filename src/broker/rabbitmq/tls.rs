@@ -19,6 +19,7 @@ use tokio_rustls::TlsConnector;
 use super::error::{RabbitMqError, rustls_error};
 use super::socket::Socket;
 use crate::config::model::{Host, Identity, Tls};
+use crate::foreign;
 
 /// How long a server may take to show whether it speaks TLS.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
@@ -192,7 +193,8 @@ fn certificates_in(path: &Path) -> Result<Vec<CertificateDer<'static>>, RabbitMq
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, RabbitMqError> {
-    fs::read(path).map_err(|error| unfit(path, &error))
+    let bytes = fs::read(path).map_err(|error| unfit(path, &error))?;
+    Ok(foreign::without_mark(&bytes).to_vec())
 }
 
 fn unfit(path: &Path, why: &dyn fmt::Display) -> RabbitMqError {

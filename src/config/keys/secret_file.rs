@@ -1,12 +1,12 @@
 //! Secrets that stand in files of their own.
 
 use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use super::shared::Surroundings;
 use crate::config::reader::Reader;
 use crate::config::value_types::{Wrong, word};
+use crate::foreign;
 
 /// The longest secret that a file may hold, in bytes.
 const SECRET_BYTES_MAX: u64 = 4096;
@@ -32,9 +32,8 @@ pub(crate) fn secret_file(
 }
 
 fn text_in(file: &Path) -> Result<String, Wrong> {
-    let mut text = String::new();
-    File::open(file)
-        .and_then(|file| file.take(SECRET_BYTES_MAX).read_to_string(&mut text))
+    let text = File::open(file)
+        .and_then(|file| foreign::text(file, SECRET_BYTES_MAX))
         .map_err(|error| Wrong::new(format!("can't be read ({error})"), ""))?;
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }

@@ -36,6 +36,43 @@ fn paths_start_from_the_directory_of_the_file() {
     assert_eq!(database(&text), (Database::Sqlite(at("q/jobs.db")), None));
 }
 
+/// As editors on Windows write it.
+#[test]
+fn a_byte_order_mark_is_no_part_of_a_file() {
+    let text = LEAST.replace("url = \"sqlite:ganger.db\"", "url_file = \"url\"");
+    let text = format!("\u{feff}{text}").replace('\n', "\r\n");
+    let files = [("ganger.toml", &*text), ("url", "\u{feff}sqlite:/q.db\r\n")];
+    let directory = directory(&files);
+    let config = load(&directory.path().join("ganger.toml"), &Environment::new()).unwrap();
+    let SourceConfig::Table(table) = &config.sources["main"] else {
+        panic!("another kind of source");
+    };
+    assert_eq!(table.database, Database::Sqlite("/q.db".into()));
+}
+
+#[test]
+fn a_scheme_may_be_in_capitals() {
+    let read = |url: &str, kind: &str| {
+        let source = format!("kind = \"{kind}\"\nurl = \"{url}\"");
+        let text = LEAST.replace("kind = \"table\"\nurl = \"sqlite:ganger.db\"", &source);
+        let directory = directory(&[("ganger.toml", &text)]);
+        let config = load(&directory.path().join("ganger.toml"), &Environment::new()).unwrap();
+        let shown = format!("{:?}", config.sources["main"]);
+        shown.replace(directory.path().to_str().unwrap(), "")
+    };
+    for (url, kind) in [
+        ("amqp://u:p@h/V", "rabbitmq"),
+        ("amqps://u:p@h/V", "rabbitmq"),
+        ("sqlite:Q.db", "table"),
+        ("postgres://u:p@h/D", "table"),
+        ("mysql://u:p@h1,h2/D", "table"),
+    ] {
+        let (scheme, rest) = url.split_once(':').unwrap();
+        let capitals = format!(" {}:{rest}", scheme.to_uppercase());
+        assert_eq!(read(&capitals, kind), read(url, kind));
+    }
+}
+
 #[test]
 fn a_url_file_is_never_shown() {
     let directory = directory(&[("url", "oracle://u:hunter2@h/d")]);

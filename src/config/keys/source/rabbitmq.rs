@@ -44,9 +44,7 @@ pub(super) fn read(
         let help = "write url = \"amqp://USER:PASSWORD@HOST/VHOST\"";
         t.missing("url", help);
     }
-    let address = url
-        .and_then(|url| url.read(t, |text| parse(text.trim())))
-        .unwrap_or_default();
+    let address = url.and_then(|url| url.read(t, parse)).unwrap_or_default();
     let scheme = if address.tls { "amqps" } else { "amqp" };
     // Who we are is shown by keys of its own.
     let url = format!("{scheme}://{}", address.host);

@@ -23,7 +23,7 @@ pub(super) fn read(
     if !t.has("url") && !t.has("url_file") {
         t.missing("url", "write url = \"sqlite:ganger.db\"");
     }
-    let place = url.and_then(|url| url.read(t, |text| parse(text.trim(), around.directory)));
+    let place = url.and_then(|url| url.read(t, |text| parse(text, around.directory)));
     let database = place.map(|place| match place {
         TablePlace::File(path) => Database::Sqlite(path),
         TablePlace::Postgres(address) => {

@@ -18,7 +18,7 @@ pub(super) struct Url {
 impl Url {
     /// Whether it is one of that kind of server.
     pub(super) fn names(&self, scheme: &Scheme) -> bool {
-        scheme.is_of(self.text.trim())
+        scheme.is_of(&self.text)
     }
 
     /// What it means, or a problem. What a file holds is a secret: no problem shows it.
@@ -35,6 +35,14 @@ impl Url {
             }
         };
         parse(&self.text).map_err(wrong).ok()
+    }
+}
+
+/// The scheme of a URL may be written in capitals.
+fn with_a_small_scheme(url: &str) -> String {
+    match url.split_once(':') {
+        Some((scheme, rest)) => format!("{}:{rest}", scheme.to_ascii_lowercase()),
+        None => url.to_owned(),
     }
 }
 
@@ -56,6 +64,11 @@ pub(super) fn url(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<Url> {
         "url_file",
         "A file that holds the URL, instead of `url`; relative to the directory of this file.",
     );
-    let url = |key| move |text| Url { key, text };
+    let url = |key| {
+        move |text: String| Url {
+            key,
+            text: with_a_small_scheme(text.trim()),
+        }
+    };
     given.map(url("url")).or_else(|| file.map(url("url_file")))
 }
