@@ -51,6 +51,7 @@ pub mod request;
 mod rules;
 pub mod shutdown;
 pub mod source;
+pub mod started_in;
 pub mod status;
 pub mod telemetry;
 mod threads;

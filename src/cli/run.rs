@@ -31,7 +31,7 @@ use crate::request::Request;
 #[cfg(feature = "otlp")]
 use crate::status::Overview;
 use crate::worker::{open_files, orphans, sweep};
-use crate::{config, telemetry};
+use crate::{config, started_in, telemetry};
 
 /// How often `--watch` looks at the configuration.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ pub(super) struct RunArgs {
 
 pub(super) fn run(args: &RunArgs) -> CommandResult {
     // Taken before it is read, so that no change falls in between.
-    let seen = stamp(&args.config.path);
+    let seen = stamp(&to_reload(&args.config.path));
     let config = args.config.load()?;
     let log = telemetry::start_log(&config.daemon).into_diagnostic()?;
     let _otlp = telemetry::start_otlp(&config.telemetry, &environment());
@@ -85,7 +85,7 @@ fn serve(args: &RunArgs, config: Config, stamp: Stamp) -> miette::Result<()> {
     let daemon = daemon.told_by(service.clone());
     let (requests_tx, requests) = mpsc::channel(REQUESTS_WAITING_MAX);
     let reloader = Reloader {
-        path: args.config.path.clone(),
+        path: to_reload(&args.config.path),
         service: service.clone(),
     };
     obey_signals(reloader.clone(), requests_tx.clone())?;
@@ -102,6 +102,15 @@ fn serve(args: &RunArgs, config: Config, stamp: Stamp) -> miette::Result<()> {
     });
     service.finish();
     ended
+}
+
+/// Where the configuration is read again from: through the link by which the daemon's directory was entered,
+/// if there is one, which may lead to another release then.
+fn to_reload(config: &Path) -> PathBuf {
+    match started_in::link() {
+        Some(link) => link.join(config),
+        None => config.to_owned(),
+    }
 }
 
 /// Has the metrics sent to a collector that wants them.

@@ -12,7 +12,7 @@ use super::problem::{Origin, Problems, Report};
 use super::reader::Reader;
 use super::tree::Table;
 use super::{keys, overrides, tree};
-use crate::foreign;
+use crate::{foreign, started_in};
 
 /// The longest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -50,7 +50,7 @@ pub(super) fn read_all(path: &Path) -> Result<(PathBuf, Vec<(String, String)>), 
         let help = "give the path of a TOML file, or of a directory of them, with --config";
         Problems::of_file(&path.to_string_lossy(), message, help)
     };
-    let absolute = std::path::absolute(path).map_err(problem)?;
+    let absolute = started_in::absolute(path).map_err(problem)?;
     let (directory, files) = files_at(path, &absolute).map_err(problem)?;
     let mut texts = Vec::new();
     for file in files {

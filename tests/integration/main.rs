@@ -10,6 +10,7 @@ mod commands;
 mod conformance;
 mod crashes;
 mod daemon_death;
+mod deploys;
 mod docs;
 mod exec;
 mod harness;
@@ -100,6 +101,7 @@ fn trials() -> Vec<Trial> {
         conformance::attempt::trials(),
         crashes::trials(),
         daemon_death::trials(),
+        deploys::trials(),
         docs::trials(),
         exec::trials(),
         harness::record::trials(),

@@ -15,6 +15,7 @@ use crate::config::shell_words;
 use crate::config::tree::{Node, Value};
 use crate::config::value_types::compound::list_of;
 use crate::config::value_types::{Kind, Wrong, boolean, integer, size, text, word};
+use crate::started_in;
 
 /// What every worker has of the daemon's own environment.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
@@ -125,7 +126,8 @@ fn directory(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<PathBuf> {
         "cwd",
         shown.map(|path| print::text(&path.to_string_lossy())),
     );
-    path
+    // Ours through a link is to be the one that the link leads to when a worker starts.
+    path.or_else(|| started_in::link().map(PathBuf::from))
 }
 
 fn limits(t: &mut Reader<'_>) -> Limits {
