@@ -50,6 +50,8 @@ mod service;
 mod sharing;
 mod shutdown;
 mod sizing;
+#[path = "../statements.rs"]
+mod statements;
 mod storage;
 mod supervision;
 mod system;

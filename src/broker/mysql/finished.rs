@@ -47,8 +47,8 @@ ON DUPLICATE KEY UPDATE
 /// One of them each: the entries of a queue may be many.
 const FIND: &str = concat!(
     "
-SELECT queue, `key`, emit_id, step, token, reply_queue, reply_body, reply_headers FROM finished_messages
-WHERE expires_at > ",
+SELECT queue, `key`, emit_id, step, token, reply_queue, reply_body, reply_headers
+FROM finished_messages FORCE INDEX (PRIMARY) WHERE expires_at > ",
     now_ms!(),
     " AND ("
 );

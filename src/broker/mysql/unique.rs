@@ -29,13 +29,14 @@ VALUES (?, ",
 /// What somebody works on stays as it is. With a `longest` time it falls due when the message would, but no
 /// longer after it was sent than that.
 const REPLACE: &str = "
-UPDATE consumer_messages SET
+UPDATE consumer_messages FORCE INDEX (consumer_messages_unique) SET
   body = ?, headers = ?, correlation_id = ?, reply_to = ?, message_id = ?, content_type = ?, `key` = ?,
   priority = ?,
   available_after = IF(? IS NULL, available_after, LEAST(?, created_at + ?))
 WHERE queue = ? AND unique_hold = ? AND owner IS NULL";
 
-const HOLDER: &str = "SELECT id FROM consumer_messages WHERE queue = ? AND unique_hold = ?";
+const HOLDER: &str = "
+SELECT id FROM consumer_messages FORCE INDEX (consumer_messages_unique) WHERE queue = ? AND unique_hold = ?";
 
 /// Inserts a message, unless another one has its key. Returns the row of that one. Looks first: what is
 /// refused by the index would keep a lock on its entry, which a daemon that claims the other waits for.

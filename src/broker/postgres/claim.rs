@@ -10,7 +10,7 @@ use tokio_postgres::{Error, Row};
 use super::client::{Client, Statement};
 use super::front::Position;
 use super::row;
-use super::settle::now_ms;
+use super::settle::{is_row, now_ms};
 use crate::broker::table::seldom::Searched;
 use crate::broker::table::{Ask, Buried, Claimed, Outlook, Stop};
 use crate::rules::Limits;
@@ -38,6 +38,29 @@ SELECT
     };
 }
 
+/// Columns of the rows among those that are ready, the first so many in the order in which they are claimed,
+/// but none of these. The order begins with the queue, and so only the index that all of this is made for
+/// has it: by that of the ids, which is as good for what comes behind one where the statistics say that the
+/// table is nearly empty, the rows of all queues would be read.
+macro_rules! in_order {
+    ($columns:literal, $which:literal, $but:literal, $most:literal) => {
+        concat!(
+            "SELECT ",
+            $columns,
+            "
+   FROM consumer_messages
+   WHERE queue = ANY(ARRAY[$1::text]) AND ",
+            $which,
+            " AND owner IS NULL AND available_after = 0
+     AND id <> ALL(",
+            $but,
+            "::bigint[])
+   ORDER BY queue, suspicion, priority DESC, id LIMIT ",
+            $most
+        )
+    };
+}
+
 /// Whether a row is ready that is no suspect, among those.
 macro_rules! exists {
     ($which:literal) => {
@@ -56,9 +79,14 @@ const PEEK: &str = peek!(exists!(""));
 /// The same beyond a place: before it only what is more urgent is looked for.
 const PEEK_BEYOND: &str = peek!(concat!(
     exists!(" AND priority > $3"),
-    " OR ",
-    exists!(" AND priority = $3 AND id > $4"),
-    " OR ",
+    " OR (",
+    in_order!(
+        "1",
+        "suspicion = 0 AND priority = $3 AND id > $4",
+        "$2",
+        "1"
+    ),
+    ") IS NOT NULL OR ",
     exists!(" AND priority < $3")
 ));
 
@@ -67,13 +95,13 @@ const PEEK_BEYOND: &str = peek!(concat!(
 const DUE: &str = concat!(
     "
 UPDATE consumer_messages SET available_after = 0
-WHERE id IN (
+WHERE id = ANY(ARRAY(
   SELECT id FROM consumer_messages
   WHERE queue = $1 AND owner IS NULL AND available_after > 0 AND available_after <= ",
     now_ms!(),
     "
     AND id <> ALL($2::bigint[])
-  ORDER BY available_after LIMIT $3 FOR UPDATE SKIP LOCKED)"
+  ORDER BY available_after LIMIT $3 FOR UPDATE SKIP LOCKED))"
 );
 
 /// Whoever takes us for dead waits until this transaction has ended, or has been there before.
@@ -83,15 +111,14 @@ const SEAT: &str = "SELECT FROM owners WHERE id = $1 FOR KEY SHARE";
 macro_rules! locked {
     ($which:literal) => {
         concat!(
-            "
-  SELECT id, suspicion, priority,
-    coalesce(octet_length(body), octet_length(body_bytes)) + octet_length(headers::text) AS bytes
-  FROM consumer_messages
-  WHERE queue = $1 AND ",
-            $which,
-            " AND owner IS NULL AND available_after = 0
-    AND id <> ALL($8::bigint[])
-  ORDER BY suspicion, priority DESC, id LIMIT $4 FOR UPDATE SKIP LOCKED"
+            in_order!(
+                "id, suspicion, priority,
+     coalesce(octet_length(body), octet_length(body_bytes)) + octet_length(headers::text) AS bytes",
+                $which,
+                "$8",
+                "$4"
+            ),
+            " FOR UPDATE SKIP LOCKED"
         )
     };
 }
@@ -114,7 +141,9 @@ UPDATE consumer_messages m SET
   attempts = least(greatest(m.attempts, 0), 4294967294) + 1,
   unique_released = CASE WHEN m.unique_key IS NOT NULL AND coalesce(m.unique_scope, 'waiting') = 'waiting'
     THEN 1 ELSE m.unique_released END
-FROM next WHERE m.id = next.id AND (next.upto <= $7::bigint OR $9::boolean AND next.place = 1)
+FROM next WHERE m.id ",
+            is_row!("next.id"),
+            " AND (next.upto <= $7::bigint OR $9::boolean AND next.place = 1)
 RETURNING m.id, m.claim, m.attempts, m.crashes, m.lapses, m.requeues, m.suspect, m.priority,
   m.created_at, m.correlation_id, m.reply_to, m.message_id, m.content_type, m.key, m.headers::text,
   m.body, m.body_bytes, m.span, next.seen"

@@ -44,25 +44,27 @@ WHERE f.expires_at <= excluded.finished_at
 RETURNING queue, key, emit_id, step"
 );
 
+/// Each by itself, which is what the offset is for: where its statistics say that the table is nearly empty
+/// the server would join all that is entered of a source to what is looked for.
 const FIND: &str = concat!(
     "
 SELECT f.queue, f.key, f.emit_id, f.step, f.reply_queue, f.reply_body, f.reply_body_bytes, f.reply_headers
 FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[]) AS e(queue, key, emit_id, step)
-JOIN finished_messages f ON f.source = $1 AND f.queue = e.queue
-  AND f.key = e.key AND f.emit_id = e.emit_id AND f.step = e.step
+CROSS JOIN LATERAL (
+  SELECT * FROM finished_messages f WHERE f.source = $1 AND f.queue = e.queue
+    AND f.key = e.key AND f.emit_id = e.emit_id AND f.step = e.step OFFSET 0) AS f
 WHERE f.expires_at > ",
     now_ms!()
 );
 
+/// They stay where they are once they are locked.
 const EXPIRE: &str = concat!(
     "
-DELETE FROM finished_messages f USING (
-  SELECT source, queue, key, emit_id, step FROM finished_messages
+DELETE FROM finished_messages WHERE ctid = ANY(ARRAY(
+  SELECT ctid FROM finished_messages
   WHERE expires_at <= ",
     now_ms!(),
-    " ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED) AS e
-WHERE f.source = e.source AND f.queue = e.queue AND f.key = e.key AND f.emit_id = e.emit_id
-  AND f.step = e.step"
+    " ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED))"
 );
 
 /// The statements, as a connection knows them.

@@ -54,14 +54,17 @@ FROM owners WHERE id <> $1"
 
 /// The one suspect that ran is charged with the attempt.
 macro_rules! free {
-    () => {
-        "UPDATE consumer_messages SET
-           attempts = CASE WHEN suspicion > 0 THEN attempts ELSE greatest(attempts - 1, 0) END,
-           lapses = least(lapses, 4294967294) + 1,
-           last_error = CASE WHEN suspicion > 0
-             THEN 'the daemon vanished with it in hand' ELSE last_error END,
-           owner = NULL, claim = NULL
-         WHERE owner = $1"
+    ($which:literal) => {
+        concat!(
+            "UPDATE consumer_messages SET
+               attempts = CASE WHEN suspicion > 0 THEN attempts ELSE greatest(attempts - 1, 0) END,
+               lapses = least(lapses, 4294967294) + 1,
+               last_error = CASE WHEN suspicion > 0
+                 THEN 'the daemon vanished with it in hand' ELSE last_error END,
+               owner = NULL, claim = NULL
+             WHERE ",
+            $which
+        )
     };
 }
 
@@ -75,7 +78,7 @@ WITH struck AS (
     "))
   RETURNING id),
 freed AS (",
-    free!(),
+    free!("owner = $1"),
     " AND EXISTS (SELECT FROM struck) RETURNING id)
 SELECT (SELECT count(*) FROM struck), (SELECT count(*) FROM freed)"
 );
@@ -84,9 +87,9 @@ SELECT (SELECT count(*) FROM struck), (SELECT count(*) FROM freed)"
 /// or someone has edited it. From one owner to the next by the index, however many rows each has.
 const STRAYS: &str = "
 WITH RECURSIVE claiming(owner) AS (
-  (SELECT min(owner) FROM consumer_messages WHERE owner IS NOT NULL)
+  (SELECT owner FROM consumer_messages WHERE owner IS NOT NULL ORDER BY owner LIMIT 1)
   UNION ALL
-  SELECT (SELECT min(owner) FROM consumer_messages m WHERE m.owner > claiming.owner)
+  SELECT (SELECT owner FROM consumer_messages m WHERE m.owner > claiming.owner ORDER BY owner LIMIT 1)
   FROM claiming WHERE claiming.owner IS NOT NULL)
 SELECT owner FROM claiming WHERE owner IS NOT NULL AND owner NOT IN (SELECT id FROM owners)";
 
@@ -101,7 +104,7 @@ DELETE FROM owners WHERE id = $1 AND heartbeat = $2
 
 /// All but those that are refused.
 const FREE_STRAYS: &str = concat!(
-    free!(),
+    free!("owner = $1"),
     " AND id <> ALL($2::bigint[]) AND NOT EXISTS (SELECT FROM owners WHERE id = $1)"
 );
 
@@ -110,10 +113,10 @@ SELECT id FROM consumer_messages
 WHERE owner = $1 AND id <> ALL($2::bigint[]) AND NOT EXISTS (SELECT FROM owners WHERE id = $1)
 LIMIT $3";
 
-/// Some of them.
+/// Some of them, by their ids: no index knows the other comparison.
 const FREE_SOME: &str = concat!(
-    free!(),
-    " AND id = ANY($2::bigint[]) AND NOT EXISTS (SELECT FROM owners WHERE id = $1)"
+    free!("id = ANY($2::bigint[]) AND owner IS NOT DISTINCT FROM $1"),
+    " AND NOT EXISTS (SELECT FROM owners WHERE id = $1)"
 );
 
 /// The channel by which the trigger tells of new messages.

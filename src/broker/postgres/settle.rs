@@ -14,10 +14,12 @@ use crate::broker::table::{Claim, Settled};
 use crate::delivery::{Failure, Outcome, Outgoing};
 use crate::rules::table::{delay_ms, error_text};
 
-/// Now by the server's clock, rounded down, which never makes anything due too early.
+/// Now by the server's clock, rounded down, which never makes anything due too early. A query of its own:
+/// it is asked once for each statement, and an index can be searched by it. The function alone is volatile,
+/// which has the server read the whole index and compare each row.
 macro_rules! now_ms {
     () => {
-        "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+        "(SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)"
     };
 }
 pub(crate) use now_ms;
@@ -38,11 +40,26 @@ macro_rules! available_after {
 }
 pub(super) use available_after;
 
-const DONE: &str = "
+/// That an id is the one of the other side of a join. A plain comparison would let the server go through
+/// the whole table in the order of its ids, and join each row to the other side, where its statistics say
+/// that the table is nearly empty, as they do of a queue that was when they were taken. By this it can only
+/// look each up.
+macro_rules! is_row {
+    ($id:literal) => {
+        concat!("= ANY(ARRAY[", $id, "])")
+    };
+}
+pub(crate) use is_row;
+
+const DONE: &str = concat!(
+    "
 DELETE FROM consumer_messages m
 USING unnest($1::bigint[], $2::bigint[]) AS s(id, token)
-WHERE m.id = s.id AND m.claim = s.token
-RETURNING s.token";
+WHERE m.id ",
+    is_row!("s.id"),
+    " AND m.claim = s.token
+RETURNING s.token"
+);
 
 const PUBLISH: &str = concat!("
 INSERT INTO consumer_messages (queue, body, body_bytes, headers, correlation_id, reply_to, message_id,
@@ -64,7 +81,7 @@ WITH replies AS (
       delay, id, token)),
 gone AS (
   DELETE FROM consumer_messages m USING replies p
-  WHERE m.id = p.id AND m.claim = p.token RETURNING p.token),
+  WHERE m.id ", is_row!("p.id"), " AND m.claim = p.token RETURNING p.token),
 sent AS (
   INSERT INTO consumer_messages (queue, body, body_bytes, headers, correlation_id, reply_to,
     message_id, content_type, key, priority, available_after)
@@ -84,18 +101,24 @@ UPDATE consumer_messages m SET
     ", span = coalesce(s.span, m.span)
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[])
   AS s(id, token, delay, requeued, span)
-WHERE m.id = s.id AND m.claim = s.token
+WHERE m.id ",
+    is_row!("s.id"),
+    " AND m.claim = s.token
 RETURNING s.token"
 );
 
 /// Nobody has answered, so what it is suspected of stays.
-const RETURN: &str = "
+const RETURN: &str = concat!(
+    "
 UPDATE consumer_messages m SET
   owner = NULL, claim = NULL, attempts = greatest(attempts - 1, 0),
   suspect = greatest(m.suspect, s.suspect), span = coalesce(s.span, m.span)
 FROM unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::text[]) AS s(id, token, suspect, span)
-WHERE m.id = s.id AND m.claim = s.token
-RETURNING s.token";
+WHERE m.id ",
+    is_row!("s.id"),
+    " AND m.claim = s.token
+RETURNING s.token"
+);
 
 const RETRY: &str = concat!(
     "
@@ -111,7 +134,9 @@ UPDATE consumer_messages m SET
   span = coalesce(s.span, m.span)
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[])
   AS s(id, token, delay, crash, error, span)
-WHERE m.id = s.id AND m.claim = s.token
+WHERE m.id ",
+    is_row!("s.id"),
+    " AND m.claim = s.token
 RETURNING s.token"
 );
 
@@ -126,7 +151,7 @@ WITH letters AS (
       reply_body, reply_bytes, reply_headers)),
 gone AS (
   DELETE FROM consumer_messages m USING letters l
-  WHERE m.id = l.id AND m.claim = l.token RETURNING m.*),
+  WHERE m.id ", is_row!("l.id"), " AND m.claim = l.token RETURNING m.*),
 buried AS (
   INSERT INTO poisoned_messages (pool, queue, reason, error, attempts, crashes, lapses, exit_code,
     signal, oom, stderr, first_failed_at, last_failed_at, body, body_bytes, headers, correlation_id,

@@ -48,7 +48,8 @@ const INSERT_IF_FREE: &str = concat!(
     " ON CONFLICT (queue, unique_hold) WHERE unique_hold IS NOT NULL DO NOTHING"
 );
 
-/// What somebody works on stays as it is.
+/// What somebody works on stays as it is. The queue is one, and is compared as one: joined to it, the key
+/// would be looked for in all queues where the statistics say that the table is nearly empty.
 const REPLACE: &str = concat!(
     "
 UPDATE consumer_messages m SET
@@ -62,7 +63,7 @@ UPDATE consumer_messages m SET
 FROM ",
     message!(),
     "
-WHERE m.queue = p.queue AND m.unique_hold = $12::text AND m.owner IS NULL
+WHERE m.queue = ($1::text[])[1] AND m.unique_hold = $12::text AND m.owner IS NULL
 RETURNING m.id"
 );
 
@@ -73,12 +74,12 @@ const HOLDER: &str = "SELECT id FROM consumer_messages WHERE queue = $1 AND uniq
 pub(super) const RELEASE: &str = concat!(
     "
 UPDATE consumer_messages SET unique_released = 1
-WHERE id IN (
+WHERE id = ANY(ARRAY(
   SELECT id FROM consumer_messages
   WHERE unique_until IS NOT NULL AND unique_released = 0 AND unique_until <= ",
     now_ms!(),
     "
-  LIMIT 500 FOR UPDATE SKIP LOCKED)"
+  LIMIT 500 FOR UPDATE SKIP LOCKED))"
 );
 
 /// Inserts a message, unless another one has its key. Returns the row of that one.

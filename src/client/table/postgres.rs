@@ -23,7 +23,7 @@ use crate::broker::postgres::client::Client;
 use crate::broker::postgres::error::failed;
 use crate::broker::postgres::line::{Line, Place};
 use crate::broker::postgres::owners::{fall_asleep, let_go, listen};
-use crate::broker::postgres::settle::{Statements, publish};
+use crate::broker::postgres::settle::{Statements, is_row, now_ms, publish};
 use crate::broker::postgres::{pooler, row, topics, unique};
 use crate::broker::table::headers;
 use crate::broker::table::registry::Told;
@@ -40,7 +40,13 @@ const SOME: usize = 500;
 const TRIES: u32 = 10;
 
 /// A command may wait much longer than a daemon, which has other things to do.
-const PATIENCE: &[(&str, &str)] = &[("statement_timeout", "'10min'"), ("lock_timeout", "'1min'")];
+///
+/// What it asks it asks once, with other conditions each time: so its statements are planned for these.
+const SETTINGS: &[(&str, &str)] = &[
+    ("statement_timeout", "'10min'"),
+    ("lock_timeout", "'1min'"),
+    ("plan_cache_mode", "'force_custom_plan'"),
+];
 
 /// How often is looked for an answer that nobody tells of.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -141,7 +147,7 @@ impl PostgresClient {
 
 async fn connect(place: &Place) -> Result<Line, PostgresError> {
     let mut line = place.connect_bare().await?;
-    let set = line.client.set(PATIENCE).await;
+    let set = line.client.set(SETTINGS).await;
     set.map_err(failed("setting up the connection"))?;
     Ok(line)
 }
@@ -399,7 +405,8 @@ SELECT
   (SELECT count(*) FROM consumer_messages WHERE owner IS NOT NULL AND queue = $1)";
 
 /// By the indexes of what waits: the table may be large, and most of it another queue's.
-const CANCEL: &str = "
+const CANCEL: &str = concat!(
+    "
 WITH waiting AS (
   SELECT id FROM consumer_messages
   WHERE queue = $2 AND owner IS NULL AND available_after = 0
@@ -411,21 +418,27 @@ WITH waiting AS (
   LIMIT $5),
 gone AS (
   DELETE FROM consumer_messages m USING waiting
-  WHERE m.id = waiting.id AND m.owner IS NULL RETURNING m.*),
-now AS (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS ms)
+  WHERE m.id ",
+    is_row!("waiting.id"),
+    " AND m.owner IS NULL RETURNING m.*),
+now AS (SELECT ",
+    now_ms!(),
+    " AS ms)
 INSERT INTO poisoned_messages (pool, queue, reason, error, attempts, crashes, lapses, oom, stderr,
   first_failed_at, last_failed_at, body, body_bytes, headers, correlation_id, reply_to, message_id,
   content_type, key, priority, created_at, unique_key, unique_scope, unique_until)
 SELECT $1, queue, $6, $7, attempts, crashes, lapses, 0, '[]', coalesce(first_failed_at, ms), ms, body,
   body_bytes, headers, correlation_id, reply_to, message_id, content_type, key, priority, created_at,
   unique_key, unique_scope, unique_until
-FROM gone, now ORDER BY id";
+FROM gone, now ORDER BY id"
+);
 
+/// The first in the order of the index: in that of the ids the rows of all queues would be read.
 const TAKE_REPLY: &str = "
 DELETE FROM consumer_messages WHERE id = (
   SELECT id FROM consumer_messages
   WHERE queue = $1 AND owner IS NULL AND available_after = 0 AND correlation_id = $2
-  ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED)
+  ORDER BY suspicion, priority DESC, id LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING body, body_bytes, headers::text, correlation_id, content_type";
 
 fn reply(row: &Row) -> Result<Reply, Error> {

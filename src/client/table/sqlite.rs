@@ -69,8 +69,8 @@ impl SqliteClient {
         after: i64,
         count_max: usize,
     ) -> rusqlite::Result<Vec<(i64, DeadLetter)>> {
-        let sql = format!("{LETTERS} WHERE {CHOSEN} AND id > ?4 ORDER BY id LIMIT ?5");
-        let (ids, pool, queues) = chosen(filter);
+        let (chosen, ids, pool, queues) = chosen(filter);
+        let sql = format!("{LETTERS} WHERE {chosen} AND id > ?4 ORDER BY id LIMIT ?5");
         let count_max = i64::try_from(count_max.min(SOME)).unwrap_or(i64::MAX);
         let mut statement = self.conn.prepare_cached(&sql)?;
         let mut rows = statement.query(params![ids, pool, queues, after, count_max])?;
@@ -136,13 +136,13 @@ impl SqliteClient {
     /// First those that need no key, all at once, then those that do, one by one: each takes its key
     /// or stays.
     fn send_back(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> rusqlite::Result<usize> {
-        let (ids, pool, queues) = chosen(filter);
+        let (chosen, ids, pool, queues) = chosen(filter);
         let body = edit.map(|edit| row::body_value(edit));
         let now_ms = self.clock.now_ms();
         let tx = self
             .conn
             .transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let keyless = format!("WHERE {CHOSEN} AND NOT {KEEPS_ITS_KEY}");
+        let keyless = format!("WHERE {chosen} AND NOT {KEEPS_ITS_KEY}");
         let mut moved = tx.execute(
             &format!("{BACK} {keyless} ORDER BY id"),
             params![ids, pool, queues, now_ms, body],
@@ -152,7 +152,7 @@ impl SqliteClient {
             params![ids, pool, queues, now_ms],
         )?;
         let keyed = format!(
-            "SELECT id FROM poisoned_messages WHERE {CHOSEN} AND {KEEPS_ITS_KEY} ORDER BY id"
+            "SELECT id FROM poisoned_messages WHERE {chosen} AND {KEEPS_ITS_KEY} ORDER BY id"
         );
         let keyed: Vec<i64> = {
             let mut keyed = tx.prepare(&keyed)?;
@@ -327,8 +327,8 @@ impl super::super::contract::ClientKind for SqliteClient {
     }
 
     fn dead_held(&mut self, filter: &DeadFilter) -> Result<usize, Fault> {
-        let (ids, pool, queues) = chosen(filter);
-        let sql = format!("{HELD} WHERE {CHOSEN} AND {KEEPS_ITS_KEY} AND {KEY_IS_TAKEN}");
+        let (chosen, ids, pool, queues) = chosen(filter);
+        let sql = format!("{HELD} WHERE {chosen} AND {KEEPS_ITS_KEY} AND {KEY_IS_TAKEN}");
         let values = params![ids, pool, queues, self.clock.now_ms()];
         let held = self
             .conn
@@ -338,8 +338,8 @@ impl super::super::contract::ClientKind for SqliteClient {
     }
 
     fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
-        let (ids, pool, queues) = chosen(filter);
-        let sql = format!("{DROP} WHERE {CHOSEN}");
+        let (chosen, ids, pool, queues) = chosen(filter);
+        let sql = format!("{DROP} WHERE {chosen}");
         let values = params![ids, pool, queues];
         let dropped = self.write(|client| client.conn.execute(&sql, values));
         Ok(dropped.map_err(failed("dropping the dead letters"))?)
@@ -429,15 +429,20 @@ const KEY_IS_TAKEN: &str = "EXISTS (SELECT 1 FROM consumer_messages AS other
 
 const DROP: &str = "DELETE FROM poisoned_messages";
 
-/// What a [`DeadFilter`] means.
-const CHOSEN: &str = "(?1 IS NULL OR id IN (SELECT value FROM json_each(?1)))
-  AND (?2 IS NULL OR pool = ?2)
+/// The ids that a [`DeadFilter`] names: by them nothing else is read.
+const THESE: &str = "id IN (SELECT value FROM json_each(?1))";
+const ANY: &str = "?1 IS NULL";
+
+/// What else it means.
+const ALSO: &str = "(?2 IS NULL OR pool = ?2)
   AND (?3 IS NULL OR queue IN (SELECT value FROM json_each(?3)))";
 
-/// The parameters of [`CHOSEN`].
-fn chosen(filter: &DeadFilter) -> (Option<String>, Option<&str>, Option<String>) {
+/// What a [`DeadFilter`] means: a condition, and its parameters.
+fn chosen(filter: &DeadFilter) -> (String, Option<String>, Option<&str>, Option<String>) {
     let json = |value: serde_json::Value| value.to_string();
+    let ids = filter.ids.as_ref().map_or(ANY, |_| THESE);
     (
+        format!("{ids} AND {ALSO}"),
         filter.ids.as_deref().map(|ids| json(rows(ids).into())),
         filter.pool.as_deref(),
         filter.queues.as_deref().map(|queues| json(queues.into())),

@@ -1,260 +1,291 @@
-//! How the server goes about what the daemon asks of it: by an index, in the order of that, whatever else is
-//! in the tables. A claim that sorts what waits locks all of it; a look twice a second that reads a table of
-//! millions is what the server does then.
+//! How a server goes about what it is asked: whatever is in the tables, and whatever its statistics say of
+//! them, no statement reads much more rows than it returns or changes. Statistics are taken when they are,
+//! of a queue often while it is empty.
 
-use std::collections::BTreeMap;
+mod rows;
+mod runs;
 
-use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
-use crate::harness::mariadb::MariaDatabase;
-use crate::harness::postgres::PgDatabase;
-use crate::harness::{Base, Database, Event, Pool, Workspace, trials_on};
+use nix::sys::signal::Signal;
 
-trials_on![nothing_sorts_what_waits_or_reads_a_whole_table,];
+use crate::harness::{Base, Daemon, Database, Event, Pool, Workspace, trials_on};
+use crate::statements::{is_in, written};
+use runs::{Run, telling, told};
 
-/// The tables that may be large.
-const LARGE: [&str; 3] = [
-    "consumer_messages",
-    "poisoned_messages",
-    "finished_messages",
+trials_on![
+    no_statement_reads_much_more_than_it_returns,
+    ; long:
+    nor_does_it_among_a_million_rows,
 ];
 
-/// What makes each kind of work: rows that are due, suspect, or spent, with a key whose time is over, to be
-/// answered, tried again, put back, given up, or refused.
+/// What makes each kind of work, in each round anew: rows that are due, suspect, or spent, with a key whose
+/// time is over, to be answered, tried again, put back, given up, or refused; an owner that is gone, with a
+/// row that can't be taken from it; dead letters that had the same key.
 const WORK: &str = "
 INSERT INTO consumer_messages (queue, body, priority, available_after) VALUES ('work', 'due', 9, 1);
 INSERT INTO consumer_messages (queue, body, priority, lapses) VALUES ('work', 'one', 9, 2), ('work', 'two', 9, 30);
 INSERT INTO consumer_messages (queue, body, unique_key, unique_scope, unique_until)
 VALUES ('other', 'over', 'over', 'until', 1);
 INSERT INTO consumer_messages (queue, body, priority, message_id, reply_to) VALUES
-  ('work', 'mode:reply', 9, 'a', 'answers'), ('work', 'mode:answer:500', 9, 'b', NULL),
-  ('work', 'mode:unless:there:300', 9, 'c', NULL), ('work', 'refused', 9, 'd', NULL);
-INSERT INTO consumer_messages (queue, body, priority) VALUES ('work', 'mode:wait:never', -9);
-INSERT INTO published_messages (topic, body) VALUES ('placed', 'x');";
+  ('work', 'mode:reply', 9, 'a ROUND', 'answers'), ('work', 'mode:answer:500', 9, 'b ROUND', NULL),
+  ('work', 'mode:unless:thereROUND:300', 9, 'c ROUND', NULL), ('work', 'refused', 9, 'd ROUND', NULL);
+INSERT INTO consumer_messages (queue, body, priority) VALUES ('work', 'mode:wait:endROUND', -9);
+INSERT INTO consumer_messages (queue, body, message_id, available_after)
+VALUES ('work', 'cancelled', 'm ROUND', 4102444800000);
+INSERT INTO owners (host, pid, pool, started_at, lease_ms, beaten_at, LOCK)
+VALUES ('gone', ROUND, 'work', 1, 1, 1, 'GONE');
+INSERT INTO consumer_messages (queue, body, owner, claim)
+SELECT 'other', 'refused', id, 1 FROM owners WHERE host = 'gone';
+INSERT INTO consumer_messages (queue, body, owner, claim)
+SELECT 'other', 'not refused', id, 2 FROM owners WHERE host = 'gone';
+INSERT INTO poisoned_messages (pool, queue, reason, error, attempts, crashes, lapses, oom, stderr, first_failed_at,
+  last_failed_at, body, headers, priority, created_at, unique_key, unique_scope, unique_until)
+VALUES ('work', 'other', 'failed', 'x', 1, 0, 0, 0, '[]', 1, 1, 'keyed ROUND', '{}', 0, 1, 'kROUND', 'until', 4102444800000),
+  ('work', 'other', 'failed', 'x', 1, 0, 0, 0, '[]', 1, 1, 'keyed ROUND', '{}', 0, 1, 'kROUND', 'until', 4102444800000);";
 
 /// What there is left of these that is to be gone, or let go.
 const LEFT: &str = "
-SELECT (SELECT count(*) FROM consumer_messages WHERE queue = 'work' AND available_after < 4102444800000)
+SELECT (SELECT count(*) FROM consumer_messages WHERE queue = 'work' AND body <> 'refused' AND owner IS NULL
+    AND available_after < 4102444800000)
   + (SELECT count(*) FROM consumer_messages WHERE unique_key = 'over' AND unique_released = 0)
-  + (SELECT count(*) FROM published_messages)
-  + (SELECT count(*) FROM finished_messages WHERE expires_at = 1)";
+  + (SELECT count(*) FROM finished_messages WHERE expires_at < 4102444800000)";
 
-/// Parts of the statements for a claim, a look, counts, keys, what is finished, what a dead daemon had, and
-/// the search for what is refused.
-const KINDS: [&str; 8] = [
-    "m.requeues",
-    "EXISTS (SELECT",
-    "AS ready)",
-    "unique_until <=",
-    "DELETE FROM finished_messages",
-    "CASE WHEN suspicion >",
-    "owner NOT IN (SELECT id FROM owners)",
-    "(headers) <>",
+/// Parts of statements that read more, each with why.
+const READS_ON: &[(&str, &str)] = &[
+    ("information_schema", "it is about the tables, not of them"),
+    (
+        "DELETE FROM published_messages WHERE id IN (SELECT id FROM inserted)",
+        "the trigger leaves no row there",
+    ),
+    (
+        "correlation_id = $3 OR message_id = $3",
+        "what waits in a queue has no index by its names",
+    ),
+    (
+        "FORCE INDEX (consumer_messages_ready) WHERE queue = 'work' AND owner IS null AND (correlation_id =",
+        "the same",
+    ),
 ];
 
-fn nothing_sorts_what_waits_or_reads_a_whole_table() {
+/// Parts of statements that nothing here has run, each with why.
+const NOT_RUN: &[(&str, &str)] = &[
+    ("pg_advisory", "it reads no table"),
+    ("pg_notify", "it reads no table"),
+    ("SET LOCAL", "it reads no table"),
+    ("SET SESSION", "it reads no table"),
+    ("SET NAMES", "it reads no table"),
+    ("SET ganger.session", "it reads no table"),
+    (
+        "heartbeat = heartbeat + 1 WHERE id",
+        "of the owners only, after a write has failed",
+    ),
+    (
+        "owner IS NULL AND available_after = 0), (SELECT",
+        "only the demo counts so, in a file",
+    ),
+    (
+        "SELECT FROM consumer_messages WHERE id = ANY($1) ORDER BY id",
+        "after a commit that was not heard of",
+    ),
+    (
+        "WITH free AS",
+        "where another program has locked rows for seconds",
+    ),
+    (
+        "WHERE id IN ? ORDER BY id FOR UPDATE SKIP LOCKED",
+        "the same",
+    ),
+    (
+        "SELECT id FROM published_messages ORDER BY id LIMIT ?",
+        "of tables of the first version",
+    ),
+];
+
+fn no_statement_reads_much_more_than_it_returns() {
+    among(30_000);
+}
+
+fn nor_does_it_among_a_million_rows() {
+    among(1_000_000);
+}
+
+/// Has everything done again and again among so many rows: by connections that knew the tables when they
+/// were empty, by such as come later but with statistics from then, and with those of now.
+fn among(rows: u32) {
     let site = Workspace::on(
         r#"drain_timeout = "1s""#,
         r#"lease = "2s""#,
-        Some(logging()),
+        Some(telling()),
     );
     let pool = Pool::new(&["--v2=1"])
-        .set("workers", "{ min = 1, max = 2 }")
+        .set("workers", "{ min = 2, max = 3 }")
         .set("idempotency", "{ window = \"1s\" }")
         .after("[[subscriptions]]\ntopic = \"placed\"\nqueue = \"work\"\n");
+    let pools = std::slice::from_ref(&pool);
     let server = site.database();
-    let mut daemon = site.start(std::slice::from_ref(&pool));
+    let mut daemon = site.start(pools);
     daemon.logged("subscribed the queue to the topic");
-    daemon.stop();
     server.refuse_changes("OLD.body = 'refused'");
-    server.ask(&others());
-    server.ask(WORK);
-    daemon = site.start(std::slice::from_ref(&pool));
-    let begun = |body: &str| site.record().of(Event::Began, body).len();
-    daemon.eventually("it to be put back", || begun("mode:unless:there:300") > 0);
-    site.touch("there");
-    daemon.eventually("all to be done", || {
-        begun("mode:wait:never") == 1 && server.ask(LEFT) == "2"
-    });
-    daemon.crash();
-    daemon = site.start(std::slice::from_ref(&pool));
-    daemon.eventually("it to be taken back", || begun("mode:wait:never") == 2);
-    daemon.crash();
-    // As it was, for one that is asked now.
-    server.ask(&ready(2000));
-    server.ask(WORK);
-    let told = match server {
-        Database::Postgres(server) => told_by_postgres(server),
-        Database::Mariadb(server) => told_by_mariadb(server),
-    };
-    for one in KINDS {
-        let asked = told.keys().any(|statement| statement.contains(one));
-        assert!(asked, "nobody asked for {one}");
-    }
-    let bad: Vec<_> = told.iter().filter(|(_, plan)| !plan.is_empty()).collect();
-    assert!(bad.is_empty(), "{bad:#?}");
-}
-
-/// So many numbers, as a table.
-fn numbers(upto: u32) -> String {
-    match Base::of_this_test() {
-        // In words that MySQL has, too.
-        Base::Mariadb => format!(
-            "JSON_TABLE(CONCAT('[0', REPEAT(',0', {upto} - 1), ']'), '$[*]'
-               COLUMNS (n FOR ORDINALITY)) AS numbers"
-        ),
-        _ => format!("generate_series(1, {upto}) AS numbers(n)"),
-    }
-}
-
-/// Rows that are ready.
-fn ready(rows: u32) -> String {
-    let numbers = numbers(rows);
-    format!(
-        "INSERT INTO consumer_messages (queue, body, priority)
-         SELECT 'work', 'x', n % 3 FROM {numbers};"
-    )
-}
-
-/// Rows that nobody is to read: another queue's, for a later time, with keys, given up, finished. Some that
-/// are ready.
-fn others() -> String {
-    let (numbers, ready) = (numbers(10_000), ready(2000));
-    let (key, token, zero, counts) = match Base::of_this_test() {
-        Base::Mariadb => ("`key`", ", token", ", 0", "ANALYZE TABLE"),
-        _ => ("key", "", "", "ANALYZE"),
-    };
-    format!(
-        "{ready}
-         INSERT INTO consumer_messages (queue, body, priority) SELECT 'other', 'x', n % 3 FROM {numbers};
-         INSERT INTO consumer_messages (queue, body, available_after)
-         SELECT 'work', 'x', 4102444800000 + n FROM {numbers};
-         INSERT INTO consumer_messages (queue, body, unique_key, unique_scope, unique_until)
-         SELECT 'other', 'x', n, 'until', 4102444800000 FROM {numbers};
-         INSERT INTO poisoned_messages (pool, queue, reason, error, attempts, crashes, lapses, oom, stderr,
-           first_failed_at, last_failed_at, body, headers, priority, created_at)
-         SELECT 'work', 'work', 'failed', 'x', 1, 0, 0, 0, '[]', 1, 1, 'x', '{{}}', 0, 1 FROM {numbers};
-         INSERT INTO finished_messages (source, queue, {key}, emit_id, step, finished_at, expires_at{token})
-         SELECT 'main', 'work', n, '', 0, 1, CASE n WHEN 1 THEN 1 ELSE 4102444800000 END{zero} FROM {numbers};
-         {counts} consumer_messages, poisoned_messages, finished_messages"
-    )
-}
-
-/// A server that tells what it was asked, and, if it is PostgreSQL, how it went about it.
-fn logging() -> Database {
-    match Base::of_this_test() {
-        Base::Postgres => PgDatabase::alone_with(|_| {
-            let settings = [
-                "session_preload_libraries=auto_explain",
-                "auto_explain.log_min_duration=0",
-                "auto_explain.log_format=json",
-                "log_line_prefix=%a ",
-            ];
-            settings.map(str::to_owned).into()
-        })
-        .into(),
-        _ => MariaDatabase::alone_with(|_| {
-            let settings = ["general-log=ON", "log-output=TABLE"];
-            settings.map(str::to_owned).into()
-        })
-        .into(),
-    }
-}
-
-/// The statements of the daemon's connections, and what is wrong with their plans, as they were made then.
-fn told_by_postgres(server: &PgDatabase) -> BTreeMap<String, Vec<String>> {
-    let log = server.log();
-    let mut told = BTreeMap::new();
-    for record in log.split("\nganger").skip(1) {
-        let Some((_, plan)) = record.split_once("  plan:\n") else {
-            continue;
-        };
-        let lines: Vec<&str> = plan
-            .lines()
-            .map_while(|line| line.strip_prefix('\t'))
-            .collect();
-        let plan: Value = serde_json::from_str(&lines.join("\n")).unwrap();
-        let problems: &mut Vec<String> = told
-            .entry(plan["Query Text"].as_str().unwrap().to_owned())
-            .or_default();
-        if let Some(problem) = wrong_in_postgres(&plan["Plan"]) {
-            problems.push(problem);
+    server.ask(rows::neighbour());
+    // As long as a transaction is open that may still see them, looks step over rows that are gone.
+    let onlooker = server.table();
+    onlooker.run(rows::begin_to_look()).unwrap();
+    onlooker.ask("SELECT count(*) FROM owners");
+    server.ask(&rows::emptied());
+    let mut all = Vec::new();
+    for round in 1..=4 {
+        go_through(&site, &daemon, round);
+        all.extend(told(server));
+        match round {
+            1 => drop(server.ask(&rows::among(rows))),
+            2 => drop(onlooker.run("COMMIT")),
+            _ => drop(server.ask(rows::counted())),
         }
+        if round > 1 {
+            daemon.crash();
+            daemon = site.start(pools);
+        }
+        finish(&site, &daemon, round);
+        all.extend(told(server));
     }
-    told
-}
-
-fn wrong_in_postgres(node: &Value) -> Option<String> {
-    let kind = node["Node Type"].as_str()?;
-    let is_large = |node: &Value| LARGE.iter().any(|table| node["Relation Name"] == *table);
-    let reads_all = kind == "Seq Scan" && is_large(node);
-    let sorts = kind == "Sort" && any(node, &|below| is_large(below));
-    let below = node["Plans"].as_array().into_iter().flatten();
-    (reads_all || sorts)
-        .then(|| node.to_string())
-        .or_else(|| below.filter_map(wrong_in_postgres).next())
-}
-
-/// The same from a server that is asked for the plans now.
-fn told_by_mariadb(server: &MariaDatabase) -> BTreeMap<String, Vec<String>> {
-    let asked = server.ask(
-        "SET GLOBAL general_log = OFF;
-         SELECT DISTINCT REPLACE(REPLACE(CONVERT(argument USING utf8mb4), CHAR(10), ' '), 'NULL', 'null') FROM mysql.general_log
-         WHERE command_type = 'Query' AND user_host LIKE 'ganger%'",
+    leave(&site, &daemon);
+    all.extend(told(server));
+    let (excessive, missed) = (excessive(&all), never_run(&all));
+    assert!(
+        excessive.is_empty() && missed.is_empty(),
+        "{excessive:#?}\nnever run: {missed:#?}"
     );
-    let mut told = BTreeMap::new();
-    // What is told at once is one text there.
-    for statement in asked
-        .lines()
-        .flat_map(|told| told.split(';'))
-        .map(str::trim)
-    {
-        let verb = statement.split(' ').next().unwrap();
-        let known = ["SELECT", "UPDATE", "DELETE"].contains(&verb);
-        let known = known || statement.starts_with("INSERT") && statement.contains("SELECT");
-        let shape = shape(statement);
-        if !known || statement.contains("NEW.") || told.contains_key(&shape) {
-            continue;
-        }
-        let plan = server.ask(&format!("EXPLAIN FORMAT=JSON {statement}"));
-        let plan: Value = serde_json::from_str(&plan).unwrap();
-        told.insert(shape, wrong_in_mariadb(&plan).into_iter().collect());
+}
+
+/// Everything that a daemon and the commands do, but for the end of one message.
+fn go_through(site: &Workspace, daemon: &Daemon, round: usize) {
+    let server = site.database();
+    let (lock, gone) = match server {
+        Database::Postgres(_) => ("lock_key", format!("-1{round}")),
+        Database::Mariadb(_) => ("lock_name", format!("none.1{round}")),
+    };
+    let work = WORK.replace("ROUND", &round.to_string());
+    server.ask(&work.replace("LOCK", lock).replace("GONE", &gone));
+    let config = daemon.config().to_str().unwrap();
+    let ganger = |args: &[&str]| site.ganger(&[args, &["--config", config]].concat());
+    let key = format!("u{round}");
+    let keyed = ["send", "other", "x", "--source", "main", "--unique", &key];
+    for further in [&[][..], &[], &["--replace"], &["--debounce", "1s"]] {
+        ganger(&[&keyed, further].concat()).good();
     }
-    told
+    ganger(&["send", "placed", "x", "--topic"]).good();
+    ganger(&["subscriptions", "list"]).good();
+    assert_eq!(
+        ganger(&["send", "work", "mode:reply", "--reply"]).good(),
+        "re: mode:reply\n"
+    );
+    ganger(&["cancel", "work", &format!("m {round}")]).good();
+    daemon.eventually("it to be put back", || {
+        begun(site, &format!("mode:unless:there{round}:300")) > 0
+    });
+    site.touch(&format!("there{round}"));
+    daemon.eventually("all to be done", || {
+        begun(site, &format!("mode:wait:end{round}")) == 1 && server.ask(LEFT) == "0"
+    });
+    let letters = |body: &str| {
+        let ids = format!(
+            "SELECT id FROM poisoned_messages WHERE body = '{body}' ORDER BY id DESC LIMIT 2"
+        );
+        server
+            .ask(&ids)
+            .lines()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    ganger(&["dead", "list", "--limit", "10"]).good();
+    let failed = letters("mode:answer:500");
+    ganger(&["dead", "show", &failed[0]]).good();
+    ganger(&["dead", "retry", &failed[0]]).good();
+    let keyed = letters(&format!("keyed {round}"));
+    let held = ganger(&["dead", "retry", &keyed[0], &keyed[1]]).bad(1);
+    assert!(held.contains("key"), "{held}");
+    let left = letters(&format!("keyed {round}"));
+    ganger(&["dead", "drop", &left[0]]).good();
+    daemon.eventually("it to fail again", || {
+        let latest = letters("mode:answer:500");
+        latest.first().is_some_and(|latest| *latest != failed[0])
+    });
 }
 
-/// A statement without its values.
-fn shape(statement: &str) -> String {
-    let mut shape = String::new();
-    for (place, part) in statement.split('\'').enumerate() {
-        match place % 2 {
-            0 => shape.extend(part.chars().filter(|c| !c.is_ascii_digit() && *c != ',')),
-            _ => shape.push('?'),
+/// Lets the last message end.
+fn finish(site: &Workspace, daemon: &Daemon, round: usize) {
+    let body = format!("mode:wait:end{round}");
+    site.touch(&format!("end{round}"));
+    daemon.eventually("the last", || {
+        !site.record().of(Event::Done, &body).is_empty()
+    });
+}
+
+/// Ends the daemon while its workers have something in hand, and a subscription.
+fn leave(site: &Workspace, daemon: &Daemon) {
+    let config = daemon.config().to_str().unwrap();
+    let drop = [
+        "subscriptions",
+        "drop",
+        "placed",
+        "work",
+        "--config",
+        config,
+    ];
+    site.ganger(&drop).good();
+    let never = "INSERT INTO consumer_messages (queue, body) VALUES ('work', 'mode:wait:never')";
+    site.database().ask(never);
+    daemon.eventually("it to begin", || begun(site, "mode:wait:never") > 0);
+    daemon.signal(Signal::SIGTERM);
+    daemon.exit();
+}
+
+/// A run of each statement that has read too much.
+fn excessive(all: &[Run]) -> Vec<&Run> {
+    let mut excessive: BTreeMap<&str, &Run> = BTreeMap::new();
+    for run in all.iter().filter(|run| run.is_excessive()) {
+        let is_meant = READS_ON.iter().any(|(part, _why)| run.text.contains(part));
+        if !is_meant {
+            let begin = run.text.get(..80).unwrap_or(&run.text);
+            excessive.insert(begin, run);
         }
     }
-    shape
+    excessive.into_values().collect()
 }
 
-fn wrong_in_mariadb(plan: &Value) -> Option<String> {
-    // By their aliases, too.
-    let is_large = |node: &Value| {
-        let names = LARGE.iter().chain(&["m", "k"]);
-        names.into_iter().any(|name| node["table_name"] == **name)
+/// The parts of statements in the source that were not run, but for those of which it is told why.
+fn never_run(all: &[Run]) -> Vec<(String, String)> {
+    let room = match Base::of_this_test() {
+        Base::Mariadb => "mysql",
+        _ => "postgres",
     };
-    let reads_all = |node: &Value| is_large(node) && node["access_type"] == "ALL";
-    // MariaDB has what it sorts within, MySQL says of each order whether it sorts for it.
-    let sorts = |node: &Value| {
-        any(&node["filesort"], &is_large) || node["using_filesort"] == true && any(node, &is_large)
-    };
-    any(plan, &|node| reads_all(node) || sorts(node)).then(|| plan.to_string())
+    let is_meant = |part: &str| NOT_RUN.iter().any(|(of, _why)| part.contains(of));
+    let texts: BTreeSet<String> = all.iter().map(|run| run.text.to_lowercase()).collect();
+    let was_run = |part: &str| texts.iter().any(|text| is_in(&part.to_lowercase(), text));
+    let mut missed = written(&sources(room));
+    missed.retain(|(_, part)| !is_meant(part) && !was_run(part));
+    missed
 }
 
-/// Whether it is so of a value or of any in it.
-fn any(value: &Value, is_so: &impl Fn(&Value) -> bool) -> bool {
-    let within = match value {
-        Value::Object(fields) => fields.values().any(|field| any(field, is_so)),
-        Value::Array(values) => values.iter().any(|one| any(one, is_so)),
-        _ => false,
+/// The files that ask a kind of server.
+fn sources(room: &str) -> Vec<PathBuf> {
+    let of = |path: &str| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(path);
+        let files = std::fs::read_dir(source).unwrap();
+        files.map(|file| file.unwrap().path()).collect::<Vec<_>>()
     };
-    is_so(value) || within
+    let mut files = of(&format!("broker/{room}"));
+    files.extend(of(&format!("client/table/{room}")));
+    files.push(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/client/table/{room}.rs")));
+    files.retain(|file| {
+        let is_code = file.extension().is_some_and(|end| end == "rs");
+        is_code && !file.ends_with("schema.rs")
+    });
+    files
+}
+
+fn begun(site: &Workspace, body: &str) -> usize {
+    site.record().of(Event::Began, body).len()
 }

@@ -38,7 +38,7 @@ const KEEPS_ITS_KEY: &str = concat!(
 
 /// Whether another message has that key now.
 const IS_HELD: &str = "EXISTS (SELECT 1 FROM consumer_messages other
-  WHERE other.queue = poisoned_messages.queue AND other.unique_hold = poisoned_messages.unique_key)";
+  FORCE INDEX (consumer_messages_unique) WHERE other.queue = poisoned_messages.queue AND other.unique_hold = poisoned_messages.unique_key)";
 
 /// Inserts letters as messages, perhaps with another body.
 const BACK: &str = "

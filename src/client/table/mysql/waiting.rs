@@ -25,7 +25,8 @@ WHERE queue = ? AND owner IS NULL AND (correlation_id = ? OR message_id = ? OR i
 LIMIT ?";
 
 const STILL_WAITING: &str = "
-SELECT id FROM consumer_messages WHERE id IN ? AND owner IS NULL ORDER BY id FOR UPDATE";
+SELECT id FROM consumer_messages FORCE INDEX (PRIMARY) WHERE id IN ? AND owner IS NULL
+ORDER BY id FOR UPDATE";
 
 const BURY: &str = concat!(
     "
@@ -38,8 +39,11 @@ SELECT ?, queue, ?, ?, attempts, crashes, lapses, 0, '[]', COALESCE(first_failed
     now_ms!(),
     ", body, headers, correlation_id, reply_to, message_id, content_type, `key`, priority, created_at,
   unique_key, unique_scope, unique_until
-FROM consumer_messages WHERE id IN ? ORDER BY id"
+FROM consumer_messages FORCE INDEX (PRIMARY) WHERE id IN ? ORDER BY id"
 );
+
+const GONE: &str = "
+DELETE m FROM consumer_messages AS m FORCE INDEX (PRIMARY) WHERE m.id IN ?";
 
 const REPLY_THERE: &str = "
 SELECT id FROM consumer_messages FORCE INDEX (consumer_messages_ready)
@@ -91,7 +95,7 @@ pub(super) async fn cancel(
     let (reason, waits) = (Reason::Cancelled.as_str(), Value::from(&waiting));
     let mut script = client.script();
     script.add(BURY, &[pool.into(), reason.into(), CANCELLED.into(), waits]);
-    script.add("DELETE FROM consumer_messages WHERE id IN ?", &[waits]);
+    script.add(GONE, &[waits]);
     client.run(script).await?;
     Ok(waiting.len())
 }

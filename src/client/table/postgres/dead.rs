@@ -8,7 +8,7 @@ use super::all_or_none::in_a_transaction;
 use crate::broker::postgres::client::Client;
 use crate::broker::postgres::columns::body;
 use crate::broker::postgres::row;
-use crate::broker::postgres::settle::now_ms;
+use crate::broker::postgres::settle::{is_row, now_ms};
 use crate::broker::table::headers;
 use crate::client::contract::DeadFilter;
 use crate::dead_letter::{DeadLetter, DeadReply, rfc_3339};
@@ -30,10 +30,11 @@ WITH next AS (
     + coalesce(octet_length(reply_body), octet_length(reply_body_bytes), 0) AS bytes
   FROM poisoned_messages WHERE ", chosen!(), " AND id > $4 ORDER BY id LIMIT $5),
 page AS (SELECT id, sum(bytes) OVER (ORDER BY id) - bytes AS before FROM next)
-SELECT id, pool, queue, reason, error, attempts, crashes, exit_code, signal, oom, stderr::text,
+SELECT poisoned_messages.id, pool, queue, reason, error, attempts, crashes, exit_code, signal, oom, stderr::text,
   first_failed_at, last_failed_at, correlation_id, reply_to, message_id, content_type, key, priority,
   headers::text, body, body_bytes, reply_queue, reply_headers::text, reply_body, reply_body_bytes
-FROM poisoned_messages JOIN page USING (id) WHERE before < $6 ORDER BY id");
+FROM poisoned_messages JOIN page ON poisoned_messages.id ", is_row!("page.id"), "
+WHERE before < $6 ORDER BY page.id");
 
 /// Whether a letter has a key that it is to have again. One that it had as long as it waited it has let
 /// go for good when it was begun.
@@ -100,7 +101,7 @@ SELECT count(*) FROM poisoned_messages AS letter WHERE ",
     keeps_its_key!(),
     "
   AND EXISTS (SELECT FROM consumer_messages AS other
-    WHERE other.queue = letter.queue AND other.unique_hold = letter.unique_key)"
+    WHERE other.queue = letter.queue AND other.unique_hold = letter.unique_key OFFSET 0)"
 );
 
 const DROP: &str = concat!("DELETE FROM poisoned_messages WHERE ", chosen!());

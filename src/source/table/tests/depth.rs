@@ -10,7 +10,7 @@ fn with(workers: Workers) -> Arc<PoolConfig> {
     })
 }
 
-fn range() -> Arc<PoolConfig> {
+pub(super) fn range() -> Arc<PoolConfig> {
     let time = Duration::from_millis(100);
     with(Workers::Range(Autoscale {
         min: 1,
