@@ -82,11 +82,11 @@ WHERE owner = ?"
 
 const FREE: &str = free!("consumer_messages_claimed");
 
-/// From one owner to the next by the index, however many rows each has.
-const STRAYS: &str = "
-SELECT owner FROM (SELECT DISTINCT owner FROM consumer_messages FORCE INDEX (consumer_messages_claimed)
-  WHERE owner IS NOT NULL) AS claiming
-WHERE owner NOT IN (SELECT id FROM owners)";
+/// The next owner of claims behind that one, and whether it is in the table. Asked for one by one: for all at
+/// once the server may go through the claims of each.
+const NEXT_CLAIMING: &str = "
+SELECT owner, owner IN (SELECT id FROM owners) FROM consumer_messages FORCE INDEX (consumer_messages_claimed)
+WHERE owner > ? ORDER BY owner LIMIT 1";
 
 /// All but those that are refused.
 const FREE_STRAYS: &str = concat!(
@@ -254,9 +254,14 @@ impl Registry for Client {
     }
 
     async fn strays(&mut self) -> Result<Vec<i64>, Undone> {
-        let rows = self.query(STRAYS, &[]).await?;
-        let owners = rows.iter().map(|row| row.get(0));
-        Ok(owners.collect::<Result<_, CallError>>()?)
+        let (mut last, mut strays) = (i64::MIN, Vec::new());
+        while let Some(row) = self.query_opt(NEXT_CLAIMING, &[last.into()]).await? {
+            last = row.get(0)?;
+            if row.get::<i64>(1)? == 0 {
+                strays.push(last);
+            }
+        }
+        Ok(strays)
     }
 
     async fn free_strays(&mut self, owner: i64, but: &[i64]) -> Result<u64, Undone> {
