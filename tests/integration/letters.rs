@@ -291,7 +291,7 @@ fn a_headers_numbers_keep_their_digits() {
         let statements =
             format!("{row} ('work', 'b', '{headers}'); {published} ('placed', 'b', '{headers}')");
         scene.table.run(&statements).unwrap();
-        lines += &format!("{}\n", format!(r#"{{"body": "b", "headers": {headers}}}"#));
+        lines += &format!("{{\"body\": \"b\", \"headers\": {headers}}}\n");
     }
     scene.site.put("lines", &lines, false);
     let sent = ["send", "work", "--file", "lines"];

@@ -50,7 +50,7 @@ mod service;
 mod sharing;
 mod shutdown;
 mod sizing;
-#[path = "../statements.rs"]
+#[path = "../statements/mod.rs"]
 mod statements;
 mod storage;
 mod supervision;

@@ -2,7 +2,7 @@
 //! statement goes through many more rows than it returns or changes. What servers do is tested by the
 //! integration tests.
 
-#[path = "../../../../tests/statements.rs"]
+#[path = "../../../../tests/statements/mod.rs"]
 mod statements;
 
 use std::path::Path;
