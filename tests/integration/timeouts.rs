@@ -10,6 +10,9 @@ trials![
     the_first_message_of_a_fresh_worker_may_take_as_long_as_its_start,
     a_message_may_shorten_its_timeout,
     a_message_may_not_lengthen_its_timeout,
+    a_message_that_blocks_an_event_loop_is_charged_and_its_neighbours_are_not,
+    a_message_that_blocks_an_event_loop_stalls_alone,
+    a_message_that_hangs_beside_others_is_charged_when_it_is_alone,
     a_silent_worker_stalls,
     progress_is_a_sign_of_life,
 ];
@@ -132,6 +135,48 @@ fn a_message_may_not_lengthen_its_timeout() {
         .map(|dead| dead.reason)
         .collect();
     assert_eq!(reasons, ["timed_out", "timed_out"]);
+    scene.finish();
+}
+
+fn a_message_that_blocks_an_event_loop_is_charged_and_its_neighbours_are_not() {
+    let pool = Pool::new(&["--v2=8"]).text("timeout_grace", "200ms");
+    blocked(&pool.text("timeout", "1s"), "timed_out");
+}
+
+fn a_message_that_blocks_an_event_loop_stalls_alone() {
+    let pool = Pool::new(&["--v2=8"]).text("stall_timeout", "1s");
+    blocked(&pool, "stalled");
+}
+
+/// Three that were begun before have not answered when the fourth blocks their worker: their time is
+/// over first. With one attempt each, whoever is charged is dead.
+fn blocked(pool: &Pool, reason: &str) {
+    let scene = Scene::of(pool.clone().attempts(1));
+    let [a, b, c] = ["a", "b", "c"].map(|name| format!("mode:sleep:300 {name}"));
+    scene.send(&[&a, &b, &c, "mode:block"]);
+    let dead = scene.one_dead();
+    assert_eq!(dead.body, "mode:block".to_owned().into());
+    assert_eq!((dead.reason.as_str(), dead.attempts), (reason, 1));
+    scene.finish();
+}
+
+/// Beside one with which the worker goes on; with one attempt each.
+fn a_message_that_hangs_beside_others_is_charged_when_it_is_alone() {
+    let pool = Pool::new(&["--v2=4"]).attempts(1);
+    let scene = Scene::of(pool.text("timeout", "10m").text("timeout_grace", "300ms"));
+    let hangs = NewMessage::new("mode:hang").header("TimeoutMilliseconds", 200);
+    scene
+        .table
+        .insert(&[hangs, NewMessage::new("mode:flood:go")]);
+    scene.begun(&["mode:hang", "mode:flood:go"]);
+    scene.daemon.logged("worker lost");
+    scene.site.touch("go");
+    let dead = scene.one_dead();
+    assert_eq!(dead.body, "mode:hang".to_owned().into());
+    assert_eq!((dead.reason.as_str(), dead.attempts), ("timed_out", 1));
+    let record = scene.record();
+    record.assert_done_once(&["mode:flood:go"]);
+    assert_eq!(record.of(Event::Began, "mode:hang").len(), 2);
     scene.finish();
 }
 

@@ -18,6 +18,17 @@ pub(super) enum Version {
     },
 }
 
+/// Over which of its messages a worker was late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Late {
+    /// That one, which had the worker to itself: it is charged.
+    Only(u64),
+    /// That one, beside others with which the worker went on meanwhile: it runs alone next.
+    Among(u64),
+    /// Any of those that the worker had begun, for it was silent: each of them runs alone next.
+    Any,
+}
+
 /// Why a worker's time with its messages is over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Cause {
@@ -25,12 +36,12 @@ pub(super) enum Cause {
     Died,
     /// It was stopped by us, for a reason that has nothing to do with its messages.
     Stopped,
-    /// It was killed over one message.
-    TimedOut(u64),
+    /// It was killed because a message's time was over.
+    TimedOut(Late),
     /// It was killed over one message that an operator has cancelled.
     Cancelled(u64),
-    /// It was killed because it was silent, over that message if it had begun no other.
-    Stalled(Option<u64>),
+    /// It was killed because it was silent.
+    Stalled(Late),
     /// It was made to leave because it closed its pipe and lived on.
     PipeClosed,
     /// It was killed because it broke the protocol.
@@ -82,7 +93,7 @@ pub(super) enum Blame {
     Charged,
     /// Back unharmed.
     Returned,
-    /// Back uncharged, to run alone: it is one of several that were begun.
+    /// Back uncharged, to run alone: it is one of several that were begun together.
     Suspect,
 }
 
@@ -135,15 +146,22 @@ pub(super) fn blame(cause: &Cause, version: Version, id: u64, place: HeldState) 
     match cause {
         Cause::Stopped => Blame::Returned,
         // That one may be answered since, and others be begun, as long as the worker is looked at.
-        Cause::TimedOut(blamed) | Cause::Cancelled(blamed) | Cause::Stalled(Some(blamed)) => {
-            match *blamed == id {
-                true => Blame::Charged,
-                false => Blame::Returned,
-            }
+        Cause::Cancelled(blamed)
+        | Cause::TimedOut(Late::Only(blamed))
+        | Cause::Stalled(Late::Only(blamed))
+            if *blamed == id =>
+        {
+            Blame::Charged
         }
-        Cause::Died | Cause::PipeClosed | Cause::Stalled(None) | Cause::ProtocolError(_) => {
-            of_the_begun(cause, version, place)
+        Cause::TimedOut(Late::Among(late)) | Cause::Stalled(Late::Among(late)) if *late == id => {
+            Blame::Suspect
         }
+        Cause::Died
+        | Cause::PipeClosed
+        | Cause::TimedOut(Late::Any)
+        | Cause::Stalled(Late::Any)
+        | Cause::ProtocolError(_) => of_the_begun(cause, version, place),
+        Cause::Cancelled(_) | Cause::TimedOut(_) | Cause::Stalled(_) => Blame::Returned,
     }
 }
 
@@ -154,7 +172,7 @@ fn of_the_begun(cause: &Cause, version: Version, place: HeldState) -> Blame {
         Version::Two { .. } if place.begun_in_all > 1 => Blame::Suspect,
         Version::One | Version::Unknown if !place.head => Blame::Returned,
         // The others may have been answered since.
-        _ if *cause == Cause::Stalled(None) => Blame::Suspect,
+        _ if matches!(cause, Cause::TimedOut(_) | Cause::Stalled(_)) => Blame::Suspect,
         // What it had not read whole it had not begun.
         _ if place.left_well && place.left_unread => Blame::Returned,
         // It may have read ahead and left between two messages. Running alone tells.

@@ -54,10 +54,10 @@ impl Ending {
     }
 
     /// What it writes still counts: it keeps to the protocol, and is not killed yet, or was for no more
-    /// than one message's time, which an answer at the last moment redeems.
+    /// than a message's time, which an answer at the last moment redeems.
     pub(super) fn is_heard(&self) -> bool {
-        let for_one = matches!(self.cause, Some(Cause::TimedOut(_) | Cause::Cancelled(_)));
-        let is_killed = self.is_condemned() && !for_one;
+        let for_time = matches!(self.cause, Some(Cause::TimedOut(_) | Cause::Cancelled(_)));
+        let is_killed = self.is_condemned() && !for_time;
         !self.broke_protocol && (self.is_examined || !is_killed)
     }
 
@@ -181,6 +181,7 @@ impl Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pool::lane::blame::Late;
     use proptest::prelude::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -230,8 +231,18 @@ mod tests {
             (&fresh, Cause::Died, left, WorkerEnd::Exited),
             (&fresh, Cause::Died, shot, WorkerEnd::Killed),
             (&fresh, Cause::Died, oom, WorkerEnd::OutOfMemory),
-            (&fresh, Cause::TimedOut(1), shot, WorkerEnd::TimedOut),
-            (&fresh, Cause::Stalled(Some(1)), shot, WorkerEnd::Stalled),
+            (
+                &fresh,
+                Cause::TimedOut(Late::Only(1)),
+                shot,
+                WorkerEnd::TimedOut,
+            ),
+            (
+                &fresh,
+                Cause::Stalled(Late::Only(1)),
+                shot,
+                WorkerEnd::Stalled,
+            ),
             (&fresh, Cause::PipeClosed, left, WorkerEnd::ProtocolError),
             (&worn, Cause::Stopped, left, WorkerEnd::Recycled),
             (&asked, Cause::Stopped, shot, WorkerEnd::Asked),
@@ -275,16 +286,16 @@ mod tests {
     #[test]
     fn there_is_one_cause_and_who_was_only_late_is_heard_still() {
         let mut ending = Ending::new(Instant::now());
-        assert!(ending.condemn(Cause::TimedOut(3)) && ending.is_heard());
-        assert!(!ending.condemn(Cause::Stalled(Some(1))) && ending.is_heard());
+        assert!(ending.condemn(Cause::TimedOut(Late::Only(3))) && ending.is_heard());
+        assert!(!ending.condemn(Cause::Stalled(Late::Only(1))) && ending.is_heard());
         assert!(!ending.condemn(Cause::ProtocolError("x".into())) && !ending.is_heard());
-        assert_eq!(ending.cause(), Cause::TimedOut(3));
+        assert_eq!(ending.cause(), Cause::TimedOut(Late::Only(3)));
     }
 
     #[test]
     fn who_is_looked_at_before_it_is_killed_is_heard() {
         let mut ending = Ending::new(Instant::now());
-        assert!(ending.condemn(Cause::Stalled(Some(1))) && !ending.is_heard());
+        assert!(ending.condemn(Cause::Stalled(Late::Only(1))) && !ending.is_heard());
         ending.examine(true);
         assert!(ending.is_heard() && !ending.takes_work());
         ending.examine(false);
@@ -310,8 +321,8 @@ mod tests {
             Phase::Killing,
         ];
         let causes = [
-            Cause::TimedOut(1),
-            Cause::Stalled(None),
+            Cause::TimedOut(Late::Only(1)),
+            Cause::Stalled(Late::Any),
             Cause::ProtocolError(String::new()),
         ];
         prop_oneof![

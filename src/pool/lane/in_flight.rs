@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::blame::{Blame, Cause, HeldState, Read, Version, blame};
+use super::blame::{Blame, Cause, HeldState, Late, Read, Version, blame};
 use crate::config::model::PoolConfig;
 use crate::delivery::{Delivery, Message, Outgoing, PublishError};
 use crate::metrics::Took;
@@ -145,6 +145,13 @@ impl InFlight {
         if self.entries.is_empty() {
             self.last_frame = now;
         }
+        let neighbour = self.entries.iter_mut().find(|entry| entry.is_open());
+        let neighbour = neighbour.filter(|_| at_once);
+        let had_company = neighbour.is_some();
+        if let Some(neighbour) = neighbour {
+            // With more than one open, all are known to have had company.
+            neighbour.had_company = true;
+        }
         self.bytes += delivery.message.body.len();
         self.entries.push_back(Entry {
             id: self.next_id,
@@ -155,6 +162,7 @@ impl InFlight {
             way: if at_once { Way::Begun(now) } else { Way::Piped },
             asked: Asked::Nothing,
             soft,
+            had_company,
             cancelled: false,
             emitted: 0,
             unconfirmed: 0,
@@ -408,7 +416,7 @@ impl InFlight {
     pub(super) fn due(&mut self, policy: &PoolConfig, sent: u64, now: Instant) -> Due {
         let is_over = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
         let fresh_until = self.fresh_until(policy);
-        let mut due = Due::default();
+        let (mut due, last_frame) = (Due::default(), self.last_frame);
         for entry in self.entries.iter_mut().filter(|entry| entry.is_open()) {
             if is_over(entry.soft_deadline()) {
                 entry.asked = match entry.asked {
@@ -420,7 +428,7 @@ impl InFlight {
             if is_over(entry.hard_deadline(policy, fresh_until)) {
                 due.kill.get_or_insert(match entry.cancelled {
                     true => Cause::Cancelled(entry.id),
-                    false => Cause::TimedOut(entry.id),
+                    false => Cause::TimedOut(entry.late(last_frame)),
                 });
             }
         }
@@ -431,13 +439,15 @@ impl InFlight {
         due
     }
 
-    /// The one message that a silent worker has begun, if it is no more than one.
-    fn silent_over(&self, sent: u64) -> Option<u64> {
+    /// Over which message a worker is silent: the one that it has begun, if it is no more than one.
+    fn silent_over(&self, sent: u64) -> Late {
         let is_begun =
             |entry: &&Entry| matches!(entry.way, Way::Begun(_)) && entry.starts_at < sent;
         let mut begun = self.entries.iter().filter(is_begun);
-        let first = begun.next()?;
-        begun.next().is_none().then_some(first.id)
+        match (begun.next(), begun.next()) {
+            (Some(only), None) => Late::Only(only.id),
+            _ => Late::Any,
+        }
     }
 
     /// When a worker that has a message has been silent for too long.

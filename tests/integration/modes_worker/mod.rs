@@ -196,6 +196,12 @@ impl Worker {
         drop(self.output.lock().unwrap().write_all(bytes));
     }
 
+    /// Keeps the pipe to itself for ever.
+    fn block(&self) -> ! {
+        let _output = self.output.lock().unwrap();
+        steps::hang()
+    }
+
     fn close_pipe(&self) {
         self.input.shutdown(Shutdown::Both).unwrap();
     }

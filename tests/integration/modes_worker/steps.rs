@@ -7,6 +7,7 @@
 //! | `until-cancelled` | waits for `__cancel__` with the message's id |
 //! | `until-told:LINE` | waits for that control line |
 //! | `hang` | never goes on, whatever signal asks |
+//! | `block` | the same, and no other message is answered any more, as where an event loop is blocked |
 //! | `answer:STATUS`, `answer:STATUS:MS` | answers; with a retry's delay |
 //! | `unless:FILE:STATUS` | answers so and stops here while the file is not there |
 //! | `until-attempt:N:STATUS`, `…:STATUS:MS` | answers so and stops here before that attempt (version 2) |
@@ -91,6 +92,7 @@ impl Job<'_> {
             "until-cancelled" => self.worker.wait_for_cancel(self.task.id.unwrap()),
             "until-told" => self.worker.wait_to_be_told(argument),
             "hang" => hang(),
+            "block" => self.worker.block(),
             "print" => print(argument),
             "complain" => complain(argument),
             "print-lines" => {
@@ -343,7 +345,7 @@ pub(super) fn ignore_sigterm() {
     .unwrap();
 }
 
-fn hang() -> ! {
+pub(super) fn hang() -> ! {
     ignore_sigterm();
     idle()
 }

@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use crate::config::model::PoolConfig;
 use crate::delivery::{CANCELLED, Delivery, Failure, Message, Reason};
+use crate::pool::lane::blame::Late;
 use crate::pool::verdict::Event;
 use crate::protocol::output::Output;
 use crate::trace_context::SpanContext;
@@ -50,6 +51,8 @@ pub(super) struct Entry {
     pub(super) asked: Asked,
     /// How long the worker may take before it is asked to stop.
     pub(super) soft: Option<Duration>,
+    /// Others were begun in the worker while it was.
+    pub(super) had_company: bool,
     /// An operator has cancelled it.
     pub(super) cancelled: bool,
     /// Emits so far.
@@ -110,6 +113,22 @@ impl Entry {
         let deadline = self.begun()? + self.soft? + policy.timeout_grace;
         let fresh_until = fresh_until.filter(|_| !self.cancelled);
         Some(deadline.max(fresh_until.unwrap_or(deadline)))
+    }
+
+    /// Over which message a worker is late that was heard of last at that moment, now that the time of
+    /// this one is over. One that blocks an event loop lets its neighbours' time run out, so only a
+    /// message that had the worker to itself can be charged; and while nothing is heard of the worker
+    /// after this one was to stop, any of them may be why.
+    pub(super) fn late(&self, last_frame: Instant) -> Late {
+        let stop_at = self
+            .begun()
+            .zip(self.soft)
+            .map(|(begun, soft)| begun + soft);
+        match stop_at {
+            _ if !self.had_company => Late::Only(self.id),
+            Some(stop_at) if last_frame > stop_at => Late::Among(self.id),
+            _ => Late::Any,
+        }
     }
 
     /// What is to be done with it, once it is answered.

@@ -112,7 +112,7 @@ fn a_message_that_may_have_been_left_unread_runs_alone_first() {
         first(&mut three().1, Cause::PipeClosed),
         Some(Blame::Suspect)
     );
-    let stalled = first(&mut three().1, Cause::Stalled(Some(1)));
+    let stalled = first(&mut three().1, Cause::Stalled(Late::Only(1)));
     assert_eq!(
         stalled,
         Some(Blame::Charged),
@@ -159,7 +159,10 @@ fn time_runs_from_a_messages_turn() {
     let hard = now + SECOND + pool.timeout_grace;
     assert_eq!(in_flight.next_deadline(&pool), Some(hard));
     let due = in_flight.due(&pool, 30, hard);
-    assert_eq!((due.cancel, due.kill), (vec![], Some(Cause::TimedOut(1))));
+    assert_eq!(
+        (due.cancel, due.kill),
+        (vec![], Some(Cause::TimedOut(Late::Only(1))))
+    );
     drop(in_flight.answer(done(None), Version::One, 30, hard));
     assert_eq!(in_flight.oldest().map(|(begun, ..)| begun), Some(hard));
     in_flight.postpone(SECOND);
@@ -184,7 +187,7 @@ fn a_fresh_worker_is_killed_for_no_time_before_it_had_that_of_a_start() {
     let fresh_until = now - SECOND + pool.start_timeout;
     assert_eq!(in_flight.next_deadline(&pool), Some(fresh_until));
     let kill = in_flight.due(&pool, 30, fresh_until).kill;
-    assert_eq!(kill, Some(Cause::TimedOut(1)));
+    assert_eq!(kill, Some(Cause::TimedOut(Late::Only(1))));
     // With its first answer it is like any other.
     let answered = in_flight.answer(done(None), Version::One, 30, now + SECOND);
     let (_, event) = answered.unwrap().1.unwrap();
@@ -194,7 +197,7 @@ fn a_fresh_worker_is_killed_for_no_time_before_it_had_that_of_a_start() {
     in_flight.heard(hard);
     assert_eq!(
         in_flight.due(&pool, 30, hard).kill,
-        Some(Cause::TimedOut(2))
+        Some(Cause::TimedOut(Late::Only(2)))
     );
 }
 
@@ -269,6 +272,54 @@ fn silence_counts_only_while_there_is_something_to_say() {
     assert!(matches!(kill, Some(Cause::Stalled(_))));
     drop(in_flight.answer(done(None), Version::One, 10, now + 6 * SECOND));
     assert_eq!(in_flight.next_deadline(&pool), None);
+}
+
+/// What a worker with an event loop has begun, and who may be why the first is late: as it was heard of
+/// before or after that one was to stop.
+#[test]
+fn a_message_is_charged_for_its_time_only_if_it_had_the_worker_to_itself() {
+    let pool = policy();
+    let kill_at = SECOND + pool.timeout_grace;
+    let table = [
+        (1, SECOND / 2, Late::Only(1)),
+        (1, SECOND + SECOND / 2, Late::Only(1)),
+        (2, SECOND / 2, Late::Any),
+        (3, SECOND / 2, Late::Any),
+        (3, SECOND + SECOND / 2, Late::Among(1)),
+    ];
+    for (begun, heard, late) in table {
+        let (now, mut in_flight) = of([]);
+        for at in 0..begun {
+            let frame = (at * 10, at * 10 + 10);
+            in_flight.push(delivery(None, false), frame, Some(SECOND), true, now);
+        }
+        in_flight.heard(now + heard);
+        let due = in_flight.due(&pool, begun * 10, now + kill_at);
+        assert_eq!(due.kill, Some(Cause::TimedOut(late)), "{begun} {heard:?}");
+    }
+}
+
+/// The neighbour is gone when its time is over, but had it wait until then.
+#[test]
+fn who_had_company_is_not_charged_though_it_is_the_last() {
+    let pool = policy();
+    let (now, mut in_flight) = of([]);
+    for at in 0..2 {
+        let frame = (at * 10, at * 10 + 10);
+        in_flight.push(delivery(None, false), frame, Some(SECOND), true, now);
+    }
+    let kill_at = now + SECOND + pool.timeout_grace;
+    in_flight.heard(kill_at);
+    in_flight.answer(done(Some(2)), TWO, 20, kill_at).unwrap();
+    let kill = in_flight.due(&pool, 20, kill_at).kill.unwrap();
+    assert_eq!(kill, Cause::TimedOut(Late::Among(1)));
+    let read = Read {
+        sent: 20,
+        left_unread: false,
+        left_well: false,
+    };
+    let judged = in_flight.judge(&kill, TWO, read);
+    assert_eq!(judged[0].blame, Blame::Suspect);
 }
 
 /// While the worker is looked at it may answer, and begin another.
