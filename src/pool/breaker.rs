@@ -39,6 +39,18 @@ pub fn sign(outcome: &Outcome) -> Option<Sign<'_>> {
     }
 }
 
+/// An attempt that has come to its end.
+#[derive(Debug)]
+pub struct Attempt<N> {
+    /// It was the message's first.
+    pub is_first: bool,
+    /// When the pool took the message in.
+    pub taken_at: Option<Instant>,
+    /// Names the message: one that comes again because its broker did not hear of the attempt counts
+    /// once.
+    pub message: N,
+}
+
 /// What has changed since the pool last asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News {
@@ -49,7 +61,7 @@ pub enum News {
         /// The error that most of them had.
         error: String,
     },
-    /// Enough in a row have succeeded.
+    /// One has succeeded.
     Closed,
 }
 
@@ -57,7 +69,7 @@ pub enum News {
 #[derive(Debug)]
 pub struct Breaker {
     rules: Option<Rules>,
-    /// The last first attempts: none for one that has not failed.
+    /// The last first attempts, and later ones that have succeeded: none for one that has not failed.
     recent: VecDeque<Option<Failed>>,
     open: Option<Open>,
     openings: u64,
@@ -74,10 +86,12 @@ struct Failed {
 struct Open {
     /// The error that most had when it opened.
     error: String,
-    /// Once one has succeeded: how many may be out at once.
-    out_max: usize,
-    /// From when on one is taken, whatever is out.
+    /// When it opened.
+    since: Instant,
+    /// From when on the next one is taken.
     probe_at: Instant,
+    /// The next is one that was tried before, if there is any.
+    takes_tried: bool,
 }
 
 impl Breaker {
@@ -123,41 +137,47 @@ impl Breaker {
         self.rules.filter(|_| self.is_open()).map(|rules| rules.of)
     }
 
-    /// Whether another message may be given to a worker, with so many out.
-    pub fn admits(&self, now: Instant, out: impl FnOnce() -> usize) -> bool {
-        self.open
-            .as_ref()
-            .is_none_or(|open| now >= open.probe_at || (open.out_max > 1 && out() < open.out_max))
+    /// Whether another message may be given to a worker.
+    pub fn admits(&self, now: Instant) -> bool {
+        self.open.as_ref().is_none_or(|open| now >= open.probe_at)
     }
 
-    /// When it next admits one whatever is out.
+    /// When it next admits one.
     pub fn probe_at(&self) -> Option<Instant> {
         self.open.as_ref().map(|open| open.probe_at)
+    }
+
+    /// While it is open: whether the next should be one that was tried before. They take turns with
+    /// those that were not: the former may fail at first and succeed later, the latter have all their
+    /// attempts left.
+    pub fn takes_tried(&self) -> Option<bool> {
+        self.open.as_ref().map(|open| open.takes_tried)
     }
 
     /// A message was given to a worker.
     pub fn taken(&mut self, now: Instant) {
         if let (Some(rules), Some(open)) = (self.rules, &mut self.open) {
             open.probe_at = now + rules.probe;
+            open.takes_tried = !open.takes_tried;
         }
     }
 
-    /// An attempt has come to its end. `first` is whether it was the message's first, `message`
-    /// names it: one that comes again because its broker did not hear of the attempt counts once.
+    /// An attempt has come to its end.
     pub fn told(
         &mut self,
         sign: Sign<'_>,
-        first: bool,
-        message: impl FnOnce() -> String,
+        attempt: Attempt<impl FnOnce() -> String>,
         now: Instant,
     ) {
         let Some(rules) = self.rules else { return };
-        match (self.is_open(), sign) {
-            (true, sign) => self.told_while_open(sign, rules, now),
-            (false, _) if !first => {}
-            (false, Sign::Up) => self.note(None, rules, now),
-            (false, Sign::Down(error)) => {
-                let (message, error) = (message(), error.to_owned());
+        match (&self.open, sign) {
+            // What was begun before it opened tells nothing of now.
+            (Some(open), Sign::Up) if attempt.taken_at >= Some(open.since) => self.close(),
+            (Some(_), _) => {}
+            (None, Sign::Up) => self.note(None, rules, now),
+            (None, Sign::Down(_)) if !attempt.is_first => {}
+            (None, Sign::Down(error)) => {
+                let (message, error) = ((attempt.message)(), error.to_owned());
                 let same = |other: &Option<Failed>| {
                     other.as_ref().is_some_and(|other| other.message == message)
                 };
@@ -170,24 +190,6 @@ impl Breaker {
     /// What has changed since this was last asked.
     pub fn news(&mut self) -> Option<News> {
         self.news.take()
-    }
-
-    fn told_while_open(&mut self, sign: Sign<'_>, rules: Rules, now: Instant) {
-        let Some(open) = &mut self.open else { return };
-        match sign {
-            Sign::Up => {
-                open.out_max *= 2;
-                if open.out_max > rules.of {
-                    self.close();
-                }
-            }
-            Sign::Down(_) if open.out_max > 1 => {
-                open.out_max = 1;
-                open.probe_at = now + rules.probe;
-            }
-            // Others that were out already must not put the next one off for ever.
-            Sign::Down(_) => {}
-        }
     }
 
     fn note(&mut self, attempt: Option<Failed>, rules: Rules, now: Instant) {
@@ -218,8 +220,9 @@ impl Breaker {
         });
         self.open = Some(Open {
             error,
-            out_max: 1,
+            since: now,
             probe_at: now + rules.probe,
+            takes_tried: true,
         });
     }
 

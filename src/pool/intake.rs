@@ -129,7 +129,7 @@ impl Pool {
         let run = self.held.len().div_ceil(self.parts_min);
         let mut last = None;
         while self.admits(now)
-            && let Some(delivery) = self.held.pop_front()
+            && let Some(delivery) = self.next_held()
         {
             let choose = |board: &mut Board| match in_runs {
                 true => board.choose_for_run(last, run),
@@ -146,9 +146,19 @@ impl Pool {
         }
     }
 
+    /// The next to be tried. While the breaker is open it takes what was tried before and what was not
+    /// by turns: of each the first that came, which is the one that has been due for longest.
+    fn next_held(&mut self) -> Option<Delivery> {
+        let Some(takes_tried) = self.shared.breaker.borrow().takes_tried() else {
+            return self.held.pop_front();
+        };
+        let is_meant = |one: &Delivery| (one.history.attempt > 1) == takes_tried;
+        let meant = self.held.iter().position(is_meant);
+        self.held.remove(meant.unwrap_or(0))
+    }
+
     fn admits(&self, now: Instant) -> bool {
-        let out = || self.board.out();
-        self.shared.breaker.borrow().admits(now, out)
+        self.shared.breaker.borrow().admits(now)
     }
 
     /// When the breaker admits the first of those that wait.

@@ -13,6 +13,7 @@ trials![
     what_waits_in_lanes_and_pipes_is_not_tried,
     a_fifth_of_bad_ones_never_opens_it,
     a_thousand_bad_ones_in_a_row_drain_and_the_good_ones_follow,
+    what_succeeds_at_its_third_attempt_is_not_starved,
     a_reload_may_turn_it_off;
     long: a_downstream_that_is_away_for_a_minute,
 ];
@@ -163,6 +164,29 @@ fn a_thousand_bad_ones_in_a_row_drain_and_the_good_ones_follow() {
     scene.daemon.logged(OPEN);
     scene.daemon.logged(CLOSED);
     status(&scene, "running");
+    scene.finish();
+}
+
+/// Messages that wait for something of their own, while what all depend on is there: one succeeds before
+/// there were as many tries as messages.
+fn what_succeeds_at_its_third_attempt_is_not_starved() {
+    const COUNT: usize = 60;
+    let pool = Pool::new(&["--v2=1", "--mode=until-attempt:3:503"])
+        .set("workers", "4")
+        .set("breaker", r#"{ probe = "100ms" }"#)
+        .set("retry", r#"{ initial = "100ms", jitter = 0.0 }"#);
+    let scene = Scene::of(pool);
+    let all = bodies("message", COUNT);
+    scene.send(&all);
+    scene.daemon.logged(OPEN);
+    scene.all_done();
+    let record = scene.record();
+    record.assert_done_once(&all);
+    assert_eq!(record.all(Event::Began).len(), 3 * COUNT);
+    let entries = record.0.iter();
+    let before = entries.take_while(|entry| entry.event != Event::Done);
+    let tries = before.filter(|entry| entry.event == Event::Began).count();
+    assert!(tries < COUNT, "{tries} tries before one succeeded");
     scene.finish();
 }
 

@@ -124,8 +124,8 @@ fn rules_of_breaker(t: &mut Reader<'_>) -> Breaker {
             "probe",
             duration(MILLISECOND..=HOUR),
             "1s",
-            "While it is open, how often a message is tried. Each that succeeds doubles how many may \
-             be out.",
+            "While it is open, how often a message is tried, by turns one that was not tried yet and \
+             one that was. The first that succeeds closes it.",
         ),
     }
 }

@@ -195,10 +195,13 @@ impl PoolSide {
             self.has_served(message, sign);
         }
         if let Some(sign) = sign {
-            let first = history.attempt <= 1;
-            let name = || lasting_name(message);
+            let attempt = breaker::Attempt {
+                is_first: history.attempt <= 1,
+                taken_at: delivery.taken_at,
+                message: || lasting_name(message),
+            };
             let mut breaker = self.shared.breaker.borrow_mut();
-            breaker.told(sign, first, name, Instant::now());
+            breaker.told(sign, attempt, Instant::now());
         }
         let success = served && outcome.is_success();
         self.gauge
