@@ -1,15 +1,102 @@
 //! What drives a thread that waits for many things at once: tasks that stay on it, so that they need no
-//! locks between them, and its sleep, of which it can tell.
+//! locks between them, and its sleep, of which it can tell; and how long it stood still against its will.
 
 use std::cell::Cell;
 use std::io;
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::{JoinHandle, LocalSet};
 use tokio::time::Instant;
 
+/// A loop that beats once a second and does nothing for so long has been stopped, or its machine paused,
+/// or it was swapped out. Less may be nothing but load.
+const STANDSTILL_MIN: Duration = Duration::from_secs(2);
+
 thread_local! {
     static WOKEN: Cell<Option<Instant>> = const { Cell::new(None) };
+    static PROGRESS: Cell<LoopProgress> = const { Cell::new(LoopProgress::new()) };
+}
+
+/// When a loop was last seen to turn, and how long it has stood still in all.
+#[derive(Debug, Clone, Copy)]
+struct LoopProgress {
+    /// None for a loop that does not beat: it may rest for any time.
+    turned_at: Option<Instant>,
+    stood_still: Duration,
+}
+
+impl LoopProgress {
+    const fn new() -> Self {
+        Self {
+            turned_at: None,
+            stood_still: Duration::ZERO,
+        }
+    }
+
+    /// The loop turns at that moment.
+    fn turns(self, now: Instant, beats: bool) -> Self {
+        let Some(turned_at) = self.turned_at else {
+            return Self {
+                turned_at: beats.then_some(now),
+                ..self
+            };
+        };
+        let gap = now.saturating_duration_since(turned_at);
+        let is_standstill = gap >= STANDSTILL_MIN;
+        Self {
+            turned_at: Some(now.max(turned_at)),
+            stood_still: self.stood_still + if is_standstill { gap } else { Duration::ZERO },
+        }
+    }
+}
+
+/// This thread's loop turns, as it does from now on once a second at least.
+pub fn beats() {
+    turns(Instant::now(), true);
+}
+
+/// This thread's loop turns. Returns how long it has stood still so far.
+fn turns(now: Instant, beats: bool) -> Duration {
+    let progress = PROGRESS.get().turns(now, beats);
+    PROGRESS.set(progress);
+    progress.stood_still
+}
+
+/// Tells for how long this thread's loop has not turned: nothing that was to happen within that time
+/// could be seen to happen, and whoever was to do it may have been stopped as well. Deadlines are moved
+/// by it.
+#[derive(Debug)]
+pub struct Standstills {
+    seen: Duration,
+}
+
+impl Standstills {
+    /// Those from now on.
+    pub fn from_now() -> Self {
+        let seen = turns(Instant::now(), false);
+        Self { seen }
+    }
+
+    /// For how long it stood still since this was last asked, if it did.
+    pub fn news(&mut self, now: Instant) -> Option<Duration> {
+        let total = turns(now, false);
+        let before = std::mem::replace(&mut self.seen, total);
+        (total > before).then(|| total - before)
+    }
+}
+
+/// Sleeps for so long, not counting the time in which this thread's loop stands still.
+pub async fn turning(time: Duration) {
+    let mut standstills = Standstills::from_now();
+    let mut deadline = Instant::now() + time;
+    loop {
+        tokio::time::sleep_until(deadline).await;
+        match standstills.news(Instant::now()) {
+            Some(stood_still) => deadline += stood_still,
+            None => return,
+        }
+    }
 }
 
 /// The event loop of one thread.
@@ -66,11 +153,42 @@ pub fn awake_since() -> Option<Instant> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::time::sleep;
 
     use super::*;
+
+    #[test]
+    fn only_a_loop_that_beats_can_stand_still() {
+        let begun = Instant::now();
+        let stood_still = |beats: bool, seconds: &[u64]| {
+            let mut progress = LoopProgress::new().turns(begun, beats);
+            for second in seconds {
+                progress = progress.turns(begun + Duration::from_secs(*second), false);
+            }
+            progress.stood_still.as_secs()
+        };
+        assert_eq!(stood_still(false, &[1, 60]), 0);
+        assert_eq!(stood_still(true, &[1, 2, 3]), 0);
+        assert_eq!(stood_still(true, &[1, 60, 61]), 59);
+        assert_eq!(stood_still(true, &[60, 61, 71, 71]), 70);
+    }
+
+    #[test]
+    fn each_learns_once_of_a_standstill_of_its_thread() {
+        let mut early = Standstills::from_now();
+        beats();
+        let mut late = Standstills::from_now();
+        let long_ago = PROGRESS.get().turned_at.unwrap() - 5 * STANDSTILL_MIN;
+        PROGRESS.set(LoopProgress {
+            turned_at: Some(long_ago),
+            ..PROGRESS.get()
+        });
+        let now = Instant::now();
+        assert!(early.news(now) >= Some(5 * STANDSTILL_MIN));
+        assert!(late.news(now) >= Some(5 * STANDSTILL_MIN));
+        assert_eq!((early.news(now), late.news(now)), (None, None));
+        assert_eq!(Standstills::from_now().news(now), None);
+    }
 
     #[test]
     fn it_tells_since_when_it_is_awake_and_keeps_its_tasks() {

@@ -12,6 +12,8 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use crate::event_loop;
+
 /// How often a thread beats that has nothing to do.
 pub const EVERY: Duration = Duration::from_secs(1);
 
@@ -136,6 +138,7 @@ impl Heart {
             let mut ticks = tokio::time::interval(EVERY);
             loop {
                 ticks.tick().await;
+                event_loop::beats();
                 pulse.beat();
             }
         };

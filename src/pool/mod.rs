@@ -40,6 +40,7 @@ use tokio::time::Instant;
 
 use crate::config::model::WorkerCommand;
 use crate::delivery::{Delivery, PoolEnd};
+use crate::event_loop::Standstills;
 use crate::shutdown::Phase;
 use crate::worker::output::LastLines;
 use lane::{Ended, Gauge, Question, Shared};
@@ -121,6 +122,7 @@ pub async fn run(
     let mut batch = Vec::with_capacity(BATCH);
     loop {
         let now = Instant::now();
+        pool.make_up(now);
         pool.look_at_lanes();
         pool.watch_trials(now);
         pool.follow_load(now);
@@ -202,6 +204,7 @@ struct Pool {
     /// The same, waiting for one with nothing in hand.
     suspects: VecDeque<Delivery>,
     stopping: Option<Stopping>,
+    standstills: Standstills,
     /// What the daemon wants, as far as it is done.
     orders: Orders,
     orders_ended: bool,
@@ -253,6 +256,7 @@ impl Pool {
             parts_min: 2 * std::thread::available_parallelism().map_or(1, usize::from),
             suspects: VecDeque::new(),
             stopping: None,
+            standstills: Standstills::from_now(),
             orders,
             orders_ended: false,
             source_gone: false,

@@ -59,8 +59,24 @@ impl Pool {
         }
     }
 
+    /// Time in which this thread's loop stood still is nobody's fault. The lanes see to theirs.
+    pub(super) fn make_up(&mut self, now: Instant) {
+        let Some(stood_still) = self.standstills.news(now) else {
+            return;
+        };
+        if let Some(stopping) = &mut self.stopping {
+            stopping.postpone(stood_still);
+        }
+        tracing::warn!(
+            pool = self.name(),
+            ?stood_still,
+            "the pool's event loop stood still: deadlines are moved by as much"
+        );
+    }
+
     pub(super) fn keep_time(&mut self) {
         let now = Instant::now();
+        self.make_up(now);
         let Some(stopping) = &mut self.stopping else {
             return;
         };

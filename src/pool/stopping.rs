@@ -43,6 +43,14 @@ impl Stopping {
         }
     }
 
+    /// Moves all deadlines: for so long nobody could do what was due.
+    pub(super) fn postpone(&mut self, by: Duration) {
+        self.yield_at += by;
+        self.abandon_at += by;
+        self.give_up_at = self.give_up_at.map(|at| at + by);
+        self.name_laggards_at += by;
+    }
+
     pub(super) fn next_alarm(&self, has_workers: bool) -> Option<Instant> {
         let alarms = [
             Some(self.yield_at),
@@ -103,6 +111,18 @@ mod tests {
         let gone = start + 50 * second;
         assert!(!stopping.gives_up(gone));
         assert!(stopping.gives_up(gone + SETTLE_WITHIN));
+    }
+
+    #[test]
+    fn a_standstill_moves_all_of_them() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut stopping = Stopping::begin(start, 30 * second, 2 * second);
+        assert!(!stopping.gives_up(start));
+        stopping.postpone(100 * second);
+        let late = start + 104 * second;
+        assert!(!stopping.yields(late) && !stopping.abandons(late) && !stopping.gives_up(late));
+        assert!(stopping.next_alarm(true) > Some(late));
+        assert!(stopping.yields(start + 130 * second));
     }
 
     #[test]

@@ -50,6 +50,7 @@ mod service;
 mod sharing;
 mod shutdown;
 mod sizing;
+mod standstill;
 #[path = "../statements/mod.rs"]
 mod statements;
 mod storage;
@@ -138,6 +139,7 @@ fn trials() -> Vec<Trial> {
         sharing::trials(),
         shutdown::trials(),
         sizing::trials(),
+        standstill::trials(),
         storage::trials(),
         supervision::trials(),
         system::trials(),

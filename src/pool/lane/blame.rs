@@ -3,6 +3,10 @@
 use std::time::Duration;
 
 use crate::delivery::{Exit, Reason};
+use crate::protocol::output::Output;
+
+/// The most messages that a worker may take at once, whatever its HELLO says.
+const CONCURRENCY_MAX: usize = 1024;
 
 /// What the worker speaks. Unknown until its first frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +20,18 @@ pub(super) enum Version {
         /// As its HELLO says.
         concurrency: usize,
     },
+}
+
+impl Version {
+    /// What a worker speaks that sends this first.
+    pub(super) fn said_by(output: &Output) -> Self {
+        match output.concurrency() {
+            None => Self::One,
+            Some(concurrency) => Self::Two {
+                concurrency: concurrency.clamp(1, CONCURRENCY_MAX),
+            },
+        }
+    }
 }
 
 /// Over which of its messages a worker was late.

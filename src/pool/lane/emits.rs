@@ -94,6 +94,11 @@ impl Emits {
         self.deaf_since
     }
 
+    /// Moves the moment since when the worker is not listened to: its deadlines were moved by as much.
+    pub(super) fn postpone(&mut self, by: Duration) {
+        self.deaf_since = self.deaf_since.map(|since| since + by);
+    }
+
     /// A worker whose emits wait is not listened to, so its clock stands still: by how much its
     /// deadlines move, now that it is listened to again.
     pub(super) fn stood_still(&mut self, now: Instant) -> Option<Duration> {

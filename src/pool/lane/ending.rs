@@ -126,6 +126,12 @@ impl Ending {
         is_first
     }
 
+    /// Moves all deadlines: for so long nobody could see what the worker did.
+    pub(super) fn postpone(&mut self, by: Duration) {
+        self.since += by;
+        self.closed_at = self.closed_at.map(|at| at + by);
+    }
+
     /// The phases that begin now, one after the other. `asked` is how far its stop should be.
     pub(super) fn advance(
         &mut self,

@@ -7,7 +7,6 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::blame::{Cause, Read, Version};
-use super::core_waits::Waited;
 use super::emits::{Emits, Emitted};
 use super::in_flight::{Due, InFlight, Judged, Settled};
 use super::pool_side::PoolSide;
@@ -30,9 +29,6 @@ use crate::worker::run_queue::RunQueue;
 
 /// How many of a worker's frames are taken in before others have their turn.
 const FRAMES_PER_TURN: u32 = 32;
-
-/// The most messages that a worker may take at once, whatever its HELLO says.
-const CONCURRENCY_MAX: usize = 1024;
 
 /// What goes on between a lane and its worker.
 #[derive(Debug)]
@@ -210,7 +206,7 @@ impl Exchange {
     /// Waits until there is something to be done. A worker whose emits wait for the broker is not
     /// read from: it waits as well. Cancel-safe.
     pub(super) async fn turn(&mut self) -> Turn {
-        let listening = !self.emits.are_waiting();
+        let listening = self.listens();
         tokio::select! {
             biased;
             Some(emitted) = self.emits.step(self.pool.publishes()), if !self.emits.is_empty() => Turn::Emits(emitted),
@@ -249,16 +245,25 @@ impl Exchange {
         }
     }
 
-    /// After the worker's end: what it had written before is still in the pipe.
-    pub(super) fn read_the_rest(&mut self) -> Result<(), Trouble> {
-        loop {
-            let received =
-                !self.has_more && matches!(self.connection.receive(), Ok(Received::Some(_)));
-            if !received && !self.has_more {
-                return Ok(());
+    /// Takes in what is in the pipe, by so many reads at most. One takes as much as a pipe holds.
+    pub(super) fn read(&mut self, reads_max: usize) -> Result<(), Trouble> {
+        self.take_all_frames()?;
+        for _ in 0..reads_max {
+            match self.connection.receive().map_err(closed)? {
+                Received::Some(_) => self.take_all_frames()?,
+                Received::Eof => return Err(Trouble::Closed("end of file".into())),
+                Received::WouldBlock => break,
             }
+        }
+        Ok(())
+    }
+
+    fn take_all_frames(&mut self) -> Result<(), Trouble> {
+        self.take_frames(true, Instant::now())?;
+        while self.has_more {
             self.take_frames(true, Instant::now())?;
         }
+        Ok(())
     }
 
     /// Takes in the frames that are there, as many as is one turn's.
@@ -269,7 +274,7 @@ impl Exchange {
         };
         self.has_more = taken.as_ref().is_ok_and(|more| *more);
         if !self.has_more {
-            let waited = || waited(self.run_queue.as_ref()?);
+            let waited = || PoolSide::waited(self.run_queue.as_ref()?);
             let there_since = self.pool.there_since(now);
             if let Some(taken) = self.tempo.caught_up(now, there_since, waited) {
                 self.pool.has_taken(taken, now);
@@ -299,7 +304,7 @@ impl Exchange {
     fn take_frame(&mut self, output: Output, now: Instant) -> Result<(), String> {
         self.in_flight.heard(now);
         if self.version == Version::Unknown {
-            self.version = first_word(&output);
+            self.version = Version::said_by(&output);
             if self.is_version2() {
                 self.in_flight.begin_all(now);
                 return Ok(());
@@ -390,6 +395,18 @@ impl Exchange {
         self.window = wants.window;
     }
 
+    /// Moves all deadlines: for so long nobody could see what the worker did.
+    pub(super) fn postpone(&mut self, by: Duration) {
+        self.connected_at += by;
+        self.in_flight.postpone(by);
+        self.emits.postpone(by);
+    }
+
+    /// Whether its emits let the worker be heard.
+    pub(super) fn listens(&self) -> bool {
+        !self.emits.are_waiting()
+    }
+
     /// What the clock says of the messages. A worker that is not listened to can't be late.
     pub(super) fn due(&mut self, now: Instant) -> Due {
         if self.notes.calm_at().is_some_and(|calm| calm <= now) {
@@ -473,24 +490,6 @@ impl Exchange {
     }
 }
 
-/// How long a worker and we, who read its answers, have had no core.
-fn waited(worker: &RunQueue) -> Option<Waited> {
-    Some(Waited {
-        worker: worker.waited()?,
-        reader: RunQueue::of_the_thread_that_asks().waited()?,
-    })
-}
-
 fn closed(error: impl ToString) -> Trouble {
     Trouble::Closed(error.to_string())
-}
-
-/// What a worker's first frame says of its version.
-fn first_word(output: &Output) -> Version {
-    match output.concurrency() {
-        None => Version::One,
-        Some(concurrency) => Version::Two {
-            concurrency: concurrency.clamp(1, CONCURRENCY_MAX),
-        },
-    }
 }

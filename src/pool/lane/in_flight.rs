@@ -343,6 +343,7 @@ impl InFlight {
     /// Moves all deadlines: for so long we have not listened to the worker.
     pub(super) fn postpone(&mut self, by: Duration) {
         self.last_frame += by;
+        self.fresh_since = self.fresh_since.map(|since| since + by);
         for entry in &mut self.entries {
             match &mut entry.way {
                 Way::Piped => {}

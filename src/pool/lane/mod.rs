@@ -14,6 +14,7 @@ mod gauge;
 mod in_flight;
 mod pool_side;
 mod question;
+mod standstill;
 mod start;
 mod tempo;
 mod time_limit;
@@ -29,6 +30,7 @@ use tokio::time::{Instant, timeout};
 use super::verdict::Event;
 use crate::config::model::WorkerCommand;
 use crate::delivery::{CANCELLED, Delivery, Exit, Failure, Reason};
+use crate::event_loop::Standstills;
 use crate::metrics::WorkerEnd;
 use crate::names::{CANCEL, CONTEXT_SWITCH, QUIT};
 use crate::shutdown::Phase;
@@ -103,6 +105,8 @@ struct Lane {
     wear: Wear,
     ending: Ending,
     autopsy: Autopsy,
+    /// For how long nobody could have seen what the worker did.
+    standstills: Standstills,
     /// How its process was started.
     command: Arc<WorkerCommand>,
     /// The message that the worker's output is tied to.
@@ -124,6 +128,7 @@ impl Lane {
             wear: Wear::draw(now, policy, fastrand::f64()),
             ending: Ending::new(now),
             autopsy: Autopsy::default(),
+            standstills: Standstills::from_now(),
             command: start.command,
             printing_for: None,
             pool,
@@ -141,11 +146,18 @@ impl Lane {
     /// Until the process has ended.
     async fn serve(&mut self) -> Exit {
         let mut alarm = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
+        let mut deadline: Option<Instant> = None;
         loop {
+            if deadline.is_some_and(|at| at <= Instant::now())
+                && let Some(exit) = self.catch_up().await
+            {
+                return exit;
+            }
             let now = Instant::now();
+            self.make_up(now);
             self.keep_time(now);
             self.fill(now);
-            let deadline = self.next_deadline();
+            deadline = self.next_deadline();
             if let Some(deadline) = deadline
                 && deadline != alarm.deadline()
             {
@@ -168,6 +180,7 @@ impl Lane {
                 }
                 turn = self.exchange.turn() => {
                     let now = Instant::now();
+                    self.make_up(now);
                     let done = self.exchange.take(turn, self.ending.is_heard(), now);
                     self.tie_output();
                     self.look_at(done, now);
@@ -410,7 +423,7 @@ impl Lane {
         if self.ending.is_heard() {
             // With a budget that is used up the pipe would seem empty, and an answer be lost.
             tokio::task::yield_now().await;
-            let done = self.exchange.read_the_rest();
+            let done = self.exchange.read(usize::MAX);
             self.look_at(done, Instant::now());
         }
         if self.autopsy.is_under_way()

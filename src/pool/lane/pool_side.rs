@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::core_waits::Taken;
+use super::core_waits::{Taken, Waited};
 use super::gauge::{Gauge, Shared};
 use super::tempo::Wants;
 use crate::config::model::PoolConfig;
@@ -24,6 +24,7 @@ use crate::protocol::status::Status;
 use crate::shutdown::Phase;
 use crate::telemetry;
 use crate::telemetry::traces;
+use crate::worker::run_queue::RunQueue;
 
 /// A lane's way to its pool.
 #[derive(Debug, Clone)]
@@ -65,6 +66,14 @@ impl PoolSide {
     /// What is read now may have been there since then.
     pub(super) fn there_since(&self, now: Instant) -> Instant {
         self.shared.turns.there_since(now, awake_since())
+    }
+
+    /// How long a worker and this thread, which reads its answers, have had no core.
+    pub(super) fn waited(worker: &RunQueue) -> Option<Waited> {
+        Some(Waited {
+            worker: worker.waited()?,
+            reader: RunQueue::of_the_thread_that_asks().waited()?,
+        })
     }
 
     /// Its worker has really taken so long.

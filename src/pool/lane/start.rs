@@ -10,6 +10,7 @@ use super::gauge::{Gauge, Shared};
 use super::question::Question;
 use crate::config::model::{PoolConfig, WorkerCommand};
 use crate::delivery::Delivery;
+use crate::event_loop::turning;
 use crate::metrics::WorkerEnd;
 use crate::shutdown::Phase;
 use crate::worker::Identity;
@@ -91,7 +92,7 @@ pub(super) async fn connect(
         mut listener,
     } = starting;
     let mut phase = start.phase.clone();
-    let mut too_late = std::pin::pin!(tokio::time::sleep(start_timeout));
+    let mut too_late = std::pin::pin!(turning(start_timeout));
     let (cause, orderly) = loop {
         tokio::select! {
             biased;
