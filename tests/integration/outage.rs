@@ -173,8 +173,8 @@ fn what_succeeds_at_its_third_attempt_is_not_starved() {
     const COUNT: usize = 60;
     let pool = Pool::new(&["--v2=1", "--mode=until-attempt:3:503"])
         .set("workers", "4")
-        .set("breaker", r#"{ probe = "100ms" }"#)
-        .set("retry", r#"{ initial = "100ms", jitter = 0.0 }"#);
+        .set("breaker", r#"{ probe = "500ms" }"#)
+        .set("retry", r#"{ initial = "500ms", jitter = 0.0 }"#);
     let scene = Scene::of(pool);
     let all = bodies("message", COUNT);
     scene.send(&all);
