@@ -2,8 +2,9 @@
 
 require "minitest/autorun"
 
-require_relative "peer"
+$LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
 require "ganger/testing"
+require_relative "peer"
 require_relative "unusual"
 
 # What a handler may say, and what is its message's failure instead of the whole worker's.
