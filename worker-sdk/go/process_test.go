@@ -490,6 +490,28 @@ func TestAContextThatEndsLeavesWhenAllIsAnswered(t *testing.T) {
 	p.ended(0)
 }
 
+func TestWhatComesAfterTheStopIsGivenBack(t *testing.T) {
+	const reason = "the worker is about to end"
+	for verb, code := range map[string]int{"stop": 0, "goexit": 1} {
+		p := start(t, 2, 2)
+		p.begin("stuck", 1)
+		p.send(verb, 2)
+		p.receive()
+		// The places of those that are answered are filled again; a cancelled one is given back at once.
+		p.send("echo x", 3)
+		p.tell("__cancel__ 3")
+		p.expect(output{"0": reason, "1": 300, "4": 3})
+		p.tell("__cancel__ 4")
+		p.send("echo x", 4)
+		p.expect(output{"0": reason, "1": 300, "4": 4})
+		p.send("echo x", 5)
+		p.tell("__cancel__ 1")
+		p.expect(output{"0": "gave up", "1": 429, "4": 1})
+		p.expect(output{"0": reason, "1": 300, "4": 5})
+		p.ended(code)
+	}
+}
+
 func TestAWarmUpThatFailsConnectsNowhere(t *testing.T) {
 	path := "/tmp/CoreFxPipe_" + strconv.Itoa(os.Getpid()) + "-cold"
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})

@@ -44,8 +44,8 @@ func Run(handler Handler, options Options) error {
 	return RunContext(context.Background(), handler, options)
 }
 
-// RunContext is [Run], and leaves likewise when the context ends: it takes no more messages, and returns
-// when all that is in hand is answered.
+// RunContext is [Run], and also ends when the context does: it begins no more messages, and returns when
+// all that is in hand is answered. What comes meanwhile is given back, uncharged.
 func RunContext(ctx context.Context, handler Handler, options Options) error {
 	if told, err := strconv.Atoi(os.Getenv("GANGER_FRAME_BYTES_MAX")); err == nil && told > 0 {
 		options.FrameBytesMax = told
@@ -84,13 +84,13 @@ func serve(
 	if version != 1 && version != 2 {
 		return fmt.Errorf("the protocol's version must be 1 or 2: %d", version)
 	}
-	worker := newWorker(handler, options, pipe, version, os.Stderr)
+	worker := newWorker(ctx, handler, options, pipe, version, os.Stderr)
 	ended := make(chan struct{})
 	defer close(ended)
 	go func() {
 		select {
 		case <-ctx.Done():
-			worker.leave()
+			worker.stop(nil)
 		case <-ended:
 		}
 	}()

@@ -37,9 +37,17 @@ type worker struct {
 	// Cancellations that came before their messages: stdin and the pipe have no common order.
 	early  map[uint64]struct{}
 	broken error
+	// Whether nothing new is begun, and why; how many are in hand, and what came meanwhile.
+	stopping context.Context
+	ending   bool
+	reason   error
+	inHand   int
+	held     map[uint64]*Task
 }
 
-func newWorker(handler Handler, options Options, pipe *net.UnixConn, version int, stderr io.Writer) *worker {
+func newWorker(
+	stopping context.Context, handler Handler, options Options, pipe *net.UnixConn, version int, stderr io.Writer,
+) *worker {
 	return &worker{
 		handler:  handler,
 		options:  options,
@@ -49,6 +57,8 @@ func newWorker(handler Handler, options Options, pipe *net.UnixConn, version int
 		writer:   newWriter(pipe, options.FrameBytesMax),
 		inFlight: make(map[uint64]*Task),
 		early:    make(map[uint64]struct{}),
+		stopping: stopping,
+		held:     make(map[uint64]*Task),
 	}
 }
 
@@ -67,10 +77,14 @@ func (w *worker) run(control io.Reader) error {
 	} else {
 		w.readInto(concurrency)
 	}
+	w.giveBackHeld()
 	w.writer.flushed()
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	return w.broken
+	if w.broken != nil {
+		return w.broken
+	}
+	return w.reason
 }
 
 func hello(concurrency int) *wire.Output {
@@ -143,6 +157,19 @@ func (w *worker) fail(err error) {
 	}
 }
 
+// stop begins nothing new, and has the worker end once all that is in hand is answered.
+func (w *worker) stop(reason error) {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	w.ending = true
+	if w.reason == nil {
+		w.reason = reason
+	}
+	if w.inHand == 0 {
+		w.leave()
+	}
+}
+
 // leave: what has arrived is still read and worked on, then the pipe ends. Writing goes on.
 func (w *worker) leave() { _ = w.pipe.CloseRead() }
 
@@ -175,13 +202,24 @@ func (w *worker) hear(line string) {
 }
 
 func (w *worker) cancel(id uint64) {
+	if held := w.cancelled(id); held != nil {
+		w.giveBack(held)
+	}
+}
+
+// cancelled cancels what is in flight, or gives what is held, which is held no more.
+func (w *worker) cancelled(id uint64) *Task {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
+	if held, there := w.held[id]; there {
+		delete(w.held, id)
+		return held
+	}
 	if task, there := w.inFlight[id]; there {
 		// The daemon's clock began a little before this one.
 		task.timedOut = task.limit >= 0 && time.Since(task.begun) >= task.limit-task.limit/10
 		task.cancel()
-		return
+		return nil
 	}
 	if len(w.early) >= earlyMax {
 		for oldest := range w.early {
@@ -190,6 +228,7 @@ func (w *worker) cancel(id uint64) {
 		}
 	}
 	w.early[id] = struct{}{}
+	return nil
 }
 
 // -- working --
@@ -201,6 +240,10 @@ func (w *worker) work(frame []byte) {
 		return
 	}
 	task := w.task(input)
+	if !w.take(task) {
+		return
+	}
+	defer w.putDown()
 	ctx := w.context(task)
 	w.begin(task)
 	outcome, err := w.handle(ctx, task)
@@ -217,6 +260,51 @@ func (w *worker) work(frame []byte) {
 		w.answer(task, outcome)
 	}
 }
+
+// take has a task in hand, unless this worker is about to end: then it waits to be given back, until it is
+// cancelled at the latest. The reading end stays open until nothing is in hand, for a daemon that can't
+// write any more takes the worker for lost, with all that it works on.
+func (w *worker) take(task *Task) bool {
+	w.mutex.Lock()
+	w.ending = w.ending || w.stopping.Err() != nil
+	if !w.ending {
+		w.inHand++
+		w.mutex.Unlock()
+		return true
+	}
+	_, cancelled := w.early[task.ID]
+	delete(w.early, task.ID)
+	if !cancelled {
+		w.held[task.ID] = task
+	}
+	w.mutex.Unlock()
+	if cancelled {
+		w.giveBack(task)
+	}
+	return false
+}
+
+func (w *worker) putDown() {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	w.inHand--
+	if w.ending && w.inHand == 0 {
+		w.leave()
+	}
+}
+
+// giveBackHeld is for the end, when nothing more comes.
+func (w *worker) giveBackHeld() {
+	w.mutex.Lock()
+	held := w.held
+	w.held = nil
+	w.mutex.Unlock()
+	for _, task := range held {
+		w.giveBack(task)
+	}
+}
+
+func (w *worker) giveBack(task *Task) { w.answer(task, Requeue("the worker is about to end")) }
 
 // told is an error's text, and whether it is that of the task's own end. An error may panic when it is
 // asked, as a nil pointer in it does.
@@ -314,8 +402,8 @@ func (w *worker) handle(ctx context.Context, task *Task) (outcome Outcome, err e
 			err = fmt.Errorf("panic: %v\n%s", reason, stack)
 		} else {
 			// The handler ends its goroutine, which is this worker's: it answers all the same.
+			w.stop(errors.New("a handler has called runtime.Goexit, which ends this worker"))
 			w.fails(task, fmt.Sprintf("the handler has called runtime.Goexit\n%s", stack))
-			w.fail(errors.New("a handler has called runtime.Goexit, which ends this worker"))
 		}
 	}()
 	outcome, err = w.handler(ctx, task)

@@ -33,6 +33,15 @@ namespace Ganger.Worker
         /// <summary>Cancelled before they came: stdin and the pipe have no common order.</summary>
         private readonly LinkedList<ulong> early = new LinkedList<ulong>();
 
+        /// <summary>What came when nothing new was begun, by its number; version 1 has none and one message.</summary>
+        private readonly Dictionary<ulong, InHand> held = new Dictionary<ulong, InHand>();
+
+        /// <summary>Whether nothing new is begun.</summary>
+        private bool ending;
+
+        /// <summary>How many are begun and not answered.</summary>
+        private int begun;
+
         private Exception broken;
 
         internal Connection(
@@ -62,7 +71,7 @@ namespace Ganger.Worker
         /// <summary>Until the daemon, or the program, has asked to leave and all that is in hand is answered.</summary>
         internal void Run(CancellationToken stopping)
         {
-            using (stopping.Register(Leave))
+            using (stopping.Register(Stop))
             {
                 WorkOff();
             }
@@ -94,6 +103,7 @@ namespace Ganger.Worker
                     room.Wait();
                 }
 
+                GiveBackHeld();
                 Outbox.Flushed();
             }
             finally
@@ -188,6 +198,12 @@ namespace Ganger.Worker
         private async Task Work(MessageInputTask task)
         {
             InHand inHand = Begin(task);
+            if (inHand == null)
+            {
+                room.Release();
+                return;
+            }
+
             MessageInputTask.Current = task;
             Tracing trace = Tracing.Begin(task);
             MessageOutputTask output = null;
@@ -219,24 +235,53 @@ namespace Ganger.Worker
             }
 
             inHand.Dispose();
+            PutDown();
             room.Release();
         }
 
+        /// <summary>
+        /// Takes a message in hand, unless this worker is about to end: then it waits to be given back, until it is
+        /// cancelled at the latest. The reading end stays open until nothing is in hand, for a daemon that can't write
+        /// any more takes the worker for lost, with all that it works on.
+        /// </summary>
         private InHand Begin(MessageInputTask task)
         {
             var inHand = new InHand(this, Version > 1 ? task.Id : null, Limit(task));
             task.InHand = inHand;
+            bool cancelled;
+            bool ended;
             lock (gate)
             {
-                inFlight.Add(inHand);
-                if (inHand.Id.HasValue)
+                ended = ending;
+                cancelled = inHand.Id.HasValue && early.Count > 0 && early.Remove(inHand.Id.Value);
+                if (!ended)
                 {
-                    byId[inHand.Id.Value] = inHand;
-                    if (early.Count > 0 && early.Remove(inHand.Id.Value))
+                    begun++;
+                    inFlight.Add(inHand);
+                    if (inHand.Id.HasValue)
+                    {
+                        byId[inHand.Id.Value] = inHand;
+                    }
+
+                    if (cancelled)
                     {
                         inHand.CancelEarly();
                     }
                 }
+                else if (!cancelled)
+                {
+                    held[inHand.Id ?? 0] = inHand;
+                }
+            }
+
+            if (ended)
+            {
+                if (cancelled)
+                {
+                    GiveBack(inHand);
+                }
+
+                return null;
             }
 
             // Version 1 asks a worker to give up by itself; version 2 is told when it is so far.
@@ -267,6 +312,34 @@ namespace Ganger.Worker
                     byId.Remove(inHand.Id.Value);
                 }
             }
+        }
+
+        private void PutDown()
+        {
+            lock (gate)
+            {
+                begun--;
+                LeaveIfOver();
+            }
+        }
+
+        private static void GiveBack(InHand inHand)
+        {
+            inHand.Answer(MessageOutputTask.Requeue("the worker is about to end"));
+            inHand.Dispose();
+        }
+
+        /// <summary>Gives back what is held, when nothing more comes.</summary>
+        private void GiveBackHeld()
+        {
+            List<InHand> all;
+            lock (gate)
+            {
+                all = new List<InHand>(held.Values);
+                held.Clear();
+            }
+
+            all.ForEach(GiveBack);
         }
 
         // -- control lines --
@@ -310,21 +383,55 @@ namespace Ganger.Worker
         /// <summary>Cancels a message. One that is not in hand was answered, or is still in the pipe.</summary>
         private void Cancel(ulong id)
         {
+            InHand inHand;
             lock (gate)
             {
-                InHand inHand;
-                if (byId.TryGetValue(id, out inHand))
+                if (!held.TryGetValue(id, out inHand))
                 {
-                    inHand.Cancel();
+                    CancelInHand(id);
                     return;
                 }
 
-                if (early.Count >= EarlyMax)
-                {
-                    early.RemoveFirst();
-                }
+                held.Remove(id);
+            }
 
-                early.AddLast(id);
+            GiveBack(inHand);
+        }
+
+        /// <summary>Under the gate.</summary>
+        private void CancelInHand(ulong id)
+        {
+            InHand inHand;
+            if (byId.TryGetValue(id, out inHand))
+            {
+                inHand.Cancel();
+                return;
+            }
+
+            if (early.Count >= EarlyMax)
+            {
+                early.RemoveFirst();
+            }
+
+            early.AddLast(id);
+        }
+
+        /// <summary>Begins nothing new, and ends once all that is in hand is answered.</summary>
+        private void Stop()
+        {
+            lock (gate)
+            {
+                ending = true;
+                LeaveIfOver();
+            }
+        }
+
+        /// <summary>Under the gate.</summary>
+        private void LeaveIfOver()
+        {
+            if (ending && begun == 0)
+            {
+                Leave();
             }
         }
 

@@ -20,8 +20,8 @@ namespace Ganger.Worker
         /// <param name="handler">What is done with each message.</param>
         /// <param name="options">Null for the usual ones.</param>
         /// <param name="stopping">
-        /// When it is cancelled the worker takes no more messages, as when the daemon asks it to leave: such as the
-        /// ApplicationStopping of a host. What is in hand is finished.
+        /// When it is cancelled the worker begins no more messages, and ends when all that is in hand is answered: such
+        /// as the ApplicationStopping of a host. What comes meanwhile is given back, uncharged.
         /// </param>
         /// <exception cref="ProtocolException">What comes through the pipe is against the protocol.</exception>
         public static Task RunAsync(

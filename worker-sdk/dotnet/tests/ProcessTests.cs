@@ -195,6 +195,30 @@ namespace Ganger.Worker.Tests
             });
         }
 
+        public static void WhatComesAfterTheStopIsGivenBack()
+        {
+            const string Reason = "the worker is about to end";
+            Each(new[] { 2 }, 2, peer =>
+            {
+                peer.Begin("stuck", 1);
+                peer.Send("stop", 2);
+                peer.Expected(200, "", 2);
+
+                // The places of those that are answered are filled again; a cancelled one is given back at once.
+                peer.Send("echo x", 3);
+                peer.Tell("__cancel__ 3");
+                peer.Expected(300, Reason, 3);
+                peer.Tell("__cancel__ 4");
+                peer.Send("echo x", 4);
+                peer.Expected(300, Reason, 4);
+                peer.Send("echo x", 5);
+                peer.Tell("__cancel__ 1");
+                peer.Expected(429, "gave up", 1);
+                peer.Expected(300, Reason, 5);
+                peer.Ended(0);
+            });
+        }
+
         public static void AWarmUpThatFailsConnectsNowhere()
         {
             Environment.SetEnvironmentVariable("GANGER_TEST_COLD", "no model");

@@ -108,6 +108,7 @@ impl Worker {
         let all = u32::try_from(concurrency).unwrap_or(u32::MAX);
         // It is never closed: this waits for those in hand.
         drop(reader.room.acquire_many(all).await);
+        link.give_back_held();
         link.outbox.close();
         drop(writer.await);
         link.result()
@@ -157,7 +158,9 @@ where
     F: Future<Output = R>,
     R: IntoOutcome,
 {
-    let (task, duty) = link.begin(input);
+    let Some((task, duty)) = link.begin(input) else {
+        return;
+    };
     let result = match attempt(&duty, || Box::pin(handler(AsyncTask(task)))) {
         Ok(future) => attend(&duty, future).await,
         Err(panic) => Err(Reason::Failed(panic)),

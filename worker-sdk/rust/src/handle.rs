@@ -249,10 +249,18 @@ impl Drop for Duty {
             let what = "the worker has stopped the work on it";
             self.handle.answer(Ok(Outcome::requeue(what)));
         }
+        if !forked {
+            self.handle.link.put_down();
+        }
     }
 }
 
 impl Handle {
+    /// Answers for a message that was not begun.
+    pub(crate) fn give_back(&self) {
+        self.answer(Ok(Outcome::requeue("the worker is about to end")));
+    }
+
     fn answer(&self, result: Result<Outcome, Reason>) {
         self.link.end(self);
         let outcome = match result {

@@ -41,6 +41,24 @@ struct Flight {
     in_hand: HashMap<Option<u64>, Arc<Handle>>,
     /// Cancelled before they came: stdin and the pipe have no common order.
     early: VecDeque<u64>,
+    /// Whether nothing new is begun.
+    ending: bool,
+    /// How many are begun and not answered.
+    begun: usize,
+    /// What came when nothing new was begun.
+    held: HashMap<Option<u64>, Arc<Handle>>,
+}
+
+impl Flight {
+    /// Whether a message was cancelled before it came.
+    fn was_cancelled(&mut self, id: Option<u64>) -> bool {
+        let at = id.and_then(|id| self.early.iter().position(|early| *early == id));
+        at.and_then(|at| self.early.remove(at)).is_some()
+    }
+
+    fn is_over(&self) -> bool {
+        self.ending && self.begun == 0
+    }
 }
 
 impl Link {
@@ -70,8 +88,10 @@ impl Link {
 
     // -- messages --
 
-    /// Takes a message in hand.
-    pub(crate) fn begin(self: &Arc<Self>, input: Input) -> (Task, Duty) {
+    /// Takes a message in hand, unless this worker is about to end: then it waits to be given back, until it
+    /// is cancelled at the latest. The reading end stays open until nothing is in hand, for a daemon that
+    /// can't write any more takes the worker for lost, with all that it works on.
+    pub(crate) fn begin(self: &Arc<Self>, input: Input) -> Option<(Task, Duty)> {
         let id = input.id.filter(|_| self.version > 1);
         let limit = input
             .headers
@@ -80,20 +100,47 @@ impl Link {
         let limit = limit.map(Duration::from_millis);
         let handle = Arc::new(Handle::new(Arc::clone(self), id, limit));
         let mut flight = locked(&self.flight);
+        let is_cancelled = flight.was_cancelled(id);
+        if flight.ending {
+            if is_cancelled {
+                drop(flight);
+                handle.give_back();
+            } else {
+                flight.held.insert(id, handle);
+            }
+            return None;
+        }
+        flight.begun += 1;
         flight.in_hand.insert(id, Arc::clone(&handle));
-        if let Some(at) = id.and_then(|id| flight.early.iter().position(|early| *early == id)) {
-            flight.early.remove(at);
+        if is_cancelled {
             handle.cancel();
         }
         drop(flight);
         let duty = Duty {
             handle: Arc::clone(&handle),
         };
-        (Task::new(input, handle), duty)
+        Some((Task::new(input, handle), duty))
     }
 
     pub(crate) fn end(&self, handle: &Handle) {
         locked(&self.flight).in_hand.remove(&handle.id);
+    }
+
+    /// One that was begun is answered.
+    pub(crate) fn put_down(&self) {
+        let mut flight = locked(&self.flight);
+        flight.begun -= 1;
+        if flight.is_over() {
+            self.leave();
+        }
+    }
+
+    /// Gives back what is held, when nothing more comes.
+    pub(crate) fn give_back_held(&self) {
+        let held = std::mem::take(&mut locked(&self.flight).held);
+        for handle in held.into_values() {
+            handle.give_back();
+        }
     }
 
     // -- control lines --
@@ -131,6 +178,10 @@ impl Link {
     /// Cancels a message. One that is not in hand was answered, or is still in the pipe.
     fn cancel(&self, id: u64) {
         let mut flight = locked(&self.flight);
+        if let Some(held) = flight.held.remove(&Some(id)) {
+            drop(flight);
+            return held.give_back();
+        }
         if let Some(handle) = flight.in_hand.get(&Some(id)) {
             return handle.cancel();
         }
@@ -141,6 +192,15 @@ impl Link {
     }
 
     // -- the end --
+
+    /// Begins nothing new, and ends once all that is in hand is answered.
+    pub(crate) fn stop(&self) {
+        let mut flight = locked(&self.flight);
+        flight.ending = true;
+        if flight.is_over() {
+            self.leave();
+        }
+    }
 
     /// What has arrived is still read and worked on, then the pipe ends. Writing goes on.
     pub(crate) fn leave(&self) {

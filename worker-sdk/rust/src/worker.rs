@@ -50,13 +50,13 @@ struct Stopping {
 }
 
 impl Stopper {
-    /// Has the worker take no more messages, as when the daemon asks it to leave. What is in hand is
-    /// finished. From any thread, also before the worker runs.
+    /// Has the worker begin no more messages, and end when all that is in hand is answered. What comes
+    /// meanwhile is given back, uncharged. From any thread, also before the worker runs.
     pub fn stop(&self) {
         let mut stopping = locked(&self.0);
         stopping.is_told = true;
         if let Some(link) = stopping.link.upgrade() {
-            link.leave();
+            link.stop();
         }
     }
 
@@ -64,7 +64,7 @@ impl Stopper {
         let mut stopping = locked(&self.0);
         stopping.link = Arc::downgrade(link);
         if stopping.is_told {
-            link.leave();
+            link.stop();
         }
     }
 }
@@ -175,6 +175,7 @@ impl Worker {
         if let Err(error) = read {
             link.fail(error);
         }
+        link.give_back_held();
         link.outbox.flushed();
         link.end_writing();
         link.result()
@@ -258,7 +259,9 @@ where
     H: Fn(&Task) -> R,
     R: IntoOutcome,
 {
-    let (task, duty) = link.begin(input);
+    let Some((task, duty)) = link.begin(input) else {
+        return;
+    };
     let result = attempt(&duty, || judged(handler(&task)));
     duty.answer(result.unwrap_or_else(|panic| Err(Reason::Failed(panic))));
 }

@@ -140,6 +140,28 @@ fn a_stopper_leaves_when_all_is_answered() {
 }
 
 #[test]
+fn what_comes_after_the_stop_is_given_back() {
+    const REASON: &str = "the worker is about to end";
+    each_kind(&[2], 2, |mut peer| {
+        peer.begin("stuck", 1);
+        peer.send("stop", 2);
+        peer.expect(200, "", Some(2));
+        // The places of those that are answered are filled again; a cancelled one is given back at once.
+        peer.send("echo x", 3);
+        peer.tell("__cancel__ 3");
+        peer.expect(300, REASON, Some(3));
+        peer.tell("__cancel__ 4");
+        peer.send("echo x", 4);
+        peer.expect(300, REASON, Some(4));
+        peer.send("echo x", 5);
+        peer.tell("__cancel__ 1");
+        peer.expect(429, "gave up", Some(1));
+        peer.expect(300, REASON, Some(5));
+        peer.ended(0);
+    });
+}
+
+#[test]
 fn a_warm_up_that_fails_connects_nowhere() {
     for kind in KINDS {
         let mut command = modes();

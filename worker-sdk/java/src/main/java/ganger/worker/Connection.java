@@ -22,7 +22,7 @@ final class Connection implements AutoCloseable {
     private final int frameBytesMax;
     private final PipeSource source;
     private final Writer writer;
-    private final Flight flight = new Flight();
+    private final Flight flight;
     private final AtomicReference<Throwable> broken = new AtomicReference<>();
     // Made when version 1 gives a timeout.
     private ScheduledThreadPoolExecutor timers;
@@ -32,6 +32,7 @@ final class Connection implements AutoCloseable {
         this.version = version;
         this.frameBytesMax = frameBytesMax;
         this.source = new PipeSource(pipe);
+        this.flight = new Flight(this::giveBack, source::leave);
         this.writer = new Writer(pipe, frameBytesMax);
     }
 
@@ -43,6 +44,8 @@ final class Connection implements AutoCloseable {
         Control.listen(control, this::hear);
         try (Crew crew = Crew.of(concurrency, virtualThreads)) {
             read(crew);
+        } finally {
+            flight.giveBackHeld();
         }
         writer.flush();
         Throwable fatal = broken.get();
@@ -64,7 +67,7 @@ final class Connection implements AutoCloseable {
     private void read(Crew crew) throws IOException {
         FrameReader frames = new FrameReader(source, frameBytesMax);
         InputDecoder decoder = new InputDecoder();
-        while (broken.get() == null && frames.next()) {
+        while (frames.next()) {
             Input input = decoder.decode(frames.bytes(), frames.start(), frames.end());
             crew.execute(() -> work(new Task(input, version, writer)));
         }
@@ -84,24 +87,33 @@ final class Connection implements AutoCloseable {
         }
     }
 
-    /** What has arrived is still worked on, then comes the end. From any thread. */
-    void leave() {
-        source.leave();
+    /** Begins nothing new, and ends once all that is in hand is answered. From any thread. */
+    void stop() {
+        flight.stop();
     }
 
     private void fail(Throwable fatal) {
         broken.compareAndSet(null, fatal);
-        source.leave();
+        flight.stop();
     }
 
     // -- working --
 
     private void work(Task task) {
+        if (!flight.take(task)) {
+            return;
+        }
         try {
             answer(task, handled(task));
         } catch (Throwable ours) {
             fail(ours);
+        } finally {
+            flight.putDown();
         }
+    }
+
+    private void giveBack(Task task) {
+        answer(task, Outcome.requeue("the worker is about to end"));
     }
 
     /** What the handler says; of one that throws, what is to be said for it. */

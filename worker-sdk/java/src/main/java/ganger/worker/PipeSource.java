@@ -39,9 +39,22 @@ final class PipeSource implements FrameReader.Source, AutoCloseable {
             }
             int read = readSome(into);
             full = !into.hasRemaining();
-            if (read != 0 || leaving) {
-                return read == 0 ? -1 : read;
+            if (read == 0 && leaving) {
+                shut();
+                return -1;
             }
+            if (read != 0) {
+                return read;
+            }
+        }
+    }
+
+    /** The daemon is to see that nobody reads what it writes from here on. */
+    private void shut() {
+        try {
+            pipe.shutdownInput();
+        } catch (IOException gone) {
+            // It has ended.
         }
     }
 

@@ -151,14 +151,14 @@ public final class Worker {
     }
 
     /**
-     * Has {@link #run} take no more messages, as when the daemon asks it to leave, and return when all that is in
-     * hand is answered. From any thread, such as a shutdown hook of the process, which then waits for that; also
-     * before {@code run}.
+     * Has {@link #run} begin no more messages, and return when all that is in hand is answered; what comes meanwhile
+     * is given back, uncharged. From any thread, such as a shutdown hook of the process, which then waits for that;
+     * also before {@code run}.
      */
     public synchronized void stop() {
         stopping = true;
         if (running != null) {
-            running.leave();
+            running.stop();
         }
     }
 
@@ -194,7 +194,7 @@ public final class Worker {
     private synchronized void setRunning(Connection connection) {
         running = connection;
         if (stopping && connection != null) {
-            connection.leave();
+            connection.stop();
         }
     }
 }

@@ -114,6 +114,32 @@ class LimitsTest {
     }
 
     @Test
+    void whatComesAfterTheStopIsGivenBack() throws Exception {
+        for (String verb : List.of("stop", "memory")) {
+            try (WorkerProcess worker = WorkerProcess.start(2, 2)) {
+                worker.begin("stuck", 1);
+                worker.ask(verb, 2);
+                // The places of those that are answered are filled again; a cancelled one is given back at once.
+                worker.send("echo x", 3);
+                worker.tell("__cancel__ 3");
+                worker.expect(givenBack(3));
+                worker.tell("__cancel__ 4");
+                worker.send("echo x", 4);
+                worker.expect(givenBack(4));
+                worker.send("echo x", 5);
+                worker.tell("__cancel__ 1");
+                assertEquals("gave up", worker.receive().text());
+                worker.expect(givenBack(5));
+                worker.ended(verb.equals("stop") ? 0 : 1);
+            }
+        }
+    }
+
+    private static String givenBack(long id) {
+        return "{\"0\":\"the worker is about to end\",\"1\":300,\"4\":" + id + "}";
+    }
+
+    @Test
     void aWarmUpThatFailsConnectsNowhere() throws IOException, InterruptedException {
         ProcessBuilder builder = new ProcessBuilder(
             Path.of(System.getProperty("java.home"), "bin", "java").toString(),
