@@ -63,6 +63,24 @@ class Ending(unittest.TestCase):
             self.assertEqual(peer.ask("stop")["1"], 200)
             self.assertEqual(peer.ended(), 0)
 
+    def test_what_is_held_until_the_end_goes_back_when_it_is_cancelled(self) -> None:
+        for end in ("stop", "exit"):
+            for peer in self.each(4):
+                peer.begin("stuck", 1)
+                peer.ask(end, 2)
+                peer.send("echo x", 3)
+                peer.tell("__cancel__ 3")
+                answer = peer.receive()
+                self.assertEqual((answer["1"], answer["4"]), (300, 3))
+                # Stdin and the pipe have no common order.
+                peer.tell("__cancel__ 4")
+                peer.send("echo x", 4)
+                answer = peer.receive()
+                self.assertEqual((answer["1"], answer["4"]), (300, 4))
+                peer.tell("__cancel__ 1")
+                self.assertEqual(peer.receive(), {"0": "gave up", "1": 429, "4": 1})
+                self.assertEqual(peer.ended(), {"stop": 0, "exit": 3}[end])
+
     def test_warm_up_comes_before_the_pipe(self) -> None:
         for peer in self.each(1):
             self.assertEqual(peer.ask("warmth")["0"], "warm, stdin held 0 bytes")

@@ -40,9 +40,9 @@ class Worker(Notes, asyncio.Protocol):
         self._out: list[bytes] = []
         self._fatal: BaseException | None = None
         self._leaving = False
-        # Whether nothing new is begun, and what came meanwhile.
+        # Whether nothing new is begun, and the ids of what came meanwhile.
         self._is_ending = False
-        self._held: list[bytes] = []
+        self._held: list[int | None] = []
         self._loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
         self._room = asyncio.Event()
@@ -81,15 +81,25 @@ class Worker(Notes, asyncio.Protocol):
             self._transport.pause_reading()
         try:
             while data := self._pipe.recv(1 << 16):
-                self._held += self._splitter.feed(data)
-        except OSError:
-            pass  # the end
-        for frame in self._held:
-            try:
-                task = AsyncTask(decode(frame), self)
-            except ProtocolError:
-                return
-            self._write(returned_frame(self._id(task), self._frame_bytes_max))
+                for frame in self._splitter.feed(data):
+                    self._hold(frame)
+        except (OSError, ProtocolError):
+            pass  # the end, or what can't be understood, nor can what comes after it
+        for id in self._held:
+            self._write(returned_frame(id, self._frame_bytes_max))
+
+    def _hold(self, frame: bytes) -> None:
+        """It is given back at the end, or when it is cancelled, as its time may run out before."""
+        id = self._id(AsyncTask(decode(frame), self))
+        self._held.append(id)
+        if id in self._flight.early:
+            self._return_cancelled(id)
+
+    def _return_cancelled(self, id: int | None) -> None:
+        if id in self._held:
+            self._held.remove(id)
+            self._flight.early.pop(id, None)
+            self._write(returned_frame(id, self._frame_bytes_max))
 
     def stop(self) -> None:
         """Begins nothing new, and ends once all that is in hand is answered."""
@@ -113,7 +123,7 @@ class Worker(Notes, asyncio.Protocol):
         try:
             for frame in self._splitter.feed(data):
                 if self._is_ending:
-                    self._held.append(frame)
+                    self._hold(frame)
                 else:
                     self._begin(frame)
             if self._splitter.broken is not None:
@@ -150,6 +160,8 @@ class Worker(Notes, asyncio.Protocol):
         elif (id := _control.cancelled_id(line)) is not None:
             if abandoned := self._flight.cancelled(id):
                 self._cancel(abandoned)
+            else:
+                self._return_cancelled(id)
 
     def _cancel(self, task: TaskData) -> None:
         if not task.cancelled:

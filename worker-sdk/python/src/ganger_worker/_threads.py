@@ -68,11 +68,12 @@ class Worker(Notes):
         self._writer = Writer(pipe)
         self._flight = Flight()
         self._fatal: BaseException | None = None
-        # Under the gate: whether nothing new is begun, how many are in hand, and what came meanwhile.
+        # Under the gate: whether nothing new is begun, how many are in hand, and the ids of
+        # what came meanwhile.
         self._gate = threading.Lock()
         self._is_ending = False
         self._in_hand = 0
-        self._held: list[bytes] = []
+        self._held: list[int | None] = []
 
     def run(self, hello: bytes | None) -> None:
         """Until the daemon has asked to leave and all that is in hand is answered."""
@@ -125,6 +126,8 @@ class Worker(Notes):
         elif (id := _control.cancelled_id(line)) is not None:
             if abandoned := self._flight.cancelled(id):
                 abandoned._cancel()
+            else:
+                self._return_cancelled(id)
 
     def _leave(self) -> None:
         """What has arrived is still read and worked on, then the pipe ends; writing goes on."""
@@ -163,10 +166,11 @@ class Worker(Notes):
         the worker for lost, with all that it works on.
         """
         with self._gate:
-            if self._is_ending:
-                self._held.append(frame)
-                return
-            self._in_hand += 1
+            is_held = self._is_ending
+            self._in_hand += not is_held
+        if is_held:
+            self._hold(frame)
+            return
         try:
             self._work(frame)
         finally:
@@ -176,13 +180,31 @@ class Worker(Notes):
             if is_over:
                 self._leave()
 
+    def _hold(self, frame: bytes) -> None:
+        """It is given back at the end, or when it is cancelled, as its time may run out before."""
+        try:
+            id = self._id(Task(decode(frame), self))
+        except ProtocolError as error:
+            self._fatal = self._fatal or error
+            self._leave()
+            return
+        with self._gate:
+            self._held.append(id)
+        if id in self._flight.early:
+            self._return_cancelled(id)
+
+    def _return_cancelled(self, id: int | None) -> None:
+        with self._gate:
+            if id in self._held:
+                self._held.remove(id)
+                self._flight.early.pop(id, None)
+                self._write(returned_frame(id, self._frame_bytes_max))
+
     def _return_held(self) -> None:
-        for frame in self._held:
-            try:
-                task = Task(decode(frame), self)
-            except ProtocolError:
-                return
-            self._write(returned_frame(self._id(task), self._frame_bytes_max))
+        with self._gate:
+            for id in self._held:
+                self._write(returned_frame(id, self._frame_bytes_max))
+            self._held.clear()
 
     def _work(self, frame: bytes) -> None:
         try:
