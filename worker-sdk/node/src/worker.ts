@@ -41,8 +41,8 @@ export class Worker implements Port {
   readonly #early = new Set<string>();
   /** Version 1 has its messages one after the other, however many wait in the pipe. */
   readonly #behind: Buffer[] = [];
-  /** What came when nothing new was to be begun. */
-  readonly #held: Buffer[] = [];
+  /** The ids of what came when nothing new was to be begun. */
+  readonly #held: (Id | undefined)[] = [];
   #isEnding = false;
   #out: Buffer[] = [];
   #busy = 0;
@@ -87,18 +87,26 @@ export class Worker implements Port {
   /** Begins nothing new, and ends once all that is in hand is answered. */
   readonly stop = (): void => {
     this.#isEnding = true;
-    this.#held.push(...this.#behind.splice(0));
+    for (const frame of this.#behind.splice(0)) this.#hold(frame);
     if (this.#busy === 0) this.#over?.();
   };
 
   #returnHeld(): void {
     this.#pipe.pause();
     const rest = this.#pipe.read() as Buffer | null;
-    if (rest !== null) this.#held.push(...this.#splitter.feed(rest));
-    for (const frame of this.#held) {
-      const id = this.version > 1 ? decode(frame).id : undefined;
-      this.#out.push(outcomeFrame(requeue("the worker is about to end"), id, this.#frameBytesMax));
-    }
+    for (const frame of rest === null ? [] : this.#splitter.feed(rest)) this.#hold(frame);
+    for (const id of this.#held) this.#return(id);
+  }
+
+  /** It goes back at the end, or when it is cancelled, as its time may run out before. */
+  #hold(frame: Buffer): void {
+    const id = this.version > 1 ? decode(frame).id : undefined;
+    if (this.#early.delete(String(id))) this.#return(id);
+    else this.#held.push(id);
+  }
+
+  #return(id: Id | undefined): void {
+    this.#write(outcomeFrame(requeue("the worker is about to end"), id, this.#frameBytesMax));
   }
 
   // -- reading --
@@ -106,7 +114,7 @@ export class Worker implements Port {
   #read(data: Buffer): void {
     try {
       for (const frame of this.#splitter.feed(data)) {
-        if (this.#isEnding) this.#held.push(frame);
+        if (this.#isEnding) this.#hold(frame);
         else if (this.version === 1 && this.#busy > 0) this.#behind.push(frame);
         else this.#begin(frame);
       }
@@ -132,6 +140,11 @@ export class Worker implements Port {
     const task = this.#flight.get(id);
     if (task !== undefined) {
       task.cancel();
+      return;
+    }
+    const held = this.#held.findIndex((each) => String(each) === id);
+    if (held >= 0) {
+      this.#return(this.#held.splice(held, 1)[0]);
       return;
     }
     this.#early.add(id);

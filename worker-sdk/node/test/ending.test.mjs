@@ -35,6 +35,23 @@ worker("a host that stops finishes what is in hand", [3], async (peer) => {
   assert.equal(await peer.end(), 0);
 });
 
+worker("what is held until the end goes back when it is cancelled", [4], async (peer) => {
+  peer.send("stuck", 1);
+  assert.equal((await peer.ask("stop", 3))[1], 200);
+  peer.send("echo x", 4);
+  peer.tell("__cancel__ 4");
+  let answer = await peer.receive();
+  assert.deepEqual([answer[1], answer[4]], [300, 4]);
+  // Stdin and the pipe have no common order.
+  peer.tell("__cancel__ 5");
+  peer.send("echo x", 5);
+  answer = await peer.receive();
+  assert.deepEqual([answer[1], answer[4]], [300, 5]);
+  peer.tell("__cancel__ 1");
+  assert.deepEqual(await peer.receive(), { 0: "gave up", 1: 429, 4: 1 });
+  assert.equal(await peer.end(), 0);
+});
+
 worker("a host that stops an idle worker", [1], async (peer) => {
   assert.equal((await peer.ask("stop"))[1], 200);
   assert.equal(await peer.end(), 0);
