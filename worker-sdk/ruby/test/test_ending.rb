@@ -39,6 +39,23 @@ class TestEnding < Minitest::Test
     end
   end
 
+  def test_what_is_held_until_the_end_goes_back_when_it_is_cancelled
+    Peer.of(4) do |peer|
+      peer.begin("stuck", 1)
+      assert_equal [500, 2], peer.ask("exit", 2).values_at("1", "4")
+      peer.send("echo x", 3)
+      peer.tell("__cancel__ 3")
+      assert_equal [300, 3], peer.receive.values_at("1", "4")
+      # Stdin and the pipe have no common order.
+      peer.tell("__cancel__ 4")
+      peer.send("echo x", 4)
+      assert_equal [300, 4], peer.receive.values_at("1", "4")
+      peer.tell("__cancel__ 1")
+      assert_equal({ "0" => "gave up", "1" => 429, "4" => 1 }, peer.receive)
+      assert_equal 3, peer.ended
+    end
+  end
+
   def test_warm_up_comes_before_the_pipe
     Peer.of(1) { |peer| assert_equal "warm, stdin held 0 bytes", peer.ask("warmth")["0"] }
     name = "warm-#{Process.pid}"

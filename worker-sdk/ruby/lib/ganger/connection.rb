@@ -66,7 +66,7 @@ module Ganger
       @splitter = Wire::Splitter.new(frame_bytes_max)
       @read_bytes = READ_BYTES
       @noting = Mutex.new
-      # Under the gate: whether nothing new is begun, how many are in hand, and what came meanwhile.
+      # Under the gate: whether nothing new is begun, how many are in hand, and the ids of what came meanwhile.
       @gate = Mutex.new
       @ending = false
       @in_hand = 0
@@ -81,8 +81,8 @@ module Ganger
       @version > 1 && @concurrency > 1 ? work_off_in_threads : hand.work_off
       raise @fatal if @fatal
     ensure
-      heeding&.kill
       return_held
+      heeding&.kill
       @pipe.close
     end
 
@@ -96,13 +96,12 @@ module Ganger
     # given back. The reading end stays open until nothing is in hand, for a daemon that can't write any
     # more takes the worker for lost, with all that it works on.
     def take(frame)
-      @gate.synchronize do
-        if @ending
-          @held << frame
-          return
-        end
-        @in_hand += 1
+      is_held = @gate.synchronize do
+        @in_hand += 1 unless @ending
+        @ending
       end
+      return hold(frame) if is_held
+
       begin
         yield
       ensure
@@ -189,19 +188,34 @@ module Ganger
       nil
     end
 
+    # It is given back at the end, or when it is cancelled, as its time may run out before.
+    def hold(frame)
+      id = answered_id(Task.new(Wire::Decoder.new.decode(frame), self, @flight))
+      @gate.synchronize { @held << id }
+      return_cancelled(id) if @flight.cancelled_early?(id)
+    end
+
+    def return_cancelled(id)
+      @gate.synchronize { give_back(id) if @held.delete(id) }
+    end
+
     # What has come and was not begun.
     def return_held
       leave
+      hold_rest
+      @gate.synchronize { give_back(@held.shift) until @held.empty? }
+    end
+
+    def hold_rest
       while (frame = next_frame)
-        @held << frame
-      end
-      decoder = Wire::Decoder.new
-      @held.each do |held|
-        task = Task.new(decoder.decode(held), self, @flight)
-        answer(task, outcome(task, Ganger.requeue("the worker is about to end")))
+        hold(frame)
       end
     rescue ProtocolError
       nil # nor can what came after it be understood
+    end
+
+    def give_back(id)
+      @writer.write(@outgoing.outcome(Ganger.requeue("the worker is about to end"), id))
     end
 
     def work_off_in_threads
@@ -239,7 +253,7 @@ module Ganger
           case line
           when "__quit__" then leave
           when YIELD then @flight.cancel_all if @version == 1
-          when /\A__cancel__ (\d+)\z/ then @flight.cancel($1.to_i) if @version > 1
+          when /\A__cancel__ (\d+)\z/ then cancel($1.to_i) if @version > 1
           end
         end
       rescue IOError, SystemCallError
@@ -247,6 +261,11 @@ module Ganger
       ensure
         leave
       end
+    end
+
+    def cancel(id)
+      @flight.cancel(id)
+      return_cancelled(id)
     end
 
     # What has arrived is still read and worked on, then the pipe ends; writing goes on.

@@ -45,6 +45,10 @@ module Ganger
       end
     end
 
+    def cancelled_early?(id)
+      @lock.synchronize { !@early.delete(id).nil? }
+    end
+
     def cancel_all
       @lock.synchronize { @tasks.each_value { |task| mark(task) } }
     end
