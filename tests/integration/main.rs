@@ -51,7 +51,6 @@ mod sharing;
 mod shutdown;
 mod sizing;
 mod standstill;
-#[path = "../statements/mod.rs"]
 mod statements;
 mod storage;
 mod supervision;

@@ -129,8 +129,6 @@ pub(crate) fn be_patient(conn: &mut Connection) -> Result<(), Error> {
 
 fn prepared(path: &Path) -> Result<Connection, Error> {
     let conn = Connection::open(path)?;
-    #[cfg(test)]
-    let conn = super::tests_support::listened_to(conn, path);
     conn.busy_timeout(OPEN_BUSY_TIMEOUT)?;
     // NORMAL could lose a commit to a power cut: a message would be done twice, or a reply lost.
     conn.pragma_update(None, "synchronous", "full")?;

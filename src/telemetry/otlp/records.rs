@@ -41,7 +41,7 @@ impl<S: Subscriber> Layer<S> for Bridge {
 }
 
 fn translated(event: &Event<'_>) -> LogRecord {
-    let mut fields = Fields::default();
+    let mut fields = EventFields::default();
     event.record(&mut fields);
     let metadata = event.metadata();
     let severity = severity(*metadata.level());
@@ -151,13 +151,13 @@ pub(super) fn any(value: Value) -> AnyValue {
 
 /// What a record says.
 #[derive(Default)]
-struct Fields {
+struct EventFields {
     message: String,
     attributes: Vec<KeyValue>,
     has_pool: bool,
 }
 
-impl Fields {
+impl EventFields {
     fn add(&mut self, name: &str, value: Value) {
         self.has_pool |= name == "pool";
         self.attributes.push(KeyValue {
@@ -168,7 +168,7 @@ impl Fields {
     }
 }
 
-impl Visit for Fields {
+impl Visit for EventFields {
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
             "message" => value.clone_into(&mut self.message),

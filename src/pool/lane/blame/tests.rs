@@ -60,6 +60,7 @@ fn a_worker_that_leaves_well_took_nothing_that_it_had_not_read() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn only_what_a_worker_had_begun_is_blamed_for_its_end() {
     let table = [
         (DIED, Version::One, place(true, true, 3), Blame::Charged),

@@ -6,7 +6,6 @@ mod claiming;
 mod depth;
 mod gathering;
 mod owners;
-mod plans;
 mod published;
 mod trouble;
 mod waking;
