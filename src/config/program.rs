@@ -89,13 +89,20 @@ fn first_line(path: &Path) -> Option<String> {
 }
 
 /// The program that `env` is to look for, if that is what the script's first line asks it to do. All that
-/// follows its name is one argument.
+/// follows its name is one argument. What `-S` splits is judged in its simple form only: with quotes,
+/// variables, options or a `PATH` of its own `env` may look for something else, or elsewhere.
 fn looked_up_by_env<'a>(interpreter: &str, argument: &'a str) -> Option<&'a str> {
     let argument = argument.trim_start_matches([' ', '\t']);
     let is_env = Path::new(interpreter).file_name()? == "env";
     let is_name = |word: &&str| !word.is_empty() && !word.starts_with('-') && !word.contains('=');
+    let is_assignment =
+        |word: &str| word.contains('=') && !word.starts_with('-') && !word.starts_with("PATH=");
     match argument.strip_prefix("-S") {
-        Some(words) => words.split([' ', '\t']).find(is_name),
+        Some(words) if words.contains(['"', '\'', '\\', '$']) => None,
+        Some(words) => words
+            .split([' ', '\t'])
+            .find(|word| !word.is_empty() && !is_assignment(word))
+            .filter(is_name),
         None => Some(argument).filter(is_name),
     }
     .filter(|name| is_env && !name.contains('/'))
@@ -223,6 +230,10 @@ mod tests {
             "#! /bin/sh -e",
             "#!/usr/bin/env sh",
             "#!/usr/bin/env -S LANG=C sh -e",
+            "#!/usr/bin/env -S PATH=/nowhere python9",
+            "#!/usr/bin/env -S -u LANG python9",
+            "#!/usr/bin/env -S \"python9\" -u",
+            "#!/usr/bin/env -S ${PYTHON} x",
             "#!/usr/bin/env /bin/sh",
             "#!/bin/sh -e\r",
             "no script",

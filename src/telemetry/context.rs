@@ -131,7 +131,15 @@ fn written(fields: &Fields, is_json: bool) -> String {
             .collect();
         return format!(",\"fields\":{{{}}}", object.join(","));
     }
-    let one = |(name, value): (&String, &Value)| format!(" {name}={}", json(value));
+    // A name that is more than a word would look like other fields.
+    let word = |name: &str| match name
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))
+    {
+        true => name.to_owned(),
+        false => json(&Value::from(name)),
+    };
+    let one = |(name, value): (&String, &Value)| format!(" {}={}", word(name), json(value));
     let all: String = fields.iter().map(one).collect();
     foreign::line(&all).into_owned()
 }
@@ -209,7 +217,7 @@ mod tests {
             let expected = serde_json::json!({ "message": "m", "fields": given });
             assert_eq!(read, expected);
             let text = complete("INFO m\n", false).unwrap();
-            let fields = r#"a"b=null at={"x":[2]} message="two\nlines" n=1"#;
+            let fields = r#""a\"b"=null at={"x":[2]} message="two\nlines" n=1"#;
             assert_eq!(text, format!("INFO m {fields}\n"));
             drop(with);
             assert_eq!(complete("INFO m\n", false), None);

@@ -174,6 +174,13 @@ fn faults(
             }
         }
     }
+    let format = get(FORMAT);
+    if is_legacy(format) {
+        // It has no headers, and each copy has some.
+        faults.push(format!(
+            "{FORMAT} must be at least {FORMAT_MIN}: `{format}`"
+        ));
+    }
     let bytes = number(settings, MAX_BYTES).unwrap_or(i64::MAX);
     if usize::try_from(bytes).is_ok_and(|bytes| bytes < copy_bytes_max) {
         faults.push(format!(
@@ -261,6 +268,14 @@ mod tests {
                 "retention.bytes must be -1: `9`",
             ]
         );
+        for role in [Role::Tier, Role::Dead] {
+            let faults = faults_of(role, &[(FORMAT, "0.10.2-IV0")]);
+            let without_headers = "message.format.version must be at least 0.11.0: `0.10.2-IV0`";
+            assert!(
+                faults.iter().any(|fault| fault == without_headers),
+                "{faults:?}"
+            );
+        }
         assert_eq!(
             faults_of(Role::Dead, &[(POLICY, "delete"), (MAX_BYTES, "999")]),
             [
