@@ -10,7 +10,7 @@ const ANSWERS: u64 = 5;
 /// With nothing to do it stays up for so long.
 const IDLE: Duration = Duration::from_secs(5);
 /// A long task is not waited for to its end.
-const BUSY: Duration = Duration::from_secs(60);
+pub const BUSY: Duration = Duration::from_secs(60);
 
 /// What a worker on trial shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Seen {
     pub successes: u64,
     /// It has something in hand.
     pub busy: bool,
+    /// How long that is waited for.
+    pub busy_max: Duration,
 }
 
 /// A worker's trial.
@@ -29,6 +31,8 @@ pub struct Trial {
     busy: bool,
     /// Since when it is busy, or is not.
     since: Instant,
+    /// How long what it has in hand is waited for.
+    busy_max: Duration,
     /// One before it in its place has served its time: it is passed.
     served: bool,
 }
@@ -39,6 +43,7 @@ impl Trial {
         Self {
             busy: false,
             since: now,
+            busy_max: BUSY,
             served: false,
         }
     }
@@ -62,6 +67,7 @@ impl Trial {
 
     /// Takes in what the worker shows now. Returns whether it has passed.
     pub fn passes(&mut self, seen: Seen, now: Instant) -> bool {
+        self.busy_max = seen.busy_max;
         if self.busy != seen.busy {
             *self = Self {
                 busy: seen.busy,
@@ -74,7 +80,7 @@ impl Trial {
 
     /// When it is passed if nothing happens before.
     pub fn ends(&self) -> Instant {
-        self.since + if self.busy { BUSY } else { IDLE }
+        self.since + if self.busy { self.busy_max } else { IDLE }
     }
 }
 
@@ -87,6 +93,7 @@ mod tests {
             answers,
             successes,
             busy,
+            busy_max: BUSY,
         }
     }
 
@@ -118,6 +125,20 @@ mod tests {
                 "{seen:?} after {seconds} s"
             );
         }
+    }
+
+    #[test]
+    fn who_may_be_killed_later_is_waited_for_until_then() {
+        let (now, limit) = (Instant::now(), 5 * BUSY);
+        let starts = Seen {
+            busy_max: limit,
+            ..seen(0, 0, true)
+        };
+        let mut trial = Trial::begin(now);
+        assert!(!trial.passes(starts, now));
+        assert_eq!(trial.ends(), now + limit);
+        assert!(!trial.passes(starts, now + BUSY));
+        assert!(trial.passes(starts, now + limit));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::lane::{Ended, Gauge, Start};
 use super::roster::Generation;
 use super::supervise::{Action, End};
-use super::trial::Seen;
+use super::trial::{BUSY, Seen};
 use super::{Handle, MAILBOX, Pool, QUESTIONS_WAITING_MAX, lane};
 use crate::metrics::WorkerEnd;
 use crate::shutdown::Phase;
@@ -17,6 +17,7 @@ use crate::shutdown::Phase;
 impl Pool {
     /// Looks how the new workers of a rolling restart do.
     pub(super) fn watch_trials(&mut self, now: Instant) {
+        let start_timeout = self.shared.policy().start_timeout;
         for slot in self.supervisor.on_trial() {
             let Some(Handle { gauge, .. }) = self.slots.get(&slot) else {
                 continue;
@@ -25,6 +26,11 @@ impl Pool {
                 answers: gauge.served(),
                 successes: gauge.succeeded(),
                 busy: gauge.load() > 0,
+                // Over its first message it is not killed before that.
+                busy_max: match gauge.answered() {
+                    0 => BUSY.max(start_timeout),
+                    _ => BUSY,
+                },
             };
             if self.supervisor.observe(slot, seen, now) {
                 gauge.passed_trial();

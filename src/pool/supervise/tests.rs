@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::backoff::Backoff;
+use crate::pool::trial::BUSY;
 
 const WAIT: Backoff = Backoff {
     initial: Duration::from_millis(100),
@@ -22,6 +23,7 @@ const WORKS: Seen = Seen {
     answers: 1,
     successes: 1,
     busy: false,
+    busy_max: BUSY,
 };
 const CRASHED: End = End {
     connected: true,
@@ -250,6 +252,7 @@ fn a_trial_that_nothing_disturbs_is_over_in_time() {
         answers: 0,
         successes: 0,
         busy: false,
+        busy_max: BUSY,
     };
     assert!(!supervisor.observe(surge, idle, later));
     assert!(supervisor.observe(surge, idle, over));
@@ -349,6 +352,7 @@ fn a_worker_that_reaches_its_limits_on_trial_has_passed_once_its_successor_is_up
         answers: 4,
         successes: 0,
         busy: true,
+        busy_max: BUSY,
     };
     assert!(!supervisor.observe(2, fails, now));
     let recycled = End {
