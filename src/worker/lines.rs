@@ -70,7 +70,7 @@ pub(super) struct Record {
 
 /// Reads a line as a log record: a JSON object with a level and a message is taken at its word,
 /// anything else is text, which may begin with its level. A text that is indented goes on with what
-/// came before, of that level, as the lines of a stack do.
+/// came before: with a warning or an error of that level, as the lines of a stack do.
 pub(super) fn understand(line: Line, before: Level) -> Record {
     if line.dropped == 0
         && line.text.starts_with('{')
@@ -79,7 +79,8 @@ pub(super) fn understand(line: Line, before: Level) -> Record {
         return record;
     }
     let (level, text) = match line.text.starts_with([' ', '\t']) {
-        true => (before, line.text),
+        // Not of a lower one: what a program prints that logs nothing else is indented, too.
+        true => (before.min(Level::INFO), line.text),
         false => level_of_text(line.text),
     };
     let message = match line.dropped {
@@ -332,6 +333,8 @@ mod tests {
             let record = understand(line(text), Level::WARN);
             assert_eq!((record.level, record.message.as_str()), (level, message));
         }
+        let after_debug = understand(line("  total: 5"), Level::DEBUG);
+        assert_eq!(after_debug.level, Level::INFO);
     }
 
     #[test]
