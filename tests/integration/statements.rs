@@ -1,5 +1,5 @@
 //! The SQL that stands in source files, and whether it was run: so a test that looks at what is run knows
-//! what it has missed.
+//! what it has missed. Read by the tests of servers and by those of SQLite's source.
 
 use std::fs;
 use std::path::Path;

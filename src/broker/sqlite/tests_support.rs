@@ -1,9 +1,14 @@
-//! What the tests of the source need of SQLite's insides: another owner to play.
+//! What the tests of the source need of SQLite's insides: another owner to play, and what was run.
 
+use std::collections::BTreeMap;
+use std::ffi::{c_char, c_int};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, params};
+use rusqlite::auto_extension::{init_auto_extension, register_auto_extension};
+use rusqlite::trace::{TraceEvent, TraceEventCodes};
+use rusqlite::{Connection, StatementStatus, ffi, params};
 
 use super::leases::directory;
 use super::lock::LockFile;
@@ -46,4 +51,81 @@ impl OtherOwner {
 
     /// The kernel closes its files.
     pub(crate) fn dies(self) {}
+}
+
+/// One run of a statement: its text, the steps that SQLite's machine has made, and the rows that came.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) text: String,
+    pub(crate) steps: i32,
+    pub(crate) rows: i32,
+}
+
+/// What was run on the connections to each file that is listened to.
+static RUNS: Mutex<BTreeMap<PathBuf, Vec<Run>>> = Mutex::new(BTreeMap::new());
+
+fn with_runs<T>(work: impl FnOnce(&mut BTreeMap<PathBuf, Vec<Run>>) -> T) -> T {
+    work(&mut RUNS.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Listens from now on to what is run on connections to that file that are opened after this. Returns what
+/// was run since this was called before.
+pub(crate) fn runs(path: &Path) -> Vec<Run> {
+    attend_to_new_connections();
+    let runs = with_runs(|all| all.insert(path.to_owned(), Vec::new()));
+    runs.unwrap_or_default()
+}
+
+/// Has SQLite call `listen` with each connection that is opened in this process.
+#[expect(
+    unsafe_code,
+    reason = "SQLite hands out new connections by this door alone, and it is one of C"
+)]
+fn attend_to_new_connections() {
+    static ONCE: Once = Once::new();
+    unsafe extern "C" fn opened(
+        db: *mut ffi::sqlite3,
+        error: *mut *mut c_char,
+        _: *const ffi::sqlite3_api_routines,
+    ) -> c_int {
+        // SAFETY: both pointers are SQLite's own, and `listen` neither opens nor closes a database.
+        unsafe { init_auto_extension(db, error, listen) }
+    }
+    // SAFETY: `opened` neither opens nor closes a database, nor does it change the list.
+    ONCE.call_once(|| unsafe { register_auto_extension(opened) }.unwrap());
+}
+
+/// Notes what is run on a connection if its file is listened to.
+fn listen(mut conn: Connection) -> rusqlite::Result<()> {
+    let Some(path) = conn.path().map(PathBuf::from) else {
+        return Ok(());
+    };
+    if !with_runs(|all| all.contains_key(&path)) {
+        return Ok(());
+    }
+    // The steps of a statement are added up over all its runs.
+    let mut begun: BTreeMap<String, (i32, i32)> = BTreeMap::new();
+    let note = move |event: TraceEvent<'_>| match event {
+        TraceEvent::Stmt(statement, text) if !text.starts_with("--") => {
+            let before = statement.get_status(StatementStatus::VmStep);
+            begun.insert(statement.sql().into_owned(), (before, 0));
+        }
+        TraceEvent::Row(statement) => {
+            if let Some((_, rows)) = begun.get_mut(&*statement.sql()) {
+                *rows += 1;
+            }
+        }
+        TraceEvent::Profile(statement, _) => {
+            if let Some((text, (before, rows))) = begun.remove_entry(&*statement.sql()) {
+                let steps = statement.get_status(StatementStatus::VmStep) - before;
+                let run = Run { text, steps, rows };
+                with_runs(|all| all.entry(path.clone()).or_default().push(run));
+            }
+        }
+        _ => {}
+    };
+    let events = TraceEventCodes::SQLITE_TRACE_STMT
+        | TraceEventCodes::SQLITE_TRACE_ROW
+        | TraceEventCodes::SQLITE_TRACE_PROFILE;
+    conn.trace_v2(events, Some(note))
 }

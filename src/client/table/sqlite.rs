@@ -1,11 +1,12 @@
-//! The operator's and the producer's side of a database file: sending, counting, taking replies,
-//! and the dead letters. Nothing here is an owner of claims.
+//! The operator's and the producer's side of a database file: sending, counting, taking replies; the
+//! dead letters are in `dead`. Nothing here is an owner of claims.
+
+mod dead;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rusqlite::types::{Null, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
@@ -18,13 +19,10 @@ use crate::broker::sqlite::error::SqliteError;
 use crate::broker::sqlite::leases::directory;
 use crate::broker::sqlite::{canonical, journal, row, schema, settle, topics, unique};
 use crate::config::model::Subscription;
-use crate::dead_letter::{DeadLetter, DeadReply, rfc_3339};
 use crate::delivery::{CANCELLED, Failure, Outgoing, Post, Reason};
 
-/// So many dead letters are read at once.
+/// So many waiting messages are cancelled in one transaction.
 const SOME: usize = 500;
-/// Or so many bytes of them, and the one beyond.
-const SOME_BYTES: usize = 4 << 20;
 
 /// A connection for commands.
 #[derive(Debug)]
@@ -58,31 +56,6 @@ impl SqliteClient {
             Err(error) if journal::is_of_room(&error) && journal::empty(&self.conn) => work(self),
             done => done,
         }
-    }
-
-    /// The first letters behind that row, at most so many, and no more of them than memory has room
-    /// for. None if there are none. Whoever takes them may be slow: nothing of the file is held
-    /// meanwhile.
-    fn some_letters(
-        &self,
-        filter: &DeadFilter,
-        after: i64,
-        count_max: usize,
-    ) -> rusqlite::Result<Vec<(i64, DeadLetter)>> {
-        let (chosen, ids, pool, queues) = chosen(filter);
-        let sql = format!("{LETTERS} WHERE {chosen} AND id > ?4 ORDER BY id LIMIT ?5");
-        let count_max = i64::try_from(count_max.min(SOME)).unwrap_or(i64::MAX);
-        let mut statement = self.conn.prepare_cached(&sql)?;
-        let mut rows = statement.query(params![ids, pool, queues, after, count_max])?;
-        let (mut some, mut bytes) = (Vec::new(), 0);
-        while bytes < SOME_BYTES
-            && let Some(row) = rows.next()?
-        {
-            let letter = letter(row)?;
-            bytes += letter.body.len() + letter.reply.as_ref().map_or(0, |reply| reply.body.len());
-            some.push((row.get(0)?, letter));
-        }
-        Ok(some)
     }
 
     fn post_all(&mut self, posts: &[Post]) -> rusqlite::Result<Vec<i64>> {
@@ -131,46 +104,6 @@ impl SqliteClient {
             })
         })?;
         all.collect()
-    }
-
-    /// First those that need no key, all at once, then those that do, one by one: each takes its key
-    /// or stays.
-    fn send_back(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> rusqlite::Result<usize> {
-        let (chosen, ids, pool, queues) = chosen(filter);
-        let body = edit.map(|edit| row::body_value(edit));
-        let now_ms = self.clock.now_ms();
-        let tx = self
-            .conn
-            .transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let keyless = format!("WHERE {chosen} AND NOT {KEEPS_ITS_KEY}");
-        let mut moved = tx.execute(
-            &format!("{BACK} {keyless} ORDER BY id"),
-            params![ids, pool, queues, now_ms, body],
-        )?;
-        tx.execute(
-            &format!("{DROP} {keyless}"),
-            params![ids, pool, queues, now_ms],
-        )?;
-        let keyed = format!(
-            "SELECT id FROM poisoned_messages WHERE {chosen} AND {KEEPS_ITS_KEY} ORDER BY id"
-        );
-        let keyed: Vec<i64> = {
-            let mut keyed = tx.prepare(&keyed)?;
-            let rows = keyed.query_map(params![ids, pool, queues, now_ms], |row| row.get(0))?;
-            rows.collect::<rusqlite::Result<_>>()?
-        };
-        let back = format!("{BACK} WHERE id = ?1 {IF_FREE}");
-        for id in keyed {
-            // The second and the third are not asked for.
-            let values = params![id, Null, Null, now_ms, body];
-            if tx.prepare_cached(&back)?.execute(values)? > 0 {
-                let drop = format!("{DROP} WHERE id = ?1");
-                tx.prepare_cached(&drop)?.execute([id])?;
-                moved += 1;
-            }
-        }
-        tx.commit()?;
-        Ok(moved)
     }
 
     fn insert(&mut self, messages: &[Outgoing]) -> rusqlite::Result<()> {
@@ -307,7 +240,7 @@ impl super::super::contract::ClientKind for SqliteClient {
         };
         let mut left = page.limit;
         loop {
-            let some = self.some_letters(&page.filter, after, left.saturating_add(1));
+            let some = dead::some(&self.conn, &page.filter, after, left.saturating_add(1));
             let some = some.map_err(failed("reading the dead letters"))?;
             if some.is_empty() {
                 return Ok(Listed::All);
@@ -322,26 +255,18 @@ impl super::super::contract::ClientKind for SqliteClient {
     }
 
     fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Partial> {
-        let moved = self.write(|client| client.send_back(filter, edit));
+        let now_ms = self.clock.now_ms();
+        let moved = self.write(|client| dead::send_back(&mut client.conn, filter, edit, now_ms));
         Ok(moved.map_err(failed("sending the dead letters back"))?)
     }
 
     fn dead_held(&mut self, filter: &DeadFilter) -> Result<usize, Fault> {
-        let (chosen, ids, pool, queues) = chosen(filter);
-        let sql = format!("{HELD} WHERE {chosen} AND {KEEPS_ITS_KEY} AND {KEY_IS_TAKEN}");
-        let values = params![ids, pool, queues, self.clock.now_ms()];
-        let held = self
-            .conn
-            .query_row(&sql, values, |row| row.get(0).map(row::count));
-        let held = held.map_err(failed("counting the dead letters"))?;
-        Ok(usize::try_from(held).unwrap_or(usize::MAX))
+        let held = dead::held(&self.conn, filter, self.clock.now_ms());
+        Ok(held.map_err(failed("counting the dead letters"))?)
     }
 
     fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
-        let (chosen, ids, pool, queues) = chosen(filter);
-        let sql = format!("{DROP} WHERE {chosen}");
-        let values = params![ids, pool, queues];
-        let dropped = self.write(|client| client.conn.execute(&sql, values));
+        let dropped = self.write(|client| dead::drop_all(&mut client.conn, filter));
         Ok(dropped.map_err(failed("dropping the dead letters"))?)
     }
 }
@@ -397,100 +322,4 @@ fn reply(row: &Row<'_>) -> rusqlite::Result<Reply> {
         correlation_id: row::text(row.get_ref(2)?).unwrap_or_default(),
         content_type: row::text(row.get_ref(3)?),
     })
-}
-
-const LETTERS: &str = "
-SELECT id, pool, queue, reason, error, attempts, crashes, exit_code, signal, oom, stderr,
-  first_failed_at, last_failed_at, correlation_id, reply_to, message_id, content_type, key,
-  priority, headers, body, reply_queue, reply_headers, reply_body
-FROM poisoned_messages";
-
-const BACK: &str = "
-INSERT INTO consumer_messages (queue, body, headers, correlation_id, reply_to, message_id,
-  content_type, key, priority, unique_key, unique_scope, unique_until, unique_released)
-SELECT queue, coalesce(?5, body), headers, correlation_id, reply_to, message_id,
-  content_type, key, priority, unique_key, unique_scope, unique_until,
-  unique_key IS NOT NULL
-    AND (coalesce(unique_scope, 'waiting') = 'waiting' OR coalesce(unique_until <= ?4, 0))
-FROM poisoned_messages";
-
-/// Whether a letter has a key that it is to have again. One that it had as long as it waited it has let
-/// go for good when it was begun.
-const KEEPS_ITS_KEY: &str =
-    "(unique_key IS NOT NULL AND coalesce(unique_scope, 'waiting') <> 'waiting'
-  AND coalesce(unique_until > ?4, 1))";
-
-const IF_FREE: &str = "ON CONFLICT (queue, unique_hold) WHERE unique_hold IS NOT NULL DO NOTHING";
-
-const HELD: &str = "SELECT count(*) FROM poisoned_messages AS letter";
-
-const KEY_IS_TAKEN: &str = "EXISTS (SELECT 1 FROM consumer_messages AS other
-  WHERE other.queue = letter.queue AND other.unique_hold = letter.unique_key)";
-
-const DROP: &str = "DELETE FROM poisoned_messages";
-
-/// The ids that a [`DeadFilter`] names: by them nothing else is read.
-const THESE: &str = "id IN (SELECT value FROM json_each(?1))";
-const ANY: &str = "?1 IS NULL";
-
-/// What else it means.
-const ALSO: &str = "(?2 IS NULL OR pool = ?2)
-  AND (?3 IS NULL OR queue IN (SELECT value FROM json_each(?3)))";
-
-/// What a [`DeadFilter`] means: a condition, and its parameters.
-fn chosen(filter: &DeadFilter) -> (String, Option<String>, Option<&str>, Option<String>) {
-    let json = |value: serde_json::Value| value.to_string();
-    let ids = filter.ids.as_ref().map_or(ANY, |_| THESE);
-    (
-        format!("{ids} AND {ALSO}"),
-        filter.ids.as_deref().map(|ids| json(rows(ids).into())),
-        filter.pool.as_deref(),
-        filter.queues.as_deref().map(|queues| json(queues.into())),
-    )
-}
-
-/// The rows with these ids; what is no number names none.
-fn rows(ids: &[String]) -> Vec<i64> {
-    ids.iter().filter_map(|id| id.parse().ok()).collect()
-}
-
-fn letter(row: &Row<'_>) -> rusqlite::Result<DeadLetter> {
-    let string = |column| Ok::<_, rusqlite::Error>(row::text(row.get_ref(column)?));
-    Ok(DeadLetter {
-        id: row.get::<_, i64>(0)?.to_string(),
-        pool: row.get(1)?,
-        queue: row.get(2)?,
-        reason: row.get(3)?,
-        error: row.get(4)?,
-        attempts: row::count(row.get(5)?),
-        crashes: row::count(row.get(6)?),
-        exit_code: row.get(7)?,
-        signal: row.get(8)?,
-        oom: row.get(9)?,
-        stderr: serde_json::from_str(&row.get::<_, String>(10)?).unwrap_or_default(),
-        first_failed_at: rfc_3339(row.get(11)?),
-        last_failed_at: rfc_3339(row.get(12)?),
-        correlation_id: string(13)?.unwrap_or_default(),
-        reply_to: string(14)?,
-        message_id: string(15)?,
-        content_type: string(16)?,
-        key: string(17)?,
-        priority: row.get(18)?,
-        headers: row::all_headers(row.get_ref(19)?).unwrap_or_default(),
-        body: row::body_bytes(row.get_ref(20)?),
-        reply: dead_reply(row)?,
-    })
-}
-
-fn dead_reply(row: &Row<'_>) -> rusqlite::Result<Option<DeadReply>> {
-    // It may have had no queue to go to: that is why it is here.
-    let body = row.get_ref(23)?;
-    if body == ValueRef::Null {
-        return Ok(None);
-    }
-    Ok(Some(DeadReply {
-        queue: row::text(row.get_ref(21)?).unwrap_or_default(),
-        headers: row::all_headers(row.get_ref(22)?).unwrap_or_default(),
-        body: row::body_bytes(body),
-    }))
 }

@@ -6,6 +6,7 @@ mod claiming;
 mod depth;
 mod gathering;
 mod owners;
+mod plans;
 mod published;
 mod trouble;
 mod waking;
