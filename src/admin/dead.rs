@@ -206,7 +206,6 @@ impl Chosen {
         Ok(DeadFilter {
             ids: self.ids.clone(),
             pool: self.pool.clone(),
-            queues: None,
         })
     }
 

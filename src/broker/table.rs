@@ -178,3 +178,8 @@ impl Fault {
         }
     }
 }
+
+/// The name by which log records call the message of a row, as far as its dead letter knows that.
+pub(crate) fn message_name(queue: &str, row: Option<i64>) -> Option<String> {
+    row.map(|row| format!("{queue}:{row}"))
+}

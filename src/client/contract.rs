@@ -162,18 +162,13 @@ pub struct DeadFilter {
     pub ids: Option<Vec<String>>,
     /// Only of this pool.
     pub pool: Option<String>,
-    /// Only of these queues.
-    pub queues: Option<Vec<String>>,
 }
 
 impl DeadFilter {
     /// Whether a letter is meant.
     pub(super) fn fits(&self, letter: &DeadLetter) -> bool {
         let pool = self.pool.as_ref();
-        let queues = self.queues.as_ref();
-        self.names(&letter.id)
-            && pool.is_none_or(|pool| *pool == letter.pool)
-            && queues.is_none_or(|queues| queues.contains(&letter.queue))
+        self.names(&letter.id) && pool.is_none_or(|pool| *pool == letter.pool)
     }
 
     /// Whether a letter of this id may be meant.

@@ -248,6 +248,7 @@ pub fn letter_json(source: &str, letter: &DeadLetter) -> Value {
     put("source", json!(source));
     put("pool", json!(letter.pool));
     put("queue", json!(letter.queue));
+    put("message_name", json!(letter.message_name));
     put("reason", json!(letter.reason));
     put("error", json!(letter.error));
     put("attempts", json!(letter.attempts));

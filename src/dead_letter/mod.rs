@@ -43,6 +43,8 @@ pub(crate) mod header {
 
     /// The name of a dead letter, never used again for another.
     pub(crate) const LETTER_ID: &str = "x-ganger-letter-id";
+    /// The name by which log records call the message.
+    pub(crate) const MESSAGE_NAME: &str = "x-ganger-message-name";
     /// The pool that gave it up.
     pub(crate) const POOL: &str = "x-ganger-pool";
     /// The kind of failure.
@@ -139,7 +141,7 @@ impl Counters {
 }
 
 /// A message that is given up, and why.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Letter<'a> {
     /// Made by [`id`].
     pub(crate) id: &'a str,
@@ -147,6 +149,8 @@ pub(crate) struct Letter<'a> {
     pub(crate) pool: &'a str,
     /// The queue or topic that it was read from first: where a retry sends it.
     pub(crate) queue: &'a str,
+    /// The name by which log records call it, if its source has one for it.
+    pub(crate) message_name: Option<String>,
     /// What it has been through, the last attempt included.
     pub(crate) counters: Counters,
     /// When that failed, in milliseconds of Unix time.
@@ -254,6 +258,7 @@ impl Letter<'_> {
             (header::LAST_FAILED, self.now_ms.to_string()),
         ];
         let maybe = [
+            (header::MESSAGE_NAME, self.message_name.clone()),
             (header::EXIT_CODE, exit.code.map(|code| code.to_string())),
             (header::SIGNAL, exit.signal.map(|signal| signal.to_string())),
             (header::OOM, exit.oom.then(|| "true".to_owned())),
@@ -347,6 +352,7 @@ pub(crate) fn read(headers: &Headers) -> Option<DeadLetter> {
         id: find(headers, header::LETTER_ID)?.to_owned(),
         pool: text(header::POOL),
         queue: text(header::QUEUE),
+        message_name: find(headers, header::MESSAGE_NAME).map(ToOwned::to_owned),
         reason: text(header::REASON),
         error: text(header::ERROR),
         attempts: number(headers, header::ATTEMPTS).unwrap_or_default(),

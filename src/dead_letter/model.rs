@@ -13,6 +13,9 @@ pub struct DeadLetter {
     pub pool: String,
     /// The queue that it came from.
     pub queue: String,
+    /// The name by which its source and log records call the message, such as `orders:17` for row 17 of
+    /// a table. None where it has none, or an older version wrote this.
+    pub message_name: Option<String>,
     /// The kind of failure.
     pub reason: String,
     /// What happened, in a sentence.

@@ -12,6 +12,7 @@ fn letter_of(failure: &Failure) -> Letter<'_> {
         id: ID,
         pool: "email",
         queue: "emails",
+        message_name: Some("emails:2a".to_owned()),
         counters: Counters {
             attempts: 5,
             crashes: 2,
@@ -61,6 +62,7 @@ fn a_letter_says_all_that_is_known() {
         id: ID.into(),
         pool: "email".into(),
         queue: "emails".into(),
+        message_name: Some("emails:2a".into()),
         reason: "crashed".into(),
         error: failure.error.clone(),
         attempts: 5,

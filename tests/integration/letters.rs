@@ -87,6 +87,7 @@ fn the_list_has_all_that_scripts_rely_on() {
         "id": 1, "pool": "work", "queue": "work", "reason": "rejected", "attempts": 1,
         "crashes": 0, "exit_code": null, "signal": null, "stderr": [], "correlation_id": "c-1",
         "headers": {"tenant": "blue"}, "body": REJECTED, "message_id": "m-1", "reply_to": "answers",
+        "message_name": "work:1",
     });
     for (name, value) in wanted.as_object().unwrap() {
         assert_eq!(&first[name], value, "{name} of {first}");

@@ -9,7 +9,7 @@ use super::commit_metadata::Tried;
 use super::headers;
 use super::headers::Raw;
 use crate::dead_letter::{Apart, Counters, Own, header, reply_key};
-use crate::delivery::{History, Message, Property, Reason};
+use crate::delivery::{History, Message, Property, Reason, write_numbers};
 use crate::names::STEP_HEADER;
 use crate::rules::attempts;
 
@@ -132,6 +132,17 @@ impl Record {
             crashes: self.counters.crashes,
         };
         (tried != Tried::default()).then_some(tried)
+    }
+
+    /// The name by which log records call it: its topic, partition and offset, as it was produced.
+    pub(crate) fn name(&self) -> String {
+        let mut name = String::new();
+        write_numbers(&mut name, &self.topic, |property| match property {
+            "partition" => Some(self.partition.into()),
+            "offset" => Some(self.offset),
+            _ => None,
+        });
+        name
     }
 
     /// As a worker gets it.

@@ -8,7 +8,11 @@ use crate::broker::table::names::Names;
 
 /// The steps from one version of the tables to the next, the first from an empty database. A step that
 /// was released is never changed.
-const MIGRATIONS: &[&str] = &[include_str!("v1.sql"), include_str!("v2.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("v1.sql"),
+    include_str!("v2.sql"),
+    include_str!("v3.sql"),
+];
 
 /// What is for topics alone, also where it is there from the first version. It needs triggers, which a server that
 /// keeps a binary log may let none but an administrator make; all else goes on without it.

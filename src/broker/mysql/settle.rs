@@ -66,7 +66,7 @@ const BURY: &str = concat!(
 INSERT INTO poisoned_messages (pool, queue, reason, error, attempts, crashes, lapses, exit_code,
   `signal`, oom, stderr, first_failed_at, last_failed_at, body, headers, correlation_id, reply_to,
   message_id, content_type, `key`, priority, created_at, unique_key, unique_scope, unique_until,
-  reply_queue, reply_body, reply_headers)
+  row_id, reply_queue, reply_body, reply_headers)
 SELECT ?, queue, ?, ?, GREATEST(attempts - ?, 0), LEAST(crashes, 4294967294) + ?, lapses, ?,
   ?, ?, ?, COALESCE(first_failed_at, ",
     now_ms!(),
@@ -74,7 +74,7 @@ SELECT ?, queue, ?, ?, GREATEST(attempts - ?, 0), LEAST(crashes, 4294967294) + ?
     now_ms!(),
     ", body, headers, correlation_id, reply_to,
   message_id, content_type, `key`, priority, created_at, unique_key, unique_scope, unique_until,
-  ?, ?, ?
+  id, ?, ?, ?
 FROM consumer_messages FORCE INDEX (PRIMARY) WHERE id = ?"
 );
 

@@ -19,6 +19,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("v2.sql"),
     include_str!("v3.sql"),
     include_str!("v4.sql"),
+    include_str!("v5.sql"),
 ];
 
 /// The tables by which it is seen whose they are.
@@ -198,7 +199,7 @@ mod tests {
         let public = statements("public", "");
         assert!(public.starts_with("BEGIN;\nSET LOCAL search_path = \"public\";\n"));
         assert!(public.ends_with(
-            "version = 4;
+            "version = 5;
 COMMIT;
 "
         ));

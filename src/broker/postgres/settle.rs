@@ -156,13 +156,13 @@ buried AS (
   INSERT INTO poisoned_messages (pool, queue, reason, error, attempts, crashes, lapses, exit_code,
     signal, oom, stderr, first_failed_at, last_failed_at, body, body_bytes, headers, correlation_id,
     reply_to, message_id, content_type, key, priority, created_at, unique_key, unique_scope,
-    unique_until, reply_queue, reply_body, reply_body_bytes, reply_headers)
+    unique_until, row_id, reply_queue, reply_body, reply_body_bytes, reply_headers)
   SELECT $1::text, gone.queue, l.reason, l.error, greatest(gone.attempts - l.uncharged, 0),
     least(gone.crashes, 4294967294) + l.crash, gone.lapses, l.code, l.signal, l.oom, l.stderr::json,
     coalesce(gone.first_failed_at, ", now_ms!(), "), ", now_ms!(), ", gone.body, gone.body_bytes,
     gone.headers, gone.correlation_id, gone.reply_to, gone.message_id, gone.content_type, gone.key,
     gone.priority, gone.created_at, gone.unique_key, gone.unique_scope, gone.unique_until,
-    l.reply_queue, l.reply_body, l.reply_bytes, l.reply_headers::json
+    gone.id, l.reply_queue, l.reply_body, l.reply_bytes, l.reply_headers::json
   FROM gone JOIN letters l ON l.token = gone.claim ORDER BY gone.id)
 SELECT claim FROM gone");
 

@@ -30,6 +30,10 @@ const MIGRATIONS: &[Step] = &[
         sql: include_str!("v4.sql"),
         known_by: Some(("consumer_messages", "unique_hold")),
     },
+    Step {
+        sql: include_str!("v5.sql"),
+        known_by: Some(("poisoned_messages", "row_id")),
+    },
 ];
 
 /// A step from one version of the tables to the next.
@@ -292,7 +296,7 @@ mod tests {
         migrate(&mut conn, &path, &[MIGRATIONS, &[step(next)]].concat()).unwrap();
         let row = "SELECT body || colour FROM consumer_messages";
         let row: String = conn.query_row(row, [], |row| row.get(0)).unwrap();
-        assert_eq!((row.as_str(), stamp(&conn).unwrap()), ("bred", 5));
+        assert_eq!((row.as_str(), stamp(&conn).unwrap()), ("bred", 6));
     }
 
     /// What a daemon of version 1 runs to find rows. It looks at the version only when it opens the
@@ -358,7 +362,7 @@ mod tests {
         conn.pragma_update(None, "user_version", 7).unwrap();
         let error = open(&path).unwrap_err().to_string();
         assert!(error.contains("of a later version of ganger"), "{error}");
-        assert!(error.ends_with("up to 4: `7`"), "{error}");
+        assert!(error.ends_with("up to 5: `7`"), "{error}");
     }
 
     #[test]

@@ -125,11 +125,11 @@ const BURY: &str = "
 INSERT INTO poisoned_messages (pool, queue, reason, error, attempts, crashes, lapses, exit_code,
   signal, oom, stderr, first_failed_at, last_failed_at, body, headers, correlation_id, reply_to,
   message_id, content_type, key, priority, created_at, unique_key, unique_scope, unique_until,
-  reply_queue, reply_body, reply_headers)
+  row_id, reply_queue, reply_body, reply_headers)
 SELECT ?3, queue, ?4, ?5, attempts, min(crashes, 4294967294) + ?6, lapses, ?7, ?8, ?9, ?10,
   coalesce(first_failed_at, ?11), ?11, body, headers, correlation_id, reply_to,
   message_id, content_type, key, priority, created_at, unique_key, unique_scope, unique_until,
-  ?12, ?13, ?14
+  id, ?12, ?13, ?14
 FROM consumer_messages WHERE id = ?1 AND claim IS ?2";
 
 /// The span of the attempt, for the next one, which comes after it. The table has no column for it:

@@ -76,6 +76,12 @@ pub(crate) fn runs(path: &Path) -> Vec<Run> {
     runs.unwrap_or_default()
 }
 
+/// Whether a statement that begins so was run since [`runs`] was called.
+pub(crate) fn has_run(path: &Path, begin: &str) -> bool {
+    let begins = |run: &Run| run.text.trim_start().starts_with(begin);
+    with_runs(|all| all.get(path).is_some_and(|runs| runs.iter().any(begins)))
+}
+
 /// Has SQLite call `listen` with each connection that is opened in this process.
 #[expect(
     unsafe_code,

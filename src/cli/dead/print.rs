@@ -127,10 +127,14 @@ fn sheet(groups: BTreeMap<String, Vec<Vec<String>>>) -> miette::Result<ControlFl
     Ok(ControlFlow::Continue(()))
 }
 
-/// What its producer calls it: its correlation id, or its message id where it has none.
+/// The correlation id, else the message id, else the source's own name.
 fn name_of(letter: &DeadLetter) -> &str {
     match letter.correlation_id.as_str() {
-        "" => letter.message_id.as_deref().unwrap_or_default(),
+        "" => letter
+            .message_id
+            .as_deref()
+            .or(letter.message_name.as_deref())
+            .unwrap_or_default(),
         id => id,
     }
 }

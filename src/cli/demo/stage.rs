@@ -101,7 +101,7 @@ impl Plan<'_> {
             {source}
 
             [[pools]]
-            name = "demo"
+            name = "{queue}"
             queue = "{queue}"
             workers = {workers}
             command = {program}
@@ -158,7 +158,7 @@ impl Stage {
     /// Its dead letters.
     pub(super) fn dead(&self) -> DeadFilter {
         DeadFilter {
-            queues: Some(vec![self.queue.clone()]),
+            pool: Some(self.queue.clone()),
             ..DeadFilter::default()
         }
     }

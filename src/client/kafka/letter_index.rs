@@ -302,6 +302,7 @@ mod tests {
             id,
             pool: "billing",
             queue: "orders",
+            message_name: Some(record.name()),
             counters: record.counters,
             now_ms: 1,
             failure: &failure,

@@ -240,6 +240,7 @@ mod tests {
             id: "id-1",
             pool: "email",
             queue: "work",
+            message_name: None,
             counters: Counters {
                 attempts: 5,
                 crashes: 2,

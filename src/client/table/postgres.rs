@@ -426,10 +426,10 @@ now AS (SELECT ",
     " AS ms)
 INSERT INTO poisoned_messages (pool, queue, reason, error, attempts, crashes, lapses, oom, stderr,
   first_failed_at, last_failed_at, body, body_bytes, headers, correlation_id, reply_to, message_id,
-  content_type, key, priority, created_at, unique_key, unique_scope, unique_until)
+  content_type, key, priority, created_at, unique_key, unique_scope, unique_until, row_id)
 SELECT $1, queue, $6, $7, attempts, crashes, lapses, 0, '[]', coalesce(first_failed_at, ms), ms, body,
   body_bytes, headers, correlation_id, reply_to, message_id, content_type, key, priority, created_at,
-  unique_key, unique_scope, unique_until
+  unique_key, unique_scope, unique_until, id
 FROM gone, now ORDER BY id"
 );
 

@@ -202,6 +202,7 @@ impl Task {
             id,
             pool: &self.plan.pool,
             queue: &record.topic,
+            message_name: Some(record.name()),
             counters: record.counters,
             now_ms: unix_ms(),
             failure,

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use lapin::BasicProperties;
 use lapin::types::ShortString;
 
+use super::message::message_name;
 use crate::broker::rabbitmq::field_table::long;
 use crate::broker::rabbitmq::publisher::OutboundMessage;
 use crate::broker::rabbitmq::republish::{
@@ -224,6 +225,7 @@ impl Composer<'_> {
             id: &id,
             pool: self.pool,
             queue: self.queue,
+            message_name: message_name(self.queue, subject.arrival.number),
             counters,
             now_ms: self.now_ms,
             failure: &told,

@@ -242,6 +242,17 @@ fn dead_letters_are_listed_and_shown() {
             "{name} of {shown:#}"
         );
     }
+    let name = shown["message_name"].as_str().unwrap();
+    let [topic, partition, offset] = name.split(':').collect::<Vec<_>>()[..] else {
+        panic!("{name}");
+    };
+    assert_eq!(topic, site.topic);
+    assert!(
+        [partition, offset]
+            .iter()
+            .all(|number| number.parse::<u32>().is_ok()),
+        "{name}"
+    );
     let text = site.site.ganger(&["dead", "list"]).good();
     assert!(text.contains("rejected (3)"), "{text}");
     // Reading has changed nothing.

@@ -200,6 +200,7 @@ fn go_through(site: &Workspace, daemon: &Daemon, round: usize) {
             .collect::<Vec<_>>()
     };
     ganger(&["dead", "list", "--limit", "10"]).good();
+    ganger(&["dead", "list", "--pool", "work"]).good();
     let failed = letters("mode:answer:500");
     ganger(&["dead", "show", &failed[0]]).good();
     ganger(&["dead", "retry", &failed[0]]).good();

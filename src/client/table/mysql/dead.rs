@@ -7,7 +7,7 @@ use crate::broker::mysql::error::{CallError, is_taken};
 use crate::broker::mysql::row::{self, Row};
 use crate::broker::mysql::unique;
 use crate::broker::mysql::value::{Value, now_ms};
-use crate::broker::table::headers;
+use crate::broker::table::{headers, message_name};
 use crate::client::contract::DeadFilter;
 use crate::dead_letter::{DeadLetter, DeadReply, rfc_3339};
 use crate::rules::table::together;
@@ -24,7 +24,7 @@ SELECT id, LENGTH(body) + COALESCE(LENGTH(reply_body), 0) FROM poisoned_messages
 const LETTERS: &str = "
 SELECT id, pool, queue, reason, error, attempts, crashes, exit_code, `signal`, oom, stderr,
   first_failed_at, last_failed_at, correlation_id, reply_to, message_id, content_type, `key`, priority,
-  headers, body, reply_queue, reply_headers, reply_body
+  headers, body, reply_queue, reply_headers, reply_body, row_id
 FROM poisoned_messages WHERE id IN ? ORDER BY id";
 
 /// Whether a letter has a key that it is to have again. One that it had as long as it waited it has let
@@ -55,7 +55,6 @@ const GONE: &str = "DELETE FROM poisoned_messages WHERE id IN ?";
 pub(super) struct Selection<'a> {
     ids: Option<Vec<i64>>,
     pool: Option<&'a str>,
-    queues: Option<&'a [String]>,
 }
 
 impl<'a> Selection<'a> {
@@ -65,7 +64,6 @@ impl<'a> Selection<'a> {
         Self {
             ids: filter.ids.as_deref().map(rows),
             pool: filter.pool.as_deref(),
-            queues: filter.queues.as_deref(),
         }
     }
 
@@ -78,14 +76,6 @@ impl<'a> Selection<'a> {
         if let Some(pool) = self.pool {
             texts.push("pool = ?".to_owned());
             values.push(pool.into());
-        }
-        if let Some(queues) = self.queues {
-            let each = vec!["queue = ?"; queues.len()].join(" OR ");
-            texts.push(match queues {
-                [] => "FALSE".to_owned(),
-                _ => format!("({each})"),
-            });
-            values.extend(queues.iter().map(Value::from));
         }
         (texts.join(" AND "), values)
     }
@@ -200,10 +190,12 @@ fn letter(row: &mut Row) -> Result<DeadLetter, CallError> {
     let count = |row: &Row, column| row.get(column).map(row::count);
     let stderr: String = row.get("stderr")?;
     let parsed = headers::parse(&row.get::<String>("headers")?);
+    let queue: String = row.get("queue")?;
     Ok(DeadLetter {
         id: row.get::<i64>("id")?.to_string(),
         pool: row.get("pool")?,
-        queue: row.get("queue")?,
+        message_name: message_name(&queue, row.get("row_id")?),
+        queue,
         reason: row.get("reason")?,
         error: row.get("error")?,
         attempts: count(row, "attempts")?,

@@ -32,13 +32,13 @@ const BURY: &str = concat!(
     "
 INSERT INTO poisoned_messages (pool, queue, reason, error, attempts, crashes, lapses, oom, stderr,
   first_failed_at, last_failed_at, body, headers, correlation_id, reply_to, message_id, content_type,
-  `key`, priority, created_at, unique_key, unique_scope, unique_until)
+  `key`, priority, created_at, unique_key, unique_scope, unique_until, row_id)
 SELECT ?, queue, ?, ?, attempts, crashes, lapses, 0, '[]', COALESCE(first_failed_at, ",
     now_ms!(),
     "), ",
     now_ms!(),
     ", body, headers, correlation_id, reply_to, message_id, content_type, `key`, priority, created_at,
-  unique_key, unique_scope, unique_until
+  unique_key, unique_scope, unique_until, id
 FROM consumer_messages FORCE INDEX (PRIMARY) WHERE id IN ? ORDER BY id"
 );
 

@@ -9,7 +9,7 @@ use crate::broker::postgres::client::Client;
 use crate::broker::postgres::columns::body;
 use crate::broker::postgres::row;
 use crate::broker::postgres::settle::{is_row, now_ms};
-use crate::broker::table::headers;
+use crate::broker::table::{headers, message_name};
 use crate::client::contract::DeadFilter;
 use crate::dead_letter::{DeadLetter, DeadReply, rfc_3339};
 
@@ -19,8 +19,7 @@ const SOME_BYTES: i64 = 4 << 20;
 /// What a [`DeadFilter`] means.
 macro_rules! chosen {
     () => {
-        "($1::bigint[] IS NULL OR id = ANY($1)) AND ($2::text IS NULL OR pool = $2)
-         AND ($3::text[] IS NULL OR queue = ANY($3))"
+        "($1::bigint[] IS NULL OR id = ANY($1)) AND ($2::text IS NULL OR pool = $2)"
     };
 }
 
@@ -28,13 +27,13 @@ const LETTERS: &str = concat!("
 WITH next AS (
   SELECT id, coalesce(octet_length(body), octet_length(body_bytes))
     + coalesce(octet_length(reply_body), octet_length(reply_body_bytes), 0) AS bytes
-  FROM poisoned_messages WHERE ", chosen!(), " AND id > $4 ORDER BY id LIMIT $5),
+  FROM poisoned_messages WHERE ", chosen!(), " AND id > $3 ORDER BY id LIMIT $4),
 page AS (SELECT id, sum(bytes) OVER (ORDER BY id) - bytes AS before FROM next)
 SELECT poisoned_messages.id, pool, queue, reason, error, attempts, crashes, exit_code, signal, oom, stderr::text,
   first_failed_at, last_failed_at, correlation_id, reply_to, message_id, content_type, key, priority,
-  headers::text, body, body_bytes, reply_queue, reply_headers::text, reply_body, reply_body_bytes
+  headers::text, body, body_bytes, reply_queue, reply_headers::text, reply_body, reply_body_bytes, row_id
 FROM poisoned_messages JOIN page ON poisoned_messages.id ", is_row!("page.id"), "
-WHERE before < $6 ORDER BY page.id");
+WHERE before < $5 ORDER BY page.id");
 
 /// Whether a letter has a key that it is to have again. One that it had as long as it waited it has let
 /// go for good when it was begun.
@@ -71,7 +70,7 @@ WITH gone AS (
     " AND NOT ",
     keeps_its_key!(),
     " RETURNING *)",
-    back!("gone ORDER BY id", "$4", "$5", "$6")
+    back!("gone ORDER BY id", "$3", "$4", "$5")
 );
 
 const KEYED: &str = concat!(
@@ -111,7 +110,6 @@ const DROP: &str = concat!("DELETE FROM poisoned_messages WHERE ", chosen!());
 pub(super) struct Chosen<'a> {
     ids: Option<Vec<i64>>,
     pool: Option<&'a str>,
-    queues: Option<&'a [String]>,
 }
 
 type Value<'a> = &'a (dyn ToSql + Sync);
@@ -123,12 +121,11 @@ impl<'a> Chosen<'a> {
         Self {
             ids: filter.ids.as_deref().map(rows),
             pool: filter.pool.as_deref(),
-            queues: filter.queues.as_deref(),
         }
     }
 
-    fn values(&self) -> (Value<'_>, Value<'_>, Value<'_>) {
-        (&self.ids, &self.pool, &self.queues)
+    fn values(&self) -> [Value<'_>; 2] {
+        [&self.ids, &self.pool]
     }
 }
 
@@ -139,9 +136,9 @@ pub(super) async fn some(
     after: i64,
     most: usize,
 ) -> Result<Vec<(i64, DeadLetter)>, Error> {
-    let (ids, pool, queues) = chosen.values();
+    let [ids, pool] = chosen.values();
     let most = i64::try_from(most).unwrap_or(i64::MAX);
-    let values: [&(dyn ToSql + Sync); 6] = [ids, pool, queues, &after, &most, &SOME_BYTES];
+    let values: [Value<'_>; 5] = [ids, pool, &after, &most, &SOME_BYTES];
     let rows = client.query(LETTERS, &values).await?;
     let letters = rows.iter().map(|row| Ok((row.try_get(0)?, letter(row)?)));
     letters.collect()
@@ -154,15 +151,15 @@ pub(super) async fn send_back(
     chosen: &Chosen<'_>,
     edit: Option<&Bytes>,
 ) -> Result<u64, Error> {
-    let (ids, pool, queues) = chosen.values();
+    let [ids, pool] = chosen.values();
     let (text, bytes) = edit.map_or((None, None), |edit| body(edit));
     let edited = edit.is_some();
     let back = async {
-        let values: [&(dyn ToSql + Sync); 6] = [ids, pool, queues, &edited, &text, &bytes];
+        let values: [Value<'_>; 5] = [ids, pool, &edited, &text, &bytes];
         let mut moved = client.execute(BACK, &values).await?;
-        for letter in client.query(KEYED, &[ids, pool, queues]).await? {
+        for letter in client.query(KEYED, &[ids, pool]).await? {
             let id: i64 = letter.try_get(0)?;
-            let values: [&(dyn ToSql + Sync); 4] = [&id, &edited, &text, &bytes];
+            let values: [Value<'_>; 4] = [&id, &edited, &text, &bytes];
             moved += client.execute(BACK_IF_FREE, &values).await?;
         }
         Ok(moved)
@@ -172,25 +169,25 @@ pub(super) async fn send_back(
 
 /// How many can't go back because another message has their key.
 pub(super) async fn held(client: &Client, chosen: &Chosen<'_>) -> Result<i64, Error> {
-    let (ids, pool, queues) = chosen.values();
-    let held = client.query_one(HELD, &[ids, pool, queues]).await?;
+    let held = client.query_one(HELD, &chosen.values()).await?;
     held.try_get(0)
 }
 
 /// Deletes them. Returns how many.
 pub(super) async fn discard(client: &Client, chosen: &Chosen<'_>) -> Result<u64, Error> {
-    let (ids, pool, queues) = chosen.values();
-    client.execute(DROP, &[ids, pool, queues]).await
+    client.execute(DROP, &chosen.values()).await
 }
 
 fn letter(row: &Row) -> Result<DeadLetter, Error> {
     let count = |column| row.try_get(column).map(row::count);
     let stderr: &str = row.try_get("stderr")?;
     let parsed = headers::parse(row.try_get("headers")?);
+    let queue: String = row.try_get("queue")?;
     Ok(DeadLetter {
         id: row.try_get::<_, i64>("id")?.to_string(),
         pool: row.try_get("pool")?,
-        queue: row.try_get("queue")?,
+        message_name: message_name(&queue, row.try_get("row_id")?),
+        queue,
         reason: row.try_get("reason")?,
         error: row.try_get("error")?,
         attempts: count("attempts")?,

@@ -7,6 +7,7 @@ use rusqlite::types::{Null, ValueRef};
 use rusqlite::{Connection, Row, TransactionBehavior, params};
 
 use crate::broker::sqlite::row;
+use crate::broker::table::message_name;
 use crate::client::contract::DeadFilter;
 use crate::dead_letter::{DeadLetter, DeadReply, rfc_3339};
 
@@ -24,14 +25,14 @@ pub(super) fn some(
     after: i64,
     count_max: usize,
 ) -> rusqlite::Result<Vec<(i64, DeadLetter)>> {
-    let (chosen, ids, pool, queues) = chosen(filter);
-    let sql = format!("{LETTERS} WHERE {chosen} AND id > ?4 ORDER BY id LIMIT ?5");
+    let (chosen, ids, pool) = chosen(filter);
+    let sql = format!("{LETTERS} {chosen} AND id > ?3 ORDER BY id LIMIT ?4");
     let count_max = count_max.min(SOME);
     let mut statement = conn.prepare_cached(&sql)?;
     let (mut some, mut bytes) = (Vec::new(), 0);
     for id in ids {
         let left = i64::try_from(count_max - some.len()).unwrap_or(i64::MAX);
-        let mut rows = statement.query(params![id, pool, queues, after, left])?;
+        let mut rows = statement.query(params![id, pool, after, left])?;
         while bytes < SOME_BYTES
             && let Some(row) = rows.next()?
         {
@@ -52,22 +53,21 @@ pub(super) fn send_back(
     edit: Option<&Bytes>,
     now_ms: i64,
 ) -> rusqlite::Result<usize> {
-    let (chosen, ids, pool, queues) = chosen(filter);
+    let (chosen, ids, pool) = chosen(filter);
     let body = edit.map(|edit| row::body_value(edit));
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let keyless = format!("WHERE {chosen} AND NOT {KEEPS_ITS_KEY}");
+    let keyless = format!("{chosen} AND NOT {KEEPS_ITS_KEY}");
     let (back, drop) = (
         format!("{BACK} {keyless} ORDER BY id"),
         format!("{DROP} {keyless}"),
     );
-    let find =
-        format!("SELECT id FROM poisoned_messages WHERE {chosen} AND {KEEPS_ITS_KEY} ORDER BY id");
+    let find = format!("SELECT id FROM poisoned_messages {chosen} AND {KEEPS_ITS_KEY} ORDER BY id");
     let (mut moved, mut keyed) = (0, Vec::<i64>::new());
     for id in ids {
-        let which = params![id, pool, queues, now_ms];
+        let which = params![id, pool, now_ms];
         moved += tx
             .prepare_cached(&back)?
-            .execute(params![id, pool, queues, now_ms, body])?;
+            .execute(params![id, pool, now_ms, body])?;
         tx.prepare_cached(&drop)?.execute(which)?;
         let mut found = tx.prepare_cached(&find)?;
         for row in found.query_map(which, |row| row.get(0))? {
@@ -76,8 +76,8 @@ pub(super) fn send_back(
     }
     let back = format!("{BACK} WHERE id = ?1 {IF_FREE}");
     for id in keyed {
-        // The second and the third are not asked for.
-        let values = params![id, Null, Null, now_ms, body];
+        // The second is not asked for.
+        let values = params![id, Null, now_ms, body];
         if tx.prepare_cached(&back)?.execute(values)? > 0 {
             let drop = format!("{DROP} WHERE id = ?1");
             tx.prepare_cached(&drop)?.execute([id])?;
@@ -90,13 +90,11 @@ pub(super) fn send_back(
 
 /// Drops them, all or none.
 pub(super) fn drop_all(conn: &mut Connection, filter: &DeadFilter) -> rusqlite::Result<usize> {
-    let (chosen, ids, pool, queues) = chosen(filter);
+    let (chosen, ids, pool) = chosen(filter);
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let (drop, mut dropped) = (format!("{DROP} WHERE {chosen}"), 0);
+    let (drop, mut dropped) = (format!("{DROP} {chosen}"), 0);
     for id in ids {
-        dropped += tx
-            .prepare_cached(&drop)?
-            .execute(params![id, pool, queues])?;
+        dropped += tx.prepare_cached(&drop)?.execute(params![id, pool])?;
     }
     tx.commit()?;
     Ok(dropped)
@@ -104,14 +102,12 @@ pub(super) fn drop_all(conn: &mut Connection, filter: &DeadFilter) -> rusqlite::
 
 /// Counts those whose key another message has now.
 pub(super) fn held(conn: &Connection, filter: &DeadFilter, now_ms: i64) -> rusqlite::Result<usize> {
-    let (chosen, ids, pool, queues) = chosen(filter);
-    let sql = format!("{HELD} WHERE {chosen} AND {KEEPS_ITS_KEY} AND {KEY_IS_TAKEN}");
+    let (chosen, ids, pool) = chosen(filter);
+    let sql = format!("{HELD} {chosen} AND {KEEPS_ITS_KEY} AND {KEY_IS_TAKEN}");
     let mut count = conn.prepare_cached(&sql)?;
     let mut held = 0;
     for id in ids {
-        let of_id = count.query_row(params![id, pool, queues, now_ms], |row| {
-            row.get(0).map(row::count)
-        })?;
+        let of_id = count.query_row(params![id, pool, now_ms], |row| row.get(0).map(row::count))?;
         held += of_id as usize;
     }
     Ok(held)
@@ -120,23 +116,23 @@ pub(super) fn held(conn: &Connection, filter: &DeadFilter, now_ms: i64) -> rusql
 const LETTERS: &str = "
 SELECT id, pool, queue, reason, error, attempts, crashes, exit_code, signal, oom, stderr,
   first_failed_at, last_failed_at, correlation_id, reply_to, message_id, content_type, key,
-  priority, headers, body, reply_queue, reply_headers, reply_body
+  priority, headers, body, reply_queue, reply_headers, reply_body, row_id
 FROM poisoned_messages";
 
 const BACK: &str = "
 INSERT INTO consumer_messages (queue, body, headers, correlation_id, reply_to, message_id,
   content_type, key, priority, unique_key, unique_scope, unique_until, unique_released)
-SELECT queue, coalesce(?5, body), headers, correlation_id, reply_to, message_id,
+SELECT queue, coalesce(?4, body), headers, correlation_id, reply_to, message_id,
   content_type, key, priority, unique_key, unique_scope, unique_until,
   unique_key IS NOT NULL
-    AND (coalesce(unique_scope, 'waiting') = 'waiting' OR coalesce(unique_until <= ?4, 0))
+    AND (coalesce(unique_scope, 'waiting') = 'waiting' OR coalesce(unique_until <= ?3, 0))
 FROM poisoned_messages";
 
 /// Whether a letter has a key that it is to have again. One that it had as long as it waited it has let
 /// go for good when it was begun.
 const KEEPS_ITS_KEY: &str =
     "(unique_key IS NOT NULL AND coalesce(unique_scope, 'waiting') <> 'waiting'
-  AND coalesce(unique_until > ?4, 1))";
+  AND coalesce(unique_until > ?3, 1))";
 
 const IF_FREE: &str = "ON CONFLICT (queue, unique_hold) WHERE unique_hold IS NOT NULL DO NOTHING";
 
@@ -147,28 +143,20 @@ const KEY_IS_TAKEN: &str = "EXISTS (SELECT 1 FROM consumer_messages AS other
 
 const DROP: &str = "DELETE FROM poisoned_messages";
 
-/// The row of an id that a [`DeadFilter`] names. One after the other: of a set of them the table may be
-/// searched as a whole, where statistics say that it is nearly empty.
-const THIS: &str = "id = ?1";
-const ANY: &str = "?1 IS NULL";
+/// The dead letters that a [`DeadFilter`] means, behind the table's name. An id at a time, and the index by name:
+/// where statistics say that the table is nearly empty, it would be searched as a whole otherwise.
+const BY_ID: &str = "WHERE id = ?1 AND (?2 IS NULL OR pool = ?2)";
+const OF_A_POOL: &str = "INDEXED BY poisoned_messages_pool WHERE ?1 IS NULL AND pool = ?2";
+const ALL: &str = "WHERE ?1 IS NULL AND ?2 IS NULL";
 
-/// What else it means.
-const ALSO: &str = "(?2 IS NULL OR pool = ?2)
-  AND (?3 IS NULL OR queue IN (SELECT value FROM json_each(?3)))";
-
-/// What a [`DeadFilter`] means: a condition, and its parameters, of which there is a first one for each id.
-fn chosen(filter: &DeadFilter) -> (String, Vec<Option<i64>>, Option<&str>, Option<String>) {
-    let json = |value: serde_json::Value| value.to_string();
-    let (which, ids) = match &filter.ids {
-        Some(ids) => (THIS, rows(ids)),
-        None => (ANY, vec![None]),
-    };
-    (
-        format!("{which} AND {ALSO}"),
-        ids,
-        filter.pool.as_deref(),
-        filter.queues.as_deref().map(|queues| json(queues.into())),
-    )
+/// These, and their parameters, of which there is a first one for each id.
+fn chosen(filter: &DeadFilter) -> (&'static str, Vec<Option<i64>>, Option<&str>) {
+    let pool = filter.pool.as_deref();
+    match &filter.ids {
+        Some(ids) => (BY_ID, rows(ids), pool),
+        None if pool.is_some() => (OF_A_POOL, vec![None], pool),
+        None => (ALL, vec![None], pool),
+    }
 }
 
 /// The rows with these ids, each once, in order; what is no number names none.
@@ -179,10 +167,12 @@ fn rows(ids: &[String]) -> Vec<Option<i64>> {
 
 fn letter(row: &Row<'_>) -> rusqlite::Result<DeadLetter> {
     let string = |column| Ok::<_, rusqlite::Error>(row::text(row.get_ref(column)?));
+    let queue: String = row.get(2)?;
     Ok(DeadLetter {
         id: row.get::<_, i64>(0)?.to_string(),
         pool: row.get(1)?,
-        queue: row.get(2)?,
+        message_name: message_name(&queue, row.get(24)?),
+        queue,
         reason: row.get(3)?,
         error: row.get(4)?,
         attempts: row::count(row.get(5)?),

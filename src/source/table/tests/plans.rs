@@ -12,7 +12,7 @@ use bytes::Bytes;
 use self::statements::{in_one_line, is_in, written};
 use super::*;
 use crate::broker::finished::Memory;
-use crate::broker::sqlite::tests_support::{OtherOwner, Run, runs};
+use crate::broker::sqlite::tests_support::{OtherOwner, Run, has_run, runs};
 use crate::broker::table::finished::Entry;
 use crate::client::{Client, DeadFilter, Page};
 use crate::config::model::{SourceConfig, Subscription};
@@ -99,7 +99,7 @@ fn among(rows: u32) -> String {
          SELECT 'q', 'x', (SELECT min(id) FROM owners), n FROM numbers;
          {numbers} INSERT INTO poisoned_messages (pool, queue, reason, error, attempts, crashes, lapses, oom,
            stderr, first_failed_at, last_failed_at, body, headers, priority, created_at)
-         SELECT 'p', 'q', 'failed', 'x', 1, 0, 0, 0, '[]', 1, 1, 'x', '{{}}', 0, 1 FROM numbers;
+         SELECT 'other', 'q', 'failed', 'x', 1, 0, 0, 0, '[]', 1, 1, 'x', '{{}}', 0, 1 FROM numbers;
          {numbers} INSERT INTO finished_messages (source, queue, key, emit_id, step, finished_at, expires_at)
          SELECT 'main', 'q', n, '', 0, 1, 4102444800000 FROM numbers;
          DROP TRIGGER published_messages_fan_out;
@@ -163,6 +163,11 @@ async fn work(rig: &Rig, round: i64) {
         delivery.settle(outcome.unwrap_or(Outcome::Done));
     }
     source.until(|state| state.depth == Some(0)).await;
+    // What a source asks that has nothing to do, and nothing that is due.
+    while !has_run(&rig.path(), "SELECT 1 FROM consumer_messages") {
+        rig.insert("one more");
+        source.next().await.settle(Outcome::Done);
+    }
     source.end().await;
 }
 
@@ -270,9 +275,20 @@ fn letters(client: &mut Client, database: &Path, round: i64) {
         limit: 10,
         ..Page::all(DeadFilter::default())
     };
-    client
-        .dead_list(&page, |_| std::ops::ControlFlow::Continue(()))
-        .unwrap();
+    let mut list = |page: &Page| {
+        client
+            .dead_list(page, |_| std::ops::ControlFlow::Continue(()))
+            .unwrap();
+    };
+    list(&page);
+    let of_one_pool = || DeadFilter {
+        pool: Some("p".to_owned()),
+        ..DeadFilter::default()
+    };
+    list(&Page {
+        limit: 10,
+        ..Page::all(of_one_pool())
+    });
     assert_eq!(client.dead_retry(&these(&ids[1..]), None).unwrap(), 2);
     assert_eq!(client.dead_held(&these(&ids)).unwrap(), 1);
     assert_eq!(
@@ -281,6 +297,7 @@ fn letters(client: &mut Client, database: &Path, round: i64) {
             .unwrap(),
         2
     );
+    assert!(client.dead_drop(&of_one_pool()).unwrap() > 0);
 }
 
 /// A run of each statement that has read too much, the one that has read the most.

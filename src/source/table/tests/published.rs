@@ -4,11 +4,12 @@ use super::*;
 
 const TEXT: &str = include_str!("../../../../proto-spec/table.md");
 /// The steps from an empty file to the tables as they are.
-const STEPS: [&str; 5] = [
+const STEPS: [&str; 6] = [
     include_str!("../../../broker/sqlite/v1.sql"),
     include_str!("../../../broker/sqlite/v2.sql"),
     include_str!("../../../broker/sqlite/v3.sql"),
     include_str!("../../../broker/sqlite/v4.sql"),
+    include_str!("../../../broker/sqlite/v5.sql"),
     include_str!("../../../broker/sqlite/topics.sql"),
 ];
 

@@ -49,7 +49,7 @@ pub(super) fn among(rows: u32) -> String {
          SELECT 'work', 'x', (SELECT min(id) FROM owners WHERE host = 'elsewhere'), n FROM {numbers};
          INSERT INTO poisoned_messages (pool, queue, reason, error, attempts, crashes, lapses, oom, stderr,
            first_failed_at, last_failed_at, body, headers, priority, created_at)
-         SELECT 'work', 'work', 'failed', 'x', 1, 0, 0, 0, '[]', 1, 1, 'x', '{{}}', 0, 1 FROM {numbers};
+         SELECT 'other', 'work', 'failed', 'x', 1, 0, 0, 0, '[]', 1, 1, 'x', '{{}}', 0, 1 FROM {numbers};
          INSERT INTO finished_messages (source, queue, {key}, emit_id, step, finished_at, expires_at{token})
          SELECT 'main', 'work', n, '', 0, 1, 4102444800000{zero} FROM {numbers};
          {}",
