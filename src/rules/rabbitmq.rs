@@ -7,7 +7,7 @@ pub(crate) mod tiers;
 use super::attempts;
 use super::attempts::{LAPSES_SUSPECT, Limits};
 use crate::dead_letter::Counters;
-use crate::delivery::{Failure, History, Reason};
+use crate::delivery::{Failure, History, Reason, write_numbers};
 
 /// RabbitMQ 4 drops a message of a quorum queue after 20 returns unless the queue says otherwise.
 /// One that has so many goes on as a copy, whose count begins anew.
@@ -104,6 +104,21 @@ pub(crate) fn history(arrival: Arrival) -> History {
 /// proves nothing against the message. The first time is no matter.
 pub(crate) fn returns_as_copy(arrival: Arrival) -> bool {
     arrival.lapses > 0 || arrival.returns + 1 >= u64::from(LAPSES_SUSPECT)
+}
+
+/// The name by which log records call a message that has a number of ours.
+pub(crate) fn message_name(queue: &str, number: Option<u64>) -> Option<String> {
+    let number = signed(number?);
+    let mut name = String::new();
+    write_numbers(&mut name, queue, |property| {
+        (property == "number").then_some(number)
+    });
+    Some(name)
+}
+
+/// A number of ours as workers see it: one bit less, for a signed one.
+pub(crate) fn signed(number: u64) -> i64 {
+    i64::try_from(number >> 1).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use lapin::types::ShortString;
 
 use super::held::Held;
 use crate::broker::rabbitmq::republish::Original;
-use crate::delivery::{Message, Property, write_numbers};
+use crate::delivery::{Message, Property};
+use crate::rules::rabbitmq::signed;
 
 /// Makes the message.
 pub(super) fn message(queue: &Arc<str>, held: &Held, redelivered: bool) -> Message {
@@ -62,18 +63,4 @@ fn described(
     told.push(("exchange", Property::Text(original.exchange.clone())));
     told.push(("routing_key", Property::Text(original.routing_key.clone())));
     told
-}
-/// The name by which log records call a message of ours with that number.
-pub(super) fn message_name(queue: &str, number: Option<u64>) -> Option<String> {
-    let number = signed(number?);
-    let mut name = String::new();
-    write_numbers(&mut name, queue, |property| {
-        (property == "number").then_some(number)
-    });
-    Some(name)
-}
-
-/// One bit less, for a signed one.
-fn signed(number: u64) -> i64 {
-    i64::try_from(number >> 1).unwrap_or_default()
 }

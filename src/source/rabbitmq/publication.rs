@@ -7,7 +7,6 @@ use bytes::Bytes;
 use lapin::BasicProperties;
 use lapin::types::ShortString;
 
-use super::message::message_name;
 use crate::broker::rabbitmq::field_table::long;
 use crate::broker::rabbitmq::publisher::OutboundMessage;
 use crate::broker::rabbitmq::republish::{
@@ -16,7 +15,7 @@ use crate::broker::rabbitmq::republish::{
 use crate::dead_letter;
 use crate::dead_letter::{Counters, Letter, Own, header};
 use crate::delivery::{Failure, Outgoing, Reason};
-use crate::rules::rabbitmq::{Arrival, RETURNS_MAX, tiers};
+use crate::rules::rabbitmq::{Arrival, RETURNS_MAX, message_name, tiers};
 use crate::rules::{attempts, publishing};
 
 /// Queues that exist only as long as someone waits for an answer, on the same broker. RabbitMQ 3
