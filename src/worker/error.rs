@@ -79,7 +79,7 @@ fn explain(cause: Errno) -> String {
     }
 }
 
-/// What the child does before it becomes the program, in this order.
+/// A step of the child before it becomes the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Step {
@@ -99,10 +99,12 @@ pub enum Step {
     Orphaned = 7,
     /// Tells who guards its process group.
     Guard = 8,
+    /// Leaves the daemon's session and its terminal.
+    Session = 9,
 }
 
 impl Step {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Memory,
         Self::OpenFiles,
         Self::Niceness,
@@ -111,6 +113,7 @@ impl Step {
         Self::DeathSignal,
         Self::Orphaned,
         Self::Guard,
+        Self::Session,
     ];
 
     /// An error of the child reaches the parent as one number and nothing else, so the step is
@@ -141,6 +144,7 @@ impl fmt::Display for Step {
             Self::DeathSignal => "tying a worker's life to the daemon's",
             Self::Orphaned => "checking that the daemon still lives",
             Self::Guard => "telling the guard of a process group",
+            Self::Session => "giving a worker a session of its own",
         })
     }
 }

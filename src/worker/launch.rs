@@ -2,7 +2,7 @@
 //! does before it becomes the program is prepared here, in the parent: between fork and exec only
 //! async-signal-safe calls are allowed.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString, NulError};
 use std::io;
 use std::io::PipeWriter;
 use std::os::fd::OwnedFd;
@@ -13,12 +13,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, open};
 use nix::libc;
 use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Pid, Uid};
 
 use super::account::{Account, Change};
 use super::error::{SpawnError, Step};
+use super::pipe::PipePath;
 use super::{Identity, Introduction, open_files, orphans};
 use crate::config;
 use crate::config::model;
@@ -26,6 +29,9 @@ use crate::names;
 
 /// The `PATH` that the C library searches when the worker's environment sets none.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// Niceness of a session against others, where the kernel shares out the processor by sessions first.
+const SESSION_NICENESS: &CStr = c"/proc/self/autogroup";
 
 /// How many files a worker has from the start: stdin, stdout, stderr.
 const STANDARD_STREAMS: libc::c_uint = 3;
@@ -37,14 +43,21 @@ pub(super) fn start(
     command: &model::WorkerCommand,
     identity: &Identity,
     account: Account,
-    pipe: &Path,
+    pipe: &PipePath,
     introduction: Introduction,
     frame_bytes_max: usize,
 ) -> Result<Child, SpawnError> {
     let mut confinement = Confinement::prepare(command, account)?;
+    confinement.link = link_to(pipe).map_err(|_| nul(command))?;
     confinement.stdin_owner = confinement.change.as_ref().map(Change::owner);
     let mut child = program(command);
-    introduce(&mut child, identity, pipe, introduction, frame_bytes_max);
+    introduce(
+        &mut child,
+        identity,
+        pipe.path(),
+        introduction,
+        frame_bytes_max,
+    );
     child
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -74,7 +87,7 @@ fn introduce(
 }
 
 /// Starts another program beside a worker: as its user, where it works and with its environment, in a
-/// process group of its own. What it writes goes to `output`.
+/// session of its own. What it writes goes to `output`.
 ///
 /// The kernel kills it when the calling thread ends.
 pub(super) fn start_beside(
@@ -96,8 +109,8 @@ pub(super) fn start_beside(
     orphans::start(|| child.spawn()).map_err(|error| told(command, error))
 }
 
-/// Starts a program of a worker's own, as that worker's user and with this environment, in a process
-/// group of its own, whose number is written to `guard` before the program begins. Its stdin, stdout
+/// Starts a program of a worker's own, as that worker's user and with this environment, in a session
+/// and process group of its own, whose number is written to `guard` before the program begins. Its stdin, stdout
 /// and stderr are pipes.
 ///
 /// The kernel kills it when the calling thread ends.
@@ -119,21 +132,32 @@ pub fn start_guarded(
     orphans::start(|| child.spawn()).map_err(|error| told(command, error))
 }
 
-/// With its arguments and no environment but its own, in a process group that it leads.
+/// With its arguments and no environment but its own.
 fn program(command: &model::WorkerCommand) -> Command {
     let mut program = Command::new(&command.program);
+    program.args(&command.args).env_clear().envs(&command.env);
     program
-        .args(&command.args)
-        .env_clear()
-        .envs(&command.env)
-        .process_group(0);
-    program
+}
+
+fn nul(command: &model::WorkerCommand) -> SpawnError {
+    SpawnError::Nul {
+        program: command.program.clone(),
+    }
+}
+
+/// The pipe's link with what it leads to.
+fn link_to(pipe: &PipePath) -> Result<Option<(CString, CString)>, NulError> {
+    let text = |path: &Path| CString::new(path.as_os_str().as_bytes());
+    let link = |link: &Path| Ok((text(link)?, text(pipe.path())?));
+    pipe.link().map(link).transpose()
 }
 
 /// What the child has to do to itself, all of it computed.
 #[derive(Debug)]
 struct Confinement {
     limits: model::Limits,
+    /// The limit of niceness, as text.
+    niceness: Option<String>,
     /// The soft and the hard limit of open files.
     open_files: Option<(u64, u64)>,
     change: Option<Change>,
@@ -141,6 +165,9 @@ struct Confinement {
     /// is how a program without `dup2` moves it out of its children's reach.
     stdin_owner: Option<(Uid, Gid)>,
     directory: Option<CString>,
+    /// A symbolic link that it makes, and what the link leads to. The directory may belong to the
+    /// worker's user, who could turn what a more privileged process does there against others.
+    link: Option<(CString, CString)>,
     parent: Pid,
     /// Where the number of its group is written.
     guard: Option<Arc<OwnedFd>>,
@@ -153,11 +180,11 @@ impl Confinement {
             .as_ref()
             .map(|path| CString::new(path.as_os_str().as_bytes()))
             .transpose()
-            .map_err(|_| SpawnError::Nul {
-                program: command.program.clone(),
-            })?;
+            .map_err(|_| nul(command))?;
+        let niceness = command.limits.cpu_nice.map(|nice| nice.to_string());
         Ok(Self {
             limits: command.limits,
+            niceness,
             open_files: match command.limits.open_files {
                 Some(files) => Some((files, files)),
                 None => open_files::original(),
@@ -165,6 +192,7 @@ impl Confinement {
             change: account.change,
             stdin_owner: None,
             directory,
+            link: None,
             parent: nix::unistd::getpid(),
             guard: None,
         })
@@ -173,6 +201,9 @@ impl Confinement {
     /// Runs in the child. Limits that only a privileged process may raise come before the change of
     /// user, which takes the privileges and with them the death signal, which so comes after it.
     fn apply(&self) -> io::Result<()> {
+        // Who shares the daemon's session shares its terminal, and could type there. Whoever leads a
+        // session leads a process group as well.
+        nix::unistd::setsid().map_err(|e| Step::Session.failed(e))?;
         let limits = &self.limits;
         if let Some(bytes) = limits.memory_bytes {
             limit(Resource::RLIMIT_DATA, bytes).map_err(|e| Step::Memory.failed(e))?;
@@ -184,8 +215,16 @@ impl Confinement {
         if let Some(nice) = limits.cpu_nice {
             renice(nice).map_err(|e| Step::Niceness.failed(e))?;
         }
+        if let Some(nice) = &self.niceness {
+            renice_session(nice);
+        }
         if let Some(change) = &self.change {
             change.apply().map_err(|e| Step::User.failed(e))?;
+        }
+        if let Some((link, target)) = &self.link {
+            // Most workers don't need it, and the parent sees whether it is there.
+            nix::unistd::symlinkat(target.as_c_str(), AT_FDCWD, link.as_c_str())
+                .unwrap_or_default();
         }
         if let Some(directory) = &self.directory {
             nix::unistd::chdir(directory.as_c_str()).map_err(|e| Step::Directory.failed(e))?;
@@ -226,6 +265,19 @@ fn renice(nice: i32) -> Result<(), Errno> {
         .map_err(|error| Errno::from_raw(error.raw_os_error()))
 }
 
+/// Sets the niceness of the session, as far as the kernel takes it: some have no such thing, and all take
+/// one change in 100 ms from unprivileged processes.
+fn renice_session(nice: &str) {
+    let file = open(
+        SESSION_NICENESS,
+        OFlag::O_WRONLY | OFlag::O_CLOEXEC,
+        Mode::empty(),
+    );
+    if let Ok(file) = file {
+        nix::unistd::write(&file, nice.as_bytes()).unwrap_or_default();
+    }
+}
+
 #[expect(
     unsafe_code,
     reason = "the one place where something must run between fork and exec"
@@ -233,8 +285,8 @@ fn renice(nice: i32) -> Result<(), Errno> {
 fn confine(child: &mut Command, confinement: Confinement) {
     // SAFETY: the closure runs in the forked child, where only async-signal-safe functions may be
     // called, since another thread may have held any lock at the fork. `Confinement::apply` makes
-    // plain system calls (fchown, setrlimit, setpriority, setgroups, setgid, setuid, chdir, prctl,
-    // getppid, getpid, write) on values that were computed before the fork; it allocates nothing,
+    // plain system calls (fchown, setsid, setrlimit, setpriority, open, write, close, setgroups,
+    // setgid, setuid, symlinkat, chdir, prctl, getppid, getpid) on values that were computed before the fork; it allocates nothing,
     // frees nothing, takes no lock and does not panic. Its errors are bare numbers. close_range
     // touches no memory, and with this flag closes nothing before the exec, which a failure is told
     // through.
@@ -261,7 +313,7 @@ fn confine(child: &mut Command, confinement: Confinement) {
 fn told(command: &model::WorkerCommand, error: io::Error) -> SpawnError {
     let program = command.program.clone();
     if error.kind() == io::ErrorKind::InvalidInput && error.raw_os_error().is_none() {
-        return SpawnError::Nul { program };
+        return nul(command);
     }
     match Step::unpack(&error) {
         Some((step, cause)) => SpawnError::Confine {
@@ -294,7 +346,7 @@ fn configured(command: &model::WorkerCommand, step: Step) -> String {
         Step::Niceness => limits.cpu_nice.unwrap_or_default().to_string(),
         Step::User => command.user.clone().unwrap_or_default(),
         Step::Directory => directory(command),
-        Step::DeathSignal | Step::Orphaned | Step::Guard => command.program.clone(),
+        Step::DeathSignal | Step::Orphaned | Step::Guard | Step::Session => command.program.clone(),
     }
 }
 
@@ -327,8 +379,8 @@ mod tests {
         let account = Account::find(command.user.as_deref());
         account
             .and_then(|account| {
-                let pipe = Path::new("/nowhere");
-                start(command, &identity(), account, pipe, Introduction::Full, 1)
+                let pipe = PipePath::create(command).unwrap();
+                start(command, &identity(), account, &pipe, Introduction::Full, 1)
             })
             .unwrap_err()
     }

@@ -8,8 +8,8 @@ use std::process::Child;
 
 use nix::errno::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, getpgid, kill_process_group,
-    pidfd_open, pidfd_send_signal, waitid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_open,
+    waitid,
 };
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -17,7 +17,7 @@ use tokio::io::unix::AsyncFd;
 use super::orphans;
 
 /// The process that leads a group, as long as it is not reaped: until then neither its id nor its
-/// group's can be given to another. Dropped, the group is killed.
+/// group's can be given to another. A worker leads a session as well, and so can't leave its group. Dropped, the group is killed.
 #[derive(Debug)]
 pub struct Leader {
     pid: Pid,
@@ -79,15 +79,7 @@ impl Leader {
         if self.reaped.get() {
             return;
         }
-        let strays = getpgid(Some(self.pid)).is_ok_and(|group| group != self.pid);
-        let sent = kill_process_group(self.pid, signal);
-        // One that has left its group may have left nobody there.
-        let sent = if strays {
-            pidfd_send_signal(&self.pidfd, signal)
-        } else {
-            sent
-        };
-        if let Err(error) = sent {
+        if let Err(error) = kill_process_group(self.pid, signal) {
             tracing::warn!(
                 pid = self.pid.as_raw_nonzero(), ?signal, %error,
                 "a signal did not reach a worker's process group"
@@ -175,14 +167,13 @@ impl Newborn {
 
 impl Drop for Newborn {
     fn drop(&mut self) {
-        let Some(mut child) = self.0.take() else {
+        let Some(child) = self.0.take() else {
             return;
         };
         let pid = Pid::from_child(&child);
         let until_ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        // It may have children already, and may have left its group to them.
-        let group = kill_process_group(pid, Signal::KILL);
-        let killed = child.kill().or(group.map_err(io::Error::from));
+        // It may have children already.
+        let killed = kill_process_group(pid, Signal::KILL).map_err(io::Error::from);
         let ended = killed.and_then(|()| Ok(waitid(WaitId::Pid(pid), until_ended)?));
         if let Err(error) = ended.and_then(|_| orphans::reap_own(pid)) {
             tracing::debug!(pid = child.id(), %error, "a worker that nobody wants can't be killed");

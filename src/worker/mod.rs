@@ -1,5 +1,6 @@
-//! One worker process: started under its limits and user, connected over the pipe that version 1
-//! workers expect, listened to on stdout and stderr, told apart from its neighbours when it ends.
+//! One worker process: started in a session of its own under its limits and user, connected over the
+//! pipe that version 1 workers expect, listened to on stdout and stderr, told apart from its neighbours
+//! when it ends.
 //!
 //! Nothing here knows what a message is or what becomes of one; the lane drives it. Everything runs
 //! on the pool's own thread, in a current-thread runtime inside a `LocalSet`, but for the start of a

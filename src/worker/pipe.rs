@@ -2,7 +2,6 @@
 //! worker's user, gone from the file system once it is connected. What travels over it is the
 //! connection's business.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,13 +11,15 @@ use interprocess::local_socket::{GenericFilePath, ListenerOptions, ToFsName};
 use interprocess::os::unix::local_socket::ListenerOptionsExt;
 use interprocess::os::unix::uds_local_socket::tokio::Listener as Socket;
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, AtFlags};
+use nix::fcntl::{AtFlags, OFlag, open};
+use nix::sys::stat::{Mode, SFlag, fstat};
 use nix::unistd::{Uid, fchownat};
 
 use super::connection::Connection;
 use super::error::PipeError;
 use super::peer::Expected;
 use super::{Identity, peer};
+use crate::config::model::WorkerCommand;
 use crate::names;
 
 /// The longest path that a socket's address holds, in bytes.
@@ -86,67 +87,85 @@ struct Open {
     _link: Option<Link>,
 }
 
-/// Where a pipe is.
+/// Place of a pipe.
 #[derive(Debug, Clone)]
-struct PipePath {
+pub(super) struct PipePath {
     name: String,
     path: PathBuf,
+    /// Where .NET looks, if elsewhere.
+    link: Option<PathBuf>,
+}
+
+impl PipePath {
+    /// Chooses a place for the pipe of a worker.
+    pub(super) fn create(command: &WorkerCommand) -> Result<Self, PipeError> {
+        let name = random_name()?;
+        Ok(Self {
+            path: path_in(Path::new(names::PIPE_DIR), &name),
+            link: dotnet_directory(command).and_then(|directory| link_in(&directory, &name)),
+            name,
+        })
+    }
+
+    /// The absolute path of the socket.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path at which the worker makes a symbolic link to the socket before it becomes its program.
+    pub(super) fn link(&self) -> Option<&Path> {
+        self.link.as_deref()
+    }
 }
 
 impl Unclaimed {
     /// Makes a pipe that only `uid` (and root) can open, from the first moment on.
-    pub(super) fn create(uid: Uid) -> Result<Self, PipeError> {
-        let name = random_name()?;
-        let path = path_in(Path::new(names::PIPE_DIR), &name);
-        let socket = listen(&path).map_err(|cause| PipeError::Create {
-            path: path.clone(),
+    pub(super) fn create(command: &WorkerCommand, uid: Uid) -> Result<Self, PipeError> {
+        let place = PipePath::create(command)?;
+        let socket = listen(&place.path).map_err(|cause| PipeError::Create {
+            path: place.path.clone(),
             cause,
         })?;
         if uid != Uid::effective() {
-            give_to(uid, &path).map_err(|cause| PipeError::Chown {
+            give_to(uid, &place.path).map_err(|cause| PipeError::Chown {
                 uid: uid.as_raw(),
                 cause,
             })?;
         }
+        let link = place.link.clone().map(Link);
         Ok(Self {
-            place: PipePath { name, path },
+            place,
             open: Open {
                 socket,
-                _link: None,
+                _link: link,
             },
         })
     }
 
-    /// Makes the pipe show where .NET will look, which is below `$TMPDIR`. Other workers do not
-    /// mind if that fails, so it is only logged.
-    pub(super) fn link_for_dotnet(
-        &mut self,
-        env: &BTreeMap<String, String>,
-        cwd: Option<&Path>,
-        uid: Uid,
-    ) {
-        let Some(directory) = dotnet_directory(env, cwd) else {
+    /// Logs that the worker, which has been started, could not make the link: others than .NET do not
+    /// mind.
+    pub(super) fn check_link(&self, identity: &Identity) {
+        let Some(link) = self.place.link() else {
             return;
         };
-        let path = path_in(&directory, &self.place.name);
-        match Link::create(path, &self.place.path, uid) {
-            Ok(link) => self.open._link = Some(link),
-            Err(why) => tracing::warn!(
-                "a worker's pipe can't be shown below its TMPDIR, where .NET looks for it: {why}: \
-                 `{}`",
-                directory.display()
-            ),
+        if let Err(error) = link.symlink_metadata() {
+            tracing::warn!(
+                pool = %identity.pool, worker = identity.slot, %error,
+                "a worker's pipe has no link below its TMPDIR, where .NET looks for it: its user must \
+                 be allowed to write to that directory: `{}`",
+                link.parent().unwrap_or(link).display()
+            );
         }
+    }
+
+    /// Place of the pipe.
+    pub(super) fn place(&self) -> &PipePath {
+        &self.place
     }
 
     /// The name that the worker is told.
     pub(super) fn name(&self) -> &str {
         &self.place.name
-    }
-
-    /// The absolute path.
-    pub(super) fn path(&self) -> &Path {
-        &self.place.path
     }
 
     /// Waits for this worker from now on.
@@ -187,69 +206,69 @@ fn listen(path: &Path) -> io::Result<Socket> {
     Socket::from_options(ListenerOptions::new().name(name).mode(0o600))
 }
 
+/// Gives the socket to that user, and nothing that someone has put in its place.
 fn give_to(uid: Uid, path: &Path) -> Result<(), Errno> {
-    fchownat(
-        AT_FDCWD,
-        path,
-        Some(uid),
-        None,
-        AtFlags::AT_SYMLINK_NOFOLLOW,
-    )
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let socket = open(path, flags, Mode::empty())?;
+    let found = fstat(&socket)?;
+    let kind = SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT;
+    let owner = Uid::from_raw(found.st_uid);
+    if kind != SFlag::S_IFSOCK || owner != Uid::effective() || found.st_nlink != 1 {
+        return Err(Errno::EEXIST);
+    }
+    fchownat(&socket, "", Some(uid), None, AtFlags::AT_EMPTY_PATH)
 }
 
 /// The directory that .NET takes for temporary files, if it is not the one where the pipe is.
 /// Source: `Path.GetTempPath` in the .NET runtime, `Path.Unix.cs`.
-fn dotnet_directory(env: &BTreeMap<String, String>, cwd: Option<&Path>) -> Option<PathBuf> {
-    let configured = env.get("TMPDIR").filter(|path| !path.is_empty())?;
-    let directory = match cwd {
+fn dotnet_directory(command: &WorkerCommand) -> Option<PathBuf> {
+    let configured = command.env.get("TMPDIR").filter(|path| !path.is_empty())?;
+    let directory = match &command.cwd {
         Some(cwd) => cwd.join(configured),
         None => PathBuf::from(configured),
     };
     (directory != Path::new(names::PIPE_DIR)).then_some(directory)
 }
 
-/// A symbolic link to the socket. Dropped, it is removed.
-#[derive(Debug)]
-struct Link {
-    path: PathBuf,
+/// The path of a link to a pipe in that directory; none where no socket's address would hold it, which
+/// is logged.
+fn link_in(directory: &Path, name: &str) -> Option<PathBuf> {
+    let path = path_in(directory, name);
+    let bytes = path.as_os_str().len();
+    if bytes > SOCKET_PATH_BYTES_MAX {
+        tracing::warn!(
+            "a worker's pipe has no link below its TMPDIR, where .NET looks for it: a socket's path \
+             must be at most {SOCKET_PATH_BYTES_MAX} bytes, and this has {bytes}: `{}`",
+            path.display()
+        );
+        return None;
+    }
+    Some(path)
 }
 
-impl Link {
-    fn create(path: PathBuf, target: &Path, uid: Uid) -> io::Result<Self> {
-        let bytes = path.as_os_str().len();
-        if bytes > SOCKET_PATH_BYTES_MAX {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidFilename,
-                format!("a socket's path must be at most {SOCKET_PATH_BYTES_MAX} bytes: {bytes}"),
-            ));
-        }
-        std::os::unix::fs::symlink(target, &path)?;
-        let link = Self { path };
-        if uid != Uid::effective() {
-            // In a directory that everyone writes to, one follows only links of one's own.
-            give_to(uid, &link.path)?;
-        }
-        Ok(link)
-    }
-}
+/// A symbolic link that the worker may have made. Dropped, it is removed. Its name is random and the
+/// worker's alone, so that nothing else bears it wherever the worker's user may lead its path to.
+#[derive(Debug)]
+struct Link(PathBuf);
 
 impl Drop for Link {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::debug!(%error, path = %self.path.display(), "a pipe's link was gone already");
+        if let Err(error) = std::fs::remove_file(&self.0) {
+            tracing::debug!(%error, path = %self.0.display(), "a pipe's link was gone already");
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::command;
     use super::*;
-    use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+    use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 
     #[tokio::test]
     async fn a_pipe_is_private_and_its_path_goes_with_it() {
-        let pipe = Unclaimed::create(Uid::effective()).unwrap();
-        let path = pipe.path().to_owned();
+        let pipe = Unclaimed::create(&command("true", &[]), Uid::effective()).unwrap();
+        let path = pipe.place().path().to_owned();
         assert_eq!(
             path.to_str().unwrap(),
             format!("/tmp/CoreFxPipe_{}", pipe.name())
@@ -279,24 +298,46 @@ mod tests {
             (Some("scratch"), None, Some("scratch")),
         ];
         for (tmpdir, cwd, expected) in cases {
-            let env = tmpdir
-                .map(|path: &str| ("TMPDIR".to_owned(), path.to_owned()))
-                .into_iter()
-                .collect();
-            assert_eq!(
-                dotnet_directory(&env, cwd.map(Path::new)),
-                expected.map(PathBuf::from)
-            );
+            let mut command = command("true", &[]);
+            let tmpdir = tmpdir.map(|path: &str| ("TMPDIR".to_owned(), path.to_owned()));
+            command.env.extend(tmpdir);
+            command.cwd = cwd.map(PathBuf::from);
+            assert_eq!(dotnet_directory(&command), expected.map(PathBuf::from));
         }
     }
 
     #[test]
-    fn a_link_that_no_socket_address_holds_is_refused() {
-        let long = PathBuf::from(format!("/{}", "x".repeat(107)));
-        let error = Link::create(long, Path::new("/tmp"), Uid::effective()).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "a socket's path must be at most 107 bytes: 108"
-        );
+    fn no_link_is_longer_than_a_sockets_address() {
+        let name = "x".repeat(10);
+        let longest = PathBuf::from(format!("/{}", "x".repeat(84)));
+        let link = link_in(&longest, &name).unwrap();
+        assert_eq!(link.as_os_str().len(), 107);
+        assert_eq!(link_in(&longest.join("x"), &name), None);
+    }
+
+    #[test]
+    fn what_is_in_the_place_of_the_socket_is_not_given_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let (file, link, linked, socket) = (path("file"), path("link"), path("hard"), path("s"));
+        std::fs::write(&file, "").unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let nobody = Uid::from_raw(65_534);
+        let refused = |path: &Path| assert_eq!(give_to(nobody, path), Err(Errno::EEXIST));
+        std::os::unix::fs::symlink(&socket, &link).unwrap();
+        refused(&file);
+        refused(&link);
+        std::fs::hard_link(&socket, &linked).unwrap();
+        refused(&socket);
+        std::fs::remove_file(&linked).unwrap();
+        let expected = if Uid::effective().is_root() {
+            Ok(())
+        } else {
+            Err(Errno::EPERM)
+        };
+        assert_eq!(give_to(nobody, &socket), expected);
+        let is_given = socket.metadata().unwrap().uid() == nobody.as_raw();
+        assert_eq!(is_given, expected.is_ok());
+        assert_eq!(file.metadata().unwrap().uid(), Uid::effective().as_raw());
     }
 }

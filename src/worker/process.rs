@@ -32,8 +32,8 @@ pub use super::error::SpawnError;
 /// leave half a line there.
 const CONTROL_LINE_BYTES_MAX: usize = 512;
 
-/// Starts a worker and tells it the name of its pipe. It is in a process group of its own, which
-/// ends with it.
+/// Starts a worker and tells it the name of its pipe. It leads a session, and so a process group, of
+/// its own, which ends with it.
 ///
 /// Must be called inside a `LocalSet`. Given up, it leaves no process behind.
 ///
@@ -54,19 +54,17 @@ pub async fn spawn(
     let account = spawner.run(move || Account::find(user.as_deref()));
     let account = account.await.map_err(away)??;
     let uid = account.uid;
-    let mut pipe = Unclaimed::create(uid)?;
-    pipe.link_for_dotnet(&command.env, command.cwd.as_deref(), uid);
+    let pipe = Unclaimed::create(command, uid)?;
 
     let child = {
         let (command, identity) = (Arc::clone(command), identity.clone());
-        let path = pipe.path().to_owned();
+        let place = pipe.place().clone();
         let start = move || {
-            let path = &path;
             launch::start(
                 &command,
                 &identity,
                 account,
-                path,
+                &place,
                 introduction,
                 frame_bytes_max,
             )
@@ -74,6 +72,7 @@ pub async fn spawn(
         spawner.run(move || start().map(Newborn::of))
     };
     let child = child.await.map_err(away)??;
+    pipe.check_link(identity);
     OomKills::shared().forget(Instant::now());
     let mut process = Process::watch(child.take(), identity).map_err(away)?;
     process.tell(pipe.name());

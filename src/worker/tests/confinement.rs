@@ -50,13 +50,21 @@ fn a_relative_program_is_taken_from_the_workers_directory() {
 #[test]
 fn limits_hold() {
     on_a_pool_thread(async {
-        let mut command = shell("ulimit -n >&2; ulimit -d >&2; nice >&2");
+        let mut command = shell(
+            "ulimit -n >&2; ulimit -d >&2; nice >&2
+            test ! -e /proc/self/autogroup || cat /proc/self/autogroup >&2",
+        );
         command.limits = Limits {
             memory_bytes: Some(512 * 1024 * 1024),
             open_files: Some(77),
             cpu_nice: Some(19),
         };
-        assert_eq!(stderr_of(&command).await, ["77", "524288", "19"]);
+        let lines = stderr_of(&command).await;
+        assert_eq!(lines[..3], ["77", "524288", "19"]);
+        // The kernel need not have it, and takes it from root only at any time.
+        if let (Some(session), true) = (lines.get(3), Uid::effective().is_root()) {
+            assert!(session.ends_with(" nice 19"), "{session}");
+        }
     });
 }
 
@@ -103,6 +111,16 @@ async fn changing_user_is_refused() {
     let text = "giving a worker's pipe to its user failed: Operation not permitted, the privileges \
                 are missing";
     assert!(error.to_string().starts_with(text), "{error}");
+}
+
+#[test]
+fn a_worker_leads_a_session_of_its_own() {
+    on_a_pool_thread(async {
+        let script = "echo $$ >&2; cut -d ' ' -f 5,6 /proc/$$/stat >&2";
+        let lines = stderr_of(&shell(script)).await;
+        let pid = &lines[0];
+        assert_eq!(lines[1], format!("{pid} {pid}"));
+    });
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! The way from the name on stdin to frames over the pipe.
 
-use std::io::Read;
+use std::fs::DirEntry;
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use bytes::{BufMut, Bytes};
-use nix::unistd::Uid;
+use nix::unistd::{Uid, User};
 
 use super::*;
 use crate::delivery::Exit;
@@ -102,6 +104,36 @@ fn a_worker_that_looks_below_tmpdir_finds_its_pipe() {
     command.env.insert("TMPDIR".into(), path);
     on_a_pool_thread(works(&command));
     assert_eq!(directory.path().read_dir().unwrap().count(), 0);
+}
+
+/// Made by the daemon, it could be made where the worker's user may not write, and what that user puts
+/// in its place could be given away.
+#[test]
+fn the_link_below_tmpdir_is_made_by_the_workers_user() {
+    if !Uid::effective().is_root() {
+        // There is no user but the daemon's then.
+        return;
+    }
+    let nobody = User::from_name("nobody").unwrap().unwrap().uid;
+    let owners = |owner: Uid| {
+        let directory = tempfile::tempdir().unwrap();
+        chown(directory.path(), Some(owner.as_raw()), None).unwrap();
+        let mut command = shell("read name");
+        command.user = Some("nobody".into());
+        let path = directory.path().to_str().unwrap().to_owned();
+        command.env.insert("TMPDIR".into(), path);
+        on_a_pool_thread(async {
+            let starting = start(&command).await;
+            let links = directory.path().read_dir().unwrap();
+            let owner = |link: io::Result<DirEntry>| link.unwrap().metadata().unwrap().uid();
+            let owners: Vec<u32> = links.map(owner).collect();
+            drop(starting);
+            assert_eq!(directory.path().read_dir().unwrap().count(), 0);
+            owners
+        })
+    };
+    assert_eq!(owners(nobody), [nobody.as_raw()]);
+    assert_eq!(owners(Uid::effective()), [0; 0], "in a directory of root's");
 }
 
 #[test]
