@@ -15,6 +15,7 @@ use crate::client::Client;
 use crate::config;
 use crate::config::model::Config;
 use crate::config::{Places, Problem};
+use crate::foreign;
 use crate::worker::open_files;
 use subscriptions::Standing;
 
@@ -108,7 +109,8 @@ pub(super) fn run(args: &CheckArgs) -> CommandResult {
         })?,
         Format::Text => {
             warnings.iter().map(shown).for_each(output::note);
-            problems.iter().for_each(output::note);
+            let problems = problems.iter().map(|problem| foreign::line(problem));
+            problems.for_each(output::note);
             let standing = standing.iter().flatten();
             standing.map(Standing::told).try_for_each(output::line)?;
             if verdict == Verdict::Good {
@@ -161,6 +163,7 @@ fn shown(warning: &Problem) -> String {
         Some(line) => format!("{file}:{line}: "),
         None => String::new(),
     };
+    let message = foreign::line(message);
     format!("warning: {place}{message}\n  help: {help}")
 }
 

@@ -9,8 +9,9 @@ mod stage;
 mod summary;
 mod worker;
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::ops::ControlFlow;
+use std::os::unix::fs::PermissionsExt;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -87,6 +88,7 @@ pub(super) fn work() -> CommandResult {
 pub(super) fn run(args: DemoArgs) -> CommandResult {
     let directory = tempfile::Builder::new()
         .prefix("ganger-demo-")
+        .permissions(Permissions::from_mode(0o700))
         .tempdir()
         .into_diagnostic()?;
     let record = directory.path().join("record");

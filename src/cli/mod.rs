@@ -33,6 +33,7 @@ mod worker;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use nix::errno::Errno;
 
 use crate::config::Problems;
 
@@ -136,6 +137,12 @@ enum Command {
 
 /// Runs the command and prints what went wrong.
 pub fn main(cli: Cli) -> ExitCode {
+    if let Err(error) = close_to_others_of_our_user() {
+        output::note(format!(
+            "environment and memory can't be hidden from other processes of this user: {error}"
+        ));
+        return ExitCode::FAILURE;
+    }
     let result = match cli.command {
         #[cfg(feature = "sqlite")]
         Command::Demo(args) => demo::run(args),
@@ -190,6 +197,12 @@ pub fn main(cli: Cli) -> ExitCode {
         output::complain(&report);
         ExitCode::from(if wrong_input { 2 } else { 1 })
     })
+}
+
+/// Takes environment, memory and open files of this process away from other processes of its user,
+/// which its workers may be. It leaves no core dump either.
+fn close_to_others_of_our_user() -> Result<(), Errno> {
+    nix::sys::prctl::set_dumpable(false)
 }
 
 #[cfg(test)]

@@ -48,17 +48,8 @@ pub(super) fn note(text: impl std::fmt::Display) {
     drop(writeln!(io::stderr(), "{shown}"));
 }
 
-/// A text that others wrote, such as a body or an error, as it may go to stdout: a terminal would
-/// obey what it finds in it.
-pub(super) fn foreign(text: &str) -> Cow<'_, str> {
-    if io::stdout().is_terminal() {
-        foreign::lines(text)
-    } else {
-        Cow::Borrowed(text)
-    }
-}
-
-/// Likewise a body: byte for byte, but to a terminal.
+/// A body that others wrote, as it may go to stdout: byte for byte, but to a terminal, which would obey
+/// what it finds in it.
 pub(super) fn foreign_bytes(bytes: &[u8]) -> Cow<'_, [u8]> {
     if io::stdout().is_terminal() {
         let text = String::from_utf8_lossy(bytes);
@@ -120,7 +111,8 @@ pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
         .set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header);
     for row in rows {
-        table.add_row(row);
+        // Others may have written it, and a line feed would begin what looks like another row.
+        table.add_row(row.iter().map(|cell| foreign::line(cell)));
     }
     table.trim_fmt()
 }
@@ -132,13 +124,31 @@ pub(super) fn complain(report: &miette::Report) {
 
 /// What went wrong, with all that caused it, as it may go to stderr.
 pub(super) fn complaint(report: &miette::Report) -> String {
+    let causes: Vec<String> = report.chain().map(ToString::to_string).collect();
+    let is_tame = |cause: &String| matches!(foreign::line(cause), Cow::Borrowed(_));
     // What is wrong with a configuration is shown in the user's own text.
-    if !io::stderr().is_terminal() || report.downcast_ref::<Problems>().is_some() {
+    if causes.iter().all(is_tame) || report.downcast_ref::<Problems>().is_some() {
         return format!("{report:?}");
     }
-    let causes: Vec<String> = report.chain().map(ToString::to_string).collect();
-    let mut shown = causes.iter().rev().map(|cause| foreign::lines(cause));
+    let mut shown = causes.iter().rev().map(|cause| foreign::line(cause));
     let first = miette!("{}", shown.next().unwrap_or_default());
     let told = shown.fold(first, |told, cause| told.wrap_err(cause.into_owned()));
     format!("{told:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_wrote_begins_no_line() {
+        let forged = "failed\nERROR forged\u{9b}";
+        let rows = table(&["ERROR"], [vec![forged.to_owned()]]);
+        assert_eq!(rows, " ERROR\n failed\\nERROR forged\\u{9b}");
+        let complaint = complaint(&miette!("{forged}").wrap_err("it did not work"));
+        assert!(
+            complaint.contains("failed\\nERROR forged\\u{9b}"),
+            "{complaint}"
+        );
+    }
 }

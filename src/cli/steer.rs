@@ -11,6 +11,7 @@ use super::common::{CommandResult, Format, Output};
 use super::output;
 use super::remote::{Address, block_on, pool_path};
 use crate::admin::client::ClientError;
+use crate::foreign;
 use crate::status::Status;
 use crate::telemetry::LogLevels;
 use crate::worker::output::LastLines;
@@ -31,9 +32,7 @@ impl Daemon {
         let answer = block_on(remote.post(path, body))?.into_diagnostic()?;
         match self.output.format {
             Format::Json => output::json(&answer)?,
-            Format::Text => {
-                output::line(output::foreign(answer["done"].as_str().unwrap_or("done")))?
-            }
+            Format::Text => output::line(foreign::line(answer["done"].as_str().unwrap_or("done")))?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -83,7 +82,7 @@ pub(super) fn status(args: &StatusArgs) -> CommandResult {
         Format::Json => output::json(&status)?,
         Format::Text => {
             let text = print::status(&status, args.workers);
-            output::line(output::foreign(&text))?;
+            output::line(text)?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -222,7 +221,7 @@ pub(super) fn last_lines(args: &OutputArgs) -> CommandResult {
 fn lines_to_stdout(text: &str) -> miette::Result<()> {
     match text.is_empty() {
         true => Ok(()),
-        false => output::line(output::foreign(text)),
+        false => output::line(text),
     }
 }
 

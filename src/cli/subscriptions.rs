@@ -114,7 +114,7 @@ fn list(config: &Config, only: Option<&str>, format: Format) -> CommandResult {
             false => "no",
         };
         let texts = [&one.topic, &one.queue, source];
-        let mut row: Vec<String> = texts.map(|text| output::foreign(text).into_owned()).into();
+        let mut row: Vec<String> = texts.map(ToString::to_string).into();
         row.push(rfc_3339(one.since_ms));
         row.push(here.to_owned());
         row

@@ -7,6 +7,7 @@ use super::common::environment;
 use crate::config;
 use crate::config::model::Config;
 use crate::config::{Places, Problem};
+use crate::telemetry;
 use crate::worker::open_files;
 
 /// Everything that there is to be warned of.
@@ -15,6 +16,7 @@ pub(super) fn warnings(path: &Path, config: &Config) -> Vec<Problem> {
     let mut warnings = config::warnings(config, &places);
     warnings.extend(lacking_features(config, &places));
     warnings.extend(too_many_workers(config, &places));
+    warnings.extend(exposed_collector(config, &places));
     warnings
 }
 
@@ -30,6 +32,16 @@ pub(super) fn log(path: &Path, config: &Config) {
             "the configuration is valid, but likely to end badly"
         );
     }
+}
+
+fn exposed_collector(config: &Config, places: &Places) -> Option<Problem> {
+    let host = telemetry::exposed_collector(&config.telemetry, &environment())?;
+    let message = format!(
+        "telemetry.otlp sends unencrypted, its headers or its password included, to a host that is not \
+         this one: `{host}`"
+    );
+    let help = "write https:// in the URL, which may be that of OTEL_EXPORTER_OTLP_ENDPOINT";
+    Some(places.about(&[&["telemetry", "otlp"]], message, help))
 }
 
 #[cfg(feature = "kafka")]

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::redact::redact;
+use super::redact;
 pub use super::secret::Secret;
 use crate::backoff::Backoff;
 use crate::protocol::status::Answer;
@@ -27,7 +27,7 @@ pub use admin::{AdminConfig, LISTEN, TelemetryConfig};
 pub use alerts::{AlertForm, AlertsConfig};
 pub use autopsy::Autopsy;
 pub use idempotency::{Idempotency, MessageKey};
-pub use network::{Host, Identity, Tls};
+pub use network::{Host, Identity, Tls, is_loopback};
 pub use subscription::Subscription;
 pub use table::{Database, MysqlDatabase, PostgresDatabase, SslMode, TableSource};
 pub use telemetry::Otlp;
@@ -397,10 +397,7 @@ impl fmt::Debug for WorkerCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WorkerCommand")
             .field("program", &self.program)
-            .field(
-                "args",
-                &self.args.iter().map(|arg| redact(arg)).collect::<Vec<_>>(),
-            )
+            .field("args", &redact::words(&self.args))
             .field("env", &self.env.keys())
             .field("cwd", &self.cwd)
             .field("user", &self.user)

@@ -100,8 +100,9 @@ pub(super) fn key(name: &str) -> String {
     }
 }
 
+/// A text, without the secrets that may be in it.
 pub(super) fn text(text: &str) -> String {
-    toml::Value::String(escape(text)).to_string()
+    toml::Value::String(escape(&redact(text))).to_string()
 }
 
 pub(super) fn float(number: f64) -> String {

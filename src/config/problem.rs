@@ -126,6 +126,7 @@ pub(super) struct Origin {
 pub(super) struct Report {
     texts: Vec<SourceText>,
     found: RefCell<Vec<(Origin, Problem)>>,
+    hidden: RefCell<Vec<Origin>>,
 }
 
 #[derive(Debug)]
@@ -161,6 +162,11 @@ impl Report {
     pub(super) fn add(&self, origin: &Origin, path: &str, message: String, help: &str) {
         let problem = self.problem(Some(origin), path, message, help);
         self.found.borrow_mut().push((origin.clone(), problem));
+    }
+
+    /// Hides what stands at `origin`: under a name that means nothing it may be a secret.
+    pub(super) fn hide(&self, origin: &Origin) {
+        self.hidden.borrow_mut().push(origin.clone());
     }
 
     /// Something to be said about the key `path`, which stands at `origin`, without recording it.
@@ -228,7 +234,20 @@ impl Report {
 
     /// Everything that is wrong, in the order of the texts.
     pub(super) fn into_problems(self) -> Problems {
+        let hidden = self.hidden.into_inner();
+        let shown = |(number, text): (usize, &SourceText)| {
+            let parts = hidden.iter().filter(|origin| origin.text == number);
+            let parts = parts.map(|origin| origin.span.clone());
+            let shown = redact::masked(text.source.inner(), parts);
+            Arc::new(NamedSource::new(text.source.name(), shown))
+        };
+        let shown: Vec<_> = self.texts.iter().enumerate().map(shown).collect();
         let mut found = self.found.into_inner();
+        for (origin, problem) in &mut found {
+            if let Some(place) = &mut problem.place {
+                place.source = Arc::clone(&shown[origin.text]);
+            }
+        }
         found.sort_by_key(|(origin, _)| (origin.text, origin.span.start, origin.span.end));
         Problems(found.into_iter().map(|(_, problem)| problem).collect())
     }
@@ -257,6 +276,18 @@ mod tests {
         ] {
             assert_eq!(position("ab\ncéd", at), expected, "byte {at}");
         }
+    }
+
+    #[test]
+    fn what_is_hidden_is_not_in_what_is_shown() {
+        let mut report = Report::default();
+        let text = report.file("a.toml", "one = two");
+        let origin = |span| Origin { text, span };
+        report.add(&origin(0..3), "", "no key".into(), "");
+        report.hide(&origin(6..9));
+        let problems = report.into_problems();
+        let place = problems.messages()[0].place.as_ref().unwrap();
+        assert_eq!(place.source.inner(), "one = ***");
     }
 
     #[test]

@@ -6,17 +6,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::model::WorkerCommand;
-use super::redact::redact;
+use super::redact;
 
 /// Where programs are looked for if the worker has no `PATH`, as the C library does.
 const PATH_DEFAULT: &str = "/bin:/usr/bin";
 
 /// The words of a command as they may be shown: without secrets.
 pub fn shown(command: &WorkerCommand) -> Vec<String> {
-    let args = command.args.iter().map(|arg| redact(arg));
-    std::iter::once(command.program.clone())
-        .chain(args)
-        .collect()
+    let program = std::iter::once(command.program.clone());
+    program.chain(redact::words(&command.args)).collect()
 }
 
 /// How much of a script the kernel reads to find its interpreter, in bytes.

@@ -475,6 +475,7 @@ impl<'a> Reader<'a> {
             let message = format!("{path} is not a known key");
             let help = self.suggestion(name);
             self.report.add(&entry.key, &path, message, &help);
+            entry.node.hide_in(self.report);
         }
         (self.keys, self.page)
     }

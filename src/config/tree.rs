@@ -44,6 +44,20 @@ impl Node {
         let name = table.get("name")?.node.as_text()?;
         (!name.is_empty()).then_some(name)
     }
+
+    /// Hides all its texts in what the report shows.
+    pub(super) fn hide_in(&self, report: &Report) {
+        match &self.value {
+            Value::Text(_) => report.hide(&self.origin),
+            Value::List(list) => list.iter().for_each(|node| node.hide_in(report)),
+            Value::Table(table) => table.values().for_each(|entry| entry.node.hide_in(report)),
+            Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::Date
+            | Value::Broken(_) => {}
+        }
+    }
 }
 
 /// What a value is.

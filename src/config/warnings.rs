@@ -1,12 +1,12 @@
 //! What a valid configuration says that is likely to end badly: who else may read or write it, what
 //! passwords go over, how long work may take. Whoever asks decides whether that is an error.
 
-use std::net::IpAddr;
-
-use super::model::{Config, PoolConfig, RabbitMqSource, SourceConfig};
+use super::model::{
+    Config, Database, KafkaSource, PoolConfig, RabbitMqSource, SourceConfig, SslMode, is_loopback,
+};
 use super::places::Places;
 use super::problem::Problem;
-use super::rights;
+use super::rights::{self, Fault};
 use super::units::show_duration;
 
 /// The keys of a source that name a file with a secret in it.
@@ -22,9 +22,11 @@ pub fn warnings(config: &Config, places: &Places) -> Vec<Problem> {
         let name = name.as_str();
         let exposed = |file: &&str| exposed_file(&["sources", name, file], places);
         warnings.extend(SECRET_FILES.iter().filter_map(exposed));
-        if let SourceConfig::RabbitMq(source) = source {
-            warnings.extend(plain_password(name, source, places));
-        }
+        warnings.extend(match source {
+            SourceConfig::RabbitMq(source) => plain_password(name, source, places),
+            SourceConfig::Kafka(source) => unverified_brokers(name, source, places),
+            SourceConfig::Table(source) => unverified_server(name, &source.database, places),
+        });
     }
     let late = |pool| longer_than_the_broker_waits(pool, config, places);
     warnings.extend(config.pools.iter().filter_map(|pool| late(pool)));
@@ -33,15 +35,16 @@ pub fn warnings(config: &Config, places: &Places) -> Vec<Problem> {
 
 fn exposed_file(key: &[&str], places: &Places) -> Option<Problem> {
     let file = places.directory.join(places.text(key)?);
-    let message = format!("{} {}", key.join("."), rights::fault_of_secret(&file)?);
-    Some(places.about(&[key], message, rights::HELP))
+    let Fault { words, help } = rights::fault_of_secret(&file)?;
+    let message = format!("{} {words}", key.join("."));
+    Some(places.about(&[key], message, help))
 }
 
 fn plain_password(name: &str, source: &RabbitMqSource, places: &Places) -> Option<Problem> {
     if source.tls.is_some() || source.password.expose().is_empty() {
         return None;
     }
-    let remote = source.hosts.iter().find(|host| !is_loopback(&host.name))?;
+    let remote = source.hosts.iter().find(|host| !host.is_here())?;
     let message = format!(
         "sources.{name} sends its password unencrypted, to a host that is not this one: `{remote}`"
     );
@@ -51,11 +54,95 @@ fn plain_password(name: &str, source: &RabbitMqSource, places: &Places) -> Optio
     Some(places.about(&keys.each_ref().map(|key| &key[..]), message, help))
 }
 
+/// Warns of a server that nothing verifies: who answers in its place gets the password, the messages and
+/// the replies.
+fn unverified_server(name: &str, database: &Database, places: &Places) -> Option<Problem> {
+    let (hosts, mode, ca_file, verify) = match database {
+        Database::Sqlite(_) => return None,
+        Database::Postgres(at) => (&at.hosts, at.ssl_mode, &at.ca_file, "sslmode=verify-full"),
+        Database::Mysql(at) => (
+            &at.hosts,
+            at.ssl_mode,
+            &at.ca_file,
+            "ssl-mode=VERIFY_IDENTITY",
+        ),
+    };
+    let verifies = match mode {
+        SslMode::Disable | SslMode::Prefer => false,
+        SslMode::Require => ca_file.is_some(),
+        SslMode::VerifyCa | SslMode::VerifyFull => true,
+    };
+    let remote = hosts.iter().find(|host| !host.is_here() && !verifies)?;
+    let message = format!(
+        "sources.{name} does not verify its server, so that who answers in its place gets the password \
+         and the messages: `{remote}`"
+    );
+    let help = format!(
+        "write {verify} in the URL, with ca_file if the server's certificate is your own authority's"
+    );
+    let keys = [["sources", name, "url"], ["sources", name, "url_file"]];
+    Some(places.about(&keys.each_ref().map(|key| &key[..]), message, &help))
+}
+
+/// Warns of properties of librdkafka by which it believes any broker, or logs in unencrypted.
+fn unverified_brokers(name: &str, source: &KafkaSource, places: &Places) -> Option<Problem> {
+    let tables = [
+        ("consumer", &source.consumer),
+        ("producer", &source.producer),
+        ("client", &source.client),
+    ];
+    let set = |property: &'static str, value: &str| {
+        let is_it = |found: &String| found.eq_ignore_ascii_case(value);
+        let mut tables = tables.iter();
+        let (table, _) = tables.find(|(_, set)| set.get(property).is_some_and(is_it))?;
+        Some([*table, property])
+    };
+    let whatever = "enable.ssl.certificate.verification";
+    let whoever = "ssl.endpoint.identification.algorithm";
+    let believes = "believes whoever answers in the place of a broker";
+    let (key, what, help) = if let Some(key) = set(whatever, "false") {
+        (
+            key,
+            believes,
+            "leave it out, and name the authorities with `ssl.ca.location`",
+        )
+    } else if let Some(key) = set(whoever, "none") {
+        (
+            key,
+            believes,
+            "leave it out: the name of a broker has to be in its certificate",
+        )
+    } else {
+        let key = set("security.protocol", "sasl_plaintext")?;
+        let is_here = |broker: &str| is_loopback(host_of(broker.trim()));
+        if source.brokers.split(',').all(is_here) {
+            return None;
+        }
+        (
+            key,
+            "logs in unencrypted, to a host that is not this one",
+            "write `sasl_ssl`",
+        )
+    };
+    let [table, property] = key;
+    let message = format!("sources.{name} {what}: `{property}` in `{table}`");
+    Some(places.about(&[&["sources", name, table, property]], message, help))
+}
+
+/// Host of a broker, which may have a protocol before and a port behind it.
+fn host_of(broker: &str) -> &str {
+    let address = broker.split_once("://").map_or(broker, |(_, rest)| rest);
+    match address.rsplit_once(':') {
+        Some((host, _)) if !host.contains(':') || host.ends_with(']') => host,
+        _ => address,
+    }
+}
+
 /// Whoever reads it on its way may send to it.
 fn plain_webhook(config: &Config, places: &Places) -> Option<Problem> {
     let url = url::Url::parse(config.alerts.as_ref()?.webhook.expose()).ok()?;
     let host = url.host_str().unwrap_or_default();
-    let is_safe = url.scheme() == "https" || is_loopback(host.trim_matches(['[', ']']));
+    let is_safe = url.scheme() == "https" || is_loopback(host);
     (!is_safe).then(|| {
         let message = format!(
             "alerts sends unencrypted, the URL included, to a host that is not this one: `{host}`"
@@ -64,15 +151,6 @@ fn plain_webhook(config: &Config, places: &Places) -> Option<Problem> {
         let keys = keys.each_ref().map(|key| &key[..]);
         places.about(&keys, message, "write https:// in the URL")
     })
-}
-
-fn is_loopback(host: &str) -> bool {
-    let name = host.trim_end_matches('.').to_ascii_lowercase();
-    let address: Option<IpAddr> = host.parse().ok();
-    address.map_or_else(
-        || name == "localhost" || name.ends_with(".localhost"),
-        |address| address.to_canonical().is_loopback(),
-    )
 }
 
 fn longer_than_the_broker_waits(
@@ -166,6 +244,88 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_is_not_verified_is_told_of() {
+        let server = |url: &str, more: &str| {
+            format!(
+                "[sources.main]\nkind = \"table\"\nurl = \"{url}\"\n{more}\n[[pools]]\nname = \"p\"\nqueue \
+                 = \"q\"\ncommand = \"c\"\n"
+            )
+        };
+        for (url, more, told) in [
+            ("postgres://u:p@db.example/d", "", true),
+            ("postgres://u:p@db.example/d?sslmode=require", "", true),
+            ("postgres://u:p@localhost,db.example/d", "", true),
+            ("postgres://u:p@db.example/d?sslmode=disable", "", true),
+            (
+                "postgres://u:p@db.example/d?sslmode=require",
+                "ca_file = \"c\"",
+                false,
+            ),
+            ("postgres://u:p@db.example/d?sslmode=verify-ca", "", false),
+            ("postgres://u:p@localhost/d", "", false),
+            ("postgres://u:p@%2Frun%2Fpg/d", "", false),
+            ("mysql://u:p@db.example/d", "", true),
+            ("mysql://u:p@db.example/d?ssl-mode=DISABLED", "", true),
+            (
+                "mysql://u:p@db.example/d?ssl-mode=VERIFY_IDENTITY",
+                "",
+                false,
+            ),
+            ("mysql://u:p@127.0.0.1/d", "", false),
+        ] {
+            let said = said(&server(url, more));
+            assert_eq!(said.len(), usize::from(told), "{url}: {said:?}");
+            if let Some((path, line, message)) = said.first() {
+                assert_eq!((path.as_str(), *line), ("sources.main.url", Some(3)));
+                assert!(message.contains("does not verify its server"), "{message}");
+            }
+        }
+    }
+
+    #[test]
+    fn brokers_that_are_not_verified_are_told_of() {
+        let kafka = |brokers: &str, client: &str| {
+            format!(
+                "[sources.main]\nkind = \"kafka\"\nbrokers = \"{brokers}\"\ngroup = \"g\"\nclient = {{ \
+                 {client} }}\n[[pools]]\nname = \"p\"\nqueue = \"q\"\ncommand = \"c\"\n"
+            )
+        };
+        let (ssl, plain) = ("\"security.protocol\" = \"SSL\"", "sasl_plaintext");
+        let plain = format!("\"security.protocol\" = \"{plain}\"");
+        let believes = "believes whoever answers in the place of a broker";
+        for (brokers, client, told) in [
+            ("b:1", ssl.to_owned(), None),
+            (
+                "localhost:1",
+                format!("{ssl}, \"enable.ssl.certificate.verification\" = false"),
+                Some(believes),
+            ),
+            (
+                "b:1",
+                format!("{ssl}, \"ssl.endpoint.identification.algorithm\" = \"none\""),
+                Some(believes),
+            ),
+            ("b:1", plain.clone(), Some("logs in unencrypted")),
+            (
+                "localhost:1,SASL_PLAINTEXT://[::1]:2,127.0.0.1",
+                plain.clone(),
+                None,
+            ),
+            ("localhost:1, b:1", plain, Some("logs in unencrypted")),
+        ] {
+            let said = said(&kafka(brokers, &client));
+            let message = said.first().map(|(_, _, message)| message.as_str());
+            assert_eq!(message.is_some(), told.is_some(), "{client}: {said:?}");
+            assert!(
+                message
+                    .unwrap_or_default()
+                    .contains(told.unwrap_or_default()),
+                "{said:?}"
+            );
+        }
+    }
+
+    #[test]
     fn a_timeout_beyond_the_brokers_patience_is_told_of() {
         let local = "amqp://localhost/";
         for (source, pool, told) in [
@@ -212,8 +372,8 @@ mod tests {
             assert_eq!(said.len(), usize::from(told), "{mode:o}: {said:?}");
             if let Some((path, line, message)) = said.first() {
                 assert_eq!((path.as_str(), *line), ("sources.main.url_file", Some(3)));
-                let ends = format!("has mode {mode:04o}");
-                assert!(message.ends_with(&ends), "{message}");
+                let ends = format!("has mode {mode:04o} and owner ");
+                assert!(message.contains(&ends), "{message}");
             }
         }
     }

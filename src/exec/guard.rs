@@ -8,9 +8,10 @@
 //! dead worker's messages to another.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -39,7 +40,7 @@ pub(super) struct Guard {
 impl Guard {
     /// Starts it.
     pub(super) fn start() -> Result<Self, ExecError> {
-        let directory = tempfile::Builder::new().prefix("ganger-exec-").tempdir();
+        let directory = private_directory();
         let directory =
             directory.map_err(ExecError::system("there is no directory for messages"))?;
         let (process, told) = spawn(directory.path()).map_err(ExecError::system(
@@ -74,6 +75,14 @@ impl Guard {
         // Whether it ended or can't be watched: it guards nothing.
         drop(self.process.exited().await);
     }
+}
+
+/// A temporary directory that only its owner can enter, whatever the umask.
+fn private_directory() -> io::Result<TempDir> {
+    tempfile::Builder::new()
+        .prefix("ganger-exec-")
+        .permissions(Permissions::from_mode(0o700))
+        .tempdir()
 }
 
 fn spawn(directory: &Path) -> io::Result<(Leader, OwnedFd)> {

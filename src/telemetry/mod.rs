@@ -109,7 +109,6 @@ pub fn start_log(daemon: &DaemonConfig) -> Result<Log, LogError> {
         .with_writer(Pen {
             writer: writer.clone(),
             is_json: json,
-            spells_out: json && terminal,
         })
         // It would tell stderr of it, wait for that or panic.
         .log_internal_errors(false)
@@ -166,6 +165,19 @@ pub fn start_otlp(config: &TelemetryConfig, environment: &Environment) -> Option
         .ok()
 }
 
+/// The collector to which secrets are sent unencrypted over a network, if there is one: its host.
+#[cfg(feature = "otlp")]
+pub fn exposed_collector(config: &TelemetryConfig, environment: &Environment) -> Option<String> {
+    let (settings, _) = otlp::settings::read(&config.otlp, environment);
+    settings?.exposed_host()
+}
+
+/// Nothing is sent by a build without it.
+#[cfg(not(feature = "otlp"))]
+pub fn exposed_collector(_: &TelemetryConfig, _: &Environment) -> Option<String> {
+    None
+}
+
 /// Tells who asks for it that this build can't.
 #[cfg(not(feature = "otlp"))]
 pub fn start_otlp(config: &TelemetryConfig, _: &Environment) -> Option<Sending> {
@@ -191,8 +203,6 @@ fn field(out: &mut format::Writer<'_>, field: &Field, value: &dyn fmt::Debug) ->
 struct Pen {
     writer: Writer,
     is_json: bool,
-    /// They are JSON, and a terminal would obey some of what JSON need not spell out.
-    spells_out: bool,
 }
 
 impl<'a> MakeWriter<'a> for Pen {
@@ -210,7 +220,8 @@ impl Write for &Pen {
         };
         let whole = context::complete(text, self.is_json);
         let whole = whole.as_deref().unwrap_or(text);
-        match self.spells_out {
+        // A terminal obeys some of what JSON need not spell out, wherever the log is read in the end.
+        match self.is_json {
             true => (&self.writer).write_all(foreign::json(whole).as_bytes())?,
             false => (&self.writer).write_all(whole.as_bytes())?,
         }

@@ -23,6 +23,7 @@ trials![
     what_is_known_of_a_message_is_in_variables,
     the_last_lines_of_stderr_are_the_reason_and_in_the_log,
     what_it_leaves_behind_neither_holds_it_up_nor_stays,
+    its_files_are_for_its_user_whatever_the_umask,
     several_run_at_once,
     a_timeout_stops_one_of_them,
     one_that_does_not_obey_is_killed,
@@ -370,6 +371,14 @@ fn what_it_leaves_behind_neither_holds_it_up_nor_stays() {
         "what has left its group: {all:#?}"
     );
     kill(Pid::from_raw(left[0].pid), Signal::SIGKILL).unwrap();
+    scene.finish();
+}
+
+fn its_files_are_for_its_user_whatever_the_umask() {
+    let exec = format!("umask 000; exec '{PROGRAM}' exec -- sh -c 'eval \"$(cat)\"'");
+    let scene = scene(Pool::of_program("sh", &["-c", &exec]));
+    let looked = r#"stat -c %a "$(dirname "$GANGER_RESULT")""#;
+    assert_eq!(scene.replies(&[looked]), ["700\n"]);
     scene.finish();
 }
 

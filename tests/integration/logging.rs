@@ -17,6 +17,7 @@ trials![
     a_stop_does_not_wait_for_a_reader_of_the_log_that_sleeps,
     a_start_that_fails_says_so_by_its_exit_code_alone,
     a_terminal_is_told_nothing_by_what_is_logged,
+    json_in_a_file_tells_a_terminal_nothing_either,
     a_reload_changes_the_level_in_place,
     what_is_said_again_and_again_is_counted,
 ];
@@ -163,6 +164,30 @@ fn a_terminal_is_told_nothing_by_what_is_logged() {
         let forged = |line: &&str| line.starts_with("ERROR forged");
         assert_eq!(text.lines().find(forged), None, "{text}");
     }
+}
+
+/// Whoever looks at the file has a terminal, and what takes a line separator for an end of line is
+/// not to find records in a record.
+fn json_in_a_file_tells_a_terminal_nothing_either() {
+    let site = Workspace::with_daemon("log_format = \"json\"");
+    let log = std::fs::File::create_new(site.path("log")).unwrap();
+    // It goes with the directory.
+    let mut written = std::fs::File::open(site.path("log")).unwrap();
+    let scene = unheard_at(site, hasty(), log);
+    let body = format!("mode:complain:{EVIL}\u{2028}2029");
+    let message = NewMessage::new(&body).correlation_id("evil \u{2028}\u{202e}\u{9b}");
+    scene.table.insert(&[message]);
+    scene.settled();
+    scene.finish();
+    let mut text = String::new();
+    written.read_to_string(&mut text).unwrap();
+    assert_tame(&text);
+    assert!(!text.contains('\u{2028}'), "{text}");
+    let records = text
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let mut ids = records.map(|record| record["correlation_id"].clone());
+    assert!(ids.any(|id| id == "evil \u{2028}\u{202e}\u{9b}"), "{text}");
 }
 
 fn a_reload_changes_the_level_in_place() {

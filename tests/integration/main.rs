@@ -58,6 +58,7 @@ mod system;
 mod timeouts;
 mod topics;
 mod traces;
+mod trust;
 mod unique;
 mod upgrade;
 mod version2;
@@ -146,6 +147,7 @@ fn trials() -> Vec<Trial> {
         upgrade::trials(),
         topics::trials(),
         traces::trials(),
+        trust::trials(),
         unique::trials(),
         version2::trials(),
         warnings::trials(),

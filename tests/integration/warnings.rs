@@ -12,6 +12,7 @@ use crate::harness::{PROGRAM, Pool, Workspace, trials};
 trials![
     each_warning_says_where_and_what_to_do,
     strict_refuses_what_is_warned_of,
+    strict_looks_at_owners_and_directories,
     what_is_worse_than_a_warning_is_told_beside_them,
     workers_that_do_not_fit_are_warned_of,
     the_daemon_logs_them_at_its_start_and_at_a_reload,
@@ -110,6 +111,27 @@ fn strict_refuses_what_is_warned_of() {
         told.contains("holds secrets and may be read by others"),
         "{told}"
     );
+}
+
+/// Whoever has the directory may put another file in the place of this one.
+fn strict_looks_at_owners_and_directories() {
+    let site = Workspace::new();
+    site.configure_commands(&[Pool::new(&[])]);
+    readable_by(&site, 0o600);
+    site.ganger(&["check", "--strict"]).good();
+    let directory = site.path("");
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
+    let told = site.ganger(&["check", "--strict"]).bad(2);
+    assert!(
+        told.contains("is in a directory that others may write"),
+        "{told}"
+    );
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).unwrap();
+    if nix::unistd::Uid::effective().is_root() {
+        std::os::unix::fs::chown(site.path("ganger.toml"), Some(4242), None).unwrap();
+        let told = site.ganger(&["check", "--strict"]).bad(2);
+        assert!(told.contains("belongs to another user"), "{told}");
+    }
 }
 
 fn what_is_worse_than_a_warning_is_told_beside_them() {

@@ -28,6 +28,15 @@ pub enum MysqlError {
         /// The server's word.
         why: String,
     },
+    /// There would be no encryption, and who answers in the server's place would get the password.
+    #[error(
+        "{server} has no TLS in common with us, and without it whoever answers gets the password: give \
+         the server TLS, or write ssl-mode=DISABLED where the network up to it is trusted"
+    )]
+    Unencrypted {
+        /// Where it is.
+        server: String,
+    },
     /// A file with a certificate or a key can't be used.
     #[error("`{}` can't be used for TLS: {why}", path.display())]
     TlsFile {

@@ -171,6 +171,11 @@ impl Place {
         };
         let connected = match Conn::new(at(self.encryption.clone())).await {
             Err(error) if self.is_lenient && (has_no_tls(&error) || has_other_tls(&error)) => {
+                // Without TLS the driver encrypts a password by whatever key the server sends it.
+                if !host.is_here() && self.common.pass().is_some() {
+                    let server = self.told(host);
+                    return Err(MysqlError::Unencrypted { server });
+                }
                 Conn::new(at(None)).await
             }
             connected => connected,

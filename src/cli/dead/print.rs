@@ -203,12 +203,12 @@ fn group_row(source: &str, group: &Group, several: bool) -> Vec<String> {
 
 fn shortened(text: &str) -> String {
     let end = text.char_indices().nth(TEXT_CHARS_MAX).map(|(at, _)| at);
-    let kept = text[..end.unwrap_or(text.len())].replace(['\n', '\r', '\t'], " ");
+    let kept = text[..end.unwrap_or(text.len())].replace('\t', " ");
     let more = if end.is_some() { "…" } else { "" };
     format!("{}{more}", foreign::line(&kept))
 }
 
-/// A dead letter with all that is known of it, for people.
+/// A dead letter with all that is known of it, for people: a line for each, whatever others wrote.
 pub(super) fn as_text(source: &str, letter: &DeadLetter) -> String {
     let Value::Object(fields) = letter_json(source, letter) else {
         return String::new();
@@ -222,17 +222,17 @@ pub(super) fn as_text(source: &str, letter: &DeadLetter) -> String {
             Value::Null => {}
             Value::String(text) if text.is_empty() => {}
             Value::Array(lines) if lines.is_empty() => {}
-            Value::String(text) => line(format_args!("{name}: {}", output::foreign(text))),
+            Value::String(text) => line(format_args!("{name}: {}", foreign::line(text))),
             Value::Array(lines) => {
                 line(format_args!("{name}:"));
                 for one in lines {
                     let one = one.as_str().unwrap_or_default();
-                    line(format_args!("  {}", output::foreign(one)));
+                    line(format_args!("  {}", foreign::line(one)));
                 }
             }
             other => {
                 let other = other.to_string();
-                line(format_args!("{name}: {}", output::foreign(&other)));
+                line(format_args!("{name}: {}", foreign::line(&other)));
             }
         }
     }

@@ -156,7 +156,7 @@ impl Sources {
             1 => Err(trouble.remove(0)).into_diagnostic(),
             _ => {
                 let all: Vec<_> = trouble.iter().map(ToString::to_string).collect();
-                Err(miette!("{}", all.join("\n")))
+                Err(miette!("{}", all.join("; ")))
             }
         }
     }

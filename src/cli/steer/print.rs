@@ -3,6 +3,7 @@
 use super::super::figures::age;
 use super::super::notes::{alerts_note, pool_notes, told_at};
 use super::super::output;
+use crate::foreign;
 use crate::pool::status::{PoolStatus, WorkerStatus};
 use crate::status::Status;
 use crate::telemetry::LogLevels;
@@ -11,7 +12,8 @@ use crate::worker::output::LastLines;
 /// How things stand.
 pub(super) fn status(status: &Status, with_workers: bool) -> String {
     let mut lines = vec![head(status), pools(status)];
-    lines.extend(notes(status).chain(alerts_note(status)));
+    let notes = notes(status).chain(alerts_note(status));
+    lines.extend(notes.map(|note| foreign::line(&note).into_owned()));
     if with_workers {
         lines.extend([String::new(), workers(status)]);
     }
@@ -113,8 +115,9 @@ fn worker_row(pool: &str, worker: &WorkerStatus) -> Vec<String> {
 
 /// What a worker has printed last.
 pub(super) fn last_lines(lines: &LastLines) -> String {
-    let stdout = lines.stdout.iter().map(|line| format!("stdout: {line}"));
-    let stderr = lines.stderr.iter().map(|line| format!("stderr: {line}"));
+    let shown = |stream, line: &String| format!("{stream}: {}", foreign::line(line));
+    let stdout = lines.stdout.iter().map(|line| shown("stdout", line));
+    let stderr = lines.stderr.iter().map(|line| shown("stderr", line));
     stdout.chain(stderr).collect::<Vec<_>>().join("\n")
 }
 

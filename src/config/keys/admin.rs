@@ -8,6 +8,7 @@ use super::shared::Surroundings;
 use crate::config::model::{AdminConfig, Otlp, Secret, TelemetryConfig};
 use crate::config::print;
 use crate::config::reader::Reader;
+use crate::config::redact::redact;
 use crate::config::value_types::address::{Listen, listen};
 use crate::config::value_types::{Wrong, boolean, collector, word};
 
@@ -115,6 +116,9 @@ fn otlp(t: &mut Reader<'_>) -> Otlp {
          `OTEL_EXPORTER_OTLP_ENDPOINT` or one for a single signal is set; or `off`. What a URL says \
          stands for `OTEL_EXPORTER_OTLP_ENDPOINT`; the other variables count in any case.",
     );
+    if redact(&otlp) != otlp {
+        t.print("otlp", Some(print::hidden("otlp")));
+    }
     match otlp.as_str() {
         "auto" => Otlp::Auto,
         "off" => Otlp::Off,

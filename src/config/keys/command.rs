@@ -10,7 +10,7 @@ use crate::config::environment::Environment;
 use crate::config::model::{Limits, WorkerCommand};
 use crate::config::print;
 use crate::config::reader::Reader;
-use crate::config::redact::redact;
+use crate::config::redact;
 use crate::config::shell_words;
 use crate::config::tree::{Node, Value};
 use crate::config::value_types::compound::list_of;
@@ -174,7 +174,7 @@ impl Kind for Arguments {
     }
 
     fn show(&self, value: &Vec<String>) -> String {
-        print::list(value.iter().map(|arg| print::text(&redact(arg))))
+        print::list(redact::words(value).iter().map(|arg| print::text(arg)))
     }
 
     fn describe(&self) -> String {

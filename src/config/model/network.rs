@@ -1,6 +1,7 @@
 //! Where a server is, and how a connection to it is encrypted.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// A host and a port.
@@ -10,6 +11,24 @@ pub struct Host {
     pub name: String,
     /// The port.
     pub port: u16,
+}
+
+impl Host {
+    /// Returns true for this machine, to which nothing goes over a network: a Unix socket or loopback.
+    pub fn is_here(&self) -> bool {
+        self.name.starts_with('/') || is_loopback(&self.name)
+    }
+}
+
+/// Returns true if a host of that name, or of that address, is this machine.
+pub fn is_loopback(host: &str) -> bool {
+    let host = host.trim_matches(['[', ']']);
+    let name = host.trim_end_matches('.').to_ascii_lowercase();
+    let address: Option<IpAddr> = host.parse().ok();
+    address.map_or_else(
+        || name == "localhost" || name.ends_with(".localhost"),
+        |address| address.to_canonical().is_loopback(),
+    )
 }
 
 impl fmt::Display for Host {

@@ -172,6 +172,30 @@ fn what_is_printed_of_brokers_loads_again() {
 }
 
 #[test]
+fn what_is_printed_holds_no_secret() {
+    let text = r#"
+[telemetry]
+otlp = "http://u:hunter2@collector:4318"
+[sources.log]
+kind = "kafka"
+brokers = "u:hunter2@a:1,b:2"
+group = "g"
+client = { "sasl.pasword" = "hunter2" }
+[[pools]]
+name = "a"
+queue = "a"
+command = "worker"
+args = ["--password", "hunter2", "-H", "Authorization: Bearer hunter2", "--token=hunter2"]
+env = { PASSWROD = "hunter2" }
+"#;
+    let printed = printed(text, &[]);
+    assert!(!printed.contains("hunter2"), "{printed}");
+    assert!(printed.contains(r#"otlp = "${OTLP}""#), "{printed}");
+    let args = r#"args = ["--password", "*******", "-H", "Authorization: **************", "--token=*******"]"#;
+    assert!(printed.contains(args), "{printed}");
+}
+
+#[test]
 fn the_defaults_are_those_of_the_reference() {
     insta::assert_snapshot!(printed(LEAST, &[("PATH", "/bin")]));
 }

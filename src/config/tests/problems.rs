@@ -64,6 +64,18 @@ fn many_mistakes_are_shown_at_once() {
     insta::assert_snapshot!(page);
 }
 
+/// A key that nobody knows may be a mistyped one.
+#[test]
+fn what_a_key_of_no_known_name_says_is_not_shown() {
+    let lines = "pin = \"hunter2\"\n[pools.login]\nname = \"me\"\nwords = [\"hunter2\"]";
+    let page = rendered(&pool_with(lines, &[]).unwrap_err());
+    assert!(
+        page.contains("pools.email.pin is not a known key"),
+        "{page}"
+    );
+    assert!(!page.contains("hunter2"), "{page}");
+}
+
 #[test]
 fn problems_are_told_to_programs() {
     let problems = pool_with("workers = 0", &[]).unwrap_err();

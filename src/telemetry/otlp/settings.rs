@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::config::Environment;
-use crate::config::model::Otlp;
+use crate::config::model::{Otlp, is_loopback};
 use crate::telemetry::sampler::Sampler;
 
 /// What is sent, and how.
@@ -102,6 +102,19 @@ pub(crate) fn read(otlp: &Otlp, environment: &Environment) -> (Option<Settings>,
     };
     let settings = variables.settings(otlp);
     (settings, variables.problems)
+}
+
+impl Settings {
+    /// The host of an endpoint that is sent headers or a login unencrypted over a network.
+    pub(crate) fn exposed_host(&self) -> Option<String> {
+        let all = [&self.traces, &self.logs, &self.metrics];
+        all.into_iter().flatten().find_map(|endpoint| {
+            let url = url::Url::parse(&endpoint.url).ok()?;
+            let host = url.host_str().filter(|host| !is_loopback(host))?;
+            let has_secrets = !endpoint.headers.is_empty() || url.password().is_some();
+            (url.scheme() == "http" && has_secrets).then(|| host.to_owned())
+        })
+    }
 }
 
 struct Variables<'a> {
@@ -384,6 +397,24 @@ mod tests {
             timeout: Duration::from_secs(30),
         };
         assert_eq!(settings.spans, expected);
+    }
+
+    #[test]
+    fn secrets_that_are_sent_unencrypted_are_known() {
+        let headers = ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=b");
+        for (url, headers, expected) in [
+            ("http://a:4318", Some(headers), Some("a")),
+            ("http://u:p@a:4318", None, Some("a")),
+            ("http://a:4318", None, None),
+            ("https://a:4318", Some(headers), None),
+            ("http://localhost:4318", Some(headers), None),
+            ("http://[::1]:4318", Some(headers), None),
+        ] {
+            let headers: Vec<(&str, &str)> = headers.into_iter().collect();
+            let (settings, _) = read(Otlp::Url(url.into()), &headers);
+            let host = settings.unwrap().exposed_host();
+            assert_eq!(host.as_deref(), expected, "{url}");
+        }
     }
 
     #[test]

@@ -334,6 +334,11 @@ fn what_no_waiting_mends_refuses_the_start() {
         (format!("{start}/nowhere"), "to database 'nowhere'"),
         (format!("{url}?ssl-mode=REQUIRED"), "TLS"),
         (url.replace("ganger:", "ganger:not-"), "Access denied"),
+        // This machine, by a name that is not known for that.
+        (
+            url.replace("127.0.0.1", "0.0.0.0"),
+            "whoever answers gets the password",
+        ),
     ] {
         let text = std::fs::read_to_string(site.path("ganger.toml")).unwrap();
         site.put("wrong.toml", &text.replace(&url, &wrong), false);
