@@ -1,9 +1,9 @@
-# ganger in a container: `docker build -t ganger .`
+# ganger in a container: `docker build -t ganger .`, by BuildKit, Docker's own builder since 23.0.
 #
 #   runtime  the daemon alone, to build an image with your own workers on (the default)
 #   sample   the daemon with the Python worker of samples/python, for docker-compose.yml
 
-FROM rust:1.95-slim-bookworm AS build
+FROM rust:1.95.0-slim-bookworm AS build
 # make, perl and a C++ compiler build librdkafka and its OpenSSL; the C of SQLite needs no more.
 RUN apt-get update \
     && apt-get install -y --no-install-recommends build-essential \
@@ -19,15 +19,19 @@ COPY worker-sdk worker-sdk
 COPY benches benches
 COPY samples/producers/rust samples/producers/rust
 COPY tests tests
-RUN cargo build --profile dist --locked --bin ganger
+# What is downloaded and what is built stays for the next build; the caches are no part of the image.
+RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
+    --mount=type=cache,target=/src/target,sharing=locked \
+    cargo build --profile dist --locked --bin ganger \
+    && install -m 755 target/dist/ganger /usr/local/bin/ganger
 
-FROM debian:bookworm-slim AS base
+FROM debian:bookworm-20250811-slim AS base
 # ca-certificates: who may have signed a broker's certificate, where a source has no ca_file.
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --system --uid 10001 --home-dir /var/lib/ganger --create-home ganger
-COPY --from=build /src/target/dist/ganger /usr/local/bin/ganger
+COPY --from=build /usr/local/bin/ganger /usr/local/bin/ganger
 USER ganger
 WORKDIR /var/lib/ganger
 ENV GANGER_CONFIG=/etc/ganger/ganger.toml

@@ -37,7 +37,7 @@ moment() {
 # stage [BINARY]: lays out all files that packages hold, with that program, or with one that is built
 # as it is to be handed out.
 stage() {
-    local binary=${1-} shell
+    local binary=${1-} shell unit
     if [ -z "$binary" ]; then
         cargo build --locked --profile dist --bin ganger
         binary=${CARGO_TARGET_DIR:-target}/dist/ganger
@@ -52,7 +52,9 @@ stage() {
     done
     # As a service its queue is where a service keeps its state, not beside its configuration.
     sed 's|^url = "sqlite:ganger.db" *#|url = "sqlite:/var/lib/ganger/ganger.db"  #|' config/ganger.toml >"$staged/ganger.toml"
-    sed 's|/usr/local/bin/|/usr/bin/|' config/systemd/ganger.service >"$staged/ganger.service"
+    for unit in ganger.service ganger@.service; do
+        sed 's|/usr/local/bin/|/usr/bin/|' "config/systemd/$unit" >"$staged/$unit"
+    done
     grep -q '^url = "sqlite:/var/lib/ganger/ganger.db"' "$staged/ganger.toml" \
         || complain 'config/ganger.toml has no such line any more as is to be replaced'
 }

@@ -3,16 +3,19 @@
 //! finds what is wrong.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use crate::harness::Workspace;
+use crate::harness::{Launch, Pool, Workspace};
 use crate::python::python;
 
 crate::harness::trials![
     the_manifests_are_valid,
     a_wrong_manifest_is_found,
     their_configuration_is_valid,
+    the_alert_rules_are_those_of_the_monitoring,
+    a_config_map_that_changes_is_reloaded,
 ];
 
 const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/kubernetes");
@@ -35,7 +38,7 @@ fn the_manifests_are_valid() {
 }
 
 /// One thing made wrong: in that file, that text by this one, and what is told of it.
-const WRONG: [(&str, &str, &str, &str); 12] = [
+const WRONG: [(&str, &str, &str, &str); 17] = [
     (
         "deployment.yaml",
         "terminationGracePeriodSeconds: 75",
@@ -103,6 +106,36 @@ const WRONG: [(&str, &str, &str, &str); 12] = [
         "scrapeTimeOut",
         "scrapeTimeOut",
     ),
+    (
+        "prometheusrule.yaml",
+        "        for: 10m",
+        "        for: 10 minutes",
+        "10 minutes",
+    ),
+    (
+        "networkpolicy.yaml",
+        "podSelector:\n    matchLabels:\n      app.kubernetes.io/name: ganger",
+        "podSelector:\n    matchLabels:\n      app.kubernetes.io/name: other",
+        "it selects nothing",
+    ),
+    (
+        "networkpolicy.yaml",
+        "port: telemetry",
+        "port: metrics",
+        "no container has a port metrics",
+    ),
+    (
+        "deployment.yaml",
+        "\"--watch\", ",
+        "",
+        "does not watch its configuration",
+    ),
+    (
+        "deployment.yaml",
+        "mountPath: /etc/ganger\n",
+        "mountPath: /etc/ganger\n              subPath: ganger.toml\n",
+        "a subPath is not renewed",
+    ),
 ];
 
 fn a_wrong_manifest_is_found() {
@@ -122,6 +155,42 @@ fn a_wrong_manifest_is_found() {
         let (valid, found) = validated(&site.path(""));
         assert!(!valid && found.contains(told), "{file}, {wrong:?}: {found}");
     }
+}
+
+fn the_alert_rules_are_those_of_the_monitoring() {
+    let make = Path::new(MANIFESTS).join("make-prometheusrule");
+    let made = Command::new(make).output().unwrap();
+    let made = String::from_utf8(made.stdout).unwrap();
+    let held = fs::read_to_string(Path::new(MANIFESTS).join("prometheusrule.yaml")).unwrap();
+    let command = "config/kubernetes/make-prometheusrule >config/kubernetes/prometheusrule.yaml";
+    assert_eq!(held, made, "the rules have changed: run {command}");
+}
+
+/// As the kubelet does it: the file is a link into a directory that is itself a link, which is replaced.
+fn a_config_map_that_changes_is_reloaded() {
+    let site = Workspace::new();
+    let launch = Launch {
+        args: &["--watch"],
+        ..Launch::default()
+    };
+    let pool = Pool::new(&[]);
+    let daemon = site.launch(std::slice::from_ref(&pool), launch);
+    daemon.has_workers(1);
+    let config = daemon.config();
+    let name = config.file_name().unwrap();
+    let publish = |version: &str, text: &str| {
+        fs::create_dir(site.path(version)).unwrap();
+        fs::write(site.path(version).join(name), text).unwrap();
+        symlink(version, site.path("..data_tmp")).unwrap();
+        fs::rename(site.path("..data_tmp"), site.path("..data")).unwrap();
+    };
+    let old = fs::read_to_string(config).unwrap();
+    publish("..1", &old);
+    symlink(Path::new("..data").join(name), site.path("link")).unwrap();
+    fs::rename(site.path("link"), config).unwrap();
+    publish("..2", &old.replace("[[pools]]", "[[pools]]\nworkers = 2"));
+    daemon.has_workers(2);
+    daemon.stop();
 }
 
 fn their_configuration_is_valid() {

@@ -8,6 +8,7 @@ mod answers;
 mod autopsy;
 mod commands;
 mod conformance;
+mod containers;
 mod crashes;
 mod daemon_death;
 mod deploys;
@@ -60,6 +61,7 @@ mod topics;
 mod traces;
 mod trust;
 mod unique;
+mod units;
 mod upgrade;
 mod version2;
 mod warnings;
@@ -102,6 +104,7 @@ fn trials() -> Vec<Trial> {
         commands::trials(),
         conformance::trials(),
         conformance::attempt::trials(),
+        containers::trials(),
         crashes::trials(),
         daemon_death::trials(),
         deploys::trials(),
@@ -149,6 +152,7 @@ fn trials() -> Vec<Trial> {
         traces::trials(),
         trust::trials(),
         unique::trials(),
+        units::trials(),
         version2::trials(),
         warnings::trials(),
     ];

@@ -221,10 +221,11 @@ fn the_same_program_makes_the_same_archive() {
 }
 
 /// The files of the package but the manual and the documents, of which there are many.
-const PACKED: [&str; 10] = [
+const PACKED: [&str; 11] = [
     "-rw-r----- 0/0 ./etc/ganger/ganger.toml",
     "-rwxr-xr-x 0/0 ./usr/bin/ganger",
     "-rw-r--r-- 0/0 ./usr/lib/systemd/system/ganger.service",
+    "-rw-r--r-- 0/0 ./usr/lib/systemd/system/ganger@.service",
     "-rw-r--r-- 0/0 ./usr/share/bash-completion/completions/ganger",
     "-rw-r--r-- 0/0 ./usr/share/doc/ganger/SECURITY.md",
     "-rw-r--r-- 0/0 ./usr/share/doc/ganger/copyright",

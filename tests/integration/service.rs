@@ -1,13 +1,11 @@
-//! The daemon as a service: what it tells the manager that has started it, that a thread of it which
-//! stands still is found, and that the unit for systemd is as hard as it says.
+//! The daemon as a service: what it tells the manager that has started it, and that a thread of it which
+//! stands still is found.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -17,7 +15,7 @@ use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
-use crate::harness::{Daemon, Event, Launch, PROGRAM, Pool, Scene, Workspace, look, said, trials};
+use crate::harness::{Daemon, Event, Launch, Pool, Scene, Workspace, look, said, trials};
 use crate::system::silent_broker;
 
 trials![
@@ -30,8 +28,6 @@ trials![
     every_thread_shows_that_it_turns_and_is_missed_when_it_does_not,
     to_wait_for_a_broker_at_the_start_is_no_standstill,
     workers_do_not_speak_to_the_manager,
-    the_unit_is_what_systemd_understands,
-    the_unit_is_as_hard_as_it_says,
 ];
 
 /// Becomes the daemon, with the manager's socket beside its configuration.
@@ -421,56 +417,4 @@ fn workers_do_not_speak_to_the_manager() {
     let noted = ["env:NOTIFY_SOCKET=(none)", "env:WATCHDOG_USEC=(none)"];
     assert_eq!(scene.record().texts(Event::Noted), noted);
     scene.finish();
-}
-
-/// The unit, and the drop-in for older systemd if it is wanted, with a program that is there.
-fn unit(with_drop_in: bool) -> (tempfile::TempDir, PathBuf) {
-    let directory = tempfile::tempdir().unwrap();
-    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/systemd");
-    let unit = fs::read_to_string(from.join("ganger.service")).unwrap();
-    let program = "ExecStart=/usr/local/bin/ganger ";
-    assert_eq!(unit.matches(program).count(), 1);
-    let there = unit.replace(program, &format!("ExecStart={PROGRAM} "));
-    let path = directory.path().join("ganger.service");
-    fs::write(&path, there).unwrap();
-    if with_drop_in {
-        let drop_in = "ganger.service.d/before-systemd-253.conf";
-        fs::create_dir(directory.path().join("ganger.service.d")).unwrap();
-        fs::copy(from.join(drop_in), directory.path().join(drop_in)).unwrap();
-    }
-    (directory, path)
-}
-
-fn systemd_analyze(args: &[&str], unit: &Path) -> Output {
-    let mut command = Command::new("systemd-analyze");
-    command.args(args).arg(unit).env("SYSTEMD_COLORS", "0");
-    command.output().unwrap()
-}
-
-fn systemd_version() -> u32 {
-    let told = systemd_analyze(&["--version"], Path::new("")).stdout;
-    let told = String::from_utf8(told).unwrap();
-    let version = told.split_whitespace().nth(1).unwrap();
-    version.parse().unwrap()
-}
-
-fn the_unit_is_what_systemd_understands() {
-    let is_old = systemd_version() < 253;
-    let (_directory, path) = unit(is_old);
-    let verified = systemd_analyze(&["verify"], &path);
-    assert!(verified.status.success(), "{verified:?}");
-    let told = String::from_utf8(verified.stderr).unwrap();
-    // What the drop-in is for.
-    let known = "Failed to parse service type, ignoring: notify-reload";
-    let ours = |line: &&str| !(is_old && line.ends_with(known));
-    let wrong: Vec<&str> = told.lines().filter(ours).collect();
-    assert!(wrong.is_empty(), "{wrong:#?}");
-}
-
-fn the_unit_is_as_hard_as_it_says() {
-    let (_directory, path) = unit(false);
-    // It fails above the threshold, which is in tenths.
-    let rated = systemd_analyze(&["security", "--offline=true", "--threshold=25"], &path);
-    let told = String::from_utf8(rated.stdout).unwrap();
-    assert!(rated.status.success(), "{told}");
 }

@@ -122,7 +122,8 @@ def selectors(manifests):
     pods = [it["spec"]["template"]["metadata"]["labels"] for it in of_kind(manifests, "Deployment")]
     services = [it["metadata"]["labels"] for it in of_kind(manifests, "Service")]
     for manifest in manifests:
-        selector = manifest.get("spec", {}).get("selector")
+        spec = manifest.get("spec", {})
+        selector = spec.get("selector", spec.get("podSelector"))
         if selector is None:
             continue
         wanted = selector.get("matchLabels", selector)
@@ -188,6 +189,35 @@ def probes(manifests):
                 yield monitor, f"no service has a port {endpoint['port']}"
 
 
+def policies(manifests):
+    """A policy lets in what listens, and lets the pods ask for names."""
+    ports = {
+        port["name"]
+        for deployment in of_kind(manifests, "Deployment")
+        for container in deployment["spec"]["template"]["spec"]["containers"]
+        for port in container.get("ports", [])
+    }
+    for policy in of_kind(manifests, "NetworkPolicy"):
+        let_in = [port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]]
+        for port in let_in:
+            if port not in ports:
+                yield policy, f"no container has a port {port}"
+        let_out = [port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]]
+        if 53 not in let_out:
+            yield policy, "no name can be looked up"
+
+
+def reloads(manifests):
+    """A changed ConfigMap reaches the daemon: as a directory, which is renewed, and watched."""
+    for deployment in of_kind(manifests, "Deployment"):
+        for container in deployment["spec"]["template"]["spec"]["containers"]:
+            if "--watch" not in container["args"]:
+                yield deployment, f"{container['name']} does not watch its configuration"
+            for mount in container["volumeMounts"]:
+                if "subPath" in mount:
+                    yield deployment, f"{mount['mountPath']} would stay as it is: a subPath is not renewed"
+
+
 def confined(manifests):
     for deployment in of_kind(manifests, "Deployment"):
         pod = deployment["spec"]["template"]["spec"]
@@ -215,7 +245,8 @@ def problems(directory):
         return
     manifests = [manifest for _, manifest in held]
     paths = {id(manifest): path for path, manifest in held}
-    for check in (triggers, references, selectors, time_to_stop, probes, confined):
+    checks = (triggers, references, selectors, time_to_stop, probes, policies, reloads, confined)
+    for check in checks:
         for manifest, problem in check(manifests):
             yield paths[id(manifest)], manifest, problem
 
