@@ -6,13 +6,14 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::Value;
 
 use crate::harness::{
-    Event, Launch, NewMessage, Pool, Scene, Waiting, Workspace, field, said, trials,
+    Daemon, Event, Launch, NewMessage, Pool, Scene, Waiting, Workspace, field, said, trials,
 };
 
 trials![
     a_locked_database_pauses_the_intake,
     a_worker_is_not_late_while_its_emits_wait_for_the_database,
     a_full_disk_pauses_the_intake,
+    a_take_over_is_told_once_it_is_written,
     a_journal_that_has_no_room_is_emptied_as_soon_as_it_can_be,
     a_stop_waits_for_a_locked_database,
     a_stop_gives_up_a_database_that_stays_locked,
@@ -144,14 +145,38 @@ fn limited() -> Scene {
 fn a_full_disk_pauses_the_intake() {
     let scene = limited();
     let (held, rest) = with_work_in_hand(&scene, EMITS);
-    limit_its_files(&scene, Some(0));
+    limit_its_files(&scene.daemon, Some(0));
     scene.site.touch("go");
     the_intake_pauses(&scene, "disk I/O error");
     // Others, on a disk of their own so to say, still send.
     let more = bodies("more", 10);
     scene.send(&more);
-    limit_its_files(&scene, None);
+    limit_its_files(&scene.daemon, None);
     everything_is_done_once(&scene, &held, &[rest, more].concat());
+    scene.finish();
+}
+
+/// While it can't be written nothing is taken over, however often it is tried.
+fn a_take_over_is_told_once_it_is_written() {
+    const TAKEN_OVER: &str = "took back the messages of an owner that vanished";
+    let scene = limited();
+    let dying = scene.site.start(&[pool()]);
+    scene.daemon.signal(Signal::SIGSTOP);
+    let held = bodies(EMITS, 2);
+    scene.send(&held);
+    scene.begun(&held);
+    limit_its_files(&scene.daemon, Some(0));
+    dying.crash();
+    scene.daemon.signal(Signal::SIGCONT);
+    scene.daemon.logged(TROUBLE);
+    assert_eq!(scene.daemon.times_logged(TAKEN_OVER), 0);
+    limit_its_files(&scene.daemon, None);
+    scene.daemon.logged(RECOVERED);
+    let taken = scene.daemon.logged(TAKEN_OVER);
+    assert_eq!(field(&taken, "rows"), "2");
+    scene.site.touch("go");
+    scene.all_done();
+    assert_eq!(scene.daemon.times_logged(TAKEN_OVER), 1);
     scene.finish();
 }
 
@@ -167,7 +192,7 @@ fn a_journal_that_has_no_room_is_emptied_as_soon_as_it_can_be() {
         .0
         .execute_batch("PRAGMA wal_autocheckpoint = 0")
         .unwrap();
-    limit_its_files(&scene, Some(1 << 20));
+    limit_its_files(&scene.daemon, Some(1 << 20));
     let large = "x".repeat(2000);
     let bodies = bodies(&large, 200);
     // In a transaction each, so that the pages of the journal are many and those of the database few.
@@ -182,8 +207,8 @@ fn a_journal_that_has_no_room_is_emptied_as_soon_as_it_can_be() {
     scene.finish();
 }
 
-fn limit_its_files(scene: &Scene, bytes: Option<u64>) {
-    let pid = Pid::from_raw(scene.daemon.pid().as_raw());
+fn limit_its_files(daemon: &Daemon, bytes: Option<u64>) {
+    let pid = Pid::from_raw(daemon.pid().as_raw());
     let limit = Rlimit {
         current: bytes,
         maximum: None,

@@ -312,10 +312,13 @@ impl Member {
             let turn = self.owner.writing.turn();
             let tx = begin(&turn, conn)?;
             match take_back::from(&tx, lost, &stuck) {
-                Ok(files) => {
+                Ok(taken) => {
                     tx.commit()?;
-                    for file in files {
-                        lock::discard(&self.owner.dir.join(file));
+                    for one in taken {
+                        one.tell();
+                        if let Some(file) = one.file {
+                            lock::discard(&self.owner.dir.join(file));
+                        }
                     }
                     return Ok(true);
                 }

@@ -30,25 +30,46 @@ impl Lost {
     }
 }
 
-/// Frees the claims of owners and strikes these from the table. Returns the lock files of those that
-/// no other was faster with, and that do not live after all.
+/// What was taken back of one owner, once the transaction is committed.
+#[derive(Debug)]
+pub(crate) struct TakenBack {
+    owner: i64,
+    rows: usize,
+    why: &'static str,
+    /// The owner's lock file, unless another was faster with it.
+    pub(crate) file: Option<String>,
+}
+
+impl TakenBack {
+    /// Tells of it.
+    pub(crate) fn tell(&self) {
+        tracing::warn!(
+            owner = self.owner,
+            rows = self.rows,
+            why = self.why,
+            "took back the messages of an owner that vanished"
+        );
+    }
+}
+
+/// Frees the claims of owners and strikes these from the table, but those that live after all.
 pub(crate) fn from(
     tx: &Transaction<'_>,
     lost: &[Lost],
     stuck: &PassedOver,
-) -> Result<Vec<String>, Refused> {
-    let mut files = Vec::new();
+) -> Result<Vec<TakenBack>, Refused> {
+    let mut taken = Vec::new();
     for lost in lost {
-        files.extend(from_one(tx, *lost, stuck)?);
+        taken.extend(from_one(tx, *lost, stuck)?);
     }
-    Ok(files)
+    Ok(taken)
 }
 
 fn from_one(
     tx: &Transaction<'_>,
     lost: Lost,
     stuck: &PassedOver,
-) -> Result<Option<String>, Refused> {
+) -> Result<Option<TakenBack>, Refused> {
     let strike = "DELETE FROM owners WHERE id = ?1 AND (?2 IS NULL OR heartbeat = ?2) \
                   RETURNING lock_file";
     let file: Option<String> = tx
@@ -63,13 +84,12 @@ fn from_one(
     let why = lost
         .standing_at
         .map_or("its lock is free", |_| "its heart stands still");
-    tracing::warn!(
-        owner = lost.owner,
+    Ok(Some(TakenBack {
+        owner: lost.owner,
         rows,
         why,
-        "took back the messages of an owner that vanished"
-    );
-    Ok(file)
+        file,
+    }))
 }
 
 /// Frees the rows of an owner but those that are stuck. Returns how many.

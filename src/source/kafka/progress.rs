@@ -21,6 +21,10 @@ pub(super) struct Progress {
     committed: Option<(i64, String)>,
     /// What is on its way.
     sent: Option<(i64, String)>,
+    /// How many messages were done since the last commit that was taken.
+    uncommitted: u64,
+    /// How many of those the one on its way tells of.
+    telling: u64,
     /// Something has changed since the last commit was written.
     dirty: bool,
 }
@@ -35,6 +39,8 @@ impl Progress {
             dirty: committed.is_none(),
             committed: committed.map(|metadata| (offset, metadata)),
             sent: None,
+            uncommitted: 0,
+            telling: 0,
         }
     }
 
@@ -59,6 +65,7 @@ impl Progress {
     /// A message is done.
     pub(super) fn done(&mut self, offset: i64) {
         self.dirty = true;
+        self.uncommitted += 1;
         self.mark.done(offset);
         self.tried.remove(&offset);
     }
@@ -104,6 +111,7 @@ impl Progress {
             return None;
         }
         self.sent = Some(commit.clone());
+        self.telling = self.uncommitted;
         Some(commit)
     }
 
@@ -152,10 +160,19 @@ impl Progress {
     /// The commit that was sent has ended.
     pub(super) fn committed(&mut self, taken: bool) {
         match self.sent.take() {
-            Some(sent) if taken => self.committed = Some(sent),
+            Some(sent) if taken => {
+                self.committed = Some(sent);
+                self.uncommitted -= self.telling;
+            }
             Some(_) => self.dirty = true,
             None => {}
         }
+    }
+
+    /// How many messages are done of which the broker does not know it yet: whoever reads the partition
+    /// next is given them again.
+    pub(super) fn uncommitted(&self) -> u64 {
+        self.uncommitted
     }
 
     /// What the broker does not know it need not: there is nobody to tell.
@@ -207,6 +224,22 @@ mod tests {
         progress.committed(true);
         assert!(progress.is_committed());
         assert_eq!(progress.commit(here(), MAX, true), Some((1, String::new())));
+    }
+
+    #[test]
+    fn what_the_broker_does_not_know_to_be_done_is_counted() {
+        let mut progress = reading(5);
+        progress.done(0);
+        progress.done(3);
+        assert_eq!(progress.uncommitted(), 2);
+        progress.commit(here(), MAX, false).unwrap();
+        progress.done(1);
+        progress.committed(false);
+        assert_eq!(progress.uncommitted(), 3);
+        progress.commit(here(), MAX, false).unwrap();
+        progress.done(2);
+        progress.committed(true);
+        assert_eq!(progress.uncommitted(), 1);
     }
 
     #[test]

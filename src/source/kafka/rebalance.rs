@@ -190,8 +190,13 @@ impl Task {
         self.give_back(partitions.to_vec());
     }
 
-    /// What workers still have of these is void, and they are told.
+    /// What workers still have of these is void, and they are told. What is done and not committed comes
+    /// again to whoever reads them next.
     fn forget(&mut self, parts: &[Part]) {
+        let forgotten = parts.iter().filter_map(|part| self.partitions.get(*part));
+        let again = forgotten.map(|one| one.progress().uncommitted()).sum();
+        let why = "they were done, and their partitions lost before that was committed";
+        self.health.may_run_twice(&self.end, again, why);
         for part in parts {
             self.lanes.forget(*part);
             self.throttle.forget(*part);

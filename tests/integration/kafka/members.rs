@@ -14,6 +14,7 @@ trials![
     what_takes_too_long_goes_with_its_partition,
     a_daemon_that_stood_still_keeps_quiet_about_what_it_lost,
     what_a_lost_partition_leaves_in_hand_is_cancelled,
+    what_was_done_and_not_committed_counts_as_likely_repeated,
     a_daemon_that_stood_still_while_it_gave_back_comes_back,
     another_daemon_takes_over_from_a_dead_one,
     a_static_member_comes_back_without_a_rebalance,
@@ -212,6 +213,34 @@ fn what_a_lost_partition_leaves_in_hand_is_cancelled() {
     assert_eq!(record.of(Event::Done, slow).len(), 2);
     record.assert_done_once(&["behind"]);
     assert_eq!(record.of(Event::Began, "behind").len(), 1);
+}
+
+/// The group gives it to another, who knows of no commit.
+fn what_was_done_and_not_committed_counts_as_likely_repeated() {
+    let site = Plan::new(1).source(r#"commit_interval = "1m""#).make();
+    let first = site.start(&two_workers(&site));
+    let bodies: Vec<String> = (0..20).map(|n| format!("message {n}")).collect();
+    site.send(&bodies);
+    site.done(&first, bodies.len());
+    first.signal(Signal::SIGSTOP);
+    let second = site.start(&two_workers(&site));
+    site.send(&["after them"]);
+    second.eventually("the second to come so far", || {
+        !site.record().of(Event::Done, "after them").is_empty()
+    });
+    second.stop();
+    let repeated = site.record().all(Event::Began).len() - bodies.len() - 1;
+    assert!(repeated > 2, "{repeated} were not committed");
+    first.signal(Signal::SIGCONT);
+    first.eventually("it to count all that was repeated", || {
+        first.signal(Signal::SIGUSR1);
+        let counted = first.records(|record| !record["likely_duplicates"].is_null());
+        let counted = counted
+            .last()
+            .map(|record| field(record, "likely_duplicates"));
+        counted == Some(repeated.to_string())
+    });
+    first.stop();
 }
 
 /// It was about to give a partition back, and is put out of the group meanwhile.
