@@ -331,6 +331,11 @@ pub(super) fn may_not_make_triggers(error: &CallError) -> bool {
     matches!(error.code(), Some(1419 | 1142))
 }
 
+/// `ER_TRG_ALREADY_EXISTS`.
+pub(super) fn is_there_already(error: &CallError) -> bool {
+    error.code() == Some(1359)
+}
+
 /// `ER_OPTION_PREVENTS_STATEMENT`, `ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION`, `ER_READ_ONLY_MODE`.
 fn is_read_only(code: u16) -> bool {
     matches!(code, 1290 | 1792 | 1836)

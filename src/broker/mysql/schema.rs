@@ -2,7 +2,9 @@
 //! files' business.
 
 use super::client::Client;
-use super::error::{CallError, MysqlError, failed, may_not_make_triggers, sentence};
+use super::error::{
+    CallError, MysqlError, failed, is_there_already, may_not_make_triggers, sentence,
+};
 use super::value::Value;
 use crate::broker::table::names::Names;
 
@@ -17,6 +19,8 @@ const MIGRATIONS: &[&str] = &[
 /// What is for topics alone, also where it is there from the first version. It needs triggers, which a server that
 /// keeps a binary log may let none but an administrator make; all else goes on without it.
 const TOPICS: &str = include_str!("topics.sql");
+/// What has the server number all messages. It needs a trigger, too.
+const IDS: &str = include_str!("ids.sql");
 const NO_TOPICS: &str = "DROP TABLE IF EXISTS published_messages_new";
 
 /// The tables by which it is seen whose they are, and a column of each that hardly another program's has.
@@ -44,7 +48,10 @@ pub(crate) fn statements(prefix: &str) -> String {
     // The body of the first trigger has several statements.
     let topics = TOPICS.replacen("CREATE TRIGGER", "DELIMITER //\nCREATE TRIGGER", 1);
     let topics = topics.replacen("\nEND;\n", "\nEND//\nDELIMITER ;\n", 1);
-    let all = format!("SET NAMES utf8mb4;\n\n{}\n{topics}", MIGRATIONS.join("\n"));
+    let tables = MIGRATIONS.join("\n");
+    let all = format!(
+        "SET NAMES utf8mb4;\n\n{tables}\nDROP TRIGGER IF EXISTS consumer_messages_id;\n{IDS}\n{topics}"
+    );
     Names::behind(prefix).put_into(&all).into_owned()
 }
 
@@ -55,13 +62,33 @@ pub(super) async fn prepare(
     database: &str,
     declare: bool,
 ) -> Result<(), MysqlError> {
-    if !is_to_be_made(client, database, declare).await? {
+    if is_to_be_made(client, database, declare).await? {
+        // Where it goes wrong the connection is not used any more, and the lock is gone with it.
+        lock(client).await?;
+        migrate(client, database).await?;
+        unlock(client).await?;
+    }
+    match declare {
+        true => prepare_ids(client).await,
+        false => Ok(()),
+    }
+}
+
+/// Has the server number all messages, unless it does so already or we may not make triggers.
+async fn prepare_ids(client: &mut Client) -> Result<(), MysqlError> {
+    let there = "SELECT count(*) FROM information_schema.triggers
+                 WHERE trigger_schema = DATABASE() AND trigger_name = ?";
+    let called = client.called("consumer_messages_id");
+    let found = client.query_one(there, &[Value::from(&called)]).await;
+    let found = found.and_then(|row| row.get::<i64>(0));
+    if found.map_err(failed("looking for the tables"))? > 0 {
         return Ok(());
     }
-    // Where it goes wrong the connection is not used any more, and the lock is gone with it.
-    lock(client).await?;
-    migrate(client, database).await?;
-    unlock(client).await
+    match client.batch_execute(IDS).await {
+        // Another has made it just now, or we may not see it.
+        Err(error) if may_not_make_triggers(&error) || is_there_already(&error) => Ok(()),
+        made => made.map_err(failed("making the tables")),
+    }
 }
 
 /// Waits until nobody else makes tables here, and lets what is done then take as long as it needs.
@@ -271,7 +298,7 @@ mod tests {
         assert!(all.contains("\nEND//\nDELIMITER ;\n"), "{all}");
         let renamed = ", q_published_messages_new TO q_published_messages;\n";
         assert!(all.contains(renamed), "{all}");
-        let mark = "\nSET NEW.fanned_out = 1;\n";
+        let mark = "\nSET NEW.fanned_out = 1, NEW.id = 0;\n";
         assert!(all.contains(mark), "{all}");
     }
 }

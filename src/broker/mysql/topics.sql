@@ -50,7 +50,7 @@ END;
 
 -- Only what this marks is removed: a table that was restored without its triggers keeps what is inserted.
 CREATE TRIGGER published_messages_mark BEFORE INSERT ON published_messages_new FOR EACH ROW
-SET NEW.fanned_out = 1;
+SET NEW.fanned_out = 1, NEW.id = 0;
 
 -- What the table of an earlier version holds has become messages. Where there is none, one that takes no
 -- message stands for it, so that both change places at once.

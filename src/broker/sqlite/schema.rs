@@ -34,13 +34,17 @@ const MIGRATIONS: &[Step] = &[
         sql: include_str!("v5.sql"),
         known_by: Some(("poisoned_messages", "row_id")),
     },
+    Step {
+        sql: include_str!("v6.sql"),
+        known_by: Some(("consumer_messages_id", "BEFORE INSERT")),
+    },
 ];
 
 /// A step from one version of the tables to the next.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     sql: &'static str,
-    /// The table, and the column of it, by which it is seen that this was done. Daemons of the version
+    /// What it has made, and a part of that, as a table and a column, by which it is seen that this was done. Daemons of the version
     /// before work with the tables all the same, and are to find them again after a roll-back: so
     /// `user_version` stays what it was. None if they do not.
     known_by: Option<(&'static str, &'static str)>,
@@ -191,10 +195,10 @@ fn done(conn: &Connection, stamp: i64, steps: &[Step]) -> Result<Option<usize>, 
         return Ok(None);
     };
     while let Some(Step {
-        known_by: Some((table, column)),
+        known_by: Some((name, part)),
         ..
     }) = steps.get(done)
-        && has(conn, table, column)?
+        && has(conn, name, part)?
     {
         done += 1;
     }
@@ -202,10 +206,9 @@ fn done(conn: &Connection, stamp: i64, steps: &[Step]) -> Result<Option<usize>, 
 }
 
 /// Asked of the file: what the connection remembers of it may be older.
-fn has(conn: &Connection, table: &str, column: &str) -> Result<bool, Error> {
-    let count = "SELECT count(*) FROM sqlite_schema
-                 WHERE type = 'table' AND name = ?1 AND instr(sql, ?2) > 0";
-    let count: i64 = conn.query_row(count, [table, column], |row| row.get(0))?;
+fn has(conn: &Connection, name: &str, part: &str) -> Result<bool, Error> {
+    let count = "SELECT count(*) FROM sqlite_schema WHERE name = ?1 AND instr(sql, ?2) > 0";
+    let count: i64 = conn.query_row(count, [name, part], |row| row.get(0))?;
     Ok(count > 0)
 }
 
@@ -281,6 +284,35 @@ mod tests {
         opener.join().unwrap();
     }
 
+    /// Its number would be the last one that there is.
+    #[test]
+    fn no_sender_gives_a_message_its_number() {
+        let (_dir, path) = file();
+        let conn = open(&path).unwrap();
+        conn.execute_batch(topics::TABLES).unwrap();
+        let insert = |id: &str| {
+            let insert = format!(
+                "INSERT INTO consumer_messages (id, queue, body) VALUES ({id}, 'q', 'b'), (NULL, 'q', 'b')"
+            );
+            conn.execute(&insert, [])
+        };
+        for id in ["9223372036854775807", "1", "4611686018427387904"] {
+            let refused = insert(id).unwrap_err().to_string();
+            assert!(refused.contains("id must be left out"), "{refused}");
+        }
+        insert("NULL").unwrap();
+        conn.execute("DELETE FROM consumer_messages", []).unwrap();
+        assert_eq!(insert("2").unwrap(), 2, "one that there was may come again");
+        insert("NULL").unwrap();
+        let last = "SELECT max(id) FROM consumer_messages";
+        let last: i64 = conn.query_row(last, [], |row| row.get(0)).unwrap();
+        assert_eq!(last, 5);
+        let topic = "INSERT INTO published_messages (id, topic, body, unsubscribed) \
+                     VALUES (9223372036854775807, 't', 'b', 'drop')";
+        let refused = conn.execute(topic, []).unwrap_err().to_string();
+        assert!(refused.contains("id must be left out"), "{refused}");
+    }
+
     fn step(sql: &'static str) -> Step {
         let known_by = None;
         Step { sql, known_by }
@@ -296,7 +328,7 @@ mod tests {
         migrate(&mut conn, &path, &[MIGRATIONS, &[step(next)]].concat()).unwrap();
         let row = "SELECT body || colour FROM consumer_messages";
         let row: String = conn.query_row(row, [], |row| row.get(0)).unwrap();
-        assert_eq!((row.as_str(), stamp(&conn).unwrap()), ("bred", 6));
+        assert_eq!((row.as_str(), stamp(&conn).unwrap()), ("bred", 7));
     }
 
     /// What a daemon of version 1 runs to find rows. It looks at the version only when it opens the
@@ -362,7 +394,7 @@ mod tests {
         conn.pragma_update(None, "user_version", 7).unwrap();
         let error = open(&path).unwrap_err().to_string();
         assert!(error.contains("of a later version of ganger"), "{error}");
-        assert!(error.ends_with("up to 5: `7`"), "{error}");
+        assert!(error.ends_with("up to 6: `7`"), "{error}");
     }
 
     #[test]

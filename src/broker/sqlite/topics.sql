@@ -24,6 +24,13 @@ CREATE TABLE published_messages (
   unsubscribed TEXT NOT NULL DEFAULT 'fail' CHECK (unsubscribed IN ('fail', 'drop'))
 ) STRICT;
 
+CREATE TRIGGER published_messages_id BEFORE INSERT ON published_messages
+WHEN NEW.id > 0 AND NEW.id > coalesce(
+  (SELECT seq FROM sqlite_sequence WHERE name = 'published_messages'), 0)
+BEGIN
+  SELECT RAISE(ABORT, 'id must be left out: the database numbers messages');
+END;
+
 CREATE TRIGGER published_messages_fan_out AFTER INSERT ON published_messages
 BEGIN
   SELECT RAISE(ABORT, 'no queue is subscribed to the topic of this message')

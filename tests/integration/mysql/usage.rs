@@ -18,6 +18,7 @@ trials![
     tables_that_are_missing_are_named_and_can_be_made_by_hand,
     tables_behind_a_prefix_stand_beside_anothers_of_the_same_names,
     who_may_make_no_trigger_has_all_but_topics,
+    no_sender_gives_a_message_its_number,
     a_password_goes_to_the_server_as_that_asks,
     what_no_message_may_be_is_refused_at_the_insert,
     what_no_waiting_mends_refuses_the_start,
@@ -245,6 +246,44 @@ fn who_may_make_no_trigger_has_all_but_topics() {
     scene
         .daemon
         .eventually("what was published to be gone", removed);
+    scene.finish();
+}
+
+/// Behind the greatest number there is no next one.
+fn no_sender_gives_a_message_its_number() {
+    let scene = Scene::at(site(""), &[Pool::new(&[])]);
+    let numbered = |table: &str, columns: &str| {
+        let insert = format!(
+            "INSERT INTO {table} (id, {columns}) VALUES (9223372036854775807, 'work', 'a')"
+        );
+        scene.table.run(&insert).unwrap();
+    };
+    numbered("consumer_messages", "queue, body");
+    scene.site.configure_commands(&[Pool::new(&[])]);
+    let server = scene.site.mariadb();
+    server.ask("INSERT INTO subscriptions (topic, queue) VALUES ('work', 'work')");
+    numbered("published_messages", "topic, body");
+    scene.send(&["b"]);
+    scene
+        .table
+        .run("INSERT INTO published_messages (topic, body) VALUES ('work', 'b')")
+        .unwrap();
+    scene.all_done();
+    assert_eq!(scene.record().all(Event::Done).len(), 4);
+
+    let page = include_str!("../../../docs/mysql.md");
+    let (_, grant) = page.split_once("```sql\nGRANT INSERT ").unwrap();
+    let (grant, _) = grant.split_once(';').unwrap();
+    let url = server.url();
+    let (_, database) = url.rsplit_once('/').unwrap();
+    let user = format!("'{}_sender'@'%'", database);
+    let grant = grant.replace(" shop.", &format!(" {database}."));
+    let grant = grant.replace("'sender'@'%'", &user);
+    server.ask(&format!("CREATE USER {user}; GRANT INSERT {grant}"));
+    let granted = "SELECT count(*), SUM(column_name IN ('id', 'attempts', 'owner'))
+        FROM information_schema.column_privileges WHERE table_schema = DATABASE()";
+    assert_eq!(server.ask(granted), "13|0");
+    server.ask(&format!("DROP USER {user}"));
     scene.finish();
 }
 

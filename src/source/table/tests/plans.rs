@@ -88,7 +88,7 @@ fn among(rows: u32) -> String {
         "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {rows})"
     );
     let trigger = include_str!("../../../broker/sqlite/topics.sql");
-    let trigger = trigger.split_once("CREATE TRIGGER").unwrap().1;
+    let trigger = trigger.rsplit_once("CREATE TRIGGER").unwrap().1;
     format!(
         "BEGIN;
          {numbers} INSERT INTO consumer_messages (queue, body, priority, unique_key, unique_scope, unique_until)

@@ -4,12 +4,13 @@ use super::*;
 
 const TEXT: &str = include_str!("../../../../proto-spec/table.md");
 /// The steps from an empty file to the tables as they are.
-const STEPS: [&str; 6] = [
+const STEPS: [&str; 7] = [
     include_str!("../../../broker/sqlite/v1.sql"),
     include_str!("../../../broker/sqlite/v2.sql"),
     include_str!("../../../broker/sqlite/v3.sql"),
     include_str!("../../../broker/sqlite/v4.sql"),
     include_str!("../../../broker/sqlite/v5.sql"),
+    include_str!("../../../broker/sqlite/v6.sql"),
     include_str!("../../../broker/sqlite/topics.sql"),
 ];
 
