@@ -249,6 +249,8 @@ pub struct PoolConfig {
     pub retry: Retry,
     /// When nearly all attempts fail; none for going on whatever fails.
     pub breaker: Option<Breaker>,
+    /// How often a task may go on as another message.
+    pub steps_max: u32,
     /// When a healthy worker is replaced by a fresh one.
     pub recycle: Recycle,
     /// How workers are replaced.

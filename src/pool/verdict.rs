@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use super::publish_to::allows;
-use crate::config::model::PoolConfig;
+use crate::config::model::{Options, PoolConfig};
 use crate::delivery::{CANCELLED, Failure, Headers, History, Message, Outcome, Outgoing, Reason};
 use crate::names::{CONTENT_ENCODING_HEADER, CONTENT_TYPE_HEADER, OWN_HEADER_PREFIX, STEP_HEADER};
 use crate::protocol::output::Output;
@@ -178,13 +178,10 @@ fn failed(mut failure: Failure, asked: Option<Duration>, case: Case<'_>) -> Outc
 }
 
 fn reply(output: Output, case: Case<'_>) -> Outcome {
-    let Case {
-        message, policy, ..
-    } = case;
-    let to = destination(&output, message);
+    let to = destination(&output, case.message);
     let error = match &to {
         None => NOWHERE.to_owned(),
-        Some(to) => match refusal(to, policy) {
+        Some(to) => match refusal(to, &output, case) {
             None => return Outcome::Reply(Box::new(outgoing(to.clone(), output, case))),
             Some(refusal) => format!("the reply is refused: {refusal}"),
         },
@@ -208,31 +205,50 @@ pub fn destination(output: &Output, message: &Message) -> Option<String> {
         .or_else(|| message.reply_to.clone())
 }
 
-/// Why nothing may go there from this pool, if so.
-pub fn refusal(to: &str, policy: &PoolConfig) -> Option<String> {
-    let allowed = allows(policy.publish_to.as_deref(), to);
-    (!allowed).then(|| {
-        format!(
-            "pools.{}.publish_to must allow its queue: `{to}`",
-            policy.name
-        )
-    })
-}
-
-/// A message that continues `message`, as the next step of its task.
-pub fn outgoing(queue: String, output: Output, case: Case<'_>) -> Outgoing {
+/// Why that may not go there, if so: the pool does not send there, or it would go on for ever.
+pub fn refusal(to: &str, output: &Output, case: Case<'_>) -> Option<String> {
     let Case {
         message,
         history,
         policy,
         ..
     } = case;
-    let mut headers = overlaid(message, output.headers.unwrap_or_default());
-    // Where steps are told apart, and behind that for as long as the task goes on.
-    if policy.idempotency.is_some() || history.step > 0 {
-        let step = history.step.saturating_add(1);
-        headers.push((STEP_HEADER.to_owned(), step.to_string()));
+    let pool = &policy.name;
+    if !allows(policy.publish_to.as_deref(), to) {
+        return Some(format!(
+            "pools.{pool}.publish_to must allow its queue: `{to}`"
+        ));
     }
+    if output.reply_queue.is_none() && reads(policy, message, to) {
+        return Some(format!(
+            "the message's reply-to is `{to}`, which this pool reads: it would be answered for ever. A \
+             worker that goes on later names that queue itself"
+        ));
+    }
+    (history.step >= policy.steps_max).then(|| {
+        format!(
+            "its task has gone on as another message {} times, and pools.{pool}.steps_max is {}",
+            history.step, policy.steps_max
+        )
+    })
+}
+
+/// Whether the pool reads that queue.
+fn reads(policy: &PoolConfig, message: &Message, queue: &str) -> bool {
+    match &policy.options {
+        Options::Kafka(options) => options.topics.include(queue),
+        Options::Table | Options::RabbitMq(_) => *message.queue == *queue,
+    }
+}
+
+/// A message that continues `message`, as the next step of its task.
+pub fn outgoing(queue: String, output: Output, case: Case<'_>) -> Outgoing {
+    let Case {
+        message, history, ..
+    } = case;
+    let mut headers = overlaid(message, output.headers.unwrap_or_default());
+    let step = history.step.saturating_add(1);
+    headers.push((STEP_HEADER.to_owned(), step.to_string()));
     Outgoing {
         queue,
         body: output.message,

@@ -17,6 +17,8 @@ trials![
     a_worker_may_name_the_reply_queue,
     a_reply_without_a_place_is_kept_with_its_message,
     a_long_task_in_parts_answers_the_first_caller,
+    a_long_task_ends_after_so_many_parts,
+    a_reply_to_that_is_the_queue_itself_is_not_answered,
     emits_are_published_with_ids_of_their_own,
     emits_come_again_with_the_same_ids,
     an_emit_without_a_place_fails_the_task,
@@ -266,6 +268,44 @@ fn a_long_task_in_parts_answers_the_first_caller() {
     let reply = &scene.table.messages("answers")[0];
     assert_eq!(reply.body, "all parts done");
     assert_eq!(reply.correlation_id.as_deref(), Some("c-1"));
+    scene.finish();
+}
+
+fn a_long_task_ends_after_so_many_parts() {
+    let scene = Scene::of(Pool::new(&["--v2=1"]).attempts(1).set("steps_max", "3"));
+    let asks = NewMessage::new("mode:switch:9").reply_to("answers");
+    scene.table.insert(&[asks]);
+    let dead = scene.one_dead();
+    assert_eq!(dead.reason, "unroutable_reply");
+    assert!(
+        dead.error.contains("pools.work.steps_max is 3"),
+        "{}",
+        dead.error
+    );
+    assert_eq!(dead.reply_body.as_deref(), Some("mode:switch:5"));
+    assert_eq!(scene.record().all(Event::Done).len(), 4);
+    scene.finish();
+}
+
+/// A worker that always answers would answer one message for ever, and so would one that emits.
+fn a_reply_to_that_is_the_queue_itself_is_not_answered() {
+    let scene = Scene::of(Pool::new(&["--v2=1"]).attempts(1));
+    scene.table.insert(&[
+        NewMessage::new("mode:reply").reply_to("work"),
+        NewMessage::new("mode:emit::again").reply_to("work"),
+    ]);
+    scene.settled();
+    let mut dead = scene.table.dead();
+    dead.sort_by(|a, b| a.reason.cmp(&b.reason));
+    let reasons: Vec<_> = dead.iter().map(|letter| letter.reason.as_str()).collect();
+    assert_eq!(reasons, ["failed", "unroutable_reply"], "{dead:#?}");
+    let why = "the message's reply-to is `work`, which this pool reads";
+    assert!(
+        dead.iter().all(|letter| letter.error.contains(why)),
+        "{dead:#?}"
+    );
+    assert_eq!(dead[1].reply_body.as_deref(), Some("re: mode:reply"));
+    assert_eq!(scene.record().all(Event::Began).len(), 2);
     scene.finish();
 }
 

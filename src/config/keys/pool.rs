@@ -100,6 +100,7 @@ fn read(
         ),
         crashes_max: retry::crashes_max(t),
         lapses_max: retry::lapses_max(t),
+        steps_max: retry::steps_max(t),
         retry: t.table(
             "retry",
             "What becomes of a message whose attempt failed.",

@@ -23,6 +23,16 @@ pub(super) fn lapses_max(t: &mut Reader<'_>) -> u32 {
     t.or("lapses_max", integer(3..=1_000_000), "10", help)
 }
 
+pub(super) fn steps_max(t: &mut Reader<'_>) -> u32 {
+    t.or(
+        "steps_max",
+        integer(1..=u32::MAX),
+        "100000",
+        "How often a task may go on as another message: a reply or an emit of a message that has gone \
+         through so many pools, or so often through one, is refused, and the message is a dead letter.",
+    )
+}
+
 pub(super) fn retry(t: &mut Reader<'_>, source: Option<&SourceConfig>, kafka: bool) -> Retry {
     let retry = Retry {
         attempts: t.or(

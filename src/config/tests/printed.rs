@@ -25,6 +25,7 @@ start_timeout = "1h"
 stop_timeout = "1ms"
 crashes_max = 1
 lapses_max = 3
+steps_max = 400
 retry = { attempts = 1, initial = "2s", factor = 1, max = "3s", jitter = 0.0 }
 breaker = { failures = 0.5, of = 10, probe = "100ms" }
 recycle = { tasks = 10000, age = "6h", memory = "512MiB", jitter = 0.1 }

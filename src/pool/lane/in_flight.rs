@@ -226,9 +226,15 @@ impl InFlight {
         let entry = &mut self.entries[at];
         entry.emitted += 1;
         let message = &entry.delivery.message;
+        let case = Case {
+            message,
+            history: entry.delivery.history,
+            policy,
+            chance: 0.0,
+        };
         let queue = match verdict::destination(&output, message) {
             None => Err(NOWHERE.to_owned()),
-            Some(queue) => match verdict::refusal(&queue, policy) {
+            Some(queue) => match verdict::refusal(&queue, &output, case) {
                 None => Ok(queue),
                 Some(refusal) => Err(format!("an emit is refused: {refusal}")),
             },
@@ -239,12 +245,6 @@ impl InFlight {
                 entry.emit_failure.get_or_insert(error);
                 return Ok(None);
             }
-        };
-        let case = Case {
-            message,
-            history: entry.delivery.history,
-            policy,
-            chance: 0.0,
         };
         let mut outgoing = verdict::outgoing(queue, output, case);
         if let Some(recording) = &entry.delivery.recording {

@@ -8,12 +8,12 @@ use proptest::prelude::*;
 use super::*;
 use crate::backoff::Backoff;
 use crate::config::model::{
-    Database, Idempotency, Limits, MessageKey, Options, Pipeline, Prefetch, Recycle, Restart,
-    Retry, TableSource, WorkerCommand, Workers,
+    Limits, Options, Pipeline, Prefetch, Recycle, Restart, Retry, WorkerCommand, Workers,
 };
 use crate::delivery::{Exit, Property};
 
 mod labels;
+mod steps;
 
 pub(crate) fn policy() -> PoolConfig {
     let backoff = Backoff {
@@ -46,6 +46,7 @@ pub(crate) fn policy() -> PoolConfig {
         stop_timeout: Duration::from_secs(5),
         crashes_max: 3,
         lapses_max: 10,
+        steps_max: 100,
         retry: Retry {
             attempts: 5,
             backoff,
@@ -348,7 +349,8 @@ fn a_reply_goes_on_with_the_messages_properties() {
     );
     assert_eq!(
         reply.headers,
-        [("a".into(), "1".into()), ("b".into(), "3".into())]
+        [("a", "1"), ("b", "3"), (STEP_HEADER, "1")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
     );
 }
 
@@ -438,51 +440,5 @@ proptest! {
         let last = attempt >= policy.retry.attempts || (crash && crashes + 1 >= policy.crashes_max);
         prop_assert_eq!(dead(&outcome).is_some(), last);
         prop_assert_eq!(delay(&outcome).is_some(), !last);
-    }
-}
-
-/// Where steps are told apart each is one higher, and so behind that, whatever pools the task passes;
-/// elsewhere nothing is added.
-#[test]
-fn what_continues_a_message_is_its_next_step() {
-    let idempotency = Idempotency {
-        key: MessageKey::MessageId,
-        window: Duration::from_secs(1),
-        store: "s".to_owned(),
-        scope: "s".to_owned(),
-        table: TableSource {
-            database: Database::Sqlite("a.db".into()),
-            mode: 0o600,
-            poll_interval: Duration::from_secs(1),
-            lease: Duration::from_secs(1),
-        },
-    };
-    for (remembers, step, expected) in [
-        (false, 0, None),
-        (true, 0, Some("1")),
-        (false, 1, Some("2")),
-        (true, 7, Some("8")),
-        (true, u32::MAX, Some("4294967295")),
-    ] {
-        let policy = PoolConfig {
-            idempotency: remembers.then(|| idempotency.clone()),
-            ..policy()
-        };
-        let history = History {
-            step,
-            ..History::default()
-        };
-        let case = Case {
-            message: &message(),
-            history,
-            policy: &policy,
-            chance: 0.5,
-        };
-        let output = Output::new(Status::DONE_WITH_REPLY, None, "r");
-        let Outcome::Reply(reply) = decide(Event::Answered(output), case) else {
-            panic!("it is a reply");
-        };
-        let found = reply.headers.iter().find(|(name, _)| name == STEP_HEADER);
-        assert_eq!(found.map(|(_, step)| step.as_str()), expected);
     }
 }
