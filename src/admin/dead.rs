@@ -17,7 +17,7 @@ use super::answer::{Done, Problem};
 use super::context::Context;
 use super::messages::bad_gateway;
 use crate::client::json::letter_json;
-use crate::client::{Client, DeadFilter, Listed, Page};
+use crate::client::{Client, DeadFilter, Listed, Page, WayBack};
 use crate::config::model::Config;
 use crate::dead_letter::{Group, Groups};
 
@@ -194,6 +194,9 @@ pub(super) struct Chosen {
     body: Option<String>,
     /// Likewise bytes, in base64.
     body_base64: Option<String>,
+    /// Send them to this queue instead, and only to retry; brokers only. Needed where a letter names a queue
+    /// that no pool of its reads.
+    to: Option<String>,
 }
 
 impl Chosen {
@@ -269,9 +272,13 @@ pub(super) async fn retry(
     chosen: Result<Json<Chosen>, JsonRejection>,
 ) -> Result<Json<Done>, Problem> {
     let (Path(source), Json(chosen)) = (source?, chosen?);
-    let (filter, edit) = (chosen.filter()?, chosen.edit()?);
+    let filter = chosen.filter()?;
+    let way = WayBack {
+        body: chosen.edit()?,
+        to: chosen.to.clone(),
+    };
     let retry = move |client: &mut Client| {
-        let retried = client.dead_retry(&filter, edit.as_ref());
+        let retried = client.dead_retry(&filter, &way);
         let halted = |halted: crate::client::Halted| {
             bad_gateway(format!("retried {} before that: {halted}", halted.done))
         };
@@ -300,6 +307,9 @@ pub(super) async fn discard(
     let (Path(source), Json(chosen)) = (source?, chosen?);
     if chosen.body.is_some() || chosen.body_base64.is_some() {
         return Err(Problem::bad("what is dropped has no use for a body"));
+    }
+    if chosen.to.is_some() {
+        return Err(Problem::bad("what is dropped goes to no queue"));
     }
     let filter = chosen.filter()?;
     let discard = move |client: &mut Client| {

@@ -63,6 +63,9 @@ pub enum Fault {
     /// Likewise.
     #[error("only a table has topics")]
     NoTopics,
+    /// Its dead letters can't go elsewhere.
+    #[error("the dead letters of a table go back to their own queue only: leave `to` out")]
+    NoOtherWayBack,
 }
 
 impl Fault {

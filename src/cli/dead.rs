@@ -19,7 +19,7 @@ use serde_json::json;
 use super::common::{CommandResult, ConfigFile, Format, Output};
 use super::output;
 use crate::client::json::letter_json;
-use crate::client::{Client, DeadFilter, Halted, Listed, Page};
+use crate::client::{Client, DeadFilter, Halted, Listed, Page, WayBack};
 use crate::dead_letter::{DeadLetter, Group, Groups};
 use print::Print;
 use sources::{Sources, only_source};
@@ -48,6 +48,10 @@ pub(super) enum DeadCommand {
     Retry {
         #[command(flatten)]
         chosen: Chosen,
+        /// Send them to this queue instead; brokers only. Needed where the letter names a queue that no
+        /// pool of its reads
+        #[arg(long, value_name = "QUEUE")]
+        to: Option<String>,
         /// Send this body instead: a file, or stdin with `-`. For one letter only
         #[arg(long, value_name = "FILE", conflicts_with = "all")]
         body: Option<PathBuf>,
@@ -120,11 +124,12 @@ pub(super) fn run(command: DeadCommand) -> CommandResult {
         DeadCommand::Show { scope, id, output } => show(&scope, &id, output.format),
         DeadCommand::Retry {
             chosen,
+            to,
             body,
             output,
         } => {
             let body = body.as_deref().map(read_body).transpose()?;
-            retry(&chosen, body.as_ref(), output.format)
+            retry(&chosen, &WayBack { body, to }, output.format)
         }
         DeadCommand::Drop { chosen, output } => change(
             &chosen,
@@ -282,8 +287,8 @@ fn show(scope: &Scope, id: &str, format: Format) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-fn retry(chosen: &Chosen, body: Option<&Bytes>, format: Format) -> CommandResult {
-    if body.is_some() && chosen.ids.len() != 1 {
+fn retry(chosen: &Chosen, way: &WayBack, format: Format) -> CommandResult {
+    if way.body.is_some() && chosen.ids.len() != 1 {
         bail!(
             "--body is for one dead letter; {} were named",
             chosen.ids.len()
@@ -291,7 +296,7 @@ fn retry(chosen: &Chosen, body: Option<&Bytes>, format: Format) -> CommandResult
     }
     let held = Cell::new(0);
     let retry = |client: &mut Client, filter: &DeadFilter| {
-        let done = client.dead_retry(filter, body)?;
+        let done = client.dead_retry(filter, way)?;
         let still = client.dead_held(filter).map_err(|error| Halted {
             done,
             error: Box::new(error),

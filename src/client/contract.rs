@@ -49,7 +49,7 @@ pub(super) trait ClientKind: std::fmt::Debug + Send {
     fn take_reply(&mut self, queue: &str, correlation_id: &str) -> Result<Option<Reply>, Fault>;
     fn wait_for_change(&mut self, timeout: Duration);
     fn dead_list(&mut self, page: &Page, each: &mut Each<'_>) -> Result<Listed, Fault>;
-    fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Partial>;
+    fn dead_retry(&mut self, filter: &DeadFilter, way: &WayBack) -> Result<usize, Partial>;
     fn dead_held(&mut self, _filter: &DeadFilter) -> Result<usize, Fault> {
         Ok(0)
     }
@@ -175,6 +175,27 @@ impl DeadFilter {
     pub(super) fn names(&self, id: &str) -> bool {
         let ids = self.ids.as_ref();
         ids.is_none_or(|ids| ids.iter().any(|other| other == id))
+    }
+}
+
+/// How dead letters go back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WayBack {
+    /// With this body instead of their own.
+    pub body: Option<Bytes>,
+    /// To this queue instead of the one that they come from.
+    pub to: Option<String>,
+}
+
+#[cfg(feature = "sqlite")]
+impl WayBack {
+    /// The body, for a table, whose dead letters only go back to where they come from: the daemon alone
+    /// writes them, so there is nothing to set right.
+    pub(super) fn body_for_a_table(&self) -> Result<Option<&Bytes>, Fault> {
+        match self.to {
+            None => Ok(self.body.as_ref()),
+            Some(_) => Err(Fault::NoOtherWayBack),
+        }
     }
 }
 

@@ -15,15 +15,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-
 use crate::broker::{Fault, UnusableSource};
 use crate::config::model::{PoolConfig, SourceConfig, Subscription};
 pub use crate::dead_letter::{DeadLetter, DeadReply};
 use crate::delivery::{Outgoing, Post};
 use contract::{ClientKind, Partial};
 pub use contract::{
-    DeadFilter, Depth, Each, Halted, Listed, Page, Reply, SourceWarning, Subscribed,
+    DeadFilter, Depth, Each, Halted, Listed, Page, Reply, SourceWarning, Subscribed, WayBack,
 };
 pub use whereabouts::{UnknownSource, source_of, source_of_topic, unique_name};
 
@@ -232,18 +230,14 @@ impl Client {
         Ok(found)
     }
 
-    /// Sends dead letters back to their queues with a clean count, with `edit` as their body if
-    /// given. Returns how many. On a table all move or none, but those whose unique key another message
+    /// Sends dead letters back with a clean count, to the queue that they come from unless the way says
+    /// another; a broker's only if a pool reads that whose dead letters they are. Returns how many. On a table all move or none, but those whose unique key another message
     /// has, which stay; a broker's letters move one by one, each gone only when its copy is safe.
     ///
     /// # Errors
     /// If the source did not take them all.
-    pub fn dead_retry(
-        &mut self,
-        filter: &DeadFilter,
-        edit: Option<&Bytes>,
-    ) -> Result<usize, Halted> {
-        self.tell(|kind| kind.dead_retry(filter, edit))
+    pub fn dead_retry(&mut self, filter: &DeadFilter, way: &WayBack) -> Result<usize, Halted> {
+        self.tell(|kind| kind.dead_retry(filter, way))
     }
 
     /// How many dead letters can't go back because another message has their unique key.

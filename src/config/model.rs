@@ -115,6 +115,10 @@ pub struct RabbitMqSource {
     pub username: String,
     /// What proves it.
     pub password: Secret,
+    /// What copies of messages are signed with; none for the password.
+    pub signing_secret: Option<Secret>,
+    /// Whether copies without a signature are taken for those of a daemon.
+    pub unsigned_copies: bool,
     /// Half of this without a sign from the other side makes either side send one; twice this ends
     /// the connection.
     pub heartbeat: Duration,
@@ -245,12 +249,12 @@ pub struct PoolConfig {
     pub crashes_max: u32,
     /// A message over which so many daemons vanished in a row is dead.
     pub lapses_max: u32,
+    /// How often a task may go on as another message.
+    pub steps_max: u32,
     /// What becomes of a message whose attempt failed.
     pub retry: Retry,
     /// When nearly all attempts fail; none for going on whatever fails.
     pub breaker: Option<Breaker>,
-    /// How often a task may go on as another message.
-    pub steps_max: u32,
     /// When a healthy worker is replaced by a fresh one.
     pub recycle: Recycle,
     /// How workers are replaced.

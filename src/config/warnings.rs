@@ -10,7 +10,12 @@ use super::rights::{self, Fault};
 use super::units::show_duration;
 
 /// The keys of a source that name a file with a secret in it.
-const SECRET_FILES: [&str; 3] = ["url_file", "password_file", "key_file"];
+const SECRET_FILES: [&str; 4] = [
+    "url_file",
+    "password_file",
+    "key_file",
+    "signing_secret_file",
+];
 
 /// Everything of that kind that the configuration alone tells.
 pub fn warnings(config: &Config, places: &Places) -> Vec<Problem> {

@@ -49,12 +49,14 @@ pub enum CommandError {
         why: String,
     },
     /// A dead letter can't be sent back.
-    #[error("the dead letter {id} can't be sent back: {why}")]
+    #[error(
+        "the dead letter {id} can't be sent back: {why}: name the topic with `--to` (in the API `to`)"
+    )]
     NoWayBack {
         /// Which.
         id: String,
         /// Why not.
-        why: &'static str,
+        why: String,
     },
     /// A dead letter of which not all is there.
     #[error("the dead letter {id} can't be sent back: {torn}")]

@@ -63,8 +63,8 @@ fn bytes(key: Option<&Bytes>, value: Option<&Bytes>, headers: &Raw) -> usize {
 }
 
 impl Record {
-    /// A record as it was read from the pool's own topic, or from one of its tiers: then what the
-    /// copy carries tells the rest.
+    /// A record as it was read from the pool's own topic, where any producer may have written our
+    /// headers: they say nothing.
     pub(crate) fn read(
         topic: &Arc<str>,
         (partition, offset): (i32, i64),
@@ -72,28 +72,26 @@ impl Record {
         (key, value): (Option<Bytes>, Option<Bytes>),
         raw: Raw,
     ) -> Self {
-        let mut record = Self {
+        Self {
             topic: Arc::clone(topic),
             partition,
             offset,
             timestamp_ms,
             key,
             value,
-            headers: Raw::new(),
+            headers: match raw.is_empty() {
+                true => raw,
+                false => headers::not_ours(&raw),
+            },
             counters: Counters::default(),
             suspect: false,
-        };
-        if !raw.is_empty() {
-            record.headers = headers::not_ours(&raw);
         }
-        if record.headers.len() < raw.len() {
-            record.counters = Counters::read(&headers::all_as_text(&raw));
-        }
-        record
     }
 
-    /// Reads what a copy in a tier carries beside the message: where it came from.
+    /// Reads what a copy in a tier, where only its group writes, carries beside the message: where it came
+    /// from, and what it has been through.
     pub(crate) fn restore(mut self, raw: &Raw) -> Self {
+        self.counters = Counters::read(&headers::all_as_text(raw));
         self.partition = headers::number(raw, headers::PARTITION).unwrap_or(self.partition);
         self.offset = headers::number(raw, headers::OFFSET).unwrap_or(self.offset);
         self.timestamp_ms = headers::number(raw, headers::TIMESTAMP);
@@ -347,6 +345,11 @@ mod tests {
                 Some(7),
                 (copy.key, copy.value),
                 copy.headers.clone(),
+            );
+            assert_eq!(
+                read.counters,
+                Counters::default(),
+                "in a topic of producers"
             );
             assert_eq!(read.restore(&copy.headers), sent);
         }

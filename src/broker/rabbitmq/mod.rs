@@ -15,6 +15,7 @@ pub(crate) mod publisher;
 mod quarantine;
 pub(crate) mod republish;
 pub(crate) mod returned;
+pub(crate) mod signature;
 pub(crate) mod socket;
 pub(crate) mod tls;
 pub(crate) mod topology;

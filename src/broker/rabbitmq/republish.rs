@@ -6,6 +6,7 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 
 use super::field_table::{header_frame_bytes, long, text};
 use super::returned::NUMBER_BYTES;
+use super::signature::CopyKey;
 use super::utf8::FRAME_BYTES_MAX;
 use crate::dead_letter::{Counters, Own, header};
 use crate::delivery::{Headers, Outgoing};
@@ -58,8 +59,9 @@ pub(crate) struct Received {
     pub(crate) redelivered: bool,
 }
 
-/// Tells the message from what we and the broker have written on it.
-pub(crate) fn unwrap(received: Received) -> (Original, Arrival) {
+/// Tells the message from what the broker has written on it, and from what we have, if it is a copy of
+/// ours. On any other message our headers say nothing.
+pub(crate) fn unwrap(received: Received, is_copy: bool) -> (Original, Arrival) {
     let Received {
         properties,
         exchange,
@@ -80,7 +82,7 @@ pub(crate) fn unwrap(received: Received) -> (Original, Arrival) {
     };
     let theirs = |(name, _): (&ShortString, &AMQPValue)| is_the_brokers(name.as_str());
     arrival.returns = headers.inner().get(DELIVERY_COUNT).map_or(0, whole);
-    if is_copy(headers) {
+    if is_copy {
         let own = own_headers(headers);
         arrival.counters = Counters::read(&own);
         arrival.suspect = find(&own, kept::SUSPECT).is_some();
@@ -114,8 +116,11 @@ fn is_the_brokers(name: &str) -> bool {
     name == DELIVERY_COUNT || name == ACQUIRED_COUNT
 }
 
-fn is_copy(headers: &FieldTable) -> bool {
-    headers.contains_key(header::QUEUE)
+/// Whether a message says that it is a copy of one of this queue. Anyone can write that.
+pub(crate) fn claims_to_be_of(message: &BasicProperties, queue: &str) -> bool {
+    let headers = message.headers().as_ref();
+    let origin = headers.and_then(|headers| headers.inner().get(header::QUEUE));
+    origin.is_some_and(|origin| text(origin) == queue)
 }
 
 /// Puts everything back in its place.
@@ -197,8 +202,8 @@ impl<'a> Marks<'a> {
 }
 
 impl Original {
-    /// The properties of a copy.
-    pub(crate) fn copied(&self, marks: &Marks<'_>) -> BasicProperties {
+    /// The properties of a copy with this body.
+    pub(crate) fn copied(&self, marks: &Marks<'_>, body: &[u8], key: &CopyKey) -> BasicProperties {
         let mut own = marks.counters.write();
         own.push((header::QUEUE, marks.queue.to_owned()));
         if let Some(number) = marks.number {
@@ -213,12 +218,12 @@ impl Original {
         if let Some(turn) = marks.turn {
             own.push((kept::TURN, turn.to_string()));
         }
-        self.with_own(&own)
+        self.with_own(&own, body, key)
     }
 
-    /// The properties of a copy that has these headers of ours, and those that keep what would
-    /// act again.
-    pub(crate) fn with_own(&self, own: &Own) -> BasicProperties {
+    /// The properties of a copy with this body that has these headers of ours, and those that keep
+    /// what would act again.
+    pub(crate) fn with_own(&self, own: &Own, body: &[u8], key: &CopyKey) -> BasicProperties {
         let original = self.properties.headers();
         let mut table = table_of(self.headers().filter(|(name, _)| !is_moved(name.as_str())));
         for (name, value) in own {
@@ -245,9 +250,8 @@ impl Original {
         if !moved.inner().is_empty() {
             table.insert(kept::HEADERS.into(), AMQPValue::FieldTable(moved));
         }
-        plain_properties(&self.properties)
-            .with_headers(table)
-            .with_delivery_mode(PERSISTENT)
+        let copy = plain_properties(&self.properties).with_headers(table);
+        key.sign(copy.with_delivery_mode(PERSISTENT), body)
     }
 
     /// The properties of a copy that says nothing, for a message that has no room for more.
@@ -415,7 +419,8 @@ fn unranked(from: &BasicProperties) -> BasicProperties {
     to
 }
 
-fn is_own(name: &str) -> bool {
+/// Its name is one of ours.
+pub(super) fn is_own(name: &str) -> bool {
     let start = name.get(..OWN_HEADER_PREFIX.len());
     start.is_some_and(|start| start.eq_ignore_ascii_case(OWN_HEADER_PREFIX))
 }

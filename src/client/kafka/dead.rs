@@ -2,6 +2,7 @@
 //! alive, and then those that are meant, a few at a time where they are not to be listed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -18,7 +19,8 @@ use crate::broker::kafka::parts::Torn;
 use crate::broker::kafka::record::Outbound;
 use crate::broker::kafka::setup::Setup;
 use crate::broker::kafka::{topics, wanted};
-use crate::client::contract::{DeadFilter, Each, Listed, Page, Partial};
+use crate::client::contract::{DeadFilter, Each, Listed, Page, Partial, WayBack};
+use crate::config::model::{Options, PoolConfig};
 use crate::dead_letter;
 use crate::dead_letter::DeadLetter;
 
@@ -56,6 +58,8 @@ impl Tally {
 /// A topic of dead letters that is there, and what is alive in it.
 struct LetterTopic {
     topic: String,
+    /// The pools whose dead letters these are.
+    pools: Vec<Arc<PoolConfig>>,
     reader: Reader,
     index: Index,
     /// Where the letter is, or was, that was looked for.
@@ -63,6 +67,14 @@ struct LetterTopic {
 }
 
 impl LetterTopic {
+    /// Whether one of its pools reads that topic.
+    fn is_read(&self, topic: &str) -> bool {
+        self.pools.iter().any(|pool| match &pool.options {
+            Options::Kafka(options) => options.topics.include(topic),
+            Options::Table | Options::RabbitMq(_) => false,
+        })
+    }
+
     /// The records of these letters.
     fn fetch(&self, entries: &[Entry]) -> Result<Pile, KafkaError> {
         let wanted: BTreeSet<At> = entries.iter().flat_map(Entry::places).collect();
@@ -122,13 +134,15 @@ fn tombstone(topic: &str, key: Bytes) -> Outbound {
 }
 
 impl KafkaClient {
-    /// The topics of dead letters of all pools, each once, as far as they are there.
-    fn dead_topics(&mut self) -> Result<BTreeSet<String>, KafkaError> {
+    /// The topics of dead letters of all pools, each once with its pools, as far as they are there.
+    fn dead_topics(&mut self) -> Result<BTreeMap<String, Vec<Arc<PoolConfig>>>, KafkaError> {
         self.topics = topics::list(self.probe.native())?;
-        let mut all = BTreeSet::new();
+        let mut all: BTreeMap<String, Vec<Arc<PoolConfig>>> = BTreeMap::new();
         for pool in &self.pools {
             let wanted = Setup::new(&self.config, pool)?.plan.wanted;
-            all.extend(wanted::dead(&self.config, &wanted, self.topics.keys()));
+            for topic in wanted::dead(&self.config, &wanted, self.topics.keys()) {
+                all.entry(topic).or_default().push(Arc::clone(pool));
+            }
         }
         Ok(all)
     }
@@ -136,7 +150,7 @@ impl KafkaClient {
     /// Learns which letters are alive in a topic.
     fn look_into(
         &self,
-        topic: String,
+        (topic, pools): (String, Vec<Arc<PoolConfig>>),
         filter: &DeadFilter,
         seek: Option<&str>,
     ) -> Result<LetterTopic, KafkaError> {
@@ -153,6 +167,7 @@ impl KafkaClient {
         })?;
         Ok(LetterTopic {
             topic,
+            pools,
             reader,
             index,
             sought,
@@ -215,17 +230,13 @@ impl KafkaClient {
         tally.result()
     }
 
-    /// Sends the letters that are meant back to their topics.
-    pub(super) fn retry(
-        &mut self,
-        filter: &DeadFilter,
-        edit: Option<&Bytes>,
-    ) -> Result<usize, Partial> {
+    /// Sends the letters that are meant back to their topics, or to the one that is named.
+    pub(super) fn retry(&mut self, filter: &DeadFilter, way: &WayBack) -> Result<usize, Partial> {
         let mut tally = Tally::default();
         for topic in self.dead_topics()? {
             let retried = self.look_into(topic, filter, None).and_then(|place| {
                 for chunk in chunks(&place.index.entries(), CHUNK, CHUNK_BYTES) {
-                    self.send_back(&place, chunk, edit, &mut tally)?;
+                    self.send_back(&place, chunk, way, &mut tally)?;
                 }
                 Ok(())
             });
@@ -241,7 +252,7 @@ impl KafkaClient {
         &mut self,
         place: &LetterTopic,
         entries: &[Entry],
-        edit: Option<&Bytes>,
+        way: &WayBack,
         tally: &mut Tally,
     ) -> Result<(), KafkaError> {
         let mut pile = place.fetch(entries)?;
@@ -251,7 +262,8 @@ impl KafkaClient {
             let Some((stored, torn)) = pile.take(&entry.at) else {
                 continue;
             };
-            let back = sound(entry, &stored, torn).and_then(|()| back(&stored, edit));
+            let back = sound(entry, &stored, torn)
+                .and_then(|()| back(&stored, way, |topic| place.is_read(topic)));
             match back {
                 Ok(record) => {
                     records.push(self.timed(record));

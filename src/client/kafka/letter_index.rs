@@ -9,7 +9,7 @@ use super::reader::Stored;
 use crate::broker::kafka::command_error::CommandError;
 use crate::broker::kafka::record::Outbound;
 use crate::broker::kafka::{headers, parts};
-use crate::client::contract::DeadFilter;
+use crate::client::contract::{DeadFilter, WayBack};
 use crate::dead_letter;
 use crate::dead_letter::{DeadLetter, header};
 
@@ -233,22 +233,34 @@ fn foreign(stored: &Stored) -> DeadLetter {
     }
 }
 
-/// The message of a letter on its way back to its topic, as its producer sent it.
-pub(super) fn back(stored: &Stored, edit: Option<&Bytes>) -> Result<Outbound, CommandError> {
+/// The message of a letter on its way back, as its producer sent it: to its topic, if one of its pools
+/// reads that, or else to the one that the operator names.
+pub(super) fn back(
+    stored: &Stored,
+    way: &WayBack,
+    is_read: impl Fn(&str) -> bool,
+) -> Result<Outbound, CommandError> {
     let letter = letter_of(stored);
-    if letter.queue.is_empty() {
-        return Err(CommandError::NoWayBack {
-            id: letter.id,
-            why: "it does not say which topic it is from",
-        });
-    }
+    let topic = match &way.to {
+        Some(to) => to.clone(),
+        None if is_read(&letter.queue) => letter.queue,
+        None => {
+            let why = match letter.queue.as_str() {
+                "" => "it does not say which topic it is from".to_owned(),
+                topic => format!(
+                    "it says that it is from `{topic}`, which no pool reads whose dead letters are here"
+                ),
+            };
+            return Err(CommandError::NoWayBack { id: letter.id, why });
+        }
+    };
     let tombstone = headers::find(&stored.headers, headers::TOMBSTONE).is_some();
     let key = stored.headers.iter().find(|(name, _)| name == headers::KEY);
     let body = (!tombstone).then_some(&letter.body);
     Ok(Outbound {
-        topic: letter.queue,
+        topic,
         key: key.and_then(|(_, value)| value.clone()),
-        value: edit.or(body).cloned(),
+        value: way.body.as_ref().or(body).cloned(),
         headers: headers::not_ours(&stored.headers),
         timestamp_ms: headers::number(&stored.headers, headers::TIMESTAMP),
         compressed: false,
@@ -352,14 +364,19 @@ mod tests {
             assert_eq!(letter.correlation_id, "77");
             assert_eq!(letter.key.as_deref(), Some("k\u{fc}"));
             assert_eq!(letter.body, value.unwrap_or_default());
-            let back = back(&stored, None).unwrap();
+            let back = back(&stored, &WayBack::default(), |topic| topic == "orders").unwrap();
             assert_eq!((&*back.topic, back.timestamp_ms), ("orders", Some(1000)));
             assert_eq!(
                 (back.key, back.value),
                 (record.key.clone(), record.value.clone())
             );
             assert_eq!(back.headers, record.headers);
-            let edited = super::back(&stored, Some(&"edited".into())).unwrap();
+            let way = WayBack {
+                body: Some("edited".into()),
+                to: Some("elsewhere".to_owned()),
+            };
+            let edited = super::back(&stored, &way, |_| false).unwrap();
+            assert_eq!(edited.topic, "elsewhere");
             assert_eq!(edited.value.as_deref(), Some(&b"edited"[..]));
         }
     }
@@ -418,11 +435,19 @@ mod tests {
             ..Stored::default()
         };
         assert_eq!(letter_of(&foreign).id, "at-1-7");
-        let error = back(&foreign, None).unwrap_err().to_string();
+        let back = |stored: &Stored| back(stored, &WayBack::default(), |topic| topic == "orders");
+        let error = back(&foreign).unwrap_err().to_string();
         assert!(
             error.contains("at-1-7") && error.contains("which topic"),
             "{error}"
         );
+        let forged = Stored {
+            headers: vec![(header::QUEUE.to_owned(), Some("payments".into()))],
+            value: Some("x".into()),
+            ..Stored::default()
+        };
+        let error = back(&forged).unwrap_err().to_string();
+        assert!(error.contains("`payments`, which no pool reads"), "{error}");
         let mut index = Index::default();
         index.take(&foreign, &DeadFilter::default());
         assert_eq!(index.entries()[0].key, None);

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use tokio::runtime::{Builder, Runtime};
 
-use super::contract::{DeadFilter, Depth, Each, Listed, Page, Partial, Reply};
+use super::contract::{DeadFilter, Depth, Each, Listed, Page, Partial, Reply, WayBack};
 use crate::broker::Fault;
 use crate::broker::kafka::command_error::CommandError;
 use crate::broker::kafka::consumer::Consumer;
@@ -261,8 +261,8 @@ impl super::contract::ClientKind for KafkaClient {
         Ok(self.list(page, each)?)
     }
 
-    fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Partial> {
-        self.retry(filter, edit)
+    fn dead_retry(&mut self, filter: &DeadFilter, way: &WayBack) -> Result<usize, Partial> {
+        self.retry(filter, way)
     }
 
     fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {

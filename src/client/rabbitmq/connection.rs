@@ -19,6 +19,7 @@ use crate::broker::rabbitmq::connect::{Broker, connect};
 use crate::broker::rabbitmq::error::RabbitMqError;
 use crate::broker::rabbitmq::publisher::{OutboundMessage, Publisher, Verdict};
 use crate::broker::rabbitmq::republish::{Marks, Original, check_size, fitting, published};
+use crate::broker::rabbitmq::signature::CopyKey;
 use crate::broker::rabbitmq::topology;
 use crate::broker::rabbitmq::topology::{Topology, Wanted};
 use crate::client::contract::{Depth, Partial, Reply, SourceWarning};
@@ -35,6 +36,8 @@ const PROBE_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Clerk {
     pub(super) config: RabbitMqSource,
+    /// By which copies are known.
+    pub(super) key: CopyKey,
     /// Those that read from this source.
     pub(super) pools: Vec<Arc<PoolConfig>>,
     pub(super) broker: Rc<Broker>,
@@ -53,6 +56,7 @@ impl Clerk {
         let name = format!("{} command", config.connection_name);
         let broker = Rc::new(connect(&config, &name).await?);
         Ok(Self {
+            key: CopyKey::of(&config),
             config,
             pools,
             broker,
@@ -192,7 +196,7 @@ impl Clerk {
             queue: message.queue.clone(),
             why,
         };
-        let (to, properties) = addressed(message).map_err(fail)?;
+        let (to, properties) = addressed(message, &self.key).map_err(fail)?;
         check_size(&properties, self.frame_max()).map_err(fail)?;
         Ok(OutboundMessage {
             to: fitting("queue's name", &to).map_err(fail)?,
@@ -299,7 +303,7 @@ impl Clerk {
 
 /// The queue that a message is published to, and its properties there: one with a delay goes to
 /// the tier for that, as a copy, so that the broker's traces of its way are not taken for its own.
-fn addressed(message: &Outgoing) -> Result<(String, BasicProperties), String> {
+fn addressed(message: &Outgoing, key: &CopyKey) -> Result<(String, BasicProperties), String> {
     let properties = published(message, None)?;
     if message.delay.is_zero() {
         return Ok((message.queue.clone(), properties));
@@ -312,7 +316,7 @@ fn addressed(message: &Outgoing) -> Result<(String, BasicProperties), String> {
     let marks = Marks::none(&message.queue);
     let delay = message.delay.as_millis().to_string();
     let properties = original
-        .copied(&marks)
+        .copied(&marks, &message.body, key)
         .with_expiration(fitting("delay", &delay)?);
     let tier = tiers::tier(message.delay);
     Ok((tiers::tier_queue(&message.queue, tier), properties))
@@ -337,21 +341,22 @@ mod tests {
 
     #[test]
     fn a_delayed_message_waits_in_its_tier_for_its_own_time() {
+        let key = CopyKey::from_secret("s");
         let message = Outgoing {
             queue: "work".into(),
             delay: Duration::from_secs(5),
             headers: vec![("tenant".into(), "blue".into())],
             ..Outgoing::default()
         };
-        let (queue, properties) = addressed(&message).unwrap();
+        let (queue, properties) = addressed(&message, &key).unwrap();
         assert_eq!(queue, "work.retry.8s");
         let expiration = properties.expiration().as_ref().unwrap();
         assert_eq!(expiration.as_str(), "5000");
-        let (queue, properties) = addressed(&Outgoing {
+        let at_once = Outgoing {
             delay: Duration::ZERO,
             ..message
-        })
-        .unwrap();
+        };
+        let (queue, properties) = addressed(&at_once, &key).unwrap();
         assert_eq!((queue.as_str(), properties.expiration()), ("work", &None));
     }
 

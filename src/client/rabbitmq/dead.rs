@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use tokio::sync::mpsc::Sender;
 
 use super::browse::{Pass, lock_name};
@@ -16,9 +15,10 @@ use super::reader::Home;
 use super::round::{Errand, Fate, Round, Tally};
 use crate::broker::rabbitmq::command_error::CommandError;
 use crate::broker::rabbitmq::error::RabbitMqError;
+use crate::broker::rabbitmq::signature::CopyKey;
 use crate::broker::rabbitmq::topology;
 use crate::broker::rabbitmq::topology::Topology;
-use crate::client::contract::{DeadFilter, Listed, Page, Partial};
+use crate::client::contract::{DeadFilter, Listed, Page, Partial, WayBack};
 use crate::config::model::PoolConfig;
 use crate::dead_letter::DeadLetter;
 
@@ -32,11 +32,9 @@ fn homes(pools: &[Arc<PoolConfig>]) -> Vec<Home> {
         let theirs = (pool.name.clone(), pool.queue.to_string());
         let home = homes.entry(wanted.name.clone()).or_insert_with(|| Home {
             queue: wanted.name,
-            pool: Some(theirs.clone()),
+            pools: Vec::new(),
         });
-        if home.pool.as_ref() != Some(&theirs) {
-            home.pool = None;
-        }
+        home.pools.push(theirs);
     }
     homes.into_values().collect()
 }
@@ -72,15 +70,17 @@ impl Clerk {
         self.change(Change(judge), everything).await
     }
 
-    /// Sends the letters that are meant back to their queues.
+    /// Sends the letters that are meant back to their queues, or to the one that is named.
     pub(super) async fn dead_retry(
         &mut self,
         filter: &DeadFilter,
-        edit: Option<&Bytes>,
+        way: &WayBack,
     ) -> Result<usize, Partial> {
-        let frame_max = self.frame_max();
+        let (frame_max, key) = (self.frame_max(), self.key.clone());
         let judge = |item: Item| match item {
-            Item::Letter(found) if filter.fits(&found.letter) => way_back(&found, edit, frame_max),
+            Item::Letter(found) if filter.fits(&found.letter) => {
+                way_back(&found, way, frame_max, &key)
+            }
             Item::Letter(_) | Item::Reply(..) => Fate::Stays,
         };
         self.change(Change(judge), false).await
@@ -144,8 +144,8 @@ impl Clerk {
     }
 }
 
-fn way_back(found: &Found, edit: Option<&Bytes>, frame_max: u32) -> Fate {
-    match found.back(edit, frame_max) {
+fn way_back(found: &Found, way: &WayBack, frame_max: u32, key: &CopyKey) -> Fate {
+    match found.back(way, frame_max, key) {
         Ok(parcel) => Fate::GoesBack(Box::new(parcel)),
         Err(why) => Fate::IsStuck(CommandError::NoWayBack {
             id: found.letter.id.clone(),

@@ -8,10 +8,15 @@ use lapin::types::{AMQPValue, ShortString};
 use crate::broker::rabbitmq::field_table::text;
 use crate::broker::rabbitmq::publisher::OutboundMessage;
 use crate::broker::rabbitmq::republish::{Marks, Original, check_size, fitting};
+use crate::broker::rabbitmq::signature::CopyKey;
+use crate::client::contract::WayBack;
 use crate::dead_letter::{DeadLetter, DeadReply};
 
 /// The persistent delivery mode.
 const PERSISTENT: u8 = 2;
+
+/// What to do about a letter that can't go back by itself.
+const NAME_ONE: &str = "name the queue with `--to` (in the API `to`)";
 
 /// What a message of the queue is.
 #[derive(Debug)]
@@ -29,6 +34,8 @@ pub(super) struct Found {
     pub(super) letter: DeadLetter,
     /// Its reply is a message of its own.
     pub(super) has_reply_apart: bool,
+    /// A pool whose dead letters these are reads the queue that it names.
+    pub(super) may_go_back: bool,
     pub(super) original: Original,
 }
 
@@ -86,28 +93,43 @@ impl Found {
         self
     }
 
-    /// The message on its way back to its queue, with a clean count: as its producer sent it, or,
-    /// if something of that would act again, as a copy that keeps it.
+    /// The message on its way back, with a clean count: as its producer sent it, or, if something of
+    /// that would act again, as a copy that keeps it. Anyone may have written where it is from: it goes
+    /// there only if one of its pools reads that, or else to where the operator says.
     pub(super) fn back(
         &self,
-        edit: Option<&Bytes>,
+        way: &WayBack,
         frame_max: u32,
+        key: &CopyKey,
     ) -> Result<OutboundMessage, String> {
-        let queue = &self.letter.queue;
-        if queue.is_empty() {
-            return Err("it does not say which queue it is from".to_owned());
-        }
-        let properties = self.properties(queue);
+        let queue = match &way.to {
+            Some(to) => to,
+            None if self.letter.queue.is_empty() => {
+                return Err(format!(
+                    "it does not say which queue it is from: {NAME_ONE}"
+                ));
+            }
+            None if !self.may_go_back => {
+                let from = &self.letter.queue;
+                return Err(format!(
+                    "it says that it is from `{from}`, which no pool reads whose dead letters are \
+                     here: {NAME_ONE}"
+                ));
+            }
+            None => &self.letter.queue,
+        };
+        let body = way.body.as_ref().unwrap_or(&self.letter.body).clone();
+        let properties = self.properties(queue, &body, key);
         check_size(&properties, frame_max)?;
         Ok(OutboundMessage {
             to: fitting("queue's name", queue)?,
             mandatory: true,
             properties,
-            body: edit.unwrap_or(&self.letter.body).clone(),
+            body,
         })
     }
 
-    fn properties(&self, queue: &str) -> BasicProperties {
+    fn properties(&self, queue: &str, body: &[u8], key: &CopyKey) -> BasicProperties {
         let original = &self.original;
         let direct = original.exchange.is_empty() && original.routing_key == *queue;
         let bare = original.bare();
@@ -115,6 +137,6 @@ impl Found {
         if direct && bare == all {
             return bare;
         }
-        original.copied(&Marks::none(queue))
+        original.copied(&Marks::none(queue), body, key)
     }
 }

@@ -137,6 +137,7 @@ mod tests {
         Item::Letter(Box::new(Found {
             letter,
             has_reply_apart,
+            may_go_back: true,
             original: Original {
                 properties: BasicProperties::default(),
                 exchange: String::new(),

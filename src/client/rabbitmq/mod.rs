@@ -19,11 +19,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 
-use super::contract::{DeadFilter, Depth, Each, Listed, Page, Partial, Reply, SourceWarning};
+use super::contract::{
+    DeadFilter, Depth, Each, Listed, Page, Partial, Reply, SourceWarning, WayBack,
+};
 use crate::broker::Fault;
 use crate::broker::rabbitmq::error::RabbitMqError;
 use crate::config::model::{PoolConfig, RabbitMqSource};
@@ -198,9 +199,9 @@ impl super::contract::ClientKind for RabbitMqClient {
         Ok(told.recv().map_err(|_| gone())??)
     }
 
-    fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Partial> {
-        let (filter, edit) = (filter.clone(), edit.cloned());
-        self.ask(async move |clerk| clerk.dead_retry(&filter, edit.as_ref()).await)?
+    fn dead_retry(&mut self, filter: &DeadFilter, way: &WayBack) -> Result<usize, Partial> {
+        let (filter, way) = (filter.clone(), way.clone());
+        self.ask(async move |clerk| clerk.dead_retry(&filter, &way).await)?
     }
 
     fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {

@@ -70,12 +70,13 @@ impl Replies {
 }
 
 fn reply(delivery: Delivery) -> Reply {
-    let (original, _) = unwrap(Received {
+    let received = Received {
         properties: delivery.properties,
         exchange: delivery.exchange,
         routing_key: delivery.routing_key,
         redelivered: delivery.redelivered,
-    });
+    };
+    let (original, _) = unwrap(received, false);
     let text = |text: &Option<lapin::types::ShortString>| text.as_ref().map(ToString::to_string);
     Reply {
         headers: original.text_headers(),

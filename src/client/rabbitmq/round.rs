@@ -110,8 +110,8 @@ impl<'a> Round<'a> {
         errand: &mut impl Errand,
         orphans_go: bool,
     ) -> Result<(), RabbitMqError> {
-        let (to, frame_max) = (self.pass.queue(), self.clerk.frame_max());
-        let mut reader = Reader::new(home, to, frame_max, fastrand::u64(..));
+        let (to, key) = (self.pass.queue(), self.clerk.key.clone());
+        let mut reader = Reader::new(home, to, key, self.clerk.frame_max(), fastrand::u64(..));
         loop {
             let batch = self.pass.take().await?;
             let is_last = batch.is_empty();

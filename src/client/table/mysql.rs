@@ -6,12 +6,11 @@ mod waiting;
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
 use super::super::contract::{
-    ClientKind, DeadFilter, Depth, Each, Listed, Page, Partial, Reply, Subscribed,
+    ClientKind, DeadFilter, Depth, Each, Listed, Page, Partial, Reply, Subscribed, WayBack,
 };
 use super::away::Away;
 use crate::broker::Fault;
@@ -325,7 +324,8 @@ impl ClientKind for MysqlClient {
         }
     }
 
-    fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Partial> {
+    fn dead_retry(&mut self, filter: &DeadFilter, way: &WayBack) -> Result<usize, Partial> {
+        let edit = way.body_for_a_table()?;
         let chosen = Selection::of(filter);
         let moved = self.ask_for_all("sending the dead letters back", async |client| {
             dead::send_back(client, &chosen, edit).await

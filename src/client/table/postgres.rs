@@ -6,7 +6,6 @@ mod dead;
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 use tokio_postgres::error::SqlState;
@@ -14,7 +13,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
 use super::super::contract::{
-    ClientKind, DeadFilter, Depth, Each, Listed, Page, Partial, Reply, Subscribed,
+    ClientKind, DeadFilter, Depth, Each, Listed, Page, Partial, Reply, Subscribed, WayBack,
 };
 use super::away::Away;
 use crate::broker::Fault;
@@ -371,7 +370,8 @@ impl ClientKind for PostgresClient {
         }
     }
 
-    fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Partial> {
+    fn dead_retry(&mut self, filter: &DeadFilter, way: &WayBack) -> Result<usize, Partial> {
+        let edit = way.body_for_a_table()?;
         let chosen = Chosen::of(filter);
         let moved = self.ask("sending the dead letters back", async |client| {
             dead::send_back(client, &chosen, edit).await

@@ -6,12 +6,13 @@ mod dead;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-use super::super::contract::{DeadFilter, Depth, Each, Listed, Page, Partial, Reply, Subscribed};
+use super::super::contract::{
+    DeadFilter, Depth, Each, Listed, Page, Partial, Reply, Subscribed, WayBack,
+};
 use crate::broker::Fault;
 use crate::broker::sqlite::change_watch::Wake;
 use crate::broker::sqlite::clock::WallClock;
@@ -254,7 +255,8 @@ impl super::super::contract::ClientKind for SqliteClient {
         }
     }
 
-    fn dead_retry(&mut self, filter: &DeadFilter, edit: Option<&Bytes>) -> Result<usize, Partial> {
+    fn dead_retry(&mut self, filter: &DeadFilter, way: &WayBack) -> Result<usize, Partial> {
+        let edit = way.body_for_a_table()?;
         let now_ms = self.clock.now_ms();
         let moved = self.write(|client| dead::send_back(&mut client.conn, filter, edit, now_ms));
         Ok(moved.map_err(failed("sending the dead letters back"))?)

@@ -99,6 +99,8 @@ heartbeat = "5s"
 connect_timeout = "1s"
 connection_name = "mine"
 declare = false
+signing_secret = "${SIGNING_SECRET}"
+unsigned_copies = true
 queue_type = "classic"
 queue_arguments = { x-max-length = 5, x-overflow = "reject-publish" }
 consumer_timeout = "1h"
@@ -152,9 +154,15 @@ order = "partition"
 retry.in_place_max = "1m"
 "#;
 
+const BROKERS_OWN: [(&str, &str); 3] = [
+    ("PASSWORD", "%40"),
+    ("SASL_PASSWORD", "hunter2"),
+    ("SIGNING_SECRET", "hunter2"),
+];
+
 #[test]
 fn what_is_printed_of_brokers_loads_again() {
-    let own = [("PASSWORD", "%40"), ("SASL_PASSWORD", "hunter2")];
+    let own = BROKERS_OWN;
     let config = read(BROKERS, &own).unwrap();
     let printed = printed(BROKERS, &own);
     assert_eq!(read(&printed, &own).unwrap(), config, "{printed}");
@@ -202,9 +210,10 @@ fn the_defaults_are_those_of_the_reference() {
 }
 
 /// Those that are not shown: what they say is shown under another key.
-const MERGED: [&str; 5] = [
+const MERGED: [&str; 6] = [
     "url_file",
     "password_file",
+    "signing_secret_file",
     "token_file",
     "webhook_file",
     "env_inherit",
@@ -231,7 +240,7 @@ fn no_key_is_forgotten() {
             }
         }
     }
-    let own = [("PASSWORD", "%40"), ("SASL_PASSWORD", "hunter2")];
+    let own = BROKERS_OWN;
     let daemon = "[daemon]\nbuffered_bytes_max = \"64MiB\"\n";
     let pages = [
         printed(&format!("{daemon}{ADMIN}{ALERTS}{LEAST}{FULL}"), &OWN),

@@ -16,7 +16,7 @@ use super::survived::Fingerprint;
 use super::task::Task;
 use crate::broker::rabbitmq::error::RabbitMqError;
 use crate::broker::rabbitmq::ledger::Others;
-use crate::broker::rabbitmq::republish::{Received, unwrap};
+use crate::broker::rabbitmq::republish::{Received, claims_to_be_of, unwrap};
 use crate::broker::rabbitmq::utf8::restore;
 use crate::config::model::PoolConfig;
 use crate::delivery::{Claim, History, Intake};
@@ -31,6 +31,7 @@ impl Session {
         delivery: Delivery,
     ) -> Result<(), RabbitMqError> {
         let tag = delivery.delivery_tag;
+        let is_copy = self.is_copy(task, &delivery);
         let received = Received {
             properties: delivery.properties,
             exchange: delivery.exchange,
@@ -39,7 +40,7 @@ impl Session {
         };
         let shown = restore::shown(&received);
         let is_unreadable = shown.is_some();
-        let (original, mut arrival) = unwrap(shown.unwrap_or(received));
+        let (original, mut arrival) = unwrap(shown.unwrap_or(received), is_copy);
         arrival.is_unreadable = is_unreadable;
         if original.properties.message_id().is_none() {
             arrival.number.get_or_insert_with(|| fastrand::u64(..));
@@ -57,6 +58,26 @@ impl Session {
             return Err(RabbitMqError::Lost { why });
         };
         self.act(tag, step)
+    }
+
+    /// Whether it is a copy of a message of this queue, made by a daemon. One that only says so is like
+    /// any message: its attempts begin anew.
+    fn is_copy(&self, task: &mut Task, delivery: &Delivery) -> bool {
+        if !claims_to_be_of(&delivery.properties, &self.pool.queue) {
+            return false;
+        }
+        let is_signed = self.key.knows(&delivery.properties, &delivery.data);
+        if !is_signed && !std::mem::replace(&mut task.told_of_unsigned, true) {
+            tracing::warn!(
+                pool = self.pool.name,
+                queue = %self.pool.queue,
+                "a message says that it is a copy of ours and is not signed by this source: its \
+                 headers `x-ganger-` are ignored, and its attempts begin anew. Either another program \
+                 writes these headers, or a daemon of this queue has another password: give both the \
+                 same `signing_secret`"
+            );
+        }
+        is_signed
     }
 
     /// Hands to the pool what it has credit for.

@@ -48,7 +48,7 @@ pub(super) fn open(
     event_loop: &EventLoop,
 ) -> Result<impl Future<Output = ()> + use<>, RabbitMqError> {
     let mut task = Task::new(config.clone(), link);
-    let opening = Session::open(&task.config, task.pool(), 0);
+    let opening = Session::open(&task.config, &task.key, task.pool(), 0);
     let first = match event_loop.run(opening) {
         Ok(session) => Some(session),
         Err(error) if error.is_passing() => {
@@ -127,9 +127,10 @@ impl Task {
     async fn reconnect(&mut self, failures: u32) -> Option<Result<Session, RabbitMqError>> {
         let until = Instant::now() + RECONNECT.wait(failures, fastrand::f64());
         let (config, pool, token) = (self.config.clone(), self.pool(), self.next_token);
+        let key = self.key.clone();
         let opening = async move {
             sleep_until(until).await;
-            Session::open(&config, pool, token).await
+            Session::open(&config, &key, pool, token).await
         };
         let mut opening = std::pin::pin!(opening);
         while !self.is_over() {

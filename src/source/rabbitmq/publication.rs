@@ -12,6 +12,7 @@ use crate::broker::rabbitmq::publisher::OutboundMessage;
 use crate::broker::rabbitmq::republish::{
     HEAD_ROOM_BYTES, Marks, Original, check_size, fitting, published,
 };
+use crate::broker::rabbitmq::signature::CopyKey;
 use crate::dead_letter;
 use crate::dead_letter::{Counters, Letter, Own, header};
 use crate::delivery::{Failure, Outgoing, Reason};
@@ -89,6 +90,8 @@ pub(super) struct Composer<'a> {
     pub(super) queue: &'a str,
     /// Where its dead letters go.
     pub(super) dead: &'a str,
+    /// By which copies are signed.
+    pub(super) key: &'a CopyKey,
     /// The most bytes of a frame, which a message's headers must fit into.
     pub(super) frame_max: u32,
     /// Unix time.
@@ -164,7 +167,7 @@ impl Composer<'_> {
         let to = tiers::tier_queue(self.queue, tiers::tier(delay));
         let properties = subject
             .original
-            .copied(marks)
+            .copied(marks, subject.body, self.key)
             .with_expiration(fitting("delay", &delay.as_millis().to_string())?);
         let to = fitting("queue's name", &to)?;
         self.copied_parcel(to, properties, subject.body.clone())
@@ -188,7 +191,7 @@ impl Composer<'_> {
             turn,
             ..self.marks(subject.arrival)
         };
-        let properties = subject.original.copied(&marks);
+        let properties = subject.original.copied(&marks, subject.body, self.key);
         let to = fitting("queue's name", self.queue)?;
         self.copied_parcel(to, properties, subject.body.clone())
     }
@@ -235,7 +238,8 @@ impl Composer<'_> {
             let properties = own_properties(&reply.headers);
             parcels.push(self.parcel(to.clone(), true, properties, reply.body)?);
         }
-        let properties = subject.original.with_own(&written.headers);
+        let original = subject.original;
+        let properties = original.with_own(&written.headers, &body, self.key);
         parcels.push(self.copied_parcel(to, properties, body)?);
         Ok(parcels)
     }

@@ -30,6 +30,7 @@ use crate::broker::rabbitmq::isolating::IsolatingPublisher;
 use crate::broker::rabbitmq::lifetime::ShortLived;
 use crate::broker::rabbitmq::line::LineChange;
 use crate::broker::rabbitmq::publisher::PublisherNews as Published;
+use crate::broker::rabbitmq::signature::CopyKey;
 use crate::broker::rabbitmq::topology::Topology;
 use crate::config::model::{Options, PoolConfig, RabbitMqOptions, RabbitMqSource};
 use crate::delivery::{Claim, Intake, Settlement};
@@ -46,6 +47,8 @@ pub(super) struct Session {
     pub(super) outbox: Outbox,
     pub(super) events: Pin<Box<dyn Stream<Item = Event> + Send>>,
     pub(super) pool: Arc<PoolConfig>,
+    /// By which copies are known.
+    pub(super) key: CopyKey,
     pub(super) checks: Checks,
     pub(super) deliveries: Deliveries,
     /// What the broker has handed out on this connection is ours as long as it lives.
@@ -88,6 +91,7 @@ impl Session {
     /// Connects and sees to the queues.
     pub(super) async fn open(
         config: &RabbitMqSource,
+        key: &CopyKey,
         pool: Arc<PoolConfig>,
         next_token: u64,
     ) -> Result<Self, RabbitMqError> {
@@ -110,7 +114,8 @@ impl Session {
         let name = format!("{name} publishing");
         let publisher = IsolatingPublisher::new(config.clone(), name);
         let broker = Rc::new(broker);
-        let mut session = Self::new(broker, publisher, pool, topology, next_token).await?;
+        let mut session =
+            Self::new(broker, publisher, (pool, key.clone()), topology, next_token).await?;
         session.heed_lifetimes(&short_lived);
         Ok(session)
     }
@@ -118,7 +123,7 @@ impl Session {
     async fn new(
         broker: Rc<Broker>,
         publisher: IsolatingPublisher,
-        pool: Arc<PoolConfig>,
+        (pool, key): (Arc<PoolConfig>, CopyKey),
         topology: Topology,
         next_token: u64,
     ) -> Result<Self, RabbitMqError> {
@@ -133,6 +138,7 @@ impl Session {
             outbox: Outbox::new(publisher, now),
             events,
             pool,
+            key,
             checks: Checks::new(topology),
             deliveries: Deliveries::new(next_token),
             claim: Claim::default(),

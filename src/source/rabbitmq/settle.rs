@@ -140,6 +140,7 @@ impl Session {
             pool: &self.pool.name,
             queue: &self.pool.queue,
             dead: dead.map_or("", |dead| &dead.name),
+            key: &self.key,
             frame_max: self.broker.connection().configuration().frame_max(),
             now_ms: now_ms(),
             random: fastrand::u128(..),

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use super::health::Health;
 use super::survived::Survived;
+use crate::broker::rabbitmq::signature::CopyKey;
 use crate::budget::Share;
 use crate::config::model::{PoolConfig, RabbitMqSource};
 use crate::delivery::{Intake, Settlement, SourceEnd};
@@ -19,6 +20,10 @@ use crate::source::link::Link;
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) config: RabbitMqSource,
+    /// By which copies are known.
+    pub(super) key: CopyKey,
+    /// The log has told of a copy that is not signed.
+    pub(super) told_of_unsigned: bool,
     pub(super) end: SourceEnd,
     pub(super) policy: watch::Receiver<Arc<PoolConfig>>,
     /// The daemon's turn for suspects.
@@ -39,6 +44,8 @@ impl Task {
     pub(super) fn new(config: RabbitMqSource, link: Link) -> Self {
         let pool = link.policy.borrow().name.clone();
         Self {
+            key: CopyKey::of(&config),
+            told_of_unsigned: false,
             config,
             end: link.end,
             policy: link.policy,

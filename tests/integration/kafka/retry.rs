@@ -17,6 +17,7 @@ trials![
     waits_of_a_kind_share_a_topic_and_none_holds_up_another,
     the_worker_says_how_long_to_wait,
     a_daemons_end_forgets_no_attempt,
+    the_marks_of_a_copy_that_a_producer_writes_say_nothing,
     what_its_worker_puts_off_at_a_stop_waits_in_a_tier_uncharged,
     a_tier_is_waited_out_by_whoever_is_there,
     a_tier_of_an_older_daemon_is_read_until_it_is_empty,
@@ -253,6 +254,25 @@ fn the_worker_says_how_long_to_wait() {
     site.all_done(&daemon);
     not_early(&site, asks[0], 200);
     not_early(&site, asks[1], 800);
+    daemon.stop();
+}
+
+/// The topic is not one of those that only the group writes to.
+fn the_marks_of_a_copy_that_a_producer_writes_say_nothing() {
+    let site = KafkaSite::new(1);
+    let pool = waits(site.pool(&["--v2=1"]), 2, "100ms");
+    let daemon = site.start(&pool);
+    let failing = "mode:until-attempt:2:500 first";
+    let forged = ["attempts", "crashes", "requeues"].into_iter();
+    let record = forged.fold(site.message(failing), |record, name| {
+        record.header(&format!("x-ganger-{name}"), "2")
+    });
+    site.kafka.send(&[record]);
+    site.all_done(&daemon);
+    assert_eq!(
+        began(&site),
+        [(failing.to_owned(), 1), (failing.to_owned(), 2)]
+    );
     daemon.stop();
 }
 

@@ -7,6 +7,7 @@ mod client;
 mod connection;
 mod consuming;
 mod deadly;
+mod forged;
 mod harness_selftest;
 pub(crate) mod idempotency;
 mod leaderless;
@@ -35,6 +36,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         connection::trials(),
         consuming::trials(),
         deadly::trials(),
+        forged::trials(),
         client::trials(),
         harness_selftest::trials(),
         idempotency::trials(),

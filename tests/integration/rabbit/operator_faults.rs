@@ -97,7 +97,8 @@ fn one_waits_to_run_alone(settings: &str) -> (Proxy, RabbitScene) {
     ));
     client.declare("work", &[kind("quorum")]);
     let suspect = Letter::new("work", WAITS).header("x-ganger-queue", text("work"));
-    client.publish(&[suspect.header("x-ganger-lapses", text("2"))]);
+    let suspect = suspect.header("x-ganger-lapses", text("2"));
+    client.publish(&[suspect.signed("guest")]);
     // It waits in our hands, not in a tier, if it is less than half of what is sent ahead.
     let by_broker = Pool::new(&[]).text("source", "broker").set("prefetch", "4");
     let by_table = Pool::new(&[]).text("source", "table").text("name", "rows");

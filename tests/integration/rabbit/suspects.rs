@@ -22,7 +22,7 @@ fn bodies(what: &str, count: usize) -> Vec<String> {
 /// A message over which two daemons have vanished.
 fn suspect(queue: &str, body: &str) -> Letter {
     let letter = Letter::new(queue, body).header("x-ganger-queue", text(queue));
-    letter.header("x-ganger-lapses", text("2"))
+    letter.header("x-ganger-lapses", text("2")).signed("guest")
 }
 
 fn pool(name: &str) -> Pool {

@@ -56,6 +56,8 @@ pub(super) struct Queue<'a> {
     pub(super) older: fn(Pool) -> Pool,
     /// What only the newer one knows.
     pub(super) newer: fn(Pool) -> Pool,
+    /// What starts the newer one.
+    pub(super) through: &'static [&'static str],
     /// What a message of that number says beside its body, as this version sends it.
     pub(super) with: fn(Version, usize) -> Value,
     /// The topic to which the queue is subscribed by the newer one.
@@ -66,7 +68,13 @@ pub(super) struct Queue<'a> {
 impl Queue<'_> {
     pub(super) fn start(&self, version: Version) -> Daemon {
         match version {
-            Version::New => self.site.start(&[(self.newer)(self.pool.clone())]),
+            Version::New => {
+                let launch = Launch {
+                    through: self.through,
+                    ..Launch::default()
+                };
+                self.site.launch(&[(self.newer)(self.pool.clone())], launch)
+            }
             Version::Old => {
                 let through: [&'static str; 4] = ["bash", "-c", AS_OLD, version.program()];
                 let launch = Launch {
@@ -178,6 +186,7 @@ pub(super) fn on_table<'a>(site: &'a Workspace, left: &'a dyn Fn() -> u64) -> Qu
                 .set("idempotency", "{ key = \"message_id\" }")
                 .after("[[subscriptions]]\ntopic = \"placed\"\nqueue = \"work\"\n")
         },
+        through: &[],
         with: |version, n| match (version, n % 30) {
             (Version::New, 7) => json!({ "unique_key": n.to_string() }),
             (Version::New, 17) => {
@@ -206,6 +215,7 @@ pub(super) fn on_rabbitmq(test: fn(&Queue<'_>)) {
         pool: pool(),
         older: |pool| pool,
         newer,
+        through: &["env", "GANGER_SOURCES__MAIN__UNSIGNED_COPIES=true"],
         with: |_, n| json!({ "priority": n % 5 }),
         topic: None,
         left: &left,
@@ -227,6 +237,7 @@ pub(super) fn on_kafka(test: fn(&Queue<'_>)) {
         pool: pool().text("queue", &site.topic).text("order", "none"),
         older: |pool| pool,
         newer,
+        through: &[],
         with: |_, n| json!({ "key": (n % 100).to_string() }),
         topic: None,
         left: &left,

@@ -4,6 +4,9 @@ use lapin::types::{DecimalValue, FieldArray};
 use proptest::prelude::*;
 
 use super::*;
+use crate::broker::rabbitmq::signature;
+
+const BODY: &[u8] = b"body";
 
 const MARKS: Marks<'_> = Marks {
     queue: "work",
@@ -28,13 +31,20 @@ fn table(pairs: &[(&str, AMQPValue)]) -> FieldTable {
     table
 }
 
+fn key() -> CopyKey {
+    CopyKey::from_secret("s")
+}
+
+/// As a source takes it in that reads the queue `work`.
 fn arrive(properties: BasicProperties, routing_key: &str) -> (Original, Arrival) {
-    unwrap(Received {
+    let is_copy = claims_to_be_of(&properties, "work") && key().knows(&properties, BODY);
+    let received = Received {
         properties,
         exchange: "".into(),
         routing_key: routing_key.into(),
         redelivered: false,
-    })
+    };
+    unwrap(received, is_copy)
 }
 
 /// What a tier's queue does to a message when its time is over.
@@ -75,7 +85,7 @@ fn original(properties: BasicProperties) -> Original {
 
 #[test]
 fn nothing_on_a_copy_acts_again() {
-    let copy = original(busy()).copied(&MARKS);
+    let copy = original(busy()).copied(&MARKS, BODY, &key());
     assert_eq!((copy.expiration(), copy.user_id()), (&None, &None));
     let headers = copy.headers().clone().unwrap();
     for name in ["CC", "BCC", "x-death", "x-first-death-reason"] {
@@ -91,12 +101,41 @@ fn nothing_on_a_copy_acts_again() {
 #[test]
 fn a_copy_that_comes_back_is_the_message_again() {
     let sent = original(busy());
-    let (back, arrival) = arrive(through_a_tier(&sent.copied(&MARKS)), "work");
+    let (back, arrival) = arrive(through_a_tier(&sent.copied(&MARKS, BODY, &key())), "work");
     assert_eq!(back, sent);
     assert_eq!(arrival.counters, MARKS.counters);
     assert_eq!((arrival.suspect, arrival.returns), (true, 1));
     assert_eq!((arrival.lapses, arrival.turn), (3, Some(7)));
     assert_eq!(arrival.number, Some(42));
+}
+
+/// A producer can write every header of a copy but its signature.
+#[test]
+fn what_says_that_it_is_a_copy_and_is_not_signed_is_like_any_message() {
+    let signed = original(busy()).copied(&MARKS, BODY, &key());
+    let headers = signed.headers().clone().unwrap();
+    let headers = table_of(
+        headers
+            .into_iter()
+            .filter(|(name, _)| name.as_str() != signature::HEADER),
+    );
+    let others = original(busy()).copied(&MARKS, BODY, &CopyKey::from_secret("another"));
+    let of_another_queue = Marks {
+        queue: "play",
+        ..MARKS
+    };
+    for forged in [
+        signed.clone().with_headers(headers),
+        others,
+        original(busy()).copied(&of_another_queue, BODY, &key()),
+    ] {
+        let (message, arrival) = arrive(forged, "work");
+        assert_eq!(arrival, Arrival::default());
+        assert_eq!((&*message.exchange, &*message.routing_key), ("", "work"));
+        assert_eq!(message.properties.user_id(), &None);
+        let names = message.text_headers().into_iter().map(|(name, _)| name);
+        assert_eq!(names.collect::<Vec<_>>(), ["tenant"]);
+    }
 }
 
 #[test]
@@ -110,7 +149,7 @@ fn workers_see_the_headers_of_the_message_and_none_of_ours() {
     assert_eq!(shown(plain.clone()), [("a".to_owned(), "1".to_owned())]);
     let (_, arrival) = arrive(plain, "work");
     assert_eq!((arrival.returns, arrival.counters.attempts), (4, 0));
-    let copied = original(busy()).copied(&MARKS);
+    let copied = original(busy()).copied(&MARKS, BODY, &key());
     let names: Vec<String> = shown(copied).into_iter().map(|(name, _)| name).collect();
     assert_eq!(
         names,
@@ -186,7 +225,7 @@ fn an_answers_headers_set_its_properties_and_the_messages_encoding_is_not_lent()
         .with_content_type("text/json".into())
         .with_content_encoding("br".into());
     assert_eq!(published(&own, Some(&continued)), Ok(expected));
-    let copy = continued.copied(&MARKS);
+    let copy = continued.copied(&MARKS, BODY, &key());
     assert_eq!(
         copy.content_encoding(),
         continued.properties.content_encoding()
@@ -306,7 +345,7 @@ proptest! {
         let mut now = sent.clone();
         for attempts in 1..=copies {
             let counters = Counters { attempts, ..Counters::default() };
-            let copy = now.copied(&Marks { counters, ..MARKS });
+            let copy = now.copied(&Marks { counters, ..MARKS }, BODY, &key());
             let (back, arrival) = arrive(through_a_tier(&copy), "work");
             prop_assert_eq!(&back, &sent);
             prop_assert_eq!(arrival.counters.attempts, attempts);

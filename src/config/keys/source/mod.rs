@@ -76,7 +76,7 @@ pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> SourceConfig
         table::read(t, url.as_ref(), on_server, around)
     });
     let rabbitmq = t.only("RabbitMQ", is(SourceKind::RabbitMq), |t| {
-        rabbitmq::read(t, url.as_ref(), declare, files, login)
+        rabbitmq::read(t, url.as_ref(), declare, files, login, around)
     });
     let kafka = t.only("Kafka", is(SourceKind::Kafka), |t| kafka::read(t, declare));
     // Without a kind all three were read, to no use but to find what is wrong.

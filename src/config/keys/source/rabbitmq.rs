@@ -8,7 +8,8 @@ use percent_encoding::percent_decode_str;
 use super::login::Login;
 use super::tls::TlsFiles;
 use super::url::Url;
-use crate::config::keys::shared::{DAY, HOUR};
+use crate::config::keys::secret_file::secret_file;
+use crate::config::keys::shared::{DAY, HOUR, Surroundings};
 use crate::config::model::{
     Argument, Host, QueueDeclaration, QueueType, RabbitMqSource, Secret, Tls,
 };
@@ -16,7 +17,7 @@ use crate::config::print;
 use crate::config::reader::Reader;
 use crate::config::value_types::choice::choice;
 use crate::config::value_types::compound::list_of;
-use crate::config::value_types::{Wrong, duration, plain, word};
+use crate::config::value_types::{Wrong, boolean, duration, plain, word};
 
 /// The ports that IANA has registered for `amqp` and `amqps`.
 const PORT: u16 = 5672;
@@ -39,6 +40,7 @@ pub(super) fn read(
     declare: bool,
     files: TlsFiles,
     login: Login,
+    around: Surroundings<'_>,
 ) -> RabbitMqSource {
     if !t.has("url") && !t.has("url_file") {
         let help = "write url = \"amqp://USER:PASSWORD@HOST/VHOST\"";
@@ -61,6 +63,14 @@ pub(super) fn read(
         vhost: vhost(t, &address),
         username: login.username.unwrap_or_default(),
         password: Secret::new(login.password.unwrap_or_default()),
+        signing_secret: signing_secret(t, around),
+        unsigned_copies: t.or(
+            "unsigned_copies",
+            boolean(),
+            "false",
+            "Whether copies without a signature are taken for those of a daemon, too, as versions made \
+             them that did not sign. Any producer can forge them: for as long as such copies wait.",
+        ),
         heartbeat: t.or(
             "heartbeat",
             duration(SECOND..=HOUR),
@@ -91,6 +101,29 @@ pub(super) fn read(
              it does not tell.",
         ),
     }
+}
+
+/// Reads what copies are signed with.
+fn signing_secret(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<Secret> {
+    let secret = t.maybe(
+        "signing_secret",
+        word(),
+        "What copies of messages are signed with, for a retry and as dead letters, so that no producer can \
+         forge them; the password if left out. The same for all daemons of a queue and for the \
+         commands. Set it before the password changes, to the old one, and copies that wait are known \
+         on.",
+    );
+    let file = secret_file(
+        t,
+        around,
+        "signing_secret",
+        "signing_secret_file",
+        "A file that holds it; relative to the directory of this file.",
+    );
+    let secret = secret.or(file);
+    let shown = secret.as_ref().map(|_| print::hidden("signing_secret"));
+    t.print("signing_secret", shown);
+    secret.map(Secret::new)
 }
 
 /// Reads how queues are declared.

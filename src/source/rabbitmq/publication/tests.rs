@@ -1,5 +1,7 @@
 //! What is published for each outcome, and what is left when it is refused.
 
+use std::sync::LazyLock;
+
 use super::*;
 
 const COUNTERS: Counters = Counters {
@@ -10,14 +12,19 @@ const COUNTERS: Counters = Counters {
     span: None,
 };
 
-const PRESS: Composer<'_> = Composer {
-    pool: "p",
-    queue: "work",
-    dead: "work.dead",
-    frame_max: 131_072,
-    now_ms: 9,
-    random: 1,
-};
+static KEY: LazyLock<CopyKey> = LazyLock::new(|| CopyKey::from_secret("s"));
+
+fn press() -> Composer<'static> {
+    Composer {
+        pool: "p",
+        queue: "work",
+        dead: "work.dead",
+        key: &KEY,
+        frame_max: 131_072,
+        now_ms: 9,
+        random: 1,
+    }
+}
 
 fn reply() -> Box<Outgoing> {
     Box::new(Outgoing {
@@ -59,7 +66,7 @@ fn parcels(press: Composer<'_>, aim: &Publication) -> Result<Vec<OutboundMessage
 }
 
 fn only(aim: &Publication) -> OutboundMessage {
-    let mut parcels = parcels(PRESS, aim).unwrap();
+    let mut parcels = parcels(press(), aim).unwrap();
     assert_eq!(parcels.len(), 1);
     parcels.remove(0)
 }
@@ -145,11 +152,11 @@ fn a_large_reply_is_safe_before_its_letter() {
         })),
         ..Failure::default()
     };
-    let both = parcels(PRESS, &letter(failure.clone(), LetterDetail::Full)).unwrap();
+    let both = parcels(press(), &letter(failure.clone(), LetterDetail::Full)).unwrap();
     assert_eq!((both.len(), both[0].body.len()), (2, 100_000));
     let id = own(&both[1], header::LETTER_ID).unwrap();
     assert_eq!(own(&both[0], header::REPLY_OF).unwrap(), id);
-    let without = parcels(PRESS, &letter(failure, LetterDetail::WithoutReply)).unwrap();
+    let without = parcels(press(), &letter(failure, LetterDetail::WithoutReply)).unwrap();
     assert_eq!(without.len(), 1);
 }
 
@@ -265,7 +272,11 @@ fn a_reply_that_is_too_large_says_how_much_of_it_is_not_there() {
         })),
         ..Failure::default()
     };
-    let both = parcels(PRESS, &letter(failure, LetterDetail::ShortReply(16 << 10))).unwrap();
+    let both = parcels(
+        press(),
+        &letter(failure, LetterDetail::ShortReply(16 << 10)),
+    )
+    .unwrap();
     assert_eq!(both.len(), 2);
     assert_eq!(both[0].body, vec![1; 16 << 10]);
     assert_eq!(
@@ -278,7 +289,7 @@ fn a_reply_that_is_too_large_says_how_much_of_it_is_not_there() {
 fn headers_that_do_not_fit_are_found_before_the_broker_hangs_up() {
     let tight = Composer {
         frame_max: 4096 + 300,
-        ..PRESS
+        ..press()
     };
     let why = parcels(tight, &letter(Failure::default(), LetterDetail::Full)).unwrap_err();
     assert!(
@@ -290,6 +301,6 @@ fn headers_that_do_not_fit_are_found_before_the_broker_hangs_up() {
         queue: "q".repeat(256),
         ..Outgoing::default()
     };
-    let why = parcels(PRESS, &Publication::Reply(Box::new(nowhere))).unwrap_err();
+    let why = parcels(press(), &Publication::Reply(Box::new(nowhere))).unwrap_err();
     assert_eq!(why, "its queue's name must be at most 255 bytes: 256 bytes");
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::client::{Client, DeadFilter};
+use crate::client::{Client, DeadFilter, WayBack};
 use crate::dead_letter::DeadReply;
 use crate::delivery::{Exit, Failure, History, Message, Outgoing, Property, Reason};
 
@@ -264,7 +264,20 @@ async fn a_dead_letter_keeps_everything_and_says_why() {
     assert_eq!(dead.reply, Some(reply));
 
     let all = DeadFilter::default();
-    assert_eq!(client.dead_retry(&all, Some(&"mended".into())).unwrap(), 1);
+    let mended = WayBack {
+        body: Some("mended".into()),
+        to: None,
+    };
+    let elsewhere = WayBack {
+        to: Some("elsewhere".to_owned()),
+        ..mended.clone()
+    };
+    let refused = client.dead_retry(&all, &elsewhere).unwrap_err();
+    assert!(
+        refused.to_string().contains("to their own queue only"),
+        "{refused}"
+    );
+    assert_eq!(client.dead_retry(&all, &mended).unwrap(), 1);
     assert_eq!(client.dead_show("1").unwrap(), None);
     assert!(rig.counters().starts_with("attempts 0 crashes 0"));
     let row: String = rig.get(

@@ -14,7 +14,7 @@ use super::*;
 use crate::broker::finished::Memory;
 use crate::broker::sqlite::tests_support::{OtherOwner, Run, has_run, runs};
 use crate::broker::table::finished::Entry;
-use crate::client::{Client, DeadFilter, Page};
+use crate::client::{Client, DeadFilter, Page, WayBack};
 use crate::config::model::{SourceConfig, Subscription};
 use crate::delivery::{
     Failure, Finished, Identity, IfTaken, IfUnsubscribed, Outgoing, Post, Reason, Unique,
@@ -289,7 +289,12 @@ fn letters(client: &mut Client, database: &Path, round: i64) {
         limit: 10,
         ..Page::all(of_one_pool())
     });
-    assert_eq!(client.dead_retry(&these(&ids[1..]), None).unwrap(), 2);
+    assert_eq!(
+        client
+            .dead_retry(&these(&ids[1..]), &WayBack::default())
+            .unwrap(),
+        2
+    );
     assert_eq!(client.dead_held(&these(&ids)).unwrap(), 1);
     assert_eq!(
         client
