@@ -40,6 +40,8 @@ pub struct StoredReply {
 pub struct Finished {
     /// By what a repetition is known.
     pub identity: Identity,
+    /// The hash of the message's body, which a repetition has, too.
+    pub body: String,
     /// How long a repetition is known.
     pub window: Duration,
     /// What continues the message, with nothing said yet.
@@ -153,6 +155,7 @@ mod tests {
                 emit: String::new(),
                 step: 0,
             },
+            body: String::new(),
             window: Duration::from_secs(1),
             continued: message(reply_to),
             once_written: None,

@@ -15,7 +15,7 @@ use crate::broker::table::finished::{Entry, Found, Remembered, Scope};
 use crate::broker::table::lasting::{ANSWERS_WITHIN, Lasting, Silent};
 use crate::broker::table::{Fault, headers};
 use crate::config::model::MysqlDatabase;
-use crate::delivery::{Identity, StoredReply};
+use crate::delivery::Identity;
 use crate::rules::table::{bytes, delay_ms, together};
 
 /// So many bytes go into one statement, or one entry alone that has more.
@@ -107,17 +107,17 @@ pub(super) async fn enter(
             found.insert(identity(row)?, remembered(row)?);
         }
     }
-    Ok(identities
-        .into_iter()
-        .map(|identity| found.remove(identity))
-        .collect())
+    let first = entries.iter().map(|entry| {
+        let found = found.remove(&entry.finished.identity);
+        entry.first(found)
+    });
+    Ok(first.collect())
 }
 
 fn add_entries(script: &mut Script, scope: &Scope, entries: &[&Entry<'_>], token: i64) {
     let replies = entries.iter().map(|entry| {
         let reply = entry.finished.reply_in(entry.outcome);
-        let headers = reply.map(|(_, reply)| headers::json(&reply.headers));
-        (reply, headers)
+        (reply, entry.headers())
     });
     let replies: Vec<_> = replies.collect();
     let values = entries
@@ -131,7 +131,7 @@ fn add_entries(script: &mut Script, scope: &Scope, entries: &[&Entry<'_>], token
                 token.into(),
                 reply_queue.into(),
                 body,
-                headers.as_ref().into(),
+                Value::from(headers),
             ];
             known(scope, &entry.finished.identity)
                 .into_iter()
@@ -179,18 +179,15 @@ fn identity(row: &Row) -> Result<Identity, CallError> {
 }
 
 fn remembered(row: &Row) -> Result<Remembered, CallError> {
-    let Some(body) = row.get::<Option<Vec<u8>>>("reply_body")? else {
-        return Ok(Remembered { reply: None });
-    };
+    let body: Option<Vec<u8>> = row.get("reply_body")?;
     let headers: Option<String> = row.get("reply_headers")?;
-    Ok(Remembered {
-        reply: Some(StoredReply {
-            queue: row.get("reply_queue")?,
-            body: Bytes::from(body),
-            // Nobody but us writes them.
-            headers: headers::parse(headers.as_deref().unwrap_or("{}")).unwrap_or_default(),
-        }),
-    })
+    // Nobody but us writes them.
+    let headers = headers::parse(headers.as_deref().unwrap_or("{}")).unwrap_or_default();
+    Ok(Remembered::read(
+        row.get("reply_queue")?,
+        body.map(Bytes::from),
+        headers,
+    ))
 }
 
 /// A connection of its own to the server on which something is entered.

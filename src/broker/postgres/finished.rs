@@ -17,7 +17,7 @@ use crate::broker::table::finished::{Entry, Found, Remembered, Scope};
 use crate::broker::table::lasting::{ANSWERS_WITHIN, Lasting, Openable, Silent};
 use crate::broker::table::{Fault, headers};
 use crate::config::model::PostgresDatabase;
-use crate::delivery::{Identity, StoredReply};
+use crate::delivery::Identity;
 use crate::rules::table::{bytes, delay_ms};
 
 /// In the order of what they are known by, so that nobody who does the like waits for us while we
@@ -139,10 +139,7 @@ pub(super) async fn enter(
         .iter()
         .map(|reply| reply.map_or((None, None), |(_, reply)| body(&reply.body)));
     let (texts, bytes): (Vec<_>, Vec<_>) = bodies.unzip();
-    let headers = replies
-        .iter()
-        .map(|reply| reply.map(|(_, reply)| headers::json(&reply.headers)));
-    let headers: Vec<Option<String>> = headers.collect();
+    let headers: Vec<String> = sorted.iter().map(|entry| entry.headers()).collect();
     let values: [&(dyn ToSql + Sync); 10] = [
         &scope.source,
         &known.queues,
@@ -162,12 +159,15 @@ pub(super) async fn enter(
         .collect::<Result<HashSet<_>, _>>()?;
     let identities = entries.iter().map(|entry| &entry.finished.identity);
     let left: Vec<&Identity> = identities
-        .clone()
         .filter(|identity| !entered.contains(identity))
         .collect();
     // By another statement, which sees what others have committed since this one began.
     let mut found = find(client, statements, scope, &left).await?;
-    Ok(identities.map(|identity| found.remove(identity)).collect())
+    let first = entries.iter().map(|entry| {
+        let found = found.remove(&entry.finished.identity);
+        entry.first(found)
+    });
+    Ok(first.collect())
 }
 
 async fn find(
@@ -204,18 +204,11 @@ fn identity(row: &Row) -> Result<Identity, Error> {
 }
 
 fn remembered(row: &Row) -> Result<Remembered, Error> {
-    let Some(body) = row::body(row, "reply_body", "reply_body_bytes")? else {
-        return Ok(Remembered { reply: None });
-    };
+    let body = row::body(row, "reply_body", "reply_body_bytes")?;
     let headers: Option<&str> = row.try_get("reply_headers")?;
-    Ok(Remembered {
-        reply: Some(StoredReply {
-            queue: row.try_get("reply_queue")?,
-            body,
-            // Nobody but us writes them.
-            headers: headers::parse(headers.unwrap_or("{}")).unwrap_or_default(),
-        }),
-    })
+    // Nobody but us writes them.
+    let headers = headers::parse(headers.unwrap_or("{}")).unwrap_or_default();
+    Ok(Remembered::read(row.try_get("reply_queue")?, body, headers))
 }
 
 /// A connection of its own to the server on which something is entered.

@@ -10,9 +10,9 @@ use super::error::SqliteError;
 use super::identity::{FileStanding, Identity as FileIdentity};
 use super::schema::canonical;
 use super::{journal, row, schema};
+use crate::broker::table::Fault;
 use crate::broker::table::finished::{Entry, Found, Remembered, Scope};
-use crate::broker::table::{Fault, headers};
-use crate::delivery::{Identity, StoredReply};
+use crate::delivery::Identity;
 
 const ENTER: &str = "
 INSERT INTO finished_messages (source, queue, key, emit_id, step, finished_at, expires_at,
@@ -53,10 +53,10 @@ pub(super) fn enter(
         clock.available_after(finished.window),
         reply.and_then(|(queue, _)| queue),
         reply.map(|(_, reply)| row::body_value(&reply.body)),
-        reply.map(|(_, reply)| headers::json(&reply.headers)),
+        entry.headers(),
     ])?;
     match entered {
-        0 => find(tx, scope, identity, now_ms),
+        0 => Ok(entry.first(find(tx, scope, identity, now_ms)?)),
         _ => Ok(None),
     }
 }
@@ -80,17 +80,17 @@ fn find(
 }
 
 fn remembered(found: &Row<'_>) -> rusqlite::Result<Remembered> {
-    let body = found.get_ref(1)?;
-    if body == rusqlite::types::ValueRef::Null {
-        return Ok(Remembered { reply: None });
-    }
-    let reply = StoredReply {
-        queue: row::text(found.get_ref(0)?),
-        body: row::body_bytes(body),
-        // Nobody but us writes them.
-        headers: row::all_headers(found.get_ref(2)?).unwrap_or_default(),
+    let body = match found.get_ref(1)? {
+        rusqlite::types::ValueRef::Null => None,
+        body => Some(row::body_bytes(body)),
     };
-    Ok(Remembered { reply: Some(reply) })
+    // Nobody but us writes them.
+    let headers = row::all_headers(found.get_ref(2)?).unwrap_or_default();
+    Ok(Remembered::read(
+        row::text(found.get_ref(0)?),
+        body,
+        headers,
+    ))
 }
 
 /// A connection of its own to the file in which something is entered.

@@ -3,9 +3,11 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::Settled;
+use bytes::Bytes;
+
+use super::{Settled, headers};
 use crate::config::model::PoolConfig;
-use crate::delivery::{Finished, Outcome, StoredReply, repeated};
+use crate::delivery::{Finished, Headers, Outcome, StoredReply, repeated};
 
 /// Of which messages something is entered: those of a queue of a source.
 #[derive(Debug, Clone)]
@@ -36,8 +38,53 @@ pub(crate) struct Entry<'a> {
 /// What is entered of a message.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Remembered {
+    /// The hash of its body; none where an earlier version has entered it.
+    pub(crate) body: Option<String>,
     /// None if it was done without a reply.
     pub(crate) reply: Option<StoredReply>,
+}
+
+/// The header, beside those of the reply, with the hash of the message's body.
+const BODY: &str = "x-ganger-body";
+
+impl Entry<'_> {
+    /// The headers that are stored.
+    pub(crate) fn headers(&self) -> String {
+        let reply = self.finished.reply_in(self.outcome);
+        let mut stored = vec![(BODY.to_owned(), self.finished.body.clone())];
+        stored.extend(
+            reply
+                .into_iter()
+                .flat_map(|(_, reply)| reply.headers.clone()),
+        );
+        headers::json(&stored)
+    }
+
+    /// What was entered before of the same message, rather than of another one under its key.
+    pub(crate) fn first(&self, found: Option<Remembered>) -> Option<Remembered> {
+        found.filter(|first| first.is_of(&self.finished.body))
+    }
+}
+
+impl Remembered {
+    /// What is entered, out of these columns.
+    pub(crate) fn read(queue: Option<String>, body: Option<Bytes>, stored: Headers) -> Self {
+        let (ours, headers): (Headers, Headers) =
+            stored.into_iter().partition(|(name, _)| name == BODY);
+        Self {
+            body: ours.into_iter().next().map(|(_, hash)| hash),
+            reply: body.map(|body| StoredReply {
+                queue,
+                body,
+                headers,
+            }),
+        }
+    }
+
+    /// Whether it is of a message with a body of this hash.
+    pub(crate) fn is_of(&self, body: &str) -> bool {
+        self.body.as_deref().is_none_or(|of| of == body)
+    }
 }
 
 /// What is entered of each of several messages; none for one of which nothing is.

@@ -28,6 +28,24 @@ pub(super) fn identity(delivery: &Delivery, key: &MessageKey) -> Option<Identity
     })
 }
 
+/// By what a message with a body of that hash is known whose key another one has.
+pub(super) fn beside(identity: &Identity, body: &str) -> Identity {
+    Identity {
+        key: bounded(&format!("{} sha256:{body}", identity.key)),
+        ..identity.clone()
+    }
+}
+
+/// The hash of a message's body.
+pub(super) fn body_hash(message: &Message) -> String {
+    hex(&message.body)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let hash = Sha256::digest(bytes);
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn header<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
     let mut headers = message.headers.iter();
     let found = headers.find(|(other, _)| other == name);
@@ -39,9 +57,7 @@ fn bounded(text: &str) -> String {
     if text.len() <= BYTES_MAX && !text.contains('\0') {
         return text.to_owned();
     }
-    let hash = Sha256::digest(text.as_bytes());
-    let hex = hash.iter().map(|byte| format!("{byte:02x}"));
-    std::iter::once("sha256:".to_owned()).chain(hex).collect()
+    format!("sha256:{}", hex(text.as_bytes()))
 }
 
 #[cfg(test)]

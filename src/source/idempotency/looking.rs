@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::known::identity;
+use super::known::{beside, body_hash, identity};
 use super::{Done, Out, Task};
 use crate::broker::table::Fault;
 use crate::broker::table::finished::{Entry, Remembered};
@@ -22,6 +22,14 @@ const ASKED_MAX: usize = 100;
 
 /// The wait from one batch that is removed to the next, while there are more.
 const EXPIRY_GAP: Duration = Duration::from_millis(50);
+
+/// A message that is looked up.
+struct Asked {
+    identity: Identity,
+    /// Its body's hash.
+    body: String,
+    delivery: Delivery,
+}
 
 impl Task {
     /// Does what there is to do. An error says why it could not be done; nothing is lost by that.
@@ -109,46 +117,80 @@ impl Task {
     /// Looks up what has come, and passes on what was not done before.
     async fn look(&mut self) -> Result<(), Fault> {
         while !self.arrived.is_empty() {
-            let mut asked: Vec<(Identity, Delivery)> = Vec::new();
+            let mut asked: Vec<Asked> = Vec::new();
             while asked.len() < ASKED_MAX
                 && let Some(delivery) = self.arrived.pop_front()
             {
                 match identity(&delivery, &self.rules.key) {
                     None => self.pass_on_unkeyed(delivery),
                     Some(identity) => {
-                        let ours = self.in_hand.take(&identity, delivery);
-                        asked.extend(ours.map(|delivery| (identity, delivery)));
+                        let body = body_hash(&delivery.message);
+                        asked.extend(self.ask(identity, body, delivery));
                     }
                 }
             }
-            if asked.is_empty() {
-                continue;
-            }
-            let identities: Vec<&Identity> = asked.iter().map(|(identity, _)| identity).collect();
-            match self.store.find(&identities).await {
-                Ok(found) => {
-                    for ((identity, delivery), found) in asked.into_iter().zip(found) {
-                        self.looked_up(identity, delivery, found);
-                    }
-                }
-                Err(fault) => {
-                    for (identity, delivery) in asked.into_iter().rev() {
-                        self.arrived.extend(self.in_hand.release(&identity));
-                        self.arrived.push_front(delivery);
-                    }
-                    return Err(fault);
-                }
+            while !asked.is_empty() {
+                asked = self.look_for(asked).await?;
             }
         }
         Ok(())
     }
 
-    fn looked_up(&mut self, identity: Identity, delivery: Delivery, found: Option<Remembered>) {
+    /// Takes it in hand, to be looked up; none if it waits for one like it.
+    fn ask(&mut self, identity: Identity, body: String, delivery: Delivery) -> Option<Asked> {
+        let delivery = self.in_hand.take(&identity, delivery)?;
+        Some(Asked {
+            identity,
+            body,
+            delivery,
+        })
+    }
+
+    /// Looks these up. Returns those whose key another message has: they are looked up under one of
+    /// their own.
+    async fn look_for(&mut self, asked: Vec<Asked>) -> Result<Vec<Asked>, Fault> {
+        let identities: Vec<&Identity> = asked.iter().map(|asked| &asked.identity).collect();
+        match self.store.find(&identities).await {
+            Ok(found) => {
+                let found = asked.into_iter().zip(found);
+                let again = found.filter_map(|(asked, found)| self.looked_up(asked, found));
+                Ok(again.collect())
+            }
+            Err(fault) => {
+                for asked in asked.into_iter().rev() {
+                    self.arrived.extend(self.in_hand.release(&asked.identity));
+                    self.arrived.push_front(asked.delivery);
+                }
+                Err(fault)
+            }
+        }
+    }
+
+    fn looked_up(&mut self, asked: Asked, found: Option<Remembered>) -> Option<Asked> {
+        let Asked {
+            identity,
+            body,
+            delivery,
+        } = asked;
         let continued = delivery.message.continued();
         match found {
+            Some(found) if !found.is_of(&body) => {
+                tracing::warn!(
+                    pool = self.pool,
+                    key = identity.key,
+                    correlation_id = continued.correlation_id,
+                    "another message with this key was done, and its body differs: this one is no \
+                     repetition and is worked on"
+                );
+                let own = beside(&identity, &body);
+                let again = self.ask(own, body, delivery);
+                self.arrived.extend(self.in_hand.release(&identity));
+                return again;
+            }
             None => {
                 let finished = Box::new(Finished {
                     identity,
+                    body,
                     window: self.rules.window,
                     continued,
                     once_written: None,
@@ -162,6 +204,7 @@ impl Task {
                 self.arrived.extend(self.in_hand.release(&identity));
             }
         }
+        None
     }
 
     fn pass_on_unkeyed(&mut self, delivery: Delivery) {

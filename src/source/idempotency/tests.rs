@@ -4,7 +4,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tempfile::TempDir;
 use tokio::task::LocalSet;
 use tokio::time::timeout;
@@ -65,10 +64,15 @@ impl Rig {
 
     /// The source hands out a message with that id.
     fn arrives(&mut self, id: &str) -> u64 {
+        self.arrives_with(id, "")
+    }
+
+    /// Likewise, with that body.
+    fn arrives_with(&mut self, id: &str, body: &'static str) -> u64 {
         self.next += 1;
         let message = Message {
             queue: "q".into(),
-            body: Bytes::new(),
+            body: body.into(),
             headers: Vec::new(),
             correlation_id: format!("c{}", self.next),
             reply_to: Some("caller".to_owned()),
@@ -133,6 +137,29 @@ fn a_repetition_is_acknowledged_with_the_reply_of_the_first() {
         let (token, outcome, _) = rig.told().await;
         assert_eq!((token, outcome), (second, reply("done", "c2")));
         assert_eq!(rig.pool.facts.read().repetitions, Some(1));
+    });
+}
+
+/// Who names an id of another's message neither gets its reply nor keeps it from being worked on.
+#[test]
+fn another_message_with_the_same_key_is_worked_on_and_remembered_too() {
+    test(async {
+        let mut rig = Rig::new(false).await;
+        rig.arrives_with("a", "forged");
+        rig.gets().await.settle(reply("private", "c1"));
+        assert_eq!(rig.told().await.1, reply("private", "c1"));
+        rig.arrives_with("a", "true");
+        let delivery = rig.gets().await;
+        assert_eq!(delivery.message.body, "true");
+        let behind = rig.arrives_with("a", "true");
+        delivery.settle(reply("done", "c2"));
+        assert_eq!(rig.told().await.1, reply("done", "c2"));
+        let (token, outcome, _) = rig.told().await;
+        assert_eq!((token, outcome), (behind, reply("done", "c3")));
+        assert_eq!(rig.entries(), 2);
+        rig.arrives_with("a", "forged");
+        assert_eq!(rig.told().await.1, reply("private", "c4"));
+        assert_eq!(rig.pool.facts.read().repetitions, Some(2));
     });
 }
 

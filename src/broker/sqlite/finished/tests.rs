@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use super::*;
-use crate::delivery::{Finished, Outcome, Outgoing};
+use crate::delivery::{Finished, Outcome, Outgoing, StoredReply};
 
 struct Bench {
     dir: tempfile::TempDir,
@@ -42,6 +42,7 @@ fn identity(key: &str, step: u32) -> Identity {
 fn finished(key: &str, step: u32) -> Finished {
     Finished {
         identity: identity(key, step),
+        body: "hash".to_owned(),
         window: Duration::from_secs(1),
         continued: Outgoing {
             reply_to: Some("caller".to_owned()),
@@ -66,7 +67,17 @@ fn stored(queue: Option<&str>, body: &'static [u8]) -> Option<Remembered> {
         body: body.into(),
         headers: vec![("a".to_owned(), "1".to_owned())],
     };
-    Some(Remembered { reply: Some(reply) })
+    Some(Remembered {
+        body: Some("hash".to_owned()),
+        reply: Some(reply),
+    })
+}
+
+fn done() -> Option<Remembered> {
+    Some(Remembered {
+        body: Some("hash".to_owned()),
+        reply: None,
+    })
 }
 
 fn enter(store: &mut Memory, finished: &Finished, outcome: &Outcome) -> Option<Remembered> {
@@ -95,13 +106,32 @@ fn what_is_entered_first_stands() {
     assert_eq!(enter(&mut other, &finished("d", 0), &Outcome::Done), None);
     assert_eq!(
         enter(&mut one, &finished("d", 0), &reply("caller", b"late")),
-        Some(Remembered { reply: None })
+        done()
     );
     assert_eq!(
         enter(&mut one, &finished("w", 0), &reply("worker's", b"")),
         None
     );
     assert_eq!(find(&mut one, "w", 0), stored(Some("worker's"), b""));
+}
+
+/// Of another message under the same key nothing is handed out.
+#[test]
+fn what_has_another_body_is_no_repetition() {
+    let bench = Bench::new();
+    let mut store = bench.store();
+    let outcome = reply("caller", b"private");
+    assert_eq!(enter(&mut store, &finished("k", 0), &outcome), None);
+    let other = Finished {
+        body: "another".to_owned(),
+        ..finished("k", 0)
+    };
+    assert_eq!(enter(&mut store, &other, &Outcome::Done), None);
+    assert_eq!(find(&mut store, "k", 0), stored(None, b"private"));
+    let entered_before = "UPDATE finished_messages SET reply_headers = '{}'";
+    store.conn.execute(entered_before, []).unwrap();
+    let first = enter(&mut store, &other, &Outcome::Done).unwrap();
+    assert_eq!(first.body, None, "an earlier version has entered it");
 }
 
 #[test]
@@ -115,7 +145,7 @@ fn steps_and_queues_are_told_apart() {
         ..identity("k", 0)
     };
     assert_eq!(store.find(&[&elsewhere]).unwrap(), [None]);
-    assert_eq!(find(&mut store, "k", 0), Some(Remembered { reply: None }));
+    assert_eq!(find(&mut store, "k", 0), done());
 }
 
 #[test]
@@ -126,7 +156,7 @@ fn a_window_ends_and_what_is_out_of_date_goes_in_small_batches() {
         enter(&mut store, &finished(key, 0), &Outcome::Done);
     }
     bench.now_ms.store(1_999, Ordering::SeqCst);
-    assert_eq!(find(&mut store, "a", 0), Some(Remembered { reply: None }));
+    assert_eq!(find(&mut store, "a", 0), done());
     assert_eq!(store.expire(2).unwrap(), 0);
     bench.now_ms.store(2_000, Ordering::SeqCst);
     assert_eq!(find(&mut store, "a", 0), None);

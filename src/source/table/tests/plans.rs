@@ -190,6 +190,7 @@ async fn remember(rig: &Rig, round: i64) {
             emit: String::new(),
             step: 0,
         },
+        body: String::new(),
         window: Duration::from_millis(1),
         continued: Outgoing::default(),
         once_written: None,
