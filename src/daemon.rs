@@ -24,6 +24,7 @@ use crate::budget::Budget;
 use crate::config::diff::{Change, difference};
 use crate::config::model::{Config, PoolConfig};
 use crate::heartbeat::Heart;
+use crate::pauses::Pauses;
 use crate::pool::status::PoolStatus;
 use crate::pool::{Orders, Steering};
 use crate::request::{Reloaded, Request};
@@ -91,6 +92,7 @@ impl Daemon {
     pub fn new(config: Config) -> Self {
         let (ended_tx, ended) = mpsc::channel(COMMANDS_WAITING_MAX);
         let budget = Budget::new(config.daemon.buffered_bytes_max);
+        let overview = Overview::new(budget.clone(), &config);
         Self {
             config: Config {
                 daemon: config.daemon.clone(),
@@ -101,8 +103,8 @@ impl Daemon {
                 pools: Vec::new(),
                 subscriptions: Vec::new(),
             },
-            shared: source::Shared::new(budget.clone()),
-            overview: Overview::new(budget.clone(), &config),
+            shared: source::Shared::new(budget.clone(), overview.unread_queues().clone()),
+            overview,
             budget,
             pools: BTreeMap::new(),
             becoming: None,
@@ -126,6 +128,13 @@ impl Daemon {
     #[must_use]
     pub fn told_by(self, service: Service) -> Self {
         Self { service, ..self }
+    }
+
+    /// The daemon, of whose pools those begin paused that are so by these.
+    #[must_use]
+    pub fn with_pauses(mut self, pauses: Pauses) -> Self {
+        self.overview = self.overview.with_pauses(pauses);
+        self
     }
 
     /// What can be seen of it from other threads.
@@ -340,7 +349,8 @@ impl Daemon {
                     self.successors.insert(pool.name.clone(), opened);
                     self.dismiss(&pool.name);
                 } else {
-                    self.launch(opened, Steering::default());
+                    let held = self.overview.pauses().of(&opened.policy.name);
+                    self.launch(opened, Steering::held(held));
                 }
             }
             Change::Stop { name } => {

@@ -23,6 +23,7 @@ mod outcome;
 mod post;
 
 use std::sync::{Arc, Weak};
+use std::time::SystemTime;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -215,6 +216,8 @@ pub struct SourceState {
     pub problem: Option<String>,
     /// What a message that must wait waits for, in words that follow "waits for".
     pub waits_for: Option<String>,
+    /// An operator has paused the queue for all daemons.
+    pub paused: bool,
     /// Settlements that came too late: someone else has the message, so it may run twice.
     pub likely_duplicates: u64,
     /// How often claims were lost: each time the pool looks which messages are void.
@@ -222,8 +225,19 @@ pub struct SourceState {
     /// How many messages of each part of the queue are not done, where the source knows: Kafka's
     /// partitions, by name.
     pub lag: Vec<(String, u64)>,
-    /// How many more messages could be handed out, where the pool's number of workers follows that.
-    pub depth: Option<u64>,
+    /// Messages that wait in the queue; none while that is not known.
+    pub backlog: Option<Backlog>,
+}
+
+/// Messages of a queue that are due and could be handed out beside those that are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backlog {
+    /// Number of messages, counted up to a limit.
+    pub depth: u64,
+    /// The limit was reached: there may be more.
+    pub is_limit: bool,
+    /// Time since which the oldest has waited at most, where that can be known.
+    pub oldest: Option<SystemTime>,
 }
 
 /// The source's end of the link.

@@ -45,6 +45,7 @@ pub mod heartbeat;
 mod https;
 pub mod metrics;
 pub mod names;
+pub mod pauses;
 pub mod pool;
 pub mod protocol;
 pub mod request;
@@ -63,4 +64,5 @@ pub mod trace_context;
     feature = "postgres"
 ))]
 mod trust;
+pub mod unread;
 pub mod worker;

@@ -2,12 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
     #[cfg(any(feature = "otlp", feature = "rabbitmq"))]
     // Whoever makes a TLS configuration without saying with which cryptography gets this one.
     // That there is one already can't be: nothing ran before.
     drop(rustls::crypto::ring::default_provider().install_default());
-    ganger::cli::main(ganger::cli::Cli::parse())
+    ganger::cli::main()
 }

@@ -1,17 +1,18 @@
 //! What is counted, and the log record that goes with it: one function an event, so that a count
 //! and its record never part. Names and labels live here only.
 
+mod recent;
 pub mod spread;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::delivery::{Failure, LogName, Message, Outcome, Reason, SourceFacts};
+use recent::Recent;
 use spread::{Spread, SpreadCell};
 
 /// All that a pool counts, one line each, for whoever makes something of every counter: a new one is
@@ -55,7 +56,7 @@ macro_rules! define {
             failed: [Cell<u64>; Reason::ALL.len()],
             dead_for: [Cell<u64>; Reason::ALL.len()],
             ends: [Cell<u64>; WorkerEnd::ALL.len()],
-            durations: RefCell<Histogram<u64>>,
+            recent: RefCell<Recent>,
             task_duration: SpreadCell,
             queue_wait: SpreadCell,
             pipe_roundtrip: SpreadCell,
@@ -67,21 +68,22 @@ macro_rules! define {
         #[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
         pub struct Counts {
             $($(#[$doc])* pub $name: u64,)*
-            /// The median time from a message's turn at a worker to its answer, in milliseconds.
+            /// The median time from a message's turn at a worker to its answer, in milliseconds, over the
+            /// last minutes, five at most.
             pub p50_ms: f64,
-            /// The 99th percentile of it, in milliseconds.
+            /// The 99th percentile of it, likewise.
             pub p99_ms: f64,
         }
 
         impl Counters {
-            fn of(pool: &str, durations: Histogram<u64>) -> Self {
+            fn of(pool: &str) -> Self {
                 Self {
                     pool: pool.to_owned(),
                     $($name: Cell::default(),)*
                     failed: Default::default(),
                     dead_for: Default::default(),
                     ends: Default::default(),
-                    durations: RefCell::new(durations),
+                    recent: RefCell::new(Recent::new()),
                     task_duration: SpreadCell::default(),
                     queue_wait: SpreadCell::default(),
                     pipe_roundtrip: SpreadCell::default(),
@@ -202,17 +204,10 @@ pub struct Details {
     pub pipe_roundtrip: Spread,
 }
 
-/// A percent is as exact as anyone reads, and keeps a histogram at 30 KB.
-const DIGITS: u8 = 2;
-/// Longer durations, in microseconds, count as this one: a day.
-const LONGEST_MICROS: u64 = 24 * 60 * 60 * 1_000_000;
-
 impl Counters {
     /// For the pool of that name.
     pub fn new(pool: &str) -> Self {
-        let durations = Histogram::new_with_bounds(1, LONGEST_MICROS, DIGITS)
-            .expect("the bounds are at least 1 and a factor of 2 apart, the digits at most 5");
-        Self::of(pool, durations)
+        Self::of(pool)
     }
 
     /// A message has been settled.
@@ -255,8 +250,7 @@ impl Counters {
 
     /// A worker answered.
     pub fn answered(&self, took: Took) {
-        let micros = u64::try_from(took.task.as_micros()).unwrap_or(u64::MAX);
-        self.durations.borrow_mut().saturating_record(micros);
+        self.recent.borrow_mut().add(took.task);
         self.task_duration.add(took.task);
         self.queue_wait.add(took.wait);
         self.pipe_roundtrip.add(took.roundtrip);
@@ -289,15 +283,13 @@ impl Counters {
 
     /// All messages that were answered so far, failures included.
     pub fn answers(&self) -> u64 {
-        self.durations.borrow().len()
+        self.task_duration.count()
     }
 
     /// The counts now.
     pub fn counts(&self) -> Counts {
-        let durations = self.durations.borrow();
-        // A thousandth of it, without the digits that a product would bring.
-        let quantile = |q| Duration::from_millis(durations.value_at_quantile(q)).as_secs_f64();
-        self.with(quantile(0.5), quantile(0.99))
+        let (p50_ms, p99_ms) = self.recent.borrow_mut().p50_and_p99(Instant::now());
+        self.with(p50_ms, p99_ms)
     }
 }
 

@@ -33,6 +33,8 @@ pub const CONTENT_TYPE_HEADER: &str = "content-type";
 pub const CONTENT_ENCODING_HEADER: &str = "content-encoding";
 /// What the topics of Kafka are called that take the answers to one command.
 pub const REPLY_TOPICS: &str = "ganger.reply.";
+/// The queue of a table whose rows pause other queues for all daemons: each has a queue's name as its key.
+pub const PAUSED_QUEUE: &str = "ganger.paused";
 /// The property of a message that says where a reply to it goes.
 pub const REPLY_TO_PROPERTY: &str = "reply_to";
 

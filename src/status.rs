@@ -9,11 +9,14 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::budget::Budget;
 use crate::config::model::Config;
+use crate::pauses::Pauses;
 use crate::pool::registry::Registry;
-use crate::pool::status::{PoolState, PoolStatus, unix_seconds};
+use crate::pool::status::{BacklogStatus, PoolState, PoolStatus, unix_seconds};
+use crate::unread::{UnreadQueue, UnreadQueues};
 use crate::{heartbeat, telemetry};
 
 /// How long pools that are asked how they stand may take; who is busy is shown as last seen.
@@ -88,8 +91,25 @@ pub struct Status {
     pub wait_for_memory: Vec<String>,
     /// The alerts, if any are sent.
     pub alerts: Option<AlertsStatus>,
+    /// Queues of its table sources that hold messages and that none of its pools reads, 20 of each
+    /// source at most.
+    #[serde(default)]
+    pub unread_queues: Vec<UnreadQueueStatus>,
     /// The pools, by name.
     pub pools: Vec<PoolStatus>,
+}
+
+/// A queue that holds messages and that no pool of the daemon reads.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
+pub struct UnreadQueueStatus {
+    /// The source that it is in.
+    pub source: String,
+    /// Its name.
+    pub queue: String,
+    /// Messages that wait in it, counted up to 10 000.
+    pub backlog: BacklogStatus,
 }
 
 impl Status {
@@ -99,6 +119,17 @@ impl Status {
             (self.state != DaemonState::Running).then(|| format!("the daemon is {}", self.state));
         let pools = self.pools.iter().filter_map(pool_not_ready);
         daemon.into_iter().chain(pools).collect()
+    }
+
+    /// Pools in whose queues a message has waited longer than that, a sentence each.
+    pub fn waits_long(&self, limit: Duration) -> Vec<String> {
+        let sentence = |pool: &PoolStatus| {
+            let backlog = pool
+                .backlog
+                .filter(|backlog| backlog.is_older_than(limit))?;
+            Some(format!("pool `{}` is behind: {backlog}", pool.name))
+        };
+        self.pools.iter().filter_map(sentence).collect()
     }
 
     /// Writes it to the log.
@@ -113,7 +144,30 @@ impl Status {
             wait_for_memory = (!wait_for_memory.is_empty()).then(|| wait_for_memory.join(", ")),
             "status of the daemon"
         );
+        for unread in &self.unread_queues {
+            let UnreadQueueStatus {
+                source,
+                queue,
+                backlog,
+            } = unread;
+            tracing::info!(
+                source,
+                queue,
+                waiting = backlog.depth,
+                oldest_age = backlog.oldest_age(),
+                "status of a queue that no pool reads"
+            );
+        }
         self.pools.iter().for_each(PoolStatus::log);
+    }
+}
+
+/// Clocks may be set, so that it is told how old it is, not only when it was.
+fn with_age(pool: &PoolStatus) -> PoolStatus {
+    let age = pool.shown.map(|shown| shown.elapsed());
+    PoolStatus {
+        age_seconds: age.unwrap_or_default().as_secs_f64(),
+        ..pool.clone()
     }
 }
 
@@ -147,10 +201,13 @@ pub struct Overview {
     registry: Registry,
     budget: Budget,
     started_at: SystemTime,
+    started: Instant,
     state: Arc<AtomicU8>,
     stall_timeout_ms: Arc<AtomicU64>,
     config: watch::Sender<Arc<Config>>,
     alerts: Arc<Mutex<Option<AlertsStatus>>>,
+    pauses: Pauses,
+    unread: UnreadQueues,
 }
 
 impl Overview {
@@ -160,10 +217,13 @@ impl Overview {
             registry: Registry::default(),
             budget,
             started_at: SystemTime::now(),
+            started: Instant::now(),
             state: Arc::default(),
             stall_timeout_ms: Arc::default(),
             config: watch::channel(Arc::new(config.clone())).0,
             alerts: Arc::default(),
+            pauses: Pauses::default(),
+            unread: UnreadQueues::default(),
         };
         overview.set_config(config);
         overview
@@ -174,7 +234,20 @@ impl Overview {
         let stall_timeout = config.daemon.stall_timeout;
         let ms = u64::try_from(stall_timeout.as_millis()).unwrap_or(u64::MAX);
         self.stall_timeout_ms.store(ms, Ordering::Relaxed);
+        let pools = config.pools.iter().map(|pool| pool.name.as_str());
+        self.pauses.keep_only(&pools.collect());
         self.config.send_replace(Arc::new(config.clone()));
+    }
+
+    /// The same with these pauses.
+    #[must_use]
+    pub fn with_pauses(self, pauses: Pauses) -> Self {
+        Self { pauses, ..self }
+    }
+
+    /// The pauses that outlast it.
+    pub fn pauses(&self) -> &Pauses {
+        &self.pauses
     }
 
     /// What it runs.
@@ -211,6 +284,11 @@ impl Overview {
         &self.registry
     }
 
+    /// Where its sources tell which queues no pool reads.
+    pub fn unread_queues(&self) -> &UnreadQueues {
+        &self.unread
+    }
+
     /// It is so far.
     pub fn set_state(&self, state: DaemonState) {
         self.state.store(state as u8, Ordering::Relaxed);
@@ -233,7 +311,7 @@ impl Overview {
             pid: std::process::id(),
             state: self.state(),
             started_at: self.started_at,
-            uptime_seconds: self.started_at.elapsed().unwrap_or_default().as_secs_f64(),
+            uptime_seconds: self.started.elapsed().as_secs_f64(),
             log_records_dropped: telemetry::records_dropped(),
             log_records_left_out: telemetry::records_left_out(),
             buffered_bytes: buffered.drawn,
@@ -244,8 +322,20 @@ impl Overview {
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .clone(),
-            pools: pools.iter().map(|pool| PoolStatus::clone(pool)).collect(),
+            unread_queues: self.unread(),
+            pools: pools.iter().map(|pool| with_age(pool)).collect(),
         }
+    }
+
+    fn unread(&self) -> Vec<UnreadQueueStatus> {
+        let now = SystemTime::now();
+        let found = self.unread.found().into_iter();
+        let status = |(source, one): (String, UnreadQueue)| UnreadQueueStatus {
+            source,
+            queue: one.queue,
+            backlog: BacklogStatus::at(one.backlog, now),
+        };
+        found.map(status).collect()
     }
 
     /// How far it is.
@@ -288,6 +378,24 @@ mod tests {
         assert_eq!(reasons.len(), 3, "{reasons:?}");
         let stopping = status(DaemonState::Stopping, &fine).not_ready();
         assert_eq!(stopping, ["the daemon is stopping"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ages_are_right_whatever_the_clock_is_set_to() {
+        let text = "[sources.main]\nkind = \"table\"\nurl = \"sqlite:a.db\"\n\
+                    [[pools]]\nname = \"p\"\nqueue = \"q\"\ncommand = \"true\"";
+        let config = config::parse(text, "test.toml", &config::Environment::new()).unwrap();
+        let mut overview = Overview::new(Budget::new(Some(1 << 20)), &config);
+        // It was put back by an hour since the start.
+        overview.started_at += Duration::from_hours(1);
+        let pool = PoolStatus::starting(&config.pools[0]);
+        tokio::time::advance(Duration::from_secs(7)).await;
+        let status = overview.of(vec![Arc::new(pool)]);
+        assert!((status.uptime_seconds - 7.0).abs() < 0.1, "{status:?}");
+        assert!(
+            (status.pools[0].age_seconds - 7.0).abs() < 0.1,
+            "{status:?}"
+        );
     }
 
     #[test]

@@ -6,9 +6,9 @@ use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use super::answer::{Done, Problem};
+use super::answer::Problem;
 use super::context::Context;
 use super::dead::open;
 use super::messages::bad_gateway;
@@ -22,6 +22,19 @@ pub(super) struct Cancel {
     /// A correlation id, a message id, or the name that ganger gives to a message: `orders:17` for
     /// row 17 of a table's queue, `orders:3:170` for partition 3, offset 170 of a topic.
     id: String,
+}
+
+/// What was cancelled.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct CancelDone {
+    /// What was done, in a sentence.
+    done: String,
+    /// The pool.
+    pool: String,
+    /// Messages in the hands of workers, which are asked to stop.
+    in_hand: usize,
+    /// Messages that waited, which are dead letters now.
+    waiting: usize,
 }
 
 /// How many messages were cancelled.
@@ -38,7 +51,7 @@ struct Cancelled {
     params(("name" = String, Path, description = "The pool")),
     request_body = Cancel,
     responses(
-        (status = 200, description = "Those that run are asked to stop; the others are dead letters", body = Done),
+        (status = 200, description = "Those that run are asked to stop; the others are dead letters", body = CancelDone),
         (status = 404, description = "There is no such pool, or no such message", body = Problem),
         (status = 502, description = "The table can't be written", body = Problem),
     ),
@@ -47,7 +60,7 @@ pub(super) async fn cancel(
     State(context): State<Context>,
     name: Result<Path<String>, PathRejection>,
     body: Result<Json<Cancel>, JsonRejection>,
-) -> Result<Json<Done>, Problem> {
+) -> Result<Json<CancelDone>, Problem> {
     let (Path(name), Json(Cancel { id })) = (name?, body?);
     if id.is_empty() {
         return Err(Problem::bad("id must not be empty"));
@@ -90,7 +103,7 @@ async fn once(
     Ok(Cancelled { in_hand, waiting })
 }
 
-fn told(cancelled: Cancelled, pool: &PoolConfig, id: &str) -> Result<Json<Done>, Problem> {
+fn told(cancelled: Cancelled, pool: &PoolConfig, id: &str) -> Result<Json<CancelDone>, Problem> {
     let name = &pool.name;
     match cancelled {
         Cancelled {
@@ -106,8 +119,13 @@ fn told(cancelled: Cancelled, pool: &PoolConfig, id: &str) -> Result<Json<Done>,
             let why = format!("pool `{name}` has no message `{id}` in hand{elsewhere}");
             Err(Problem::new(StatusCode::NOT_FOUND, why))
         }
-        Cancelled { in_hand, waiting } => Ok(Done::json(format!(
-            "pool `{name}`: {in_hand} message(s) in hand and {waiting} waiting are cancelled"
-        ))),
+        Cancelled { in_hand, waiting } => Ok(Json(CancelDone {
+            done: format!(
+                "pool `{name}`: {in_hand} message(s) in hand and {waiting} waiting are cancelled"
+            ),
+            pool: name.clone(),
+            in_hand,
+            waiting,
+        })),
     }
 }

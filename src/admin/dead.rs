@@ -207,8 +207,9 @@ impl Chosen {
             _ => return Err(Problem::bad("name `ids`, or say `\"all\": true`")),
         }
         Ok(DeadFilter {
-            ids: self.ids.clone(),
+            ids: self.ids.clone().map(|ids| ids.into_iter().collect()),
             pool: self.pool.clone(),
+            ..DeadFilter::default()
         })
     }
 

@@ -1,5 +1,7 @@
 //! What monitoring systems ask: whether the daemon lives, whether it works, and how much of what.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -11,6 +13,9 @@ use super::context::Context;
 use crate::exposition::process::Processes;
 use crate::exposition::{families, prometheus};
 
+/// The longest time that a message may wait without being told of, where no alerts are configured.
+const WAITING: Duration = Duration::from_secs(3600);
+
 /// How the daemon is.
 #[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
 pub(super) struct Health {
@@ -18,16 +23,20 @@ pub(super) struct Health {
     ok: bool,
     /// What is wrong, a sentence each.
     reasons: Vec<String>,
+    /// What should be known although it can work, a sentence each: pools in whose queues a message has
+    /// waited longer than `alerts.waiting`, an hour without `[alerts]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
 }
 
 impl Health {
-    fn answer(reasons: Vec<String>) -> Response {
+    fn answer(reasons: Vec<String>, notes: Vec<String>) -> Response {
         let ok = reasons.is_empty();
         let status = match ok {
             true => StatusCode::OK,
             false => StatusCode::SERVICE_UNAVAILABLE,
         };
-        (status, Json(Self { ok, reasons })).into_response()
+        (status, Json(Self { ok, reasons, notes })).into_response()
     }
 }
 
@@ -37,7 +46,7 @@ impl Health {
     (status = 503, description = "A thread stands still", body = Health),
 ))]
 pub(super) async fn livez(State(context): State<Context>) -> Response {
-    Health::answer(context.daemon.overview.stalled())
+    Health::answer(context.daemon.overview.stalled(), Vec::new())
 }
 
 /// Whether every pool can work, and if not, why.
@@ -46,7 +55,12 @@ pub(super) async fn livez(State(context): State<Context>) -> Response {
     (status = 503, description = "It does not, with the reasons", body = Health),
 ))]
 pub(super) async fn readyz(State(context): State<Context>) -> Response {
-    Health::answer(context.daemon.overview.status().not_ready())
+    let overview = &context.daemon.overview;
+    let (status, config) = (overview.status(), overview.config());
+    let alerts = config.alerts.as_ref();
+    let limit = alerts.map_or(Some(WAITING), |alerts| alerts.waiting);
+    let notes = limit.map(|limit| status.waits_long(limit));
+    Health::answer(status.not_ready(), notes.unwrap_or_default())
 }
 
 /// All metrics, in the text format of Prometheus.

@@ -24,6 +24,7 @@ mod log;
 mod messages;
 mod observe;
 mod openapi;
+mod pause;
 mod places;
 mod pools;
 mod reload;

@@ -6,9 +6,9 @@ use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use super::answer::{Done, Problem};
+use super::answer::Problem;
 use super::context::Context;
 use crate::pool::Steer;
 use crate::pool::status::PoolStatus;
@@ -18,8 +18,32 @@ use crate::worker::output::LastLines;
 /// How long a pool may take to do what it is asked; it does it all the same.
 pub(super) const DONE_WITHIN: Duration = Duration::from_secs(5);
 
-type Named = Result<Path<String>, PathRejection>;
-type Doing = Result<Json<Done>, Problem>;
+pub(super) type Named = Result<Path<String>, PathRejection>;
+pub(super) type Doing = Result<Json<Steered>, Problem>;
+
+/// What was done with a pool.
+#[derive(Debug, Clone, Default, Serialize, utoipa::ToSchema)]
+pub(super) struct Steered {
+    /// What was done, in a sentence.
+    pub(super) done: String,
+    /// The pool.
+    pub(super) pool: String,
+    /// How many workers it is to have; none for as many as are configured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) workers: Option<usize>,
+    /// The worker's place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) slot: Option<usize>,
+    /// On how many daemons it acts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) daemons: Option<u64>,
+    /// How many daemons work on the pool's table, where it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) daemons_of_table: Option<u64>,
+    /// Whether it holds on over a restart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) outlasts_restart: Option<bool>,
+}
 
 /// How the daemon and its pools stand.
 #[utoipa::path(get, path = "/v1/status", tag = "status", responses(
@@ -87,7 +111,7 @@ fn given<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Err
     params(("name" = String, Path, description = "The pool")),
     request_body = Scale,
     responses(
-        (status = 200, description = "It has that target now", body = Done),
+        (status = 200, description = "It has that target now", body = Steered),
         (status = 404, description = "There is no such pool", body = Problem),
         (status = 409, description = "The pool won't", body = Problem),
     ),
@@ -102,38 +126,18 @@ pub(super) async fn scale(
         Some(workers) => format!("it is to have {workers} worker(s)"),
         None => "it is to have as many workers as are configured".to_owned(),
     };
-    steer(&context, name, Steer::Scale(workers), &done).await
-}
-
-/// Take nothing in; the workers stay.
-#[utoipa::path(post, path = "/v1/pools/{name}/pause", tag = "pools",
-    params(("name" = String, Path, description = "The pool")),
-    responses(
-        (status = 200, description = "It takes nothing in any more", body = Done),
-        (status = 404, description = "There is no such pool", body = Problem),
-    ),
-)]
-pub(super) async fn pause(State(context): State<Context>, name: Named) -> Doing {
-    steer(&context, name, Steer::Pause, "it takes nothing in").await
-}
-
-/// An end to a pause or a drain.
-#[utoipa::path(post, path = "/v1/pools/{name}/resume", tag = "pools",
-    params(("name" = String, Path, description = "The pool")),
-    responses(
-        (status = 200, description = "It works again", body = Done),
-        (status = 404, description = "There is no such pool", body = Problem),
-    ),
-)]
-pub(super) async fn resume(State(context): State<Context>, name: Named) -> Doing {
-    steer(&context, name, Steer::Resume, "it takes messages in again").await
+    let steered = Steered {
+        workers,
+        ..Steered::default()
+    };
+    steer(&context, name, Steer::Scale(workers), &done, steered).await
 }
 
 /// Replace the workers one by one, new before old.
 #[utoipa::path(post, path = "/v1/pools/{name}/restart", tag = "pools",
     params(("name" = String, Path, description = "The pool")),
     responses(
-        (status = 200, description = "It has begun to", body = Done),
+        (status = 200, description = "It has begun to", body = Steered),
         (status = 404, description = "There is no such pool", body = Problem),
     ),
 )]
@@ -143,21 +147,9 @@ pub(super) async fn restart(State(context): State<Context>, name: Named) -> Doin
         name,
         Steer::Roll,
         "its workers are being replaced",
+        Steered::default(),
     )
     .await
-}
-
-/// Take nothing in, and let the workers leave when they have done what they have.
-#[utoipa::path(post, path = "/v1/pools/{name}/drain", tag = "pools",
-    params(("name" = String, Path, description = "The pool")),
-    responses(
-        (status = 200, description = "It has begun to", body = Done),
-        (status = 404, description = "There is no such pool", body = Problem),
-    ),
-)]
-pub(super) async fn drain(State(context): State<Context>, name: Named) -> Doing {
-    let done = "it takes nothing in, and its workers leave when they are done";
-    steer(&context, name, Steer::Drain, done).await
 }
 
 /// Kill a worker. What it has in hand goes back uncharged; another takes its place.
@@ -167,7 +159,7 @@ pub(super) async fn drain(State(context): State<Context>, name: Named) -> Doing 
         ("slot" = usize, Path, description = "The worker's place"),
     ),
     responses(
-        (status = 200, description = "It is being killed", body = Done),
+        (status = 200, description = "It is being killed", body = Steered),
         (status = 404, description = "There is no such pool", body = Problem),
         (status = 409, description = "There is no such worker", body = Problem),
     ),
@@ -178,7 +170,11 @@ pub(super) async fn kill(
 ) -> Doing {
     let Path((name, slot)) = place?;
     let done = format!("the worker in slot {slot} is killed");
-    steer(&context, Ok(Path(name)), Steer::Kill(slot), &done).await
+    let steered = Steered {
+        slot: Some(slot),
+        ..Steered::default()
+    };
+    steer(&context, Ok(Path(name)), Steer::Kill(slot), &done, steered).await
 }
 
 /// What a worker has printed last, as far as the daemon has read it.
@@ -202,9 +198,19 @@ pub(super) async fn last_lines(
     Ok(Json(registry.last_lines(&name, slot, DONE_WITHIN).await?))
 }
 
-async fn steer(context: &Context, name: Named, steer: Steer, done: &str) -> Doing {
+async fn steer(
+    context: &Context,
+    name: Named,
+    steer: Steer,
+    done: &str,
+    steered: Steered,
+) -> Doing {
     let Path(name) = name?;
     let registry = context.daemon.overview.registry();
     registry.steer(&name, steer, DONE_WITHIN).await?;
-    Ok(Done::json(format!("pool `{name}`: {done}")))
+    Ok(Json(Steered {
+        done: format!("pool `{name}`: {done}"),
+        pool: name,
+        ..steered
+    }))
 }

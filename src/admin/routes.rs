@@ -21,7 +21,7 @@ use super::context::{AT_BROKERS_MAX, Context, Daemon};
 use super::feed::Feed;
 use super::guard::{Door, Guard, guard};
 use super::messages::WAIT_MAX;
-use super::{cancel, dead, events, health, log, messages, observe, openapi, pools, reload};
+use super::{cancel, dead, events, health, log, messages, observe, openapi, pause, pools, reload};
 use crate::config::model::{AdminConfig, TelemetryConfig};
 
 /// The longest body of a request, in bytes.
@@ -103,10 +103,10 @@ fn documented() -> (Router<Context>, OpenApi) {
         .routes(routes!(pools::all))
         .routes(routes!(pools::one))
         .routes(routes!(pools::scale))
-        .routes(routes!(pools::pause))
-        .routes(routes!(pools::resume))
+        .routes(routes!(pause::pause))
+        .routes(routes!(pause::resume))
         .routes(routes!(pools::restart))
-        .routes(routes!(pools::drain))
+        .routes(routes!(pause::drain))
         .routes(routes!(pools::kill))
         .routes(routes!(pools::last_lines))
         .routes(routes!(cancel::cancel))

@@ -15,6 +15,8 @@ pub(super) enum AlertKind {
     DeadLetters,
     /// Workers of a pool crash again and again, whatever others of them do.
     CrashLoop,
+    /// A message waits for long in the queue of a pool.
+    Waiting,
     /// The last rolling restart of a pool has stopped: not all its workers are as they should be.
     RollStopped,
     /// Nothing: somebody tries whether messages arrive.
@@ -23,11 +25,12 @@ pub(super) enum AlertKind {
 
 impl AlertKind {
     /// All that there may really be.
-    pub(super) const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 6] = [
         Self::PoolDegraded,
         Self::SourceDown,
         Self::DeadLetters,
         Self::CrashLoop,
+        Self::Waiting,
         Self::RollStopped,
     ];
 
@@ -38,6 +41,7 @@ impl AlertKind {
             Self::SourceDown => "source_down",
             Self::DeadLetters => "dead_letters",
             Self::CrashLoop => "crash_loop",
+            Self::Waiting => "waiting",
             Self::RollStopped => "roll_stopped",
             Self::Test => "test",
         }
@@ -128,15 +132,17 @@ pub(super) fn farewell(finding: &Finding, ended: Ended) -> String {
         AlertKind::SourceDown => format!("source `{subject}` could not be used"),
         AlertKind::DeadLetters => format!("many messages of pool `{subject}` were dead-lettered"),
         AlertKind::CrashLoop => format!("workers of pool `{subject}` crashed again and again"),
+        AlertKind::Waiting => format!("messages of pool `{subject}` waited for long"),
         AlertKind::RollStopped => format!("a rolling restart of pool `{subject}` had stopped"),
         AlertKind::Test => "this was a test of ganger's alerts".to_owned(),
     };
     let end = match (ended, finding.kind) {
         (Ended::Over, AlertKind::PoolDegraded) => "it works again",
         (Ended::Over, AlertKind::SourceDown) => "it can be used again",
-        (Ended::Over, AlertKind::DeadLetters | AlertKind::CrashLoop | AlertKind::Test) => {
-            "that is over"
-        }
+        (
+            Ended::Over,
+            AlertKind::DeadLetters | AlertKind::CrashLoop | AlertKind::Waiting | AlertKind::Test,
+        ) => "that is over",
         (Ended::Over, AlertKind::RollStopped) => "a later one is done",
         (Ended::PoolGone, AlertKind::SourceDown) => "no pool reads from it any more",
         (Ended::PoolGone, _) => "the pool is gone",

@@ -52,6 +52,7 @@ pub(super) fn findings(
             degraded(pool),
             dead_letters(pool, lately, rules),
             crash_loop(pool, lately, rules),
+            waiting(pool, rules),
             roll_stopped(pool),
         ]
     };
@@ -151,6 +152,21 @@ fn crash_loop(pool: &PoolStatus, lately: Lately, rules: &AlertsConfig) -> Option
     Some(about(pool, AlertKind::CrashLoop, summary, details))
 }
 
+fn waiting(pool: &PoolStatus, rules: &AlertsConfig) -> Option<Finding> {
+    let limit = rules.waiting?;
+    let backlog = pool
+        .backlog
+        .filter(|backlog| backlog.is_older_than(limit))?;
+    let summary = format!("pool `{}` is behind: {backlog}", pool.name);
+    let details = json!({
+        "depth": backlog.depth,
+        "at_least": backlog.at_least,
+        "oldest_age_seconds": backlog.oldest_age_seconds,
+        "limit_seconds": limit.as_secs_f64(),
+    });
+    Some(about(pool, AlertKind::Waiting, summary, details))
+}
+
 fn roll_stopped(pool: &PoolStatus) -> Option<Finding> {
     let cause = cut(pool.roll_stopped.as_deref()?);
     let name = &pool.name;
@@ -215,6 +231,7 @@ fn source_down(source: &str, readers: &[&PoolStatus]) -> Option<Finding> {
 mod tests {
     use super::super::tests::{pool, rules};
     use super::*;
+    use crate::pool::status::BacklogStatus;
 
     /// The kinds and subjects of what is found.
     fn found(pools: &[PoolStatus], lately: Lately) -> Vec<String> {
@@ -232,6 +249,14 @@ mod tests {
             source_connected: connected,
             roll_stopped: roll.map(str::to_owned),
             ..pool("p", state)
+        };
+        let behind = |depth, oldest_age_seconds| PoolStatus {
+            backlog: Some(BacklogStatus {
+                depth,
+                oldest_age_seconds,
+                ..BacklogStatus::default()
+            }),
+            ..pool("p", Running)
         };
         let lately = |dead, crashed, in_crash_loop| Lately {
             dead,
@@ -252,6 +277,10 @@ mod tests {
                 &["pool_degraded p", "source_down main"],
             ),
             (with(Running, true, Some("x")), quiet, &["roll_stopped p"]),
+            (behind(1, Some(3600.0)), quiet, &[]),
+            (behind(1, Some(3600.1)), quiet, &["waiting p"]),
+            (behind(1, None), quiet, &[]),
+            (behind(0, Some(3600.1)), quiet, &[]),
             (with(Running, true, None), lately(10, 4, false), &[]),
             (
                 with(Running, true, None),

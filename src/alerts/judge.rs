@@ -166,6 +166,7 @@ fn is_watched((kind, subject): &AlertKey, pools: &[Arc<PoolStatus>]) -> bool {
         AlertKind::PoolDegraded
         | AlertKind::DeadLetters
         | AlertKind::CrashLoop
+        | AlertKind::Waiting
         | AlertKind::RollStopped
         | AlertKind::Test => pool.name == *subject,
     })

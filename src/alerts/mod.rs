@@ -247,6 +247,7 @@ mod tests {
             ca_file: None,
             dead_letters: Some(10),
             crashes: Some(5),
+            waiting: Some(Duration::from_secs(3600)),
             window: Duration::from_secs(60),
             hold: Duration::from_secs(30),
             repeat: None,

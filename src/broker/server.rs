@@ -1,5 +1,7 @@
 //! A table queue on a server, whichever database it speaks for.
 
+use std::collections::BTreeSet;
+
 use tokio::sync::watch;
 
 #[cfg(feature = "mysql")]
@@ -8,7 +10,7 @@ use super::mysql;
 use super::postgres;
 use super::table::finished::Scope;
 use super::table::turns::{Line, Lines, Turn, in_turn};
-use super::table::{Fault, LookReason, Outlook, Work, Written};
+use super::table::{Fault, LookReason, Outlook, Waiting, Work, Written};
 use crate::config::model::{Database, PoolConfig, TableSource};
 use crate::delivery::DatabaseFigures;
 use crate::rules::Limits;
@@ -97,14 +99,24 @@ impl Server {
         of!(&mut self.kind, store => store.peek(limits).await)
     }
 
-    /// Counts what the queue has to claim, as far as it goes, taking no lock.
-    pub(super) async fn count_ready(&mut self, most: u32) -> Result<u64, Fault> {
-        of!(&mut self.kind, store => store.count_ready(most).await)
+    /// Counts the rows of a queue that could be claimed, and finds the age of the oldest, taking no lock.
+    pub(super) async fn waiting(&mut self, queue: &str, most: u32) -> Result<Waiting, Fault> {
+        of!(&mut self.kind, store => store.waiting(queue, most).await)
+    }
+
+    /// Names of queues of the database that hold rows, taking no lock.
+    pub(super) async fn queues(&mut self, most: u32) -> Result<BTreeSet<String>, Fault> {
+        of!(&mut self.kind, store => store.queues(most).await)
     }
 
     /// Counts what waits for a later time, as far as it goes, taking no lock.
     pub(super) async fn count_delayed(&mut self, most: u32) -> Result<u64, Fault> {
         of!(&mut self.kind, store => store.count_delayed(most).await)
+    }
+
+    /// Returns whether the queue is paused for all daemons.
+    pub(super) async fn is_paused(&mut self) -> Result<bool, Fault> {
+        of!(&mut self.kind, store => store.is_paused().await)
     }
 
     /// How large the database is.

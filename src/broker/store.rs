@@ -1,6 +1,7 @@
 //! Where a table queue is kept, whichever database that is. SQLite's calls block, on a thread that is
 //! there for that: its futures are ready the first time they are asked.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -11,7 +12,7 @@ use super::sqlite::{self, Owners, WallClock};
 use super::table::finished::Scope;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use super::table::turns::{Line, Lines, Turn};
-use super::table::{Fault, LookReason, Outlook, Work, Written};
+use super::table::{Fault, LookReason, Outlook, Waiting, Work, Written};
 use crate::config::model::{Database, PoolConfig, TableSource};
 use crate::delivery::DatabaseFigures;
 use crate::rules::Limits;
@@ -149,12 +150,23 @@ impl Store {
         }
     }
 
-    /// Counts what the queue has to claim, as far as it goes, taking no lock.
-    pub(crate) async fn count_ready(&mut self, most: u32) -> Result<u64, Fault> {
+    /// Counts the rows of a queue that could be claimed, up to `most`, and finds the age of the oldest,
+    /// taking no lock.
+    pub(crate) async fn waiting(&mut self, queue: &str, most: u32) -> Result<Waiting, Fault> {
         match self {
-            Self::Sqlite(store) => store.count_ready(most),
+            Self::Sqlite(store) => store.waiting(queue, most),
             #[cfg(any(feature = "mysql", feature = "postgres"))]
-            Self::Server(server) => server.count_ready(most).await,
+            Self::Server(server) => server.waiting(queue, most).await,
+        }
+    }
+
+    /// Names of queues of the database in which a row may be claimed or waits for a later time, up to `most`
+    /// of each, taking no lock.
+    pub(crate) async fn queues(&mut self, most: u32) -> Result<BTreeSet<String>, Fault> {
+        match self {
+            Self::Sqlite(store) => store.queues(most),
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            Self::Server(server) => server.queues(most).await,
         }
     }
 
@@ -164,6 +176,15 @@ impl Store {
             Self::Sqlite(store) => store.count_delayed(most),
             #[cfg(any(feature = "mysql", feature = "postgres"))]
             Self::Server(server) => server.count_delayed(most).await,
+        }
+    }
+
+    /// Returns whether the queue is paused for all daemons.
+    pub(crate) async fn is_paused(&mut self) -> Result<bool, Fault> {
+        match self {
+            Self::Sqlite(store) => store.is_paused(),
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            Self::Server(server) => server.is_paused().await,
         }
     }
 

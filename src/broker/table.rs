@@ -147,6 +147,45 @@ pub(crate) struct Outlook {
     pub(crate) due_in: Option<Duration>,
 }
 
+/// Rows of a queue that could be claimed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    /// Number of rows, up to a limit.
+    pub(crate) count: u64,
+    /// The limit was reached: there may be more.
+    pub(crate) is_limit: bool,
+    /// Age of the oldest of those that have not been delayed, or time since the first of the others fell
+    /// due, whichever is longer.
+    pub(crate) oldest: Option<Duration>,
+}
+
+/// So many priorities of a queue are looked at for the oldest row.
+pub(crate) const PRIORITIES_MAX: usize = 16;
+
+impl Waiting {
+    /// The numbers of ready and of due rows, each counted up to `most`; the first due one fell due so many
+    /// milliseconds ago.
+    pub(crate) fn new(ready: u64, due: u64, most: u32, due_for_ms: Option<i64>) -> Self {
+        let mut waiting = Self {
+            count: (ready + due).min(u64::from(most)),
+            is_limit: ready + due >= u64::from(most),
+            oldest: None,
+        };
+        if due > 0
+            && let Some(ms) = due_for_ms
+        {
+            waiting.is_for(ms);
+        }
+        waiting
+    }
+
+    /// One of the rows has waited for so many milliseconds.
+    pub(crate) fn is_for(&mut self, ms: i64) {
+        let age = Duration::from_millis(u64::try_from(ms).unwrap_or(0));
+        self.oldest = self.oldest.max(Some(age));
+    }
+}
+
 /// What woke us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LookReason {

@@ -10,6 +10,7 @@ use crate::admin::Places;
 use crate::config;
 use crate::config::Problems;
 use crate::config::model::Config;
+use crate::pauses::Pauses;
 
 /// What a command returns.
 pub(super) type CommandResult = miette::Result<ExitCode>;
@@ -39,6 +40,24 @@ impl ConfigFile {
         let variable = |name: &str| std::env::var(name).ok();
         let uid = nix::unistd::Uid::effective().as_raw();
         Places::new(configured, &self.path, variable, uid)
+    }
+
+    /// The pauses of a daemon with this configuration.
+    pub(super) fn pauses(&self) -> Pauses {
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let config = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone());
+        let name = config.with_extension("paused.json");
+        let name = name.file_name().unwrap_or_default().to_owned();
+        // Of several, systemd's own come first.
+        let service = set("STATE_DIRECTORY").and_then(|all| std::env::split_paths(&all).next());
+        let home = || set("HOME").map(|home| PathBuf::from(home).join(".local/state"));
+        let user = set("XDG_STATE_HOME").map(PathBuf::from).or_else(home);
+        let places = [
+            service.map(|directory| directory.join(&name)),
+            Some(config.with_file_name(&name)),
+            user.map(|directory| directory.join("ganger").join(&name)),
+        ];
+        Pauses::read(places.into_iter().flatten().collect())
     }
 
     /// The effective configuration.

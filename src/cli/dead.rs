@@ -1,5 +1,6 @@
 //! `ganger dead`: reads dead letters, sends them back, drops them.
 
+mod chosen;
 mod print;
 mod sources;
 
@@ -18,9 +19,11 @@ use serde_json::json;
 
 use super::common::{CommandResult, ConfigFile, Format, Output};
 use super::output;
+use super::usage::wrong;
 use crate::client::json::letter_json;
 use crate::client::{Client, DeadFilter, Halted, Listed, Page, WayBack};
 use crate::dead_letter::{DeadLetter, Group, Groups};
+use chosen::{Chosen, Narrowing};
 use print::Print;
 use sources::{Sources, only_source};
 
@@ -30,6 +33,8 @@ pub(super) enum DeadCommand {
     List {
         #[command(flatten)]
         scope: Scope,
+        #[command(flatten)]
+        narrowing: Narrowing,
         #[command(flatten)]
         part: Part,
         #[command(flatten)]
@@ -48,20 +53,23 @@ pub(super) enum DeadCommand {
     Retry {
         #[command(flatten)]
         chosen: Chosen,
-        /// Send them to this queue instead; brokers only. Needed where the letter names a queue that no
-        /// pool of its reads
+        /// Send them to this queue instead; brokers only. Needed where the dead letter names a queue that
+        /// no pool of its reads
         #[arg(long, value_name = "QUEUE")]
         to: Option<String>,
-        /// Send this body instead: a file, or stdin with `-`. For one letter only
-        #[arg(long, value_name = "FILE", conflicts_with = "all")]
+        /// Send this body instead: a file, or stdin with `-`. For one dead letter only
+        #[arg(long, value_name = "FILE", requires = "ids")]
         body: Option<PathBuf>,
         #[command(flatten)]
         output: Output,
     },
-    /// Delete dead letters
+    /// Delete dead letters; on a terminal those that are not named one by one only after a question
     Drop {
         #[command(flatten)]
         chosen: Chosen,
+        /// Do not ask
+        #[arg(long, short)]
+        yes: bool,
         #[command(flatten)]
         output: Output,
     },
@@ -98,29 +106,20 @@ pub(super) struct Part {
     by_error: bool,
 }
 
-/// Which letters.
-#[derive(Debug, clap::Args)]
-pub(super) struct Chosen {
-    #[command(flatten)]
-    scope: Scope,
-    /// Their ids, as `list` shows them
-    #[arg(required_unless_present = "all", conflicts_with = "all")]
-    ids: Vec<String>,
-    /// All of them
-    #[arg(long)]
-    all: bool,
-}
-
 pub(super) fn run(command: DeadCommand) -> CommandResult {
     match command {
         DeadCommand::List {
             scope,
+            narrowing,
             part,
             output,
-        } => match part.by_error {
-            true => count(&scope, output.format),
-            false => list(&scope, part, output.format),
-        },
+        } => {
+            let filter = narrowing.filter(&scope);
+            match part.by_error {
+                true => count(&scope, filter, output.format),
+                false => list(&scope, filter, part, output.format),
+            }
+        }
         DeadCommand::Show { scope, id, output } => show(&scope, &id, output.format),
         DeadCommand::Retry {
             chosen,
@@ -131,19 +130,30 @@ pub(super) fn run(command: DeadCommand) -> CommandResult {
             let body = body.as_deref().map(read_body).transpose()?;
             retry(&chosen, &WayBack { body, to }, output.format)
         }
-        DeadCommand::Drop { chosen, output } => change(
-            &chosen,
-            "dropped",
-            output.format,
-            &Cell::new(0),
-            Client::dead_drop,
-        ),
+        DeadCommand::Drop {
+            chosen,
+            yes,
+            output,
+        } => {
+            let mut sources = chosen.open()?;
+            if !yes && !chosen.dry_run && !chosen.is_confirmed(&mut sources)? {
+                bail!("nothing was dropped");
+            }
+            change(
+                (&chosen, sources),
+                "dropped",
+                output.format,
+                &Cell::new(0),
+                Client::dead_drop,
+            )
+        }
     }
 }
 
 impl Scope {
     fn open(&self) -> miette::Result<Sources> {
-        Sources::open(&self.config.load()?, self.source.as_deref())
+        let (source, pool) = (self.source.as_deref(), self.pool.as_deref());
+        Sources::open(&self.config.load()?, source, pool)
     }
 
     fn filter(&self) -> DeadFilter {
@@ -154,14 +164,16 @@ impl Scope {
     }
 }
 
-fn list(scope: &Scope, part: Part, format: Format) -> CommandResult {
+fn list(scope: &Scope, filter: DeadFilter, part: Part, format: Format) -> CommandResult {
     let mut sources = scope.open()?;
     let several = sources.are_several();
     if part.after.is_some() && several {
-        bail!("--after is for one source, and there are several: name it with --source");
+        return Err(wrong(
+            "--after is for one source, and there are several: name it with --source",
+        ));
     }
     let page = Page {
-        filter: scope.filter(),
+        filter,
         after: part.after,
         limit: part.limit,
     };
@@ -185,6 +197,7 @@ fn list(scope: &Scope, part: Part, format: Format) -> CommandResult {
     if print.is_empty() {
         // Not even an empty list, if it is empty for what went wrong.
         sources.end()?;
+        sources.found_none()?;
     }
     let more = ends.into_iter().filter(|(_, end)| *end == Listed::More);
     let more: Vec<String> = more.map(|(source, _)| source).collect();
@@ -202,10 +215,10 @@ fn list(scope: &Scope, part: Part, format: Format) -> CommandResult {
 }
 
 /// Counts all, of each source apart.
-fn count(scope: &Scope, format: Format) -> CommandResult {
+fn count(scope: &Scope, filter: DeadFilter, format: Format) -> CommandResult {
     let mut sources = scope.open()?;
     let mut counted: BTreeMap<String, Groups> = BTreeMap::new();
-    sources.read(&Page::all(scope.filter()), |source, letter| {
+    sources.read(&Page::all(filter), |source, letter| {
         let groups = counted.entry(source.to_owned()).or_default();
         groups.add(letter);
         ControlFlow::Continue(())
@@ -213,6 +226,7 @@ fn count(scope: &Scope, format: Format) -> CommandResult {
     if counted.is_empty() {
         // Nothing is no answer, if it is nothing for what went wrong.
         sources.end()?;
+        sources.found_none()?;
     }
     let left_out: u64 = counted.values().map(Groups::left_out).sum();
     let groups: Vec<(String, Group)> = counted
@@ -249,7 +263,7 @@ pub(super) fn find(
     source: Option<&str>,
     id: &str,
 ) -> miette::Result<Option<(String, DeadLetter)>> {
-    let mut sources = Sources::open(&config.load()?, source)?;
+    let mut sources = Sources::open(&config.load()?, source, None)?;
     let found = only(&mut sources, id, DeadFilter::default())?;
     sources.end()?;
     Ok(found)
@@ -262,7 +276,7 @@ fn only(
     filter: DeadFilter,
 ) -> miette::Result<Option<(String, DeadLetter)>> {
     let mut found = sources.find(DeadFilter {
-        ids: Some(vec![id.to_owned()]),
+        ids: Some(BTreeSet::from([id.to_owned()])),
         ..filter
     });
     let places: Vec<_> = found
@@ -277,6 +291,7 @@ fn show(scope: &Scope, id: &str, format: Format) -> CommandResult {
     let mut sources = scope.open()?;
     let Some((source, letter)) = only(&mut sources, id, scope.filter())? else {
         sources.end()?;
+        sources.found_none()?;
         bail!("there is no dead letter {id}");
     };
     match format {
@@ -289,10 +304,10 @@ fn show(scope: &Scope, id: &str, format: Format) -> CommandResult {
 
 fn retry(chosen: &Chosen, way: &WayBack, format: Format) -> CommandResult {
     if way.body.is_some() && chosen.ids.len() != 1 {
-        bail!(
-            "--body is for one dead letter; {} were named",
-            chosen.ids.len()
-        );
+        let named = chosen.ids.len();
+        return Err(wrong(format!(
+            "--body is for one dead letter; {named} were named"
+        )));
     }
     let held = Cell::new(0);
     let retry = |client: &mut Client, filter: &DeadFilter| {
@@ -304,7 +319,7 @@ fn retry(chosen: &Chosen, way: &WayBack, format: Format) -> CommandResult {
         held.set(held.get() + still);
         Ok(done)
     };
-    change(chosen, "retried", format, &held, retry)
+    change((chosen, chosen.open()?), "retried", format, &held, retry)
 }
 
 fn read_body(path: &Path) -> miette::Result<Bytes> {
@@ -325,22 +340,23 @@ fn read_body(path: &Path) -> miette::Result<Bytes> {
 /// Does it, and tells under the name of what was done how many there were, and how many are there and
 /// could not be changed.
 fn change(
-    chosen: &Chosen,
+    (chosen, mut sources): (&Chosen, Sources),
     what: &str,
     format: Format,
     held: &Cell<usize>,
     change: impl FnMut(&mut Client, &DeadFilter) -> Result<usize, Halted>,
 ) -> CommandResult {
-    let ids: BTreeSet<&String> = chosen.ids.iter().collect();
-    let wanted = ids.len();
-    let filter = DeadFilter {
-        ids: (!chosen.all).then(|| ids.into_iter().cloned().collect()),
-        ..chosen.scope.filter()
-    };
-    let mut sources = chosen.scope.open()?;
+    let filter = chosen.filter();
+    if chosen.dry_run {
+        return chosen.would_be(&mut sources, what, format);
+    }
+    let wanted = filter.ids.as_ref().map_or(0, BTreeSet::len);
     let changed = sources.change(&filter, change)?;
     let complete = sources.end();
     complete.wrap_err_with(|| format!("{what} {changed} before that"))?;
+    if changed == 0 {
+        sources.found_none()?;
+    }
     let stay = match held.get() {
         0 => String::new(),
         held => format!("; {held} stay: another message has their unique key"),

@@ -1,20 +1,7 @@
 //! Figures as people read them, short enough for a column.
 
-use std::time::Duration;
-
-/// A time in its two largest units.
-pub(super) fn age(seconds: f64) -> String {
-    let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-    let whole = time.as_secs();
-    let (days, hours, minutes) = (whole / 86_400, whole / 3600 % 24, whole / 60 % 60);
-    match () {
-        () if days > 0 => format!("{days}d {hours}h"),
-        () if hours > 0 => format!("{hours}h {minutes}m"),
-        () if minutes > 0 => format!("{minutes}m {}s", whole % 60),
-        () if whole >= 10 => format!("{whole}s"),
-        () => format!("{:.1}s", time.as_secs_f64()),
-    }
-}
+use crate::pool::status::BacklogStatus;
+pub(super) use crate::pool::status::age;
 
 /// A short time, in seconds, in the unit that fits it.
 pub(super) fn latency(seconds: f64) -> String {
@@ -46,6 +33,26 @@ pub(super) fn count(number: u64) -> String {
         whole @ ..100 => format!("{whole}.{}{name}", number % unit * 10 / unit),
         whole => format!("{whole}{name}"),
     }
+}
+
+/// Number of messages in a backlog, with a `+` where there may be more; `-` where it is not known.
+pub(super) fn depth(backlog: Option<BacklogStatus>) -> String {
+    match backlog {
+        None => "-".to_owned(),
+        Some(BacklogStatus {
+            depth, at_least, ..
+        }) => {
+            let more = if at_least { "+" } else { "" };
+            format!("{}{more}", count(depth))
+        }
+    }
+}
+
+/// Longest time that a message in a backlog has waited; `-` where none does or that is not known.
+pub(super) fn oldest(backlog: Option<BacklogStatus>) -> String {
+    let waiting = backlog.filter(|backlog| backlog.depth > 0);
+    let oldest = waiting.and_then(|backlog| backlog.oldest_age_seconds);
+    oldest.map_or_else(|| "-".to_owned(), age)
 }
 
 /// How many a second.
@@ -124,6 +131,29 @@ mod tests {
         ];
         for (number, text) in table {
             assert_eq!(count(number), text);
+        }
+    }
+
+    #[test]
+    fn a_backlog_is_a_count_and_an_age_where_they_are_known() {
+        let backlog = |depth, at_least, oldest_age_seconds| {
+            Some(BacklogStatus {
+                depth,
+                at_least,
+                oldest_age_seconds,
+            })
+        };
+        let table = [
+            (None, "-", "-"),
+            (backlog(0, false, Some(0.0)), "0", "-"),
+            (backlog(5000, false, Some(61.0)), "5000", "1m 1s"),
+            (backlog(100_000, true, None), "100k+", "-"),
+        ];
+        for (backlog, number, age) in table {
+            assert_eq!(
+                (depth(backlog), oldest(backlog)),
+                (number.into(), age.into())
+            );
         }
     }
 

@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use miette::{IntoDiagnostic, WrapErr, miette};
+use miette::{IntoDiagnostic, miette};
 
 use super::common::CommandResult;
 use super::output;
+use super::usage::wrong;
 use templates::{LIBRARY, LIBRARY_PATH, Language, Template};
 
 #[derive(Debug, clap::Args)]
@@ -88,26 +89,25 @@ fn attempt(directory: &Path) -> String {
 /// The library's folder, by its absolute path, for programs that are started elsewhere.
 fn folder_of(path: &Path, template: &Template) -> miette::Result<String> {
     let Some(sdk) = template.sdk else {
-        return Err(miette!(
-            "such a worker needs no library: --sdk can't be used"
-        ));
+        return Err(wrong("such a worker needs no library: --sdk can't be used"));
     };
     let shown = path.display();
-    let absolute = path.canonicalize().into_diagnostic();
-    let absolute = absolute.wrap_err_with(|| format!("there is no folder `{shown}`"))?;
+    let absolute = path.canonicalize();
+    let absolute =
+        absolute.map_err(|error| wrong(format!("there is no folder `{shown}`: {error}")))?;
     if !absolute.join(sdk.manifest).is_file() {
-        return Err(miette!(
+        return Err(wrong(format!(
             "`{shown}` is not the library's folder: it has no {}",
             sdk.manifest
-        ));
+        )));
     }
     let absolute = absolute.to_str().map(ToOwned::to_owned);
-    let absolute = absolute.ok_or_else(|| miette!("the path must be UTF-8: `{shown}`"))?;
+    let absolute = absolute.ok_or_else(|| wrong(format!("the path must be UTF-8: `{shown}`")))?;
     // It goes into files of many kinds, each with an escape of its own.
     match absolute.contains(['"', '\'', '\\', '<', '&', '$', '\n', ' ', '#']) {
-        true => Err(miette!(
+        true => Err(wrong(format!(
             "the path has a character that a manifest can't have: `{absolute}`"
-        )),
+        ))),
         false => Ok(absolute),
     }
 }

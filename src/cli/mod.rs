@@ -27,6 +27,7 @@ mod steer;
 mod subscriptions;
 #[cfg(feature = "admin")]
 mod top;
+mod usage;
 mod warnings;
 mod worker;
 
@@ -36,6 +37,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use nix::errno::Errno;
 
 use crate::config::Problems;
+use usage::WrongUsage;
 
 /// Turns any program into a reliable consumer of a message queue.
 #[derive(Debug, Parser)]
@@ -80,11 +82,11 @@ enum Command {
     /// Give a pool another number of workers
     Scale(steer::ScaleArgs),
     #[cfg(feature = "admin")]
-    /// Have a pool take nothing in; its workers stay
-    Pause(steer::PoolArgs),
+    /// Have a pool take nothing in, over restarts too; its workers stay
+    Pause(steer::ReachArgs),
     #[cfg(feature = "admin")]
     /// End a pause or a drain
-    Resume(steer::PoolArgs),
+    Resume(steer::ReachArgs),
     #[cfg(feature = "admin")]
     /// Replace a pool's workers one by one, new before old
     Restart(steer::PoolArgs),
@@ -135,14 +137,21 @@ enum Command {
     ExecGuard(exec::GuardArgs),
 }
 
-/// Runs the command and prints what went wrong.
-pub fn main(cli: Cli) -> ExitCode {
+/// Reads the command line, runs the command and prints what went wrong.
+pub fn main() -> ExitCode {
     if let Err(error) = close_to_others_of_our_user() {
         output::note(format!(
             "environment and memory can't be hidden from other processes of this user: {error}"
         ));
         return ExitCode::FAILURE;
     }
+    match Cli::try_parse() {
+        Ok(cli) => execute(cli),
+        Err(error) => output::refuse(&error),
+    }
+}
+
+fn execute(cli: Cli) -> ExitCode {
     let result = match cli.command {
         #[cfg(feature = "sqlite")]
         Command::Demo(args) => demo::run(args),
@@ -193,9 +202,10 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::ExecGuard(args) => exec::guard(&args),
     };
     result.unwrap_or_else(|report| {
-        let wrong_input = report.downcast_ref::<Problems>().is_some();
         output::complain(&report);
-        ExitCode::from(if wrong_input { 2 } else { 1 })
+        let is_wrong_input = report.downcast_ref::<Problems>().is_some()
+            || report.downcast_ref::<WrongUsage>().is_some();
+        ExitCode::from(if is_wrong_input { 2 } else { 1 })
     })
 }
 

@@ -1,30 +1,26 @@
 //! What else than figures is worth knowing of a pool and of the daemon, a sentence each: for whoever
 //! shows how the daemon stands.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::figures::age;
 use crate::pool::status::{PoolState, PoolStatus, ScalingStatus};
-use crate::status::{AlertsStatus, Status};
+use crate::status::{AlertsStatus, Status, UnreadQueueStatus};
 
 /// How long a pool may have shown nothing new before that is said: it shows itself every second.
 const STALE_AFTER: Duration = Duration::from_secs(5);
 
-/// The daemon's own clock when it told how it stood: that of whoever reads it may go otherwise.
-pub(super) fn told_at(status: &Status) -> SystemTime {
-    let uptime = Duration::try_from_secs_f64(status.uptime_seconds).unwrap_or_default();
-    let told = status.started_at.checked_add(uptime);
-    told.unwrap_or(status.started_at)
-}
-
-/// What is worth knowing of it, where `now` is the daemon's clock.
-pub(super) fn pool_notes(pool: &PoolStatus, now: SystemTime) -> Vec<String> {
+/// What is worth knowing of it.
+pub(super) fn pool_notes(pool: &PoolStatus) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(scaled) = pool.scaled {
         let configured = pool.workers_configured;
         notes.push(format!(
             "scaled to {scaled} worker(s); {configured} configured"
         ));
+    }
+    if pool.paused_for_all {
+        notes.push("paused on all daemons that share its table, until `resume --all`".to_owned());
     }
     if let Some(ScalingStatus { min, max, why, .. }) = &pool.autoscale {
         notes.push(format!("{min} to {max} worker(s): {why}"));
@@ -69,16 +65,36 @@ pub(super) fn pool_notes(pool: &PoolStatus, now: SystemTime) -> Vec<String> {
         let count = pool.unaccounted;
         notes.push(format!("{count} message(s) unaccounted for; this is a bug"));
     }
-    let seen = now.duration_since(pool.as_of).unwrap_or_default();
     // At a stop one that has ended is shown as it was.
     let has_ended = pool.state == PoolState::Draining && pool.workers.is_empty();
-    if seen > STALE_AFTER && !has_ended {
-        let seen = age(seen.as_secs_f64());
+    if pool.age_seconds > STALE_AFTER.as_secs_f64() && !has_ended {
+        let seen = age(pool.age_seconds);
         notes.push(format!(
             "last seen so {seen} ago; its thread is busy or stuck"
         ));
     }
     notes
+}
+
+/// Queues that hold messages and that no pool reads, a sentence each.
+pub(super) fn unread_notes(status: &Status) -> impl Iterator<Item = String> {
+    status.unread_queues.iter().map(|unread| {
+        let UnreadQueueStatus {
+            source,
+            queue,
+            backlog,
+        } = unread;
+        format!("{source}: no pool here reads queue `{queue}`: {backlog}")
+    })
+}
+
+/// The first of them, and how many more there are.
+pub(super) fn unread_note(status: &Status) -> Option<String> {
+    let first = unread_notes(status).next()?;
+    Some(match status.unread_queues.len() - 1 {
+        0 => first,
+        more => format!("{first} (and {more} more queue(s))"),
+    })
 }
 
 /// What is to be known of the alerts that are sent, if any are.
@@ -89,10 +105,14 @@ pub(super) fn alerts_note(status: &Status) -> Option<String> {
         firing,
         ..
     } = status.alerts.as_ref()?;
-    let count: u64 = firing.values().sum();
+    let kinds: Vec<String> = firing
+        .iter()
+        .filter(|(_, count)| **count > 0)
+        .map(|(kind, count)| format!("{kind} ({count})"))
+        .collect();
     let problem = problem.as_deref();
     let problem = problem.map(|why| format!("the webhook at {webhook} took no message: {why}"));
-    let count = (count > 0).then(|| format!("{count} firing"));
-    let parts: Vec<String> = count.into_iter().chain(problem).collect();
+    let kinds = (!kinds.is_empty()).then(|| format!("firing {}", kinds.join(", ")));
+    let parts: Vec<String> = kinds.into_iter().chain(problem).collect();
     (!parts.is_empty()).then(|| format!("alerts: {}", parts.join("; ")))
 }

@@ -3,12 +3,14 @@
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
+use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use comfy_table::{ContentArrangement, Table, presets};
 use miette::{IntoDiagnostic, miette};
 use serde::Serialize;
 
-use crate::config::Problems;
+use crate::config::{Problem, Problems};
 use crate::foreign;
 
 /// Prints a text as it is. Breaks if nobody reads any more. A reader that has seen enough, as `head`
@@ -48,6 +50,12 @@ pub(super) fn note(text: impl std::fmt::Display) {
     drop(writeln!(io::stderr(), "{shown}"));
 }
 
+/// Asks a person for an answer: the line stays open.
+pub(super) fn prompt(text: impl std::fmt::Display) {
+    let mut err = io::stderr();
+    drop(write!(err, "{text}").and_then(|()| err.flush()));
+}
+
 /// A body that others wrote, as it may go to stdout: byte for byte, but to a terminal, which would obey
 /// what it finds in it.
 pub(super) fn foreign_bytes(bytes: &[u8]) -> Cow<'_, [u8]> {
@@ -57,6 +65,16 @@ pub(super) fn foreign_bytes(bytes: &[u8]) -> Cow<'_, [u8]> {
     } else {
         Cow::Borrowed(bytes)
     }
+}
+
+/// Returns whether stdout shows colours, and they are wanted.
+pub(super) fn has_colours() -> bool {
+    io::stdout().is_terminal() && wants_colours()
+}
+
+/// Returns whether colours are wanted where they can be shown, as <https://no-color.org> has it.
+pub(super) fn wants_colours() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// A value as JSON, as it may go to stdout: indented, on a terminal.
@@ -122,13 +140,70 @@ pub(super) fn complain(report: &miette::Report) {
     drop(writeln!(io::stderr(), "{}", complaint(report)));
 }
 
+/// An error as one line, for logs and scripts: what is on lines of its own is a part of it.
+fn error_line(text: &str) -> String {
+    let parts = text.split(['\n', '\r']).map(str::trim);
+    let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+    format!("error: {}", foreign::line(&parts.join("; ")))
+}
+
+fn problem_line(problem: &Problem) -> String {
+    let Problem {
+        file,
+        message,
+        help,
+        ..
+    } = problem;
+    let place = match (problem.line, problem.column) {
+        (Some(line), Some(column)) => format!("{file}:{line}:{column}: "),
+        (Some(line), None) => format!("{file}:{line}: "),
+        (None, _) if file.is_empty() => String::new(),
+        (None, _) => format!("{file}: "),
+    };
+    let help = match help.is_empty() {
+        true => String::new(),
+        false => format!("; {help}"),
+    };
+    error_line(&format!("{place}{message}{help}"))
+}
+
+/// Prints what is wrong with a command line as the parser tells it, and exits.
+pub(super) fn refuse(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() || io::stderr().is_terminal() {
+        error.exit();
+    }
+    let text = error.render().to_string();
+    let text = match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "a subcommand is missing",
+        _ => {
+            let end = ["\n\nUsage:", "\n\nFor more information"];
+            let end = end.iter().filter_map(|part| text.find(*part)).min();
+            text[..end.unwrap_or(text.len())].trim_start_matches("error: ")
+        }
+    };
+    let words: Vec<&str> = text.split_whitespace().collect();
+    drop(writeln!(
+        io::stderr(),
+        "{}",
+        error_line(&format!("{}; see --help", words.join(" ")))
+    ));
+    ExitCode::from(2)
+}
+
 /// What went wrong, with all that caused it, as it may go to stderr.
 pub(super) fn complaint(report: &miette::Report) -> String {
     let causes: Vec<String> = report.chain().map(ToString::to_string).collect();
     let is_tame = |cause: &String| matches!(foreign::line(cause), Cow::Borrowed(_));
-    // What is wrong with a configuration is shown in the user's own text.
-    if causes.iter().all(is_tame) || report.downcast_ref::<Problems>().is_some() {
-        return format!("{report:?}");
+    match report.downcast_ref::<Problems>() {
+        Some(problems) if !io::stderr().is_terminal() => {
+            let lines = problems.messages().iter().map(problem_line);
+            return lines.collect::<Vec<_>>().join("\n");
+        }
+        None if !io::stderr().is_terminal() => return error_line(&causes.join(": ")),
+        // What is wrong with a configuration is shown in the user's own text.
+        Some(_) => return format!("{report:?}"),
+        None if causes.iter().all(is_tame) => return format!("{report:?}"),
+        None => {}
     }
     let mut shown = causes.iter().rev().map(|cause| foreign::line(cause));
     let first = miette!("{}", shown.next().unwrap_or_default());

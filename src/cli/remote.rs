@@ -4,13 +4,14 @@
 use std::fs::File;
 use std::path::PathBuf;
 
-use miette::{IntoDiagnostic, miette};
+use miette::{IntoDiagnostic, Report, miette};
 use tokio::runtime::{Builder, Runtime};
 use url::Url;
 
 use super::common::ConfigFile;
+use super::usage::wrong;
 use crate::admin::Places;
-use crate::admin::client::{Remote, Target};
+use crate::admin::client::{ClientError, Remote, Target};
 use crate::config::model::Secret;
 use crate::foreign;
 
@@ -38,9 +39,9 @@ impl Address {
         let target = match &self.host {
             None => Target::Here(self.places()?),
             Some(url) if url.scheme() != "http" || url.host().is_none() => {
-                return Err(miette!(
+                return Err(wrong(format!(
                     "--host must be http://HOST:PORT: `{url}`; for TLS, put a proxy before the daemon"
-                ));
+                )));
             }
             Some(url) => Target::There {
                 url: url.clone(),
@@ -63,10 +64,10 @@ impl Address {
     fn places(&self) -> miette::Result<Places> {
         if !self.config.path.exists() {
             let path = self.config.path.display();
-            return Err(miette!(
+            return Err(wrong(format!(
                 "there is no configuration `{path}` to find the daemon by: give its path with \
                  --config, or the daemon's address with --host"
-            ));
+            )));
         }
         let socket = match self.config.load() {
             Ok(config) => config.admin.socket,
@@ -100,8 +101,22 @@ pub(super) fn block_on<T>(work: impl Future<Output = T>) -> miette::Result<T> {
     Ok(runtime()?.block_on(work))
 }
 
+/// The report of a request that was not done. What the daemon finds wrong with it was wrong on the command
+/// line.
+pub(super) fn undone(error: ClientError) -> Report {
+    match error {
+        ClientError::Refused {
+            status: 400 | 404 | 422,
+            ..
+        } => wrong(error),
+        error => Report::from_err(error),
+    }
+}
+
 /// Where a pool is asked for something.
 pub(super) fn pool_path(pool: &str, verb: &str) -> String {
     let pool = percent_encoding::utf8_percent_encode(pool, percent_encoding::NON_ALPHANUMERIC);
     format!("/v1/pools/{pool}/{verb}")
+        .trim_end_matches('/')
+        .to_owned()
 }

@@ -78,7 +78,7 @@ fn serve(args: &RunArgs, config: Config, stamp: Stamp) -> miette::Result<()> {
     let admin_config = (config.admin.clone(), config.telemetry.clone());
     #[cfg(feature = "otlp")]
     let with_seed_names = config.telemetry.seed_names;
-    let daemon = Daemon::new(config);
+    let daemon = Daemon::new(config).with_pauses(args.config.pauses());
     #[cfg(feature = "otlp")]
     send_metrics(daemon.overview(), with_seed_names);
     let service = Service::start(stall_timeout, daemon.overview()).into_diagnostic()?;

@@ -2,10 +2,9 @@
 
 use std::process::ExitCode;
 
-use miette::IntoDiagnostic;
-
 use super::common::{CommandResult, ConfigFile};
 use super::output;
+use super::usage::wrong;
 use crate::client;
 
 /// What is asked for.
@@ -21,10 +20,12 @@ pub(super) struct SchemaArgs {
 /// Prints them.
 pub(super) fn run(args: &SchemaArgs) -> CommandResult {
     let config = args.config.load()?;
-    let found = client::source_of(&config, "", Some(&args.source)).into_diagnostic();
+    let found = client::source_of(&config, "", Some(&args.source)).map_err(wrong);
     let (name, source) = found?;
     let Some(statements) = client::schema(source) else {
-        miette::bail!("source `{name}` has no tables: it is no table queue");
+        return Err(wrong(format!(
+            "source `{name}` has no tables: it is no table queue"
+        )));
     };
     output::bytes(statements.as_bytes()).map(|()| ExitCode::SUCCESS)
 }

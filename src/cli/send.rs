@@ -8,19 +8,22 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use indicatif::{ProgressBar, ProgressStyle};
-use miette::{IntoDiagnostic, WrapErr, bail, miette};
+use miette::{IntoDiagnostic, WrapErr, bail};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::common::{CommandResult, ConfigFile, Format, Output};
 use super::output;
+use super::usage::wrong;
 use crate::client::json::{UniqueWishes, duration, not_our_own, post, reply_json, scope, until};
 use crate::client::{Client, Reply, source_of, source_of_topic, unique_name};
+use crate::config::model::{Config, SourceConfig};
+use crate::config::nearest;
 use crate::delivery::{IfUnsubscribed, Outgoing, Post, Unique, UniqueScope};
 use crate::foreign;
 
-/// Messages that are sent, and confirmed, together.
+/// Messages that are sent to a broker, and confirmed, together.
 const BATCH: usize = 500;
 
 #[derive(Debug, clap::Args)]
@@ -101,7 +104,7 @@ impl UniqueArgs {
             debounce: self.debounce,
             debounce_max: self.debounce_max,
         };
-        wishes.unique().map_err(|why| miette!("{why}"))
+        wishes.unique().map_err(wrong)
     }
 }
 
@@ -122,10 +125,14 @@ pub(super) fn run(args: SendArgs) -> CommandResult {
         true => source_of_topic(&config, &args.queue, named),
         false => source_of(&config, &args.queue, named),
     };
-    let (name, source) = source.into_diagnostic()?;
+    let (name, source) = source.map_err(wrong)?;
+    if !args.topic && matches!(source, SourceConfig::Table(_)) {
+        warn_of_no_reader(&config, name, &args.queue);
+    }
     let client = Client::open(name, source, &config.pools).into_diagnostic()?;
     let mut sender = Sender {
         client,
+        takes_all_or_none: matches!(source, SourceConfig::Table(_)),
         args: &args,
         waiting: Vec::new(),
         given: 0,
@@ -137,7 +144,10 @@ pub(super) fn run(args: SendArgs) -> CommandResult {
     let sent = sender.sent;
     let kept = sender.kept();
     // What was sent is told also when the rest was not.
-    let complete = result.wrap_err_with(|| format!("sent {sent} before that"));
+    let complete = result.wrap_err_with(|| match sender.takes_all_or_none {
+        true => "nothing was sent".to_owned(),
+        false => format!("sent {sent} before that"),
+    });
     if complete.is_err() && args.output.format == Format::Json {
         output::json(&Sent {
             sent,
@@ -155,8 +165,24 @@ pub(super) fn run(args: SendArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Warns that no pool reads the queue, where some read others of its source: a table takes a message for any.
+fn warn_of_no_reader(config: &Config, source: &str, queue: &str) {
+    let pools = config.pools.iter().filter(|pool| pool.source == source);
+    let read: Vec<&str> = pools.map(|pool| pool.one_queue()).collect();
+    if read.is_empty() || read.contains(&queue) {
+        return;
+    }
+    let meant = nearest(queue, read.into_iter());
+    let meant = meant.map_or_else(String::new, |meant| format!("; is `{meant}` meant?"));
+    output::note(format!(
+        "warning: no pool of this configuration reads queue `{queue}` of source `{source}`{meant}"
+    ));
+}
+
 struct Sender<'a> {
     client: Client,
+    /// All messages are sent at once, however many there are.
+    takes_all_or_none: bool,
     args: &'a SendArgs,
     waiting: Vec<Post>,
     given: usize,
@@ -214,7 +240,9 @@ impl Sender<'_> {
                 match post(line) {
                     Ok(post) => self.add(post).wrap_err_with(place)?,
                     Err(why) => {
-                        self.flush()?;
+                        if !self.takes_all_or_none {
+                            self.flush()?;
+                        }
                         bail!("{}: {why}", place());
                     }
                 }
@@ -261,7 +289,7 @@ impl Sender<'_> {
         }
         self.waiting.push(post);
         self.given += 1;
-        if self.waiting.len() >= BATCH {
+        if self.waiting.len() >= BATCH && !self.takes_all_or_none {
             self.flush()
         } else {
             Ok(())

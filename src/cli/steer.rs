@@ -1,16 +1,22 @@
 //! The commands that look at a running daemon and steer it, each by one question to its admin API.
 
+mod paint;
 mod print;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use miette::{IntoDiagnostic, miette};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::common::{CommandResult, Format, Output};
 use super::output;
-use super::remote::{Address, block_on, pool_path};
+use super::remote::{Address, block_on, pool_path, undone};
+use super::usage::wrong;
 use crate::admin::client::ClientError;
+use crate::client::json::duration;
+use crate::config::model::WORKERS_MAX;
 use crate::foreign;
 use crate::status::Status;
 use crate::telemetry::LogLevels;
@@ -29,13 +35,18 @@ impl Daemon {
     /// Asks for something to be done, and prints what was.
     fn post(&self, path: &str, body: Option<&Value>) -> CommandResult {
         let remote = self.address.remote()?;
-        let answer = block_on(remote.post(path, body))?.into_diagnostic()?;
-        match self.output.format {
-            Format::Json => output::json(&answer)?,
-            Format::Text => output::line(foreign::line(answer["done"].as_str().unwrap_or("done")))?,
-        }
-        Ok(ExitCode::SUCCESS)
+        let answer = block_on(remote.post(path, body))?.map_err(undone)?;
+        print_done(&answer, self.output.format)
     }
+}
+
+/// Prints what was done.
+fn print_done(answer: &Value, format: Format) -> CommandResult {
+    match format {
+        Format::Json => output::json(answer)?,
+        Format::Text => output::line(foreign::line(answer["done"].as_str().unwrap_or("done")))?,
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// A pool of a daemon.
@@ -50,6 +61,25 @@ pub(super) struct PoolArgs {
 impl PoolArgs {
     fn post(&self, verb: &str, body: Option<&Value>) -> CommandResult {
         self.daemon.post(&pool_path(&self.pool, verb), body)
+    }
+}
+
+/// A pool, of one daemon or of all.
+#[derive(Debug, clap::Args)]
+pub(super) struct ReachArgs {
+    #[command(flatten)]
+    pool: PoolArgs,
+    /// On all daemons that share the pool's table, also those that start later
+    #[arg(long)]
+    all: bool,
+}
+
+impl ReachArgs {
+    fn post(&self, verb: &str) -> CommandResult {
+        match self.all {
+            true => self.pool.post(&format!("{verb}?all=true"), None),
+            false => self.pool.post(verb, None),
+        }
     }
 }
 
@@ -72,17 +102,20 @@ pub(super) fn status(args: &StatusArgs) -> CommandResult {
         let known: Vec<String> = status.pools.iter().map(|pool| pool.name.clone()).collect();
         status.pools.retain(|pool| pool.name == *name);
         if status.pools.is_empty() {
-            return Err(miette!(
-                "there is no pool `{name}`; the pools are: {}",
-                known.join(", ")
-            ));
+            let known = known.join(", ");
+            return Err(wrong(format!(
+                "there is no pool `{name}`; the pools are: {known}"
+            )));
         }
     }
     match args.daemon.output.format {
         Format::Json => output::json(&status)?,
         Format::Text => {
             let text = print::status(&status, args.workers);
-            output::line(text)?;
+            output::line(match output::has_colours() {
+                true => paint::status(&text, &status),
+                false => text,
+            })?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -95,13 +128,20 @@ pub(super) struct HealthArgs {
     /// Ask whether it works, not only whether it lives
     #[arg(long)]
     ready: bool,
+    /// How long to wait for its answer
+    #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = duration)]
+    timeout: Duration,
 }
 
 /// Exits with 0 if all is well and 1 if not, for the health checks of containers.
 pub(super) fn health(args: &HealthArgs) -> CommandResult {
     let remote = args.daemon.address.remote()?;
     let path = if args.ready { "/readyz" } else { "/livez" };
-    match block_on(remote.get::<Value>(path))? {
+    let answered = async { timeout(args.timeout, remote.get::<Value>(path)).await };
+    let Ok(answer) = block_on(answered)? else {
+        return Err(miette!("no answer within {:?}", args.timeout));
+    };
+    match answer {
         Ok(health) => {
             match args.daemon.output.format {
                 Format::Json => output::json(&health)?,
@@ -135,7 +175,8 @@ fn workers(text: &str) -> Result<Workers, String> {
     match text {
         "configured" | "auto" => Ok(Workers(None)),
         number => match number.parse() {
-            Ok(number) => Ok(Workers(Some(number))),
+            Ok(number) if number <= WORKERS_MAX => Ok(Workers(Some(number))),
+            Ok(_) => Err(format!("must be within 0..={WORKERS_MAX}")),
             Err(_) => Err("must be a whole number, `configured` or `auto`".into()),
         },
     }
@@ -147,12 +188,12 @@ pub(super) fn scale(args: &ScaleArgs) -> CommandResult {
         .post(&pool_path(&args.pool, "scale"), Some(&body))
 }
 
-pub(super) fn pause(args: &PoolArgs) -> CommandResult {
-    args.post("pause", None)
+pub(super) fn pause(args: &ReachArgs) -> CommandResult {
+    args.post("pause")
 }
 
-pub(super) fn resume(args: &PoolArgs) -> CommandResult {
-    args.post("resume", None)
+pub(super) fn resume(args: &ReachArgs) -> CommandResult {
+    args.post("resume")
 }
 
 pub(super) fn restart(args: &PoolArgs) -> CommandResult {
@@ -191,8 +232,25 @@ pub(super) struct CancelArgs {
 
 pub(super) fn cancel(args: &CancelArgs) -> CommandResult {
     let body = json!({ "id": args.id });
-    args.daemon
-        .post(&pool_path(&args.pool, "cancel"), Some(&body))
+    let remote = args.daemon.address.remote()?;
+    let cancel = async {
+        let path = pool_path(&args.pool, "cancel");
+        let cancelled = remote.post(&path, Some(&body)).await;
+        // That no message is called so is not the command line's fault, if the pool is there.
+        match cancelled {
+            Err(ClientError::Refused {
+                status: 404,
+                detail,
+            }) => {
+                let pool = remote.get::<Value>(&pool_path(&args.pool, "")).await;
+                pool.map_err(undone)?;
+                Err(miette!("{detail}"))
+            }
+            cancelled => cancelled.map_err(undone),
+        }
+    };
+    let answer = block_on(cancel)??;
+    print_done(&answer, args.daemon.output.format)
 }
 
 #[derive(Debug, clap::Args)]
@@ -208,8 +266,7 @@ pub(super) struct OutputArgs {
 pub(super) fn last_lines(args: &OutputArgs) -> CommandResult {
     let verb = format!("workers/{}/output", args.slot);
     let remote = args.daemon.address.remote()?;
-    let lines: LastLines =
-        block_on(remote.get(&pool_path(&args.pool, &verb)))?.into_diagnostic()?;
+    let lines: LastLines = block_on(remote.get(&pool_path(&args.pool, &verb)))?.map_err(undone)?;
     match args.daemon.output.format {
         Format::Json => output::json(&lines)?,
         Format::Text => lines_to_stdout(&print::last_lines(&lines))?,
@@ -247,7 +304,7 @@ pub(super) fn log_level(args: &LogLevelArgs) -> CommandResult {
             block_on(remote.post("/v1/log-level", Some(&body)))?
         }
     };
-    let levels = levels.into_diagnostic()?;
+    let levels = levels.map_err(undone)?;
     match args.daemon.output.format {
         Format::Json => output::json(&levels)?,
         Format::Text => {

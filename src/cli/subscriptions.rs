@@ -3,11 +3,12 @@
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use miette::{IntoDiagnostic, bail};
+use miette::IntoDiagnostic;
 use serde_json::{Value, json};
 
 use super::common::{CommandResult, ConfigFile, Format, Output};
 use super::output;
+use super::usage::{names, wrong};
 use crate::client::{Client, Subscribed};
 use crate::config::model::{Config, SourceConfig};
 use crate::dead_letter::rfc_3339;
@@ -71,10 +72,15 @@ fn tables(config: &Config, only: Option<&str>) -> miette::Result<Vec<Client>> {
             clients.push(Client::open(name, source, &config.pools).into_diagnostic()?);
         }
     }
+    let is_table = |source: &SourceConfig| matches!(source, SourceConfig::Table(_));
+    let known = config.sources.iter().filter(|(_, source)| is_table(source));
+    let known = names(known.map(|(name, _)| name.as_str()));
     match (clients.is_empty(), only) {
         (false, _) => Ok(clients),
-        (true, Some(only)) => bail!("there is no table `{only}` among the sources"),
-        (true, None) => bail!("there is no table among the sources"),
+        (true, Some(only)) => Err(wrong(format!(
+            "there is no table `{only}` among the sources; there is {known}"
+        ))),
+        (true, None) => Err(wrong("there is no table among the sources")),
     }
 }
 
@@ -130,7 +136,7 @@ fn end(
     (topic, queue): (&str, &str),
     format: Format,
 ) -> CommandResult {
-    let mut with_it = Vec::new();
+    let (mut with_it, mut known) = (Vec::new(), Vec::new());
     for mut client in tables(config, only)? {
         let all = client.subscriptions().into_diagnostic()?;
         if all
@@ -139,11 +145,23 @@ fn end(
         {
             with_it.push(client);
         }
+        known.extend(
+            all.iter()
+                .map(|one| format!("{} to {}", one.queue, one.topic)),
+        );
     }
     let mut client = match with_it.len() {
-        0 => bail!("queue `{queue}` is not subscribed to topic `{topic}`"),
+        0 => {
+            let known = names(known.iter().map(String::as_str));
+            let why =
+                format!("queue `{queue}` is not subscribed to topic `{topic}`; there is {known}");
+            return Err(wrong(why));
+        }
         1 => with_it.remove(0),
-        _ => bail!("several sources have that subscription: name one with --source"),
+        _ => {
+            let why = "several sources have that subscription: name one with --source";
+            return Err(wrong(why));
+        }
     };
     client.unsubscribe(topic, queue).into_diagnostic()?;
     if is_configured(config, client.name(), topic, queue) {

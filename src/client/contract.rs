@@ -1,10 +1,11 @@
 //! What a client of each kind offers, and in which words it answers.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use bytes::Bytes;
+use jiff::Timestamp;
 
 use crate::broker::{Fault, UnusableSource};
 use crate::config::model::Subscription;
@@ -42,6 +43,18 @@ pub(super) trait ClientKind: std::fmt::Debug + Send {
         Err(Fault::NoTopics)
     }
     fn depth(&mut self, queue: &str) -> Result<Depth, Fault>;
+    /// Returns whether a queue is paused for all daemons.
+    fn is_paused(&mut self, _queue: &str) -> Result<bool, Fault> {
+        Ok(false)
+    }
+    /// Ends such a pause.
+    fn unpause(&mut self, _queue: &str) -> Result<(), Fault> {
+        Ok(())
+    }
+    /// Returns the number of daemons that work on the table, if it is one.
+    fn daemons(&mut self) -> Result<Option<u64>, Fault> {
+        Ok(None)
+    }
     fn reply_to(&mut self, unique: &str) -> Result<String, Fault>;
     fn cancel_waiting(&mut self, _pool: &str, _queue: &str, _id: &str) -> Result<usize, Fault> {
         Ok(0)
@@ -159,9 +172,47 @@ pub struct Reply {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeadFilter {
     /// Only these.
-    pub ids: Option<Vec<String>>,
+    pub ids: Option<BTreeSet<String>>,
     /// Only of this pool.
     pub pool: Option<String>,
+    /// Only such as these.
+    pub criteria: Criteria,
+}
+
+/// Properties that a dead letter must have to be meant. [`Client`](super::Client) looks at them, whatever
+/// the kind of source; its kinds need not.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Criteria {
+    /// Part of its error.
+    pub error: Option<String>,
+    /// Its reason.
+    pub reason: Option<String>,
+    /// It failed last at this time or later.
+    pub since: Option<Timestamp>,
+    /// It failed last before this time.
+    pub before: Option<Timestamp>,
+}
+
+impl Criteria {
+    /// Returns whether any dead letter meets them.
+    pub fn are_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns whether the dead letter meets them. One that does not say when it failed is of no time.
+    pub(super) fn fit(&self, letter: &DeadLetter) -> bool {
+        let error = self.error.as_ref();
+        let reason = self.reason.as_ref();
+        let failed: Option<Timestamp> = letter.last_failed_at.parse().ok();
+        error.is_none_or(|part| letter.error.contains(part))
+            && reason.is_none_or(|reason| *reason == letter.reason)
+            && self
+                .since
+                .is_none_or(|since| failed.is_some_and(|at| at >= since))
+            && self
+                .before
+                .is_none_or(|before| failed.is_some_and(|at| at < before))
+    }
 }
 
 impl DeadFilter {
@@ -173,8 +224,7 @@ impl DeadFilter {
 
     /// Whether a letter of this id may be meant.
     pub(super) fn names(&self, id: &str) -> bool {
-        let ids = self.ids.as_ref();
-        ids.is_none_or(|ids| ids.iter().any(|other| other == id))
+        self.ids.as_ref().is_none_or(|ids| ids.contains(id))
     }
 }
 

@@ -206,6 +206,22 @@ pub fn until(text: &str) -> Result<Duration, String> {
     Ok(Duration::try_from(until).unwrap_or_default())
 }
 
+/// Reads a moment that is past: a time such as `2027-01-31T08:00:00Z`, or a duration such as `2h` for so
+/// long ago.
+///
+/// # Errors
+/// If it is neither.
+pub fn moment(text: &str) -> Result<jiff::Timestamp, String> {
+    if let Ok(at) = text.parse() {
+        return Ok(at);
+    }
+    let ago = duration(text).ok();
+    let at = ago.and_then(|ago| jiff::Timestamp::now().checked_sub(ago).ok());
+    at.ok_or_else(|| {
+        "a time such as 2027-01-31T08:00:00Z, or a duration such as 2h: so long ago".into()
+    })
+}
+
 /// Reads how long a unique key is kept: `waiting`, `waiting_or_running`, or a duration from now.
 ///
 /// # Errors
@@ -244,7 +260,7 @@ pub fn reply_json(reply: &Reply) -> Value {
 pub fn letter_json(source: &str, letter: &DeadLetter) -> Value {
     let mut fields = Map::new();
     let mut put = |name: &str, value: Value| drop(fields.insert(name.to_owned(), value));
-    put("id", id_json(&letter.id));
+    put("id", json!(letter.id));
     put("source", json!(source));
     put("pool", json!(letter.pool));
     put("queue", json!(letter.queue));
@@ -276,12 +292,6 @@ pub fn letter_json(source: &str, letter: &DeadLetter) -> Value {
         );
     }
     Value::Object(fields)
-}
-
-/// A row's id is a number, as it always was; other sources have texts.
-fn id_json(id: &str) -> Value {
-    id.parse::<i64>()
-        .map_or_else(|_| json!(id), |row| json!(row))
 }
 
 fn headers_json(headers: &[(String, String)]) -> Value {

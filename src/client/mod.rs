@@ -11,17 +11,22 @@ mod rabbitmq;
 mod table;
 mod whereabouts;
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
+
+use bytes::Bytes;
 
 use crate::broker::{Fault, UnusableSource};
 use crate::config::model::{PoolConfig, SourceConfig, Subscription};
 pub use crate::dead_letter::{DeadLetter, DeadReply};
 use crate::delivery::{Outgoing, Post};
+use crate::names::PAUSED_QUEUE;
 use contract::{ClientKind, Partial};
 pub use contract::{
-    DeadFilter, Depth, Each, Halted, Listed, Page, Reply, SourceWarning, Subscribed, WayBack,
+    Criteria, DeadFilter, Depth, Each, Halted, Listed, Page, Reply, SourceWarning, Subscribed,
+    WayBack,
 };
 pub use whereabouts::{UnknownSource, source_of, source_of_topic, unique_name};
 
@@ -167,6 +172,34 @@ impl Client {
         self.ask(|kind| kind.cancel_waiting(pool, queue, id))
     }
 
+    /// Pauses a queue of a table for all daemons that share it, now and later, or ends that.
+    ///
+    /// # Errors
+    /// If the source can't be written.
+    pub fn pause_for_all(&mut self, queue: &str, paused: bool) -> Result<(), UnusableSource> {
+        if !paused {
+            return self.ask(|kind| kind.unpause(queue));
+        }
+        if self.ask(|kind| kind.is_paused(queue))? {
+            return Ok(());
+        }
+        let marker = Outgoing {
+            queue: PAUSED_QUEUE.to_owned(),
+            key: Some(queue.to_owned()),
+            body: Bytes::from_static(b"paused"),
+            ..Outgoing::default()
+        };
+        self.send(&[marker]).map_err(|halted| *halted.error)
+    }
+
+    /// Returns the number of daemons that work on the table, if it is one.
+    ///
+    /// # Errors
+    /// If the source can't be read.
+    pub fn daemons(&mut self) -> Result<Option<u64>, UnusableSource> {
+        self.ask(|kind| kind.daemons())
+    }
+
     /// A place for the answer to one message, to be named as its reply-to. Its name holds the
     /// `unique` text, unless one place serves for all.
     ///
@@ -210,7 +243,48 @@ impl Client {
         page: &Page,
         mut each: impl FnMut(DeadLetter) -> ControlFlow<()>,
     ) -> Result<Listed, UnusableSource> {
-        self.ask(|kind| kind.dead_list(page, &mut each))
+        let criteria = page.filter.criteria.clone();
+        if criteria.are_none() {
+            return self.ask(|kind| kind.dead_list(page, &mut each));
+        }
+        let whole = Page {
+            limit: usize::MAX,
+            ..page.clone()
+        };
+        let mut left = page.limit;
+        self.ask(|kind| {
+            kind.dead_list(&whole, &mut |letter| {
+                if !criteria.fit(&letter) {
+                    return ControlFlow::Continue(());
+                }
+                if left == 0 {
+                    return ControlFlow::Break(());
+                }
+                left -= 1;
+                each(letter)
+            })
+        })
+    }
+
+    /// The filter by ids alone, if it has criteria: those of the dead letters that meet them now.
+    fn resolved(&mut self, filter: &DeadFilter) -> Result<DeadFilter, Halted> {
+        if filter.criteria.are_none() {
+            return Ok(filter.clone());
+        }
+        let mut ids = BTreeSet::new();
+        let read = self.dead_list(&Page::all(filter.clone()), |letter| {
+            ids.insert(letter.id);
+            ControlFlow::Continue(())
+        });
+        read.map_err(|error| Halted {
+            done: 0,
+            error: Box::new(error),
+        })?;
+        Ok(DeadFilter {
+            ids: Some(ids),
+            criteria: Criteria::default(),
+            ..filter.clone()
+        })
     }
 
     /// Reads one dead letter.
@@ -219,7 +293,7 @@ impl Client {
     /// If the source can't be read.
     pub fn dead_show(&mut self, id: &str) -> Result<Option<DeadLetter>, UnusableSource> {
         let page = Page::all(DeadFilter {
-            ids: Some(vec![id.to_owned()]),
+            ids: Some(BTreeSet::from([id.to_owned()])),
             ..DeadFilter::default()
         });
         let mut found = None;
@@ -237,7 +311,8 @@ impl Client {
     /// # Errors
     /// If the source did not take them all.
     pub fn dead_retry(&mut self, filter: &DeadFilter, way: &WayBack) -> Result<usize, Halted> {
-        self.tell(|kind| kind.dead_retry(filter, way))
+        let filter = self.resolved(filter)?;
+        self.tell(|kind| kind.dead_retry(&filter, way))
     }
 
     /// How many dead letters can't go back because another message has their unique key.
@@ -245,7 +320,8 @@ impl Client {
     /// # Errors
     /// If the source can't be read.
     pub fn dead_held(&mut self, filter: &DeadFilter) -> Result<usize, UnusableSource> {
-        self.ask(|kind| kind.dead_held(filter))
+        let filter = self.resolved(filter).map_err(|halted| *halted.error)?;
+        self.ask(|kind| kind.dead_held(&filter))
     }
 
     /// Deletes dead letters. Returns how many.
@@ -253,7 +329,8 @@ impl Client {
     /// # Errors
     /// If the source could not delete them all.
     pub fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Halted> {
-        self.tell(|kind| kind.dead_drop(filter))
+        let filter = self.resolved(filter)?;
+        self.tell(|kind| kind.dead_drop(&filter))
     }
 }
 

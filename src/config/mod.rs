@@ -42,6 +42,7 @@ pub use load::{load, parse, print};
 pub use places::Places;
 pub use problem::{Problem, Problems};
 pub use program::{find_program, missing_part, shown};
+pub(crate) use suggest::nearest;
 pub use units::duration;
 pub use value_types::is_log_filter;
 pub use warnings::warnings;

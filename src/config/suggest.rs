@@ -3,7 +3,7 @@
 use strsim::levenshtein;
 
 /// The name that someone who wrote `name` most likely meant.
-pub(super) fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+pub(crate) fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let allowed = 1 + name.len() / 4;
     let name = name.to_lowercase();
     names

@@ -36,7 +36,7 @@ impl Running {
         };
         let mut steering = *steered.borrow();
         steering.reloaded(&self.rules.borrow(), successor);
-        steering
+        steering.of_successor()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::alerts;
+use super::backlogs;
 use super::family::{Family, Sample, SampleValue};
 use super::figures;
 use super::process::{ProcessUse, Processes};
@@ -30,6 +31,7 @@ pub fn families(status: &Status, processes: &Processes, with_seed_names: bool) -
     families.extend(workers(status, processes));
     families.extend(ranges(status));
     families.extend(sources(status));
+    families.extend(backlogs::families(status));
     families.extend(alerts::families(status));
     families.extend(figures::families(status));
     families.extend(daemon(status, processes));
@@ -39,13 +41,13 @@ pub fn families(status: &Status, processes: &Processes, with_seed_names: bool) -
     families
 }
 
-type Labels = Vec<(&'static str, String)>;
+pub(super) type Labels = Vec<(&'static str, String)>;
 
 fn pool(pool: &PoolStatus) -> Labels {
     vec![("pool", pool.name.clone())]
 }
 
-fn queue(pool: &PoolStatus) -> Labels {
+pub(super) fn queue(pool: &PoolStatus) -> Labels {
     vec![("pool", pool.name.clone()), ("queue", pool.queue.clone())]
 }
 
@@ -223,8 +225,8 @@ fn ranges(status: &Status) -> Vec<Family> {
             status,
             Family::gauge(
                 "ganger_source_depth",
-                "Messages in the queue beside those taken in, where the source says; only of a \
-                 pool whose number of workers follows it.",
+                "Messages in the queue beside those taken in, as in ganger_queue_depth; only of a pool \
+                 whose number of workers follows it.",
             ),
             |range| range.queued,
         ),

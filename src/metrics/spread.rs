@@ -54,6 +54,10 @@ impl SpreadCell {
         self.micros.set(self.micros.get().saturating_add(micros));
     }
 
+    pub(super) fn count(&self) -> u64 {
+        self.counts.iter().map(Cell::get).sum()
+    }
+
     pub(super) fn read(&self) -> Spread {
         Spread {
             counts: self.counts.iter().map(Cell::get).collect(),

@@ -50,7 +50,7 @@ pub use orders::Orders;
 use roster::Generation;
 use showcase::Showcase;
 use status::PoolStatus;
-pub use steering::{Refusal, Steer, Steering};
+pub use steering::{Held, Refusal, Steer, Steering};
 use stopping::{SETTLE_WITHIN, Stopping};
 use supervise::Supervisor;
 
@@ -152,7 +152,7 @@ pub async fn run(
             count = pool.link.deliveries.recv_many(&mut batch, BATCH), if pool.takes_deliveries() => {
                 pool.received(count, &mut batch);
             }
-            Ok(()) = pool.link.state.changed() => pool.follow_losses(),
+            Ok(()) = pool.link.state.changed() => pool.follow_source(),
             () = at(alarm) => pool.keep_time(),
         }
     }

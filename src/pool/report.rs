@@ -1,9 +1,11 @@
 //! How a pool and its workers stand, at this moment.
 
+use std::time::SystemTime;
+
 use tokio::time::Instant;
 
 use super::lane::Gauge;
-use super::status::{PoolState, PoolStatus, WorkerStatus};
+use super::status::{BacklogStatus, PoolState, PoolStatus, WorkerStatus};
 use super::{Handle, Pool};
 use crate::metrics::Counts;
 use crate::shutdown::Phase;
@@ -19,6 +21,7 @@ impl Pool {
             workers_wanted: self.workers_wanted(),
             workers_configured: self.workers_by_rules(),
             scaled: self.steering.scaled(),
+            paused_for_all: self.steering.is_for_all(),
             autoscale: self.scaling_status(now),
             source_connected: source.healthy,
             source_problem: source.problem,
@@ -34,6 +37,9 @@ impl Pool {
             done_per_second: 0.0,
             likely_duplicates: source.likely_duplicates,
             lag: source.lag.into_iter().collect(),
+            backlog: source
+                .backlog
+                .map(|backlog| BacklogStatus::at(backlog, SystemTime::now())),
             source_figures: self.link.facts.read(),
             workers: self.worker_statuses(now),
             ..PoolStatus::starting(&policy)

@@ -46,7 +46,7 @@ impl Pool {
             why: report.reason.to_string(),
             changed_seconds_ago: report.changed.map(|(at, _)| (now - at).as_secs_f64()),
             changed_for: report.changed.map(|(_, why)| why.to_string()),
-            queued: self.link.state.borrow().depth,
+            queued: self.queued(),
             changes: changes
                 .map(|(why, count)| ((*why).into(), *count))
                 .collect(),
@@ -105,7 +105,7 @@ impl Pool {
     ) -> Option<Look> {
         let out = self.board.out() + self.held.len() + self.suspects.len();
         let waiting = out.saturating_sub(self.board.work().worked_on) as u64;
-        let queued = self.link.state.borrow().depth;
+        let queued = self.queued();
         let pids = self.slots.values().filter_map(|handle| handle.gauge.pid());
         let scaling = self.scaling.as_mut()?;
         scaling.goes_on(scaling.work, scaling.up, now);
@@ -126,6 +126,12 @@ impl Pool {
             held,
             machine: scaling.machine.look(rules, pids),
         })
+    }
+
+    /// Number of messages in the queue beside those that are here, where the source knows.
+    fn queued(&self) -> Option<u64> {
+        let backlog = self.link.state.borrow().backlog?;
+        Some(backlog.depth)
     }
 
     /// Why this is no time to change the number of workers.

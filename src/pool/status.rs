@@ -1,12 +1,14 @@
 //! What a pool tells of itself: for the status report, the admin side and the demo. Plain data.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use crate::config::model::PoolConfig;
-use crate::delivery::Figures;
+use crate::delivery::{Backlog, Figures};
 use crate::metrics::{Counts, Details, for_each_counter};
 
 /// A pool at one moment. Counts are totals since the pool's start, whoever has asked before.
@@ -30,6 +32,8 @@ pub struct PoolStatus {
     pub workers_configured: usize,
     /// How many an operator has asked for instead.
     pub scaled: Option<usize>,
+    /// Its queue is paused for all daemons that share the table.
+    pub paused_for_all: bool,
     /// How their number follows the load, where it does.
     pub autoscale: Option<ScalingStatus>,
     /// Its source is connected, and the last settlement took effect.
@@ -61,11 +65,20 @@ pub struct PoolStatus {
     /// Messages that are not done, by part of the queue, where the source knows: Kafka's
     /// partitions.
     pub lag: BTreeMap<String, u64>,
+    /// Messages that wait in its queue, beside those that it has taken in; none while its source does
+    /// not know.
+    pub backlog: Option<BacklogStatus>,
     /// What else its source knows.
     pub source_figures: Figures,
     /// Its workers, by slot.
     pub workers: Vec<WorkerStatus>,
-    /// When it stood so: more than two seconds ago, and its thread is busy or stuck.
+    /// How old this is, in seconds, whatever the clock was set to meanwhile: more than two, and the pool's
+    /// thread is busy or stuck.
+    pub age_seconds: f64,
+    /// The moment of which it tells.
+    #[serde(skip)]
+    pub shown: Option<Instant>,
+    /// When that was, by the daemon's clock.
     #[serde(with = "crate::pool::status::unix_seconds")]
     #[cfg_attr(feature = "admin", schema(value_type = f64))]
     pub as_of: SystemTime,
@@ -81,6 +94,7 @@ impl PoolStatus {
             queue: policy.queue.to_string(),
             workers_wanted: policy.workers.min(),
             workers_configured: policy.workers.min(),
+            shown: Some(Instant::now()),
             as_of: SystemTime::now(),
             ..Self::default()
         }
@@ -99,6 +113,7 @@ impl Default for PoolStatus {
             workers_wanted: 0,
             workers_configured: 0,
             scaled: None,
+            paused_for_all: false,
             autoscale: None,
             source_connected: false,
             source_problem: None,
@@ -114,10 +129,78 @@ impl Default for PoolStatus {
             done_per_second: 0.0,
             likely_duplicates: 0,
             lag: BTreeMap::new(),
+            backlog: None,
             source_figures: Figures::default(),
             workers: Vec::new(),
+            age_seconds: 0.0,
+            shown: None,
             as_of: SystemTime::UNIX_EPOCH,
         }
+    }
+}
+
+/// Messages that wait in a queue and are due.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
+pub struct BacklogStatus {
+    /// Number of messages; on a table counted up to 100 000.
+    pub depth: u64,
+    /// The count stopped at its limit: there may be more.
+    pub at_least: bool,
+    /// Longest time that one of them has waited, in seconds; none where nothing says since when.
+    pub oldest_age_seconds: Option<f64>,
+}
+
+impl BacklogStatus {
+    /// The backlog as of `now`.
+    pub fn at(backlog: Backlog, now: SystemTime) -> Self {
+        let age = |since| now.duration_since(since).unwrap_or_default().as_secs_f64();
+        let oldest = match backlog.depth {
+            // So that a series of it goes on, and an alert on it ends.
+            0 => Some(now),
+            _ => backlog.oldest,
+        };
+        Self {
+            depth: backlog.depth,
+            at_least: backlog.is_limit,
+            oldest_age_seconds: oldest.map(age),
+        }
+    }
+
+    /// Whether one of the messages has waited longer than that.
+    pub fn is_older_than(&self, limit: Duration) -> bool {
+        let age = self.oldest_age_seconds;
+        self.depth > 0 && age.is_some_and(|age| age > limit.as_secs_f64())
+    }
+
+    /// The longest time that one of them has waited, in words.
+    pub fn oldest_age(&self) -> Option<String> {
+        let seconds = self.oldest_age_seconds?;
+        (self.depth > 0).then(|| age(seconds))
+    }
+}
+
+impl fmt::Display for BacklogStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let more = if self.at_least { " or more" } else { "" };
+        write!(f, "{}{more} message(s) wait", self.depth)?;
+        self.oldest_age()
+            .map_or(Ok(()), |age| write!(f, ", the oldest for {age}"))
+    }
+}
+
+/// A time in its two largest units.
+pub(crate) fn age(seconds: f64) -> String {
+    let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    let whole = time.as_secs();
+    let (days, hours, minutes) = (whole / 86_400, whole / 3600 % 24, whole / 60 % 60);
+    match () {
+        () if days > 0 => format!("{days}d {hours}h"),
+        () if hours > 0 => format!("{hours}h {minutes}m"),
+        () if minutes > 0 => format!("{minutes}m {}s", whole % 60),
+        () if whole >= 10 => format!("{whole}s"),
+        () => format!("{:.1}s", time.as_secs_f64()),
     }
 }
 
@@ -253,6 +336,8 @@ impl PoolStatus {
                     likely_duplicates = status.likely_duplicates,
                     repetitions = status.source_figures.repetitions,
                     unkeyed = status.source_figures.unkeyed,
+                    waiting = status.backlog.map(|backlog| backlog.depth),
+                    oldest_age = status.backlog.and_then(|backlog| backlog.oldest_age()),
                     lag = (!status.lag.is_empty()).then(|| status.lag.values().sum::<u64>()),
                     p50_ms = counts.p50_ms,
                     p99_ms = counts.p99_ms,

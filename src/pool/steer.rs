@@ -53,6 +53,20 @@ impl Pool {
         Ok(())
     }
 
+    /// Does what follows from the source's state.
+    pub(super) fn follow_source(&mut self) {
+        self.follow_losses();
+        let paused = self.link.state.borrow().paused;
+        if self.steering.set_for_all(paused) {
+            let pool = self.name();
+            match paused {
+                true => tracing::info!(pool, "paused for all daemons: nothing is taken in"),
+                false => tracing::info!(pool, "no longer paused for all daemons"),
+            }
+            self.follow_steering();
+        }
+    }
+
     fn turn(&mut self, intake: Taps) {
         self.steering.turn(intake);
         self.follow_steering();

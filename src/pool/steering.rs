@@ -1,6 +1,8 @@
 //! What operators ask of a pool beside its configuration: another number of workers, a pause, an
 //! end of work for a while. It holds until it is taken back, over reloads too.
 
+use serde::{Deserialize, Serialize};
+
 use crate::config::model::{PoolConfig as Policy, WORKERS_MAX};
 
 /// What an operator may ask of a pool.
@@ -27,6 +29,18 @@ pub struct Steering {
     scaled: Option<usize>,
     /// What is taken in.
     intake: Taps,
+    /// Its queue is paused for all daemons: nothing is taken in.
+    for_all: bool,
+}
+
+/// What holds on over a restart of the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Held {
+    /// The pool takes nothing in.
+    Paused,
+    /// Likewise, and its workers leave.
+    Drained,
 }
 
 /// What a pool takes in.
@@ -61,6 +75,28 @@ pub enum Refusal {
 }
 
 impl Steering {
+    /// What a pool begins with of which this holds.
+    pub fn held(held: Option<Held>) -> Self {
+        let intake = match held {
+            None => Taps::Open,
+            Some(Held::Paused) => Taps::Paused,
+            Some(Held::Drained) => Taps::Drained,
+        };
+        Self {
+            intake,
+            ..Self::default()
+        }
+    }
+
+    /// What another pool in its place begins with: whether that one's queue is paused for all, its own
+    /// source tells.
+    pub fn of_successor(self) -> Self {
+        Self {
+            for_all: false,
+            ..self
+        }
+    }
+
     /// For tests of others: so many workers, and a pause.
     #[cfg(test)]
     pub(crate) fn of(scaled: Option<usize>, is_paused: bool) -> Self {
@@ -68,7 +104,11 @@ impl Steering {
             true => Taps::Paused,
             false => Taps::Open,
         };
-        Self { scaled, intake }
+        Self {
+            scaled,
+            intake,
+            for_all: false,
+        }
     }
 
     /// How many workers there should be, where so many are configured.
@@ -104,9 +144,19 @@ impl Steering {
         self.scaled = self.scaled.filter(|workers| *workers > 0);
     }
 
+    /// Its queue is paused for all daemons, or no longer. Returns whether that is news.
+    pub(super) fn set_for_all(&mut self, paused: bool) -> bool {
+        std::mem::replace(&mut self.for_all, paused) != paused
+    }
+
+    /// Its queue is paused for all daemons.
+    pub(super) fn is_for_all(self) -> bool {
+        self.for_all
+    }
+
     /// Nothing is taken in.
     pub(super) fn takes_nothing(self) -> bool {
-        self.intake != Taps::Open || self.drains()
+        self.for_all || self.intake != Taps::Open || self.drains()
     }
 
     /// The workers are to leave, all of them.
@@ -149,6 +199,7 @@ mod tests {
         let mut steering = Steering {
             scaled: Some(7),
             intake: Taps::Drained,
+            for_all: false,
         };
         assert_eq!(steering.target(2), 0);
         assert!(steering.takes_nothing() && steering.drains());

@@ -1,6 +1,6 @@
 //! How many more messages a source may hand to its pool.
 
-use crate::delivery::{CREDIT_MAX, Intake, SourceEnd};
+use crate::delivery::{Backlog, CREDIT_MAX, Intake, SourceEnd};
 
 /// What the pool allows now. One that is gone wants no more.
 pub(crate) fn intake(end: &SourceEnd) -> Intake {
@@ -18,10 +18,10 @@ pub(crate) fn room(intake: Intake, out: usize) -> usize {
     }
 }
 
-/// So many more messages could be handed out than are; none if that is not known, or not asked for.
-pub(crate) fn tell_depth(end: &SourceEnd, depth: Option<u64>) {
+/// Tells the pool what waits in the queue; none if that is not known.
+pub(crate) fn tell_backlog(end: &SourceEnd, backlog: Option<Backlog>) {
     end.state
-        .send_if_modified(|state| std::mem::replace(&mut state.depth, depth) != depth);
+        .send_if_modified(|state| std::mem::replace(&mut state.backlog, backlog) != backlog);
 }
 
 #[cfg(test)]

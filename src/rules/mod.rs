@@ -2,6 +2,7 @@
 //! message to what becomes of it. Nothing here waits, and nothing knows a connection.
 
 pub(crate) mod attempts;
+pub(crate) mod backlog;
 pub(crate) mod credit;
 pub(crate) mod exclusive;
 pub(crate) mod health;

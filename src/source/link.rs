@@ -10,22 +10,26 @@ use crate::budget::{Budget, Share};
 use crate::config::model::PoolConfig;
 use crate::delivery::SourceEnd;
 use crate::rules::exclusive::Exclusive;
+use crate::unread::UnreadQueues;
 
 /// What all sources of one daemon share.
 #[derive(Debug, Clone)]
 pub struct Shared {
     pub(super) budget: Budget,
     pub(super) exclusive: Exclusive,
+    pub(super) unread: UnreadQueues,
     #[cfg(feature = "sqlite")]
     pub(super) stores: Stores,
 }
 
 impl Shared {
-    /// For a daemon that has no source yet, whose sources share this budget.
-    pub fn new(budget: Budget) -> Self {
+    /// For a daemon that has no source yet, whose sources share this budget, and tell there which queues
+    /// no pool reads.
+    pub fn new(budget: Budget, unread: UnreadQueues) -> Self {
         Self {
             budget,
             exclusive: Exclusive::default(),
+            unread,
             #[cfg(feature = "sqlite")]
             stores: Stores::default(),
         }
@@ -34,7 +38,7 @@ impl Shared {
 
 impl Default for Shared {
     fn default() -> Self {
-        Self::new(Budget::new(None))
+        Self::new(Budget::new(None), UnreadQueues::default())
     }
 }
 

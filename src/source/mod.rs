@@ -106,8 +106,9 @@ fn open_alone(
         #[cfg(feature = "sqlite")]
         SourceConfig::Table(config) => {
             let (config, stores) = (config.clone(), shared.stores.clone());
+            let reader = shared.unread.reader(&name, &link.policy.borrow().queue);
             opened_on_a_thread("source", &pool, move || {
-                table::open(&config, link, &stores).map_err(|fault| fault.of(&name).into())
+                table::open(&config, link, &stores, reader).map_err(|fault| fault.of(&name).into())
             })
         }
         #[cfg(feature = "rabbitmq")]

@@ -5,6 +5,7 @@ mod access;
 mod cancel;
 mod messages;
 mod metrics;
+mod pausing;
 mod steering;
 mod top;
 
@@ -20,6 +21,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         cancel::trials(),
         messages::trials(),
         metrics::trials(),
+        pausing::trials(),
         steering::trials(),
         top::trials(),
     ];

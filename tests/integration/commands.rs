@@ -19,6 +19,7 @@ trials![
     the_demo_where_there_is_no_server,
     a_good_configuration,
     every_problem_is_told_at_once,
+    errors_are_one_line_where_there_is_no_terminal,
     a_program_that_is_not_there,
     a_database_that_can_not_be_opened,
     a_printed_configuration_says_the_same,
@@ -284,12 +285,16 @@ fn every_problem_is_told_at_once() {
         "timeout must be a duration",
         "name must be 1 to 64 of the characters",
     ];
+    let lines = site.ganger(&["check"]).err;
+    let place = |line: &str| line.starts_with("error: ganger.toml:");
+    assert!(lines.lines().all(place), "{lines}");
     let why = site.ganger(&["check"]).bad(2);
     let ran = site.ganger(&["check", "--output", "json"]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
     let told: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(told["valid"], false);
     let problems = told["problems"].as_array().unwrap();
+    assert_eq!(lines.lines().count(), problems.len(), "{lines}");
     for part in wanted {
         assert!(why.contains(part), "{part}: {why}");
         let is_it = |problem: &&Value| problem["message"].as_str().unwrap().contains(part);
@@ -299,6 +304,31 @@ fn every_problem_is_told_at_once() {
         assert!(problem["line"].is_u64() && problem["column"].is_u64());
     }
     assert!(why.contains("did you mean `workers`?"), "{why}");
+}
+
+/// Where no person reads them, as in a script or a journal.
+fn errors_are_one_line_where_there_is_no_terminal() {
+    let site = configured(&[Pool::new(&[])]);
+    let cases: [(&[&str], i32, &str); 9] = [
+        (&["dead"], 2, "a subcommand is missing"),
+        (&["wrok"], 2, "unrecognized subcommand 'wrok'"),
+        (&["send"], 2, "<QUEUE>"),
+        (&["send", "work", "a", "-H", "x"], 2, "NAME=VALUE"),
+        (&["send", "work", "-f", "absent"], 1, "absent"),
+        (&["send", "work", "a", "--source", "third"], 2, "`third`"),
+        (&["status", "--host", "ftp://x"], 2, "http://HOST:PORT"),
+        (&["status"], 1, "no daemon answers at"),
+        (&["check", "--config", "absent.toml"], 2, "absent.toml"),
+    ];
+    for (args, code, part) in cases {
+        let ran = site.ganger(args);
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        let is_one = ran.err.starts_with("error: ") && ran.err.lines().count() == 1;
+        assert!(is_one && ran.err.contains(part), "{args:?}: {ran:?}");
+    }
+    // A person has room for more.
+    let shown = site.shown(&["send", "work", "-f", "absent"]);
+    assert!(shown.lines().count() > 1, "{shown}");
 }
 
 fn a_program_that_is_not_there() {

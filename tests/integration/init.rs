@@ -204,7 +204,7 @@ fn a_folder_that_is_no_library_is_told() {
             "such a worker needs no library",
         ),
     ] {
-        let told = site.ganger(&args).bad(1);
+        let told = site.ganger(&args).bad(2);
         assert!(told.contains(why), "{told}");
     }
     assert!(!site.path("try").exists());

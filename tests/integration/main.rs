@@ -6,6 +6,7 @@ mod admin;
 mod alerts;
 mod answers;
 mod autopsy;
+mod backlog;
 mod commands;
 mod conformance;
 mod containers;
@@ -23,6 +24,7 @@ mod kills;
 mod kubernetes;
 mod letters;
 mod life;
+mod live_rules;
 mod logging;
 mod memory;
 mod migrating;
@@ -101,6 +103,7 @@ fn trials() -> Vec<Trial> {
         alerts::trials(),
         answers::trials(),
         autopsy::trials(),
+        backlog::trials(),
         commands::trials(),
         conformance::trials(),
         conformance::attempt::trials(),
@@ -119,6 +122,7 @@ fn trials() -> Vec<Trial> {
         kubernetes::trials(),
         letters::trials(),
         life::trials(),
+        live_rules::trials(),
         logging::trials(),
         memory::trials(),
         migrating::trials(),

@@ -20,12 +20,12 @@ crate::harness::trials![
     the_collector_uses_what_it_defines,
 ];
 
-fn config(path: &str) -> PathBuf {
+pub(crate) fn config(path: &str) -> PathBuf {
     let top = Path::new(env!("CARGO_MANIFEST_DIR"));
     top.join("config/monitoring").join(path)
 }
 
-fn promtool(args: &[&str], file: &Path) -> String {
+pub(crate) fn promtool(args: &[&str], file: &Path) -> String {
     let out = Command::new("promtool").args(args).arg(file).output();
     let out = out.unwrap_or_else(|error| panic!("promtool, which tests/run installs: {error}"));
     let told = String::from_utf8([out.stdout, out.stderr].concat()).unwrap();
@@ -61,26 +61,39 @@ fn panels(dashboard: &Value) -> &Vec<Value> {
     dashboard["panels"].as_array().unwrap()
 }
 
-/// As rules, which promtool reads, with the dashboard's variables filled in.
-fn every_query_of_the_dashboard_is_valid() {
+/// The queries of the dashboard's `panels`, or of its `annotations`, with its variables filled in.
+pub(crate) fn queries(of: &str) -> Vec<String> {
     let dashboard = dashboard();
-    let targets = panels(&dashboard)
-        .iter()
-        .filter_map(|panel| panel["targets"].as_array());
-    let annotations = dashboard["annotations"]["list"].as_array().unwrap();
-    let queries = targets
-        .flatten()
-        .chain(annotations)
-        .map(|target| target["expr"].as_str().unwrap());
-    let mut rules = "groups:\n- name: dashboard\n  rules:\n".to_owned();
-    let mut count = 0;
-    for query in queries {
+    let targets: Vec<&Value> = match of {
+        "panels" => {
+            let panels = panels(&dashboard).iter();
+            let targets = panels.filter_map(|panel| panel["targets"].as_array());
+            targets.flatten().collect()
+        }
+        _ => {
+            let annotations = dashboard["annotations"]["list"].as_array().unwrap();
+            annotations.iter().collect()
+        }
+    };
+    let query = |target: &Value| {
+        let query = target["expr"].as_str().unwrap();
         let query = query.replace("$__rate_interval", "5m");
         let query = query.replace("$instance", ".*").replace("$pool", ".*");
         assert!(
             !query.contains('$'),
             "a variable that is not filled in: {query}"
         );
+        query
+    };
+    targets.into_iter().map(query).collect()
+}
+
+/// As rules, which promtool reads.
+fn every_query_of_the_dashboard_is_valid() {
+    let all = ["panels", "annotations"].map(queries).concat();
+    let mut rules = "groups:\n- name: dashboard\n  rules:\n".to_owned();
+    let mut count = 0;
+    for query in all {
         let query = Value::from(query);
         writeln!(rules, "  - record: query:{count}\n    expr: {query}").unwrap();
         count += 1;

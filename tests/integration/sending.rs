@@ -8,7 +8,7 @@ trials![
     bodies_as_arguments,
     headers_for_all_that_bring_none_of_their_own,
     messages_from_stdin,
-    a_bad_line_is_named_and_what_was_sent_before_is_told,
+    a_bad_line_is_named_and_nothing_was_sent,
     a_large_file_is_sent_whole,
     the_higher_priority_goes_first,
     a_delayed_message_waits,
@@ -113,24 +113,33 @@ fn messages_from_stdin() {
     assert_eq!(sent_bodies(&site), ["a", "b"]);
 }
 
-fn a_bad_line_is_named_and_what_was_sent_before_is_told() {
+/// All or nothing on a table, however long the file is.
+fn a_bad_line_is_named_and_nothing_was_sent() {
     let site = site();
+    site.ganger(&["send", "work", "before"]).good();
     site.put(
         "bad",
         "{\"body\":\"a\"}\n{\"body\":\"b\"}\n{\"bdy\":\"c\"}\n{\"body\":\"d\"}",
         false,
     );
     let why = site.ganger(&["send", "work", "-f", "bad"]).bad(1);
-    for part in ["bad, line 3", "bdy", "sent 2 before that"] {
+    for part in ["bad, line 3", "bdy", "nothing was sent"] {
         assert!(why.contains(part), "{part}: {why}");
     }
-    assert_eq!(sent_bodies(&site), ["a", "b"]);
     let ran = site.ganger(&["send", "work", "-f", "bad", "-o", "json"]);
     assert_eq!(ran.code, Some(1));
     let told: Value = serde_json::from_str(&ran.out).unwrap();
-    assert_eq!(told, json!({ "sent": 2 }));
+    assert_eq!(told["sent"], 0);
+    let good = "{\"body\":\"a\"}\n".repeat(1_234);
+    site.put("long", &format!("{good}["), false);
+    let why = site.ganger(&["send", "work", "-f", "long"]).bad(1);
+    assert!(why.contains("long, line 1235"), "{why}");
+    assert_eq!(sent_bodies(&site), ["before"]);
     let why = site.ganger(&["send", "work", "-f", "absent"]).bad(1);
-    assert!(why.contains("absent") && why.contains("sent 0"), "{why}");
+    assert!(
+        why.contains("absent") && why.contains("nothing was sent"),
+        "{why}"
+    );
     let why = site
         .ganger_reading(&["send", "work", "-f", "-"], b"[1]\n")
         .bad(1);
@@ -235,7 +244,7 @@ fn the_source_is_found_by_its_queue_or_must_be_named() {
     std::fs::write(&config, format!("{text}\n{other}")).unwrap();
     assert_eq!(site.ganger(&["send", "work", "a"]).good(), "sent 1\n");
     assert_eq!(sent_bodies(&site), ["a"]);
-    let why = site.ganger(&["send", "nobody's", "a"]).bad(1);
+    let why = site.ganger(&["send", "nobody's", "a"]).bad(2);
     for part in [
         "no pool reads queue `nobody's`",
         "--source",
@@ -248,7 +257,7 @@ fn the_source_is_found_by_its_queue_or_must_be_named() {
     assert!(site.path("other.db").exists());
     let why = site
         .ganger(&["send", "work", "a", "--source", "third"])
-        .bad(1);
+        .bad(2);
     assert!(why.contains("there is no source `third`"), "{why}");
     assert_eq!(sent_bodies(&site), ["a"]);
 }

@@ -10,12 +10,13 @@ use super::error::CallError;
 use super::row::{self, Row};
 use super::value::{Script, Value, now_ms};
 use crate::broker::table::{Ask, Buried, Claim, Claimed, Outlook, Stop};
+use crate::names::PAUSED_QUEUE;
 use crate::rules::Limits;
 use crate::rules::table::{BYTES_OUT_MAX, ROWS_PER_TURN_MAX};
 
 /// What waits in the queue, by the index that it is claimed by.
 macro_rules! waits {
-    ($column:literal) => {
+    ($column:expr) => {
         concat!(
             "SELECT ",
             $column,
@@ -24,6 +25,8 @@ macro_rules! waits {
         )
     };
 }
+
+pub(super) use waits;
 
 /// What there is: until the next delayed row falls due, the most lapses of a suspect that is ready,
 /// and whether any other row is. By the index alone, without a lock.
@@ -91,26 +94,6 @@ WHERE id IN ?";
 const BODIES: &str = "
 SELECT id, body FROM consumer_messages FORCE INDEX (PRIMARY) WHERE id IN ?";
 
-const READY: &str = concat!(
-    "
-SELECT
-  (SELECT COUNT(*) FROM (",
-    waits!("1"),
-    " AND available_after = 0 LIMIT ?) AS ready)
-  + (SELECT COUNT(*) FROM (",
-    waits!("1"),
-    " AND available_after > 0 AND available_after <= ",
-    now_ms!(),
-    " LIMIT ?) AS due)"
-);
-
-const DELAYED: &str = concat!(
-    "
-SELECT COUNT(*) FROM (",
-    waits!("1"),
-    " AND available_after > 0 LIMIT ?) AS is_delayed"
-);
-
 /// For whom rows are claimed, and which are not to be.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Claimer<'a> {
@@ -171,33 +154,16 @@ fn one(answer: &Answer) -> Result<&Row, CallError> {
     row.ok_or_else(|| CallError::Unexpected("no row".to_owned()))
 }
 
-/// How many rows could be claimed now, as far as that goes.
-pub(super) async fn count_ready(
-    client: &mut Client,
-    queue: &str,
-    most: u32,
-) -> Result<u64, CallError> {
-    let (queue, most) = (Value::from(queue), Value::from(most));
-    let values = [queue, most, queue, most];
-    counted(client, READY, &values).await
+/// Returns whether the queue is paused for all daemons.
+pub(crate) async fn is_paused(client: &mut Client, queue: &str) -> Result<bool, CallError> {
+    let values = [PAUSED_QUEUE.into(), queue.into()];
+    let count: u64 = client.query_one(PAUSED, &values).await?.get(0)?;
+    Ok(count > 0)
 }
 
-/// How many rows of the queue wait for a later time, due or not, as far as that goes.
-pub(super) async fn count_delayed(
-    client: &mut Client,
-    queue: &str,
-    most: u32,
-) -> Result<u64, CallError> {
-    counted(client, DELAYED, &[queue.into(), most.into()]).await
-}
-
-async fn counted(
-    client: &mut Client,
-    statement: &str,
-    values: &[Value<'_>],
-) -> Result<u64, CallError> {
-    client.query_one(statement, values).await?.get(0)
-}
+const PAUSED: &str = "
+SELECT COUNT(*) FROM consumer_messages
+WHERE queue = ? AND owner IS NULL AND available_after = 0 AND `key` = ?";
 
 /// Adds a search for what has fallen due.
 pub(super) fn due(script: &mut Script, who: Claimer<'_>) -> usize {

@@ -1,7 +1,7 @@
 //! The table queue in MySQL and MariaDB: a connection that claims and settles, another that keeps the
 //! lease, and everything that is theirs alone behind them. The source task above knows none of this.
 
-mod claim;
+pub(crate) mod claim;
 pub(crate) mod client;
 pub(crate) mod columns;
 pub(crate) mod error;
@@ -18,7 +18,9 @@ pub(crate) mod topics;
 mod transaction;
 pub(crate) mod unique;
 pub(crate) mod value;
+mod waiting;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +34,7 @@ use super::table::passed_over::PassedOver;
 use super::table::patience::Patience;
 use super::table::rhythm::{Pace, Rhythm};
 use super::table::seldom::Seldom;
-use super::table::{Claim, Fault, LookReason, Outlook, Work, Written};
+use super::table::{Claim, Fault, LookReason, Outlook, Waiting, Work, Written};
 use crate::config::model::MysqlDatabase;
 use crate::delivery::DatabaseFigures;
 use crate::rules::Limits;
@@ -152,18 +154,30 @@ impl Store {
         Ok(outlook)
     }
 
-    /// Counts what the queue has to claim, as far as it goes, taking no lock.
-    pub(crate) async fn count_ready(&mut self, most: u32) -> Result<u64, Fault> {
-        let queue = &self.scope.queue;
-        let count = async |client: &mut Client| claim::count_ready(client, queue, most).await;
+    /// Counts the rows of a queue that could be claimed, and finds the age of the oldest, taking no lock.
+    pub(crate) async fn waiting(&mut self, queue: &str, most: u32) -> Result<Waiting, Fault> {
+        let count = async |client: &mut Client| waiting::waiting(client, queue, most).await;
         self.client.ask(count).await
+    }
+
+    /// Names of queues that hold rows, taking no lock.
+    pub(crate) async fn queues(&mut self, most: u32) -> Result<BTreeSet<String>, Fault> {
+        let queues = async |client: &mut Client| waiting::queues(client, most).await;
+        self.client.ask(queues).await
     }
 
     /// Counts what waits for a later time, as far as it goes, taking no lock.
     pub(crate) async fn count_delayed(&mut self, most: u32) -> Result<u64, Fault> {
         let queue = &self.scope.queue;
-        let count = async |client: &mut Client| claim::count_delayed(client, queue, most).await;
+        let count = async |client: &mut Client| waiting::count_delayed(client, queue, most).await;
         self.client.ask(count).await
+    }
+
+    /// Returns whether the queue is paused for all daemons.
+    pub(crate) async fn is_paused(&mut self) -> Result<bool, Fault> {
+        let queue = &self.scope.queue;
+        let look = async |client: &mut Client| claim::is_paused(client, queue).await;
+        self.client.ask(look).await
     }
 
     /// How large the tables are, as files with their indexes.

@@ -13,6 +13,7 @@ use super::row;
 use super::settle::{is_row, now_ms};
 use crate::broker::table::seldom::Searched;
 use crate::broker::table::{Ask, Buried, Claimed, Outlook, Stop};
+use crate::names::PAUSED_QUEUE;
 use crate::rules::Limits;
 use crate::rules::table::{BYTES_OUT_MAX, ROWS_PER_TURN_MAX};
 
@@ -168,22 +169,6 @@ const CLAIM_BEYOND: &str = claim!(concat!(
     ") AS patient) AS next LIMIT $4"
 ));
 
-const READY: &str = concat!(
-    "
-SELECT
-  (SELECT count(*) FROM (SELECT FROM consumer_messages
-   WHERE queue = $1 AND owner IS NULL AND available_after = 0 LIMIT $2) AS ready)
-  + (SELECT count(*) FROM (SELECT FROM consumer_messages
-   WHERE queue = $1 AND owner IS NULL AND available_after > 0 AND available_after <= ",
-    now_ms!(),
-    "
-   LIMIT $2) AS due)"
-);
-
-const DELAYED: &str = "
-SELECT count(*) FROM (SELECT FROM consumer_messages
-WHERE queue = $1 AND owner IS NULL AND available_after > 0 LIMIT $2) AS delayed";
-
 /// The statements, as a connection knows them.
 #[derive(Debug)]
 pub(crate) struct Looks {
@@ -193,21 +178,17 @@ pub(crate) struct Looks {
     seat: Statement,
     claim: Statement,
     claim_beyond: Statement,
-    ready: Statement,
-    delayed: Statement,
 }
 
 impl Looks {
     pub(crate) async fn prepare(client: &Client) -> Result<Self, Error> {
-        let (peek, peek_beyond, due, seat, claim, claim_beyond, ready, delayed) = tokio::try_join!(
+        let (peek, peek_beyond, due, seat, claim, claim_beyond) = tokio::try_join!(
             client.prepare(PEEK),
             client.prepare(PEEK_BEYOND),
             client.prepare(DUE),
             client.prepare(SEAT),
             client.prepare(CLAIM),
             client.prepare(CLAIM_BEYOND),
-            client.prepare(READY),
-            client.prepare(DELAYED),
         )?;
         Ok(Self {
             peek,
@@ -216,8 +197,6 @@ impl Looks {
             seat,
             claim,
             claim_beyond,
-            ready,
-            delayed,
         })
     }
 }
@@ -274,38 +253,15 @@ pub(crate) async fn peek(
     })
 }
 
-/// How many rows could be claimed now, as far as that goes.
-pub(crate) async fn count_ready(
-    client: &Client,
-    looks: &Looks,
-    queue: &str,
-    most: u32,
-) -> Result<u64, Error> {
-    counted(client, &looks.ready, queue, most).await
+/// Returns whether the queue is paused for all daemons.
+pub(crate) async fn is_paused(client: &Client, queue: &str) -> Result<bool, Error> {
+    let paused = client.query_one(PAUSED, &[&PAUSED_QUEUE, &queue]).await?;
+    paused.try_get(0)
 }
 
-/// How many rows of the queue wait for a later time, due or not, as far as that goes.
-pub(crate) async fn count_delayed(
-    client: &Client,
-    looks: &Looks,
-    queue: &str,
-    most: u32,
-) -> Result<u64, Error> {
-    counted(client, &looks.delayed, queue, most).await
-}
-
-async fn counted(
-    client: &Client,
-    statement: &Statement,
-    queue: &str,
-    most: u32,
-) -> Result<u64, Error> {
-    let row = client
-        .query_one(statement, &[&queue, &i64::from(most)])
-        .await?;
-    let count: i64 = row.try_get(0)?;
-    Ok(count.unsigned_abs())
-}
+const PAUSED: &str = "
+SELECT EXISTS (SELECT FROM consumer_messages
+  WHERE queue = $1 AND owner IS NULL AND available_after = 0 AND key = $2)";
 
 /// Claims what is asked for and searched for, in the transaction that is open. None if we are not among the
 /// owners.

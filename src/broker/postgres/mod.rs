@@ -2,7 +2,7 @@
 //! and listens, and everything that is PostgreSQL's own behind them. The source task above knows none
 //! of this.
 
-mod claim;
+pub(crate) mod claim;
 pub(crate) mod client;
 pub(crate) mod columns;
 pub(crate) mod error;
@@ -21,7 +21,9 @@ mod tls;
 pub(crate) mod topics;
 mod transaction;
 pub(crate) mod unique;
+mod waiting;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +36,7 @@ use super::table::lease::{Lease, Tenant};
 use super::table::passed_over::PassedOver;
 use super::table::patience::Patience;
 use super::table::seldom::Seldom;
-use super::table::{Claim, Fault, LookReason, Outlook, Stop, Work, Written};
+use super::table::{Claim, Fault, LookReason, Outlook, Stop, Waiting, Work, Written};
 use crate::config::model::PostgresDatabase;
 use crate::delivery::DatabaseFigures;
 use crate::rules::{self, Limits};
@@ -162,22 +164,36 @@ impl Store {
         Ok(outlook)
     }
 
-    /// Counts what the queue has to claim, as far as it goes, taking no lock.
-    pub(crate) async fn count_ready(&mut self, most: u32) -> Result<u64, Fault> {
-        let queue = &self.scope.queue;
+    /// Counts the rows of a queue that could be claimed, and finds the age of the oldest, taking no lock.
+    pub(crate) async fn waiting(&mut self, queue: &str, most: u32) -> Result<Waiting, Fault> {
         let count = async |session: &mut Session| {
-            claim::count_ready(&session.line.client, &session.looks, queue, most).await
+            waiting::waiting(&session.line.client, &session.counts, queue, most).await
         };
         self.session.ask(count).await
+    }
+
+    /// Names of queues in which a row may be claimed or waits for a later time, taking no lock.
+    pub(crate) async fn queues(&mut self, most: u32) -> Result<BTreeSet<String>, Fault> {
+        let queues =
+            async |session: &mut Session| waiting::queues(&session.line.client, most).await;
+        self.session.ask(queues).await
     }
 
     /// Counts what waits for a later time, as far as it goes, taking no lock.
     pub(crate) async fn count_delayed(&mut self, most: u32) -> Result<u64, Fault> {
         let queue = &self.scope.queue;
         let count = async |session: &mut Session| {
-            claim::count_delayed(&session.line.client, &session.looks, queue, most).await
+            waiting::count_delayed(&session.line.client, &session.counts, queue, most).await
         };
         self.session.ask(count).await
+    }
+
+    /// Returns whether the queue is paused for all daemons.
+    pub(crate) async fn is_paused(&mut self) -> Result<bool, Fault> {
+        let queue = &self.scope.queue;
+        let look =
+            async |session: &mut Session| claim::is_paused(&session.line.client, queue).await;
+        self.session.ask(look).await
     }
 
     /// How large the tables are, as files with their indexes.

@@ -10,6 +10,7 @@ use super::finished::FinishedStatements;
 use super::front::{Front, Position};
 use super::line::{Line, Place};
 use super::settle::Statements;
+use super::waiting::Counts;
 use crate::broker::table::Outlook;
 use crate::broker::table::lasting::Openable;
 use crate::rules::Limits;
@@ -19,6 +20,7 @@ use crate::rules::Limits;
 pub(super) struct Session {
     pub(super) line: Line,
     pub(super) looks: Looks,
+    pub(super) counts: Counts,
     pub(super) statements: Statements,
     /// Only where something is entered.
     finished: OnceCell<FinishedStatements>,
@@ -76,12 +78,18 @@ impl Openable for Session {
         let line = place.connect().await?;
         let client = &line.client;
         let prepared = client.as_one(async {
-            tokio::try_join!(Looks::prepare(client), Statements::prepare(client))
+            tokio::try_join!(
+                Looks::prepare(client),
+                Counts::prepare(client),
+                Statements::prepare(client)
+            )
         });
-        let (looks, statements) = prepared.await.map_err(failed("preparing the statements"))?;
+        let (looks, counts, statements) =
+            prepared.await.map_err(failed("preparing the statements"))?;
         Ok(Self {
             line,
             looks,
+            counts,
             statements,
             finished: OnceCell::new(),
         })

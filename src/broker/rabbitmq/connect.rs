@@ -27,6 +27,10 @@ use crate::threads::or_refused;
 /// How long a broker may take to say good-bye.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
+/// As many channels are open at once on a connection that consumes: for each of its consumers, for a question,
+/// and for one that is asked anew while the first is not closed yet. On one that publishes there may be more.
+const CHANNELS_MIN: u16 = 4;
+
 /// A connection to a broker. Dropped, it is cut.
 pub(crate) struct Broker {
     connection: Connection,
@@ -199,6 +203,15 @@ async fn connect_to(
             return Err(explained(error, host, tls).await);
         }
     };
+    let allowed = connection.configuration().channel_max();
+    if (1..CHANNELS_MIN).contains(&allowed) {
+        let needed = CHANNELS_MIN;
+        return Err(RabbitMqError::FewChannels {
+            host: shown,
+            allowed,
+            needed,
+        });
+    }
     Ok(Broker {
         connection,
         _hangup: hangup,

@@ -92,6 +92,19 @@ pub enum RabbitMqError {
         /// What happened.
         why: String,
     },
+    /// Too few channels on a connection.
+    #[error(
+        "`{host}` allows {allowed} channels on a connection, and {needed} are needed: raise `channel_max` \
+         in the broker's configuration"
+    )]
+    FewChannels {
+        /// Which host and port.
+        host: String,
+        /// As many as it allows.
+        allowed: u16,
+        /// As many as are needed.
+        needed: u16,
+    },
     /// Wrong user or password.
     #[error("`{host}` refuses the user `{user}` with this password: {why}")]
     Credentials {

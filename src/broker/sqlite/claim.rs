@@ -14,6 +14,7 @@ use crate::broker::table::{Ask, Buried, Claim, Claimed, Outlook, Stop, Written};
 use crate::budget::Hold;
 use crate::dead_letter::Counters;
 use crate::delivery::{Failure, History, Message, Property, Reason};
+use crate::names::PAUSED_QUEUE;
 use crate::rules::attempts::LAPSES_SUSPECT;
 use crate::rules::table::ROWS_PER_TURN_MAX;
 use crate::rules::{Limits, attempts};
@@ -54,39 +55,12 @@ fn any_ready(conn: &Connection, queue: &str) -> rusqlite::Result<bool> {
     conn.prepare_cached(ready)?.exists([queue])
 }
 
-/// How many rows could be claimed now, counted to `most` in each of the two indexes that are all it
-/// reads. Without any lock that others would notice.
-pub(crate) fn count_ready(
-    conn: &Connection,
-    queue: &str,
-    most: u32,
-    clock: &WallClock,
-) -> rusqlite::Result<u64> {
-    let ready = "SELECT COUNT(*) FROM (SELECT 1 FROM consumer_messages \
-                 INDEXED BY consumer_messages_ready \
-                 WHERE queue = ?1 AND owner IS NULL AND available_after = 0 LIMIT ?2)";
-    let due = "SELECT COUNT(*) FROM (SELECT 1 FROM consumer_messages \
-               INDEXED BY consumer_messages_delayed \
-               WHERE queue = ?1 AND owner IS NULL \
-                 AND available_after > 0 AND available_after <= ?3 LIMIT ?2)";
-    let ready: u32 = conn
-        .prepare_cached(ready)?
-        .query_row(params![queue, most], |row| row.get(0))?;
-    let due: u32 = conn
-        .prepare_cached(due)?
-        .query_row(params![queue, most, clock.now_ms()], |row| row.get(0))?;
-    Ok(u64::from(ready) + u64::from(due))
-}
-
-/// How many rows of the queue wait for a later time, due or not, but no more than so many.
-pub(crate) fn count_delayed(conn: &Connection, queue: &str, most: u32) -> rusqlite::Result<u64> {
-    let delayed = "SELECT COUNT(*) FROM (SELECT 1 FROM consumer_messages \
-                   INDEXED BY consumer_messages_delayed \
-                   WHERE queue = ?1 AND owner IS NULL AND available_after > 0 LIMIT ?2)";
-    let delayed: u32 = conn
-        .prepare_cached(delayed)?
-        .query_row(params![queue, most], |row| row.get(0))?;
-    Ok(u64::from(delayed))
+/// Returns whether the queue is paused for all daemons.
+pub(crate) fn is_paused(conn: &Connection, queue: &str) -> rusqlite::Result<bool> {
+    let paused = "SELECT 1 FROM consumer_messages INDEXED BY consumer_messages_ready \
+                  WHERE queue = ?1 AND owner IS NULL AND available_after = 0 AND key = ?2";
+    conn.prepare_cached(paused)?
+        .exists(params![PAUSED_QUEUE, queue])
 }
 
 /// The most lapses that a suspect of the queue has, if there is one that is ready. One that is passed

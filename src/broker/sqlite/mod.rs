@@ -2,7 +2,7 @@
 //! source task above knows none of this; a second database would be a room beside this one.
 
 pub(crate) mod change_watch;
-mod claim;
+pub(crate) mod claim;
 pub(crate) mod clock;
 mod columns;
 pub(crate) mod error;
@@ -25,7 +25,9 @@ pub(crate) mod tests_support;
 mod timerfd;
 pub(crate) mod topics;
 pub(crate) mod unique;
+mod waiting;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -35,7 +37,7 @@ use crate::delivery::DatabaseFigures;
 use crate::rules::Limits;
 
 use super::table::finished::Scope;
-use super::table::{Fault, LookReason, Outlook, Work, Written};
+use super::table::{Fault, LookReason, Outlook, Waiting, Work, Written};
 use claim::Claimer;
 pub(crate) use clock::WallClock;
 pub use error::SqliteError;
@@ -133,19 +135,24 @@ impl Store {
         )?)
     }
 
-    /// Counts what the queue has to claim, as far as it goes, taking no lock.
-    pub(crate) fn count_ready(&self, most: u32) -> Result<u64, Fault> {
-        Ok(claim::count_ready(
-            &self.conn,
-            &self.scope.queue,
-            most,
-            &self.clock,
-        )?)
+    /// Counts the rows of a queue that could be claimed, and finds the age of the oldest, taking no lock.
+    pub(crate) fn waiting(&self, queue: &str, most: u32) -> Result<Waiting, Fault> {
+        Ok(waiting::waiting(&self.conn, queue, most, &self.clock)?)
+    }
+
+    /// Names of queues in which a row may be claimed or waits for a later time, taking no lock.
+    pub(crate) fn queues(&self, most: u32) -> Result<BTreeSet<String>, Fault> {
+        Ok(waiting::queues(&self.conn, most)?)
     }
 
     /// Counts what waits for a later time, as far as it goes, taking no lock.
     pub(crate) fn count_delayed(&self, most: u32) -> Result<u64, Fault> {
-        Ok(claim::count_delayed(&self.conn, &self.scope.queue, most)?)
+        Ok(waiting::count_delayed(&self.conn, &self.scope.queue, most)?)
+    }
+
+    /// Returns whether the queue is paused for all daemons.
+    pub(crate) fn is_paused(&self) -> Result<bool, Fault> {
+        Ok(claim::is_paused(&self.conn, &self.scope.queue)?)
     }
 
     /// How large the file and its journal are.

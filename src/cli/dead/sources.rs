@@ -1,13 +1,14 @@
 //! The sources whose dead letters are meant. What can't be used is told, never passed over, and the
 //! others are used all the same. Nothing here prints a letter.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use miette::{IntoDiagnostic, bail, miette};
+use miette::{IntoDiagnostic, miette};
 
 use crate::broker::UnusableSource;
 use crate::cli::output;
+use crate::cli::usage::{names, wrong};
 use crate::client::{Client, DeadFilter, Halted, Listed, Page};
 use crate::config::model::{Config, DeadLetters, Options};
 use crate::dead_letter::DeadLetter;
@@ -20,15 +21,22 @@ type Place = (String, String);
 pub(super) struct Sources {
     clients: Vec<Client>,
     trouble: Vec<UnusableSource>,
+    /// What is wrong with the pool that is asked for, if none of these sources has such a pool.
+    unknown_pool: Option<String>,
 }
 
 impl Sources {
-    /// Opens the source of that name, or all.
-    pub(super) fn open(config: &Config, only: Option<&str>) -> miette::Result<Self> {
+    /// Opens the source of that name, or all, to look for the dead letters of that pool, or of all.
+    pub(super) fn open(
+        config: &Config,
+        only: Option<&str>,
+        pool: Option<&str>,
+    ) -> miette::Result<Self> {
         let wanted = |name: &str| only.is_none_or(|only| only == name);
         let mut sources = Self {
             clients: Vec::new(),
             trouble: Vec::new(),
+            unknown_pool: None,
         };
         for (name, source) in config.sources.iter().filter(|(name, _)| wanted(name)) {
             match Client::open(name, source, &config.pools) {
@@ -37,14 +45,25 @@ impl Sources {
             }
         }
         if sources.clients.is_empty() && sources.trouble.is_empty() {
-            let names: Vec<_> = config.sources.keys().map(|n| format!("`{n}`")).collect();
-            bail!(
-                "there is no source `{}`; there is {}",
-                only.unwrap_or_default(),
-                names.join(", ")
-            );
+            let known = names(config.sources.keys().map(String::as_str));
+            let only = only.unwrap_or_default();
+            return Err(wrong(format!(
+                "there is no source `{only}`; there is {known}"
+            )));
         }
-        for pool in config.pools.iter().filter(|pool| wanted(&pool.source)) {
+        let pools = config.pools.iter().filter(|pool| wanted(&pool.source));
+        let known: Vec<&str> = pools.clone().map(|pool| pool.name.as_str()).collect();
+        let unknown = pool.filter(|pool| !known.contains(pool));
+        sources.unknown_pool = unknown.map(|pool| {
+            let known = known.join(", ");
+            match only {
+                Some(only) => {
+                    format!("no pool `{pool}` reads from source `{only}`; the pools are: {known}")
+                }
+                None => format!("there is no pool `{pool}`; the pools are: {known}"),
+            }
+        });
+        for pool in pools {
             if leaves_them_to_the_broker(&pool.options) {
                 output::note(format!(
                     "the dead letters of pool `{}` are where the broker's policy puts them: they \
@@ -54,6 +73,18 @@ impl Sources {
             }
         }
         Ok(sources)
+    }
+
+    /// Checks an empty result. A pool that was removed from the configuration may have left dead letters,
+    /// so an unknown name is wrong only if none were found.
+    ///
+    /// # Errors
+    /// If the pool that was asked for is unknown.
+    pub(super) fn found_none(&self) -> miette::Result<()> {
+        self.unknown_pool.as_ref().map_or(Ok(()), |why| {
+            let why = format!("{why}. There is no dead letter of such a pool either");
+            Err(wrong(why))
+        })
     }
 
     /// Whether letters need their source's name to be told apart.
@@ -136,10 +167,10 @@ impl Sources {
         for id in ids {
             if let Some(source) = only_source(&found, id)? {
                 let asked = filters.entry(source.to_owned()).or_insert(DeadFilter {
-                    ids: Some(Vec::new()),
+                    ids: Some(BTreeSet::new()),
                     ..filter.clone()
                 });
-                asked.ids.get_or_insert_default().push(id.clone());
+                asked.ids.get_or_insert_default().insert(id.clone());
             }
         }
         Ok(filters)
@@ -177,7 +208,9 @@ pub(super) fn only_source<'a>(found: &'a [Place], id: &str) -> miette::Result<Op
     let mut sources = found.iter().filter(|(_, other)| other == id);
     let first = sources.next().map(|(source, _)| source.as_str());
     if let (Some(first), Some((second, _))) = (first, sources.next()) {
-        bail!("dead letter {id} is in `{first}` and in `{second}`: name one with --source");
+        return Err(wrong(format!(
+            "dead letter {id} is in `{first}` and in `{second}`: name one with --source"
+        )));
     }
     Ok(first)
 }

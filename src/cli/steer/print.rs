@@ -1,7 +1,7 @@
 //! How the status looks to people.
 
-use super::super::figures::age;
-use super::super::notes::{alerts_note, pool_notes, told_at};
+use super::super::figures::{age, depth, oldest};
+use super::super::notes::{alerts_note, pool_notes, unread_notes};
 use super::super::output;
 use crate::foreign;
 use crate::pool::status::{PoolStatus, WorkerStatus};
@@ -12,7 +12,8 @@ use crate::worker::output::LastLines;
 /// How things stand.
 pub(super) fn status(status: &Status, with_workers: bool) -> String {
     let mut lines = vec![head(status), pools(status)];
-    let notes = notes(status).chain(alerts_note(status));
+    let notes = notes(status).chain(unread_notes(status));
+    let notes = notes.chain(alerts_note(status));
     lines.extend(notes.map(|note| foreign::line(&note).into_owned()));
     if with_workers {
         lines.extend([String::new(), workers(status)]);
@@ -38,7 +39,7 @@ fn head(status: &Status) -> String {
 fn pools(status: &Status) -> String {
     let header = [
         "POOL", "STATE", "WORKERS", "IN HAND", "DONE", "DONE/S", "RETRIED", "DEAD", "RETURNED",
-        "P50 MS", "P99 MS", "LAG",
+        "P50 MS", "P99 MS", "WAITING", "OLDEST",
     ];
     output::table(&header, status.pools.iter().map(row))
 }
@@ -48,10 +49,6 @@ fn row(pool: &PoolStatus) -> Vec<String> {
     let up = up
         .filter(|worker| matches!(worker.state.as_str(), "idle" | "busy"))
         .count();
-    let lag = match pool.lag.is_empty() {
-        true => "-".to_owned(),
-        false => pool.lag.values().sum::<u64>().to_string(),
-    };
     vec![
         pool.name.clone(),
         pool.state.as_str().to_owned(),
@@ -64,15 +61,15 @@ fn row(pool: &PoolStatus) -> Vec<String> {
         pool.counts.returned.to_string(),
         format!("{:.2}", pool.counts.p50_ms),
         format!("{:.2}", pool.counts.p99_ms),
-        lag,
+        depth(pool.backlog),
+        oldest(pool.backlog),
     ]
 }
 
 /// What else is worth knowing of the pools, a line each.
 fn notes(status: &Status) -> impl Iterator<Item = String> {
-    let now = told_at(status);
-    status.pools.iter().flat_map(move |pool| {
-        let notes = pool_notes(pool, now).into_iter();
+    status.pools.iter().flat_map(|pool| {
+        let notes = pool_notes(pool).into_iter();
         notes.map(|note| format!("{}: {note}", pool.name))
     })
 }
@@ -130,4 +127,4 @@ pub(super) fn log_levels(levels: &LogLevels) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -14,7 +14,7 @@ pub(super) struct Deed {
 }
 
 /// What is to be done with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum What {
     Pause,
     Resume,
@@ -28,26 +28,32 @@ pub(super) enum What {
         pid: Option<u32>,
         in_flight: usize,
     },
+    /// The message that is called so.
+    Cancel {
+        id: String,
+    },
 }
 
 impl Deed {
     /// Where the API is asked for it.
     pub(super) fn path(&self) -> String {
-        let verb = match self.what {
+        let verb = match &self.what {
             What::Pause => "pause",
             What::Resume => "resume",
             What::Drain => "drain",
             What::Restart => "restart",
             What::Scale(_) => "scale",
             What::Kill { slot, .. } => &format!("workers/{slot}/kill"),
+            What::Cancel { .. } => "cancel",
         };
         pool_path(&self.pool, verb)
     }
 
     /// What the API is told with it.
     pub(super) fn body(&self) -> Option<Value> {
-        match self.what {
+        match &self.what {
             What::Scale(workers) => Some(json!({ "workers": workers })),
+            What::Cancel { id } => Some(json!({ "id": id })),
             What::Pause | What::Resume | What::Drain | What::Restart | What::Kill { .. } => None,
         }
     }
@@ -57,13 +63,14 @@ impl Deed {
 impl fmt::Display for Deed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pool = &self.pool;
-        match self.what {
+        match &self.what {
             What::Pause => write!(f, "pause `{pool}`: it takes nothing in, its workers stay"),
             What::Resume => write!(f, "resume `{pool}`"),
             What::Drain => write!(f, "drain `{pool}`: it takes nothing in, its workers leave"),
             What::Restart => write!(f, "restart the workers of `{pool}`, one by one"),
             What::Scale(Some(workers)) => write!(f, "scale `{pool}` to {workers} worker(s)"),
             What::Scale(None) => write!(f, "scale `{pool}` to what is configured"),
+            What::Cancel { id } => write!(f, "cancel message `{id}` of `{pool}`"),
             What::Kill {
                 slot,
                 pid,
@@ -93,6 +100,9 @@ mod tests {
             pid: Some(77),
             in_flight: 2,
         };
+        let cancel = What::Cancel {
+            id: "order 7".to_owned(),
+        };
         let table = [
             (What::Pause, "pause", Value::Null),
             (What::Resume, "resume", Value::Null),
@@ -101,6 +111,7 @@ mod tests {
             (What::Scale(Some(5)), "scale", json!({ "workers": 5 })),
             (What::Scale(None), "scale", json!({ "workers": null })),
             (kill, "workers/3/kill", Value::Null),
+            (cancel, "cancel", json!({ "id": "order 7" })),
         ];
         for (what, verb, body) in table {
             let pool = "e mail".to_owned();

@@ -2,14 +2,13 @@
 //! begun anew with the pool's counts.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::{Duration, SystemTime};
 
 use crate::pool::status::PoolStatus;
 
 /// The most samples that are kept: more than the widest screen shows.
 const SAMPLES_MAX: usize = 512;
-/// Two looks closer together than this tell no rate.
-const APART: Duration = Duration::from_millis(20);
+/// Two looks closer together than this, in seconds, tell no rate.
+const APART: f64 = 0.02;
 
 /// What a pool has done lately.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -23,7 +22,8 @@ pub(super) struct History {
 /// What a pool has done since it started.
 #[derive(Debug, Clone, PartialEq)]
 struct Totals {
-    at: SystemTime,
+    /// The daemon's uptime, in seconds.
+    at: f64,
     done: u64,
     answered: u64,
     answered_seconds: f64,
@@ -44,10 +44,10 @@ pub(super) struct Sample {
 }
 
 impl Totals {
-    fn of(pool: &PoolStatus) -> Self {
+    fn of(pool: &PoolStatus, at: f64) -> Self {
         let spread = &pool.details.task_duration;
         Self {
-            at: pool.as_of,
+            at,
             done: pool.counts.done,
             answered: spread.counts.iter().copied().fold(0, u64::saturating_add),
             answered_seconds: spread.seconds,
@@ -57,7 +57,7 @@ impl Totals {
 
     /// What was done between the two; none if it is not the same count that went on.
     fn since(&self, before: &Self) -> Option<Sample> {
-        let seconds = self.at.duration_since(before.at).ok()?.as_secs_f64();
+        let seconds = Some(self.at - before.at).filter(|seconds| *seconds > 0.0)?;
         let done = self.done.checked_sub(before.done)?;
         let answered = self.answered.checked_sub(before.answered)?;
         let spent = self.answered_seconds - before.answered_seconds;
@@ -79,16 +79,15 @@ impl Totals {
 }
 
 impl History {
-    /// It was seen once more.
-    pub(super) fn add(&mut self, pool: &PoolStatus) {
-        let now = Totals::of(pool);
+    /// It was seen once more, as it was when the daemon had been up for so many seconds.
+    pub(super) fn add(&mut self, pool: &PoolStatus, at: f64) {
+        let now = Totals::of(pool, at);
         let Some(base) = &self.base else {
             self.base = Some(now);
             return;
         };
         // A pool that is busy is shown as it was seen before.
-        let apart = now.at.duration_since(base.at);
-        if apart.is_ok_and(|apart| apart < APART) {
+        if (now.at - base.at).abs() < APART {
             return;
         }
         match now.since(base) {
@@ -142,8 +141,8 @@ mod tests {
     use crate::metrics::spread::Spread;
     use crate::metrics::{Counts, Details};
 
-    fn seen(at: u64, done: u64, failed: u64) -> PoolStatus {
-        PoolStatus {
+    fn see(history: &mut History, at: u32, done: u64, failed: u64) {
+        let pool = PoolStatus {
             counts: Counts {
                 done,
                 ..Counts::default()
@@ -157,26 +156,26 @@ mod tests {
                 },
                 ..Details::default()
             },
-            as_of: SystemTime::UNIX_EPOCH + Duration::from_secs(at),
             ..PoolStatus::default()
-        }
+        };
+        history.add(&pool, f64::from(at));
     }
 
     #[test]
     fn what_happened_between_two_looks_is_told_per_second() {
         let mut history = History::default();
-        history.add(&seen(10, 100, 3));
+        see(&mut history, 10, 100, 3);
         assert_eq!(
             (history.newest().len(), history.failed_per_second()),
             (0, None)
         );
-        history.add(&seen(12, 110, 7));
+        see(&mut history, 12, 110, 7);
         // It was busy, and is shown as before.
-        history.add(&seen(12, 110, 7));
+        see(&mut history, 12, 110, 7);
         let sample = history.newest().next().unwrap();
         assert_eq!((sample.done, sample.latency), (5.0, Some(0.25)));
         assert_eq!(history.failed_per_second(), Some(2.0));
-        history.add(&seen(13, 110, 7));
+        see(&mut history, 13, 110, 7);
         let sample = history.newest().next().unwrap();
         assert_eq!((sample.done, sample.latency), (0.0, None));
         assert_eq!(history.newest().len(), 2);
@@ -186,24 +185,24 @@ mod tests {
     fn counts_that_begin_anew_begin_a_new_history() {
         let mut history = History::default();
         for (at, done) in [(10, 100), (11, 110), (12, 2)] {
-            history.add(&seen(at, done, 0));
+            see(&mut history, at, done, 0);
         }
         assert_eq!(history.newest().len(), 0);
-        history.add(&seen(13, 5, 0));
+        see(&mut history, 13, 5, 0);
         assert_eq!(history.newest().next().unwrap().done, 3.0);
-        // Its clock was put back.
-        history.add(&seen(3, 6, 0));
+        // Another daemon answered, which has not been up for as long.
+        see(&mut history, 3, 6, 0);
         assert_eq!(history.newest().len(), 0);
     }
 
     #[test]
     fn only_the_last_seconds_count_and_no_more_than_a_screen_is_kept() {
         let mut history = History::default();
-        let samples = SAMPLES_MAX as u64 + 10;
+        let samples = u32::try_from(SAMPLES_MAX).unwrap() + 10;
         for at in 0..=samples {
             // One failed attempt a second at first, then two.
             let failed = at + at.saturating_sub(samples - 5);
-            history.add(&seen(at, at, failed));
+            see(&mut history, at, at.into(), failed.into());
         }
         assert_eq!(history.newest().len(), SAMPLES_MAX);
         let (failed, seconds) = history.failed_within(10.0).unwrap();

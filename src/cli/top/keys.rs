@@ -20,6 +20,8 @@ pub(super) enum Action {
     Choose(Step),
     /// Arrows move in the other list.
     SwitchFocus,
+    /// The keys are explained, or no longer.
+    SwitchHelp,
     /// Workers are ordered otherwise.
     SwitchOrder,
     /// This is asked for.
@@ -46,9 +48,10 @@ pub(super) fn action(model: &Model, key: KeyEvent) -> Action {
         };
     }
     match &model.prompt {
+        None if model.shows_help => Action::SwitchHelp,
         None => chosen(model, key.code),
-        Some(Prompt::Confirm(deed)) => confirmed(deed, key.code),
-        Some(Prompt::Number { pool, digits }) => numbered(pool, digits, key.code),
+        Some(Prompt::Confirm { deed, .. }) => confirmed(deed, key.code),
+        Some(Prompt::Number { pool, digits, .. }) => numbered(model, pool, digits, key.code),
     }
 }
 
@@ -60,10 +63,14 @@ fn confirmed(deed: &Deed, key: KeyCode) -> Action {
     }
 }
 
-fn numbered(pool: &str, digits: &str, key: KeyCode) -> Action {
+fn numbered(model: &Model, pool: &str, digits: &str, key: KeyCode) -> Action {
     let scale = |workers| {
-        let (pool, what) = (pool.to_owned(), What::Scale(workers));
-        Action::Do(Deed { pool, what })
+        let (name, what) = (pool.to_owned(), What::Scale(workers));
+        let deed = Deed { pool: name, what };
+        match workers.and_then(|workers| beyond(model, pool, workers)) {
+            None => Action::Do(deed),
+            why => Action::Prompt(Prompt::Confirm { deed, why }),
+        }
     };
     match key {
         KeyCode::Char(digit) if digit.is_ascii_digit() => Action::Edit(Edit::Digit(digit)),
@@ -80,6 +87,21 @@ fn numbered(pool: &str, digits: &str, key: KeyCode) -> Action {
     }
 }
 
+/// The reason to ask before so many workers are set: the number is beyond what is configured.
+fn beyond(model: &Model, pool: &str, workers: usize) -> Option<String> {
+    let pool = model.pools().iter().find(|other| other.name == pool)?;
+    let (min, max) = match &pool.autoscale {
+        Some(scaling) => (scaling.min, scaling.max),
+        None => (pool.workers_configured.min(1), pool.workers_configured),
+    };
+    let configured = match &pool.autoscale {
+        Some(_) => format!("{min} to {max}"),
+        None => max.to_string(),
+    };
+    let is_beyond = !(min..=max).contains(&workers);
+    is_beyond.then(|| format!("configured: {configured}"))
+}
+
 fn chosen(model: &Model, key: KeyCode) -> Action {
     match key {
         KeyCode::Char('q') | KeyCode::Esc => Action::Leave,
@@ -91,7 +113,8 @@ fn chosen(model: &Model, key: KeyCode) -> Action {
         KeyCode::End | KeyCode::Char('G') => Action::Choose(Step::Last),
         KeyCode::Tab | KeyCode::BackTab => Action::SwitchFocus,
         KeyCode::Char('o') => Action::SwitchOrder,
-        KeyCode::Char(order @ ('p' | 's' | '+' | '=' | '-' | 'r' | 'd' | 'K')) => {
+        KeyCode::Char('?' | 'h') => Action::SwitchHelp,
+        KeyCode::Char(order @ ('p' | 's' | '+' | '=' | '-' | 'r' | 'd' | 'K' | 'x')) => {
             match model.pool() {
                 Some(pool) => ordered(model, pool, order),
                 None => Action::Say("there is no pool to do that with"),
@@ -106,10 +129,18 @@ fn ordered(model: &Model, pool: &PoolStatus, order: char) -> Action {
         pool: pool.name.clone(),
         what,
     };
-    let confirm = |what| Action::Prompt(Prompt::Confirm(deed(what)));
+    let confirm = |what| {
+        Action::Prompt(Prompt::Confirm {
+            deed: deed(what),
+            why: None,
+        })
+    };
     let number = |workers: usize| {
-        let (pool, digits) = (pool.name.clone(), workers.to_string());
-        Action::Prompt(Prompt::Number { pool, digits })
+        Action::Prompt(Prompt::Number {
+            pool: pool.name.clone(),
+            digits: workers.to_string(),
+            is_suggested: true,
+        })
     };
     let wanted = pool.workers_wanted;
     match order {
@@ -128,7 +159,7 @@ fn ordered(model: &Model, pool: &PoolStatus, order: char) -> Action {
         '-' => number(wanted.saturating_sub(1)),
         'r' => confirm(What::Restart),
         'd' => confirm(What::Drain),
-        'K' if model.focus == Focus::Pools => {
+        'K' | 'x' if model.focus == Focus::Pools => {
             Action::Say("choose a worker first: Tab, then the arrows")
         }
         'K' => match model.worker() {
@@ -138,6 +169,10 @@ fn ordered(model: &Model, pool: &PoolStatus, order: char) -> Action {
                 in_flight: worker.in_flight,
             }),
             None => Action::Say("the pool has no worker"),
+        },
+        'x' => match model.worker().and_then(|worker| worker.message.clone()) {
+            Some(id) => confirm(What::Cancel { id }),
+            None => Action::Say("the worker has no message in hand"),
         },
         _ => Action::Nothing,
     }

@@ -28,6 +28,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::common::CommandResult;
+use super::output;
 use super::remote::{self, Address};
 use crate::admin::client::Remote;
 use crate::client::json::duration;
@@ -131,7 +132,7 @@ async fn shown(mut screen: Screen, remote: &Remote, mut model: Model) -> miette:
     let mut inputs = input::listen()?;
     let shown = async {
         let palette = Palette {
-            colours: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+            colours: output::wants_colours(),
         };
         let mut requests = FuturesUnordered::new();
         let mut ticks = interval(DRAW_EVERY);
@@ -197,6 +198,7 @@ fn pressed(model: &mut Model, key: KeyEvent) -> Done {
         Action::Choose(step) => model.step(step),
         Action::SwitchFocus => model.switch_focus(),
         Action::SwitchOrder => model.switch_order(),
+        Action::SwitchHelp => model.shows_help = !model.shows_help,
         Action::Prompt(prompt) => model.prompt = Some(prompt),
         Action::Edit(edit) => model.edit(edit),
         Action::Cancel => model.prompt = None,

@@ -2,11 +2,10 @@
 //! what is chosen. Pure state: what comes in changes it, and it opens nothing.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::notes::told_at;
 use super::deed::{Deed, What};
 use super::history::History;
 use crate::pool::status::{PoolStatus, WorkerStatus};
@@ -34,6 +33,8 @@ pub(super) struct Model {
     pool: Choice<String>,
     worker: Choice<usize>,
     pub(super) prompt: Option<Prompt>,
+    /// The keys are explained in place of the pools.
+    pub(super) shows_help: bool,
     notice: Option<(Notice, Instant)>,
 }
 
@@ -57,10 +58,14 @@ pub(super) enum Order {
 /// What is waited for before something is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Prompt {
-    /// A yes.
-    Confirm(Deed),
-    /// A number of workers for a pool.
-    Number { pool: String, digits: String },
+    /// A yes. `why` is what makes it worth the question, if not the deed itself.
+    Confirm { deed: Deed, why: Option<String> },
+    /// A number of workers for a pool. A suggested number is replaced by the first digit that is typed.
+    Number {
+        pool: String,
+        digits: String,
+        is_suggested: bool,
+    },
 }
 
 /// What has become of a request.
@@ -146,6 +151,7 @@ impl Model {
             pool: Choice::default(),
             worker: Choice::default(),
             prompt: None,
+            shows_help: false,
             notice: None,
         }
     }
@@ -164,7 +170,7 @@ impl Model {
         self.histories.retain(|name, _| names(name));
         for pool in &status.pools {
             let history = self.histories.entry(pool.name.clone()).or_default();
-            history.add(pool);
+            history.add(pool, status.uptime_seconds - pool.age_seconds);
         }
         self.seen = Some((status, now));
         self.problem = None;
@@ -185,11 +191,6 @@ impl Model {
 
     pub(super) fn status(&self) -> Option<&Status> {
         self.seen.as_ref().map(|(status, _)| status)
-    }
-
-    /// The daemon's clock when it was last seen.
-    pub(super) fn told_at(&self) -> SystemTime {
-        self.status().map_or(SystemTime::UNIX_EPOCH, told_at)
     }
 
     pub(super) fn link(&self, now: Instant) -> Link {
@@ -322,22 +323,30 @@ impl Model {
     // -- what is asked --
 
     pub(super) fn edit(&mut self, edit: Edit) {
-        let Some(Prompt::Number { digits, .. }) = &mut self.prompt else {
+        let Some(Prompt::Number {
+            digits,
+            is_suggested,
+            ..
+        }) = &mut self.prompt
+        else {
             return;
         };
         let number = digits.parse::<usize>().unwrap_or_default();
         match edit {
+            Edit::Digit(digit) if *is_suggested => *digits = digit.to_string(),
             Edit::Digit(digit) if digits.len() < DIGITS_MAX => digits.push(digit),
             Edit::Digit(_) => {}
             Edit::Erase => drop(digits.pop()),
             Edit::More => *digits = number.saturating_add(1).to_string(),
             Edit::Fewer => *digits = number.saturating_sub(1).to_string(),
         }
+        *is_suggested = matches!(edit, Edit::More | Edit::Fewer);
     }
 
     /// Why that is not to be done after all, as when the worker that was chosen has gone meanwhile.
     pub(super) fn too_late_for(&self, deed: &Deed) -> Option<String> {
         let What::Kill { slot, pid, .. } = deed.what else {
+            // Whether a message is still there, the daemon knows best.
             return None;
         };
         let pool = self.pools().iter().find(|pool| pool.name == deed.pool);

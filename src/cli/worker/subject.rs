@@ -13,6 +13,7 @@ use tokio::task::LocalSet;
 
 use crate::cli::common::{ConfigFile, environment};
 use crate::cli::signals::Signals;
+use crate::cli::usage::wrong;
 use crate::client::json::duration;
 use crate::config;
 use crate::config::model::PoolConfig;
@@ -65,7 +66,9 @@ impl WorkerStart {
                 ..self.of_command()?
             },
             (true, Some(pool)) => self.of_pool(pool)?,
-            (true, None) => bail!("name the worker: its CMD behind `--`, or its --pool"),
+            (true, None) => {
+                return Err(wrong("name the worker: its CMD behind `--`, or its --pool"));
+            }
         };
         policy.start_timeout = self.start_timeout.unwrap_or(policy.start_timeout);
         policy.stop_timeout = self.stop_timeout.unwrap_or(policy.stop_timeout);
@@ -77,7 +80,12 @@ impl WorkerStart {
         let config = self.config.load()?;
         let pool = config.pools.iter().find(|pool| pool.name == name);
         let Some(pool) = pool else {
-            bail!("the configuration has no pool `{name}`: name the worker's CMD behind `--`");
+            let known = config.pools.iter().map(|pool| pool.name.as_str());
+            let known = known.collect::<Vec<_>>().join(", ");
+            return Err(wrong(format!(
+                "there is no pool `{name}`; the pools are: {known}: name one, or the worker's CMD \
+                 behind `--`"
+            )));
         };
         Ok(PoolConfig::clone(pool))
     }

@@ -407,7 +407,7 @@ mod tests {
     #[test]
     fn only_what_is_meant_is_found() {
         let filter = DeadFilter {
-            ids: Some(vec!["id-2".to_owned()]),
+            ids: Some(["id-2".to_owned()].into()),
             ..DeadFilter::default()
         };
         let mut index = Index::default();

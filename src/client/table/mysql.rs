@@ -20,9 +20,10 @@ use crate::broker::mysql::columns::{Sent, message, message_values};
 use crate::broker::mysql::error::{CallError, failed, is_a_clash};
 use crate::broker::mysql::line::Place;
 use crate::broker::mysql::row::Row;
-use crate::broker::mysql::{topics, unique};
+use crate::broker::mysql::{claim, topics, unique};
 use crate::config::model::{MysqlDatabase, Subscription};
 use crate::delivery::{Outgoing, Post};
+use crate::names::PAUSED_QUEUE;
 use crate::rules::table::{BYTES_PER_TURN_MAX, together};
 use dead::{SOME, Selection};
 
@@ -282,6 +283,31 @@ impl ClientKind for MysqlClient {
                 some => cancelled += some,
             }
         }
+    }
+
+    fn is_paused(&mut self, queue: &str) -> Result<bool, Fault> {
+        let paused = self.ask("looking for a pause", async |client| {
+            claim::is_paused(client, queue).await
+        });
+        Ok(paused?)
+    }
+
+    fn unpause(&mut self, queue: &str) -> Result<(), Fault> {
+        let end = "DELETE FROM consumer_messages WHERE queue = ? AND `key` = ?";
+        self.ask("ending the pause", async |client| {
+            client
+                .execute(end, &[PAUSED_QUEUE.into(), queue.into()])
+                .await
+        })?;
+        Ok(())
+    }
+
+    fn daemons(&mut self) -> Result<Option<u64>, Fault> {
+        let count = "SELECT COUNT(DISTINCT host, pid) FROM owners";
+        let count = self.ask("counting the daemons", async |client| {
+            client.query_one(count, &[]).await?.get(0)
+        });
+        Ok(Some(count?))
     }
 
     fn reply_to(&mut self, unique: &str) -> Result<String, Fault> {

@@ -23,11 +23,12 @@ use crate::broker::postgres::error::failed;
 use crate::broker::postgres::line::{Line, Place};
 use crate::broker::postgres::owners::{fall_asleep, let_go, listen};
 use crate::broker::postgres::settle::{Statements, is_row, now_ms, publish};
-use crate::broker::postgres::{pooler, row, topics, unique};
+use crate::broker::postgres::{claim, pooler, row, topics, unique};
 use crate::broker::table::headers;
 use crate::broker::table::registry::Told;
 use crate::config::model::{PostgresDatabase, Subscription};
 use crate::delivery::{CANCELLED, Outgoing, Post, Reason};
+use crate::names::PAUSED_QUEUE;
 use crate::rules::table::{BYTES_PER_TURN_MAX, together};
 use all_or_none::in_a_transaction;
 use dead::Chosen;
@@ -316,6 +317,29 @@ impl ClientKind for PostgresClient {
             }
         });
         Ok(usize::try_from(cancelled?).unwrap_or(usize::MAX))
+    }
+
+    fn is_paused(&mut self, queue: &str) -> Result<bool, Fault> {
+        let paused = self.ask("looking for a pause", async |client| {
+            claim::is_paused(client, queue).await
+        });
+        Ok(paused?)
+    }
+
+    fn unpause(&mut self, queue: &str) -> Result<(), Fault> {
+        let end = "DELETE FROM consumer_messages WHERE queue = $1 AND key = $2";
+        self.ask("ending the pause", async |client| {
+            client.execute(end, &[&PAUSED_QUEUE, &queue]).await
+        })?;
+        Ok(())
+    }
+
+    fn daemons(&mut self) -> Result<Option<u64>, Fault> {
+        let count = "SELECT count(DISTINCT (host, pid)) FROM owners";
+        let count = self.ask("counting the daemons", async |client| {
+            client.query_one(count, &[]).await?.try_get::<_, i64>(0)
+        })?;
+        Ok(Some(count.unsigned_abs()))
     }
 
     fn reply_to(&mut self, unique: &str) -> Result<String, Fault> {

@@ -18,9 +18,10 @@ use crate::broker::sqlite::change_watch::Wake;
 use crate::broker::sqlite::clock::WallClock;
 use crate::broker::sqlite::error::SqliteError;
 use crate::broker::sqlite::leases::directory;
-use crate::broker::sqlite::{canonical, journal, row, schema, settle, topics, unique};
+use crate::broker::sqlite::{canonical, claim, journal, row, schema, settle, topics, unique};
 use crate::config::model::Subscription;
 use crate::delivery::{CANCELLED, Failure, Outgoing, Post, Reason};
+use crate::names::PAUSED_QUEUE;
 
 /// So many waiting messages are cancelled in one transaction.
 const SOME: usize = 500;
@@ -202,6 +203,25 @@ impl super::super::contract::ClientKind for SqliteClient {
     fn cancel_waiting(&mut self, pool: &str, queue: &str, id: &str) -> Result<usize, Fault> {
         let cancelled = self.write(|client| client.bury_waiting(pool, queue, id));
         Ok(cancelled.map_err(failed("cancelling"))?)
+    }
+
+    fn is_paused(&mut self, queue: &str) -> Result<bool, Fault> {
+        let paused = claim::is_paused(&self.conn, queue);
+        Ok(paused.map_err(failed("looking for a pause"))?)
+    }
+
+    fn unpause(&mut self, queue: &str) -> Result<(), Fault> {
+        let end = "DELETE FROM consumer_messages WHERE queue = ?1 AND key = ?2";
+        let ended = self.write(|client| client.conn.execute(end, [PAUSED_QUEUE, queue]));
+        ended.map_err(failed("ending the pause"))?;
+        Ok(())
+    }
+
+    fn daemons(&mut self) -> Result<Option<u64>, Fault> {
+        let count = "SELECT count(*) FROM owners";
+        let count = self.conn.query_row(count, [], |row| row.get::<_, i64>(0));
+        let count = count.map_err(failed("counting the daemons"))?;
+        Ok(Some(count.unsigned_abs()))
     }
 
     fn reply_to(&mut self, unique: &str) -> Result<String, Fault> {

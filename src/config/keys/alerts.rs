@@ -1,5 +1,6 @@
 //! The keys of `[alerts]`: whom to tell when something is wrong, and when that is so.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::secret_file::secret_file;
@@ -25,8 +26,8 @@ pub(super) fn alerts(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<Ale
     let alerts = t.table(
         SECTION,
         "A webhook that is told when a pool is degraded, its source is down, its workers crash again \
-         and again, many of its messages are dead-lettered or its rolling restart has stopped, and \
-         when that is over.",
+         and again, many of its messages are dead-lettered, one waits for long or its rolling restart has \
+         stopped, and when that is over.",
         |t| section(t, around, is_given),
     );
     if !is_given {
@@ -44,18 +45,7 @@ fn section(t: &mut Reader<'_>, around: Surroundings<'_>, is_given: bool) -> Opti
         "What is sent: a JSON object with all that is known, or the text that Slack's incoming \
          webhooks take.",
     );
-    let ca_file = t.maybe(
-        "ca_file",
-        word(),
-        "PEM: the authorities that may have signed the webhook's certificate, relative to the \
-         directory of this file; left out, the system's.",
-    );
-    let ca_file = ca_file.map(|file: String| around.directory.join(file));
-    let shown = ca_file.as_ref();
-    t.print(
-        "ca_file",
-        shown.map(|file| print::text(&file.to_string_lossy())),
-    );
+    let ca_file = ca_file(t, around);
     let rules = AlertsConfig {
         webhook: Secret::default(),
         form,
@@ -72,6 +62,12 @@ fn section(t: &mut Reader<'_>, around: Surroundings<'_>, is_given: bool) -> Opti
             "5",
             "So many crashes of a pool's workers within the `window` are a crash loop. What the daemon \
              ends itself, as for a timeout or a recycling, is none.",
+        ),
+        waiting: t.or(
+            "waiting",
+            off_or(duration(Duration::from_secs(1)..=30 * DAY)),
+            "1h",
+            "How long a message may wait in the queue of a pool; longer is an alert.",
         ),
         window: t.or(
             "window",
@@ -101,6 +97,22 @@ fn section(t: &mut Reader<'_>, around: Surroundings<'_>, is_given: bool) -> Opti
     };
     let webhook = Secret::new(webhook?);
     Some(AlertsConfig { webhook, ..rules })
+}
+
+fn ca_file(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<PathBuf> {
+    let ca_file = t.maybe(
+        "ca_file",
+        word(),
+        "PEM: the authorities that may have signed the webhook's certificate, relative to the \
+         directory of this file; left out, the system's.",
+    );
+    let ca_file = ca_file.map(|file: String| around.directory.join(file));
+    let shown = ca_file.as_ref();
+    t.print(
+        "ca_file",
+        shown.map(|file| print::text(&file.to_string_lossy())),
+    );
+    ca_file
 }
 
 fn webhook(t: &mut Reader<'_>, around: Surroundings<'_>, is_given: bool) -> Option<String> {

@@ -18,6 +18,8 @@ pub struct AlertsConfig {
     pub dead_letters: Option<u64>,
     /// As many crashes of a pool's workers within the window are an alert; none for however many.
     pub crashes: Option<u64>,
+    /// A message that waits longer in its queue is an alert; none for however long.
+    pub waiting: Option<Duration>,
     /// The time that dead letters and crashes are counted over.
     pub window: Duration,
     /// How long something must be wrong before it is told, and right before that is.

@@ -33,6 +33,7 @@ use crate::broker::kafka::{settings, setup};
 use crate::budget::Share;
 use crate::config::model::PoolConfig;
 use crate::delivery::{Intake, Publish, Settlement, SourceEnd};
+use crate::rules::backlog::Oldest;
 use crate::rules::credit;
 use crate::rules::credit::intake;
 use crate::source::link::Link;
@@ -57,6 +58,8 @@ pub(super) struct Task {
     pub(super) strangers: Strangers,
     pub(super) bell: Arc<Notify>,
     pub(super) lanes: Lanes<Record>,
+    /// Since when messages wait in the topics.
+    pub(super) oldest: Oldest,
     /// The partitions that are ours.
     pub(super) partitions: Partitions,
     pub(super) group: Group,
@@ -126,6 +129,7 @@ impl Task {
                 Instant::now(),
             ),
             lanes: Lanes::new(),
+            oldest: Oldest::default(),
             partitions: Partitions::default(),
             more: false,
             last_failure: None,

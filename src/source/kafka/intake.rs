@@ -1,7 +1,9 @@
 //! The messages' way in and out: from the partitions' inboxes into the lanes as far as there is
 //! room, and from there to the pool as far as it has credit.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
@@ -10,12 +12,14 @@ use super::health::HealthIssue;
 use super::incoming::{Fresh, Stray};
 use super::ordering::{Entry, Lane, Shared};
 use super::partition::{Partition, Read};
+use super::partitions::Present;
 use super::settle::unix_ms;
 use super::turns::{Here, Share, Turn};
 use crate::broker::kafka::begins::Part;
 use crate::broker::kafka::emptied;
 use crate::broker::kafka::statistics::Lag;
 use crate::config::model::Order;
+use crate::delivery::Backlog;
 
 /// How many messages are ready beyond what the pool has room for, all partitions together.
 const READY_SPARE: usize = 256;
@@ -252,7 +256,13 @@ impl Task {
 
     /// Takes in how the partitions stand, and tells the pool how far behind it is.
     pub(super) fn take_statistics(&mut self, statistics: &[Lag], now: Instant) {
-        let standing = self.partitions.take_statistics(statistics);
+        let oldest = self.oldest_here();
+        let lanes = &self.lanes;
+        let here = |part| Present {
+            out: lanes.count(part).out,
+            oldest_ms: oldest.get(&part).copied(),
+        };
+        let standing = self.partitions.take_statistics(statistics, here);
         for part in standing.idle {
             self.is_not_fetched(part, now);
         }
@@ -261,12 +271,30 @@ impl Task {
             .facts
             .note(|figures| figures.delayed = Some(delayed));
         let (lag, out) = (standing.lag, self.lanes.out() as u64);
-        let is_asked_for = self.policy.borrow().workers.range().is_some();
-        let depth = is_asked_for.then(|| standing.unfinished.saturating_sub(out));
+        let depth = standing.unfinished.saturating_sub(out);
+        let sent = standing.oldest_ms.and_then(|ms| u64::try_from(ms).ok());
+        let sent = sent.and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
+        let backlog = Backlog {
+            depth,
+            is_limit: false,
+            oldest: self.oldest.since(depth, sent, SystemTime::now()),
+        };
         self.end.state.send_if_modified(|state| {
-            let news = state.lag != lag || state.depth != depth;
-            (state.lag, state.depth) = (lag, depth);
+            let news = state.lag != lag || state.backlog != Some(backlog);
+            (state.lag, state.backlog) = (lag, Some(backlog));
             news
         });
+    }
+
+    /// When the oldest message of each partition was sent that is here, and comes for the first time.
+    fn oldest_here(&self) -> HashMap<Part, i64> {
+        let mut oldest = HashMap::new();
+        for entry in self.lanes.waiting() {
+            if let (0, Some(ms)) = (entry.item.counters.attempts, entry.item.timestamp_ms) {
+                let known = oldest.entry(entry.part).or_insert(ms);
+                *known = ms.min(*known);
+            }
+        }
+        oldest
     }
 }

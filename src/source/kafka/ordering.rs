@@ -430,6 +430,13 @@ impl<T> Lanes<T> {
         self.bytes
     }
 
+    /// Messages that are here and could go out, but for others that hold their lanes.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &Entry<T>> {
+        let slots = self.slots.iter().flatten();
+        let waits = |slot: &&Slot<T>| matches!(slot.state, State::Waiting | State::Ready);
+        slots.filter(waits).map(|slot| &slot.entry)
+    }
+
     /// What is here of a partition.
     pub(super) fn count(&self, part: Part) -> Count {
         let stock = self.stocks.get(&part);

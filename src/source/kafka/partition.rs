@@ -47,6 +47,8 @@ pub(super) struct Partition {
     times_missing: u32,
     /// It is not fetched because we say so.
     pause: Option<Pause>,
+    /// When the last message that was read of it was sent.
+    read_up_to_ms: Option<i64>,
 }
 
 /// Why a partition is paused.
@@ -120,6 +122,7 @@ impl Partition {
             times_astray: 0,
             times_missing: 0,
             pause: None,
+            read_up_to_ms: None,
         }
     }
 
@@ -195,6 +198,7 @@ impl Partition {
     /// Takes in what was read, as it was when it was here last. Gives it back, unless it is not due yet.
     pub(super) fn admit(&mut self, mut fresh: Fresh, now: Instant, now_ms: i64) -> Option<Fresh> {
         self.times_astray = 0;
+        self.read_up_to_ms = fresh.record.timestamp_ms.or(self.read_up_to_ms);
         if let Some(tried) = self.progress.tried(fresh.offset) {
             let counters = &mut fresh.record.counters;
             (counters.attempts, counters.crashes) = (tried.attempts, tried.crashes);
@@ -341,6 +345,11 @@ impl Partition {
     /// between two fetches.
     pub(super) fn is_not_fetched(&mut self, statistics: &Lag) -> bool {
         std::mem::replace(&mut self.is_idle, statistics.is_idle) && statistics.is_idle
+    }
+
+    /// Time that the messages which were not read are sent after, in milliseconds since 1970.
+    pub(super) fn read_up_to_ms(&self) -> Option<i64> {
+        self.read_up_to_ms
     }
 
     /// How far behind it is, if that is known.

@@ -268,8 +268,12 @@ impl Partitions {
 
     // -- how they stand --
 
-    /// Takes in how they stand.
-    pub(super) fn take_statistics(&mut self, all: &[Lag]) -> Standing {
+    /// Takes in how they stand, with what is here of each.
+    pub(super) fn take_statistics(
+        &mut self,
+        all: &[Lag],
+        here: impl Fn(Part) -> Present,
+    ) -> Standing {
         let mut standing = Standing::default();
         for statistics in all {
             let name = (statistics.topic.clone(), statistics.partition);
@@ -280,12 +284,19 @@ impl Partitions {
                 let behind = each.lag(statistics).map(|lag| (each.label(), lag));
                 // What waits in a tier is not due.
                 let counts = behind.clone().filter(|_| !each.is_tier());
-                (behind, counts, each.is_not_fetched(statistics))
+                let unread = (each.is_not_fetched(statistics), each.read_up_to_ms());
+                (behind, counts, unread)
             });
-            let (behind, counts, is_not_fetched) = told.unwrap_or_default();
+            let (behind, counts, (is_not_fetched, read_up_to_ms)) = told.unwrap_or_default();
             let lag = behind.as_ref().map_or(0, |(_, lag)| *lag);
             let unfinished = counts.map_or(0, |(_, lag)| lag);
             standing.unfinished += unfinished;
+            let here = here(part);
+            if unfinished > here.out as u64 {
+                let sent = here.oldest_ms.or(read_up_to_ms);
+                let known = [standing.oldest_ms, sent].into_iter().flatten();
+                standing.oldest_ms = known.min();
+            }
             standing.delayed += lag - unfinished;
             standing.lag.extend(behind);
             standing.idle.extend(is_not_fetched.then_some(part));
@@ -306,6 +317,17 @@ pub(super) struct Standing {
     pub(super) delayed: u64,
     /// Those that are not fetched.
     pub(super) idle: Vec<Part>,
+    /// When the oldest message that waits was sent, in milliseconds since 1970, as far as that is known.
+    pub(super) oldest_ms: Option<i64>,
+}
+
+/// Messages of a partition that are here.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Present {
+    /// Number of those that the pool has.
+    pub(super) out: usize,
+    /// When the oldest of the others was sent that comes for the first time.
+    pub(super) oldest_ms: Option<i64>,
 }
 
 fn put(set: &mut BTreeSet<Part>, part: Part, is_in: bool) {

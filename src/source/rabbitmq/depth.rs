@@ -1,6 +1,6 @@
-//! How many messages wait: in the queue, for a pool whose number of workers follows that, and in the
-//! tiers of delayed ones, for who watches. The broker is asked now and then, over a channel of its own,
-//! so that neither the consumers nor an answer that is late are touched by it.
+//! How many messages wait: in the queue, and in the tiers of delayed ones. The broker is asked now and
+//! then, over a channel of its own, so that neither the consumers nor an answer that is late are touched
+//! by it.
 
 use std::fmt;
 use std::future::{Future, pending};
@@ -16,11 +16,12 @@ use crate::broker::rabbitmq::topology;
 use crate::config::model::{PoolConfig, Workers};
 use crate::rules::rabbitmq::tiers;
 
-/// The broker is asked for the queue so many times less often than the pool looks at its load.
+/// For a pool whose number of workers follows the load, the broker is asked for the queue so many times
+/// less often than the pool looks at its load.
 const LOOKS: u32 = 5;
 
-/// How often it is asked for the tiers, each of which is a question.
-const DELAYED_EVERY: Duration = Duration::from_secs(10);
+/// How often it is asked for the queue of another pool, and for the tiers, each of which is a question.
+const EVERY: Duration = Duration::from_secs(10);
 
 /// What the broker has said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +35,6 @@ pub(super) enum Told {
 /// The questions, one after the other, and when each is asked next.
 #[derive(Default)]
 pub(super) struct Depth {
-    /// None while the pool does not want to know.
     next_ready: Option<Instant>,
     next_delayed: Option<Instant>,
     asked: Option<Pin<Box<dyn Future<Output = Told>>>>,
@@ -51,25 +51,23 @@ impl fmt::Debug for Depth {
 }
 
 impl Depth {
-    /// Asks what the pool wants to know, if it is time. Returns whether it wants to know of its queue
-    /// no more.
-    pub(super) fn begin(&mut self, broker: &Rc<Broker>, pool: &PoolConfig, now: Instant) -> bool {
+    /// Asks, if it is time.
+    pub(super) fn begin(&mut self, broker: &Rc<Broker>, pool: &PoolConfig, now: Instant) {
         let every = match pool.workers {
-            Workers::Range(range) => Some(LOOKS * range.look_every()),
-            Workers::Fixed(_) => None,
+            Workers::Range(range) => EVERY.min(LOOKS * range.look_every()),
+            Workers::Fixed(_) => EVERY,
         };
-        let given_up = every.is_none() && self.next_ready.take().is_some();
         let is_due = |next: Option<Instant>| next.is_none_or(|next| next <= now);
         if self.asked.is_some() {
-            return given_up;
+            return;
         }
         let (broker, queue) = (Rc::clone(broker), pool.queue.clone());
-        if let Some(every) = every.filter(|_| is_due(self.next_ready)) {
+        if is_due(self.next_ready) {
             self.next_ready = Some(now + every);
             let asked = async move { Told::Ready(known(topology::count(&broker, &queue).await)) };
             self.asked = Some(Box::pin(asked));
         } else if is_due(self.next_delayed) {
-            self.next_delayed = Some(now + DELAYED_EVERY);
+            self.next_delayed = Some(now + EVERY);
             // Those of an earlier version are not asked for: the broker logs each that is not there.
             let tiers = tiers::tiers(pool.retry.backoff.max).into_iter();
             let asked = async move {
@@ -79,7 +77,11 @@ impl Depth {
             };
             self.asked = Some(Box::pin(asked));
         }
-        given_up
+    }
+
+    /// They are asked at once, by new rules.
+    pub(super) fn again(&mut self) {
+        self.next_ready = None;
     }
 
     /// When it is time. One question comes after the other.
@@ -101,11 +103,7 @@ impl Depth {
         };
         let told = asked.await;
         self.asked = None;
-        match told {
-            // The pool has a fixed number of workers since.
-            Told::Ready(_) if self.next_ready.is_none() => Told::Ready(None),
-            told => told,
-        }
+        told
     }
 }
 

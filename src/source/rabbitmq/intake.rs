@@ -1,6 +1,8 @@
 //! What arrives: how many messages are asked for, which of them the pool gets and when, and what
 //! goes back unopened.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use bytes::Bytes;
 use lapin::message::Delivery;
 use tokio::time::Instant;
@@ -215,6 +217,11 @@ pub(super) fn deliver(task: &mut Task, claim: &Claim, pool: &PoolConfig, token: 
     let begin_by = held.since + begin_within(task.config.consumer_timeout);
     let again = held.arrival.redelivered || held.arrival.counters.attempts > 0;
     let message = message(&pool.queue, held, again);
+    let properties = &held.original.properties;
+    let sent = properties.timestamp().filter(|_| !again);
+    let sent = sent.and_then(|seconds| UNIX_EPOCH.checked_add(Duration::from_secs(seconds)));
+    let priority = properties.priority().unwrap_or(0);
+    task.oldest.handed_out(priority, sent, SystemTime::now());
     task.out += 1;
     let history = History {
         step: held.original.step(),

@@ -31,7 +31,6 @@ use crate::broker::rabbitmq::line::{GOOD_AFTER, RECONNECT};
 use crate::config::model::RabbitMqSource;
 use crate::delivery::Publish;
 use crate::event_loop::EventLoop;
-use crate::rules::credit;
 use crate::rules::publishing::confirm;
 use health::HealthIssue;
 use session::Session;
@@ -101,7 +100,7 @@ impl Task {
         let result = session.run(self).await;
         self.next_token = session.deliveries.next_token();
         self.share.promise(0);
-        credit::tell_depth(&self.end, None);
+        self.tell_backlog(None);
         if self.suspect.is_none() {
             // Others may be waiting for it, for longer than a broker is away.
             self.turn.leave();

@@ -34,7 +34,6 @@ use crate::broker::rabbitmq::signature::CopyKey;
 use crate::broker::rabbitmq::topology::Topology;
 use crate::config::model::{Options, PoolConfig, RabbitMqOptions, RabbitMqSource};
 use crate::delivery::{Claim, Intake, Settlement};
-use crate::rules::credit;
 
 /// How many messages are read, and settlements taken in, before something else has a turn.
 const BATCH: usize = 256;
@@ -178,8 +177,8 @@ impl Session {
         self.keep_time(task, now)?;
         self.checks.begin(&self.broker, task.config.declare, now);
         self.closing |= task.intake() == Intake::Closed;
-        if !self.closing && self.depth.begin(&self.broker, &self.pool, now) {
-            credit::tell_depth(&task.end, None);
+        if !self.closing {
+            self.depth.begin(&self.broker, &self.pool, now);
         }
         self.watch_backlog(task)?;
         self.plan_prefetch(task, now)?;
@@ -265,10 +264,10 @@ impl Session {
                 self.judge_all(task, verdicts)
             }
             Wake::Checked(checked) => self.checked(task, checked),
-            Wake::Depth(Told::Ready(depth)) => {
+            Wake::Depth(Told::Ready(ready)) => {
                 // What is here and waits for credit is as good as in the queue.
                 let here = self.deliveries.waiting() as u64;
-                credit::tell_depth(&task.end, depth.map(|ready| ready.saturating_add(here)));
+                task.tell_backlog(ready.map(|ready| ready.saturating_add(here)));
                 Ok(())
             }
             Wake::Depth(Told::Delayed(delayed)) => {
@@ -299,6 +298,7 @@ impl Session {
     /// New rules: there may be more tiers.
     fn adopt(&mut self, pool: Arc<PoolConfig>) {
         self.checks.adopt(Topology::of(&pool));
+        self.depth.again();
         self.pool = pool;
     }
 

@@ -2,6 +2,7 @@
 //! connection, and how the source is doing.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use tokio::sync::watch;
 
@@ -10,7 +11,8 @@ use super::survived::Survived;
 use crate::broker::rabbitmq::signature::CopyKey;
 use crate::budget::Share;
 use crate::config::model::{PoolConfig, RabbitMqSource};
-use crate::delivery::{Intake, Settlement, SourceEnd};
+use crate::delivery::{Backlog, Intake, Settlement, SourceEnd};
+use crate::rules::backlog::Oldest;
 use crate::rules::credit;
 use crate::rules::exclusive::Turn;
 use crate::rules::rabbitmq::demand;
@@ -38,6 +40,8 @@ pub(super) struct Task {
     pub(super) out: usize,
     /// The token of the next connection's first delivery.
     pub(super) next_token: u64,
+    /// Since when messages wait in the queue.
+    pub(super) oldest: Oldest,
 }
 
 impl Task {
@@ -56,11 +60,22 @@ impl Task {
             share: link.share.within(demand::BYTES_ASKED_MAX),
             out: 0,
             next_token: 0,
+            oldest: Oldest::default(),
         }
     }
 
     pub(super) fn pool(&self) -> Arc<PoolConfig> {
         Arc::clone(&self.policy.borrow())
+    }
+
+    /// Tells the pool that so many messages wait, if that is known.
+    pub(super) fn tell_backlog(&mut self, depth: Option<u64>) {
+        let backlog = depth.map(|depth| Backlog {
+            depth,
+            is_limit: false,
+            oldest: self.oldest.since(depth, None, SystemTime::now()),
+        });
+        credit::tell_backlog(&self.end, backlog);
     }
 
     pub(super) fn intake(&self) -> Intake {

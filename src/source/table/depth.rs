@@ -1,44 +1,68 @@
-//! When the rows that wait are counted, for a pool whose number of workers follows that: now and
-//! then, and seldom where it takes long.
+//! When the rows that wait are counted: now and then, and seldom where it takes long.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
+use crate::broker::table::Waiting;
 use crate::config::model::Workers;
+use crate::delivery::Backlog;
+use crate::rules::backlog::Oldest;
 
 /// Beyond so many rows it makes no difference how many more there are.
-pub(super) const COUNTED_MAX: u32 = 20_000;
-/// Of the time no more than such a part is spent on counting.
+pub(super) const COUNTED_MAX: u32 = 100_000;
+/// How often rows are counted for people; a pool whose number of workers follows the load asks more often.
+const EVERY: Duration = Duration::from_secs(10);
+/// Of the time no more than such a part is spent on counting, as long as that comes to less than this pause.
 const PART_OF_TIME: u32 = 200;
+const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// When the rows are counted next.
-#[derive(Debug, Default)]
+/// When the rows are counted next, and since when they wait.
+#[derive(Debug)]
 pub(super) struct Depth {
-    /// None while the pool does not want to know.
-    next: Option<Instant>,
+    next: Instant,
+    oldest: Oldest,
 }
 
 impl Depth {
-    /// When they are to be counted next, if the pool wants to know.
-    pub(super) fn next(&self, workers: &Workers) -> Option<Instant> {
-        workers.range()?;
-        Some(self.next.unwrap_or_else(Instant::now))
+    /// Counted for the first time at once.
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            next: now,
+            oldest: Oldest::default(),
+        }
     }
 
-    /// Whether they are to be counted now.
-    pub(super) fn is_due(&self, workers: &Workers, now: Instant) -> bool {
-        workers.range().is_some() && self.next.is_none_or(|next| next <= now)
+    /// When they are to be counted next.
+    pub(super) fn next(&self) -> Instant {
+        self.next
     }
 
     /// They have been counted, which took so long.
     pub(super) fn counted(&mut self, workers: &Workers, now: Instant, took: Duration) {
-        let every = workers.range().map(|range| range.look_every());
-        self.next = every.map(|every| now + every.max(PART_OF_TIME * took));
+        let every = workers.range().map_or(EVERY, |range| range.look_every());
+        let pause = (PART_OF_TIME * took).min(PAUSE_MAX);
+        self.next = now + every.min(EVERY).max(pause);
     }
 
-    /// Whether the pool wants to know no more, and that is news.
-    pub(super) fn ceases(&mut self, workers: &Workers) -> bool {
-        workers.range().is_none() && self.next.take().is_some()
+    /// A claim has found none that it could have.
+    pub(super) fn none_waits(&mut self) {
+        self.oldest.is_empty(SystemTime::now());
+    }
+
+    /// What is told of those that were counted.
+    pub(super) fn backlog(&mut self, waiting: Waiting) -> Backlog {
+        let now = SystemTime::now();
+        let sent = waiting.oldest.and_then(|age| now.checked_sub(age));
+        Backlog {
+            depth: waiting.count,
+            is_limit: waiting.is_limit,
+            oldest: self.oldest.since(waiting.count, sent, now),
+        }
+    }
+
+    /// They are counted at once, by new rules.
+    pub(super) fn again(&mut self, now: Instant) {
+        self.next = now;
     }
 }

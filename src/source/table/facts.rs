@@ -11,6 +11,9 @@ use crate::rules::credit;
 /// How often is looked at what costs a look at the file.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
+/// So many delayed rows are counted at most.
+const DELAYED_MAX: u32 = 20_000;
+
 impl Task {
     /// Takes it down. What is not known is not told: the claims show what is wrong.
     pub(super) async fn tell_facts(&mut self) {
@@ -22,7 +25,7 @@ impl Task {
         let now = Instant::now();
         if now >= self.next_facts && !self.pause.is_troubled() {
             self.next_facts = now + LOOK_EVERY;
-            let delayed = self.store.count_delayed(COUNTED_MAX).await;
+            let delayed = self.store.count_delayed(DELAYED_MAX).await;
             let database = self.store.sizes().await;
             self.end.facts.note(|figures| {
                 (figures.delayed, figures.database) = (delayed.ok(), database);
@@ -30,21 +33,17 @@ impl Task {
         }
     }
 
-    pub(super) fn next_count(&self) -> Option<Instant> {
-        self.depth.next(&self.policy.borrow().workers)
-    }
-
     /// Counts what waits, if it is time. What is not known is not told: the claims show what is wrong.
-    pub(super) async fn tell_depth(&mut self) {
-        let workers = self.policy.borrow().workers;
+    pub(super) async fn tell_backlog(&mut self) {
         let began = Instant::now();
-        if self.depth.is_due(&workers, began) {
-            let counted = self.store.count_ready(COUNTED_MAX).await;
-            let now = Instant::now();
-            self.depth.counted(&workers, now, now - began);
-            credit::tell_depth(&self.end, counted.ok());
-        } else if self.depth.ceases(&workers) {
-            credit::tell_depth(&self.end, None);
+        if began < self.depth.next() {
+            return;
         }
+        let pool = self.policy.borrow().clone();
+        let waiting = self.store.waiting(&pool.queue, COUNTED_MAX).await.ok();
+        let now = Instant::now();
+        self.depth.counted(&pool.workers, now, now - began);
+        let backlog = waiting.map(|waiting| self.depth.backlog(waiting));
+        credit::tell_backlog(&self.end, backlog);
     }
 }

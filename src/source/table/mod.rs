@@ -10,9 +10,11 @@ mod gather;
 mod grip;
 mod health;
 mod locked;
+mod paused;
 mod suspects;
 #[cfg(test)]
 mod tests;
+mod unread;
 mod write_failure;
 
 use std::collections::HashMap;
@@ -34,12 +36,14 @@ use crate::heartbeat::Heart;
 use crate::rules::exclusive::Turn;
 use crate::rules::pause::Pause;
 use crate::rules::{Limits, credit, table};
+use crate::unread::Reader;
 use aside::Aside;
 use depth::Depth;
 use gather::Gather;
 use grip::Grip;
 use health::{Health, HealthIssue};
 use locked::Locked;
+use paused::Paused;
 
 /// The least time between two looks at a queue in which nothing was ready, however often others
 /// write to the database.
@@ -82,6 +86,7 @@ pub(super) struct Task {
     aside: Aside,
     locked: Locked,
     depth: Depth,
+    reader: Reader,
     gather: Gather,
     next_look: Instant,
     last_look: Instant,
@@ -89,6 +94,7 @@ pub(super) struct Task {
     next_beat: Instant,
     next_facts: Instant,
     owners_again: Option<Instant>,
+    paused: Paused,
 }
 
 /// One delivery that is out.
@@ -111,11 +117,12 @@ pub(super) fn open(
     config: &TableSource,
     link: Link,
     stores: &Stores,
+    reader: Reader,
 ) -> Result<impl FnOnce() + use<>, Unusable> {
     let runtime = runtime();
     let pool = Arc::clone(&link.policy.borrow());
     let opening = Store::open(config, &pool, stores);
-    let task = Task::new(runtime.block_on(opening)?, config, link);
+    let task = Task::new(runtime.block_on(opening)?, config, link, reader);
     Ok(move || run(&runtime, task))
 }
 
@@ -141,7 +148,7 @@ fn run(runtime: &Runtime, task: Task) {
 }
 
 impl Task {
-    fn new(store: Store, config: &TableSource, link: Link) -> Self {
+    fn new(store: Store, config: &TableSource, link: Link, reader: Reader) -> Self {
         let pool = link.policy.borrow().name.clone();
         let now = Instant::now();
         Self {
@@ -163,7 +170,8 @@ impl Task {
             bytes_per_turn: table::BYTES_PER_TURN_MAX,
             aside: Aside::default(),
             locked: Locked::default(),
-            depth: Depth::default(),
+            depth: Depth::new(now),
+            reader,
             gather: Gather::default(),
             next_look: now,
             last_look: now,
@@ -171,6 +179,7 @@ impl Task {
             next_beat: now,
             next_facts: now,
             owners_again: None,
+            paused: Paused::default(),
         }
     }
 
@@ -186,10 +195,12 @@ impl Task {
             self.tend_owners().await;
             if !self.pause.is_on(Instant::now()) {
                 self.follow_the_file().await;
+                self.look_for_pause().await;
                 self.gather().await;
                 self.write_and_claim().await;
                 self.tend_aside().await;
-                self.tell_depth().await;
+                self.tell_backlog().await;
+                self.look_for_unread().await;
             }
             self.tell_facts().await;
         }
@@ -219,8 +230,8 @@ impl Task {
         let (end, policy) = (&mut self.end, &mut self.policy);
         tokio::select! {
             biased;
-            // Only to wake: whatever is done is done by the newest rules.
-            Ok(()) = policy.changed() => {}
+            // Whatever else is done is done by the newest rules.
+            Ok(()) = policy.changed() => self.depth.again(Instant::now()),
             _ = end.intake.changed(), if end.intake.has_changed().is_ok() => {
                 self.next_look = Instant::now();
             }
@@ -243,9 +254,9 @@ impl Task {
     /// When something falls due by itself. A pause after trouble puts it off, or we would spin; but
     /// not the heartbeat: others would take what we have in hand.
     fn timer(&self) -> Instant {
-        let mut timer = self.next_look.min(self.next_poll);
+        let mut timer = self.next_look.min(self.next_poll).min(self.depth.next());
         let (again, locks) = (self.aside.again(), self.locked.next_look());
-        for when in [self.owners_again, again, locks, self.next_count()] {
+        for when in [self.owners_again, again, locks] {
             timer = timer.min(when.unwrap_or(timer));
         }
         self.pause.timer(timer).min(self.next_beat)
@@ -307,6 +318,7 @@ impl Task {
             self.owners_again = (!again).then(|| now + SECOND_LOOK_AT_OWNERS);
             self.next_poll = now + self.poll_interval;
             self.next_look = now;
+            self.paused.look_again();
             if found.is_ok() {
                 found = self.store.take_back_from_the_dead().await;
             }
@@ -391,6 +403,9 @@ impl Task {
         match self.store.peek(self.limits()).await {
             Ok(outlook) => {
                 self.next_look = now + table::next_look(self.poll_interval, outlook.due_in);
+                if !outlook.ready && !outlook.suspects_wait {
+                    self.depth.none_waits();
+                }
                 let suspect = self.line_up(outlook.suspects_wait);
                 if outlook.ready || suspect {
                     self.store.was_fruitful();
@@ -410,7 +425,10 @@ impl Task {
     /// How many rows there is room for, once what is settled is written.
     fn room(&self) -> usize {
         let staying = self.out.len() - self.settled.len();
-        let rows = table::room(self.intake(), staying);
+        let rows = match self.paused.is_on() {
+            true => 0,
+            false => table::room(self.intake(), staying),
+        };
         if rows == 0 {
             self.share.rest();
         }
@@ -429,6 +447,9 @@ impl Task {
         let now = Instant::now();
         self.last_look = now;
         self.gather.claimed(claimed && stop == Stop::Full);
+        if stop == Stop::Empty {
+            self.depth.none_waits();
+        }
         self.next_look = match stop {
             Stop::Long => now,
             Stop::Full if claimed => now,

@@ -200,7 +200,7 @@ fn bad_requests_are_told_what_would_be_right() {
 
 fn a_daemon_that_is_not_there_is_said_to_be() {
     let site = site("");
-    let missing = site.ganger(&["status"]).bad(1);
+    let missing = site.ganger(&["status"]).bad(2);
     assert!(
         missing.contains("--config") && missing.contains("--host"),
         "{missing}"
@@ -211,7 +211,7 @@ fn a_daemon_that_is_not_there_is_said_to_be() {
     assert!(silent.contains("ganger.sock"), "{silent}");
     let far = site
         .ganger(&["status", "--host", "https://10.0.0.7"])
-        .bad(1);
+        .bad(2);
     assert!(far.contains("http://HOST:PORT"), "{far}");
 }
 

@@ -106,7 +106,7 @@ fn a_message_that_waits_is_cancelled_by_any_of_its_names() {
             "{none}"
         );
     }
-    let none = command(&scene, &["cancel", "play", "same"]).bad(1);
+    let none = command(&scene, &["cancel", "play", "same"]).bad(2);
     assert!(none.contains("there is no pool `play`"), "{none}");
     let dead = scene.table.dead();
     assert!(dead.iter().all(|dead| dead.reason == "cancelled"));
@@ -203,7 +203,7 @@ fn the_level_of_the_log_is_changed_for_all_and_for_one_pool() {
         // It would keep the records of a module of that name, and no others.
         (&["debgu"], "must be a level or a filter"),
     ] {
-        let refused = command(&scene, &[&["log-level"], wrong].concat()).bad(1);
+        let refused = command(&scene, &[&["log-level"], wrong].concat()).bad(2);
         assert!(refused.contains(told), "{refused}");
     }
     assert_eq!(shown(&[]), before);

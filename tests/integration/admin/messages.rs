@@ -144,7 +144,7 @@ fn dead_letters_are_read_counted_edited_and_dropped() {
         (first["letters"].as_array().unwrap().len(), &first["more"]),
         (2, &json!(true))
     );
-    let last = &first["letters"][1]["id"];
+    let last = first["letters"][1]["id"].as_str().unwrap();
     let rest = api.get(&format!("/v1/dead/main?after={last}")).json();
     let letter = &rest["letters"][0];
     assert_eq!(
@@ -152,13 +152,16 @@ fn dead_letters_are_read_counted_edited_and_dropped() {
         (&json!(false), &json!(long.len()))
     );
     let whole = api
-        .get(&format!("/v1/dead/main/letters/{}", letter["id"]))
+        .get(&format!(
+            "/v1/dead/main/letters/{}",
+            letter["id"].as_str().unwrap()
+        ))
         .json();
     assert_eq!(whole["body"], json!(long));
     api.get("/v1/dead/main/letters/4711").problem(404);
     api.get("/v1/dead/nowhere").problem(404);
     api.get("/v1/dead/main?limit=0").problem(400);
-    let id = first["letters"][0]["id"].to_string();
+    let id = &first["letters"][0]["id"];
     let edited = json!({ "ids": [id], "body": "mended" }).to_string();
     let done = api.post("/v1/dead/main/retry", &edited).json();
     assert_eq!(done["done"], "retried 1");

@@ -170,6 +170,9 @@ fn the_series_are_those_that_are_published() {
         "ganger_kafka_requests_total{",
         "ganger_source_lag{",
         "ganger_source_depth{",
+        "ganger_queue_depth{pool=\"on-kafka\"",
+        "ganger_queue_oldest_age_seconds{pool=\"on-rabbit\"",
+        "ganger_unread_queue_depth{",
         "ganger_source_delayed{pool=\"on-kafka\"",
         "ganger_source_delayed{pool=\"on-rabbit\"",
         "ganger_table_file_bytes{",
@@ -386,6 +389,9 @@ fn on_every_kind_of_source() -> (Workspace, Daemon, String, Vhost) {
         pool("on-rabbit", "rabbit"),
         pool("on-kafka", "events"),
     ];
+    site.configure_commands(&pools);
+    site.ganger(&["send", "unread", "lost", "--source", "main"])
+        .good();
     let daemon = site.start(&pools);
     daemon.has_workers(3);
     (site, daemon, topic, rabbit)

@@ -20,6 +20,7 @@ trials![
     a_reload_says_what_it_did_or_why_not,
     the_status_is_shown_to_people_and_programs,
     readiness_says_what_is_wrong,
+    a_daemon_that_stands_still_is_not_waited_for,
     events_go_on_where_a_listener_was,
     a_thread_that_stands_still_is_found_and_holds_nobody_up,
     a_pool_that_stands_still_keeps_a_stop_from_nobody,
@@ -60,7 +61,7 @@ fn a_pool_is_scaled_and_keeps_it_over_reloads_that_do_not_touch_it() {
     scene.daemon.has_workers(1);
     command(&scene, &["scale", "work", "configured"]).good();
     scene.daemon.has_workers(3);
-    let refused = command(&scene, &["scale", "work", "1025"]).bad(1);
+    let refused = command(&scene, &["scale", "work", "1025"]).bad(2);
     assert!(refused.contains("0..=1024"), "{refused}");
     scene.finish();
 }
@@ -230,7 +231,7 @@ fn a_reload_says_what_it_did_or_why_not() {
     assert_eq!(done, "reloaded: 0 change(s)\n");
     let broken = Pool::new(&[]).text("timeout", "soon").set("workers", "0");
     scene.site.reconfigure(&scene.daemon, &[broken]);
-    let refused = command(&scene, &["reload"]).bad(1);
+    let refused = command(&scene, &["reload"]).bad(2);
     assert!(refused.contains("nothing has changed"), "{refused}");
     assert!(
         refused.contains("timeout") && refused.contains("workers"),
@@ -269,8 +270,17 @@ fn the_status_is_shown_to_people_and_programs() {
     let status = command(&scene, &["status", "--output", "json"]).json();
     assert_eq!(status["pools"][0]["counts"]["done"], 2);
     assert_eq!(status["pools"][0]["unaccounted"], 0);
-    let unknown = command(&scene, &["status", "--pool", "play"]).bad(1);
-    assert!(unknown.contains("the pools are: work"), "{unknown}");
+    for args in [
+        &["status", "--pool", "play"][..],
+        &["pause", "play"],
+        &["scale", "play", "1"],
+        &["kill", "play", "0"],
+        &["output", "play", "0"],
+    ] {
+        let unknown = command(&scene, args).bad(2);
+        let known = "there is no pool `play`; the pools are: work";
+        assert!(unknown.contains(known), "{args:?}: {unknown}");
+    }
     // However often it is asked, nobody sees another number.
     let counts = || pool(&api)["counts"].clone();
     assert_eq!(counts(), counts());
@@ -291,6 +301,22 @@ fn readiness_says_what_is_wrong() {
     assert!(unwell.contains("pool `work`"), "{unwell}");
     scene.daemon.signal(Signal::SIGTERM);
     scene.daemon.exit();
+}
+
+/// The connection is made by the kernel; nobody answers.
+fn a_daemon_that_stands_still_is_not_waited_for() {
+    let scene = scene(Pool::new(&[]));
+    scene.daemon.signal(Signal::SIGSTOP);
+    let since = Instant::now();
+    let args = ["health", "--timeout", "300ms"];
+    let silent = command(&scene, &args).bad(1);
+    assert!(silent.contains("no answer within 300ms"), "{silent}");
+    let default = command(&scene, &["health"]).bad(1);
+    assert!(default.contains("no answer within 5s"), "{default}");
+    let waited = since.elapsed();
+    assert!(waited < Duration::from_secs(30), "{waited:?}");
+    scene.daemon.signal(Signal::SIGCONT);
+    scene.finish();
 }
 
 fn events_go_on_where_a_listener_was() {

@@ -60,6 +60,8 @@ fn pools_are_shown_and_steered_by_keys() {
     top.press("+");
     top.shows("scale `work` to 4 worker(s)?");
     top.press(ENTER);
+    top.shows("scale `work` to 4 worker(s)? configured: 2. y/n");
+    top.press("y");
     scene.daemon.has_workers(4);
     top.shows("workers: 4");
     top.shows("scaled to 4 worker(s); 2 configured");
@@ -114,7 +116,9 @@ fn a_refused_request_is_told() {
     let mut top = top(&scene, SMALL);
     top.shows(": ready");
     top.press("s");
-    top.press("025\r");
+    top.press("1025\r");
+    top.shows("configured: 1. y/n");
+    top.press("y");
     top.shows("can't scale `work` to 1025 worker(s): ");
     assert_eq!(pool(&api(&scene.daemon))["scaled"], Value::Null);
     top.press("q");

@@ -171,13 +171,13 @@ fn a_dead_letter_is_tried_and_stays() {
     scene.site.configure_commands(&[pool]);
     // Where it died, it would die again.
     let letters = scene.site.ganger(&["dead", "list", "-o", "json"]).json();
-    let id = letters[0]["id"].to_string();
-    let again = scene.site.ganger(&["worker", "try", "--dead", &id]);
+    let id = letters[0]["id"].as_str().unwrap();
+    let again = scene.site.ganger(&["worker", "try", "--dead", id]);
     assert_eq!(again.code, Some(1), "{again:#?}");
     assert!(again.out.contains("400 REJECT"), "{again:#?}");
     let (code, told) = tried(
         &scene.site,
-        &["--dead", &id, "--source", "main"],
+        &["--dead", id, "--source", "main"],
         "--v2=1",
         "reply",
     );

@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::harness::{DEADLINE, Database, Event, NewMessage, Pool, Scene, Workspace, trials_on};
+use crate::harness::{
+    DEADLINE, Daemon, Database, Event, NewMessage, Pool, Scene, Workspace, trials_on,
+};
 
 trials_on![
     what_is_rolled_back_was_never_sent,
     commands_send_and_move_dead_letters,
+    a_pause_of_all_daemons_is_followed_by_each,
     bytes_that_are_no_text_stay_as_they_are,
     rows_that_cannot_be_claimed_hold_nobody_up,
     a_row_that_cannot_be_claimed_holds_nobody_up_after_trouble_either,
@@ -55,6 +58,37 @@ fn commands_send_and_move_dead_letters() {
     scene.site.ganger(&["dead", "drop", "--all"]).good();
     assert_eq!(scene.table.dead(), []);
     scene.finish();
+}
+
+fn a_pause_of_all_daemons_is_followed_by_each() {
+    let scene = Scene::of(Pool::new(&[]));
+    let second = scene.site.start(&[Pool::new(&[])]);
+    let ask = |daemon: &Daemon, args: &[&str]| {
+        let config = daemon.config().to_str().unwrap();
+        scene.site.ganger(&[args, &["--config", config]].concat())
+    };
+    let is = |daemon: &Daemon, state: &str| {
+        daemon.eventually(state, || {
+            let status = ask(daemon, &["status", "-o", "json"]).json();
+            status["pools"][0]["state"] == state
+        });
+    };
+    is(&second, "running");
+    let told = ask(&scene.daemon, &["pause", "work", "--all"]).good();
+    assert!(told.contains("on 2 of 2 daemon(s)"), "{told}");
+    is(&scene.daemon, "paused");
+    is(&second, "paused");
+    scene.send(&["first"]);
+    scene.daemon.stop();
+    let third = scene.site.start(&[Pool::new(&[])]);
+    is(&third, "paused");
+    assert_eq!(scene.table.count("work"), 1);
+    ask(&third, &["resume", "work", "--all"]).good();
+    third.eventually("it to be done", || scene.table.count("work") == 0);
+    is(&second, "running");
+    scene.record().assert_done_once(&["first"]);
+    second.stop();
+    third.stop();
 }
 
 fn bytes_that_are_no_text_stay_as_they_are() {

@@ -12,14 +12,15 @@ use libtest_mimic::Trial;
 
 use crate::harness::Base;
 use crate::{
-    answers, crashes, daemon_death, idempotency, kills, letters, migrating, on_servers, outbox,
-    sending, shutdown, timeouts, topics, unique, version2,
+    answers, backlog, crashes, daemon_death, idempotency, kills, letters, migrating, on_servers,
+    outbox, sending, shutdown, timeouts, topics, unique, version2,
 };
 
 /// The tests of all modules here.
 pub(crate) fn trials() -> Vec<Trial> {
     let both = [
         answers::trials_on,
+        backlog::trials_on,
         crashes::trials_on,
         daemon_death::trials_on,
         idempotency::trials_on,

@@ -228,10 +228,7 @@ pub(super) fn list(site: &Workspace) -> Vec<Value> {
 }
 
 pub(super) fn id(letter: &Value) -> String {
-    match &letter["id"] {
-        Value::String(id) => id.clone(),
-        id => id.to_string(),
-    }
+    letter["id"].as_str().unwrap().to_owned()
 }
 
 fn the_list_has_all_that_scripts_rely_on() {

@@ -18,6 +18,7 @@ trials![
     by_tls_with_another_name,
     by_tls_with_a_certificate_of_our_own,
     without_tls_to_a_port_that_wants_it,
+    to_a_broker_that_allows_few_channels,
     a_wrong_password,
     a_user_that_nobody_knows,
     names_and_passwords_that_need_escapes,
@@ -107,6 +108,21 @@ fn by_tls_with_a_certificate_of_our_own() {
     let unknown = Authority::called("other authority");
     complaint(&url, &of(&unknown), wants);
     let scene = RabbitScene::by(&url, vhost, &of(authority), &[pool()]);
+    works(&scene);
+    scene.finish();
+}
+
+/// One more and all goes.
+fn to_a_broker_that_allows_few_channels() {
+    let node = Arc::new(Node::start("channel_max = 3"));
+    let vhost = Vhost::at(Arc::clone(&node));
+    let why = refused(&vhost.url(), "", &[pool()]);
+    assert!(why.contains("allows 3 channels on a connection"), "{why}");
+    assert!(why.contains("`channel_max`"), "{why}");
+    drop((vhost, node));
+    let node = Arc::new(Node::start("channel_max = 4"));
+    let vhost = Vhost::at(Arc::clone(&node));
+    let scene = RabbitScene::at(vhost, "", &[pool()]);
     works(&scene);
     scene.finish();
 }

@@ -7,8 +7,8 @@ use super::*;
 use crate::cli::samples;
 use crate::delivery::Figures;
 use crate::metrics::Counts;
-use crate::pool::status::{PoolState, ScalingStatus};
-use crate::status::AlertsStatus;
+use crate::pool::status::{BacklogStatus, PoolState, ScalingStatus};
+use crate::status::{AlertsStatus, UnreadQueueStatus};
 
 const UPTIME: Duration = Duration::from_secs(3 * 3600 + 25 * 60);
 
@@ -29,7 +29,6 @@ fn pool(name: &str, state: PoolState) -> PoolStatus {
         workers_wanted: 2,
         workers_configured: 2,
         source_connected: true,
-        as_of: samples::at(UPTIME),
         ..PoolStatus::default()
     }
 }
@@ -56,14 +55,18 @@ fn email() -> PoolStatus {
             ..Counts::default()
         },
         done_per_second: 103.71,
-        lag: BTreeMap::from([("orders/0".to_owned(), 5), ("orders/1".to_owned(), 1700)]),
+        backlog: Some(BacklogStatus {
+            depth: 1697,
+            at_least: false,
+            oldest_age_seconds: Some(75.3),
+        }),
         workers: vec![busy, worker(1, "idle")],
         ..pool("email", PoolState::Running)
     }
 }
 
 /// A pool in each state, and all that may be said of one.
-fn many() -> Status {
+pub(in crate::cli::steer) fn many() -> Status {
     let range = ScalingStatus {
         min: 1,
         max: 16,
@@ -75,6 +78,11 @@ fn many() -> Status {
         workers_wanted: 5,
         autoscale: Some(range),
         workers: vec![worker(0, "starting"), worker(1, "waiting")],
+        backlog: Some(BacklogStatus {
+            depth: 100_000,
+            at_least: true,
+            oldest_age_seconds: None,
+        }),
         ..pool("images", PoolState::Starting)
     };
     let imports = PoolStatus {
@@ -94,7 +102,7 @@ fn many() -> Status {
         ..pool("payments", PoolState::Open)
     };
     let stuck = PoolStatus {
-        as_of: samples::at(UPTIME - Duration::from_secs(90)),
+        age_seconds: 90.0,
         ..pool("stuck", PoolState::Running)
     };
     let broken = PoolStatus {
@@ -111,6 +119,15 @@ fn many() -> Status {
     let pools = [email(), images, imports, payments, stuck, broken];
     let mut status = samples::status(UPTIME, pools.into_iter().chain(others).collect());
     status.log_records_dropped = 12;
+    status.unread_queues = vec![UnreadQueueStatus {
+        source: "main".to_owned(),
+        queue: "emial".to_owned(),
+        backlog: BacklogStatus {
+            depth: 3,
+            at_least: false,
+            oldest_age_seconds: Some(3725.0),
+        },
+    }];
     status.alerts = Some(AlertsStatus {
         webhook: "hooks.example:443".to_owned(),
         problem: Some("it answered 503".to_owned()),

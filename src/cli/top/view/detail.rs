@@ -28,7 +28,7 @@ pub(super) fn draw(view: &View<'_>, pool: &PoolStatus, area: &mut Rect, buffer: 
         view.rule(&title, true, row, buffer);
     }
     let columns = usize::from(area.width);
-    let notes = pool_notes(pool, view.model.told_at());
+    let notes = pool_notes(pool);
     let lines = notes
         .iter()
         .flat_map(|note| wrapped(&shown(note), columns, NOTE_LINES_MAX));

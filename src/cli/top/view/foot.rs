@@ -9,13 +9,15 @@ use super::canvas::View;
 use super::palette::{cut, shown, width};
 
 /// The keys, those that matter most first.
-const KEYS: [(&str, &str); 9] = [
+const KEYS: [(&str, &str); 11] = [
     ("q", "quit"),
+    ("?", "help"),
     ("p", "pause"),
     ("s + -", "scale"),
     ("r", "restart"),
     ("d", "drain"),
     ("K", "kill"),
+    ("x", "cancel"),
     ("Tab", ""),
     ("↑ ↓", "choose"),
     ("o", "order"),
@@ -38,8 +40,12 @@ pub(super) fn draw(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
 
 fn asked(prompt: &Prompt) -> String {
     match prompt {
-        Prompt::Confirm(deed) => format!("{deed}? y/n"),
-        Prompt::Number { pool, digits } => {
+        Prompt::Confirm { deed, why: None } => format!("{deed}? y/n"),
+        Prompt::Confirm {
+            deed,
+            why: Some(why),
+        } => format!("{deed}? {why}. y/n"),
+        Prompt::Number { pool, digits, .. } => {
             let pool = pool.clone();
             let deed = Deed {
                 pool,

@@ -4,7 +4,7 @@
 //! ```text
 //! head     the daemon, and whether what is shown is new
 //! pools    a table
-//! detail   the chosen pool: notes, graphs, failures; its workers
+//! detail   the chosen pool: notes, graphs, failures; its workers; or all of that is the help
 //! foot     what is asked for, what came of a request, or the keys
 //! ```
 
@@ -13,6 +13,7 @@ mod detail;
 mod foot;
 mod graphs;
 mod head;
+mod help;
 mod palette;
 mod pools;
 mod table;
@@ -38,6 +39,9 @@ pub(super) fn draw(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
     let foot = take_last(&mut rest, 1);
     foot::draw(view, foot, buffer);
     head::draw(view, take(&mut rest, 2), buffer);
+    if view.model.shows_help {
+        return help::draw(view, rest, buffer);
+    }
     if view.model.status().is_none() {
         return;
     }

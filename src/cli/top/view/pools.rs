@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::super::super::figures::{count, latency, rate};
+use super::super::super::figures::{count, depth, latency, oldest, rate};
 use super::super::model::Focus;
 use super::canvas::{View, range, take};
 use super::palette::shown;
@@ -14,22 +14,23 @@ const fn column(title: &'static str, kind: Kind, rank: u8) -> Column {
     Column { title, kind, rank }
 }
 
-const COLUMNS: [Column; 15] = [
+const COLUMNS: [Column; 16] = [
     column("POOL", Kind::Text(12, 32), 0),
     column("STATE", Kind::Word, 1),
-    column("KIND", Kind::Word, 14),
-    column("QUEUE", Kind::Text(8, 24), 13),
+    column("KIND", Kind::Word, 15),
+    column("QUEUE", Kind::Text(8, 24), 14),
     column("BUSY", Kind::Figure, 3),
-    column("IDLE", Kind::Figure, 8),
+    column("IDLE", Kind::Figure, 10),
     column("WANTED", Kind::Figure, 4),
-    column("IN HAND", Kind::Figure, 12),
-    column("WAITING", Kind::Figure, 9),
+    column("IN HAND", Kind::Figure, 13),
+    column("WAITING", Kind::Figure, 5),
+    column("OLDEST", Kind::Figure, 6),
     column("DONE/S", Kind::Figure, 2),
-    column("FAIL/S", Kind::Figure, 5),
-    column("P50", Kind::Figure, 10),
-    column("P99", Kind::Figure, 6),
-    column("RETRIED", Kind::Figure, 11),
-    column("DEAD", Kind::Figure, 7),
+    column("FAIL/S", Kind::Figure, 7),
+    column("P50", Kind::Figure, 11),
+    column("P99", Kind::Figure, 8),
+    column("RETRIED", Kind::Figure, 12),
+    column("DEAD", Kind::Figure, 9),
 ];
 /// The place of STATE.
 const STATE: usize = 1;
@@ -69,7 +70,8 @@ fn line(view: &View<'_>, pool: &PoolStatus) -> Line {
             count(in_state("idle")),
             count(pool.workers_wanted as u64),
             count(pool.out as u64),
-            or_dash(waiting(pool).map(count)),
+            depth(pool.backlog),
+            oldest(pool.backlog),
             rate(pool.done_per_second),
             or_dash(failed.map(rate)),
             latency(counts.p50_ms / 1e3),
@@ -78,13 +80,5 @@ fn line(view: &View<'_>, pool: &PoolStatus) -> Line {
             count(counts.dead),
         ],
         marked: (STATE, view.palette.pool(pool.state)),
-    }
-}
-
-/// Messages in the queue that are not done, as far as the source tells.
-fn waiting(pool: &PoolStatus) -> Option<u64> {
-    match pool.lag.is_empty() {
-        false => Some(pool.lag.values().copied().fold(0, u64::saturating_add)),
-        true => pool.autoscale.as_ref()?.queued,
     }
 }

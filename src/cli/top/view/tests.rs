@@ -1,7 +1,7 @@
 //! How the screen looks, and that no size and no status breaks it.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use ratatui::Terminal;
@@ -18,8 +18,8 @@ use crate::cli::samples;
 use crate::cli::top::{Done, pressed};
 use crate::metrics::spread::Spread;
 use crate::metrics::{Counts, Details};
-use crate::pool::status::{PoolState, PoolStatus, ScalingStatus, WorkerStatus};
-use crate::status::Status;
+use crate::pool::status::{BacklogStatus, PoolState, PoolStatus, ScalingStatus, WorkerStatus};
+use crate::status::{Status, UnreadQueueStatus};
 
 const PLAIN: Palette = Palette { colours: false };
 
@@ -88,9 +88,12 @@ fn pool(name: &str, workers: usize, uptime: u32) -> PoolStatus {
             ..Details::default()
         },
         done_per_second: 71.3,
-        lag: BTreeMap::from([("orders/0".to_owned(), 1200), ("orders/1".to_owned(), 34)]),
+        backlog: Some(BacklogStatus {
+            depth: 1227,
+            at_least: false,
+            oldest_age_seconds: Some(12.5),
+        }),
         workers: (0..workers).map(worker).collect(),
-        as_of: samples::at(Duration::from_secs(seconds)),
         ..PoolStatus::default()
     }
 }
@@ -108,8 +111,7 @@ fn with_workers(now: Instant, workers: usize) -> Model {
     after(now, |uptime| {
         let mut paused = pool("reports", 1, 0);
         paused.state = PoolState::Paused;
-        paused.as_of = samples::at(Duration::from_secs(uptime.into()));
-        paused.lag = BTreeMap::new();
+        paused.backlog = None;
         (paused.done_per_second, paused.out) = (0.0, 0);
         paused.workers = vec![worker(1)];
         vec![pool("email", workers, uptime), paused]
@@ -212,10 +214,39 @@ fn a_source_that_is_down() {
 }
 
 #[test]
+fn the_keys_are_explained() {
+    let now = Instant::now();
+    let mut model = with_workers(now, 4);
+    press(&mut model, &[KeyCode::Char('?')]);
+    insta::assert_snapshot!(text(&model, now, 80, 24));
+    press(&mut model, &[KeyCode::Esc]);
+    assert!(text(&model, now, 80, 24).contains("workers: 4"));
+}
+
+#[test]
 fn a_daemon_without_pools() {
     let now = Instant::now();
     let model = after(now, |_| Vec::new());
     insta::assert_snapshot!(text(&model, now, 80, 8));
+}
+
+#[test]
+fn queues_that_no_pool_reads_are_named() {
+    let now = Instant::now();
+    let unread = |queue: &str| UnreadQueueStatus {
+        source: "main".to_owned(),
+        queue: queue.to_owned(),
+        backlog: BacklogStatus {
+            depth: 3,
+            at_least: false,
+            oldest_age_seconds: Some(63.0),
+        },
+    };
+    let mut model = Model::new("ganger.toml".to_owned(), Duration::from_secs(1));
+    let mut told = status(7200, Vec::new());
+    told.unread_queues = vec![unread("emial"), unread("reprots")];
+    model.saw(told, now);
+    insta::assert_snapshot!(text(&model, now, 120, 3));
 }
 
 #[test]
@@ -267,12 +298,21 @@ fn what_is_asked_for_and_what_came_of_it() {
         foot(&model, now),
         "scale `email` to 5 worker(s)? Enter, + -, number, c: configured, Esc"
     );
+    // Four are configured.
+    press(&mut model, &[KeyCode::Char('9'), KeyCode::Enter]);
+    assert_eq!(
+        foot(&model, now),
+        "scale `email` to 9 worker(s)? configured: 4. y/n"
+    );
     press(&mut model, &[KeyCode::Esc]);
     model.note("no\u{1b}[2J pool".to_owned(), true, now);
     assert_eq!(foot(&model, now), "no\\u{1b}[2J pool");
     let later = now + Duration::from_mins(1);
     let keys = foot(&model, later);
-    assert!(keys.starts_with("q quit  p pause  s + - scale"), "{keys}");
+    assert!(
+        keys.starts_with("q quit  ? help  p pause  s + - scale"),
+        "{keys}"
+    );
 }
 
 #[test]
@@ -371,7 +411,7 @@ prop_compose! {
         spread in (proptest::collection::vec(any::<u64>(), 0..3), any::<f64>()),
         lag in proptest::collection::btree_map(any_text(), any::<u64>(), 0..3),
         workers in proptest::collection::vec(any_worker(), 0..20),
-        at in 0_u64..1_000_000,
+        at in 0_u32..1_000_000,
     ) -> PoolStatus {
         PoolStatus {
             source_problem: problem.clone(),
@@ -384,7 +424,7 @@ prop_compose! {
                 task_duration: Spread { counts: spread.0, seconds: spread.1 },
                 ..Details::default()
             },
-            as_of: SystemTime::UNIX_EPOCH + Duration::from_millis(at),
+            age_seconds: f64::from(at) / 1000.0,
             workers_wanted: wanted,
             workers_configured: wanted,
             done_per_second: rate,
@@ -399,7 +439,7 @@ proptest! {
     fn no_size_and_no_status_breaks_the_screen(
         looks in proptest::collection::vec(proptest::collection::vec(any_pool(), 0..6), 1..5),
         keys in proptest::collection::vec(proptest::sample::select(
-            &[' ', 'j', 'k', 'G', '\t', 'p', 's', '+', '-', '7', '\n', 'y', 'n', 'K', 'o', 'd', 'r'],
+            &[' ', 'j', 'k', 'G', '\t', 'p', 's', '+', '-', '7', '\n', 'y', 'n', 'K', 'o', 'd', 'r', 'x', '?'],
         ), 0..12),
         (width, height) in prop_oneof![(0_u16..40, 0_u16..12), (0_u16..250, 0_u16..80)],
         away in proptest::option::of(any_text()),

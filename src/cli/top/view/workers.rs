@@ -15,15 +15,16 @@ const fn column(title: &'static str, kind: Kind, rank: u8) -> Column {
     Column { title, kind, rank }
 }
 
-const COLUMNS: [Column; 8] = [
+const COLUMNS: [Column; 9] = [
     column("SLOT", Kind::Figure, 0),
-    column("PID", Kind::Figure, 4),
+    column("PID", Kind::Figure, 5),
     column("STATE", Kind::Word, 1),
     column("AGE", Kind::Figure, 2),
-    column("IN HAND", Kind::Figure, 5),
-    column("WINDOW", Kind::Figure, 7),
-    column("ANSWERED", Kind::Figure, 3),
-    column("PROGRESS", Kind::Text(8, usize::MAX), 6),
+    column("IN HAND", Kind::Figure, 6),
+    column("WINDOW", Kind::Figure, 8),
+    column("ANSWERED", Kind::Figure, 4),
+    column("MESSAGE", Kind::Text(8, 40), 3),
+    column("PROGRESS", Kind::Text(8, usize::MAX), 7),
 ];
 /// The place of STATE.
 const STATE: usize = 2;
@@ -69,6 +70,7 @@ fn line(view: &View<'_>, worker: &WorkerStatus) -> Line {
             count(worker.in_flight as u64),
             count(worker.window as u64),
             count(worker.answered),
+            or_dash(worker.message.as_deref().map(shown)),
             or_dash(worker.progress.as_deref().map(shown)),
         ],
         marked: (STATE, view.palette.worker(&worker.state)),

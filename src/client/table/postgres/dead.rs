@@ -1,5 +1,7 @@
 //! The dead letters in a database of PostgreSQL: read, sent back, dropped.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
@@ -117,9 +119,9 @@ type Value<'a> = &'a (dyn ToSql + Sync);
 impl<'a> Chosen<'a> {
     /// What is no number is the id of no letter.
     pub(super) fn of(filter: &'a DeadFilter) -> Self {
-        let rows = |ids: &[String]| ids.iter().filter_map(|id| id.parse().ok()).collect();
+        let rows = |ids: &BTreeSet<String>| ids.iter().filter_map(|id| id.parse().ok()).collect();
         Self {
-            ids: filter.ids.as_deref().map(rows),
+            ids: filter.ids.as_ref().map(rows),
             pool: filter.pool.as_deref(),
         }
     }

@@ -160,7 +160,7 @@ fn chosen(filter: &DeadFilter) -> (&'static str, Vec<Option<i64>>, Option<&str>)
 }
 
 /// The rows with these ids, each once, in order; what is no number names none.
-fn rows(ids: &[String]) -> Vec<Option<i64>> {
+fn rows(ids: &BTreeSet<String>) -> Vec<Option<i64>> {
     let rows: BTreeSet<i64> = ids.iter().filter_map(|id| id.parse().ok()).collect();
     rows.into_iter().map(Some).collect()
 }

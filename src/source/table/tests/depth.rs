@@ -1,4 +1,4 @@
-//! How many rows wait: told only to a pool that asks for it.
+//! How many rows wait, since when, and where no pool reads them.
 
 use super::*;
 use crate::config::model::{Autoscale, Workers};
@@ -24,7 +24,7 @@ pub(super) fn range() -> Arc<PoolConfig> {
 }
 
 #[tokio::test]
-async fn what_could_be_claimed_is_counted_while_it_is_asked_for() {
+async fn what_could_be_claimed_is_counted_whatever_the_number_of_workers() {
     let rig = Rig::new();
     (0..5).for_each(|n| rig.insert(&n.to_string()));
     let due = "INSERT INTO consumer_messages (queue, body, available_after) VALUES ('q', 'd', ?1)";
@@ -34,15 +34,15 @@ async fn what_could_be_claimed_is_counted_while_it_is_asked_for() {
     rig.execute("INSERT INTO consumer_messages (queue, body) VALUES ('other', 'x')");
     let mut source = rig.source(&Shared::default(), 1);
     let first = source.next().await;
-    assert_eq!(source.pool.state.borrow().depth, None);
-    source.policy.send_replace(range());
+    let depth =
+        |wanted| move |state: &SourceState| state.backlog.is_some_and(|it| it.depth == wanted);
     // All but the one that is out, the one that is not due and another queue's.
-    source.until(|state| state.depth == Some(6)).await;
+    source.until(depth(6)).await;
+    source.policy.send_replace(range());
     first.settle(Outcome::Done);
     let second = source.next().await;
-    source.until(|state| state.depth == Some(5)).await;
+    source.until(depth(5)).await;
     source.policy.send_replace(with(Workers::Fixed(1)));
-    source.until(|state| state.depth.is_none()).await;
     drop(second);
     source.end().await;
 }
@@ -52,6 +52,96 @@ async fn no_more_is_counted_than_matters() {
     let rig = Rig::new();
     (0..10).for_each(|n| rig.insert(&n.to_string()));
     let (mut task, _pool, _policy) = rig.open(&Shared::default(), &rig.config());
-    assert_eq!(task.store.count_ready(4).await, Ok(4));
-    assert_eq!(task.store.count_ready(100).await, Ok(10));
+    let mut count = async |most| {
+        let waiting = task.store.waiting("q", most).await.unwrap();
+        (waiting.count, waiting.is_limit)
+    };
+    assert_eq!(count(4).await, (4, true));
+    assert_eq!(count(100).await, (10, false));
+}
+
+/// The age of the oldest message, in seconds.
+async fn oldest(task: &mut Task) -> Option<u64> {
+    let waiting = task.store.waiting("q", 100).await.unwrap();
+    waiting.oldest.map(|age| age.as_secs())
+}
+
+#[tokio::test]
+async fn the_oldest_is_found_in_every_priority_and_among_those_that_fell_due() {
+    let rig = Rig::new();
+    let (mut task, _pool, _policy) = rig.open(&Shared::default(), &rig.config());
+    assert_eq!(oldest(&mut task).await, None);
+    let insert = |priority: i32, seconds: i64, available_after: i64| {
+        let insert = "INSERT INTO consumer_messages (queue, body, priority, created_at, available_after) \
+                      VALUES ('q', 'x', ?1, ?2, ?3)";
+        let values = (priority, NOW_MS - 1000 * seconds, available_after);
+        rig.sql().execute(insert, values).unwrap();
+    };
+    insert(0, 10, 0);
+    insert(0, 5, 0);
+    assert_eq!(oldest(&mut task).await, Some(10));
+    insert(9, 20, 0);
+    insert(-9, 15, 0);
+    assert_eq!(oldest(&mut task).await, Some(20));
+    insert(-9, 2, 0);
+    insert(3, 30, 0);
+    assert_eq!(oldest(&mut task).await, Some(30));
+    // It has waited since it fell due, not since it was sent; one that is not due does not wait.
+    insert(0, 900, NOW_MS - 40_000);
+    insert(0, 900, NOW_MS + 40_000);
+    assert_eq!(oldest(&mut task).await, Some(40));
+}
+
+#[tokio::test]
+async fn what_waits_is_as_old_as_the_backlog() {
+    let rig = Rig::new();
+    rig.execute("INSERT INTO consumer_messages (queue, body, created_at) VALUES ('q', 'x', 1000)");
+    let mut source = rig.source(&Shared::default(), 0);
+    let state = source.until(|state| state.backlog.is_some()).await;
+    let since = state.backlog.unwrap().oldest.unwrap();
+    let age = std::time::SystemTime::now().duration_since(since).unwrap();
+    assert_eq!(age.as_secs() / 60, (NOW_MS / 1000 - 1).unsigned_abs() / 60);
+    source.credit(1);
+    source.finish_next().await;
+    // It comes again, and was sent long ago; but the queue has been empty since.
+    rig.execute("INSERT INTO consumer_messages (queue, body, created_at) VALUES ('q', 'x', 9000)");
+    let second = source.next().await;
+    source.credit(1);
+    rig.execute("INSERT INTO consumer_messages (queue, body, created_at) VALUES ('q', 'x', 99000)");
+    source.policy.send_replace(range());
+    let state = source
+        .until(|state| state.backlog.is_some_and(|it| it.depth == 1))
+        .await;
+    let since = state.backlog.unwrap().oldest.unwrap();
+    assert!(std::time::SystemTime::now().duration_since(since).unwrap() < SOON);
+    drop(second);
+    source.end().await;
+}
+
+#[tokio::test]
+async fn queues_that_no_pool_reads_are_found_once_for_all() {
+    let rig = Rig::new();
+    rig.execute(
+        "INSERT INTO consumer_messages (queue, body) VALUES
+           ('q', 'x'), ('typo', 'x'), ('typo', 'y'), ('ganger.reply.1', 'x'), ('read', 'x');
+         INSERT INTO consumer_messages (queue, body, available_after) VALUES
+           ('due', 'x', 1), ('later', 'x', 4102444800000);",
+    );
+    let shared = Shared::default();
+    let other = shared.unread.reader("main", &"read".into());
+    let source = rig.source(&shared, 0);
+    let found = async {
+        while shared.unread.found().is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        shared.unread.found()
+    };
+    let found = timeout(SOON, found).await.unwrap().into_iter();
+    let found: Vec<_> = found
+        .map(|(_, one)| (one.queue, one.backlog.depth))
+        .collect();
+    assert_eq!(found, [("due".to_owned(), 1), ("typo".to_owned(), 2)]);
+    source.end().await;
+    drop(other);
+    assert!(shared.unread.found().is_empty(), "its pools are gone");
 }

@@ -94,7 +94,8 @@ impl Rig {
             clock,
         );
         let store = Store::Sqlite(Box::new(store.unwrap()));
-        (Task::new(store, config, link), pool, tell)
+        let reader = daemon.unread.reader("main", &rules.queue);
+        (Task::new(store, config, link, reader), pool, tell)
     }
 
     /// Runs a source of queue `q` that may have so many deliveries out.

@@ -162,7 +162,9 @@ async fn work(rig: &Rig, round: i64) {
         let outcome = is_number.then(|| outcomes.next()).flatten();
         delivery.settle(outcome.unwrap_or(Outcome::Done));
     }
-    source.until(|state| state.depth == Some(0)).await;
+    source
+        .until(|state| state.backlog.is_some_and(|backlog| backlog.depth == 0))
+        .await;
     // What a source asks that has nothing to do, and nothing that is due.
     while !has_run(&rig.path(), "SELECT 1 FROM consumer_messages") {
         rig.insert("one more");
@@ -268,7 +270,7 @@ fn letters(client: &mut Client, database: &Path, round: i64) {
         id.to_string()
     });
     let these = |ids: &[String]| DeadFilter {
-        ids: Some(ids.to_vec()),
+        ids: Some(ids.iter().cloned().collect()),
         ..DeadFilter::default()
     };
     client.dead_show(&ids[0]).unwrap();

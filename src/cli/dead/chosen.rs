@@ -1,0 +1,134 @@
+//! Which dead letters a command means, how many there are, and whether the person in front of it means
+//! them all.
+
+use std::io::{self, BufRead, IsTerminal};
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+
+use jiff::Timestamp;
+use miette::IntoDiagnostic;
+use serde_json::json;
+
+use super::Scope;
+use super::sources::Sources;
+use crate::cli::common::{CommandResult, Format};
+use crate::cli::output;
+use crate::client::json::moment;
+use crate::client::{Criteria, DeadFilter, Page};
+
+/// Which of them, by what they died of and when.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Narrowing {
+    /// Only those whose error contains this text
+    #[arg(long, value_name = "TEXT")]
+    error: Option<String>,
+    /// Only those of this reason, such as failed, rejected or crashed
+    #[arg(long, value_name = "NAME")]
+    reason: Option<String>,
+    /// Only those that failed last at this time, such as 2027-01-31T08:00:00Z or 2h (ago), or later
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    since: Option<Timestamp>,
+    /// Only those that failed last before this time
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    before: Option<Timestamp>,
+}
+
+impl Narrowing {
+    /// All that are meant.
+    pub(super) fn filter(&self, scope: &Scope) -> DeadFilter {
+        DeadFilter {
+            criteria: Criteria {
+                error: self.error.clone(),
+                reason: self.reason.clone(),
+                since: self.since,
+                before: self.before,
+            },
+            ..scope.filter()
+        }
+    }
+}
+
+/// Which letters something is done with.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Chosen {
+    #[command(flatten)]
+    scope: Scope,
+    /// Their ids, as `list` shows them
+    #[arg(
+        required_unless_present_any = NOT_BY_IDS,
+        conflicts_with_all = NOT_BY_IDS
+    )]
+    pub(super) ids: Vec<String>,
+    /// All of them
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    narrowing: Narrowing,
+    /// Print how many there are, and change nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
+}
+
+/// The arguments that choose letters without naming each.
+const NOT_BY_IDS: [&str; 5] = ["all", "error", "reason", "since", "before"];
+
+impl Chosen {
+    pub(super) fn open(&self) -> miette::Result<Sources> {
+        self.scope.open()
+    }
+
+    pub(super) fn filter(&self) -> DeadFilter {
+        DeadFilter {
+            ids: (!self.ids.is_empty()).then(|| self.ids.iter().cloned().collect()),
+            ..self.narrowing.filter(&self.scope)
+        }
+    }
+
+    /// Counts them.
+    fn count(&self, sources: &mut Sources) -> miette::Result<usize> {
+        let mut count = 0;
+        sources.read(&Page::all(self.filter()), |_, _| {
+            count += 1;
+            ControlFlow::Continue(())
+        });
+        sources.end()?;
+        if count == 0 {
+            sources.found_none()?;
+        }
+        Ok(count)
+    }
+
+    /// Prints what would be done.
+    pub(super) fn would_be(
+        &self,
+        sources: &mut Sources,
+        what: &str,
+        format: Format,
+    ) -> CommandResult {
+        let count = self.count(sources)?;
+        match format {
+            Format::Json => output::json(&json!({ what: 0, "dry_run": true, "matched": count }))?,
+            Format::Text => output::line(format!("{count} would be {what}"))?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Asks a person whether all of them are meant. Who names each, or is no person, is not asked.
+    pub(super) fn is_confirmed(&self, sources: &mut Sources) -> miette::Result<bool> {
+        let is_asked = io::stdin().is_terminal() && io::stderr().is_terminal();
+        if !self.ids.is_empty() || !is_asked {
+            return Ok(true);
+        }
+        let count = self.count(sources)?;
+        if count == 0 {
+            return Ok(true);
+        }
+        output::prompt(format!("Delete {count} dead letter(s) for good? [y/N] "));
+        let mut answer = String::new();
+        io::stdin()
+            .lock()
+            .read_line(&mut answer)
+            .into_diagnostic()?;
+        Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    }
+}
