@@ -4,6 +4,7 @@
 mod becoming;
 mod error;
 mod life;
+mod reload;
 mod running;
 pub mod service;
 mod subscribing;
@@ -21,15 +22,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use crate::budget::Budget;
-use crate::config::diff::{Change, difference};
-use crate::config::model::{Config, PoolConfig};
+use crate::config::model::Config;
 use crate::heartbeat::Heart;
 use crate::pauses::Pauses;
 use crate::pool::status::PoolStatus;
 use crate::pool::{Orders, Steering};
 use crate::request::{Reloaded, Request};
+use crate::source;
 use crate::status::{DaemonState, Overview};
-use crate::{source, telemetry};
 use becoming::{Becoming, Opened, ready};
 pub use error::{DaemonError, chain};
 use life::{Ended, Life};
@@ -79,6 +79,8 @@ pub struct Daemon {
     successors: HashMap<String, Opened>,
     ended_tx: mpsc::Sender<Ended>,
     ended: mpsc::Receiver<Ended>,
+    /// Number of reloads carried out.
+    reloads: u64,
     /// It has once become what it was asked to.
     started: bool,
     stopping: bool,
@@ -102,6 +104,7 @@ impl Daemon {
                 sources: BTreeMap::new(),
                 pools: Vec::new(),
                 subscriptions: Vec::new(),
+                effective: config.effective.clone(),
             },
             shared: source::Shared::new(budget.clone(), overview.unread_queues().clone()),
             overview,
@@ -116,6 +119,7 @@ impl Daemon {
             successors: HashMap::new(),
             ended_tx,
             ended,
+            reloads: 0,
             started: false,
             stopping: false,
             failure: None,
@@ -250,160 +254,6 @@ impl Daemon {
         }
     }
 
-    // -- reload --
-
-    fn reload(&mut self, config: Config, asker: Asker) {
-        if self.stopping {
-            tracing::warn!("reload ignored: the daemon is stopping");
-            return asker.tell(Err("the daemon is stopping".into()));
-        }
-        if let Some(before) = self.next.replace(Next { config, asker }) {
-            before
-                .asker
-                .tell(Err("a later reload has taken its place".into()));
-        }
-        if self.becoming.is_some() {
-            // What it changes is known only then.
-            tracing::info!("the reload waits for the one before it");
-        } else {
-            self.begin_next();
-        }
-    }
-
-    /// Begins to open what it was asked to become. The start is a reload of nothing.
-    fn begin_next(&mut self) {
-        let Some(Next { config, asker }) = self.next.take() else {
-            return;
-        };
-        self.asker = asker;
-        let changes = difference(&self.config, &config);
-        match Becoming::begin(config, changes, &self.shared) {
-            Ok(becoming) => self.becoming = Some(becoming),
-            Err(error) => self.refuse(error),
-        }
-    }
-
-    /// Becomes what the new configuration says, if all of it can be: what it needs is opened before
-    /// anything is changed.
-    fn become_it(&mut self, ready: Result<(), DaemonError>) {
-        let Some(becoming) = self.becoming.take() else {
-            return;
-        };
-        match ready {
-            Ok(()) => self.change(becoming),
-            Err(error) => self.refuse(error),
-        }
-        if !self.stopping {
-            self.begin_next();
-        }
-    }
-
-    fn change(&mut self, becoming: Becoming) {
-        let mut opened = becoming.opened;
-        self.config = becoming.config;
-        self.overview.set_config(&self.config);
-        let changes = becoming.changes.len();
-        for change in becoming.changes {
-            if self.stopping {
-                // One of them failed. What starts now would have missed the stop.
-                break;
-            }
-            self.apply(change, &mut opened);
-        }
-        if self.started {
-            tracing::info!(changes, "configuration reloaded");
-        }
-        std::mem::take(&mut self.asker).tell(Ok(changes));
-        if !self.started && self.failure.is_none() {
-            self.started = true;
-            self.overview.set_state(DaemonState::Running);
-            let (pools, pid) = (self.pools.len(), std::process::id());
-            tracing::info!(pools, pid, "ganger is running");
-        }
-        if !self.stopping {
-            self.service.ready();
-        }
-    }
-
-    /// A start is refused for good, a reload changes nothing.
-    fn refuse(&mut self, error: DaemonError) {
-        if self.started {
-            let error = chain(&error);
-            self.service.refused(&error);
-            tracing::error!(error, "reload refused: a pool can't be started");
-            std::mem::take(&mut self.asker).tell(Err(error));
-        } else {
-            self.failure = Some(error);
-            self.stopping = true;
-        }
-    }
-
-    fn apply(&mut self, change: Change, opened: &mut HashMap<String, Opened>) {
-        match change {
-            Change::Start(pool) | Change::Replace(pool) => {
-                let Some(opened) = opened.remove(&pool.name) else {
-                    return;
-                };
-                if self.pools.contains_key(&pool.name) {
-                    // Its predecessor goes first; it may be on its way out already.
-                    self.successors.insert(pool.name.clone(), opened);
-                    self.dismiss(&pool.name);
-                } else {
-                    let held = self.overview.pauses().of(&opened.policy.name);
-                    self.launch(opened, Steering::held(held));
-                }
-            }
-            Change::Stop { name } => {
-                self.successors.remove(&name);
-                if let Some(pool) = self.pools.get_mut(&name) {
-                    pool.steered = None;
-                }
-                self.dismiss(&name);
-            }
-            Change::Update { pool, roll } => self.update(pool, roll),
-            // The rest is looked up when it is needed.
-            Change::Daemon(daemon) => {
-                self.budget.set(daemon.buffered_bytes_max);
-                self.service.set_stall_timeout(daemon.stall_timeout);
-            }
-            Change::LogLevel(filter) => match telemetry::set_level(&filter) {
-                Ok(()) => tracing::info!(filter, "the log keeps other records from now on"),
-                Err(error) => tracing::error!(%error, "the level of the log stays"),
-            },
-            // Who sends them sees it in the overview.
-            Change::Alerts => {}
-            Change::Subscriptions => self.subscribing = Subscribing::begin(&self.config),
-            Change::RestartNeeded { what } => {
-                tracing::warn!(
-                    what,
-                    "this change takes effect when the daemon is restarted"
-                );
-            }
-        }
-    }
-
-    /// Stops a pool that the configuration has no more, or has otherwise.
-    fn dismiss(&mut self, name: &str) {
-        if let Some(pool) = self.pools.get_mut(name) {
-            pool.dismissed = true;
-            let drain_timeout = self.config.daemon.drain_timeout;
-            pool.tell(|orders| orders.stop(drain_timeout));
-        }
-        self.give_up_if_unbegun(name);
-    }
-
-    fn update(&mut self, pool: Arc<PoolConfig>, roll: bool) {
-        let name = pool.name.clone();
-        if let Some(successor) = self.successors.get_mut(&name) {
-            // The one that runs is on its way out.
-            successor.rules.send_replace(Arc::clone(&pool));
-            successor.policy = pool;
-        } else if let Some(running) = self.pools.get_mut(&name) {
-            running.rules.send_replace(Arc::clone(&pool));
-            running.tell(|orders| orders.update(pool, roll));
-        }
-    }
-
     // -- threads --
 
     fn launch(&mut self, opened: Opened, steering: Steering) {
@@ -415,7 +265,9 @@ impl Daemon {
         } = opened;
         let name = policy.name.clone();
         let (commands, commands_rx) = mpsc::channel(COMMANDS_WAITING_MAX);
-        let (orders, told) = watch::channel(Orders::new(Arc::clone(&policy)));
+        let mut first = Orders::new(Arc::clone(&policy));
+        first.reloaded(self.reloads);
+        let (orders, told) = watch::channel(first);
         let (show, shown) = watch::channel(Arc::new(PoolStatus::starting(&policy)));
         let (tell_steering, steered) = watch::channel(steering);
         let mut running = Running {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -12,15 +12,20 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::budget::Budget;
+use crate::config::changed::ChangedKeys;
 use crate::config::model::Config;
 use crate::pauses::Pauses;
 use crate::pool::registry::Registry;
 use crate::pool::status::{BacklogStatus, PoolState, PoolStatus, unix_seconds};
+use crate::request::ReloadStatus;
 use crate::unread::{UnreadQueue, UnreadQueues};
 use crate::{heartbeat, telemetry};
 
 /// How long pools that are asked how they stand may take; who is busy is shown as last seen.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(100);
+
+/// Most reasons of one refused reload that are kept.
+const PROBLEMS_MAX: usize = 20;
 
 /// How far the daemon is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,12 +56,57 @@ impl fmt::Display for DaemonState {
 #[serde(default)]
 #[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
 pub struct AlertsStatus {
-    /// Host and port of the webhook.
+    /// Host and port of the first webhook.
     pub webhook: String,
-    /// Why it did not take the last message, if it did not.
+    /// Reason for which a webhook did not take its last message, if one did not.
     pub problem: Option<String>,
-    /// How many alerts there are now, by kind.
+    /// Number of alerts that there are now, by kind.
     pub firing: BTreeMap<String, u64>,
+    /// The alerts that there are now.
+    pub active: Vec<ActiveAlert>,
+    /// Messages that webhooks have taken.
+    pub sent: u64,
+    /// Tries to send one that they have not.
+    pub failed: u64,
+    /// Each webhook.
+    pub webhooks: Vec<WebhookStatus>,
+}
+
+/// An alert that there is now.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
+pub struct ActiveAlert {
+    /// Kind of the alert: `pool_degraded`, `source_down` and so on.
+    pub kind: String,
+    /// `critical` or `warning`.
+    pub severity: String,
+    /// The pool, the source, the webhook or `configuration`.
+    pub of: String,
+    /// The pool, where it is about one.
+    pub pool: Option<String>,
+    /// A sentence for people.
+    pub summary: String,
+    /// The command that tells more or mends it.
+    pub command: String,
+    /// Its beginning, in seconds since 1970.
+    #[serde(with = "unix_seconds")]
+    #[cfg_attr(feature = "admin", schema(value_type = f64))]
+    pub since: SystemTime,
+}
+
+/// A webhook that alerts are sent to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
+pub struct WebhookStatus {
+    /// Its name.
+    pub name: String,
+    /// Host and port.
+    pub place: String,
+    /// Form of the messages: `json`, `slack` and so on.
+    pub form: String,
+    /// Reason for which it did not take the last message, if it did not.
+    pub problem: Option<String>,
     /// Messages that it has taken.
     pub sent: u64,
     /// Tries to send one that it has not.
@@ -89,6 +139,9 @@ pub struct Status {
     pub buffered_bytes_max: usize,
     /// The pools that wait for some of it to come free.
     pub wait_for_memory: Vec<String>,
+    /// The last reload of the configuration.
+    #[serde(default)]
+    pub reload: ReloadStatus,
     /// The alerts, if any are sent.
     pub alerts: Option<AlertsStatus>,
     /// Queues of its table sources that hold messages and that none of its pools reads, 20 of each
@@ -205,6 +258,7 @@ pub struct Overview {
     state: Arc<AtomicU8>,
     stall_timeout_ms: Arc<AtomicU64>,
     config: watch::Sender<Arc<Config>>,
+    reload: Arc<Mutex<ReloadStatus>>,
     alerts: Arc<Mutex<Option<AlertsStatus>>>,
     pauses: Pauses,
     unread: UnreadQueues,
@@ -213,14 +267,16 @@ pub struct Overview {
 impl Overview {
     /// Of a daemon that starts now, to become what this says.
     pub fn new(budget: Budget, config: &Config) -> Self {
+        let started_at = SystemTime::now();
         let overview = Self {
             registry: Registry::default(),
             budget,
-            started_at: SystemTime::now(),
+            started_at,
             started: Instant::now(),
             state: Arc::default(),
             stall_timeout_ms: Arc::default(),
             config: watch::channel(Arc::new(config.clone())).0,
+            reload: Arc::new(Mutex::new(ReloadStatus::start(started_at))),
             alerts: Arc::default(),
             pauses: Pauses::default(),
             unread: UnreadQueues::default(),
@@ -260,9 +316,36 @@ impl Overview {
         self.config.subscribe()
     }
 
+    /// A reload was carried out, by which these keys are others.
+    pub fn reloaded(&self, number: u64, keys: ChangedKeys) -> ReloadStatus {
+        let mut reload = locked(&self.reload);
+        *reload = ReloadStatus {
+            number,
+            refused: reload.refused,
+            keys,
+            ..ReloadStatus::start(SystemTime::now())
+        };
+        reload.clone()
+    }
+
+    /// A reload was refused for these reasons.
+    pub fn reload_refused(&self, mut problems: Vec<String>) {
+        problems.truncate(PROBLEMS_MAX);
+        let mut reload = locked(&self.reload);
+        reload.refused += 1;
+        reload.successful = false;
+        reload.at = SystemTime::now();
+        reload.problems = problems;
+    }
+
+    /// The last reload.
+    pub fn reload(&self) -> ReloadStatus {
+        locked(&self.reload).clone()
+    }
+
     /// So it stands with the alerts; none if there are none to be sent.
     pub fn set_alerts(&self, alerts: Option<AlertsStatus>) {
-        *self.alerts.lock().unwrap_or_else(PoisonError::into_inner) = alerts;
+        *locked(&self.alerts) = alerts;
     }
 
     /// The threads that stand still, a sentence each; none if the daemon lives.
@@ -317,11 +400,8 @@ impl Overview {
             buffered_bytes: buffered.drawn,
             buffered_bytes_max: buffered.bytes_max,
             wait_for_memory: buffered.waiting,
-            alerts: self
-                .alerts
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone(),
+            reload: self.reload(),
+            alerts: locked(&self.alerts).clone(),
             unread_queues: self.unread(),
             pools: pools.iter().map(|pool| with_age(pool)).collect(),
         }
@@ -346,6 +426,11 @@ impl Overview {
             _ => DaemonState::Starting,
         }
     }
+}
+
+/// Locks it; a panic elsewhere has left nothing half changed.
+fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -14,11 +14,17 @@ use crate::pool::registry::SteerError;
 pub(super) struct Done {
     /// What was done, in a sentence.
     pub(super) done: String,
+    /// Number of the rolling restart that was begun, where one was: `rolls` in the pool's status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) roll: Option<u64>,
 }
 
 impl Done {
     pub(super) fn json(done: impl Into<String>) -> Json<Self> {
-        Json(Self { done: done.into() })
+        Json(Self {
+            done: done.into(),
+            roll: None,
+        })
     }
 }
 

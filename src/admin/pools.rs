@@ -43,6 +43,9 @@ pub(super) struct Steered {
     /// Whether it holds on over a restart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) outlasts_restart: Option<bool>,
+    /// Number of the rolling restart that it has begun.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) roll: Option<u64>,
 }
 
 /// How the daemon and its pools stand.
@@ -142,14 +145,8 @@ pub(super) async fn scale(
     ),
 )]
 pub(super) async fn restart(State(context): State<Context>, name: Named) -> Doing {
-    steer(
-        &context,
-        name,
-        Steer::Roll,
-        "its workers are being replaced",
-        Steered::default(),
-    )
-    .await
+    let done = "its workers are being replaced";
+    steer(&context, name, Steer::Roll, done, Steered::default()).await
 }
 
 /// Kill a worker. What it has in hand goes back uncharged; another takes its place.
@@ -177,7 +174,8 @@ pub(super) async fn kill(
     steer(&context, Ok(Path(name)), Steer::Kill(slot), &done, steered).await
 }
 
-/// What a worker has printed last, as far as the daemon has read it.
+/// Last lines that a worker has printed, as far as the daemon has read them; those of the last one in
+/// that place where none runs.
 #[utoipa::path(get, path = "/v1/pools/{name}/workers/{slot}/output", tag = "pools",
     params(
         ("name" = String, Path, description = "The pool"),
@@ -186,7 +184,7 @@ pub(super) async fn kill(
     responses(
         (status = 200, description = "Its last lines", body = LastLines),
         (status = 404, description = "There is no such pool", body = Problem),
-        (status = 409, description = "There is no such worker", body = Problem),
+        (status = 409, description = "No worker runs there, nor has one ended there lately", body = Problem),
     ),
 )]
 pub(super) async fn last_lines(
@@ -207,8 +205,10 @@ async fn steer(
 ) -> Doing {
     let Path(name) = name?;
     let registry = context.daemon.overview.registry();
-    registry.steer(&name, steer, DONE_WITHIN).await?;
+    let is_roll = matches!(steer, Steer::Roll);
+    let number = registry.steer(&name, steer, DONE_WITHIN).await?;
     Ok(Json(Steered {
+        roll: is_roll.then_some(number),
         done: format!("pool `{name}`: {done}"),
         pool: name,
         ..steered

@@ -5,31 +5,62 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::answer::{Done, Problem};
+use super::answer::Problem;
 use super::context::Context;
 use crate::config;
-use crate::request::Request;
+use crate::config::changed::ChangedKeys;
+use crate::request::{ReloadStatus, Request};
 
 /// How long new sources may take to open before the answer is that it goes on.
 const DONE_WITHIN: Duration = Duration::from_secs(20);
 
+/// A reload that was carried out.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct Reload {
+    /// Outcome in a sentence.
+    done: String,
+    /// Number of reloads carried out since the start: a pool whose `reload` is as high runs by it.
+    number: u64,
+    #[serde(flatten)]
+    keys: ChangedKeys,
+}
+
+impl Reload {
+    fn of(ReloadStatus { number, keys, .. }: ReloadStatus) -> Self {
+        let changes = match keys.count() {
+            1 => "1 change".to_owned(),
+            count => format!("{count} changes"),
+        };
+        let waiting = match keys.restart_needed.len() {
+            0 => String::new(),
+            count => format!("; {count} setting(s) need a restart of the daemon"),
+        };
+        Self {
+            done: format!("reloaded: {changes}{waiting}"),
+            number,
+            keys,
+        }
+    }
+}
+
 /// Reload the configuration. One that is invalid, or can't be carried out, changes nothing.
 #[utoipa::path(post, path = "/v1/reload", tag = "daemon", responses(
-    (status = 200, description = "It is what the daemon runs by now", body = Done),
+    (status = 200, description = "It is what the daemon runs by now, but for what needs a restart", body = Reload),
     (status = 409, description = "A pool can't be started so; nothing has changed", body = Problem),
     (status = 422, description = "The configuration is invalid; nothing has changed", body = Problem),
     (status = 504, description = "New sources are still being opened", body = Problem),
 ))]
-pub(super) async fn reload(State(context): State<Context>) -> Result<Json<Done>, Problem> {
+pub(super) async fn reload(State(context): State<Context>) -> Result<Json<Reload>, Problem> {
     let load = context.daemon.load.clone();
     let read = spawn_blocking(move || load()).await;
     let read = read.map_err(|error| internal(&error.to_string()))?;
     let config = read.map_err(|problems| {
-        let each = problems.messages().iter().map(one_line);
+        let each = problems.messages().iter().map(config::Problem::one_line);
         let why = "the configuration is invalid; nothing has changed";
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, why).with(each.collect())
     })?;
@@ -38,7 +69,7 @@ pub(super) async fn reload(State(context): State<Context>) -> Result<Json<Done>,
     let sent = context.daemon.requests.send(request).await;
     sent.map_err(|_| internal("the daemon has ended"))?;
     match timeout(DONE_WITHIN, told).await {
-        Ok(Ok(Ok(changes))) => Ok(Done::json(format!("reloaded: {changes} change(s)"))),
+        Ok(Ok(Ok(reload))) => Ok(Json(Reload::of(reload))),
         Ok(Ok(Err(why))) => Err(Problem::new(StatusCode::CONFLICT, why)),
         Ok(Err(_)) => Err(internal("the daemon has ended")),
         Err(_) => {
@@ -46,17 +77,6 @@ pub(super) async fn reload(State(context): State<Context>) -> Result<Json<Done>,
             Err(Problem::new(StatusCode::GATEWAY_TIMEOUT, why))
         }
     }
-}
-
-fn one_line(problem: &config::Problem) -> String {
-    let line = problem
-        .line
-        .map_or_else(String::new, |line| format!(":{line}"));
-    let help = match problem.help.as_str() {
-        "" => String::new(),
-        help => format!(" ({help})"),
-    };
-    format!("{}{line}: {}{help}", problem.file, problem.message)
 }
 
 fn internal(why: &str) -> Problem {

@@ -1,16 +1,20 @@
-//! What there may be an alert of, and what is said of it.
+//! Kinds of alerts, and the sentences about them.
 
 use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 
-/// What an alert is about. A closed set: it labels metrics.
+/// Kind of an alert. A closed set: it labels metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum AlertKind {
     /// The workers of a pool fail one after the other, so that it does nothing but try.
     PoolDegraded,
+    /// Workers of a pool don't come as far as to connect.
+    WorkersNotStarting,
     /// A source can't be used by a pool that reads from it.
     SourceDown,
+    /// Nearly all attempts of a pool fail, so that one message at a time is tried.
+    BreakerOpen,
     /// Many messages of a pool are dead-lettered.
     DeadLetters,
     /// Workers of a pool crash again and again, whatever others of them do.
@@ -19,83 +23,250 @@ pub(super) enum AlertKind {
     Waiting,
     /// The last rolling restart of a pool has stopped: not all its workers are as they should be.
     RollStopped,
+    /// An operator has kept a pool from taking messages in for long.
+    PoolPaused,
+    /// The last reload of the configuration was refused.
+    ReloadRefused,
+    /// A webhook takes no alerts.
+    WebhookFailing,
     /// Nothing: somebody tries whether messages arrive.
     Test,
 }
 
-impl AlertKind {
-    /// All that there may really be.
-    pub(super) const ALL: [Self; 6] = [
-        Self::PoolDegraded,
-        Self::SourceDown,
-        Self::DeadLetters,
-        Self::CrashLoop,
-        Self::Waiting,
-        Self::RollStopped,
-    ];
+/// Kind of thing that an alert is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// A pool.
+    Pool,
+    /// A source.
+    Source,
+    /// The daemon itself.
+    Daemon,
+}
 
-    /// The name in messages and metrics.
+/// Urgency of an alert, in the words of PagerDuty and of Prometheus' users.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Severity {
+    /// Messages wait that should not.
+    Critical,
+    /// Something has to be looked at.
+    Warning,
+    /// Nothing is wrong.
+    Info,
+}
+
+impl Severity {
+    /// The name in messages.
     pub(super) fn as_str(self) -> &'static str {
         match self {
-            Self::PoolDegraded => "pool_degraded",
-            Self::SourceDown => "source_down",
-            Self::DeadLetters => "dead_letters",
-            Self::CrashLoop => "crash_loop",
-            Self::Waiting => "waiting",
-            Self::RollStopped => "roll_stopped",
-            Self::Test => "test",
+            Self::Critical => "critical",
+            Self::Warning => "warning",
+            Self::Info => "info",
         }
-    }
-
-    /// Whether it may come and go by itself, so that it has to last before it is told. A decision, as
-    /// that of stopping a rolling restart, stays until it is mended.
-    pub(super) fn flaps(self) -> bool {
-        self != Self::RollStopped
     }
 }
 
-/// What tells one alert from another: its kind, and the pool or the source that it is about.
+/// Properties of a kind.
+struct Facts {
+    kind: AlertKind,
+    name: &'static str,
+    scope: Scope,
+    severity: Severity,
+    /// It may come and go by itself, so that it has to last before it is told. A decision, as that of
+    /// stopping a rolling restart, stays until it is mended.
+    flaps: bool,
+    /// Sentence on the problem once it is over, where `{}` is its subject.
+    was: &'static str,
+    /// Sentence on its end.
+    over: &'static str,
+}
+
+/// The properties of all kinds, in their order.
+const FACTS: [Facts; 12] = [
+    Facts {
+        kind: AlertKind::PoolDegraded,
+        name: "pool_degraded",
+        scope: Scope::Pool,
+        severity: Severity::Critical,
+        flaps: true,
+        was: "pool `{}` was degraded",
+        over: "it works again",
+    },
+    Facts {
+        kind: AlertKind::WorkersNotStarting,
+        name: "workers_not_starting",
+        scope: Scope::Pool,
+        severity: Severity::Critical,
+        flaps: true,
+        was: "workers of pool `{}` could not start",
+        over: "they start again",
+    },
+    Facts {
+        kind: AlertKind::SourceDown,
+        name: "source_down",
+        scope: Scope::Source,
+        severity: Severity::Critical,
+        flaps: true,
+        was: "source `{}` could not be used",
+        over: "it can be used again",
+    },
+    Facts {
+        kind: AlertKind::BreakerOpen,
+        name: "breaker_open",
+        scope: Scope::Pool,
+        severity: Severity::Warning,
+        flaps: true,
+        was: "the breaker of pool `{}` was open",
+        over: "it is closed again",
+    },
+    Facts {
+        kind: AlertKind::DeadLetters,
+        name: "dead_letters",
+        scope: Scope::Pool,
+        severity: Severity::Warning,
+        flaps: true,
+        was: "many messages of pool `{}` were dead-lettered",
+        over: "that is over",
+    },
+    Facts {
+        kind: AlertKind::CrashLoop,
+        name: "crash_loop",
+        scope: Scope::Pool,
+        severity: Severity::Warning,
+        flaps: true,
+        was: "workers of pool `{}` crashed again and again",
+        over: "that is over",
+    },
+    Facts {
+        kind: AlertKind::Waiting,
+        name: "waiting",
+        scope: Scope::Pool,
+        severity: Severity::Warning,
+        flaps: true,
+        was: "messages of pool `{}` waited for long",
+        over: "that is over",
+    },
+    Facts {
+        kind: AlertKind::RollStopped,
+        name: "roll_stopped",
+        scope: Scope::Pool,
+        severity: Severity::Warning,
+        flaps: false,
+        was: "a rolling restart of pool `{}` had stopped",
+        over: "a later one is done",
+    },
+    Facts {
+        kind: AlertKind::PoolPaused,
+        name: "pool_paused",
+        scope: Scope::Pool,
+        severity: Severity::Warning,
+        flaps: false,
+        was: "pool `{}` had taken no messages in for long, as an operator had asked",
+        over: "it takes messages in again",
+    },
+    Facts {
+        kind: AlertKind::ReloadRefused,
+        name: "reload_refused",
+        scope: Scope::Daemon,
+        severity: Severity::Warning,
+        flaps: false,
+        was: "a reload of the configuration was refused",
+        over: "a later one was carried out",
+    },
+    Facts {
+        kind: AlertKind::WebhookFailing,
+        name: "webhook_failing",
+        scope: Scope::Daemon,
+        severity: Severity::Warning,
+        flaps: true,
+        was: "the webhook `{}` took no alerts",
+        over: "it takes them again",
+    },
+    Facts {
+        kind: AlertKind::Test,
+        name: "test",
+        scope: Scope::Daemon,
+        severity: Severity::Info,
+        flaps: true,
+        was: "this was a test of ganger's alerts",
+        over: "that is over",
+    },
+];
+
+impl AlertKind {
+    /// All kinds but the test.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        let real = FACTS.iter().filter(|facts| facts.kind != Self::Test);
+        real.map(|facts| facts.kind)
+    }
+
+    fn facts(self) -> &'static Facts {
+        &FACTS[self as usize]
+    }
+
+    /// The name in messages and metrics.
+    pub(super) fn as_str(self) -> &'static str {
+        self.facts().name
+    }
+
+    /// Kind of thing that it is about.
+    pub(super) fn scope(self) -> Scope {
+        self.facts().scope
+    }
+
+    /// Its urgency.
+    pub(super) fn severity(self) -> Severity {
+        self.facts().severity
+    }
+
+    /// Returns whether it may come and go by itself, so that it has to last before it is told.
+    pub(super) fn flaps(self) -> bool {
+        self.facts().flaps
+    }
+}
+
+/// Identity of an alert: its kind and its subject, which is a pool, a source, a webhook or
+/// `configuration`.
 pub(super) type AlertKey = (AlertKind, String);
 
 /// Something that is wrong.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Finding {
-    /// What.
+    /// Its kind.
     pub(super) kind: AlertKind,
-    /// The pool; none where it is about a source that several have.
+    /// The pool, the source, the webhook or `configuration`.
+    pub(super) subject: String,
+    /// The pool; none where it is about a source that several have, or about no pool.
     pub(super) pool: Option<String>,
-    /// The source.
-    pub(super) source: String,
+    /// The source, where it is about one or about its pool.
+    pub(super) source: Option<String>,
     /// The queue, where there is one pool.
     pub(super) queue: Option<String>,
     /// A sentence for people.
     pub(super) summary: String,
-    /// Numbers, reasons and errors, by name.
+    /// Numbers and reasons, by name.
     pub(super) details: Map<String, Value>,
+    /// The last error, where there is one.
+    pub(super) error: Option<String>,
+    /// The last lines on stderr of the worker that it is about.
+    pub(super) stderr: Vec<String>,
+    /// The command that tells more or mends it.
+    pub(super) command: String,
 }
 
 impl Finding {
-    /// The pool or the source that it is about.
-    pub(super) fn subject(&self) -> &str {
-        let of_pool = self
-            .pool
-            .as_deref()
-            .filter(|_| self.kind != AlertKind::SourceDown);
-        of_pool.unwrap_or(&self.source)
-    }
-
-    /// What tells it from others.
+    /// Its identity.
     pub(super) fn key(&self) -> AlertKey {
-        (self.kind, self.subject().to_owned())
+        (self.kind, self.subject.clone())
     }
 }
 
 /// Something that is wrong, and has been for as long as it takes to be told.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Alert {
-    /// What.
+    /// The problem.
     pub(super) finding: Finding,
-    /// Since when.
+    /// Its beginning.
     pub(super) since: SystemTime,
 }
 
@@ -126,28 +297,28 @@ impl Ended {
 
 /// A sentence on the end of it.
 pub(super) fn farewell(finding: &Finding, ended: Ended) -> String {
-    let subject = finding.subject();
-    let what = match finding.kind {
-        AlertKind::PoolDegraded => format!("pool `{subject}` was degraded"),
-        AlertKind::SourceDown => format!("source `{subject}` could not be used"),
-        AlertKind::DeadLetters => format!("many messages of pool `{subject}` were dead-lettered"),
-        AlertKind::CrashLoop => format!("workers of pool `{subject}` crashed again and again"),
-        AlertKind::Waiting => format!("messages of pool `{subject}` waited for long"),
-        AlertKind::RollStopped => format!("a rolling restart of pool `{subject}` had stopped"),
-        AlertKind::Test => "this was a test of ganger's alerts".to_owned(),
-    };
-    let end = match (ended, finding.kind) {
-        (Ended::Over, AlertKind::PoolDegraded) => "it works again",
-        (Ended::Over, AlertKind::SourceDown) => "it can be used again",
-        (
-            Ended::Over,
-            AlertKind::DeadLetters | AlertKind::CrashLoop | AlertKind::Waiting | AlertKind::Test,
-        ) => "that is over",
-        (Ended::Over, AlertKind::RollStopped) => "a later one is done",
-        (Ended::PoolGone, AlertKind::SourceDown) => "no pool reads from it any more",
-        (Ended::PoolGone, _) => "the pool is gone",
-        (Ended::Unwatched, _) => "alerts are not sent here any more",
-        (Ended::DaemonStops, _) => "the daemon stops and looks no more",
+    let &Facts {
+        scope, was, over, ..
+    } = finding.kind.facts();
+    let what = was.replace("{}", &finding.subject);
+    let end = match ended {
+        Ended::Over => over,
+        Ended::PoolGone if scope == Scope::Source => "no pool reads from it any more",
+        Ended::PoolGone => "the pool is gone",
+        Ended::Unwatched => "alerts are not sent here any more",
+        Ended::DaemonStops => "the daemon stops and looks no more",
     };
     format!("{what}: {end}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_properties_are_in_the_order_of_the_kinds() {
+        for facts in &FACTS {
+            assert_eq!(facts.kind.as_str(), facts.name);
+        }
+    }
 }

@@ -1,7 +1,8 @@
-//! What is wrong at one moment, by what the pools show of themselves. Pure.
+//! Finds what is wrong at one moment, by what the pools and the daemon show of themselves. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use serde_json::{Map, Value, json};
 
@@ -9,9 +10,27 @@ use super::alert::{AlertKind, Finding};
 use crate::config::model::AlertsConfig;
 use crate::metrics::WorkerEnd;
 use crate::pool::status::{PoolState, PoolStatus};
+use crate::request::ReloadStatus;
+use crate::status::WebhookStatus;
 
 /// The longest text of others that is passed on, in characters.
 const TEXT_CHARS_MAX: usize = 1000;
+
+/// Most lines of a worker's stderr that are passed on.
+const STDERR_LINES_MAX: usize = 20;
+
+/// State of the daemon at one look.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sight<'a> {
+    /// The pools.
+    pub(super) pools: &'a [Arc<PoolStatus>],
+    /// The last reload.
+    pub(super) reload: &'a ReloadStatus,
+    /// The webhooks that alerts are sent to.
+    pub(super) webhooks: &'a [WebhookStatus],
+    /// Time of the look.
+    pub(super) at: SystemTime,
+}
 
 /// Ends of workers that are crashes: nobody has asked for them, and it was not we who killed them.
 const CRASHES: [WorkerEnd; 6] = [
@@ -40,9 +59,9 @@ pub(super) struct Lately {
     pub(super) in_crash_loop: bool,
 }
 
-/// All that is wrong with these pools.
+/// Finds all that is wrong.
 pub(super) fn findings(
-    pools: &[Arc<PoolStatus>],
+    sight: Sight<'_>,
     lately: &BTreeMap<String, Lately>,
     rules: &AlertsConfig,
 ) -> Vec<Finding> {
@@ -50,24 +69,72 @@ pub(super) fn findings(
         let lately = lately.get(&pool.name).copied().unwrap_or_default();
         [
             degraded(pool),
+            not_starting(pool),
+            breaker_open(pool),
             dead_letters(pool, lately, rules),
             crash_loop(pool, lately, rules),
             waiting(pool, rules),
             roll_stopped(pool),
+            paused(pool, sight.at, rules),
         ]
     };
-    let of_pools = pools.iter().flat_map(of_pool).flatten();
-    of_pools.chain(sources_down(pools)).collect()
+    let of_pools = sight.pools.iter().flat_map(of_pool).flatten();
+    let all = of_pools.chain(sources_down(sight.pools));
+    let all = all.chain(reload_refused(sight.reload));
+    all.chain(sight.webhooks.iter().filter_map(webhook_failing))
+        .collect()
 }
 
+/// Something about a pool, with the command that tells more of it.
 fn about(pool: &PoolStatus, kind: AlertKind, summary: String, details: Value) -> Finding {
     Finding {
         kind,
+        subject: pool.name.clone(),
         pool: Some(pool.name.clone()),
-        source: pool.source.clone(),
+        source: Some(pool.source.clone()),
         queue: Some(pool.queue.clone()),
         summary,
         details: map(details),
+        error: None,
+        stderr: Vec::new(),
+        command: format!("ganger status --workers --pool {}", pool.name),
+    }
+}
+
+/// The same with how the pool's last worker ended that ended unasked.
+fn about_loss(pool: &PoolStatus, kind: AlertKind, summary: String, details: Value) -> Finding {
+    let finding = Finding {
+        error: pool.last_worker_lost.as_deref().map(cut),
+        ..about(pool, kind, summary, details)
+    };
+    let Some(loss) = &pool.last_loss else {
+        return finding;
+    };
+    Finding {
+        stderr: last_lines(&loss.stderr),
+        command: format!("ganger output {} {}", pool.name, loss.slot),
+        ..finding
+    }
+}
+
+fn last_lines(lines: &[String]) -> Vec<String> {
+    let more = lines.len().saturating_sub(STDERR_LINES_MAX);
+    lines.iter().skip(more).map(|line| cut(line)).collect()
+}
+
+/// Something about the daemon itself.
+fn about_daemon(kind: AlertKind, subject: &str, summary: String, command: &str) -> Finding {
+    Finding {
+        kind,
+        subject: subject.to_owned(),
+        pool: None,
+        source: None,
+        queue: None,
+        summary,
+        details: Map::new(),
+        error: None,
+        stderr: Vec::new(),
+        command: command.to_owned(),
     }
 }
 
@@ -88,19 +155,107 @@ fn degraded(pool: &PoolStatus) -> Option<Finding> {
         return None;
     }
     let name = &pool.name;
-    let up = |worker: &&crate::pool::status::WorkerStatus| {
-        matches!(worker.state.as_str(), "idle" | "busy")
-    };
     let summary = format!(
         "pool `{name}` is degraded: its workers fail one after the other{}",
         last_lost(pool)
     );
     let details = json!({
-        "workers_up": pool.workers.iter().filter(up).count(),
+        "workers_up": workers_up(pool),
         "workers_wanted": pool.workers_wanted,
         "last_worker_lost": pool.last_worker_lost.as_deref().map(cut),
     });
-    Some(about(pool, AlertKind::PoolDegraded, summary, details))
+    Some(about_loss(pool, AlertKind::PoolDegraded, summary, details))
+}
+
+fn workers_up(pool: &PoolStatus) -> usize {
+    let up = pool.workers.iter();
+    let up = up.filter(|worker| matches!(worker.state.as_str(), "idle" | "busy"));
+    up.count()
+}
+
+/// Workers that have not even connected, and there are fewer than there should be.
+fn not_starting(pool: &PoolStatus) -> Option<Finding> {
+    let (name, up, wanted) = (&pool.name, workers_up(pool), pool.workers_wanted);
+    if pool.failed_starts == 0 || up >= wanted {
+        return None;
+    }
+    let count = pool.failed_starts;
+    let summary = format!(
+        "workers of pool `{name}` can't start: the last {count} did not connect, {up} of {wanted} are \
+         up{}",
+        last_lost(pool)
+    );
+    let details = json!({
+        "failed_starts": count,
+        "workers_up": up,
+        "workers_wanted": wanted,
+    });
+    let kind = AlertKind::WorkersNotStarting;
+    Some(about_loss(pool, kind, summary, details))
+}
+
+fn breaker_open(pool: &PoolStatus) -> Option<Finding> {
+    let error = cut(pool.breaker_error.as_deref()?);
+    let name = &pool.name;
+    let summary = format!(
+        "the breaker of pool `{name}` is open: nearly all attempts fail, one message at a time is \
+         tried: {error}"
+    );
+    let details = json!({ "retried_since_start": pool.counts.retried });
+    Some(Finding {
+        error: Some(error),
+        ..about(pool, AlertKind::BreakerOpen, summary, details)
+    })
+}
+
+fn paused(pool: &PoolStatus, at: SystemTime, rules: &AlertsConfig) -> Option<Finding> {
+    let (limit, since) = (rules.paused?, pool.closed_since?);
+    let lasts = at.duration_since(since).ok()?;
+    if lasts < limit {
+        return None;
+    }
+    let name = &pool.name;
+    let summary = format!(
+        "pool `{name}` has taken no messages in for more than {limit:?}, as an operator has asked: it is \
+         {}",
+        pool.state.as_str()
+    );
+    let details = json!({ "limit_seconds": limit.as_secs_f64(), "state": pool.state });
+    Some(Finding {
+        command: format!("ganger resume {name}"),
+        ..about(pool, AlertKind::PoolPaused, summary, details)
+    })
+}
+
+fn reload_refused(reload: &ReloadStatus) -> Option<Finding> {
+    let why = cut(&reload.refusal()?);
+    let summary =
+        format!("the last reload of the configuration was refused, nothing has changed: {why}");
+    let problems = reload.problems.iter().map(|problem| cut(problem));
+    let finding = about_daemon(
+        AlertKind::ReloadRefused,
+        "configuration",
+        summary,
+        "ganger check --online",
+    );
+    Some(Finding {
+        details: map(json!({ "problems": problems.collect::<Vec<_>>() })),
+        error: Some(why),
+        ..finding
+    })
+}
+
+fn webhook_failing(webhook: &WebhookStatus) -> Option<Finding> {
+    let why = cut(webhook.problem.as_deref()?);
+    let name = &webhook.name;
+    let summary = format!("the webhook `{name}` has not taken the last alert: {why}");
+    let kind = AlertKind::WebhookFailing;
+    let finding = about_daemon(kind, name, summary, "ganger check --send-alert");
+    Some(Finding {
+        details: map(json!({ "sent": webhook.sent, "failed": webhook.failed })),
+        error: Some(why),
+        ..finding
+    })
 }
 
 fn last_lost(pool: &PoolStatus) -> String {
@@ -124,7 +279,11 @@ fn dead_letters(pool: &PoolStatus, lately: Lately, rules: &AlertsConfig) -> Opti
         "since_start": pool.counts.dead,
         "reasons_since_start": reasons.collect::<BTreeMap<_, _>>(),
     });
-    Some(about(pool, AlertKind::DeadLetters, summary, details))
+    Some(Finding {
+        error: pool.last_error.as_deref().map(cut),
+        command: format!("ganger dead list --pool {name} --by-error"),
+        ..about(pool, AlertKind::DeadLetters, summary, details)
+    })
 }
 
 /// Restarts come slower and slower: a degraded pool may have few crashes lately, and that is no
@@ -149,7 +308,7 @@ fn crash_loop(pool: &PoolStatus, lately: Lately, rules: &AlertsConfig) -> Option
         "worker_ends_since_start": ends.collect::<BTreeMap<_, _>>(),
         "last_worker_lost": pool.last_worker_lost.as_deref().map(cut),
     });
-    Some(about(pool, AlertKind::CrashLoop, summary, details))
+    Some(about_loss(pool, AlertKind::CrashLoop, summary, details))
 }
 
 fn waiting(pool: &PoolStatus, rules: &AlertsConfig) -> Option<Finding> {
@@ -175,7 +334,13 @@ fn roll_stopped(pool: &PoolStatus) -> Option<Finding> {
          work: {cause}"
     );
     let details = json!({ "cause": cause });
-    Some(about(pool, AlertKind::RollStopped, summary, details))
+    let loss = pool.last_loss.as_ref();
+    let loss = loss.filter(|loss| Some(&loss.cause) == pool.roll_stopped.as_ref());
+    Some(Finding {
+        error: Some(cause),
+        stderr: loss.map_or_else(Vec::new, |loss| last_lines(&loss.stderr)),
+        ..about(pool, AlertKind::RollStopped, summary, details)
+    })
 }
 
 /// A source that is away is away for all its pools, and told once.
@@ -219,141 +384,17 @@ fn source_down(source: &str, readers: &[&PoolStatus]) -> Option<Finding> {
     let only = (readers.len() == 1).then_some(first);
     Some(Finding {
         kind: AlertKind::SourceDown,
+        subject: source.to_owned(),
         pool: only.map(|pool| pool.name.clone()),
-        source: source.to_owned(),
+        source: Some(source.to_owned()),
         queue: only.map(|pool| pool.queue.clone()),
         summary,
         details: map(json!({ "pools": problems.collect::<BTreeMap<_, _>>() })),
+        error: Some(why),
+        stderr: Vec::new(),
+        command: "ganger check --online".to_owned(),
     })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::tests::{pool, rules};
-    use super::*;
-    use crate::pool::status::BacklogStatus;
-
-    /// The kinds and subjects of what is found.
-    fn found(pools: &[PoolStatus], lately: Lately) -> Vec<String> {
-        let pools: Vec<Arc<PoolStatus>> = pools.iter().cloned().map(Arc::new).collect();
-        let lately = pools.iter().map(|pool| (pool.name.clone(), lately));
-        let found = findings(&pools, &lately.collect(), &rules());
-        let named = |it: &Finding| format!("{} {}", it.kind.as_str(), it.subject());
-        found.iter().map(named).collect()
-    }
-
-    #[test]
-    fn each_kind_is_found_by_its_sign_and_nothing_else() {
-        use PoolState::*;
-        let with = |state, connected, roll: Option<&str>| PoolStatus {
-            source_connected: connected,
-            roll_stopped: roll.map(str::to_owned),
-            ..pool("p", state)
-        };
-        let behind = |depth, oldest_age_seconds| PoolStatus {
-            backlog: Some(BacklogStatus {
-                depth,
-                oldest_age_seconds,
-                ..BacklogStatus::default()
-            }),
-            ..pool("p", Running)
-        };
-        let lately = |dead, crashed, in_crash_loop| Lately {
-            dead,
-            crashed,
-            in_crash_loop,
-        };
-        let quiet = Lately::default();
-        let table: &[(PoolStatus, Lately, &[&str])] = &[
-            (with(Running, true, None), quiet, &[]),
-            (with(Starting, false, None), quiet, &[]),
-            (with(Open, true, None), quiet, &[]),
-            (with(Draining, false, None), quiet, &[]),
-            (with(Degraded, true, None), quiet, &["pool_degraded p"]),
-            (with(SourceDown, false, None), quiet, &["source_down main"]),
-            (
-                with(Degraded, false, None),
-                quiet,
-                &["pool_degraded p", "source_down main"],
-            ),
-            (with(Running, true, Some("x")), quiet, &["roll_stopped p"]),
-            (behind(1, Some(3600.0)), quiet, &[]),
-            (behind(1, Some(3600.1)), quiet, &["waiting p"]),
-            (behind(1, None), quiet, &[]),
-            (behind(0, Some(3600.1)), quiet, &[]),
-            (with(Running, true, None), lately(10, 4, false), &[]),
-            (
-                with(Running, true, None),
-                lately(11, 5, false),
-                &["dead_letters p", "crash_loop p"],
-            ),
-            (with(Running, true, None), lately(0, 4, true), &[]),
-            (
-                with(Degraded, true, None),
-                lately(0, 1, true),
-                &["pool_degraded p", "crash_loop p"],
-            ),
-        ];
-        for (pool, lately, expected) in table {
-            assert_eq!(
-                &found(std::slice::from_ref(pool), *lately),
-                expected,
-                "{pool:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_source_is_told_once_whoever_reads_it() {
-        let down = |name| Arc::new(pool(name, PoolState::SourceDown));
-        let up = Arc::new(pool("c", PoolState::Running));
-        let both = sources_down(&[down("a"), down("b")]);
-        assert_eq!(both.len(), 1);
-        assert_eq!((&both[0].pool, &both[0].queue), (&None, &None));
-        assert_eq!(
-            both[0].summary,
-            "source `main` can't be used: it is not connected"
-        );
-        let part = sources_down(&[down("a"), up]);
-        assert!(
-            part[0].summary.contains("by 1 of 2 pools (`a`)"),
-            "{part:?}"
-        );
-        let one = sources_down(&[down("a")]);
-        assert_eq!(one[0].pool.as_deref(), Some("a"));
-        assert_eq!(one[0].key(), both[0].key());
-    }
-
-    /// What we have done ourselves is no crash.
-    #[test]
-    fn each_end_is_a_crash_or_none() {
-        let ended = |end: WorkerEnd| {
-            let mut one = pool("p", PoolState::Running);
-            one.details.worker_ends = BTreeMap::from([(end.as_str().to_owned(), 1)]);
-            crashes(&one) == 1
-        };
-        let of_ours = WorkerEnd::ALL.into_iter().filter(|end| !ended(*end));
-        use WorkerEnd::*;
-        assert_eq!(
-            of_ours.collect::<Vec<_>>(),
-            [TimedOut, Stalled, Recycled, Asked]
-        );
-    }
-
-    #[test]
-    fn texts_of_others_have_a_bound() {
-        let long = PoolStatus {
-            source_connected: false,
-            source_problem: Some("x".repeat(1_000_000)),
-            roll_stopped: Some("y".repeat(1_000_000)),
-            last_worker_lost: Some("z".repeat(1_000_000)),
-            ..pool("p", PoolState::Degraded)
-        };
-        let all = findings(&[Arc::new(long)], &BTreeMap::new(), &rules());
-        assert_eq!(all.len(), 3);
-        for one in all {
-            let details = serde_json::to_string(&one.details).unwrap();
-            assert!(one.summary.len() < 1200 && details.len() < 1200);
-        }
-    }
-}
+mod tests;

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::alert::{Alert, AlertKey, AlertKind, Ended, Finding};
-use super::findings::{Lately, crashes, findings};
+use super::alert::{Alert, AlertKey, AlertKind, Ended, Finding, Scope};
+use super::findings::{Lately, Sight, crashes, findings};
 use super::rates::Recent;
 use crate::config::model::AlertsConfig;
 use crate::pool::status::PoolStatus;
@@ -49,18 +49,12 @@ pub(super) struct Changes {
 }
 
 impl Judge {
-    /// A look at all pools.
-    pub(super) fn look(
-        &mut self,
-        now: Instant,
-        at: SystemTime,
-        pools: &[Arc<PoolStatus>],
-        rules: &AlertsConfig,
-    ) -> Changes {
-        let lately = self.count(now, pools, rules.window);
-        let found = findings(pools, &lately, rules);
+    /// A look at everything.
+    pub(super) fn look(&mut self, now: Instant, sight: Sight<'_>, rules: &AlertsConfig) -> Changes {
+        let lately = self.count(now, sight.pools, rules.window);
+        let found = findings(sight, &lately, rules);
         let found = found.into_iter().map(|one| (one.key(), one)).collect();
-        self.judge(now, at, found, pools, rules.hold)
+        self.judge(now, sight, found, rules.hold)
     }
 
     /// The alerts that there are.
@@ -114,9 +108,8 @@ impl Judge {
     fn judge(
         &mut self,
         now: Instant,
-        at: SystemTime,
+        sight: Sight<'_>,
         found: BTreeMap<AlertKey, Finding>,
-        pools: &[Arc<PoolStatus>],
         hold: Duration,
     ) -> Changes {
         let mut changes = Changes::default();
@@ -126,7 +119,7 @@ impl Judge {
                 return true;
             }
             let right_since = *one.right_since.get_or_insert(now);
-            let is_gone = !is_watched(key, pools);
+            let is_gone = !is_watched(key, sight.pools);
             let is_over = !one.is_firing || is_gone || now - right_since >= hold(key.0);
             if one.is_firing && is_over {
                 let why = if is_gone {
@@ -142,7 +135,7 @@ impl Judge {
             let one = self.watched.entry(key).or_insert_with_key(|_| Watched {
                 alert: Alert {
                     finding: finding.clone(),
-                    since: at,
+                    since: sight.at,
                 },
                 since: now,
                 is_firing: false,
@@ -161,24 +154,23 @@ impl Judge {
 
 /// Whether what the alert is about is still there.
 fn is_watched((kind, subject): &AlertKey, pools: &[Arc<PoolStatus>]) -> bool {
-    pools.iter().any(|pool| match kind {
-        AlertKind::SourceDown => pool.source == *subject,
-        AlertKind::PoolDegraded
-        | AlertKind::DeadLetters
-        | AlertKind::CrashLoop
-        | AlertKind::Waiting
-        | AlertKind::RollStopped
-        | AlertKind::Test => pool.name == *subject,
-    })
+    match kind.scope() {
+        Scope::Pool => pools.iter().any(|pool| pool.name == *subject),
+        Scope::Source => pools.iter().any(|pool| pool.source == *subject),
+        Scope::Daemon => true,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use proptest::prelude::*;
 
-    use super::super::tests::{pool, rules};
+    use super::super::tests::{pool, rules, sight};
     use super::*;
     use crate::pool::status::PoolState;
+    use crate::request::ReloadStatus;
 
     const HOLD: u64 = 30;
 
@@ -189,7 +181,12 @@ mod tests {
             let pools: Vec<Arc<PoolStatus>> = pools.into_iter().map(Arc::new).collect();
             let now = start + Duration::from_secs(second);
             let at = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
-            let changes = judge.look(now, at, &pools, &rules());
+            let reload = ReloadStatus::default();
+            let sight = Sight {
+                at,
+                ..sight(&pools, &reload)
+            };
+            let changes = judge.look(now, sight, &rules());
             let name = |(kind, subject): &AlertKey| format!("{} {subject}", kind.as_str());
             for key in &changes.fired {
                 told.push(format!("{second}: {}", name(key)));

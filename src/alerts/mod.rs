@@ -1,4 +1,4 @@
-//! Alerts by webhook: what is wrong is told to a server of the user's, once, and once more when it is
+//! Alerts by webhook: what is wrong is told to servers of the user's, once, and once more when it is
 //! over. On a thread of its own with a runtime of its own, which reads what the pools show of
 //! themselves: no webhook, however slow, is felt by a pool.
 //!
@@ -8,26 +8,31 @@
 
 mod alert;
 mod findings;
+mod forms;
 mod judge;
 mod message;
+mod notice;
 mod rates;
 mod sending;
 mod told;
 mod trial;
 mod webhook;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::{join_all, select_all};
 use tokio::runtime;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::config::model::{AlertsConfig, Config};
 use crate::heartbeat::Heart;
-use crate::status::{DaemonState, Overview};
-use alert::Ended;
+use crate::status::{ActiveAlert, AlertsStatus, DaemonState, Overview, WebhookStatus};
+use alert::{Alert, AlertKind, Ended};
+use findings::Sight;
 use judge::{Changes, Judge};
 use sending::Sending;
 pub use trial::try_out;
@@ -118,15 +123,19 @@ struct Watch<'a> {
     overview: &'a Overview,
     rules: AlertsConfig,
     judge: Judge,
-    sending: Sending,
+    /// To each webhook.
+    sendings: Vec<Sending>,
 }
 
 impl<'a> Watch<'a> {
     fn new(overview: &'a Overview, rules: AlertsConfig) -> Self {
+        let webhooks = rules.webhooks.iter();
         Self {
             overview,
             judge: Judge::default(),
-            sending: Sending::new(&rules),
+            sendings: webhooks
+                .map(|webhook| Sending::new(webhook, rules.repeat))
+                .collect(),
             rules,
         }
     }
@@ -136,14 +145,15 @@ impl<'a> Watch<'a> {
         let mut ticks = interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            self.sending.begin_next(Instant::now());
-            let status = self.sending.status(&self.judge);
-            self.overview.set_alerts(Some(status));
+            for sending in &mut self.sendings {
+                sending.begin_next(Instant::now());
+            }
+            self.overview.set_alerts(Some(self.status()));
             tokio::select! {
                 biased;
                 _ = closed.wait_for(|closed| *closed) => {
                     self.end(Ended::DaemonStops);
-                    self.sending.finish().await;
+                    join_all(self.sendings.iter_mut().map(Sending::finish)).await;
                     return true;
                 }
                 changed = config.changed() => {
@@ -157,7 +167,7 @@ impl<'a> Watch<'a> {
                         }
                     }
                 }
-                () = self.sending.progress() => {}
+                () = progress(&mut self.sendings) => {}
                 _ = ticks.tick() => self.look(),
             }
         }
@@ -170,9 +180,45 @@ impl<'a> Watch<'a> {
         }
         let (now, at) = (Instant::now(), SystemTime::now());
         let pools = self.overview.registry().pools();
-        let changes = self.judge.look(now, at, &pools, &self.rules);
+        let webhooks = self.webhooks();
+        let sight = Sight {
+            pools: &pools,
+            reload: &self.overview.reload(),
+            webhooks: &webhooks,
+            at,
+        };
+        let changes = self.judge.look(now, sight, &self.rules);
         self.log(&changes);
-        self.sending.see(&self.judge, &changes, at);
+        for sending in &mut self.sendings {
+            sending.see(&self.judge, &changes, at);
+        }
+    }
+
+    fn webhooks(&self) -> Vec<WebhookStatus> {
+        let sendings = self.sendings.iter();
+        sendings.map(|sending| sending.status().clone()).collect()
+    }
+
+    /// Status of all of them together.
+    fn status(&self) -> AlertsStatus {
+        let webhooks = self.webhooks();
+        let kinds = AlertKind::all().map(|kind| (kind.as_str().to_owned(), 0));
+        let mut firing: BTreeMap<String, u64> = kinds.collect();
+        for ((kind, _), _) in self.judge.firing() {
+            *firing.entry(kind.as_str().to_owned()).or_default() += 1;
+        }
+        let active = self.judge.firing().map(|(_, alert)| shown(alert));
+        AlertsStatus {
+            webhook: webhooks
+                .first()
+                .map_or_else(String::new, |one| one.place.clone()),
+            problem: webhooks.iter().find_map(|one| one.problem.clone()),
+            firing,
+            active: active.collect(),
+            sent: webhooks.iter().map(|one| one.sent).sum(),
+            failed: webhooks.iter().map(|one| one.failed).sum(),
+            webhooks,
+        }
     }
 
     fn log(&self, changes: &Changes) {
@@ -181,8 +227,9 @@ impl<'a> Watch<'a> {
                 let finding = &alert.finding;
                 tracing::warn!(
                     alert = finding.kind.as_str(),
-                    of = finding.subject(),
+                    of = finding.subject,
                     summary = finding.summary,
+                    run = finding.command,
                     "alert"
                 );
             }
@@ -200,14 +247,26 @@ impl<'a> Watch<'a> {
     fn end(&mut self, why: Ended) {
         let changes = self.judge.end(why);
         self.log(&changes);
-        self.sending.end_all(why, SystemTime::now());
+        for sending in &mut self.sendings {
+            sending.end_all(why, SystemTime::now());
+        }
     }
 
     /// Other rules. Another webhook is told anew of what there is.
     fn follow(&mut self, rules: AlertsConfig) {
-        if !self.sending.adopts(&rules) {
-            let old = std::mem::replace(&mut self.sending, Sending::new(&rules));
-            old.leave(Ended::Unwatched);
+        let mut old = std::mem::take(&mut self.sendings);
+        for webhook in &rules.webhooks {
+            let same = old
+                .iter_mut()
+                .position(|sending| sending.adopts(webhook, rules.repeat));
+            let sending = match same {
+                Some(at) => old.remove(at),
+                None => Sending::new(webhook, rules.repeat),
+            };
+            self.sendings.push(sending);
+        }
+        for sending in old {
+            sending.leave(Ended::Unwatched);
         }
         self.rules = rules;
     }
@@ -217,15 +276,39 @@ impl<'a> Watch<'a> {
         self.end(Ended::Unwatched);
         self.overview.set_alerts(None);
         tracing::info!("no alerts are sent any more");
-        self.sending.leave(Ended::Unwatched);
+        for sending in self.sendings {
+            sending.leave(Ended::Unwatched);
+        }
+    }
+}
+
+/// Waits until it is known what became of a message to one of them. Loses nothing when it is dropped
+/// before.
+async fn progress(sendings: &mut [Sending]) {
+    let each = sendings.iter_mut();
+    let each = each.map(|sending| Box::pin(sending.progress()));
+    select_all(each).await;
+}
+
+/// An alert for whoever asks how the daemon stands.
+fn shown(Alert { finding, since }: &Alert) -> ActiveAlert {
+    ActiveAlert {
+        kind: finding.kind.as_str().to_owned(),
+        severity: finding.kind.severity().as_str().to_owned(),
+        of: finding.subject.clone(),
+        pool: finding.pool.clone(),
+        summary: finding.summary.clone(),
+        command: finding.command.clone(),
+        since: *since,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::model::{AlertForm, Secret};
+    use crate::config::model::{AlertForm, Secret, WebhookConfig};
     use crate::pool::status::{PoolState, PoolStatus};
+    use crate::request::ReloadStatus;
 
     /// A pool on the source `main`, as it stands.
     pub(super) fn pool(name: &str, state: PoolState) -> PoolStatus {
@@ -242,16 +325,38 @@ mod tests {
     /// The defaults.
     pub(super) fn rules() -> AlertsConfig {
         AlertsConfig {
-            webhook: Secret::new("http://127.0.0.1:1/"),
-            form: AlertForm::Json,
-            ca_file: None,
+            webhooks: vec![webhook()],
             dead_letters: Some(10),
             crashes: Some(5),
             waiting: Some(Duration::from_secs(3600)),
             window: Duration::from_secs(60),
+            paused: Some(Duration::from_secs(3600)),
             hold: Duration::from_secs(30),
             repeat: None,
+        }
+    }
+
+    /// A webhook at which nobody is.
+    pub(super) fn webhook() -> WebhookConfig {
+        WebhookConfig {
+            name: "ops".to_owned(),
+            webhook: Secret::new("http://127.0.0.1:1/"),
+            form: AlertForm::Json,
+            headers: BTreeMap::new(),
+            signing_secret: None,
+            integration_key: None,
+            ca_file: None,
             timeout: Duration::from_secs(10),
+        }
+    }
+
+    /// A look at these pools, and at nothing else that is wrong.
+    pub(super) fn sight<'a>(pools: &'a [Arc<PoolStatus>], reload: &'a ReloadStatus) -> Sight<'a> {
+        Sight {
+            pools,
+            reload,
+            webhooks: &[],
+            at: SystemTime::UNIX_EPOCH,
         }
     }
 }

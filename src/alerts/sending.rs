@@ -9,13 +9,15 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
 use super::alert::{AlertKind, Ended};
+use super::forms::KEPT_ALIVE_EVERY;
 use super::judge::{Changes, Judge};
-use super::message::{Sender, body};
+use super::message::{body, name};
+use super::notice::Sender;
 use super::told::{Fate, Told};
 use super::webhook::{Posted, Webhook, place};
 use crate::backoff::Backoff;
-use crate::config::model::AlertsConfig;
-use crate::status::AlertsStatus;
+use crate::config::model::{AlertForm, WebhookConfig};
+use crate::status::WebhookStatus;
 use crate::threads::or_refused;
 
 /// The pauses between tries.
@@ -33,7 +35,8 @@ type Posting = Pin<Box<dyn Future<Output = (Option<Webhook>, Posted)> + Send>>;
 
 /// A webhook, what it knows and what is on its way to it.
 pub(super) struct Sending {
-    config: AlertsConfig,
+    config: WebhookConfig,
+    repeat: Option<Duration>,
     sender: Sender,
     told: Told,
     /// None before it is needed, or while one of its files can't be read.
@@ -45,16 +48,23 @@ pub(super) struct Sending {
     failures: u32,
     /// Nothing is sent before.
     not_before: Option<Instant>,
-    status: AlertsStatus,
+    status: WebhookStatus,
 }
 
 impl Sending {
     /// To the webhook of that configuration, which knows nothing yet.
-    pub(super) fn new(config: &AlertsConfig) -> Self {
-        let webhook = place(config);
-        tracing::info!(webhook, form = ?config.form, "alerts are sent to the webhook");
+    pub(super) fn new(config: &WebhookConfig, repeat: Option<Duration>) -> Self {
+        let form = config.form.as_str();
+        let place = place(config);
+        tracing::info!(
+            webhook = config.name,
+            place,
+            form,
+            "alerts are sent to the webhook"
+        );
         Self {
             config: config.clone(),
+            repeat: repeated(config.form, repeat),
             sender: Sender::this(),
             told: Told::default(),
             webhook: None,
@@ -62,30 +72,38 @@ impl Sending {
             on_its_way: None,
             failures: 0,
             not_before: None,
-            status: AlertsStatus {
-                webhook,
-                ..AlertsStatus::default()
+            status: WebhookStatus {
+                name: config.name.clone(),
+                place,
+                form: form.to_owned(),
+                ..WebhookStatus::default()
             },
         }
     }
 
     /// Takes in another configuration, if by it messages go to the same webhook in the same form.
-    pub(super) fn adopts(&mut self, config: &AlertsConfig) -> bool {
+    pub(super) fn adopts(&mut self, config: &WebhookConfig, repeat: Option<Duration>) -> bool {
         let old = &self.config;
-        let is_same = old.webhook == config.webhook && old.form == config.form;
+        let is_same = old.webhook == config.webhook
+            && old.form == config.form
+            && old.integration_key == config.integration_key;
         if is_same {
-            if old.ca_file != config.ca_file || old.timeout != config.timeout {
+            if old != config {
                 self.webhook = None;
                 self.is_outdated = self.on_its_way.is_some();
             }
+            self.status.name.clone_from(&config.name);
             self.config = config.clone();
+            self.repeat = repeated(config.form, repeat);
         }
         is_same
     }
 
-    /// Takes in what there is and what has changed.
+    /// Takes in what there is and what has changed. That it fails itself it need not know.
     pub(super) fn see(&mut self, judge: &Judge, changes: &Changes, at: SystemTime) {
-        self.told.firing(judge.firing());
+        let own = (AlertKind::WebhookFailing, self.config.name.clone());
+        self.told
+            .firing(judge.firing().filter(|(key, _)| **key != own));
         self.told.ended(&changes.ended, at);
     }
 
@@ -95,14 +113,8 @@ impl Sending {
     }
 
     /// How it stands.
-    pub(super) fn status(&self, judge: &Judge) -> AlertsStatus {
-        let mut status = self.status.clone();
-        let none = AlertKind::ALL.map(|kind| (kind.as_str().to_owned(), 0));
-        status.firing.extend(none);
-        for ((kind, _), _) in judge.firing() {
-            *status.firing.entry(kind.as_str().to_owned()).or_default() += 1;
-        }
-        status
+    pub(super) fn status(&self) -> &WebhookStatus {
+        &self.status
     }
 
     /// Sends the next message, if there is one and it is time.
@@ -110,10 +122,11 @@ impl Sending {
         if self.on_its_way.is_some() || self.not_before.is_some_and(|until| now < until) {
             return;
         }
-        let Some(message) = self.told.next(now, self.config.repeat) else {
+        let Some(message) = self.told.next(now, self.repeat) else {
             return;
         };
-        let body = body(&message, self.config.form, &self.sender, SystemTime::now());
+        let name = name(&message, &self.sender);
+        let body = body(&message, &self.config, &self.sender, SystemTime::now());
         let (webhook, config) = (self.webhook.clone(), self.config.clone());
         self.on_its_way = Some(Box::pin(async move {
             let webhook = match webhook {
@@ -122,7 +135,7 @@ impl Sending {
             };
             match webhook {
                 Ok(webhook) => {
-                    let posted = webhook.post(body).await;
+                    let posted = webhook.post(&name, body).await;
                     (Some(webhook), posted)
                 }
                 Err(why) => (None, not_begun(why)),
@@ -144,7 +157,7 @@ impl Sending {
 
     fn became(&mut self, posted: &Posted) {
         let now = Instant::now();
-        let webhook = &self.status.webhook;
+        let webhook = &self.status.name;
         let (fate, problem) = match posted {
             Posted::Taken => {
                 if self.failures > 0 {
@@ -218,8 +231,18 @@ impl Sending {
     }
 }
 
+/// Interval after which an alert that goes on is sent again. Alertmanager ends one that it does not hear of.
+fn repeated(form: AlertForm, repeat: Option<Duration>) -> Option<Duration> {
+    match form {
+        AlertForm::Alertmanager => {
+            Some(repeat.map_or(KEPT_ALIVE_EVERY, |repeat| repeat.min(KEPT_ALIVE_EVERY)))
+        }
+        AlertForm::Json | AlertForm::Slack | AlertForm::Teams | AlertForm::PagerDuty => repeat,
+    }
+}
+
 /// Its files are read on a thread that may wait for them.
-async fn opened(config: AlertsConfig) -> Result<Webhook, String> {
+async fn opened(config: WebhookConfig) -> Result<Webhook, String> {
     let within = config.timeout;
     let opening = or_refused(async { spawn_blocking(move || Webhook::new(&config)).await });
     match timeout(within, opening).await {

@@ -188,11 +188,15 @@ mod tests {
     fn alert(subject: &str) -> (AlertKey, Alert) {
         let finding = Finding {
             kind: AlertKind::PoolDegraded,
+            subject: subject.to_owned(),
             pool: Some(subject.to_owned()),
-            source: "main".into(),
+            source: Some("main".into()),
             queue: None,
             summary: String::new(),
             details: serde_json::Map::new(),
+            error: None,
+            stderr: Vec::new(),
+            command: String::new(),
         };
         let key = finding.key();
         (key, Alert { finding, since: AT })
@@ -214,7 +218,7 @@ mod tests {
         assert_eq!(told.next(now, None), None, "one at a time");
         told.became(fate, now);
         let state = if message.end.is_some() { "end of " } else { "" };
-        Some(format!("{state}{}", message.alert.finding.subject()))
+        Some(format!("{state}{}", message.alert.finding.subject))
     }
 
     #[test]
@@ -285,7 +289,7 @@ mod tests {
             let (mut told, now) = (Told::default(), Instant::now());
             let (mut so, mut known) = (BTreeSet::new(), BTreeSet::new());
             let hear = |message: &Message, known: &mut BTreeSet<String>| {
-                let subject = message.alert.finding.subject().to_owned();
+                let subject = message.alert.finding.subject.clone();
                 match message.end {
                     Some(_) => known.remove(&subject),
                     None => known.insert(subject),

@@ -4,14 +4,15 @@
 use std::time::{Duration, SystemTime};
 
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use jiff::fmt::rfc2822;
 use percent_encoding::percent_decode_str;
+use ring::{digest, hmac};
 use tokio::time::timeout;
 
-use crate::config::model::AlertsConfig;
+use crate::config::model::{Secret, WebhookConfig};
 use crate::https::{Https, Trust, chain, shown};
 
 /// The longest wait that an answer may ask for.
@@ -40,16 +41,18 @@ pub(super) enum Posted {
 pub(super) struct Webhook {
     client: Https,
     uri: String,
-    authorization: Option<HeaderValue>,
+    headers: HeaderMap,
+    /// Key that each request is signed with.
+    signature: Option<hmac::Key>,
     timeout: Duration,
 }
 
 impl Webhook {
     /// Reads the files that it needs; connects when it is used.
-    pub(super) fn new(config: &AlertsConfig) -> Result<Self, String> {
+    pub(super) fn new(config: &WebhookConfig) -> Result<Self, String> {
         let given = config.webhook.expose();
         let mut url = url::Url::parse(given).map_err(|error| error.to_string())?;
-        let authorization = basic(&url);
+        let headers = headers(config, &url)?;
         // They are in the header. A URL with a host takes their removal.
         let _removed = (url.set_username(""), url.set_password(None));
         url.set_fragment(None);
@@ -61,23 +64,25 @@ impl Webhook {
         Ok(Self {
             client: client.map_err(|error| error.to_string())?,
             uri: url.into(),
-            authorization,
+            headers,
+            signature: config.signing_secret.as_ref().map(signing_key),
             timeout: config.timeout,
         })
     }
 
-    /// Sends it, which takes no longer than the timeout.
-    pub(super) async fn post(&self, body: Vec<u8>) -> Posted {
-        let request = Request::post(&self.uri)
-            .header(header::CONTENT_TYPE, "application/json")
-            .header(
-                header::USER_AGENT,
-                concat!("ganger/", env!("CARGO_PKG_VERSION")),
-            );
-        let request = match &self.authorization {
-            Some(value) => request.header(header::AUTHORIZATION, value),
-            None => request,
-        };
+    /// Sends it, which takes no longer than the timeout. The name tells messages apart.
+    pub(super) async fn post(&self, name: &str, body: Vec<u8>) -> Posted {
+        let mut request = Request::post(&self.uri);
+        if let Some(headers) = request.headers_mut() {
+            headers.extend(self.headers.clone());
+        }
+        if let Some(key) = &self.signature {
+            let (id, at) = (message_id(name), unix_seconds(SystemTime::now()));
+            request = request
+                .header("webhook-id", &id)
+                .header("webhook-timestamp", at)
+                .header("webhook-signature", signature(key, &id, at, &body));
+        }
         let request = match request.body(Bytes::from(body)) {
             Ok(request) => request,
             Err(error) => return Posted::Refused(error.to_string()),
@@ -99,8 +104,52 @@ impl Webhook {
 }
 
 /// Where the messages go, as far as that may be shown.
-pub(super) fn place(config: &AlertsConfig) -> String {
+pub(super) fn place(config: &WebhookConfig) -> String {
     shown(config.webhook.expose())
+}
+
+/// Headers of each request.
+fn headers(config: &WebhookConfig, url: &url::Url) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    let json = HeaderValue::from_static("application/json");
+    headers.insert(header::CONTENT_TYPE, json);
+    let agent = concat!("ganger/", env!("CARGO_PKG_VERSION"));
+    headers.insert(header::USER_AGENT, HeaderValue::from_static(agent));
+    headers.extend(basic(url).map(|value| (header::AUTHORIZATION, value)));
+    for (name, value) in &config.headers {
+        let wrong = |error: &dyn std::error::Error| format!("header `{name}`: {error}");
+        let key = HeaderName::try_from(name).map_err(|error| wrong(&error))?;
+        let mut value = HeaderValue::try_from(value.expose()).map_err(|error| wrong(&error))?;
+        value.set_sensitive(true);
+        headers.insert(key, value);
+    }
+    Ok(headers)
+}
+
+/// The key in a secret as Standard Webhooks writes it; the configuration has seen that it is one.
+fn signing_key(secret: &Secret) -> hmac::Key {
+    let text = secret.expose();
+    let bytes = STANDARD.decode(text.strip_prefix("whsec_").unwrap_or(text));
+    hmac::Key::new(hmac::HMAC_SHA256, &bytes.unwrap_or_default())
+}
+
+/// The id of the message of that name, which has no dot: id, time and body are signed with dots between.
+fn message_id(name: &str) -> String {
+    let digest = digest::digest(&digest::SHA256, name.as_bytes());
+    format!("msg_{}", URL_SAFE_NO_PAD.encode(&digest.as_ref()[..18]))
+}
+
+fn unix_seconds(at: SystemTime) -> u64 {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
+}
+
+/// The signature of Standard Webhooks, version 1.
+fn signature(key: &hmac::Key, id: &str, at: u64, body: &[u8]) -> String {
+    let mut context = hmac::Context::with_key(key);
+    context.update(format!("{id}.{at}.").as_bytes());
+    context.update(body);
+    format!("v1,{}", STANDARD.encode(context.sign()))
 }
 
 fn basic(url: &url::Url) -> Option<HeaderValue> {
@@ -202,6 +251,31 @@ mod tests {
         }
     }
 
+    /// The example of the specification of Standard Webhooks.
+    #[test]
+    fn a_message_is_signed_as_the_specification_has_it() {
+        let key = signing_key(&Secret::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"));
+        let body = br#"{"test": 2432232314}"#;
+        let signed = signature(&key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, body);
+        assert_eq!(signed, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+        let (one, other) = (message_id("host.example/a"), message_id("host.example/b"));
+        assert!(one != other && !one.contains('.'), "{one}");
+        assert_eq!(one, message_id("host.example/a"));
+    }
+
+    #[test]
+    fn headers_are_sent_and_not_shown() {
+        let config = WebhookConfig {
+            headers: [("authorization".to_owned(), Secret::new("Bearer s3cret"))].into(),
+            ..super::super::tests::webhook()
+        };
+        let url = url::Url::parse("https://who:p@host/x").unwrap();
+        let headers = headers(&config, &url).unwrap();
+        let all: Vec<_> = headers.get_all(header::AUTHORIZATION).iter().collect();
+        assert_eq!(all, ["Bearer s3cret"], "instead of the URL's");
+        assert!(!format!("{headers:?}").contains("s3cret"), "{headers:?}");
+    }
+
     #[test]
     fn a_password_goes_into_a_header_and_is_not_shown() {
         let of = |url: &str| basic(&url::Url::parse(url).unwrap());
@@ -209,9 +283,9 @@ mod tests {
         assert_eq!(value.to_str().unwrap(), "Basic d2hvOnBAc3M=");
         assert_eq!(format!("{value:?}"), "Sensitive");
         assert_eq!(of("https://host/x"), None);
-        let config = AlertsConfig {
-            webhook: crate::config::model::Secret::new("https://who:p%40ss@host/T0/s3cret?x=y"),
-            ..super::super::tests::rules()
+        let config = WebhookConfig {
+            webhook: Secret::new("https://who:p%40ss@host/T0/s3cret?x=y"),
+            ..super::super::tests::webhook()
         };
         assert_eq!(place(&config), "host:443");
     }

@@ -51,7 +51,8 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0  done
   1  it failed; what went wrong is on stderr
-  2  the command line or the configuration is wrong";
+  2  the command line or the configuration is wrong
+  3  with --wait: it is not done within --timeout; the daemon goes on with it";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -89,10 +90,10 @@ enum Command {
     Resume(steer::ReachArgs),
     #[cfg(feature = "admin")]
     /// Replace a pool's workers one by one, new before old
-    Restart(steer::PoolArgs),
+    Restart(steer::WaitingPoolArgs),
     #[cfg(feature = "admin")]
     /// Have a pool take nothing in and its workers leave when they are done
-    Drain(steer::PoolArgs),
+    Drain(steer::WaitingPoolArgs),
     #[cfg(feature = "admin")]
     /// Kill a worker; what it has in hand goes back
     Kill(steer::KillArgs),

@@ -1,14 +1,21 @@
 //! What else than figures is worth knowing of a pool and of the daemon, a sentence each: for whoever
 //! shows how the daemon stands.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::figures::age;
 use crate::pool::status::{PoolState, PoolStatus, ScalingStatus};
-use crate::status::{AlertsStatus, Status, UnreadQueueStatus};
+use crate::status::{Status, UnreadQueueStatus};
 
 /// How long a pool may have shown nothing new before that is said: it shows itself every second.
 const STALE_AFTER: Duration = Duration::from_secs(5);
+
+/// The daemon's own clock when it told how it stood, as far as it has not been set since its start.
+fn told_at(status: &Status) -> SystemTime {
+    let uptime = Duration::try_from_secs_f64(status.uptime_seconds).unwrap_or_default();
+    let told = status.started_at.checked_add(uptime);
+    told.unwrap_or(status.started_at)
+}
 
 /// What is worth knowing of it.
 pub(super) fn pool_notes(pool: &PoolStatus) -> Vec<String> {
@@ -97,22 +104,52 @@ pub(super) fn unread_note(status: &Status) -> Option<String> {
     })
 }
 
-/// What is to be known of the alerts that are sent, if any are.
-pub(super) fn alerts_note(status: &Status) -> Option<String> {
-    let AlertsStatus {
-        webhook,
-        problem,
-        firing,
-        ..
-    } = status.alerts.as_ref()?;
-    let kinds: Vec<String> = firing
-        .iter()
-        .filter(|(_, count)| **count > 0)
-        .map(|(kind, count)| format!("{kind} ({count})"))
+/// Notes on the daemon itself, a line each: its alerts, its webhooks, its last reload.
+pub(super) fn daemon_notes(status: &Status) -> Vec<String> {
+    let now = told_at(status);
+    let ago = |at: SystemTime| age(now.duration_since(at).unwrap_or_default().as_secs_f64());
+    let alerts = status.alerts.iter();
+    let active = alerts.clone().flat_map(|alerts| &alerts.active);
+    let active = active.map(|alert| {
+        let (kind, since) = (&alert.kind, ago(alert.since));
+        let (summary, command) = (&alert.summary, &alert.command);
+        format!("alert {kind} for {since}: {summary}; run: {command}")
+    });
+    let webhooks = alerts.flat_map(|alerts| &alerts.webhooks);
+    let webhooks = webhooks.filter_map(|webhook| {
+        let (name, why) = (&webhook.name, webhook.problem.as_ref()?);
+        Some(format!("webhook {name} took no message: {why}"))
+    });
+    let reload = &status.reload;
+    let refused = reload.refusal().map(|why| {
+        let since = ago(reload.at);
+        format!("the last reload was refused {since} ago, nothing has changed: {why}")
+    });
+    active
+        .chain(webhooks)
+        .chain(refused)
+        .chain(restart_note(status))
+        .collect()
+}
+
+/// The same in a few words, for where there is little room.
+pub(super) fn daemon_words(status: &Status) -> Option<String> {
+    let alerts = status.alerts.iter();
+    let active = alerts.clone().flat_map(|alerts| &alerts.active);
+    let active: Vec<String> = active
+        .map(|alert| format!("{} {}", alert.kind, alert.of))
         .collect();
-    let problem = problem.as_deref();
-    let problem = problem.map(|why| format!("the webhook at {webhook} took no message: {why}"));
-    let kinds = (!kinds.is_empty()).then(|| format!("firing {}", kinds.join(", ")));
-    let parts: Vec<String> = kinds.into_iter().chain(problem).collect();
-    (!parts.is_empty()).then(|| format!("alerts: {}", parts.join("; ")))
+    let firing = (!active.is_empty()).then(|| format!("alerts: {}", active.join(", ")));
+    let webhooks = alerts.flat_map(|alerts| &alerts.webhooks);
+    let failing = webhooks.filter(|webhook| webhook.problem.is_some());
+    let failing = failing.map(|webhook| format!("webhook {} fails", webhook.name));
+    let refused = (!status.reload.successful).then(|| "the last reload was refused".to_owned());
+    let parts = firing.into_iter().chain(failing).chain(refused);
+    let parts: Vec<String> = parts.chain(restart_note(status)).collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+fn restart_note(status: &Status) -> Option<String> {
+    let keys = &status.reload.keys.restart_needed;
+    (!keys.is_empty()).then(|| format!("a restart of the daemon is needed for {}", keys.join(", ")))
 }

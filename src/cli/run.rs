@@ -18,17 +18,16 @@ use super::{output, warnings};
 use crate::admin as admin_side;
 #[cfg(feature = "admin")]
 use crate::admin::Admin;
-use crate::config::Problems;
 use crate::config::model::Config;
 #[cfg(feature = "admin")]
 use crate::config::model::{AdminConfig, TelemetryConfig};
+use crate::config::{Problem, Problems};
 use crate::daemon::Daemon;
 use crate::daemon::service::Service;
 #[cfg(feature = "otlp")]
 use crate::exposition::{self, process::Processes};
 use crate::heartbeat::Heart;
 use crate::request::Request;
-#[cfg(feature = "otlp")]
 use crate::status::Overview;
 use crate::worker::{open_files, orphans, sweep};
 use crate::{config, started_in, telemetry};
@@ -87,6 +86,7 @@ fn serve(args: &RunArgs, config: Config, stamp: Stamp) -> miette::Result<()> {
     let reloader = Reloader {
         path: to_reload(&args.config.path),
         service: service.clone(),
+        overview: daemon.overview(),
     };
     obey_signals(reloader.clone(), requests_tx.clone())?;
     watch_children()?;
@@ -176,6 +176,7 @@ fn obey_signals(reloader: Reloader, requests: mpsc::Sender<Request>) -> miette::
 struct Reloader {
     path: PathBuf,
     service: Service,
+    overview: Overview,
 }
 
 impl Reloader {
@@ -203,7 +204,9 @@ impl Reloader {
                 "reload refused: the configuration is invalid"
             );
         }
-        self.service.refused(&problems.to_string());
+        let problems = problems.messages().iter().map(Problem::one_line);
+        self.overview.reload_refused(problems.collect());
+        self.service.ready();
     }
 }
 

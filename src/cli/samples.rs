@@ -3,7 +3,13 @@
 use std::time::{Duration, SystemTime};
 
 use crate::pool::status::PoolStatus;
+use crate::request::ReloadStatus;
 use crate::status::{DaemonState, Status};
+
+/// The moment when a sample's daemon has been up for so long.
+pub(super) fn at(uptime: Duration) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_hours(24) + uptime
+}
 
 /// A daemon that runs, and has been up for so long.
 pub(super) fn status(uptime: Duration, pools: Vec<PoolStatus>) -> Status {
@@ -11,13 +17,14 @@ pub(super) fn status(uptime: Duration, pools: Vec<PoolStatus>) -> Status {
         version: "0.1.0".to_owned(),
         pid: 4711,
         state: DaemonState::Running,
-        started_at: SystemTime::UNIX_EPOCH + Duration::from_hours(24),
+        started_at: at(Duration::ZERO),
         uptime_seconds: uptime.as_secs_f64(),
         log_records_dropped: 0,
         log_records_left_out: 0,
         buffered_bytes: 12 << 20,
         buffered_bytes_max: 2 << 30,
         wait_for_memory: Vec::new(),
+        reload: ReloadStatus::default(),
         alerts: None,
         unread_queues: Vec::new(),
         pools,

@@ -2,6 +2,7 @@
 
 mod paint;
 mod print;
+mod wait;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,10 +18,10 @@ use super::usage::wrong;
 use crate::admin::client::ClientError;
 use crate::client::json::duration;
 use crate::config::model::WORKERS_MAX;
-use crate::foreign;
 use crate::status::Status;
 use crate::telemetry::LogLevels;
 use crate::worker::output::LastLines;
+use wait::{Goal, Waiting};
 
 /// Which daemon is meant, and how its answer is printed.
 #[derive(Debug, clap::Args)]
@@ -32,11 +33,28 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
+    /// Asks for something to be done, prints what was, and waits for what comes of it if that is wanted.
+    fn ask(
+        &self,
+        waiting: &Waiting,
+        path: &str,
+        body: Option<&Value>,
+        goal: impl FnOnce(&Value) -> Goal,
+    ) -> CommandResult {
+        let remote = self.address.remote()?;
+        let printed = (self.output.format, print::done);
+        block_on(waiting.ask(&remote, (path, body), goal, printed))?
+    }
+
     /// Asks for something to be done, and prints what was.
     fn post(&self, path: &str, body: Option<&Value>) -> CommandResult {
         let remote = self.address.remote()?;
         let answer = block_on(remote.post(path, body))?.map_err(undone)?;
-        print_done(&answer, self.output.format)
+        match self.output.format {
+            Format::Json => output::json(&answer)?,
+            Format::Text => output::line(print::done(&answer))?,
+        }
+        Ok(ExitCode::SUCCESS)
     }
 }
 
@@ -44,7 +62,7 @@ impl Daemon {
 fn print_done(answer: &Value, format: Format) -> CommandResult {
     match format {
         Format::Json => output::json(answer)?,
-        Format::Text => output::line(foreign::line(answer["done"].as_str().unwrap_or("done")))?,
+        Format::Text => output::line(print::done(answer))?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -164,6 +182,8 @@ pub(super) struct ScaleArgs {
     #[arg(value_parser = workers)]
     workers: Workers,
     #[command(flatten)]
+    waiting: Waiting,
+    #[command(flatten)]
     daemon: Daemon,
 }
 
@@ -184,8 +204,12 @@ fn workers(text: &str) -> Result<Workers, String> {
 
 pub(super) fn scale(args: &ScaleArgs) -> CommandResult {
     let body = json!({ "workers": args.workers.0 });
-    args.daemon
-        .post(&pool_path(&args.pool, "scale"), Some(&body))
+    let goal = |_: &Value| Goal::Scaled {
+        pool: args.pool.clone(),
+        workers: args.workers.0,
+    };
+    let path = pool_path(&args.pool, "scale");
+    args.daemon.ask(&args.waiting, &path, Some(&body), goal)
 }
 
 pub(super) fn pause(args: &ReachArgs) -> CommandResult {
@@ -196,12 +220,32 @@ pub(super) fn resume(args: &ReachArgs) -> CommandResult {
     args.post("resume")
 }
 
-pub(super) fn restart(args: &PoolArgs) -> CommandResult {
-    args.post("restart", None)
+/// A pool of a daemon, and whether what comes of the request is waited for.
+#[derive(Debug, clap::Args)]
+pub(super) struct WaitingPoolArgs {
+    /// The pool
+    pool: String,
+    #[command(flatten)]
+    waiting: Waiting,
+    #[command(flatten)]
+    daemon: Daemon,
 }
 
-pub(super) fn drain(args: &PoolArgs) -> CommandResult {
-    args.post("drain", None)
+pub(super) fn restart(args: &WaitingPoolArgs) -> CommandResult {
+    let goal = |answer: &Value| Goal::Rolled {
+        pool: args.pool.clone(),
+        number: answer["roll"].as_u64().unwrap_or(u64::MAX),
+    };
+    let path = pool_path(&args.pool, "restart");
+    args.daemon.ask(&args.waiting, &path, None, goal)
+}
+
+pub(super) fn drain(args: &WaitingPoolArgs) -> CommandResult {
+    let goal = |_: &Value| Goal::Drained {
+        pool: args.pool.clone(),
+    };
+    let path = pool_path(&args.pool, "drain");
+    args.daemon.ask(&args.waiting, &path, None, goal)
 }
 
 #[derive(Debug, clap::Args)]
@@ -318,9 +362,12 @@ pub(super) fn log_level(args: &LogLevelArgs) -> CommandResult {
 #[derive(Debug, clap::Args)]
 pub(super) struct ReloadArgs {
     #[command(flatten)]
+    waiting: Waiting,
+    #[command(flatten)]
     daemon: Daemon,
 }
 
 pub(super) fn reload(args: &ReloadArgs) -> CommandResult {
-    args.daemon.post("/v1/reload", None)
+    let goal = |_: &Value| Goal::Reloaded;
+    args.daemon.ask(&args.waiting, "/v1/reload", None, goal)
 }

@@ -15,11 +15,6 @@ pub enum Change {
     Alerts,
     /// Queues are subscribed to topics, or a table that has them is another one.
     Subscriptions,
-    /// A setting takes effect only when the daemon is started again.
-    RestartNeeded {
-        /// The key.
-        what: &'static str,
-    },
     /// A pool is gone.
     Stop {
         /// Its name.
@@ -47,7 +42,6 @@ impl Change {
             | Self::LogLevel(_)
             | Self::Alerts
             | Self::Subscriptions
-            | Self::RestartNeeded { .. }
             | Self::Stop { .. }
             | Self::Update { .. } => None,
         }
@@ -70,15 +64,6 @@ fn daemon(before: &Config, after: &Config) -> Vec<Change> {
         || old.buffered_bytes_max != new.buffered_bytes_max
         || old.stall_timeout != new.stall_timeout;
     let log_level = || Change::LogLevel(new.log_level.clone());
-    let restart = [
-        ("daemon.log_format", old.log_format != new.log_format),
-        ("admin", before.admin != after.admin),
-        ("telemetry", before.telemetry != after.telemetry),
-    ];
-    let restart = restart
-        .into_iter()
-        .filter(|(_, changed)| *changed)
-        .map(|(what, _)| Change::RestartNeeded { what });
     let log_level = (old.log_level != new.log_level).then(log_level);
     let alerts = (before.alerts != after.alerts).then_some(Change::Alerts);
     in_place
@@ -87,7 +72,6 @@ fn daemon(before: &Config, after: &Config) -> Vec<Change> {
         .chain(log_level)
         .chain(alerts)
         .chain(subscriptions(before, after).then_some(Change::Subscriptions))
-        .chain(restart)
         .collect()
 }
 
@@ -129,11 +113,10 @@ fn find<'a>(config: &'a Config, name: &str) -> Option<&'a PoolConfig> {
 fn rank(change: &Change) -> u8 {
     match change {
         Change::Daemon(_) | Change::LogLevel(_) | Change::Alerts | Change::Subscriptions => 0,
-        Change::RestartNeeded { .. } => 1,
-        Change::Stop { .. } => 2,
-        Change::Replace(_) => 3,
-        Change::Update { .. } => 4,
-        Change::Start(_) => 5,
+        Change::Stop { .. } => 1,
+        Change::Replace(_) => 2,
+        Change::Update { .. } => 3,
+        Change::Start(_) => 4,
     }
 }
 
@@ -171,7 +154,6 @@ mod tests {
             Change::LogLevel(level) => format!("log level {level}"),
             Change::Alerts => "alerts".to_owned(),
             Change::Subscriptions => "subscriptions".to_owned(),
-            Change::RestartNeeded { what } => format!("restart for {what}"),
             Change::Stop { name } => format!("stop {name}"),
             Change::Replace(pool) => format!("replace {}", pool.name),
             Change::Update { pool, roll: true } => format!("roll {}", pool.name),
@@ -246,7 +228,6 @@ mod tests {
         let expected = [
             "daemon 9s",
             "log level debug",
-            "restart for daemon.log_format",
             "stop gone",
             "replace moved",
             "update a",
@@ -274,11 +255,9 @@ mod tests {
 
     fn name(change: &Change) -> Option<String> {
         match change {
-            Change::Daemon(_)
-            | Change::LogLevel(_)
-            | Change::Alerts
-            | Change::Subscriptions
-            | Change::RestartNeeded { .. } => None,
+            Change::Daemon(_) | Change::LogLevel(_) | Change::Alerts | Change::Subscriptions => {
+                None
+            }
             Change::Stop { name } => Some(name.clone()),
             Change::Replace(pool) | Change::Update { pool, .. } | Change::Start(pool) => {
                 Some(pool.name.clone())

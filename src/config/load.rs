@@ -126,8 +126,9 @@ pub(super) fn from_texts(
         environment,
     };
     let mut reader = Reader::new(&root, Origin::default(), &report);
-    let config = keys::config(&mut reader, around);
+    let mut config = keys::config(&mut reader, around);
     let (_, page) = reader.finish();
+    config.effective = page.flat();
     if report.is_clean() {
         Ok((config, page))
     } else {

@@ -9,6 +9,7 @@
 //! `keys` holds the one description of each key. Nothing in this room starts a process or opens
 //! a connection; it reads the files of the configuration and nothing else.
 
+pub mod changed;
 mod description;
 pub mod diff;
 mod document;

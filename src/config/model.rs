@@ -24,7 +24,7 @@ pub use super::secret::Secret;
 use crate::backoff::Backoff;
 use crate::protocol::status::Answer;
 pub use admin::{AdminConfig, LISTEN, TelemetryConfig};
-pub use alerts::{AlertForm, AlertsConfig};
+pub use alerts::{AlertForm, AlertsConfig, WebhookConfig};
 pub use autopsy::Autopsy;
 pub use idempotency::{Idempotency, MessageKey};
 pub use network::{Host, Identity, Tls, is_loopback};
@@ -52,6 +52,8 @@ pub struct Config {
     pub pools: Vec<Arc<PoolConfig>>,
     /// Which queues get the messages of which topics, beside those that the tables have already.
     pub subscriptions: Vec<Subscription>,
+    /// Every key by its dotted name, with the value that it came to; secrets are hidden.
+    pub effective: BTreeMap<String, String>,
 }
 
 /// `[daemon]`.
@@ -459,6 +461,8 @@ pub struct Restart {
     pub backoff: Backoff,
     /// How many new workers of a rolling restart may be on trial at once.
     pub surge: usize,
+    /// Number of successes by which one on trial shows that it works.
+    pub success: u64,
 }
 
 /// `breaker`.

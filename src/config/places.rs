@@ -71,6 +71,17 @@ impl Places {
         node.as_text().filter(|_| depth == key.len())
     }
 
+    /// The texts that a key has in the tables of a list.
+    pub(super) fn texts(&self, list: &KeyPath<'_>, key: &str) -> Vec<&str> {
+        let node = self.find(list).map(|(_, node)| &node.value);
+        let Some(Value::List(tables)) = node else {
+            return Vec::new();
+        };
+        let tables = tables.iter().filter_map(as_table);
+        let nodes = tables.filter_map(|table| child(table, key));
+        nodes.filter_map(Node::as_text).collect()
+    }
+
     /// How far the path leads, in keys, and what is there.
     fn find(&self, path: &KeyPath<'_>) -> Option<(usize, &Node)> {
         let mut table = &self.root;

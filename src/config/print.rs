@@ -1,6 +1,7 @@
 //! The effective configuration as TOML that loads again to the same model: what each key came to, as
 //! the reader takes it down. Nothing here knows a key.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use super::expand::escape;
@@ -65,6 +66,45 @@ impl Page {
         text
     }
 
+    /// Every key by its dotted name, with its value.
+    pub(super) fn flat(&self) -> BTreeMap<String, String> {
+        let mut flat = BTreeMap::new();
+        self.flatten("", &mut flat);
+        flat
+    }
+
+    fn flatten(&self, path: &str, flat: &mut BTreeMap<String, String>) {
+        for (name, shown) in self.given() {
+            let path = join(path, name);
+            match shown {
+                Shown::Value(value) => drop(flat.insert(path, value.clone())),
+                Shown::Table(page) => page.flatten(&path, flat),
+                Shown::Tables(pages) => {
+                    for (own, page) in pages {
+                        page.flatten(&join(&path, &key(own)), flat);
+                    }
+                }
+                Shown::List(pages) => {
+                    for (index, page) in pages.iter().enumerate() {
+                        let own = match page.name() {
+                            Some(name) => join(&path, &key(&name)),
+                            None => format!("{path}[{index}]"),
+                        };
+                        page.flatten(&own, flat);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The name that one of several tables has, if it has one.
+    fn name(&self) -> Option<String> {
+        let (_, shown) = self.given().find(|(key, _)| *key == "name")?;
+        let text = format!("name = {}", shown.inline());
+        let table: toml::Table = text.parse().ok()?;
+        Some(table.get("name")?.as_str()?.to_owned())
+    }
+
     fn section(&self, text: &mut String, header: &str) {
         text.push_str(&format!("\n{header}\n"));
         for (key, shown) in self.given() {
@@ -87,6 +127,13 @@ impl Shown {
             }
             Self::List(pages) => list(pages.iter().map(Page::inline)),
         }
+    }
+}
+
+fn join(path: &str, name: &str) -> String {
+    match path {
+        "" => name.to_owned(),
+        _ => format!("{path}.{name}"),
     }
 }
 

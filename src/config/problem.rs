@@ -80,6 +80,18 @@ impl Problem {
             place: None,
         }
     }
+
+    /// Place, rule and remedy in one line.
+    pub fn one_line(&self) -> String {
+        let line = self
+            .line
+            .map_or_else(String::new, |line| format!(":{line}"));
+        let help = match self.help.as_str() {
+            "" => String::new(),
+            help => format!(" ({help})"),
+        };
+        format!("{}{line}: {}{help}", self.file, self.message)
+    }
 }
 
 #[derive(Debug, Clone)]

@@ -4,7 +4,8 @@
 use std::ops::Range;
 
 /// Parts of the name of a secret, in capitals.
-const SECRET_WORDS: [&str; 13] = [
+const SECRET_WORDS: [&str; 14] = [
+    "INTEGRATION_KEY",
     "PASSWORD",
     "PASSWD",
     "PASSPHRASE",

@@ -17,12 +17,19 @@ const SECRET_FILES: [&str; 4] = [
     "signing_secret_file",
 ];
 
+/// The keys of a webhook that do.
+const WEBHOOK_FILES: [&str; 3] = [
+    "webhook_file",
+    "signing_secret_file",
+    "integration_key_file",
+];
+
 /// Everything of that kind that the configuration alone tells.
 pub fn warnings(config: &Config, places: &Places) -> Vec<Problem> {
     let mut warnings = rights::faults(places.files());
     warnings.extend(exposed_file(&["admin", "token_file"], places));
-    warnings.extend(exposed_file(&["alerts", "webhook_file"], places));
-    warnings.extend(plain_webhook(config, places));
+    warnings.extend(exposed_of_webhooks(places));
+    warnings.extend(plain_webhooks(config, places));
     for (name, source) in &config.sources {
         let name = name.as_str();
         let exposed = |file: &&str| exposed_file(&["sources", name, file], places);
@@ -39,10 +46,25 @@ pub fn warnings(config: &Config, places: &Places) -> Vec<Problem> {
 }
 
 fn exposed_file(key: &[&str], places: &Places) -> Option<Problem> {
-    let file = places.directory.join(places.text(key)?);
+    exposed(key, places.text(key)?, places)
+}
+
+fn exposed(key: &[&str], file: &str, places: &Places) -> Option<Problem> {
+    let file = places.directory.join(file);
     let Fault { words, help } = rights::fault_of_secret(&file)?;
     let message = format!("{} {words}", key.join("."));
     Some(places.about(&[key], message, help))
+}
+
+fn exposed_of_webhooks(places: &Places) -> Vec<Problem> {
+    let of_key = |key: &'static str| {
+        let own = exposed_file(&["alerts", key], places);
+        let files = places.texts(&["alerts", "webhooks"], key).into_iter();
+        let path = ["alerts", "webhooks", key];
+        let others = files.filter_map(move |file| exposed(&path, file, places));
+        own.into_iter().chain(others)
+    };
+    WEBHOOK_FILES.into_iter().flat_map(of_key).collect()
 }
 
 fn plain_password(name: &str, source: &RabbitMqSource, places: &Places) -> Option<Problem> {
@@ -144,18 +166,26 @@ fn host_of(broker: &str) -> &str {
 }
 
 /// Whoever reads it on its way may send to it.
-fn plain_webhook(config: &Config, places: &Places) -> Option<Problem> {
-    let url = url::Url::parse(config.alerts.as_ref()?.webhook.expose()).ok()?;
-    let host = url.host_str().unwrap_or_default();
-    let is_safe = url.scheme() == "https" || is_loopback(host);
-    (!is_safe).then(|| {
-        let message = format!(
-            "alerts sends unencrypted, the URL included, to a host that is not this one: `{host}`"
-        );
-        let keys = [["alerts", "webhook"], ["alerts", "webhook_file"]];
-        let keys = keys.each_ref().map(|key| &key[..]);
-        places.about(&keys, message, "write https:// in the URL")
-    })
+fn plain_webhooks(config: &Config, places: &Places) -> Vec<Problem> {
+    let webhooks = config.alerts.iter().flat_map(|alerts| &alerts.webhooks);
+    let plain = webhooks.filter_map(|webhook| {
+        let url = url::Url::parse(webhook.webhook.expose()).ok()?;
+        let host = url.host_str().unwrap_or_default();
+        let is_safe = url.scheme() == "https" || is_loopback(host);
+        (!is_safe).then(|| {
+            let message = format!(
+                "alerts sends unencrypted, the URL included, to a host that is not this one: `{host}`"
+            );
+            let keys = [
+                ["alerts", "webhook"],
+                ["alerts", "webhook_file"],
+                ["alerts", "webhooks"],
+            ];
+            let keys = keys.each_ref().map(|key| &key[..]);
+            places.about(&keys, message, "write https:// in the URL")
+        })
+    });
+    plain.collect()
 }
 
 fn longer_than_the_broker_waits(

@@ -50,8 +50,6 @@ struct State {
     notices: VecDeque<Notice>,
     /// Some are being told.
     telling: bool,
-    /// Why the last reload was refused, if it was.
-    refusal: Option<String>,
     /// How long a thread may be silent.
     stall_timeout: Duration,
 }
@@ -79,12 +77,9 @@ impl Service {
         Ok(Self(Some(shared)))
     }
 
-    /// All pools are there, or a reload is done.
+    /// All pools are there, or a reload is done or refused.
     pub fn ready(&self) {
-        self.change(|state| {
-            state.refusal = None;
-            state.tell(Notice::Ready);
-        });
+        self.change(|state| state.tell(Notice::Ready));
     }
 
     /// A reload begins.
@@ -96,14 +91,6 @@ impl Service {
             // There is no clock to tell it by.
             Ok(_) | Err(_) => tracing::warn!("the service manager can't be told of the reload"),
         }
-    }
-
-    /// A reload was refused: things are as they were.
-    pub fn refused(&self, why: &str) {
-        self.change(|state| {
-            state.refusal = Some(why.to_owned());
-            state.tell(Notice::Ready);
-        });
     }
 
     /// The daemon stops.
@@ -143,7 +130,6 @@ impl Shared {
         let state = State {
             notices: VecDeque::new(),
             telling: false,
-            refusal: None,
             stall_timeout,
         };
         Self {
@@ -165,21 +151,6 @@ impl State {
             self.notices.pop_front();
         }
         self.notices.push_back(notice);
-    }
-
-    /// All in a line: it may hold what others wrote, and a second line would be a second message.
-    fn status<'a>(&self, standing: String, stalled: impl Iterator<Item = &'a str>) -> String {
-        let mut status = standing;
-        for thread in stalled {
-            status += &format!("; thread {thread} stands still");
-        }
-        if let Some(why) = &self.refusal {
-            status += &format!("; the last reload was refused: {why}");
-        }
-        foreign::line(&status)
-            .chars()
-            .take(STATUS_CHARS_MAX)
-            .collect()
     }
 }
 
@@ -237,9 +208,7 @@ impl Teller {
         let Some(manager) = std::env::var_os(MANAGER) else {
             return;
         };
-        let standing = standing(&self.overview.status());
-        let stalled = self.watchdog.stalled();
-        let status = self.shared.state().status(standing, stalled);
+        let status = shown(&self.overview.status(), self.watchdog.stalled());
         if status != self.status {
             self.notify(&manager, &[NotifyState::Status(&status)]);
             self.status = status;
@@ -282,6 +251,21 @@ fn send(manager: &OsStr, what: &[NotifyState<'_>]) -> io::Result<()> {
     Ok(())
 }
 
+/// Status in one line: it may hold what others wrote, and a second line would be a second message.
+fn shown<'a>(status: &Status, stalled: impl Iterator<Item = &'a str>) -> String {
+    let mut shown = standing(status);
+    for thread in stalled {
+        shown += &format!("; thread {thread} stands still");
+    }
+    if let Some(why) = status.reload.refusal() {
+        shown += &format!("; the last reload was refused: {why}");
+    }
+    foreign::line(&shown)
+        .chars()
+        .take(STATUS_CHARS_MAX)
+        .collect()
+}
+
 /// How far the daemon is, how many of its workers are up, and what is wrong with its pools.
 fn standing(status: &Status) -> String {
     let workers = status.pools.iter().flat_map(|pool| &pool.workers);
@@ -312,6 +296,8 @@ fn log(seen: &Seen, watched: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Budget;
+    use crate::config;
 
     fn shared() -> Shared {
         Shared::new(Duration::from_secs(60))
@@ -319,16 +305,18 @@ mod tests {
 
     #[test]
     fn the_status_is_one_line_of_a_length() {
-        let shared = shared();
-        let mut state = shared.state();
-        let running = || "running".to_owned();
-        let stalled = state.status(running(), ["pool-p"].into_iter());
-        assert_eq!(stalled, "running; thread pool-p stands still");
-        state.refusal = Some("no\nMAINPID=1".to_owned());
-        let refused = "running; the last reload was refused: no\\nMAINPID=1";
-        assert_eq!(state.status(running(), std::iter::empty()), refused);
-        state.refusal = Some("x".repeat(10_000));
-        let long = state.status(running(), std::iter::empty());
+        let text = "[sources.main]\nkind = \"table\"\nurl = \"sqlite:a.db\"\n\
+                    [[pools]]\nname = \"p\"\nqueue = \"q\"\ncommand = \"true\"";
+        let config = config::parse(text, "test.toml", &config::Environment::new()).unwrap();
+        let overview = Overview::new(Budget::new(Some(1 << 20)), &config);
+        let stalled = shown(&overview.status(), ["pool-p"].into_iter());
+        let running = "starting: 0 pool(s), 0 of 0 worker(s) up";
+        assert_eq!(stalled, format!("{running}; thread pool-p stands still"));
+        overview.reload_refused(vec!["no\nMAINPID=1".to_owned()]);
+        let refused = format!("{running}; the last reload was refused: no\\nMAINPID=1");
+        assert_eq!(shown(&overview.status(), std::iter::empty()), refused);
+        overview.reload_refused(vec!["x".repeat(10_000)]);
+        let long = shown(&overview.status(), std::iter::empty());
         assert_eq!(long.len(), STATUS_CHARS_MAX);
     }
 

@@ -66,6 +66,18 @@ impl Outcome {
         }
     }
 
+    /// The failure, if the attempt failed.
+    pub fn failure(&self) -> Option<&Failure> {
+        match self {
+            Self::RetryAfter { failure, .. } | Self::DeadLetter(failure) => Some(failure),
+            Self::Done
+            | Self::Reply(_)
+            | Self::Requeue { .. }
+            | Self::Return { .. }
+            | Self::ReturnAfter { .. } => None,
+        }
+    }
+
     /// The worker did what it was asked to, or asked to do it later.
     pub fn is_success(&self) -> bool {
         match self {

@@ -1,7 +1,7 @@
 //! The metrics of alerts that are sent, where any are.
 
 use super::family::{Family, Sample};
-use crate::status::{AlertsStatus, Status};
+use crate::status::{AlertsStatus, Status, WebhookStatus};
 
 /// What has become of the alerts.
 pub(super) fn families(status: &Status) -> Vec<Family> {
@@ -11,6 +11,11 @@ pub(super) fn families(status: &Status) -> Vec<Family> {
     let firing = alerts.into_iter().flat_map(|alerts| &alerts.firing);
     let of_kind =
         |(kind, count): (&String, &u64)| Sample::count(vec![("kind", kind.clone())], *count);
+    let webhooks = alerts.into_iter().flat_map(|alerts| &alerts.webhooks);
+    let failing = |webhook: &WebhookStatus| {
+        let labels = vec![("webhook", webhook.name.clone())];
+        Sample::count(labels, u64::from(webhook.problem.is_some()))
+    };
     vec![
         Family::gauge(
             "ganger_alerts_firing",
@@ -19,13 +24,18 @@ pub(super) fn families(status: &Status) -> Vec<Family> {
         .of(firing.map(of_kind)),
         Family::counter(
             "ganger_alerts_sent_total",
-            "Messages that the webhook has taken.",
+            "Messages that the webhooks have taken.",
         )
         .of(one(|alerts| alerts.sent)),
         Family::counter(
             "ganger_alerts_failed_total",
-            "Tries to send one that the webhook has not taken.",
+            "Tries to send one that a webhook has not taken.",
         )
         .of(one(|alerts| alerts.failed)),
+        Family::gauge(
+            "ganger_alerts_webhook_failing",
+            "1 if the webhook has not taken the last message to it, else 0.",
+        )
+        .of(webhooks.map(failing)),
     ]
 }

@@ -1,6 +1,7 @@
 //! The metrics, one after the other.
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use super::alerts;
 use super::backlogs;
@@ -34,6 +35,7 @@ pub fn families(status: &Status, processes: &Processes, with_seed_names: bool) -
     families.extend(backlogs::families(status));
     families.extend(alerts::families(status));
     families.extend(figures::families(status));
+    families.extend(reload(status));
     families.extend(daemon(status, processes));
     if with_seed_names {
         families.extend(seed::families(status));
@@ -390,6 +392,30 @@ fn left_out(status: &Status) -> Family {
     .of([Sample::count(vec![], status.log_records_left_out)])
 }
 
+/// The last reload of the configuration.
+fn reload(status: &Status) -> [Family; 2] {
+    let one =
+        |name, help, value: f64| Family::gauge(name, help).of([Sample::number(vec![], value)]);
+    [
+        one(
+            "ganger_config_last_reload_successful",
+            "1 if the last reload of the configuration was carried out, or there was none; 0 if it was \
+             refused.",
+            f64::from(u8::from(status.reload.successful)),
+        ),
+        one(
+            "ganger_config_last_reload_success_timestamp_seconds",
+            "Time of the last reload that was carried out, or of the start, in seconds since 1970.",
+            since_1970(status.reload.succeeded_at),
+        ),
+    ]
+}
+
+fn since_1970(at: SystemTime) -> f64 {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default().as_secs_f64()
+}
+
 #[expect(
     clippy::cast_precision_loss,
     reason = "Prometheus has no other numbers"
@@ -397,7 +423,6 @@ fn left_out(status: &Status) -> Family {
 fn daemon(status: &Status, processes: &Processes) -> Vec<Family> {
     let one =
         |name, help, value: f64| Family::gauge(name, help).of([Sample::number(vec![], value)]);
-    let started = status.started_at.duration_since(std::time::UNIX_EPOCH);
     let mut families = vec![
         Family::gauge(
             "ganger_build_info",
@@ -422,7 +447,7 @@ fn daemon(status: &Status, processes: &Processes) -> Vec<Family> {
         one(
             "process_start_time_seconds",
             "When the daemon was started, in seconds since 1970.",
-            started.unwrap_or_default().as_secs_f64(),
+            since_1970(status.started_at),
         ),
     ];
     if let Some(used) = processes.of(status.pid) {

@@ -10,9 +10,11 @@ pub mod least_loaded;
 mod load;
 mod machine;
 mod orders;
+mod printed;
 pub mod publish_to;
 pub mod registry;
 mod report;
+mod rolling;
 pub mod roster;
 mod scaling;
 mod showcase;
@@ -47,12 +49,14 @@ use lane::{Ended, Gauge, Question, Shared};
 use least_loaded::Board;
 use load::Scaling;
 pub use orders::Orders;
+use printed::Printed;
 use roster::Generation;
 use showcase::Showcase;
-use status::PoolStatus;
+use status::{PoolStatus, WorkerLoss};
 pub use steering::{Held, Refusal, Steer, Steering};
 use stopping::{SETTLE_WITHIN, Stopping};
 use supervise::Supervisor;
+use trial::{AnswerTally, Answers};
 
 /// How many messages are taken from the source in one go.
 const BATCH: usize = 256;
@@ -66,11 +70,12 @@ const QUESTIONS_WAITING_MAX: usize = 64;
 pub enum Command {
     /// Tell how things stand, now and to all.
     Status(oneshot::Sender<Arc<PoolStatus>>),
-    /// Do what an operator asks.
-    Steer(Steer, oneshot::Sender<Result<(), Refusal>>),
+    /// Do what an operator asks, and tell the number of rolling restarts begun so far.
+    Steer(Steer, oneshot::Sender<Result<u64, Refusal>>),
     /// Cancel the messages that are called so, and tell how many they are.
     Cancel(String, oneshot::Sender<usize>),
-    /// Tell what the worker in that slot has printed last. Not answered if none runs there.
+    /// Tell what the worker in that slot has printed last, or the one before where none runs. Not
+    /// answered if there was none.
     LastLines(usize, oneshot::Sender<LastLines>),
 }
 
@@ -192,6 +197,10 @@ struct Pool {
     scaling: Option<Scaling>,
     /// How each generation of workers is started; the last is the one that works.
     commands: BTreeMap<Generation, Arc<WorkerCommand>>,
+    /// Answers of each generation of workers.
+    tallies: BTreeMap<Generation, Rc<AnswerTally>>,
+    /// Answers of the old workers before the rolling restart began.
+    answers_before_roll: Answers,
     slots: BTreeMap<usize, Handle>,
     /// What the lanes have shown of themselves.
     board: Board,
@@ -219,6 +228,11 @@ struct Pool {
     roll_stopped: Option<String>,
     /// How the last worker ended that ended unasked.
     last_worker_lost: Option<String>,
+    last_loss: Option<WorkerLoss>,
+    /// Last lines of workers that have ended.
+    printed: Printed,
+    /// Workers in a row that did not come as far as to connect.
+    failed_starts: u64,
     shown: Showcase,
 }
 
@@ -248,6 +262,8 @@ impl Pool {
             supervisor,
             scaling,
             commands,
+            tallies: BTreeMap::new(),
+            answers_before_roll: Answers::default(),
             slots: BTreeMap::new(),
             board: Board::default(),
             lanes: JoinSet::new(),
@@ -266,6 +282,9 @@ impl Pool {
             steered,
             roll_stopped: None,
             last_worker_lost: None,
+            last_loss: None,
+            printed: Printed::default(),
+            failed_starts: 0,
             shown,
         }
     }
@@ -313,11 +332,5 @@ impl Pool {
         for handle in self.slots.values() {
             handle.phase.send_modify(|_| {});
         }
-    }
-
-    fn roll(&mut self) {
-        let command = Arc::new(self.shared.policy.borrow().command.clone());
-        let generation = self.supervisor.roll(Instant::now());
-        self.commands.insert(generation, command);
     }
 }

@@ -16,6 +16,8 @@ pub struct Orders {
     pub(super) drain_timeout: Option<Duration>,
     /// How often it was to end faster.
     pub(super) hurries: u64,
+    /// Number of the daemon's last reload, which these orders follow.
+    pub(super) reload: u64,
 }
 
 impl Orders {
@@ -26,7 +28,13 @@ impl Orders {
             rolls: 0,
             drain_timeout: None,
             hurries: 0,
+            reload: 0,
         }
+    }
+
+    /// To run by the reload of that number, whether it has changed anything here or not.
+    pub fn reloaded(&mut self, number: u64) {
+        self.reload = number;
     }
 
     /// New rules. With `roll` its command has changed too: the workers are replaced one by one.

@@ -80,7 +80,8 @@ impl Registry {
         self.pools()
     }
 
-    /// Asks a pool to do something, and waits so long for its word.
+    /// Asks a pool to do something, and waits so long for its word. Returns the number of rolling
+    /// restarts that it has begun so far.
     ///
     /// # Errors
     /// If there is no such pool, it won't, or it has not answered.
@@ -89,7 +90,7 @@ impl Registry {
         name: &str,
         steer: Steer,
         within: Duration,
-    ) -> Result<(), SteerError> {
+    ) -> Result<u64, SteerError> {
         let told = self.ask(name, within, |asker| Command::Steer(steer, asker));
         let done = told.await?.ok_or_else(|| stopping(name))?;
         Ok(done?)

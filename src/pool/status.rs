@@ -48,6 +48,23 @@ pub struct PoolStatus {
     pub roll_stopped: Option<String>,
     /// How the last worker ended that ended unasked.
     pub last_worker_lost: Option<String>,
+    /// The last worker that ended unasked.
+    pub last_loss: Option<WorkerLoss>,
+    /// The error of the last attempt that has failed.
+    pub last_error: Option<String>,
+    /// Workers in a row that have not come as far as to connect, those on trial in a rolling restart
+    /// left out.
+    pub failed_starts: u64,
+    /// Time since which it takes nothing in, as an operator has asked, in seconds since 1970.
+    #[serde(with = "crate::pool::status::unix_seconds::maybe")]
+    #[cfg_attr(feature = "admin", schema(value_type = Option<f64>))]
+    pub closed_since: Option<SystemTime>,
+    /// Rolling restarts begun so far.
+    pub rolls: u64,
+    /// The last of them is under way. If it is not, and `roll_stopped` is null, it is done.
+    pub rolling: bool,
+    /// Number of the daemon's last reload that it runs by.
+    pub reload: u64,
     /// Messages taken in and not settled.
     pub out: usize,
     /// Messages that were taken in and are neither settled nor in hand: zero, or there is a bug.
@@ -121,6 +138,13 @@ impl Default for PoolStatus {
             breaker_error: None,
             roll_stopped: None,
             last_worker_lost: None,
+            last_loss: None,
+            last_error: None,
+            failed_starts: 0,
+            closed_since: None,
+            rolls: 0,
+            rolling: false,
+            reload: 0,
             out: 0,
             unaccounted: 0,
             credit: 0,
@@ -204,6 +228,22 @@ pub(crate) fn age(seconds: f64) -> String {
     }
 }
 
+/// A worker that ended unasked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
+pub struct WorkerLoss {
+    /// Its place.
+    pub slot: usize,
+    /// Cause of its end.
+    pub cause: String,
+    /// Its last lines on stderr.
+    pub stderr: Vec<String>,
+    /// Time of its end, in seconds since 1970.
+    #[serde(with = "crate::pool::status::unix_seconds")]
+    #[cfg_attr(feature = "admin", schema(value_type = f64))]
+    pub at: SystemTime,
+}
+
 /// How the number of workers follows the load.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -232,6 +272,30 @@ pub(crate) mod unix_seconds {
     use std::time::{Duration, SystemTime};
 
     use serde::{Deserialize, Deserializer, Serializer};
+
+    /// A moment that may be missing.
+    pub(crate) mod maybe {
+        use std::time::SystemTime;
+
+        use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+        #[derive(Serialize, Deserialize)]
+        struct Moment(#[serde(with = "super")] SystemTime);
+
+        pub(crate) fn serialize<S: Serializer>(
+            at: &Option<SystemTime>,
+            s: S,
+        ) -> Result<S::Ok, S::Error> {
+            at.map(Moment).serialize(s)
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+            d: D,
+        ) -> Result<Option<SystemTime>, D::Error> {
+            let moment: Option<Moment> = Option::deserialize(d)?;
+            Ok(moment.map(|Moment(at)| at))
+        }
+    }
 
     pub(crate) fn serialize<S: Serializer>(at: &SystemTime, s: S) -> Result<S::Ok, S::Error> {
         let since = at.duration_since(SystemTime::UNIX_EPOCH);

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -17,14 +18,14 @@ use crate::shutdown::Phase;
 use crate::worker::output::LastLines;
 
 impl Pool {
-    /// Does what an operator asks.
-    pub(super) fn steer(&mut self, steer: Steer) -> Result<(), Refusal> {
+    /// Does what an operator asks. Returns the number of rolling restarts begun so far.
+    pub(super) fn steer(&mut self, steer: Steer) -> Result<u64, Refusal> {
         if self.stopping.is_some() {
             return Err(Refusal::Stopping(self.name()));
         }
         let pool = self.name();
         match steer {
-            Steer::Scale(workers) => return self.scale(workers),
+            Steer::Scale(workers) => self.scale(workers)?,
             Steer::Pause => {
                 tracing::info!(pool, "paused: nothing is taken in");
                 self.turn(Taps::Paused);
@@ -39,9 +40,9 @@ impl Pool {
                 self.follow_steering();
             }
             Steer::Roll => self.roll(),
-            Steer::Kill(slot) => return self.kill(slot),
+            Steer::Kill(slot) => self.kill(slot)?,
         }
-        Ok(())
+        Ok(self.supervisor.rolls())
     }
 
     fn scale(&mut self, workers: Option<usize>) -> Result<(), Refusal> {
@@ -73,6 +74,7 @@ impl Pool {
     }
 
     fn follow_steering(&mut self) {
+        self.steering.note_closure(SystemTime::now());
         self.steered.send_replace(self.steering);
         if self.steering.takes_nothing() {
             self.give_back();
@@ -90,6 +92,7 @@ impl Pool {
     pub(super) fn follow(&mut self, policy: Arc<Policy>) {
         self.steering
             .reloaded(&self.shared.policy.borrow(), &policy);
+        self.steering.note_closure(SystemTime::now());
         self.steered.send_replace(self.steering);
         self.follow_workers(&policy.workers, Instant::now());
         self.shared.breaker.borrow_mut().set_rules(policy.breaker);
@@ -153,11 +156,16 @@ impl Pool {
         }
     }
 
-    /// Asks a worker's lane what the worker has printed last.
+    /// Asks a worker's lane what the worker has printed last. Where there is none, tells what the last
+    /// one has.
     pub(super) fn last_lines(&self, slot: usize, asker: oneshot::Sender<LastLines>) {
-        if let Some(lane) = self.slots.get(&slot) {
+        let ended = self.printed.of(slot);
+        match (self.slots.get(&slot), ended) {
+            // Whoever asked may have gone.
+            (None, Some(ended)) => drop(asker.send(ended.clone())),
             // Dropped with the lane, or by one that is overwhelmed: whoever asked learns of no worker.
-            drop(lane.questions.try_send(Question::LastLines(asker)));
+            (Some(lane), _) => drop(lane.questions.try_send(Question::LastLines(asker))),
+            (None, None) => {}
         }
     }
 

@@ -1,6 +1,8 @@
 //! What operators ask of a pool beside its configuration: another number of workers, a pause, an
 //! end of work for a while. It holds until it is taken back, over reloads too.
 
+use std::time::SystemTime;
+
 use serde::{Deserialize, Serialize};
 
 use crate::config::model::{PoolConfig as Policy, WORKERS_MAX};
@@ -31,6 +33,8 @@ pub struct Steering {
     intake: Taps,
     /// Its queue is paused for all daemons: nothing is taken in.
     for_all: bool,
+    /// Time since which nothing is taken in.
+    closed_since: Option<SystemTime>,
 }
 
 /// What holds on over a restart of the daemon.
@@ -108,6 +112,7 @@ impl Steering {
             scaled,
             intake,
             for_all: false,
+            closed_since: None,
         }
     }
 
@@ -159,6 +164,17 @@ impl Steering {
         self.for_all || self.intake != Taps::Open || self.drains()
     }
 
+    /// Notes since when nothing is taken in, where that is so now.
+    pub(super) fn note_closure(&mut self, now: SystemTime) {
+        let since = self.closed_since.unwrap_or(now);
+        self.closed_since = self.takes_nothing().then_some(since);
+    }
+
+    /// Time since which nothing is taken in; none if something is.
+    pub(super) fn closed_since(self) -> Option<SystemTime> {
+        self.closed_since
+    }
+
     /// The workers are to leave, all of them.
     pub(super) fn drains(self) -> bool {
         self.intake == Taps::Drained || self.scaled == Some(0)
@@ -174,6 +190,8 @@ impl Steering {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::config::model::Workers;
     use crate::pool::verdict::tests::policy;
@@ -195,11 +213,27 @@ mod tests {
     }
 
     #[test]
+    fn the_time_without_intake_goes_on_from_a_pause_to_a_drain() {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let mut steering = Steering::default();
+        steering.note_closure(at(1));
+        assert_eq!(steering.closed_since(), None);
+        for (second, intake) in [(2, Taps::Paused), (3, Taps::Drained)] {
+            steering.turn(intake);
+            steering.note_closure(at(second));
+            assert_eq!(steering.closed_since(), Some(at(2)));
+        }
+        steering.resume();
+        steering.note_closure(at(4));
+        assert_eq!(steering.closed_since(), None);
+    }
+
+    #[test]
     fn a_drain_wants_no_workers_and_remembers_how_many() {
         let mut steering = Steering {
             scaled: Some(7),
             intake: Taps::Drained,
-            for_all: false,
+            ..Steering::default()
         };
         assert_eq!(steering.target(2), 0);
         assert!(steering.takes_nothing() && steering.drains());

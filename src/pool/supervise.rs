@@ -4,7 +4,7 @@
 use tokio::time::Instant;
 
 use super::roster::{Generation, Roster, Slot, Stage};
-use super::trial::{Seen, Trial};
+use super::trial::{Progress, Seen, Trial};
 use crate::config::model::Restart;
 
 /// So many ends in a row, over different messages or none, make a crash loop if no worker shows
@@ -103,6 +103,16 @@ impl Supervisor {
         self.roll_from.is_some()
     }
 
+    /// Number of rolling restarts begun so far.
+    pub fn rolls(&self) -> u64 {
+        self.latest
+    }
+
+    /// The generation of the old workers and that of the new ones, while a rolling restart is under way.
+    pub fn rolling(&self) -> Option<(Generation, Generation)> {
+        Some((self.roll_from?, self.generation))
+    }
+
     /// How many workers there are to be.
     pub fn target(&self) -> usize {
         self.target
@@ -123,7 +133,7 @@ impl Supervisor {
 
     /// Begins to replace every worker, new before old, and returns the new generation. With no
     /// worker up, or none that works, there is nothing to be careful about: the next starts are the
-    /// new one's.
+    /// new one's, and the failures so far were not.
     pub fn roll(&mut self, now: Instant) -> Generation {
         self.quiet_until = None;
         let from = self.roll_from.unwrap_or(self.generation);
@@ -135,6 +145,7 @@ impl Supervisor {
             self.roll_from = Some(from);
         } else {
             self.end_roll(&mut actions);
+            self.forget_failures();
         }
         self.reported = actions;
         self.retry_now(now);
@@ -158,24 +169,40 @@ impl Supervisor {
         up.map(|(number, _)| number).collect()
     }
 
-    /// What a worker on trial shows now. Returns whether it has passed.
-    pub fn observe(&mut self, number: usize, seen: Seen, now: Instant) -> bool {
-        let Some(slot) = self.roster.get_mut(number) else {
-            return false;
+    /// Takes in what a worker on trial shows now. Returns how far its trial is.
+    pub fn observe(&mut self, number: usize, seen: Seen, now: Instant) -> Progress {
+        let success = self.restart.success;
+        let slot = self.roster.get_mut(number);
+        let Some(slot) = slot.filter(|slot| slot.stage == Stage::Up) else {
+            return Progress::Pending;
         };
         let before = slot.trial;
-        let passed = slot.stage == Stage::Up
-            && slot
-                .trial
-                .as_mut()
-                .is_some_and(|trial| trial.passes(seen, now));
-        if passed {
+        let Some(trial) = &mut slot.trial else {
+            return Progress::Pending;
+        };
+        let progress = trial.look(seen, success, now);
+        if progress == Progress::Passed {
             slot.trial = None;
         }
         if slot.trial != before {
             self.quiet_until = None;
         }
-        passed
+        progress
+    }
+
+    /// The new workers are worse than the old ones: back to the old command, also for those that have
+    /// passed their trials. What they have in hand they may finish.
+    pub fn roll_back(&mut self) {
+        self.quiet_until = None;
+        let failed = self.generation;
+        self.give_up_roll();
+        let mut actions = std::mem::take(&mut self.reported);
+        let new = self.roster.iter();
+        let new = new.filter(|(_, slot)| slot.generation == failed && failed != self.generation);
+        for number in new.map(|(number, _)| number).collect::<Vec<_>>() {
+            self.vacate(number, &mut actions);
+        }
+        self.reported = actions;
     }
 
     /// A worker has connected. If all that had failed before was to come so far, that is over.

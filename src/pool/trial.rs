@@ -1,16 +1,120 @@
-//! The trial of a new worker in a rolling restart: when it counts as one that works. To connect is
-//! no proof: a build may do that and die on its first message. Pure; the clock is the caller's.
+//! The trial of a new worker in a rolling restart: when it counts as one that works, and when the new
+//! workers do worse than the old ones. To connect is no proof: a build may do that and die on its first
+//! message, or fail each. Pure; the clock is the caller's.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many answers, whatever they say, show that it works on what it gets.
+/// Number of answers of any kind that show that it works, where most answers of the old workers are failures.
 const ANSWERS: u64 = 5;
 /// With nothing to do it stays up for so long.
 const IDLE: Duration = Duration::from_secs(5);
 /// A long task is not waited for to its end.
 pub const BUSY: Duration = Duration::from_secs(60);
+/// Probability below which the new workers' failures are not explained by the old workers' rate.
+const CHANCE_MIN: f64 = 1e-4;
+
+/// Answers of the workers of one generation, counted.
+#[derive(Debug, Default)]
+pub struct AnswerTally {
+    answers: Cell<u64>,
+    failures: Cell<u64>,
+}
+
+impl AnswerTally {
+    /// Counts an answer.
+    pub fn add(&self, is_success: bool) {
+        self.answers.set(self.answers.get() + 1);
+        self.failures
+            .set(self.failures.get() + u64::from(!is_success));
+    }
+
+    /// The counts now.
+    pub fn counted(&self) -> Answers {
+        Answers {
+            all: self.answers.get(),
+            failures: self.failures.get(),
+        }
+    }
+}
+
+/// A number of answers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Answers {
+    /// All.
+    pub all: u64,
+    /// Failures among them.
+    pub failures: u64,
+}
+
+impl Answers {
+    /// The answers since an earlier count.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            all: self.all.saturating_sub(before.all),
+            failures: self.failures.saturating_sub(before.failures),
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a share")]
+    fn share(self) -> Option<f64> {
+        (self.all > 0).then(|| self.failures as f64 / self.all as f64)
+    }
+}
+
+/// Answers of the old workers, which those of the new ones are compared with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OldAnswers {
+    /// Before the rolling restart.
+    pub before: Answers,
+    /// Since it has begun: what the workers depend on may have gone down meanwhile.
+    pub since: Answers,
+}
+
+impl OldAnswers {
+    /// Returns whether most are failures: what the workers depend on is down.
+    pub fn mostly_fail(self) -> bool {
+        let of = |answers: Answers| answers.share().is_some_and(|share| share > 0.5);
+        of(self.before) || of(self.since)
+    }
+
+    /// The share of failures that the old workers explain. Few answers prove little: one more failure
+    /// and one more success are added to those from before.
+    #[expect(clippy::cast_precision_loss, reason = "a share")]
+    fn rate(self) -> f64 {
+        let before = (self.before.failures + 1) as f64 / (self.before.all + 2) as f64;
+        before.max(self.since.share().unwrap_or_default())
+    }
+
+    /// Returns whether the new workers fail more messages than the old ones' rate explains, by Chernoff's bound
+    /// on the probability of so many failures.
+    pub fn are_better_than(self, new: Answers) -> bool {
+        let (Some(share), rate) = (new.share(), self.rate()) else {
+            return false;
+        };
+        if share <= rate {
+            return false;
+        }
+        let term = |share: f64, rate: f64| match share > 0.0 {
+            true => share * (share / rate).ln(),
+            false => 0.0,
+        };
+        let divergence = term(share, rate) + term(1.0 - share, 1.0 - rate);
+        #[expect(clippy::cast_precision_loss, reason = "a number of answers")]
+        let exponent = new.all as f64 * divergence;
+        exponent > -CHANCE_MIN.ln()
+    }
+
+    /// Sum of both.
+    pub fn all(self) -> Answers {
+        Answers {
+            all: self.before.all + self.since.all,
+            failures: self.before.failures + self.since.failures,
+        }
+    }
+}
 
 /// What a worker on trial shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +127,19 @@ pub struct Seen {
     pub busy: bool,
     /// How long that is waited for.
     pub busy_max: Duration,
+    /// Most answers of the old workers are failures.
+    pub old_ones_fail: bool,
+}
+
+/// Progress of a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// Not decided.
+    Pending,
+    /// The worker works.
+    Passed,
+    /// The worker has answered nothing but failures for too long.
+    Failed,
 }
 
 /// A worker's trial.
@@ -31,6 +148,8 @@ pub struct Trial {
     busy: bool,
     /// Since when it is busy, or is not.
     since: Instant,
+    /// Time since which all its answers are failures.
+    failing_since: Option<Instant>,
     /// How long what it has in hand is waited for.
     busy_max: Duration,
     /// One before it in its place has served its time: it is passed.
@@ -43,6 +162,7 @@ impl Trial {
         Self {
             busy: false,
             since: now,
+            failing_since: None,
             busy_max: BUSY,
             served: false,
         }
@@ -65,8 +185,8 @@ impl Trial {
         }
     }
 
-    /// Takes in what the worker shows now. Returns whether it has passed.
-    pub fn passes(&mut self, seen: Seen, now: Instant) -> bool {
+    /// Takes in what the worker shows now, where so many successes are enough.
+    pub fn look(&mut self, seen: Seen, success: u64, now: Instant) -> Progress {
         self.busy_max = seen.busy_max;
         if self.busy != seen.busy {
             *self = Self {
@@ -75,12 +195,25 @@ impl Trial {
                 ..*self
             };
         }
-        self.served || seen.successes > 0 || seen.answers >= ANSWERS || self.ends() <= now
+        let only_fails = seen.answers > 0 && seen.successes == 0;
+        self.failing_since = only_fails.then(|| self.failing_since.unwrap_or(now));
+        let has_failed_as_old_ones_do = seen.old_ones_fail && seen.answers >= ANSWERS;
+        if self.served || seen.successes >= success || has_failed_as_old_ones_do {
+            return Progress::Passed;
+        }
+        match self.ends() <= now {
+            false => Progress::Pending,
+            true if only_fails && !seen.old_ones_fail => Progress::Failed,
+            true => Progress::Passed,
+        }
     }
 
-    /// When it is passed if nothing happens before.
+    /// When it is over if nothing happens before.
     pub fn ends(&self) -> Instant {
-        self.since + if self.busy { self.busy_max } else { IDLE }
+        match self.failing_since {
+            Some(since) => since + self.busy_max,
+            None => self.since + if self.busy { self.busy_max } else { IDLE },
+        }
     }
 }
 
@@ -94,36 +227,59 @@ mod tests {
             successes,
             busy,
             busy_max: BUSY,
+            old_ones_fail: false,
+        }
+    }
+
+    fn after(seen: Seen, seconds: u64) -> Progress {
+        let now = Instant::now();
+        let mut trial = Trial::begin(now);
+        trial.look(
+            Seen {
+                answers: 0,
+                successes: 0,
+                ..seen
+            },
+            3,
+            now,
+        );
+        trial.look(seen, 3, now);
+        trial.look(seen, 3, now + Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_trial_is_passed_by_successes_or_by_time() {
+        use Progress::*;
+        let table = [
+            (seen(0, 0, false), 0, Pending),
+            (seen(2, 2, true), 0, Pending),
+            (seen(3, 3, true), 0, Passed),
+            (seen(9, 3, true), 0, Passed),
+            (seen(9, 2, true), 59, Pending),
+            (seen(9, 2, true), 60, Passed),
+            (seen(0, 0, false), 4, Pending),
+            (seen(0, 0, false), 5, Passed),
+            (seen(0, 0, true), 59, Pending),
+            (seen(0, 0, true), 60, Passed),
+        ];
+        for (seen, seconds, expected) in table {
+            let found = after(seen, seconds);
+            assert_eq!(found, expected, "{seen:?} after {seconds} s");
         }
     }
 
     #[test]
-    fn a_trial_is_passed_by_work_or_by_time() {
-        let table = [
-            (seen(0, 0, false), 0, false),
-            (seen(1, 1, true), 0, true),
-            (seen(4, 0, true), 59, false),
-            (seen(5, 0, true), 0, true),
-            (seen(0, 0, false), 4, false),
-            (seen(0, 0, false), 5, true),
-            (seen(0, 0, true), 59, false),
-            (seen(0, 0, true), 60, true),
-        ];
-        let now = Instant::now();
-        for (seen, seconds, passed) in table {
-            let mut trial = Trial::begin(now);
-            let nothing_yet = Seen {
-                answers: 0,
-                successes: 0,
-                ..seen
+    fn failures_alone_pass_only_where_the_old_ones_fail_as_well() {
+        for busy in [false, true] {
+            assert_eq!(after(seen(5, 0, busy), 59), Progress::Pending);
+            assert_eq!(after(seen(5, 0, busy), 60), Progress::Failed);
+            let so_do_old_ones = |answers| Seen {
+                old_ones_fail: true,
+                ..seen(answers, 0, busy)
             };
-            assert!(!trial.passes(nothing_yet, now));
-            let later = now + Duration::from_secs(seconds);
-            assert_eq!(
-                trial.passes(seen, later),
-                passed,
-                "{seen:?} after {seconds} s"
-            );
+            assert_eq!(after(so_do_old_ones(4), 59), Progress::Pending);
+            assert_eq!(after(so_do_old_ones(4), 60), Progress::Passed);
+            assert_eq!(after(so_do_old_ones(5), 0), Progress::Passed);
         }
     }
 
@@ -135,10 +291,10 @@ mod tests {
             ..seen(0, 0, true)
         };
         let mut trial = Trial::begin(now);
-        assert!(!trial.passes(starts, now));
+        assert_eq!(trial.look(starts, 3, now), Progress::Pending);
         assert_eq!(trial.ends(), now + limit);
-        assert!(!trial.passes(starts, now + BUSY));
-        assert!(trial.passes(starts, now + limit));
+        assert_eq!(trial.look(starts, 3, now + BUSY), Progress::Pending);
+        assert_eq!(trial.look(starts, 3, now + limit), Progress::Passed);
     }
 
     #[test]
@@ -148,7 +304,50 @@ mod tests {
         for step in 0..8_u64 {
             let now = start + Duration::from_secs(4 * step);
             let seen = seen(step / 2, 0, step % 2 == 0);
-            assert!(!trial.passes(seen, now), "{step}");
+            assert_eq!(trial.look(seen, 3, now), Progress::Pending, "{step}");
         }
+    }
+
+    fn answers(failures: u64, all: u64) -> Answers {
+        Answers { all, failures }
+    }
+
+    #[test]
+    fn failures_beyond_the_old_rate_are_told_from_chance() {
+        let quiet = answers(0, 0);
+        let table = [
+            // A build that fails each message, against one that works.
+            (answers(0, 1000), quiet, answers(1, 1), false),
+            (answers(0, 1000), quiet, answers(2, 2), true),
+            (answers(10, 1000), quiet, answers(2, 2), false),
+            (answers(10, 1000), quiet, answers(3, 3), true),
+            // Of the old ones little is known.
+            (quiet, quiet, answers(13, 13), false),
+            (quiet, quiet, answers(14, 14), true),
+            // Some fail anyway.
+            (answers(300, 1000), quiet, answers(4, 10), false),
+            (answers(300, 1000), quiet, answers(10, 10), true),
+            (answers(300, 1000), quiet, answers(60, 100), true),
+            (answers(10, 1000), quiet, answers(1, 100), false),
+            // What they depend on has gone down meanwhile.
+            (answers(0, 1000), answers(9, 10), answers(10, 10), false),
+            (answers(0, 1000), answers(0, 10), answers(10, 10), true),
+            (answers(1000, 1000), quiet, answers(100, 100), false),
+            (answers(0, 1000), quiet, quiet, false),
+        ];
+        for (before, since, new, expected) in table {
+            let old = OldAnswers { before, since };
+            assert_eq!(old.are_better_than(new), expected, "{old:?}, {new:?}");
+        }
+    }
+
+    #[test]
+    fn most_fail_only_where_there_are_answers() {
+        let old = |before, since| OldAnswers { before, since };
+        let none = Answers::default();
+        assert!(!old(none, none).mostly_fail());
+        assert!(!old(answers(5, 10), none).mostly_fail());
+        assert!(old(answers(6, 10), none).mostly_fail());
+        assert!(old(answers(0, 1000), answers(1, 1)).mostly_fail());
     }
 }

@@ -1,6 +1,7 @@
 //! The pool's workers: starting what the supervisor plans, and taking in how they came and went.
 
 use std::rc::Rc;
+use std::time::SystemTime;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::{Id, JoinError};
@@ -8,37 +9,14 @@ use tokio::time::Instant;
 
 use super::lane::{Ended, Gauge, Start};
 use super::roster::Generation;
+use super::status::WorkerLoss;
 use super::supervise::{Action, End};
-use super::trial::{BUSY, Seen};
 use super::{Handle, MAILBOX, Pool, QUESTIONS_WAITING_MAX, lane};
 use crate::metrics::WorkerEnd;
 use crate::shutdown::Phase;
+use crate::worker::output::LastLines;
 
 impl Pool {
-    /// Looks how the new workers of a rolling restart do.
-    pub(super) fn watch_trials(&mut self, now: Instant) {
-        let start_timeout = self.shared.policy().start_timeout;
-        for slot in self.supervisor.on_trial() {
-            let Some(Handle { gauge, .. }) = self.slots.get(&slot) else {
-                continue;
-            };
-            let seen = Seen {
-                answers: gauge.served(),
-                successes: gauge.succeeded(),
-                busy: gauge.load() > 0,
-                // Over its first message it is not killed before that.
-                busy_max: match gauge.answered() {
-                    0 => BUSY.max(start_timeout),
-                    _ => BUSY,
-                },
-            };
-            if self.supervisor.observe(slot, seen, now) {
-                gauge.passed_trial();
-                tracing::info!(pool = self.name(), worker = slot, "the new worker works");
-            }
-        }
-    }
-
     pub(super) fn carry_out_plan(&mut self, now: Instant) {
         if self.stopping.is_some() {
             return;
@@ -55,15 +33,17 @@ impl Pool {
                 }
                 Action::Rolled(generation) => {
                     self.commands.retain(|other, _| *other >= generation);
+                    self.tallies.retain(|other, _| *other >= generation);
                     self.roll_stopped = None;
                     tracing::info!(pool = self.name(), generation, "every worker is new");
                 }
                 Action::RollFailed(generation) => {
                     self.commands.remove(&generation);
+                    self.tallies.remove(&generation);
                     tracing::error!(
                         pool = self.name(),
                         cause = self.roll_stopped,
-                        "rolling restart stopped: a new worker did not come up; the old ones stay"
+                        "rolling restart stopped: a new worker did not work; the old ones stay"
                     );
                 }
             }
@@ -77,13 +57,15 @@ impl Pool {
             .next_back()
             .or(self.commands.iter().next());
         let Some((_, command)) = command else { return };
+        let command = command.clone();
         let (mailbox_tx, mailbox) = mpsc::channel(MAILBOX);
         let (questions_tx, questions) = mpsc::channel(QUESTIONS_WAITING_MAX);
         let (phase_tx, phase) = watch::channel(Phase::Running);
-        let gauge = Rc::new(Gauge::new(self.supervisor.is_on_trial(slot)));
+        let tally = self.tally(generation);
+        let gauge = Rc::new(Gauge::new(self.supervisor.is_on_trial(slot), tally));
         let start = Start {
             slot,
-            command: command.clone(),
+            command,
             shared: self.shared.clone(),
             gauge: gauge.clone(),
             mailbox,
@@ -105,6 +87,7 @@ impl Pool {
 
     pub(super) fn connected(&mut self, slot: usize) {
         let was_degraded = self.supervisor.degraded();
+        self.failed_starts = 0;
         self.supervisor.connected(slot, Instant::now());
         let pid = self.slots.get(&slot).and_then(|handle| handle.gauge.pid());
         tracing::info!(pool = self.name(), worker = slot, pid, "worker up");
@@ -145,7 +128,7 @@ impl Pool {
                 orderly: false,
                 how: WorkerEnd::Lost,
                 cause: format!("its lane was lost: {panic}"),
-                stderr: Vec::new(),
+                printed: LastLines::default(),
                 worked: handle.gauge.has_worked(),
                 explained: false,
                 over: None,
@@ -165,10 +148,21 @@ impl Pool {
         } else {
             self.shared
                 .counters
-                .worker_lost(slot, pid, &ended.cause, &ended.stderr);
+                .worker_lost(slot, pid, &ended.cause, &ended.printed.stderr);
             self.last_worker_lost = Some(ended.cause.clone());
+            self.last_loss = Some(WorkerLoss {
+                slot,
+                cause: ended.cause.clone(),
+                stderr: ended.printed.stderr.clone(),
+                at: SystemTime::now(),
+            });
+        }
+        // One on trial that does not start stops its rolling restart: the pool is well.
+        if !ended.connected && !ended.orderly && !self.supervisor.is_on_trial(slot) {
+            self.failed_starts += 1;
         }
         self.supervise(slot, &ended);
+        self.printed.keep(slot, ended.cause, ended.printed);
     }
 
     fn supervise(&mut self, slot: usize, ended: &Ended) {

@@ -45,6 +45,9 @@ pub struct LastLines {
     pub stdout: Vec<String>,
     /// On stderr.
     pub stderr: Vec<String>,
+    /// Cause of its end; none while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
 }
 
 /// Both streams of one worker. Dropped, it stops reading: a grandchild that holds a stream open
@@ -159,6 +162,7 @@ impl Output {
         LastLines {
             stdout: lines(stdout),
             stderr: lines(stderr),
+            ended: None,
         }
     }
 }

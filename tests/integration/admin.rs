@@ -8,6 +8,7 @@ mod metrics;
 mod pausing;
 mod steering;
 mod top;
+mod waiting;
 
 use libtest_mimic::Trial;
 use serde_json::Value;
@@ -24,6 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         pausing::trials(),
         steering::trials(),
         top::trials(),
+        waiting::trials(),
     ];
     parts.into_iter().flatten().collect()
 }

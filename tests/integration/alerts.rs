@@ -2,14 +2,17 @@
 
 use std::fs;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::harness::tls::{Authority, quoted};
 use crate::harness::{
-    Daemon, Hook, Pool, Scene, Table, Word, Workspace, field, look, said, trials,
+    Api, Daemon, Heard, Hook, Pool, Scene, Table, Word, Workspace, field, look, said, trials,
 };
+use crate::servers::process::{Server, free_port};
 
 trials![
     a_degraded_pool_in_a_crash_loop_is_told_and_so_is_its_recovery,
@@ -29,6 +32,13 @@ trials![
     the_webhook_may_speak_tls,
     what_has_become_of_alerts_can_be_seen,
     the_webhook_can_be_tried,
+    an_open_breaker_is_told_with_the_error,
+    a_pool_that_stays_paused_is_told,
+    a_refused_reload_is_told_until_one_is_carried_out,
+    a_webhook_that_fails_is_told_to_the_others,
+    workers_that_hang_in_their_start_are_told,
+    each_webhook_is_sent_its_form_with_headers_and_a_signature,
+    alertmanager_takes_alerts_and_their_ends,
 ];
 
 const DEGRADED: &str = "firing pool_degraded";
@@ -70,6 +80,13 @@ fn gated(option: &str) -> Pool {
 /// Starts a daemon whose only pool is degraded; it may have come to that already.
 fn degraded(hook: &Hook, more: &str) -> Scene {
     scene(hook, &format!("crashes = \"off\"\n{more}"), &[broken()])
+}
+
+/// Messages that it was told, but for those about workers that can't start.
+fn told(hook: &Hook) -> Vec<String> {
+    let told = hook.told().into_iter();
+    told.filter(|it| !it.ends_with(" workers_not_starting"))
+        .collect()
 }
 
 /// Nothing in the log tells the secret parts of the webhook's URL.
@@ -122,14 +139,15 @@ fn a_degraded_pool_in_a_crash_loop_is_told_and_so_is_its_recovery() {
     scene.daemon.eventually("many crashes", || {
         scene.daemon.times_logged("worker lost") >= 40
     });
-    assert_eq!(hook.taken().len(), 2, "{:#?}", hook.heard());
+    assert_eq!(hook.taken().len(), 3, "{:#?}", hook.heard());
     scene.site.touch("up");
     let over = hook.is_told(WORKS);
     assert_eq!((&over["id"], &over["ended"]), (&told["id"], &"over".into()));
     assert_eq!(over["since"], told["since"]);
     assert!(over["at"].as_f64() > over["since"].as_f64(), "{over}");
     hook.is_told("resolved crash_loop");
-    assert_eq!(hook.taken().len(), 4, "{:#?}", hook.heard());
+    hook.is_told("resolved workers_not_starting");
+    assert_eq!(hook.taken().len(), 6, "{:#?}", hook.heard());
     keeps_the_secret(&scene.daemon);
     scene.finish();
 }
@@ -274,7 +292,8 @@ fn a_webhook_that_fails_is_asked_again() {
     hook.says(&[Word::Status(500), Word::Status(503), Word::Wait(429, 2)]);
     let scene = degraded(&hook, "");
     hook.is_told(DEGRADED);
-    let heard = hook.has_heard(4);
+    let mut heard = hook.has_heard(4);
+    heard.truncate(4);
     let ids: Vec<&Value> = heard.iter().map(|it| &it.body["id"]).collect();
     assert!(ids.iter().all(|id| *id == ids[0]), "{heard:#?}");
     for one in &heard {
@@ -295,7 +314,7 @@ fn a_webhook_that_fails_is_asked_again() {
     assert_eq!(scene.daemon.times_logged(AWAY), 1);
     scene.site.touch("up");
     hook.is_told(WORKS);
-    assert_eq!(hook.told(), [DEGRADED, WORKS]);
+    assert_eq!(told(&hook), [DEGRADED, WORKS]);
     keeps_the_secret(&scene.daemon);
     scene.finish();
 }
@@ -363,6 +382,7 @@ fn what_a_webhook_refuses_is_not_sent_again() {
         let scene = degraded(&hook, "");
         let refused = "the webhook refuses an alert, which is not sent again";
         let refused = scene.daemon.logged(refused);
+        hook.is_told(DEGRADED);
         let why = if word == Word::Elsewhere {
             "redirects are not followed"
         } else {
@@ -371,8 +391,13 @@ fn what_a_webhook_refuses_is_not_sent_again() {
         assert!(field(&refused, "error").contains(why), "{refused}");
         scene.site.touch("up");
         hook.is_told(WORKS);
-        let heard: Vec<Word> = hook.heard().iter().map(|it| it.word).collect();
-        assert_eq!(heard, [word, Word::Status(200)]);
+        let heard = hook.heard();
+        assert_eq!(heard[0].word, word);
+        let again = heard[1..].iter().filter(|it| {
+            let same = |name: &str| it.body[name] == heard[0].body[name];
+            same("id") && same("state")
+        });
+        assert_eq!(again.count(), 0, "{heard:#?}");
         keeps_the_secret(&scene.daemon);
         scene.finish();
     }
@@ -389,18 +414,26 @@ fn slack_is_told_in_its_form() {
         });
         texts.collect::<Vec<_>>()
     };
-    hook.has_heard(1);
-    scene.site.touch("up");
     hook.has_heard(2);
+    scene.site.touch("up");
+    hook.has_heard(4);
     let texts = texts();
+    for start in [
+        "[firing] pool `work` is degraded: ",
+        "[resolved] pool `work` was degraded: ",
+        "[firing] workers of pool `work` can't start: ",
+        "[resolved] workers of pool `work` could not start: ",
+    ] {
+        let told = texts.iter().filter(|text| text.starts_with(start));
+        assert_eq!(told.count(), 1, "{start}: {texts:?}");
+    }
+    let firing = texts.iter().find(|text| text.starts_with("[firing]"));
+    let firing = firing.unwrap();
     assert!(
-        texts[0].starts_with("[firing] pool `work` is degraded: "),
-        "{texts:?}"
+        firing.contains("\nstderr: this worker never starts\n"),
+        "{firing}"
     );
-    assert!(
-        texts[1].starts_with("[resolved] pool `work` was degraded: "),
-        "{texts:?}"
-    );
+    assert!(firing.contains("\nrun: ganger output work 0\n"), "{firing}");
     scene.finish();
 }
 
@@ -414,30 +447,29 @@ fn a_reload_changes_the_webhook_and_takes_it_away() {
     // In another form it is another webhook.
     change(&scene, "hold = \"0s\"", "hold = \"0s\"\nform = \"slack\"");
     assert_eq!(second.is_told(WORKS)["ended"], "unwatched");
-    let slack = second.has_heard(3);
-    assert!(
-        slack.iter().any(|it| it.body["text"].is_string()),
-        "{slack:#?}"
-    );
+    let slack = |start: &str| {
+        let texts = second.heard().into_iter();
+        let mut texts = texts.filter_map(|it| Some(it.body["text"].as_str()?.to_owned()));
+        texts.find(|text| text.starts_with(start))
+    };
+    look(|| slack("[firing] pool `work` is degraded")).expect("it to be told");
     let text = fs::read_to_string(scene.daemon.config()).unwrap();
     let (before, rest) = text.split_once("[alerts]").unwrap();
     let after = &rest[rest.find("[daemon]").unwrap()..];
     fs::write(scene.daemon.config(), format!("{before}{after}")).unwrap();
     reload(&scene);
     scene.daemon.logged("no alerts are sent any more");
-    let last = second.has_heard(4);
-    let text = last[3].body["text"].as_str().unwrap();
-    assert!(
-        text.ends_with(&format!("process {}", scene.daemon.pid())),
-        "{text}"
-    );
-    assert!(text.contains("not sent here any more"), "{text}");
-    let (firsts, seconds) = (first.heard().len(), second.heard().len());
-    assert_eq!((firsts, seconds), (2, 4));
+    let last = look(|| slack("[resolved] pool `work` was degraded")).expect("its end");
+    let process = format!("process {}", scene.daemon.pid());
+    assert!(last.ends_with(&process), "{last}");
+    assert!(last.contains("not sent here any more"), "{last}");
+    // Both alerts, in each form, begin and end.
+    second.has_heard(8);
+    assert_eq!(told(&first), [DEGRADED, WORKS]);
     scene.site.touch("up");
     scene.daemon.has_workers(1);
     scene.daemon.stop();
-    assert_eq!((first.heard().len(), second.heard().len()), (2, 4));
+    assert_eq!((first.heard().len(), second.heard().len()), (4, 8));
     keeps_the_secret(&scene.daemon);
 }
 
@@ -472,9 +504,8 @@ fn a_daemon_that_stops_says_that_it_looks_no_more() {
     let scene = scene(&hook, "crashes = \"off\"", &pools);
     hook.is_told(DEGRADED);
     scene.daemon.stop();
-    let told = hook.taken();
-    assert_eq!(hook.told(), [DEGRADED, WORKS]);
-    assert_eq!(told[1]["ended"], "daemon_stops");
+    assert_eq!(told(&hook), [DEGRADED, WORKS]);
+    assert_eq!(hook.is_told(WORKS)["ended"], "daemon_stops");
     assert_eq!(
         scene
             .daemon
@@ -533,25 +564,61 @@ fn what_has_become_of_alerts_can_be_seen() {
         let args = ["status", "--config", config, "--output", "json"];
         scene.site.ganger(&args).json()["alerts"].clone()
     };
-    scene
-        .daemon
-        .eventually("it to be counted", || status()["sent"] == 1);
+    scene.daemon.eventually("both to be counted", || {
+        let status = status();
+        status["sent"] == 2 && status["active"].as_array().unwrap().len() == 2
+    });
+    let active = |kind: &str| {
+        json!({
+            "kind": kind, "severity": "critical", "of": "work", "pool": "work",
+            "command": "ganger output work 0",
+        })
+    };
+    let without_what_varies = |mut status: Value| {
+        for alert in status["active"].as_array_mut().unwrap() {
+            let alert = alert.as_object_mut().unwrap();
+            assert!(alert.remove("since").unwrap().as_f64() > Some(1e9));
+            let summary = alert.remove("summary").unwrap();
+            assert!(summary.as_str().unwrap().contains("pool `work`"));
+        }
+        status
+    };
     let expected = json!({
         "webhook": hook.address().to_string(),
         "problem": null,
         "firing": {
-            "crash_loop": 0, "dead_letters": 0, "pool_degraded": 1, "roll_stopped": 0, "source_down": 0,
+            "breaker_open": 0, "crash_loop": 0, "dead_letters": 0, "pool_degraded": 1, "pool_paused": 0,
+            "reload_refused": 0, "roll_stopped": 0, "source_down": 0, "webhook_failing": 0,
+            "workers_not_starting": 1,
         },
-        "sent": 1,
+        "active": [
+            active("pool_degraded"),
+            active("workers_not_starting"),
+        ],
+        "sent": 2,
         "failed": 1,
+        "webhooks": [{
+            "name": hook.address().to_string(),
+            "place": hook.address().to_string(),
+            "form": "json",
+            "problem": null,
+            "sent": 2,
+            "failed": 1,
+        }],
     });
-    assert_eq!(status(), expected);
+    assert_eq!(without_what_varies(status()), expected);
     let text = scene.site.ganger(&["status", "--config", config]).good();
-    assert!(text.contains("alerts: 1 firing"), "{text}");
+    for kind in ["pool_degraded", "workers_not_starting"] {
+        assert!(text.contains(&format!("alert {kind} for ")), "{text}");
+    }
+    assert!(text.contains("run: ganger output work 0"), "{text}");
     scene.site.touch("up");
     hook.is_told(WORKS);
     let records = scene.daemon.records(|record| said(record, "alert"));
-    assert_eq!(records.len(), 1, "{records:?}");
+    let of_pool = records
+        .iter()
+        .filter(|record| field(record, "of") == "work");
+    assert_eq!(of_pool.count(), 2, "{records:?}");
     scene.finish();
 }
 
@@ -573,4 +640,240 @@ fn the_webhook_can_be_tried() {
     silent.configure_commands(&[pool]);
     let missing = silent.ganger(&["check", "--send-alert"]).bad(1);
     assert!(missing.contains("alerts.webhook is missing"), "{missing}");
+}
+
+fn an_open_breaker_is_told_with_the_error() {
+    let hook = Hook::new();
+    let pool = Pool::new(&["--mode=answer:500"]).attempts(1000);
+    let pool = pool.set("breaker", r#"{ failures = 1.0, of = 2, probe = "10ms" }"#);
+    let scene = scene(&hook, "dead_letters = \"off\"", &[pool]);
+    scene.send(&["one", "two", "three"]);
+    let told = hook.is_told("firing breaker_open");
+    assert_eq!(told["pool"], "work");
+    let error = told["error"].as_str().unwrap();
+    assert!(told["summary"].as_str().unwrap().contains(error), "{told}");
+    assert!(error.contains("500"), "{told}");
+    assert_eq!(told["command"], "ganger status --workers --pool work");
+    scene
+        .site
+        .reconfigure(&scene.daemon, &[Pool::new(&[]).attempts(1000)]);
+    reload(&scene);
+    hook.is_told("resolved breaker_open");
+    scene.all_done();
+    scene.finish();
+}
+
+fn a_pool_that_stays_paused_is_told() {
+    let hook = Hook::new();
+    // However long others are held.
+    let held = section(&hook, "paused = \"1s\"").replace("hold = \"0s\"", "hold = \"1h\"");
+    let scene = Scene::at(site(&held), &[Pool::new(&[])]);
+    let config = scene.daemon.config().to_str().unwrap();
+    let ganger = |verb: &str| {
+        let args = [verb, "work", "--config", config];
+        scene.site.ganger(&args).good()
+    };
+    for verb in ["pause", "drain"] {
+        ganger(verb);
+        let told = look(|| {
+            let told = hook.taken().into_iter();
+            let mut told = told.filter(|it| it["kind"] == "pool_paused");
+            told.next_back().filter(|last| last["state"] == "firing")
+        });
+        let told = told.expect("it to be told");
+        assert_eq!(told["command"], "ganger resume work");
+        ganger("resume");
+        look(|| {
+            let last = hook.taken().pop()?;
+            (last["state"] == "resolved").then_some(())
+        })
+        .expect("its end");
+    }
+    assert_eq!(hook.taken().len(), 4, "{:#?}", hook.heard());
+    scene.finish();
+}
+
+fn a_refused_reload_is_told_until_one_is_carried_out() {
+    let hook = Hook::new();
+    let scene = scene(&hook, "", &[Pool::new(&[])]);
+    let config = scene.daemon.config();
+    let valid = fs::read_to_string(config).unwrap();
+    fs::write(config, valid.replace("[daemon]", "[daemon]\nlog_lvel = 1")).unwrap();
+    scene.daemon.signal(Signal::SIGHUP);
+    let told = hook.is_told("firing reload_refused");
+    assert!(
+        told["error"].as_str().unwrap().contains("log_lvel"),
+        "{told}"
+    );
+    assert_eq!(
+        (&told["pool"], &told["source"], &told["command"]),
+        (&Value::Null, &Value::Null, &"ganger check --online".into())
+    );
+    fs::write(config, valid).unwrap();
+    reload(&scene);
+    hook.is_told("resolved reload_refused");
+    scene.finish();
+}
+
+fn a_webhook_that_fails_is_told_to_the_others() {
+    let (good, bad) = (Hook::new(), Hook::new());
+    bad.always_says(Word::Status(500));
+    let url = Value::from(bad.url());
+    let more = format!("[[alerts.webhooks]]\nname = \"pager\"\nwebhook = {url}\n");
+    let scene = degraded(&good, &more);
+    let told = good.is_told("firing webhook_failing");
+    assert!(told["error"].as_str().unwrap().contains("500"), "{told}");
+    assert!(
+        told["summary"].as_str().unwrap().contains("`pager`"),
+        "{told}"
+    );
+    let config = scene.daemon.config().to_str().unwrap();
+    let status = scene.site.ganger(&["status", "--config", config]).good();
+    assert!(
+        status.contains("webhook pager took no message: "),
+        "{status}"
+    );
+    bad.always_says(Word::Status(200));
+    good.is_told("resolved webhook_failing");
+    bad.is_told(DEGRADED);
+    let own = bad.told();
+    assert!(
+        !own.iter().any(|it| it.ends_with("webhook_failing")),
+        "{own:?}"
+    );
+    scene.finish();
+}
+
+fn workers_that_hang_in_their_start_are_told() {
+    let hook = Hook::new();
+    let pool = gated("--start=idle").text("start_timeout", "100ms");
+    let scene = scene(&hook, "crashes = \"off\"", &[pool]);
+    let told = hook.is_told("firing workers_not_starting");
+    let error = told["error"].as_str().unwrap();
+    assert!(
+        error.contains("did not connect to its pipe within 100ms"),
+        "{told}"
+    );
+    assert_eq!(told["details"]["workers_wanted"], 1);
+    scene.site.touch("up");
+    hook.is_told("resolved workers_not_starting");
+    scene.finish();
+}
+
+fn each_webhook_is_sent_its_form_with_headers_and_a_signature() {
+    const KEY: &str = "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let hooks: Vec<Hook> = (0..4).map(|_| Hook::new()).collect();
+    let forms = ["slack", "teams", "pagerduty", "alertmanager"];
+    let more: String = hooks.iter().zip(forms).map(|(hook, form)| {
+        let key = match form {
+            "pagerduty" => "integration_key = \"k3y\"\n",
+            _ => "",
+        };
+        let url = Value::from(hook.url());
+        format!(
+            "[[alerts.webhooks]]\nform = \"{form}\"\nwebhook = {url}\nsigning_secret = \"whsec_{KEY}\"\n\
+             headers = {{ X-Team = \"s3cret-{form}\" }}\n{key}"
+        )
+    }).collect();
+    let plain = Hook::new();
+    let scene = degraded(&plain, &more);
+    let told = plain.is_told(DEGRADED);
+    let signed = |heard: &Heard| {
+        let header = |name: &str| {
+            let mut headers = heard.headers.iter();
+            headers
+                .find(|(n, _)| n == name)
+                .map(|(_, value)| value.clone())
+        };
+        let (id, at) = (
+            header("webhook-id").unwrap(),
+            header("webhook-timestamp").unwrap(),
+        );
+        let key = STANDARD.decode(KEY).unwrap();
+        let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &key);
+        let text = [format!("{id}.{at}.").as_bytes(), &heard.raw].concat();
+        let mac = STANDARD.encode(ring::hmac::sign(&key, &text));
+        assert_eq!(header("webhook-signature"), Some(format!("v1,{mac}")));
+        header("x-team").unwrap()
+    };
+    for (hook, form) in hooks.iter().zip(forms) {
+        for heard in hook.has_heard(2) {
+            assert_eq!(signed(&heard), format!("s3cret-{form}"));
+        }
+        let text = hook
+            .heard()
+            .iter()
+            .map(|it| it.body.to_string())
+            .collect::<String>();
+        for part in [
+            "is degraded",
+            "this worker never starts",
+            "ganger output work 0",
+        ] {
+            assert!(text.contains(part), "{form} without {part}: {text}");
+        }
+    }
+    let header = plain.heard()[0]
+        .headers
+        .iter()
+        .any(|(name, _)| name.starts_with("webhook-"));
+    assert!(!header, "it has no secret to sign with");
+    assert_eq!(hooks[2].heard()[0].body["routing_key"], "k3y");
+    assert_eq!(told["stderr"], json!(["this worker never starts"]));
+    keeps_the_secret(&scene.daemon);
+    scene.finish();
+}
+
+/// The real one: it refuses what is not as its API has it.
+fn alertmanager_takes_alerts_and_their_ends() {
+    let site = Workspace::new();
+    let config = "route: {receiver: nobody}\nreceivers: [{name: nobody}]\n";
+    site.put("alertmanager.yml", config, false);
+    let port = free_port();
+    let _server = Server::start("prometheus-alertmanager", |command| {
+        let file = site.path("alertmanager.yml");
+        let storage = site.path("alertmanager");
+        command.args([
+            &format!("--config.file={}", file.display()),
+            &format!("--storage.path={}", storage.display()),
+            &format!("--web.listen-address=127.0.0.1:{port}"),
+            "--cluster.listen-address=",
+        ]);
+    });
+    let url = format!("http://127.0.0.1:{port}/api/v2/alerts");
+    let section = format!(
+        "[alerts]\nwebhook = \"{url}\"\nform = \"alertmanager\"\nhold = \"0s\"\ncrashes = \"off\"\n"
+    );
+    let scene = Scene::at(self::site(&section), &[broken()]);
+    let api = Api::Port(port);
+    let firing = || {
+        let alerts = api.get("/api/v2/alerts").json();
+        let alerts = alerts.as_array().unwrap().iter();
+        let alerts = alerts.map(|it| (it["labels"]["alertname"].to_string(), it.clone()));
+        alerts.collect::<std::collections::BTreeMap<String, Value>>()
+    };
+    // By then it answers: what it did not take before is sent again.
+    scene.daemon.eventually("both to be taken", || {
+        let taken = scene.daemon.config().to_str().unwrap();
+        let args = ["status", "--config", taken, "--output", "json"];
+        scene.site.ganger(&args).json()["alerts"]["sent"].as_u64() >= Some(2)
+    });
+    let degraded = firing()["\"pool_degraded\""].clone();
+    assert_eq!(degraded["status"]["state"], "active");
+    assert_eq!(degraded["labels"]["pool"], "work");
+    assert_eq!(degraded["annotations"]["command"], "ganger output work 0");
+    let stderr = &degraded["annotations"]["stderr"];
+    assert!(
+        stderr
+            .as_str()
+            .unwrap()
+            .contains("this worker never starts")
+    );
+    scene.site.touch("up");
+    scene
+        .daemon
+        .eventually("both to be over", || firing().is_empty());
+    let refused = "the webhook refuses an alert, which is not sent again";
+    assert_eq!(scene.daemon.times_logged(refused), 0);
+    scene.finish();
 }

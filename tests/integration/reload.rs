@@ -18,6 +18,8 @@ trials![
     a_changed_command_is_rolled_new_before_old,
     a_rolling_restart_stops_at_the_first_that_does_not_come_up,
     a_build_that_dies_on_its_first_message_replaces_nobody_and_harms_none,
+    a_build_that_fails_each_message_replaces_nobody,
+    a_build_is_no_worse_where_the_old_one_fails_as_well,
     several_new_workers_may_be_on_trial_at_once,
     a_roll_ends_though_no_worker_gets_old,
     a_command_that_changes_while_workers_start_is_the_one_that_counts,
@@ -37,8 +39,7 @@ trials![
 
 const REFUSED: &str = "reload refused: the configuration is invalid";
 const ROLLED: &str = "every worker is new";
-const ROLL_STOPPED: &str =
-    "rolling restart stopped: a new worker did not come up; the old ones stay";
+const ROLL_STOPPED: &str = "rolling restart stopped: a new worker did not work; the old ones stay";
 
 fn bodies(what: &str, count: usize) -> Vec<String> {
     (0..count).map(|n| format!("{what} {n}")).collect()
@@ -205,6 +206,52 @@ fn a_build_that_dies_on_its_first_message_replaces_nobody_and_harms_none() {
         assert!((1..=surge).contains(&lost), "{lost} died");
         scene.finish();
     }
+}
+
+/// Its answers are failures, however many there are.
+fn a_build_that_fails_each_message_replaces_nobody() {
+    let sized = |pool: Pool| {
+        let pool = pool.set("workers", "4").attempts(100);
+        pool.text("breaker", "off")
+    };
+    let scene = Scene::of(sized(Pool::new(&["--mode=sleep:2"])));
+    let old = scene.daemon.has_workers(4);
+    let bodies = bodies("message", 2_000);
+    scene.send(&bodies);
+    a_part_is_done(&scene, 50);
+    reload(&scene, &[sized(Pool::new(&["--mode=answer:500"]))]);
+    let stopped = scene.daemon.logged(ROLL_STOPPED);
+    let cause = field(&stopped, "cause");
+    assert!(cause.starts_with("new workers failed "), "{cause}");
+    assert!(
+        cause.contains(", old ones 0 of ") && cause.contains("500"),
+        "{cause}"
+    );
+    assert!(scene.table.count("work") > 0, "the load was too small");
+    scene.all_done();
+    assert_eq!(scene.daemon.has_workers(4), old);
+    scene.record().assert_done_once(&bodies);
+    scene.finish();
+}
+
+/// Both depend on something that is down: nothing speaks against the new one.
+fn a_build_is_no_worse_where_the_old_one_fails_as_well() {
+    let failing = |version: &str| {
+        let pool = Pool::new(&["--mode=note:env:VERSION,answer:500"]).attempts(100_000);
+        pool.set("workers", "2")
+            .text("breaker", "off")
+            .env("VERSION", version)
+    };
+    let scene = Scene::of(failing("1"));
+    scene.daemon.has_workers(2);
+    scene.send(&bodies("message", 20));
+    scene.daemon.eventually("many failures", || {
+        scene.record().all(Event::Noted).len() >= 100
+    });
+    reload(&scene, &[failing("2")]);
+    scene.daemon.logged(ROLLED);
+    assert_eq!(scene.daemon.times_logged(ROLL_STOPPED), 0);
+    scene.finish();
 }
 
 fn several_new_workers_may_be_on_trial_at_once() {

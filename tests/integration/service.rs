@@ -273,7 +273,7 @@ fn a_reload_that_is_refused_ends_as_well_and_says_so() {
         );
     };
     let invalid = pool.clone().set("workers", "-1");
-    refused(&[invalid], "the configuration has a problem");
+    refused(&[invalid], "pools.work.workers must be within 1..=1024");
     let elsewhere = pool.clone().text("name", "other").text("source", "gone");
     refused(&[pool.clone(), elsewhere], "pool `other` can't be started");
     scene.site.reconfigure(&scene.daemon, &[pool]);

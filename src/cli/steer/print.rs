@@ -1,19 +1,40 @@
 //! How the status looks to people.
 
 use super::super::figures::{age, depth, oldest};
-use super::super::notes::{alerts_note, pool_notes, unread_notes};
+use super::super::notes::{daemon_notes, pool_notes, unread_notes};
 use super::super::output;
+use serde_json::Value;
+
 use crate::foreign;
 use crate::pool::status::{PoolStatus, WorkerStatus};
 use crate::status::Status;
 use crate::telemetry::LogLevels;
 use crate::worker::output::LastLines;
 
+/// Answer to a request, with the keys that a reload has changed.
+pub(super) fn done(answer: &Value) -> String {
+    let done = answer["done"].as_str().unwrap_or("done").to_owned();
+    let lists = [
+        ("changed", "changed"),
+        ("added", "added"),
+        ("removed", "removed"),
+        ("restart_needed", "needs a restart of the daemon"),
+    ];
+    let lists = lists.iter().flat_map(|(name, word)| {
+        let keys = answer[name].as_array().into_iter().flatten();
+        let keys = keys.filter_map(Value::as_str);
+        keys.map(move |key| format!("  {word}: {key}"))
+    });
+    let lines = [done].into_iter().chain(lists);
+    let lines = lines.map(|line| foreign::line(&line).into_owned());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 /// How things stand.
 pub(super) fn status(status: &Status, with_workers: bool) -> String {
     let mut lines = vec![head(status), pools(status)];
     let notes = notes(status).chain(unread_notes(status));
-    let notes = notes.chain(alerts_note(status));
+    let notes = notes.chain(daemon_notes(status));
     lines.extend(notes.map(|note| foreign::line(&note).into_owned()));
     if with_workers {
         lines.extend([String::new(), workers(status)]);
@@ -115,7 +136,10 @@ pub(super) fn last_lines(lines: &LastLines) -> String {
     let shown = |stream, line: &String| format!("{stream}: {}", foreign::line(line));
     let stdout = lines.stdout.iter().map(|line| shown("stdout", line));
     let stderr = lines.stderr.iter().map(|line| shown("stderr", line));
-    stdout.chain(stderr).collect::<Vec<_>>().join("\n")
+    let ended = lines.ended.iter();
+    let ended = ended.map(|cause| shown("the worker has ended", cause));
+    let all = stdout.chain(stderr).chain(ended);
+    all.collect::<Vec<_>>().join("\n")
 }
 
 /// What is logged.

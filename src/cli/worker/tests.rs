@@ -161,6 +161,7 @@ fn told() -> Told {
         printed: LastLines {
             stdout: vec!["one".into(), "two".into()],
             stderr: vec!["oh\u{7}".into()],
+            ended: None,
         },
         exit: Some(Exit {
             code: Some(0),

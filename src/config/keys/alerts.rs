@@ -1,16 +1,13 @@
 //! The keys of `[alerts]`: whom to tell when something is wrong, and when that is so.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use super::secret_file::secret_file;
-use super::shared::{DAY, HOUR, Surroundings};
-use crate::config::model::{AlertForm, AlertsConfig, Secret};
-use crate::config::print;
+use super::shared::{DAY, Surroundings};
+use super::webhook;
+use crate::config::model::{AlertsConfig, WebhookConfig};
 use crate::config::reader::Reader;
-use crate::config::value_types::choice::choice;
 use crate::config::value_types::compound::off_or;
-use crate::config::value_types::{WEB_RULE, Wrong, duration, integer, is_web, web_url, word};
+use crate::config::value_types::{Wrong, duration, integer};
 
 /// The section.
 const SECTION: &str = "alerts";
@@ -25,9 +22,9 @@ pub(super) fn alerts(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<Ale
     let is_given = t.has(SECTION);
     let alerts = t.table(
         SECTION,
-        "A webhook that is told when a pool is degraded, its source is down, its workers crash again \
-         and again, many of its messages are dead-lettered, one waits for long or its rolling restart has \
-         stopped, and when that is over.",
+        "Webhooks that are told when something is wrong, such as a degraded pool, a source that is \
+         down, workers that crash again and again or can't start, an open breaker, many dead letters, \
+         or a refused reload, and when that is over.",
         |t| section(t, around, is_given),
     );
     if !is_given {
@@ -37,19 +34,9 @@ pub(super) fn alerts(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<Ale
 }
 
 fn section(t: &mut Reader<'_>, around: Surroundings<'_>, is_given: bool) -> Option<AlertsConfig> {
-    let webhook = webhook(t, around, is_given);
-    let form = t.or(
-        "form",
-        choice(&[("json", AlertForm::Json), ("slack", AlertForm::Slack)]),
-        "json",
-        "What is sent: a JSON object with all that is known, or the text that Slack's incoming \
-         webhooks take.",
-    );
-    let ca_file = ca_file(t, around);
+    let webhooks = webhooks(t, around, is_given);
     let rules = AlertsConfig {
-        webhook: Secret::default(),
-        form,
-        ca_file,
+        webhooks: Vec::new(),
         dead_letters: t.or(
             "dead_letters",
             off_or(integer(0..=1_000_000_000)),
@@ -75,83 +62,79 @@ fn section(t: &mut Reader<'_>, around: Surroundings<'_>, is_given: bool) -> Opti
             "1m",
             "The time that dead letters and crashes are counted over.",
         ),
+        paused: t.or(
+            "paused",
+            off_or(duration(Duration::from_secs(1)..=30 * DAY)),
+            "1h",
+            "How long an operator may keep a pool from taking messages in, by a pause, a drain or a \
+             scale to 0; longer is an alert.",
+        ),
         hold: t.or(
             "hold",
             duration(Duration::ZERO..=DAY),
             "30s",
             "How long something must be wrong before it is told, and right before that is told. A \
-             rolling restart that has stopped is told at once.",
+             rolling restart that has stopped, a refused reload and a long pause are told at once.",
         ),
         repeat: t.or(
             "repeat",
             off_or(duration(MINUTE..=30 * DAY)),
             "off",
-            "How often an alert that goes on is sent again.",
-        ),
-        timeout: t.or(
-            "timeout",
-            duration(Duration::from_millis(100)..=HOUR),
-            "10s",
-            "How long the webhook may take to answer.",
+            "How often an alert that goes on is sent again. The form `alertmanager` sends it each minute \
+             in any case.",
         ),
     };
-    let webhook = Secret::new(webhook?);
-    Some(AlertsConfig { webhook, ..rules })
+    let webhooks = webhooks.into_iter().collect::<Option<Vec<_>>>()?;
+    (!webhooks.is_empty()).then_some(AlertsConfig { webhooks, ..rules })
 }
 
-fn ca_file(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<PathBuf> {
-    let ca_file = t.maybe(
-        "ca_file",
-        word(),
-        "PEM: the authorities that may have signed the webhook's certificate, relative to the \
-         directory of this file; left out, the system's.",
-    );
-    let ca_file = ca_file.map(|file: String| around.directory.join(file));
-    let shown = ca_file.as_ref();
-    t.print(
-        "ca_file",
-        shown.map(|file| print::text(&file.to_string_lossy())),
-    );
-    ca_file
-}
-
-fn webhook(t: &mut Reader<'_>, around: Surroundings<'_>, is_given: bool) -> Option<String> {
-    let given = t.maybe(
-        "webhook",
-        web_url(),
-        "The URL that alerts are sent to by POST, with http:// or https://. Who knows it may send to \
-         it: best from a variable, as in `\"${SLACK_WEBHOOK}\"`. This or `webhook_file` must be given.",
-    );
-    let file = secret_file(
-        t,
-        around,
-        "webhook",
-        "webhook_file",
-        "A file that holds the URL, instead of `webhook`; relative to the directory of this file.",
-    );
-    if file.as_deref().is_some_and(|url| !is_web(url)) {
-        let rule = format!("holds a URL that {WEB_RULE}");
-        t.wrong("webhook_file", &Wrong::new(rule, ""));
+/// The webhook of the section itself, if it names one, and those of the list.
+fn webhooks(
+    t: &mut Reader<'_>,
+    around: Surroundings<'_>,
+    is_given: bool,
+) -> Vec<Option<WebhookConfig>> {
+    let (own, has_list) = (webhook::is_named(t), t.has("webhooks"));
+    let first = webhook::read(t, around);
+    let meaning = "Further webhooks, each under `[[alerts.webhooks]]`, with the keys that a webhook has in \
+                   `[alerts]`.";
+    let more = t.list("webhooks", meaning, |t| {
+        if !webhook::is_named(t) {
+            t.missing("webhook", "write webhook = \"https://…\" or a webhook_file");
+        }
+        webhook::read(t, around)
+    });
+    if !has_list {
+        t.print("webhooks", None);
     }
-    let webhook = given.or(file);
-    t.print(
-        "webhook",
-        webhook.as_ref().map(|_| print::hidden("webhook")),
-    );
-    if is_given && !t.has("webhook") && !t.has("webhook_file") {
-        let help = "write webhook = \"https://…\" or a webhook_file, or leave the section out";
+    if is_given && !own && !has_list {
+        let help = "write webhook = \"https://…\", a webhook_file or [[alerts.webhooks]], or leave the \
+                    section out";
         t.missing("webhook", help);
     } else if is_given && !BUILT {
         let help = "build it with the feature `alerts`, or leave the section out";
-        let key = if t.has("webhook") {
-            "webhook"
-        } else {
-            "webhook_file"
-        };
+        let mut keys = ["webhook", "webhook_file"].into_iter();
+        let key = keys.find(|key| t.has(key)).unwrap_or("webhooks");
         t.wrong(
             key,
             &Wrong::new("is of no use to this build, which has no alerts", help),
         );
     }
-    webhook
+    let first = own.then_some(first);
+    let mut all: Vec<Option<WebhookConfig>> = first.into_iter().chain(more).collect();
+    tell_apart(&mut all);
+    all
+}
+
+/// Gives a number to each whose name another has before it.
+fn tell_apart(webhooks: &mut [Option<WebhookConfig>]) {
+    let mut names: Vec<String> = Vec::new();
+    for webhook in webhooks.iter_mut().flatten() {
+        let given = webhook.name.clone();
+        let others = (2..).map(|number| format!("{given}#{number}"));
+        let mut all = std::iter::once(given.clone()).chain(others);
+        let free = all.find(|name| !names.contains(name));
+        webhook.name = free.unwrap_or(given);
+        names.push(webhook.name.clone());
+    }
 }

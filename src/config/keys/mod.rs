@@ -14,11 +14,13 @@ pub(super) mod shared;
 mod source;
 mod subscriptions;
 mod topics;
+mod webhook;
 mod workers;
 
 use std::path::Path;
 use std::time::Duration;
 
+use super::changed::Effective;
 use super::description::Key;
 use super::environment::Environment;
 use super::model::{Config, DaemonConfig, LogFormat};
@@ -66,6 +68,7 @@ pub(super) fn config(t: &mut Reader<'_>, around: Surroundings<'_>) -> Config {
         sources,
         pools,
         subscriptions,
+        effective: Effective::new(),
     }
 }
 

@@ -297,8 +297,15 @@ fn restart(t: &mut Reader<'_>) -> Restart {
             "surge",
             integer(1..=1024),
             "1",
-            "How many new workers of a rolling restart may be on trial at once, beside the old ones: \
-             until one answer that is no failure, five of any kind, 5 s idle or 60 s busy.",
+            "How many new workers of a rolling restart may be on trial at once, beside the old ones.",
+        ),
+        success: t.or(
+            "success",
+            integer(1..=1_000_000),
+            "3",
+            "Number of messages that a new worker of a rolling restart must do before an old one goes; \
+             5 s with nothing to do or 60 s of work without a failure are as good. A rolling restart stops \
+             where the new workers fail more messages than the old ones' rate of failures explains.",
         ),
     }
 }

@@ -1,10 +1,11 @@
 //! What `[alerts]` says, what is wrong with it, and who sees its URL.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{LEAST, messages, printed, read};
 use crate::config::diff::{Change, difference};
-use crate::config::model::{AlertForm, AlertsConfig};
+use crate::config::model::{AlertForm, AlertsConfig, Secret, WebhookConfig};
 use crate::config::{Environment, Places};
 use crate::config::{Problems, load, warnings};
 
@@ -31,25 +32,73 @@ fn a_build_without_alerts_refuses_them_and_says_so() {
 }
 
 #[cfg(feature = "alerts")]
+fn webhook() -> WebhookConfig {
+    WebhookConfig {
+        name: "hooks.example:443".to_owned(),
+        webhook: Secret::new("https://hooks.example/T0/s3cret"),
+        form: AlertForm::Json,
+        headers: BTreeMap::new(),
+        signing_secret: None,
+        integration_key: None,
+        ca_file: None,
+        timeout: Duration::from_secs(10),
+    }
+}
+
+#[cfg(feature = "alerts")]
+#[test]
+fn several_webhooks_are_told_each_in_its_way() {
+    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let more = format!(
+        "{URL}[[alerts.webhooks]]\nname = \"pager\"\nwebhook = \"https://events.example/\"\n\
+         form = \"pagerduty\"\nintegration_key = \"s3cret-k\"\ntimeout = \"1s\"\n\
+         [[alerts.webhooks]]\nwebhook = \"https://hooks.example/other\"\n\
+         headers = {{ Authorization = \"Bearer s3cret\" }}\nsigning_secret = \"{secret}\"\n"
+    );
+    let config = read(&format!("{more}\n{LEAST}"), &[]).unwrap();
+    let told = config.alerts.clone().unwrap();
+    let pager = WebhookConfig {
+        name: "pager".to_owned(),
+        webhook: Secret::new("https://events.example/"),
+        form: AlertForm::PagerDuty,
+        integration_key: Some(Secret::new("s3cret-k")),
+        timeout: Duration::from_secs(1),
+        ..webhook()
+    };
+    let signed = WebhookConfig {
+        name: "hooks.example:443#2".to_owned(),
+        webhook: Secret::new("https://hooks.example/other"),
+        headers: [("authorization".to_owned(), Secret::new("Bearer s3cret"))].into(),
+        signing_secret: Some(Secret::new(secret)),
+        ..webhook()
+    };
+    assert_eq!(told.webhooks, [webhook(), pager, signed]);
+    let shown = format!("{config:?}{}", printed(&format!("{more}\n{LEAST}"), &[]));
+    assert!(
+        !shown.contains("s3cret") && !shown.contains("whsec_"),
+        "{shown}"
+    );
+    let only_list = more.replace(URL, "");
+    assert_eq!(alerts(&only_list).unwrap().unwrap().webhooks.len(), 2);
+}
+
+#[cfg(feature = "alerts")]
 #[test]
 fn nobody_is_told_unless_a_webhook_is_named() {
     assert_eq!(alerts("").unwrap(), None);
     assert!(!printed(LEAST, &[]).contains("alerts"));
     let told = alerts(URL).unwrap().unwrap();
     let expected = AlertsConfig {
-        webhook: told.webhook.clone(),
-        form: AlertForm::Json,
-        ca_file: None,
+        webhooks: vec![webhook()],
         dead_letters: Some(10),
         crashes: Some(5),
         waiting: Some(Duration::from_secs(3600)),
         window: Duration::from_secs(60),
+        paused: Some(Duration::from_secs(3600)),
         hold: Duration::from_secs(30),
         repeat: None,
-        timeout: Duration::from_secs(10),
     };
     assert_eq!(told, expected);
-    assert_eq!(told.webhook.expose(), "https://hooks.example/T0/s3cret");
     assert!(!format!("{told:?}").contains("s3cret"), "{told:?}");
     let by_variable = [("GANGER_ALERTS__WEBHOOK", "http://127.0.0.1:1/")];
     assert!(read(LEAST, &by_variable).unwrap().alerts.is_some());
@@ -79,8 +128,8 @@ fn mistakes_are_told_without_the_secret() {
             "alerts.webhook_file can't be read",
         ),
         (
-            &format!("{url}form = \"teams\""),
-            "alerts.form must be `\"json\"` or `\"slack\"`",
+            &format!("{url}paused = 0"),
+            "alerts.paused must be a duration",
         ),
         (
             &format!("{url}dead_letters = -1"),
@@ -108,13 +157,56 @@ fn mistakes_are_told_without_the_secret() {
             "alerts.webhook_file and `webhook` can't both be given",
         ),
     ] {
-        let problems = messages(read(&format!("[alerts]\n{lines}\n{LEAST}"), &[]));
-        assert!(problems[0].starts_with(told), "{lines}: {problems:?}");
-        assert!(
-            !format!("{problems:?}").contains("s3cret"),
-            "{lines}: {problems:?}"
-        );
+        assert_told(lines, told);
     }
+}
+
+#[cfg(feature = "alerts")]
+#[test]
+fn mistakes_of_one_webhook_are_told_without_the_secret() {
+    let url = "webhook = \"https://hooks.example/s3cret\"\n";
+    for (lines, told) in [
+        (
+            &format!("{url}form = \"email\""),
+            "alerts.form must be `\"json\"`, `\"slack\"`, `\"teams\"`, `\"pagerduty\"` or `\"alertmanager\"`",
+        ),
+        (
+            &format!("{url}form = \"pagerduty\""),
+            "alerts.integration_key is missing",
+        ),
+        (
+            &format!("{url}integration_key = \"s3cret\""),
+            "alerts.integration_key is of use to the form `pagerduty` only",
+        ),
+        (
+            &format!("{url}signing_secret = \"whsec_s3cret\""),
+            "alerts.signing_secret must be 24 to 64 bytes in Base64",
+        ),
+        (
+            &format!("{url}headers = {{ Authorization = \"s3cret\\n\" }}"),
+            "alerts.headers has a value with other characters",
+        ),
+        (
+            &format!("{url}headers = {{ Host = \"s3cret\" }}"),
+            "alerts.headers.Host is a header that ganger sets itself",
+        ),
+        (
+            &format!("{url}[[alerts.webhooks]]\nform = \"json\""),
+            "alerts.webhooks[0].webhook is missing",
+        ),
+    ] {
+        assert_told(lines, told);
+    }
+}
+
+#[cfg(feature = "alerts")]
+fn assert_told(lines: &str, told: &str) {
+    let problems = messages(read(&format!("[alerts]\n{lines}\n{LEAST}"), &[]));
+    assert!(problems[0].starts_with(told), "{lines}: {problems:?}");
+    assert!(
+        !format!("{problems:?}").contains("s3cret"),
+        "{lines}: {problems:?}"
+    );
 }
 
 #[cfg(feature = "alerts")]

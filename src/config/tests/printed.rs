@@ -29,7 +29,7 @@ steps_max = 400
 retry = { attempts = 1, initial = "2s", factor = 1, max = "3s", jitter = 0.0 }
 breaker = { failures = 0.5, of = 10, probe = "100ms" }
 recycle = { tasks = 10000, age = "6h", memory = "512MiB", jitter = 0.1 }
-restart = { initial = "1s", max = "1m 1s", surge = 7 }
+restart = { initial = "1s", max = "1m 1s", surge = 7, success = 2 }
 limits = { memory = "10MB", open_files = 1024, cpu_nice = -5 }
 publish_to = ["answers.*", "b"]
 statuses = { 404 = "reject", 202 = "done", 409 = "retry", 210 = "reply", 300 = "requeue" }
@@ -53,19 +53,30 @@ otlp = "https://collector:4318"
 const ALERTS: &str = r#"
 [alerts]
 webhook = "${WEBHOOK}"
-form = "slack"
+name = "ops"
+form = "pagerduty"
+integration_key = "${INTEGRATION_KEY}"
+signing_secret = "${SIGNING_SECRET}"
+headers = { x-team = "${X_TEAM}" }
 ca_file = "ca.pem"
 dead_letters = 0
 crashes = "off"
 window = "5m"
+paused = "2h"
 hold = "0s"
 repeat = "4h"
 timeout = "2s"
+[[alerts.webhooks]]
+webhook = "${WEBHOOK}"
+form = "slack"
 "#;
 /// What a build without alerts refuses.
 #[cfg(not(feature = "alerts"))]
 const ALERTS: &str = "";
-const OWN: [(&str, &str); 5] = [
+const OWN: [(&str, &str); 8] = [
+    ("INTEGRATION_KEY", "s3cret-k"),
+    ("SIGNING_SECRET", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+    ("X_TEAM", "s3cret-t"),
     ("PATH", "/bin"),
     ("SHELL", "/bin/sh"),
     ("TOKEN", "s3cret"),
@@ -210,7 +221,8 @@ fn the_defaults_are_those_of_the_reference() {
 }
 
 /// Those that are not shown: what they say is shown under another key.
-const MERGED: [&str; 6] = [
+const MERGED: [&str; 7] = [
+    "integration_key_file",
     "url_file",
     "password_file",
     "signing_secret_file",

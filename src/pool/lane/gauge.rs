@@ -16,6 +16,7 @@ use crate::metrics::Counters;
 use crate::pool::breaker::Breaker;
 use crate::pool::least_loaded::Load;
 use crate::pool::streak::Streak;
+use crate::pool::trial::AnswerTally;
 use crate::pool::turns::Turns;
 use crate::shutdown::Phase;
 use crate::worker::spawner::Spawner;
@@ -48,6 +49,7 @@ pub struct Shared {
     losses: Cell<u64>,
     proofs: Cell<u64>,
     changed: RefCell<Vec<usize>>,
+    last_error: RefCell<String>,
 }
 
 impl Shared {
@@ -74,6 +76,7 @@ impl Shared {
             losses: Cell::default(),
             proofs: Cell::default(),
             changed: RefCell::default(),
+            last_error: RefCell::default(),
         }
     }
 
@@ -107,6 +110,18 @@ impl Shared {
     /// A worker has shown once more that it works.
     pub fn has_proof(&self) {
         self.proofs.set(self.proofs.get() + 1);
+    }
+
+    /// An attempt has failed with that error.
+    pub fn failed(&self, error: &str) {
+        let mut last = self.last_error.borrow_mut();
+        last.clear();
+        last.push_str(error);
+    }
+
+    /// The error of the last attempt that has failed; none if none has.
+    pub fn last_error(&self) -> Option<String> {
+        Some(self.last_error.borrow().clone()).filter(|error| !error.is_empty())
     }
 
     /// The pool's rules now.
@@ -145,7 +160,11 @@ pub struct Gauge {
     /// The message that the only one of them has failed, by the hash of its name.
     failed: Cell<Option<u64>>,
     succeeded: Cell<u64>,
+    /// Answers of all workers of its generation.
+    tally: Rc<AnswerTally>,
     on_trial: Cell<bool>,
+    /// The error of the last message that it has failed on trial.
+    failure: RefCell<String>,
     progress: RefCell<Option<String>>,
     message: RefCell<CurrentMessage>,
 }
@@ -160,11 +179,12 @@ struct CurrentMessage {
 
 /// What the pool does and sees.
 impl Gauge {
-    /// Of a lane that is about to start; on trial if it is new in a rolling restart and has to show
-    /// that it works.
-    pub fn new(on_trial: bool) -> Self {
+    /// Of a lane that is about to start, whose answers count in that tally; on trial if it is new in a
+    /// rolling restart and has to show that it works.
+    pub fn new(on_trial: bool, tally: Rc<AnswerTally>) -> Self {
         Self {
             on_trial: on_trial.into(),
+            tally,
             ..Self::default()
         }
     }
@@ -252,6 +272,11 @@ impl Gauge {
         self.succeeded.get()
     }
 
+    /// The error of the last message that it has failed on trial; empty if there is none.
+    pub fn failure(&self) -> String {
+        self.failure.borrow().clone()
+    }
+
     /// What the message is called that its worker has been on for longest: its correlation id, or the
     /// name that its numbers make, or its message id, where it has none.
     pub fn message(&self) -> Option<String> {
@@ -288,6 +313,14 @@ impl Gauge {
     pub(super) fn has_served(&self, failed: Option<u64>) {
         self.failed.set(failed);
         self.served.set(self.served.get() + 1);
+    }
+
+    /// It has tried a message, which is done, or has failed with that error.
+    pub(super) fn has_tried(&self, error: Option<&str>) {
+        self.tally.add(error.is_none());
+        if let Some(error) = error.filter(|_| self.on_trial.get()) {
+            self.failure.replace(error.to_owned());
+        }
     }
 
     /// The message that it has failed by its only answer.

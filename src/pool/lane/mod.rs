@@ -38,6 +38,7 @@ use crate::worker::Introduction;
 use crate::worker::autopsy::Findings;
 use crate::worker::connection::Connection;
 use crate::worker::notes::Notes;
+use crate::worker::output::LastLines;
 use crate::worker::process;
 use crate::worker::process::{Process, Signal};
 use autopsy::{AFTER_DEATH, Autopsy};
@@ -71,19 +72,19 @@ pub async fn run(mut start: Start) -> Ended {
         biased;
         starting = spawned => starting,
         _ = phase.wait_for(|phase| *phase > Phase::Running) => {
-            let unwanted = Ended::unstarted("not wanted any more".into(), Vec::new());
+            let unwanted = Ended::unstarted("not wanted any more".into(), LastLines::default());
             return Ended { orderly: true, how: WorkerEnd::Asked, ..unwanted };
         }
     };
     let starting = match starting {
         Ok(starting) => starting,
-        Err(error) => return Ended::unstarted(error.to_string(), Vec::new()),
+        Err(error) => return Ended::unstarted(error.to_string(), LastLines::default()),
     };
     start.gauge.started(starting.process.pid());
     match connect(starting, &mut start, policy.start_timeout).await {
         Ok((process, connection)) => {
             if start.shared.connected.send(start.slot).await.is_err() {
-                return Ended::unstarted("the pool is gone".into(), Vec::new());
+                return Ended::unstarted("the pool is gone".into(), LastLines::default());
             }
             Lane::new(start, process, connection, started_at)
                 .run()
@@ -461,7 +462,7 @@ impl Lane {
             orderly,
             how: self.ending.how(&cause, exit),
             cause: cause.describe(exit),
-            stderr,
+            printed: self.process.last_lines(),
             worked: self.pool.has_worked(exit),
             explained,
             over,

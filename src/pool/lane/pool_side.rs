@@ -213,6 +213,14 @@ impl PoolSide {
             breaker.told(sign, attempt, Instant::now());
         }
         let success = served && outcome.is_success();
+        let failure = outcome.failure();
+        if served && (success || failure.is_some()) {
+            self.gauge
+                .has_tried(failure.map(|failure| failure.error.as_str()));
+        }
+        if let Some(failure) = failure {
+            self.shared.failed(&failure.error);
+        }
         self.gauge
             .settled(message.body.len(), history.alone, success);
         self.list();

@@ -15,6 +15,7 @@ use crate::metrics::WorkerEnd;
 use crate::shutdown::Phase;
 use crate::worker::Identity;
 use crate::worker::connection::Connection;
+use crate::worker::output::LastLines;
 use crate::worker::process::{Process, Signal, Starting};
 
 /// How long a dead worker's stderr may be held open by its children.
@@ -31,8 +32,8 @@ pub struct Ended {
     pub how: WorkerEnd,
     /// Why it ended, in words.
     pub cause: String,
-    /// The last lines of the worker's stderr.
-    pub stderr: Vec<String>,
+    /// The last lines that the worker has printed.
+    pub printed: LastLines,
     /// It had shown that it works.
     pub worked: bool,
     /// It died over a message that has killed workers before: no sign of a bad worker.
@@ -42,13 +43,13 @@ pub struct Ended {
 }
 
 impl Ended {
-    pub(super) fn unstarted(cause: String, stderr: Vec<String>) -> Self {
+    pub(super) fn unstarted(cause: String, printed: LastLines) -> Self {
         Self {
             connected: false,
             orderly: false,
             how: WorkerEnd::NotStarted,
             cause,
-            stderr,
+            printed,
             worked: false,
             explained: false,
             over: None,
@@ -117,13 +118,13 @@ pub(super) async fn connect(
     };
     process.signal_group(Signal::Kill);
     process.wait().await;
-    let stderr = process.last_words(LAST_WORDS_WITHIN).await;
+    process.last_words(LAST_WORDS_WITHIN).await;
     Err(Ended {
         orderly,
         how: match orderly {
             true => WorkerEnd::Asked,
             false => WorkerEnd::NotStarted,
         },
-        ..Ended::unstarted(cause, stderr)
+        ..Ended::unstarted(cause, process.last_lines())
     })
 }

@@ -2,6 +2,7 @@
 
 mod crash_loop;
 mod properties;
+mod rolling_back;
 
 use std::time::Duration;
 
@@ -18,12 +19,14 @@ const WAIT: Backoff = Backoff {
 const RESTART: Restart = Restart {
     backoff: WAIT,
     surge: 1,
+    success: 1,
 };
 const WORKS: Seen = Seen {
     answers: 1,
     successes: 1,
     busy: false,
     busy_max: BUSY,
+    old_ones_fail: false,
 };
 const CRASHED: End = End {
     connected: true,
@@ -208,7 +211,7 @@ fn a_roll_goes_one_by_one_new_before_old() {
             step(&mut supervisor, now).is_empty(),
             "to connect is no proof"
         );
-        assert!(supervisor.observe(surge, WORKS, now));
+        assert_eq!(supervisor.observe(surge, WORKS, now), Progress::Passed);
         assert_eq!(step(&mut supervisor, now), [Action::Drain(old)]);
         supervisor.ended(old, ASKED, now, 0.5);
     }
@@ -218,7 +221,7 @@ fn a_roll_goes_one_by_one_new_before_old() {
 
 #[test]
 fn one_that_an_operator_ends_on_trial_has_shown_nothing() {
-    for (recycled, passes) in [(false, false), (true, true)] {
+    for (recycled, progress) in [(false, Progress::Pending), (true, Progress::Passed)] {
         let now = Instant::now();
         let mut supervisor = up(1, now);
         supervisor.roll(now);
@@ -232,7 +235,7 @@ fn one_that_an_operator_ends_on_trial_has_shown_nothing() {
             successes: 0,
             ..WORKS
         };
-        assert_eq!(supervisor.observe(surge, nothing, now), passes);
+        assert_eq!(supervisor.observe(surge, nothing, now), progress);
     }
 }
 
@@ -253,9 +256,10 @@ fn a_trial_that_nothing_disturbs_is_over_in_time() {
         successes: 0,
         busy: false,
         busy_max: BUSY,
+        old_ones_fail: false,
     };
-    assert!(!supervisor.observe(surge, idle, later));
-    assert!(supervisor.observe(surge, idle, over));
+    assert_eq!(supervisor.observe(surge, idle, later), Progress::Pending);
+    assert_eq!(supervisor.observe(surge, idle, over), Progress::Passed);
     assert_eq!(supervisor.plan(over, |_| false), [Action::Drain(0)]);
 }
 
@@ -353,8 +357,9 @@ fn a_worker_that_reaches_its_limits_on_trial_has_passed_once_its_successor_is_up
         successes: 0,
         busy: true,
         busy_max: BUSY,
+        old_ones_fail: false,
     };
-    assert!(!supervisor.observe(2, fails, now));
+    assert_eq!(supervisor.observe(2, fails, now), Progress::Pending);
     let recycled = End {
         recycled: true,
         ..ASKED
@@ -367,7 +372,7 @@ fn a_worker_that_reaches_its_limits_on_trial_has_passed_once_its_successor_is_up
         answers: 0,
         ..fails
     };
-    assert!(supervisor.observe(2, nothing_yet, now));
+    assert_eq!(supervisor.observe(2, nothing_yet, now), Progress::Passed);
     assert_eq!(step(&mut supervisor, now), [Action::Drain(1)]);
 }
 
@@ -454,6 +459,10 @@ fn nobody_is_on_trial_where_nobody_works() {
         [Action::Drain(0), Action::Rolled(new), Action::Start(1, new)]
     );
     assert!(!supervisor.is_on_trial(1));
+    assert!(
+        !supervisor.degraded(),
+        "the failures were the old command's"
+    );
 }
 
 #[test]

@@ -54,7 +54,11 @@ pub(crate) fn policy() -> PoolConfig {
         },
         breaker: None,
         recycle: Recycle::default(),
-        restart: Restart { backoff, surge: 1 },
+        restart: Restart {
+            backoff,
+            surge: 1,
+            success: 3,
+        },
         statuses: BTreeMap::from([(404, Answer::Reject), (299, Answer::Done)]),
         publish_to: None,
         idempotency: None,

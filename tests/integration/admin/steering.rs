@@ -18,6 +18,8 @@ trials![
     a_killed_worker_costs_its_message_no_attempt,
     a_restart_replaces_the_workers,
     a_reload_says_what_it_did_or_why_not,
+    a_reload_lists_what_has_changed_and_what_needs_a_restart,
+    what_the_last_worker_printed_is_shown_while_none_runs,
     the_status_is_shown_to_people_and_programs,
     readiness_says_what_is_wrong,
     a_daemon_that_stands_still_is_not_waited_for,
@@ -228,7 +230,7 @@ fn a_reload_says_what_it_did_or_why_not() {
     let scene = scene(Pool::new(&[]));
     let api = api(&scene.daemon);
     let done = command(&scene, &["reload"]).good();
-    assert_eq!(done, "reloaded: 0 change(s)\n");
+    assert_eq!(done, "reloaded: 0 changes\n");
     let broken = Pool::new(&[]).text("timeout", "soon").set("workers", "0");
     scene.site.reconfigure(&scene.daemon, &[broken]);
     let refused = command(&scene, &["reload"]).bad(2);
@@ -244,6 +246,94 @@ fn a_reload_says_what_it_did_or_why_not() {
         2,
         "{told:?}"
     );
+    let reload = || command(&scene, &["status", "--output", "json"]).json()["reload"].clone();
+    let refused = reload();
+    assert_eq!(
+        (&refused["successful"], &refused["refused"]),
+        (&false.into(), &2.into())
+    );
+    assert_eq!(refused["problems"], told.json()["errors"]);
+    let status = command(&scene, &["status"]).good();
+    assert!(status.contains("the last reload was refused "), "{status}");
+    assert!(
+        status.contains("pools.work.timeout must be a duration"),
+        "{status}"
+    );
+    let metric = |value: &str| {
+        let metrics = api.get("/metrics").body;
+        let line = format!("\nganger_config_last_reload_successful {value}\n");
+        assert!(metrics.contains(&line), "no {line} in {metrics}");
+    };
+    metric("0");
+    // By a signal it is the same.
+    scene.site.reconfigure(&scene.daemon, &[Pool::new(&[])]);
+    scene.daemon.signal(Signal::SIGHUP);
+    scene
+        .daemon
+        .eventually("the reload", || reload()["successful"] == true);
+    metric("1");
+    assert_eq!(reload()["problems"], serde_json::json!([]));
+    scene.finish();
+}
+
+fn a_reload_lists_what_has_changed_and_what_needs_a_restart() {
+    let scene = scene(Pool::new(&[]));
+    let changed = Pool::new(&[]).set("workers", "2");
+    let added = Pool::new(&[]).text("name", "added").text("queue", "added");
+    scene.site.reconfigure(&scene.daemon, &[changed, added]);
+    let config = scene.daemon.config();
+    let text = std::fs::read_to_string(config).unwrap();
+    let port = "listen = \"127.0.0.1:0\"";
+    assert!(text.contains(port), "{text}");
+    let other = text.replace(port, "listen = \"127.0.0.1:1\"");
+    let other = other.replace("log_format = \"json\"", "log_format = \"text\"");
+    let other = other.replace("log_level = \"debug\"", "log_level = \"info\"");
+    std::fs::write(config, other).unwrap();
+    let done = command(&scene, &["reload"]).good();
+    let waits = "  needs a restart of the daemon: admin.listen\n  \
+                 needs a restart of the daemon: daemon.log_format\n";
+    let expected = format!(
+        "reloaded: 3 changes; 2 setting(s) need a restart of the daemon\n  \
+         changed: daemon.log_level\n  changed: pools.work.workers\n  added: pools.added\n{waits}"
+    );
+    assert_eq!(done, expected);
+    let status = command(&scene, &["status"]).good();
+    let needed = "a restart of the daemon is needed for admin.listen, daemon.log_format";
+    assert!(status.contains(needed), "{status}");
+    // It still is: nothing of it has taken effect.
+    let again = command(&scene, &["reload"]).good();
+    let expected =
+        format!("reloaded: 0 changes; 2 setting(s) need a restart of the daemon\n{waits}");
+    assert_eq!(again, expected);
+    scene
+        .daemon
+        .logged("these settings take effect when the daemon is restarted");
+    std::fs::write(config, text).unwrap();
+    let back = command(&scene, &["reload", "--output", "json"]).json();
+    assert_eq!(back["changed"], serde_json::json!(["daemon.log_level"]));
+    assert_eq!(back["restart_needed"], serde_json::json!([]));
+    scene.finish();
+}
+
+fn what_the_last_worker_printed_is_shown_while_none_runs() {
+    let long = r#"{ initial = "1h", max = "1h" }"#;
+    let scene = scene(Pool::new(&["--start=exit:3"]).set("restart", long));
+    let lost = scene.daemon.logged("worker lost");
+    assert_eq!(lost["worker"], 0);
+    let printed = command(&scene, &["output", "work", "0"]).good();
+    assert!(
+        printed.contains("stderr: this worker never starts\n"),
+        "{printed}"
+    );
+    assert!(printed.contains("the worker has ended: "), "{printed}");
+    assert!(printed.contains("code 3"), "{printed}");
+    let json = command(&scene, &["output", "work", "0", "--output", "json"]).json();
+    assert_eq!(
+        json["stderr"],
+        serde_json::json!(["this worker never starts"])
+    );
+    let none = command(&scene, &["output", "work", "7"]).bad(1);
+    assert!(none.contains("no worker in slot 7"), "{none}");
     scene.finish();
 }
 

@@ -36,6 +36,8 @@ pub(crate) struct Heard {
     pub(crate) path: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Value,
+    /// The same, byte for byte.
+    pub(crate) raw: Vec<u8>,
     /// How it was answered.
     pub(crate) word: Word,
 }
@@ -168,8 +170,8 @@ async fn answer(
         (name.to_string(), value)
     });
     let headers = headers.collect();
-    let body = request.into_body().collect().await?.to_bytes();
-    let body = serde_json::from_slice(&body).unwrap();
+    let raw = request.into_body().collect().await?.to_bytes().to_vec();
+    let body = serde_json::from_slice(&raw).unwrap();
     let word = {
         let mut memory = memory.lock().unwrap();
         let usual = memory.usual.unwrap_or(Word::Status(200));
@@ -178,6 +180,7 @@ async fn answer(
             path,
             headers,
             body,
+            raw,
             word,
         });
         word

@@ -31,7 +31,7 @@ pub(crate) use base::Base;
 pub(crate) use command::Ran;
 pub(crate) use daemon::{AHEAD, BEHIND, Daemon, Launch, SECRET};
 pub(crate) use database::Database;
-pub(crate) use hook::{Hook, Word};
+pub(crate) use hook::{Heard, Hook, Word};
 pub(crate) use http::Api;
 pub(crate) use log::{field, said};
 pub(crate) use pool::Pool;

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use super::*;
 use crate::cli::samples;
+use crate::config::changed::ChangedKeys;
 use crate::delivery::Figures;
 use crate::metrics::Counts;
 use crate::pool::status::{BacklogStatus, PoolState, ScalingStatus};
-use crate::status::{AlertsStatus, UnreadQueueStatus};
+use crate::request::ReloadStatus;
+use crate::status::{ActiveAlert, AlertsStatus, UnreadQueueStatus, WebhookStatus};
 
 const UPTIME: Duration = Duration::from_secs(3 * 3600 + 25 * 60);
 
@@ -128,13 +130,42 @@ pub(in crate::cli::steer) fn many() -> Status {
             oldest_age_seconds: Some(3725.0),
         },
     }];
-    status.alerts = Some(AlertsStatus {
-        webhook: "hooks.example:443".to_owned(),
+    with_trouble_of_its_own(&mut status);
+    status
+}
+
+/// Alerts, a webhook that fails and a reload that was refused.
+fn with_trouble_of_its_own(status: &mut Status) {
+    let alert = ActiveAlert {
+        kind: "pool_degraded".to_owned(),
+        severity: "critical".to_owned(),
+        of: "broken".to_owned(),
+        pool: Some("broken".to_owned()),
+        summary: "pool `broken` is degraded".to_owned(),
+        command: "ganger output broken 0".to_owned(),
+        since: samples::at(UPTIME - Duration::from_secs(720)),
+    };
+    let webhook = WebhookStatus {
+        name: "hooks.example:443".to_owned(),
         problem: Some("it answered 503".to_owned()),
-        firing: BTreeMap::from([("pool_degraded".to_owned(), 2)]),
+        ..WebhookStatus::default()
+    };
+    status.alerts = Some(AlertsStatus {
+        firing: BTreeMap::from([("pool_degraded".to_owned(), 1)]),
+        active: vec![alert],
+        webhooks: vec![webhook],
         ..AlertsStatus::default()
     });
-    status
+    status.reload = ReloadStatus {
+        successful: false,
+        at: samples::at(UPTIME - Duration::from_secs(300)),
+        problems: vec!["ganger.toml:3: daemon.log_lvel is not a known key".to_owned()],
+        keys: ChangedKeys {
+            restart_needed: vec!["admin.listen".to_owned()],
+            ..ChangedKeys::default()
+        },
+        ..ReloadStatus::default()
+    };
 }
 
 #[test]

@@ -6,7 +6,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
 
 use super::super::super::figures::{age, bytes, count};
-use super::super::super::notes::{alerts_note, unread_note};
+use super::super::super::notes::{daemon_words, unread_note};
 use super::super::model::Link;
 use super::canvas::View;
 use super::palette::{cut, shown};
@@ -106,10 +106,10 @@ fn fresh(view: &View<'_>, place: String) -> Line<'static> {
             Span::styled(text, view.palette.bad())
         }
     };
-    let alerts = view.model.status().and_then(alerts_note);
-    let alerts = alerts.map(|note| Span::styled(format!("; {}", shown(&note)), view.palette.bad()));
+    let words = view.model.status().and_then(daemon_words);
+    let words = words.map(|note| Span::styled(format!("; {}", shown(&note)), view.palette.bad()));
     let unread = view.model.status().and_then(unread_note);
     let unread =
         unread.map(|note| Span::styled(format!("; {}", shown(&note)), view.palette.warning()));
-    Line::from_iter([place, ready].into_iter().chain(alerts).chain(unread))
+    Line::from_iter([place, ready].into_iter().chain(words).chain(unread))
 }

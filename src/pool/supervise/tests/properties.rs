@@ -12,6 +12,7 @@ enum Step {
     Resize(usize, usize),
     Work(usize),
     Roll,
+    RollBack,
     Wait,
 }
 
@@ -23,6 +24,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         (1usize..6, 1usize..4).prop_map(|(workers, surge)| Step::Resize(workers, surge)),
         (0usize..8).prop_map(Step::Work),
         Just(Step::Roll),
+        Just(Step::RollBack),
         Just(Step::Wait),
     ];
     proptest::collection::vec(step, 0..80)
@@ -51,8 +53,11 @@ proptest! {
                     most = surge.max(most);
                     supervisor.resize(workers, Restart { surge, ..RESTART });
                 }
-                Step::Work(slot) => drop(supervisor.observe(slot, WORKS, now)),
+                Step::Work(slot) => {
+                    supervisor.observe(slot, WORKS, now);
+                }
                 Step::Roll => drop(supervisor.roll(now)),
+                Step::RollBack => supervisor.roll_back(),
                 Step::Wait => {
                     // All that is under way comes to a good end.
                     for slot in live.clone() {

@@ -1,0 +1,49 @@
+//! Last lines of workers that have ended, by slot: for whoever asks before another runs there.
+
+use std::collections::VecDeque;
+
+use crate::worker::output::LastLines;
+
+/// Slots of which it is kept, those of the last ends.
+const SLOTS_MAX: usize = 64;
+
+/// The last lines of workers that have ended.
+#[derive(Debug, Default)]
+pub(super) struct Printed(VecDeque<(usize, LastLines)>);
+
+impl Printed {
+    /// Keeps what the worker in that slot printed, which has ended for that cause.
+    pub(super) fn keep(&mut self, slot: usize, cause: String, lines: LastLines) {
+        self.0.retain(|(other, _)| *other != slot);
+        if self.0.len() == SLOTS_MAX {
+            self.0.pop_front();
+        }
+        let ended = Some(cause);
+        self.0.push_back((slot, LastLines { ended, ..lines }));
+    }
+
+    /// Last lines of the last worker in that slot.
+    pub(super) fn of(&self, slot: usize) -> Option<&LastLines> {
+        let mut kept = self.0.iter();
+        kept.find_map(|(other, lines)| (*other == slot).then_some(lines))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_of_each_slot_is_kept_and_their_number_is_bounded() {
+        let mut printed = Printed::default();
+        for n in 0..SLOTS_MAX + 10 {
+            printed.keep(n, format!("cause {n}"), LastLines::default());
+        }
+        printed.keep(70, "another".to_owned(), LastLines::default());
+        assert_eq!(printed.0.len(), SLOTS_MAX);
+        assert_eq!(printed.of(9), None);
+        let cause = |slot| printed.of(slot).unwrap().ended.clone().unwrap();
+        assert_eq!(cause(10), "cause 10");
+        assert_eq!(cause(70), "another");
+    }
+}
