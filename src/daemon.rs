@@ -285,6 +285,7 @@ impl Daemon {
             show,
             steered: tell_steering,
             source,
+            feed: self.overview.feed().clone(),
             ended: self.ended_tx.clone(),
         };
         if let Err(unbegun) = life.begin() {

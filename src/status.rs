@@ -15,6 +15,7 @@ use crate::budget::Budget;
 use crate::config::changed::ChangedKeys;
 use crate::config::model::Config;
 use crate::pauses::Pauses;
+use crate::pool::events::EventFeed;
 use crate::pool::registry::Registry;
 use crate::pool::status::{BacklogStatus, PoolState, PoolStatus, unix_seconds};
 use crate::request::ReloadStatus;
@@ -185,6 +186,25 @@ impl Status {
         self.pools.iter().filter_map(sentence).collect()
     }
 
+    /// Returns why it is not ready without a name, for those who may not know any.
+    pub fn not_ready_unnamed(&self) -> Vec<String> {
+        let daemon =
+            (self.state != DaemonState::Running).then(|| format!("the daemon is {}", self.state));
+        let kinds = [
+            (PoolState::Starting, "pools that have no worker yet"),
+            (
+                PoolState::Degraded,
+                "pools whose workers fail one after the other",
+            ),
+            (PoolState::SourceDown, "pools whose source can't be used"),
+        ];
+        let pools = kinds.into_iter().filter_map(|(state, what)| {
+            let count = self.pools.iter().filter(|pool| pool.state == state).count();
+            (count > 0).then(|| format!("{what}: {count}"))
+        });
+        daemon.into_iter().chain(pools).collect()
+    }
+
     /// Writes it to the log.
     pub fn log(&self) {
         let wait_for_memory = &self.wait_for_memory;
@@ -252,6 +272,7 @@ pub fn pool_not_ready(pool: &PoolStatus) -> Option<String> {
 #[derive(Debug, Clone)]
 pub struct Overview {
     registry: Registry,
+    feed: EventFeed,
     budget: Budget,
     started_at: SystemTime,
     started: Instant,
@@ -270,6 +291,7 @@ impl Overview {
         let started_at = SystemTime::now();
         let overview = Self {
             registry: Registry::default(),
+            feed: EventFeed::new(started_at),
             budget,
             started_at,
             started: Instant::now(),
@@ -362,6 +384,11 @@ impl Overview {
         stalled.map(sentence).collect()
     }
 
+    /// The bound on what it holds of messages.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
     /// Its pools.
     pub fn registry(&self) -> &Registry {
         &self.registry
@@ -370,6 +397,11 @@ impl Overview {
     /// Where its sources tell which queues no pool reads.
     pub fn unread_queues(&self) -> &UnreadQueues {
         &self.unread
+    }
+
+    /// What happens to them.
+    pub fn feed(&self) -> &EventFeed {
+        &self.feed
     }
 
     /// It is so far.
@@ -461,6 +493,16 @@ mod tests {
         assert!(status(DaemonState::Running, &fine).not_ready().is_empty());
         let reasons = status(DaemonState::Running, &[Starting, Degraded, SourceDown]).not_ready();
         assert_eq!(reasons.len(), 3, "{reasons:?}");
+        let all = [Starting, Degraded, SourceDown, SourceDown, Running];
+        let unnamed = status(DaemonState::Running, &all).not_ready_unnamed();
+        assert_eq!(unnamed.len(), 3, "{unnamed:?}");
+        assert_eq!(unnamed[2], "pools whose source can't be used: 2");
+        let names = [Starting, Degraded, SourceDown].map(|state| format!("`{}`", state.as_str()));
+        assert!(
+            !unnamed
+                .iter()
+                .any(|text| names.iter().any(|name| text.contains(name)))
+        );
         let stopping = status(DaemonState::Stopping, &fine).not_ready();
         assert_eq!(stopping, ["the daemon is stopping"]);
     }

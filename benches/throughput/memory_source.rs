@@ -9,6 +9,7 @@ use std::time::Duration;
 use ganger::config;
 use ganger::config::model::PoolConfig;
 use ganger::delivery::{self, History, Intake, Message, Outcome, PoolEnd, SourceEnd};
+use ganger::pool::events::EventFeed;
 use ganger::pool::status::PoolStatus;
 use ganger::pool::{self, Command, Orders, PoolError, Steering};
 use miette::{IntoDiagnostic, bail, ensure, miette};
@@ -204,7 +205,8 @@ fn run_pool(
     let runtime = runtime.into_diagnostic()?;
     let (shown, _) = watch::channel(Arc::default());
     let (steered, _) = watch::channel(Steering::default());
-    let run = pool::run(orders, end, commands, shown, steered);
+    let feed = EventFeed::new(std::time::SystemTime::now());
+    let run = pool::run(orders, end, commands, shown, steered, feed);
     Ok(LocalSet::new().block_on(&runtime, run))
 }
 

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::answer::Problem;
+use super::body::Asked;
 use super::context::Context;
 use super::dead::open;
 use super::messages::bad_gateway;
@@ -59,9 +60,9 @@ struct Cancelled {
 pub(super) async fn cancel(
     State(context): State<Context>,
     name: Result<Path<String>, PathRejection>,
-    body: Result<Json<Cancel>, JsonRejection>,
+    Asked(Cancel { id }): Asked<Cancel>,
 ) -> Result<Json<CancelDone>, Problem> {
-    let (Path(name), Json(Cancel { id })) = (name?, body?);
+    let Path(name) = name?;
     if id.is_empty() {
         return Err(Problem::bad("id must not be empty"));
     }

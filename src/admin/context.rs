@@ -1,14 +1,15 @@
 //! What every route may use: the daemon, as far as it can be looked at and asked.
 
 use std::fmt;
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
 
 use axum::http::StatusCode;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::spawn_blocking;
 
 use super::answer::Problem;
-use super::feed::Feed;
+use super::session::Sessions;
 use crate::config::Problems;
 use crate::config::model::{Config, TelemetryConfig};
 use crate::request::Request;
@@ -38,8 +39,10 @@ impl fmt::Debug for Daemon {
 #[derive(Clone)]
 pub(super) struct Context {
     pub(super) daemon: Daemon,
-    pub(super) feed: Feed,
     pub(super) telemetry: Arc<TelemetryConfig>,
+    pub(super) sessions: Sessions,
+    /// Where the API listens on the network, once it does.
+    pub(super) address: Arc<OnceLock<SocketAddr>>,
     /// Requests that ask a broker, each on a thread that may wait: fewer than there are, so that a
     /// reload always finds one.
     pub(super) at_brokers: Arc<Semaphore>,
@@ -54,45 +57,60 @@ impl Context {
         &self,
         work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
-        let Ok(place) = self.at_brokers.clone().try_acquire_owned() else {
+        at_broker_in(self.broker_place()?, work).await
+    }
+
+    /// Takes one of the places at the brokers.
+    pub(super) fn broker_place(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        self.at_brokers.clone().try_acquire_owned().map_err(|_| {
             let why = format!("{AT_BROKERS_MAX} requests wait for brokers already: try again");
-            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, why));
-        };
-        let work = move || {
-            // It goes with the work, which a caller that has gone does not end.
-            let _place = place;
-            work()
-        };
-        let lost = |error: tokio::task::JoinError| {
-            Problem::new(StatusCode::BAD_GATEWAY, error.to_string())
-        };
-        spawn_blocking(work).await.map_err(lost)?
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, why)
+        })
     }
 }
 
+/// Does what may wait for a broker, in a place that was taken before.
+pub(super) async fn at_broker_in<T: Send + 'static>(
+    place: OwnedSemaphorePermit,
+    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let work = move || {
+        // It goes with the work, which a caller that has gone does not end.
+        let _place = place;
+        work()
+    };
+    let lost =
+        |error: tokio::task::JoinError| Problem::new(StatusCode::BAD_GATEWAY, error.to_string());
+    spawn_blocking(work).await.map_err(lost)?
+}
+
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::mpsc::sync_channel;
 
     use super::*;
     use crate::budget::Budget;
     use crate::config;
 
-    fn context() -> Context {
+    /// One that runs nothing.
+    pub(in crate::admin) fn daemon() -> Daemon {
         let text = "[sources.main]\nkind = \"table\"\nurl = \"sqlite:a.db\"\n\
                     [[pools]]\nname = \"p\"\nqueue = \"q\"\ncommand = \"true\"";
         let config = config::parse(text, "test.toml", &config::Environment::new()).unwrap();
-        let telemetry = Arc::new(config.telemetry.clone());
         let overview = Overview::new(Budget::new(Some(1 << 20)), &config);
-        let load = Arc::new(move || Ok(config.clone()));
+        Daemon {
+            overview,
+            requests: mpsc::channel(1).0,
+            load: Arc::new(move || Ok(config.clone())),
+        }
+    }
+
+    fn context() -> Context {
         Context {
-            daemon: Daemon {
-                overview,
-                requests: mpsc::channel(1).0,
-                load,
-            },
-            feed: Feed::default(),
-            telemetry,
+            daemon: daemon(),
+            telemetry: Arc::default(),
+            sessions: Sessions::default(),
+            address: Arc::default(),
             at_brokers: Arc::new(Semaphore::new(AT_BROKERS_MAX)),
         }
     }

@@ -4,19 +4,19 @@
 use std::ops::ControlFlow;
 
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::answer::{Done, Problem};
+use super::body::Asked;
 use super::context::Context;
 use super::messages::bad_gateway;
-use crate::client::json::letter_json;
+use crate::client::shown::LetterJson;
 use crate::client::{Client, DeadFilter, Listed, Page, WayBack};
 use crate::config::model::Config;
 use crate::dead_letter::{Group, Groups};
@@ -49,8 +49,7 @@ pub(super) struct Wanted {
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct Letters {
     /// The letters, the oldest first; `body_cut` says that a body is not whole.
-    #[schema(value_type = Vec<Object>)]
-    letters: Vec<Value>,
+    letters: Vec<LetterJson>,
     /// There is more: ask again with the last one's id as `after`.
     more: bool,
 }
@@ -98,9 +97,9 @@ fn read(client: &mut Client, wanted: Wanted, limit: usize) -> Result<Letters, Pr
             letter.body.truncate(BODY_BYTES_SHOWN);
         }
         bytes += letter.body.len();
-        let mut shown = letter_json(&source, &letter);
+        let mut shown = LetterJson::new(&source, &letter);
         if letter.body.len() < whole {
-            shown["body_cut"] = whole.into();
+            shown.body_cut = Some(whole);
         }
         letters.push(shown);
         match bytes < LIST_BYTES_MAX {
@@ -155,7 +154,7 @@ fn count(client: &mut Client) -> Result<Vec<Group>, Problem> {
         ("id" = String, Path, description = "The letter, as lists show it"),
     ),
     responses(
-        (status = 200, description = "The letter", body = Object),
+        (status = 200, description = "The letter", body = LetterJson),
         (status = 404, description = "There is no such letter", body = Problem),
         (status = 502, description = "The broker can't be read", body = Problem),
     ),
@@ -163,12 +162,12 @@ fn count(client: &mut Client) -> Result<Vec<Group>, Problem> {
 pub(super) async fn show(
     State(context): State<Context>,
     place: Result<Path<(String, String)>, PathRejection>,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<LetterJson>, Problem> {
     let Path((source, id)) = place?;
     let show = move |client: &mut Client| {
         let letter = client.dead_show(&id).map_err(bad_gateway)?;
         let source = client.name();
-        let shown = letter.map(|letter| letter_json(source, &letter));
+        let shown = letter.map(|letter| LetterJson::new(source, &letter));
         shown.ok_or_else(|| missing(&id))
     };
     with_client(context, source, show).await.map(Json)
@@ -184,6 +183,7 @@ fn missing(id: &str) -> Problem {
 #[serde(deny_unknown_fields)]
 pub(super) struct Chosen {
     /// These.
+    #[serde(default, deserialize_with = "ids")]
     ids: Option<Vec<String>>,
     /// All, of the pool if one is named; this or `ids`.
     #[serde(default)]
@@ -197,6 +197,22 @@ pub(super) struct Chosen {
     /// Send them to this queue instead, and only to retry; brokers only. Needed where a letter names a queue
     /// that no pool of its reads.
     to: Option<String>,
+}
+
+/// Reads identifiers, of which those of rows were numbers once.
+fn ids<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<String>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Id {
+        Text(String),
+        Row(i64),
+    }
+    let ids: Option<Vec<Id>> = Option::deserialize(d)?;
+    let text = |id| match id {
+        Id::Text(text) => text,
+        Id::Row(row) => row.to_string(),
+    };
+    Ok(ids.map(|ids| ids.into_iter().map(text).collect()))
 }
 
 impl Chosen {
@@ -270,9 +286,9 @@ impl Chosen {
 pub(super) async fn retry(
     State(context): State<Context>,
     source: Result<Path<String>, PathRejection>,
-    chosen: Result<Json<Chosen>, JsonRejection>,
+    Asked(chosen): Asked<Chosen>,
 ) -> Result<Json<Done>, Problem> {
-    let (Path(source), Json(chosen)) = (source?, chosen?);
+    let Path(source) = source?;
     let filter = chosen.filter()?;
     let way = WayBack {
         body: chosen.edit()?,
@@ -303,9 +319,9 @@ pub(super) async fn retry(
 pub(super) async fn discard(
     State(context): State<Context>,
     source: Result<Path<String>, PathRejection>,
-    chosen: Result<Json<Chosen>, JsonRejection>,
+    Asked(chosen): Asked<Chosen>,
 ) -> Result<Json<Done>, Problem> {
-    let (Path(source), Json(chosen)) = (source?, chosen?);
+    let Path(source) = source?;
     if chosen.body.is_some() || chosen.body_base64.is_some() {
         return Err(Problem::bad("what is dropped has no use for a body"));
     }

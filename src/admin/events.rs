@@ -1,6 +1,8 @@
-//! The events as a stream of server-sent events. Who was away for a moment goes on where it was.
+//! The events as a stream of server-sent events. Who was away for a moment goes on where it was, and
+//! is told what it has missed.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -12,85 +14,142 @@ use tokio::sync::watch;
 
 use super::answer::Problem;
 use super::context::Context;
-use super::feed::{Feed, Numbered};
+use crate::pool::events::{EventFeed, FeedEntry, PoolEvent};
 
 /// How often a silent stream shows that it lives.
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
 
-/// What happens, as it happens, as server-sent events: each has its number as `id` and its kind as
-/// `event`. With `Last-Event-ID` it goes on after that one; `0` begins with the oldest that is kept.
+/// Events, as they happen, as server-sent events: each has its `id`, its kind as `event`, and as data
+/// a JSON object with both, `at` (seconds since 1970) and what the kind has. With `Last-Event-ID` the
+/// stream goes on after that one; `0` begins with the oldest that is kept. What is missing, because
+/// it is kept no more or because another daemon wrote it, is told by an event `missed`.
 #[utoipa::path(get, path = "/v1/events", tag = "status",
-    params(("Last-Event-ID" = Option<u64>, Header, description = "The number of the last one seen")),
+    params(("Last-Event-ID" = Option<String>, Header, description = "The `id` of the last one seen")),
     responses(
-        (status = 200, description = "A stream without end", body = Numbered, content_type = "text/event-stream"),
-        (status = 400, description = "The number is none", body = Problem),
+        (status = 200, description = "A stream without end", body = PoolEvent, content_type = "text/event-stream"),
+        (status = 400, description = "That is no id", body = Problem),
     ),
 )]
-pub(super) async fn events(State(context): State<Context>, headers: HeaderMap) -> Response {
-    let seen = match headers.get("last-event-id").map(|id| id.to_str()) {
-        None => Ok(context.feed.last()),
-        Some(Ok(id)) => id.trim().parse().map_err(|_| id.to_owned()),
-        Some(Err(_)) => Err("not text".to_owned()),
+pub(super) async fn events(
+    State(context): State<Context>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let feed = context.daemon.overview.feed().clone();
+    let id = headers.get("last-event-id").map(|id| id.to_str());
+    let (seen, missed) = match id {
+        None => (feed.last(), None),
+        Some(id) => begin(&feed, id.unwrap_or("not text").trim())?,
     };
-    let mut seen: u64 = match seen {
-        Ok(seen) => seen,
-        Err(id) => {
-            let why = format!("Last-Event-ID must be a whole number: `{id}`");
-            return Problem::bad(why).into_response();
-        }
+    let listening = Listening {
+        listen: feed.listen(),
+        feed,
+        seen,
+        missed,
     };
-    if seen > context.feed.last() {
-        // Of a daemon before this one, which counted for itself.
-        seen = 0;
-    }
-    let listen = context.feed.listen();
-    let events = stream::unfold((context.feed, listen, seen), next);
     let keep_alive = KeepAlive::new().interval(ALIVE_EVERY);
-    axum::response::Sse::new(events)
+    let events = stream::unfold(listening, next);
+    Ok(axum::response::Sse::new(events)
         .keep_alive(keep_alive)
-        .into_response()
+        .into_response())
 }
 
-type Listening = (Feed, watch::Receiver<u64>, u64);
-
-async fn next((feed, mut listen, seen): Listening) -> Option<(Result<Sse, Infallible>, Listening)> {
-    loop {
-        listen.borrow_and_update();
-        if let Some(event) = feed.after(seen) {
-            let shown = Sse::default()
-                .id(event.id.to_string())
-                .event(event.event.name());
-            let shown = shown.json_data(&*event).unwrap_or_default();
-            return Some((Ok(shown), (feed, listen, event.id)));
+/// Returns the number to go on after, and what is to be told before.
+fn begin(feed: &EventFeed, id: &str) -> Result<(u64, Option<Arc<FeedEntry>>), Problem> {
+    if id == "0" {
+        return Ok((feed.before_oldest(), None));
+    }
+    if let Some(number) = feed.number(id) {
+        return Ok((number, None));
+    }
+    let is_id = |id: &str| id.split('-').all(|part| part.parse::<u128>().is_ok());
+    match is_id(id) {
+        true => {
+            let missed = feed.after_another();
+            Ok((missed.number, Some(missed)))
         }
-        listen.changed().await.ok()?;
+        false => Err(Problem::bad(format!(
+            "Last-Event-ID must be the id of an event, or 0: `{id}`"
+        ))),
+    }
+}
+
+struct Listening {
+    feed: EventFeed,
+    listen: watch::Receiver<u64>,
+    /// The number of the last event that was sent.
+    seen: u64,
+    /// What is sent first.
+    missed: Option<Arc<FeedEntry>>,
+}
+
+async fn next(mut state: Listening) -> Option<(Result<Sse, Infallible>, Listening)> {
+    loop {
+        state.listen.borrow_and_update();
+        let entry = state.missed.take().or_else(|| state.feed.after(state.seen));
+        if let Some(entry) = entry {
+            state.seen = entry.number;
+            let shown = Sse::default().id(&entry.id).event(entry.event.name());
+            let shown = shown.json_data(&*entry).unwrap_or_default();
+            return Some((Ok(shown), state));
+        }
+        state.listen.changed().await.ok()?;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::Event;
+    use std::time::SystemTime;
+
     use super::*;
 
-    fn ended(pool: &str) -> Event {
-        Event::PoolEnded { pool: pool.into() }
+    fn ended(pool: &str) -> PoolEvent {
+        PoolEvent::PoolEnded { pool: pool.into() }
+    }
+
+    fn feed(events: usize) -> EventFeed {
+        let feed = EventFeed::new(SystemTime::now());
+        (0..events).for_each(|_| feed.push(ended("p")));
+        feed
+    }
+
+    fn listening(feed: &EventFeed, id: &str) -> Listening {
+        let (seen, missed) = begin(feed, id).unwrap();
+        Listening {
+            listen: feed.listen(),
+            feed: feed.clone(),
+            seen,
+            missed,
+        }
     }
 
     #[tokio::test]
     async fn a_listener_that_was_away_goes_on_where_it_was() {
-        let feed = Feed::default();
-        for _ in 0..3 {
-            feed.push(ended("p"));
-        }
-        let mut state = (feed.clone(), feed.listen(), 1);
-        for id in [2, 3] {
-            let (_, listening) = next(state).await.unwrap();
-            assert_eq!(listening.2, id);
-            state = listening;
+        let feed = feed(3);
+        let id = feed.after(0).unwrap().id.clone();
+        let mut state = listening(&feed, &id);
+        for number in [2, 3] {
+            state = next(state).await.unwrap().1;
+            assert_eq!(state.seen, number);
         }
         let waiting = tokio::spawn(next(state));
         feed.push(ended("q"));
-        let (_, listening) = waiting.await.unwrap().unwrap();
-        assert_eq!(listening.2, 4);
+        let (_, state) = waiting.await.unwrap().unwrap();
+        assert_eq!(state.seen, 4);
+    }
+
+    #[tokio::test]
+    async fn a_listener_of_another_daemon_is_told_so_and_misses_nothing_of_this_one() {
+        let feed = feed(3);
+        for other in ["1-2", "2"] {
+            let state = listening(&feed, other);
+            let missed = state.missed.as_ref().unwrap();
+            assert_eq!(missed.event, PoolEvent::Missed { count: None });
+            let (_, state) = next(state).await.unwrap();
+            assert_eq!(state.seen, 0);
+            let (_, state) = next(state).await.unwrap();
+            assert_eq!(state.seen, 1);
+        }
+        assert!(begin(&feed, "0").unwrap().1.is_none());
+        assert!(begin(&feed, "last").is_err());
     }
 }

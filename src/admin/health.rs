@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 
 use super::answer::Problem;
 use super::context::Context;
+use super::guard::Access;
 use crate::exposition::process::Processes;
 use crate::exposition::{families, prometheus};
 
@@ -40,27 +41,46 @@ impl Health {
     }
 }
 
-/// Whether every thread still turns. If not, only a restart helps.
+/// Whether every thread still turns. If not, only a restart helps. Names are given to those who may
+/// see the status.
 #[utoipa::path(get, path = "/livez", tag = "health", responses(
     (status = 200, description = "It lives", body = Health),
     (status = 503, description = "A thread stands still", body = Health),
 ))]
-pub(super) async fn livez(State(context): State<Context>) -> Response {
-    Health::answer(context.daemon.overview.stalled(), Vec::new())
+pub(super) async fn livez(
+    State(context): State<Context>,
+    Extension(access): Extension<Access>,
+) -> Response {
+    let stalled = context.daemon.overview.stalled();
+    let reasons = match (access, stalled.len()) {
+        (Access::Full, _) | (_, 0) => stalled,
+        (Access::Public, count) => vec![format!("threads that stand still: {count}")],
+    };
+    Health::answer(reasons, Vec::new())
 }
 
-/// Whether every pool can work, and if not, why.
+/// Whether every pool can work, and if not, why. Pools are named to those who may see the status.
 #[utoipa::path(get, path = "/readyz", tag = "health", responses(
     (status = 200, description = "It works", body = Health),
     (status = 503, description = "It does not, with the reasons", body = Health),
 ))]
-pub(super) async fn readyz(State(context): State<Context>) -> Response {
+pub(super) async fn readyz(
+    State(context): State<Context>,
+    Extension(access): Extension<Access>,
+) -> Response {
     let overview = &context.daemon.overview;
     let (status, config) = (overview.status(), overview.config());
     let alerts = config.alerts.as_ref();
     let limit = alerts.map_or(Some(WAITING), |alerts| alerts.waiting);
-    let notes = limit.map(|limit| status.waits_long(limit));
-    Health::answer(status.not_ready(), notes.unwrap_or_default())
+    let notes = limit.map_or_else(Vec::new, |limit| status.waits_long(limit));
+    match (access, notes.len()) {
+        (Access::Full, _) => Health::answer(status.not_ready(), notes),
+        (Access::Public, 0) => Health::answer(status.not_ready_unnamed(), notes),
+        (Access::Public, behind) => {
+            let notes = vec![format!("pools that are behind: {behind}")];
+            Health::answer(status.not_ready_unnamed(), notes)
+        }
+    }
 }
 
 /// All metrics, in the text format of Prometheus.

@@ -1,9 +1,8 @@
-//! Where the API listens, and each connection on its way in: how many there may be, how long one may
-//! take to say what it wants, and who is at the other end.
+//! Where the API listens, and each connection on its way in: how long one may take to say what it
+//! wants and to read what it is answered, and who is at the other end.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
-use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::server::conn::http1;
@@ -11,20 +10,23 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio::time::{MissedTickBehavior, interval};
+use tokio_io_timeout::TimeoutWriter;
 
+use super::connections::Connections;
 use super::error::AdminError;
 use super::guard::Door;
 use super::places::Places;
 use super::routes::Routes;
 use super::socket::{self, Removal, Socket};
-use crate::config::model::{AdminConfig, LISTEN, TelemetryConfig};
+use crate::config::model::{AdminConfig, LISTEN, Secret, TelemetryConfig};
 
-/// The most connections at once, by each way in; further ones wait.
-const CONNECTIONS_MAX: usize = 128;
-/// How long a client may take to send the head of a request.
+/// How long a client may take to send the head of a request, its first or its next.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
+/// The longest head of a request, in bytes.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// How long a client may take to read anything of what it is answered.
+const READ_WITHIN: Duration = Duration::from_secs(10);
 /// How often an address is tried that another has.
 const TRY_EVERY: Duration = Duration::from_secs(1);
 /// The keys of the addresses.
@@ -64,11 +66,17 @@ impl Listeners {
             Some(address) => Some(tcp(TELEMETRY, address, true)?),
             None => None,
         };
+        let needs_token = api.is_some() && admin.token.is_none();
         Ok(Self {
-            socket: Socket::open(places, admin.socket.is_some())?,
+            socket: Socket::open(places, admin.socket.is_some(), needs_token)?,
             api,
             telemetry,
         })
+    }
+
+    /// The token that was made, if one was needed and could be.
+    pub(super) fn token(&self) -> Option<Secret> {
+        self.socket.as_ref().and_then(Socket::token)
     }
 
     /// What removes the socket when it is dropped.
@@ -82,7 +90,6 @@ impl Listeners {
             serve_unix(self.socket, &routes),
             serve_tcp(API, self.api, &routes, Door::Network),
             serve_tcp(TELEMETRY, self.telemetry, &routes, Door::Telemetry),
-            routes.observe(),
         );
     }
 }
@@ -123,13 +130,10 @@ async fn serve_unix(socket: Option<Socket>, routes: &Routes) {
         Ok(both) => both,
         Err(error) => return lost("admin.socket", &error),
     };
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let connections = Connections::default();
     let mut looks = interval(socket::LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else {
-            return;
-        };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = looks.tick() => {
@@ -140,11 +144,7 @@ async fn serve_unix(socket: Option<Socket>, routes: &Routes) {
         match accepted {
             Ok((stream, _)) => {
                 let peer = stream.peer_cred().map(|peer| peer.uid()).ok();
-                let connection = converse(stream, routes.clone(), Door::Socket { peer });
-                tokio::spawn(async move {
-                    connection.await;
-                    drop(place);
-                });
+                welcome(stream, routes, Door::Socket { peer }, &connections);
             }
             Err(error) => not_accepted(&error).await,
         }
@@ -161,19 +161,15 @@ async fn serve_tcp(key: &str, port: Option<Port>, routes: &Routes, door: Door) {
         Ok(listener) => listener,
         Err(error) => return lost(key, &error),
     };
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    if door == Door::Network
+        && let Ok(address) = listener.local_addr()
+    {
+        routes.listens_at(address);
+    }
+    let connections = Connections::default();
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else {
-            return;
-        };
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let connection = converse(stream, routes.clone(), door);
-                tokio::spawn(async move {
-                    connection.await;
-                    drop(place);
-                });
-            }
+            Ok((stream, _)) => welcome(stream, routes, door, &connections),
             Err(error) => not_accepted(&error).await,
         }
     }
@@ -197,25 +193,41 @@ async fn not_accepted(error: &io::Error) {
     tokio::time::sleep(ACCEPT_AGAIN).await;
 }
 
-/// One connection, to its end.
-async fn converse(
+/// Begins a connection, which goes on by itself.
+fn welcome(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    routes: Routes,
+    routes: &Routes,
     door: Door,
+    connections: &Connections,
 ) {
-    let service = TowerToHyperService::new(routes.through(door));
+    let connection = connections.enter();
+    let service = TowerToHyperService::new(routes.through(door, connection.clone()));
+    let mut stream = TimeoutWriter::new(stream);
+    stream.set_timeout(Some(READ_WITHIN));
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
-    if let Err(error) = served {
-        tracing::debug!(%error, "a connection to the admin API ended badly");
-    }
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(Box::pin(stream)), service);
+    tokio::spawn(async move {
+        tokio::select! {
+            ended = served => if let Err(error) = ended {
+                tracing::debug!(%error, "a connection to the admin API ended badly");
+            },
+            () = connection.closed() => {
+                tracing::debug!("an idle connection to the admin API was closed for a new one");
+            }
+        }
+    });
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::time::Instant;
+
+    use super::super::context;
+    use super::super::guard::Token;
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -229,5 +241,69 @@ mod tests {
         drop(holder);
         let listener = waits.await;
         assert_eq!(listener.local_addr().unwrap(), address);
+    }
+
+    /// The other end of a connection over which little goes at a time.
+    fn connection() -> DuplexStream {
+        let daemon = context::tests::daemon();
+        let routes = Routes::new(&Token::Made(None), &TelemetryConfig::default(), daemon);
+        let (ours, theirs) = duplex(1024);
+        let peer = Some(nix::unistd::Uid::effective().as_raw());
+        welcome(
+            theirs,
+            &routes,
+            Door::Socket { peer },
+            &Connections::default(),
+        );
+        ours
+    }
+
+    const LIVEZ: &[u8] = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+    /// How long it is until the other side closes, and what it has said.
+    async fn to_the_end(stream: &mut DuplexStream) -> (Duration, String) {
+        let (begun, mut said) = (Instant::now(), String::new());
+        stream.read_to_string(&mut said).await.unwrap();
+        (begun.elapsed(), said)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_says_nothing_is_closed() {
+        let mut silent = connection();
+        assert_eq!(to_the_end(&mut silent).await.0.as_secs(), 10);
+        let mut half = connection();
+        half.write_all(&LIVEZ[..20]).await.unwrap();
+        assert_eq!(to_the_end(&mut half).await.0.as_secs(), 10);
+        let mut idle = connection();
+        idle.write_all(LIVEZ).await.unwrap();
+        let (time, said) = to_the_end(&mut idle).await;
+        assert_eq!(time.as_secs(), 10, "after its first request");
+        assert!(said.starts_with("HTTP/1.1 200 "), "{said}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_does_not_read_is_closed() {
+        let mut deaf = connection();
+        let request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        deaf.write_all(request).await.unwrap();
+        tokio::time::sleep(READ_WITHIN + Duration::from_secs(1)).await;
+        let (time, said) = to_the_end(&mut deaf).await;
+        assert_eq!(time, Duration::ZERO, "it was closed before");
+        assert_eq!(said.len(), 1024);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_has_a_last_request() {
+        let mut busy = connection();
+        let mut said = [0; 4096];
+        for _ in 0..99 {
+            busy.write_all(LIVEZ).await.unwrap();
+            let count = busy.read(&mut said).await.unwrap();
+            assert!(!String::from_utf8_lossy(&said[..count]).contains("connection: close"));
+        }
+        busy.write_all(LIVEZ).await.unwrap();
+        let (time, said) = to_the_end(&mut busy).await;
+        assert!(said.contains("connection: close"), "{said}");
+        assert_eq!(time, Duration::ZERO);
     }
 }

@@ -2,11 +2,11 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
 use serde::Deserialize;
 
 use super::answer::Problem;
+use super::body::Asked;
 use super::context::Context;
 use super::pools::unknown;
 use crate::telemetry::{self, LevelError, LogLevels};
@@ -46,9 +46,8 @@ pub(super) async fn levels() -> Json<LogLevels> {
 ))]
 pub(super) async fn set_level(
     State(context): State<Context>,
-    body: Result<Json<SetLevel>, JsonRejection>,
+    Asked(SetLevel { level, pool }): Asked<SetLevel>,
 ) -> Result<Json<LogLevels>, Problem> {
-    let Json(SetLevel { level, pool }) = body?;
     let config = context.daemon.overview.config();
     let set = match &pool {
         None => telemetry::set_level(level.as_deref().unwrap_or(&config.daemon.log_level)),

@@ -3,17 +3,18 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::body::to_bytes;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use tokio::time::Instant;
 
 use super::answer::Problem;
-use super::context::Context;
-use crate::client::json::{duration, post, reply_json};
+use super::body;
+use super::context::{Context, at_broker_in};
+use crate::budget::Hold;
+use crate::client::json::{MessageJson, duration, post};
+use crate::client::shown::ReplyJson;
 use crate::client::{Client, Reply, source_of, source_of_topic, unique_name};
 use crate::config::model::{Config, SourceConfig};
 use crate::delivery::{IfUnsubscribed, Outgoing, Post};
@@ -60,17 +61,14 @@ pub(super) struct Published {
     source: String,
     /// The answer, if it was waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    reply: Option<Value>,
+    reply: Option<ReplyJson>,
 }
 
 /// Put a message into a queue. The answer comes when the broker has confirmed it, or with `wait` when
-/// a worker has replied. A message is an object with `body` or `body_base64`, and if wanted `headers`,
-/// `correlation_id`, `reply_to`, `message_id`, `content_type`, `key`, `priority`, `delay` or `at`, and on a
-/// table `unique_key` with `unique_scope`, `replace`, `debounce` and `debounce_max`; `traceparent` and `tracestate` of the request go on with it.
+/// a worker has replied. `traceparent` and `tracestate` of the request go on with it.
 #[utoipa::path(post, path = "/v1/queues/{queue}/messages", tag = "messages",
     params(("queue" = String, Path, description = "The queue or topic"), Wishes),
-    request_body(content = Object, content_type = "application/json"),
+    request_body = MessageJson,
     responses(
         (status = 200, description = "The broker has it", body = Published),
         (status = 400, description = "The message or the request is wrong", body = Problem),
@@ -86,18 +84,22 @@ pub(super) async fn publish(
     request: Request,
 ) -> Result<Json<Published>, Problem> {
     let (Path(queue), Query(wishes)) = (queue?, wishes?);
-    let post = read(queue, request).await?;
     let wait = wishes.wait.as_deref().map(wait).transpose()?;
+    let place = context.broker_place()?;
+    let (post, held) = read(&context, queue, request).await?;
     let config = context.daemon.overview.config();
-    let work = move || send(&config, wishes.source.as_deref(), post, wait);
-    context.at_broker(work).await.map(Json)
+    let work = move || {
+        let _held = held;
+        send(&config, wishes.source.as_deref(), post, wait)
+    };
+    at_broker_in(place, work).await.map(Json)
 }
 
 /// Put a message into each queue that is subscribed to a topic of a table, all of them or none. It is as
 /// that for a queue, without a unique key.
 #[utoipa::path(post, path = "/v1/topics/{topic}/messages", tag = "messages",
     params(("topic" = String, Path, description = "The topic"), TopicWishes),
-    request_body(content = Object, content_type = "application/json"),
+    request_body = MessageJson,
     responses(
         (status = 200, description = "The table has it", body = Published),
         (status = 400, description = "The message or the request is wrong", body = Problem),
@@ -112,7 +114,8 @@ pub(super) async fn publish_to_topic(
     request: Request,
 ) -> Result<Json<Published>, Problem> {
     let (Path(topic), Query(wishes)) = (topic?, wishes?);
-    let mut post = read(topic, request).await?;
+    let place = context.broker_place()?;
+    let (mut post, held) = read(&context, topic, request).await?;
     if post.unique.is_some() {
         let why = "a message for a topic can't have a `unique_key`";
         return Err(Problem::bad(why));
@@ -122,20 +125,26 @@ pub(super) async fn publish_to_topic(
         false => IfUnsubscribed::Fail,
     });
     let config = context.daemon.overview.config();
-    let work = move || send_to_topic(&config, wishes.source.as_deref(), &post);
-    context.at_broker(work).await.map(Json)
+    let work = move || {
+        let _held = held;
+        send_to_topic(&config, wishes.source.as_deref(), &post)
+    };
+    at_broker_in(place, work).await.map(Json)
 }
 
-/// The message in a request, for that queue or topic.
-async fn read(queue: String, request: Request) -> Result<Post, Problem> {
+/// Reads the message in a request, for that queue or topic, with what counts its memory.
+async fn read(
+    context: &Context,
+    queue: String,
+    request: Request,
+) -> Result<(Post, Vec<Hold>), Problem> {
     let headers = request.headers().clone();
-    let body = to_bytes(request.into_body(), MESSAGE_BYTES_MAX).await;
-    let body =
-        body.map_err(|error| Problem::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()))?;
-    let mut post = post(&body).map_err(|why| Problem::bad(format!("the message: {why}")))?;
+    let budget = context.daemon.overview.budget();
+    let body = body::read(request.into_body(), MESSAGE_BYTES_MAX, budget).await?;
+    let mut post = post(&body.bytes).map_err(|why| Problem::bad(format!("the message: {why}")))?;
     post.message.queue = queue;
     carry_trace(&headers, &mut post.message);
-    Ok(post)
+    Ok((post, body.held))
 }
 
 fn wait(text: &str) -> Result<Duration, Problem> {
@@ -181,9 +190,11 @@ fn send(
         Some(wait) => Some((address(&mut client, message)?, wait)),
         None => None,
     };
-    let kept = client
-        .post(std::slice::from_ref(&post))
-        .map_err(bad_gateway)?;
+    let kept = client.post(std::slice::from_ref(&post));
+    let kept = kept.map_err(|halted| match halted.error.fault.is_no_queue() {
+        true => Problem::new(StatusCode::NOT_FOUND, halted.to_string()),
+        false => bad_gateway(halted),
+    })?;
     let reply = match asked {
         Some((place, wait)) => Some(take(
             &mut client,
@@ -197,7 +208,7 @@ fn send(
         sent: usize::from(kept.is_empty()),
         kept: kept.first().copied(),
         source: name.to_owned(),
-        reply: reply.as_ref().map(reply_json),
+        reply: reply.as_ref().map(ReplyJson::from),
     })
 }
 

@@ -7,29 +7,31 @@
 //! ```
 
 mod answer;
+mod body;
 mod cancel;
 pub mod client;
+mod connections;
 mod context;
 mod dead;
 mod error;
-mod event;
 mod events;
-mod feed;
 #[cfg(test)]
 mod golden;
 mod guard;
 mod health;
 mod listen;
 mod log;
+mod login;
 mod messages;
-mod observe;
 mod openapi;
 mod pause;
 mod places;
 mod pools;
 mod reload;
 mod routes;
+mod session;
 mod socket;
+mod token;
 
 use std::thread;
 
@@ -39,6 +41,7 @@ use crate::config::model::{AdminConfig, TelemetryConfig};
 use crate::heartbeat::Heart;
 pub use context::{Daemon, Load};
 pub use error::AdminError;
+use guard::Token;
 use listen::Listeners;
 pub use places::Places;
 pub use routes::document;
@@ -68,11 +71,15 @@ pub fn start(
 ) -> Result<Admin, AdminError> {
     let listeners = Listeners::open(admin, telemetry, places)?;
     let socket = listeners.removal();
+    let token = match &admin.token {
+        Some(token) => Token::Configured(token.clone()),
+        None => Token::Made(listeners.token()),
+    };
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .build()?;
-    let routes = routes::Routes::new(admin, telemetry, daemon);
+    let routes = routes::Routes::new(&token, telemetry, daemon);
     let serve = move || {
         let _heart = Heart::of_this_thread().on(runtime.handle());
         runtime.block_on(listeners.serve(routes));

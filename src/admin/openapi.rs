@@ -6,10 +6,15 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{
-    ComponentsBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, SecurityRequirement,
+    ComponentsBuilder, Content, ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi,
+    OpenApiBuilder, Ref, RefOr, ResponseBuilder, SecurityRequirement,
 };
 
 use super::context::Context;
+
+/// Media types of answers.
+const JSON: &str = "application/json";
+const PROBLEM: &str = "application/problem+json";
 
 /// What the description begins with.
 pub(super) fn head() -> OpenApi {
@@ -22,8 +27,8 @@ pub(super) fn head() -> OpenApi {
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(
             "The admin API of a ganger daemon: how it stands, and what may be asked of it. On its \
-             unix socket it needs no token; errors are problem documents (RFC 9457). Fields may be \
-             added, and are never renamed.",
+             unix socket it needs no token, elsewhere all but health does; errors are problem documents \
+             (RFC 9457). Fields may be added, and are never renamed.",
         ))
         .license(Some(license))
         .build();
@@ -42,10 +47,47 @@ pub(super) fn head() -> OpenApi {
         .build()
 }
 
+/// Says of each operation that it is refused by a problem document, which is no plain JSON.
+pub(super) fn with_problems(mut document: OpenApi) -> OpenApi {
+    let problem = ContentBuilder::new()
+        .schema(Some(Ref::from_schema_name("Problem")))
+        .build();
+    let refused = ResponseBuilder::new()
+        .description("Refused, or not to be done now")
+        .content(PROBLEM, problem)
+        .build();
+    for path in document.paths.paths.values_mut() {
+        let operations = [&mut path.get, &mut path.post, &mut path.delete];
+        for operation in operations.into_iter().flatten() {
+            let responses = &mut operation.responses.responses;
+            for response in responses.values_mut() {
+                if let RefOr::T(response) = response
+                    && response.content.get(JSON).is_some_and(is_problem)
+                    && let Some(content) = response.content.shift_remove(JSON)
+                {
+                    response.content.insert(PROBLEM.into(), content);
+                }
+            }
+            responses.insert("default".into(), RefOr::T(refused.clone()));
+        }
+    }
+    document
+}
+
+fn is_problem(content: &RefOr<Content>) -> bool {
+    match content {
+        RefOr::T(Content {
+            schema: Some(RefOr::Ref(reference)),
+            ..
+        }) => reference.ref_location.ends_with("/Problem"),
+        RefOr::T(_) | RefOr::Ref(_) => false,
+    }
+}
+
 /// Where it is served.
 pub(super) fn routes(document: &OpenApi) -> Router<Context> {
     let text = document.to_json().unwrap_or_default();
-    let json = [(header::CONTENT_TYPE, "application/json")];
+    let json = [(header::CONTENT_TYPE, JSON)];
     let served = move || async move { (json, text).into_response() };
     Router::new().route("/openapi.json", get(served))
 }

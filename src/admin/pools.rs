@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::answer::Problem;
+use super::body::Asked;
 use super::context::Context;
 use crate::pool::Steer;
 use crate::pool::status::PoolStatus;
@@ -122,9 +123,8 @@ fn given<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Err
 pub(super) async fn scale(
     State(context): State<Context>,
     name: Named,
-    body: Result<Json<Scale>, JsonRejection>,
+    Asked(Scale { workers }): Asked<Scale>,
 ) -> Doing {
-    let Json(Scale { workers }) = body?;
     let done = match workers {
         Some(workers) => format!("it is to have {workers} worker(s)"),
         None => "it is to have as many workers as are configured".to_owned(),

@@ -1,5 +1,6 @@
-//! The routes, and what all of them go through: the guard, a limit of size and one of time.
+//! The routes, and what all of them go through: the guard, a place, a limit of size and one of time.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 use tower::{Service, ServiceExt};
@@ -17,15 +19,15 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::answer::Problem;
+use super::body::BODY_BYTES_MAX;
+use super::connections::{Connection, placed};
 use super::context::{AT_BROKERS_MAX, Context, Daemon};
-use super::feed::Feed;
-use super::guard::{Door, Guard, guard};
+use super::guard::{Door, Guard, Token, guard};
 use super::messages::WAIT_MAX;
-use super::{cancel, dead, events, health, log, messages, observe, openapi, pause, pools, reload};
-use crate::config::model::{AdminConfig, TelemetryConfig};
+use super::session::Sessions;
+use super::{cancel, dead, events, health, log, login, messages, openapi, pause, pools, reload};
+use crate::config::model::TelemetryConfig;
 
-/// The longest body of a request, in bytes.
-const BODY_BYTES_MAX: usize = 1 << 20;
 /// How long an answer may take to begin.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// Likewise where a broker is asked, or a worker's answer waited for.
@@ -40,36 +42,41 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    pub(super) fn new(admin: &AdminConfig, telemetry: &TelemetryConfig, daemon: Daemon) -> Self {
+    pub(super) fn new(token: &Token, telemetry: &TelemetryConfig, daemon: Daemon) -> Self {
+        let sessions = Sessions::default();
+        let check = Arc::new(Guard::new(token, sessions.clone()));
+        let check = from_fn_with_state(check, guard);
         let context = Context {
             daemon,
-            feed: Feed::default(),
             telemetry: Arc::new(telemetry.clone()),
+            sessions,
+            address: Arc::default(),
             at_brokers: Arc::new(Semaphore::new(AT_BROKERS_MAX)),
         };
         let (api, document) = documented();
         let (health, _) = watched().split_for_parts();
-        let check = from_fn_with_state(Arc::new(Guard::new(admin.token.as_ref())), guard);
         let finish = |router: Router<Context>| {
             router
                 .fallback(unknown)
                 .method_not_allowed_fallback(wrong_method)
                 .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
                 .layer(from_fn(in_time))
+                .layer(from_fn(placed))
                 .layer(check.clone())
                 .with_state(context.clone())
         };
         Self {
-            api: finish(api.merge(openapi::routes(&document))),
+            api: finish(api.merge(openapi::routes(&document)).merge(pages())),
             telemetry: finish(health),
             context,
         }
     }
 
-    /// What answers requests that come in by that door.
+    /// What answers the requests of a connection that came in by that door.
     pub(super) fn through(
         &self,
         door: Door,
+        connection: Connection,
     ) -> impl Service<
         hyper::Request<Incoming>,
         Response = Response,
@@ -85,13 +92,14 @@ impl Routes {
         router.map_request(move |request: hyper::Request<Incoming>| {
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(door);
+            request.extensions_mut().insert(connection.clone());
             request
         })
     }
 
-    /// Watches the pools and tells what happens to those who listen to the events, for ever.
-    pub(super) async fn observe(&self) {
-        observe::observe(&self.context.daemon.overview, &self.context.feed).await;
+    /// Remembers where the API listens on the network.
+    pub(super) fn listens_at(&self, address: SocketAddr) {
+        self.context.address.get_or_init(|| address);
     }
 }
 
@@ -112,6 +120,7 @@ fn documented() -> (Router<Context>, OpenApi) {
         .routes(routes!(cancel::cancel))
         .routes(routes!(reload::reload))
         .routes(routes!(log::levels, log::set_level))
+        .routes(routes!(login::create))
         .routes(routes!(messages::publish))
         .routes(routes!(messages::publish_to_topic))
         .routes(routes!(dead::list, dead::discard))
@@ -119,7 +128,15 @@ fn documented() -> (Router<Context>, OpenApi) {
         .routes(routes!(dead::show))
         .routes(routes!(dead::retry))
         .routes(routes!(events::events));
-    router.split_for_parts()
+    let (router, document) = router.split_for_parts();
+    (router, openapi::with_problems(document))
+}
+
+/// What browsers are shown.
+fn pages() -> Router<Context> {
+    Router::new()
+        .route(login::LOGIN, get(login::exchange))
+        .route(login::HOME, get(login::home))
 }
 
 /// What monitoring systems ask.

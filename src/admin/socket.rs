@@ -1,5 +1,5 @@
-//! The unix socket of the API: made, found missing and made again, and removed in the end. Commands
-//! know a daemon by its file alone.
+//! The unix socket of the API, and the token beside it: made, found missing and made again, and
+//! removed in the end. Commands know a daemon by the socket's file alone.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -12,6 +12,8 @@ use tokio::net::{UnixListener, UnixStream};
 
 use super::error::AdminError;
 use super::places::{self, Places};
+use super::token;
+use crate::config::model::Secret;
 
 /// How often it is looked whether the file is still there.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -29,6 +31,8 @@ struct File {
     path: PathBuf,
     /// The one that is ours; none once it was removed for good.
     inode: Mutex<Option<u64>>,
+    /// The token in the file beside it, if there is to be one.
+    token: Option<Secret>,
 }
 
 impl File {
@@ -49,20 +53,28 @@ impl Drop for Removal {
         let ours = std::fs::metadata(&self.0.path).is_ok_and(|file| file.ino() == inode);
         if ours {
             drop(std::fs::remove_file(&self.0.path));
+            if self.0.token.is_some() {
+                drop(std::fs::remove_file(token::beside(&self.0.path)));
+            }
         }
     }
 }
 
 impl Socket {
-    /// Makes it in the best place that can be had.
-    pub(super) fn open(places: &Places, was_asked_for: bool) -> Result<Option<Self>, AdminError> {
+    /// Makes it in the best place that can be had, with a token beside it if one is needed.
+    pub(super) fn open(
+        places: &Places,
+        was_asked_for: bool,
+        needs_token: bool,
+    ) -> Result<Option<Self>, AdminError> {
         let mut problems = Vec::new();
         for path in places.all() {
             match bind(path) {
                 Ok((listener, inode)) => {
                     tracing::info!(key = "admin.socket", path = %path.display(), "listening");
+                    let token = needs_token.then(|| token_of(path)).flatten();
                     let (path, inode) = (path.clone(), Mutex::new(Some(inode)));
-                    let file = Arc::new(File { path, inode });
+                    let file = Arc::new(File { path, inode, token });
                     return Ok(Some(Self { listener, file }));
                 }
                 Err(source) if was_asked_for => {
@@ -77,6 +89,10 @@ impl Socket {
         Ok(None)
     }
 
+    pub(super) fn token(&self) -> Option<Secret> {
+        self.file.token.clone()
+    }
+
     pub(super) fn removal(&self) -> Removal {
         Removal(Arc::clone(&self.file))
     }
@@ -84,6 +100,26 @@ impl Socket {
     /// The way in, and what keeps it.
     pub(super) fn listen(self) -> io::Result<(UnixListener, Keeper)> {
         Ok((UnixListener::from_std(self.listener)?, Keeper(self.file)))
+    }
+}
+
+/// Returns the token beside that socket. Without one nobody is let in over TCP.
+fn token_of(socket: &Path) -> Option<Secret> {
+    let path = token::beside(socket);
+    match token::find_or_make(&path) {
+        Ok(token) => {
+            tracing::info!(path = %path.display(), "the token of the admin API over TCP is in a file");
+            Some(token)
+        }
+        Err(error) => {
+            let path = path.display();
+            tracing::warn!(
+                %path, %error,
+                "no token file can be written: over TCP the admin API answers only probes and \
+                 metrics; set `admin.token_file`"
+            );
+            None
+        }
     }
 }
 
@@ -96,9 +132,22 @@ impl Keeper {
     /// Makes the socket again if nobody has one there any more.
     pub(super) async fn renewed(&self) -> Option<UnixListener> {
         let ours = (*self.0.inode())?;
+        self.renew_token();
         match self.is_gone(ours).await {
             true => self.renew(),
             false => None,
+        }
+    }
+
+    /// Cleaners of temporary files leave a socket and take the file beside it.
+    fn renew_token(&self) {
+        let path = token::beside(&self.0.path);
+        if let Some(token) = &self.0.token
+            && !path.exists()
+            && let Err(error) = token::put(&path, token)
+        {
+            let path = path.display();
+            tracing::warn!(%path, %error, "the token file was removed and can't be written again");
         }
     }
 

@@ -69,6 +69,18 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Returns whether there is no such queue or topic.
+    #[cfg(feature = "admin")]
+    pub(crate) fn is_no_queue(&self) -> bool {
+        match self {
+            #[cfg(feature = "rabbitmq")]
+            Self::RabbitMq(error) => error.is_no_queue(),
+            #[cfg(feature = "kafka")]
+            Self::Kafka(error) => error.is_no_topic(),
+            _ => false,
+        }
+    }
+
     /// As a fault of the source called `name`.
     pub(crate) fn of(self, name: &str) -> UnusableSource {
         UnusableSource {

@@ -20,7 +20,7 @@ use serde_json::json;
 use super::common::{CommandResult, ConfigFile, Format, Output};
 use super::output;
 use super::usage::wrong;
-use crate::client::json::letter_json;
+use crate::client::shown::LetterJson;
 use crate::client::{Client, DeadFilter, Halted, Listed, Page, WayBack};
 use crate::dead_letter::{DeadLetter, Group, Groups};
 use chosen::{Chosen, Narrowing};
@@ -295,7 +295,7 @@ fn show(scope: &Scope, id: &str, format: Format) -> CommandResult {
         bail!("there is no dead letter {id}");
     };
     match format {
-        Format::Json => output::json(&letter_json(&source, &letter))?,
+        Format::Json => output::json(&LetterJson::new(&source, &letter))?,
         Format::Text => output::bytes(print::as_text(&source, &letter).as_bytes())?,
     }
     sources.end()?;

@@ -13,6 +13,8 @@ mod init;
 mod man;
 #[cfg(feature = "admin")]
 mod notes;
+#[cfg(feature = "admin")]
+mod open;
 mod output;
 #[cfg(feature = "admin")]
 mod remote;
@@ -76,6 +78,9 @@ enum Command {
     #[cfg(feature = "admin")]
     /// Watch a running daemon on the whole terminal, and steer its pools by keys
     Top(top::TopArgs),
+    #[cfg(feature = "admin")]
+    /// Open a browser that is logged in to a running daemon
+    Open(open::OpenArgs),
     #[cfg(feature = "admin")]
     /// Say whether a running daemon is well; the exit code tells too
     Health(steer::HealthArgs),
@@ -165,6 +170,8 @@ fn execute(cli: Cli) -> ExitCode {
         Command::Status(args) => steer::status(&args),
         #[cfg(feature = "admin")]
         Command::Top(args) => top::run(&args),
+        #[cfg(feature = "admin")]
+        Command::Open(args) => open::run(&args),
         #[cfg(feature = "admin")]
         Command::Health(args) => steer::health(&args),
         #[cfg(feature = "admin")]

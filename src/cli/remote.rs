@@ -51,6 +51,11 @@ impl Address {
         Ok(Remote::new(target))
     }
 
+    /// Its address, if it was given.
+    pub(super) fn host(&self) -> Option<&Url> {
+        self.host.as_ref()
+    }
+
     /// How people call it: by its address, or by its configuration.
     pub(super) fn name(&self) -> String {
         match &self.host {

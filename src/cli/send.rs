@@ -16,7 +16,8 @@ use tokio::time::Instant;
 use super::common::{CommandResult, ConfigFile, Format, Output};
 use super::output;
 use super::usage::wrong;
-use crate::client::json::{UniqueWishes, duration, not_our_own, post, reply_json, scope, until};
+use crate::client::json::{UniqueWishes, duration, not_our_own, post, scope, until};
+use crate::client::shown::ReplyJson;
 use crate::client::{Client, Reply, source_of, source_of_topic, unique_name};
 use crate::config::model::{Config, SourceConfig};
 use crate::config::nearest;
@@ -372,7 +373,7 @@ struct Sent {
     #[serde(skip_serializing_if = "Option::is_none")]
     kept: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    replies: Option<Vec<Value>>,
+    replies: Option<Vec<ReplyJson>>,
 }
 
 fn print(
@@ -382,7 +383,7 @@ fn print(
     replies: Option<Vec<Reply>>,
 ) -> miette::Result<()> {
     if args.output.format == Format::Json {
-        let replies = replies.map(|replies| replies.iter().map(reply_json).collect());
+        let replies = replies.map(|replies| replies.iter().map(ReplyJson::from).collect());
         return output::json(&Sent {
             sent,
             kept,

@@ -1,4 +1,4 @@
-//! Messages, replies and dead letters as JSON has them: in files, on the command line and over HTTP.
+//! Messages as JSON has them: in files, on the command line and over HTTP.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,33 +8,60 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
 
-use super::contract::Reply;
-use crate::dead_letter::DeadLetter;
 use crate::delivery::{IfTaken, Outgoing, Post, Unique, UniqueScope};
 use crate::names;
 
-/// A message as JSON has it.
+/// A message as JSON has it, with `body` or `body_base64`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct MessageJson {
+#[cfg_attr(feature = "admin", derive(utoipa::ToSchema), schema(as = Message))]
+pub struct MessageJson {
+    /// The body, if it is text.
     body: Option<String>,
+    /// The body in base64, whatever it is.
     body_base64: Option<String>,
+    /// Headers; a number stays as it is written.
+    #[cfg_attr(feature = "admin", schema(value_type = BTreeMap<String, HeaderJson>))]
     headers: BTreeMap<String, Box<RawValue>>,
+    /// Correlation id, which a reply brings again.
     correlation_id: String,
+    /// Queue for the reply.
     reply_to: Option<String>,
+    /// The producer's own id.
     message_id: Option<String>,
+    /// MIME type of the body.
     content_type: Option<String>,
+    /// Ordering or partition key.
     key: Option<String>,
+    /// Higher goes first.
     priority: i32,
+    /// Time until it may be worked on, such as `30s`.
     delay: Option<String>,
+    /// Time from which it may be worked on, RFC 3339.
     at: Option<String>,
+    /// On a table, key that only one message has at a time.
     unique_key: Option<String>,
+    /// How long the key is kept: `waiting`, `waiting_or_running`, or a duration.
     unique_scope: Option<String>,
+    /// Replace the message that waits with that key.
     replace: bool,
+    /// Likewise, and wait so long after the last one.
     debounce: Option<String>,
+    /// But no longer than that after the first.
     debounce_max: Option<String>,
+}
+
+/// A header as messages may bring it.
+#[cfg(feature = "admin")]
+#[derive(Debug, utoipa::ToSchema)]
+#[schema(as = Header)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "it is described, and read as it is written")]
+enum HeaderJson {
+    Text(String),
+    Number(f64),
+    Flag(bool),
 }
 
 /// Reads a message, which names no queue: `body` or `body_base64`, and if wanted `headers`,
@@ -235,71 +262,6 @@ pub fn scope(text: &str) -> Result<UniqueScope, String> {
             _ => Err("waiting, waiting_or_running, or a duration such as 10m".into()),
         },
     }
-}
-
-/// A body as JSON has it: text where it is text, base64 else, with the field's name.
-pub fn body(bytes: &[u8]) -> (&'static str, String) {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => ("body", text.to_owned()),
-        Err(_) => ("body_base64", BASE64.encode(bytes)),
-    }
-}
-
-/// A reply as JSON has it.
-pub fn reply_json(reply: &Reply) -> Value {
-    let headers: BTreeMap<&str, &str> = reply
-        .headers
-        .iter()
-        .map(|(name, value)| (name.as_str(), value.as_str()))
-        .collect();
-    let (field, body) = body(&reply.body);
-    json!({ field: body, "headers": headers, "correlation_id": reply.correlation_id })
-}
-
-/// A dead letter in the form that scripts rely on.
-pub fn letter_json(source: &str, letter: &DeadLetter) -> Value {
-    let mut fields = Map::new();
-    let mut put = |name: &str, value: Value| drop(fields.insert(name.to_owned(), value));
-    put("id", json!(letter.id));
-    put("source", json!(source));
-    put("pool", json!(letter.pool));
-    put("queue", json!(letter.queue));
-    put("message_name", json!(letter.message_name));
-    put("reason", json!(letter.reason));
-    put("error", json!(letter.error));
-    put("attempts", json!(letter.attempts));
-    put("crashes", json!(letter.crashes));
-    put("exit_code", json!(letter.exit_code));
-    put("signal", json!(letter.signal));
-    put("oom", json!(letter.oom));
-    put("stderr", json!(letter.stderr));
-    put("first_failed_at", json!(letter.first_failed_at));
-    put("last_failed_at", json!(letter.last_failed_at));
-    put("correlation_id", json!(letter.correlation_id));
-    put("reply_to", json!(letter.reply_to));
-    put("message_id", json!(letter.message_id));
-    put("content_type", json!(letter.content_type));
-    put("key", json!(letter.key));
-    put("priority", json!(letter.priority));
-    put("headers", headers_json(&letter.headers));
-    let (name, text) = body(&letter.body);
-    put(name, json!(text));
-    if let Some(reply) = &letter.reply {
-        let (name, text) = body(&reply.body);
-        put(
-            "reply",
-            json!({ "queue": reply.queue, name: text, "headers": headers_json(&reply.headers) }),
-        );
-    }
-    Value::Object(fields)
-}
-
-fn headers_json(headers: &[(String, String)]) -> Value {
-    headers
-        .iter()
-        .map(|(name, value)| (name.clone(), Value::from(value.clone())))
-        .collect::<Map<_, _>>()
-        .into()
 }
 
 #[cfg(test)]

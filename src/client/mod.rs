@@ -7,6 +7,7 @@ pub mod json;
 mod kafka;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
+pub mod shown;
 #[cfg(feature = "sqlite")]
 mod table;
 mod whereabouts;

@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_local;
@@ -15,6 +15,7 @@ use super::report::Tried;
 use super::supplies::Supplies;
 use crate::config::model::{PoolConfig, Recycle, Retry, Workers};
 use crate::delivery::{self, Failure, History, Intake, Outcome, Reason, Settlement, SourceEnd};
+use crate::pool::events::EventFeed;
 use crate::pool::{self, Orders, Steering};
 
 /// How many messages it works off. Beyond a hundred a version 1 worker's pipe is filled deeper.
@@ -34,7 +35,8 @@ pub(super) async fn run(
     let (shown, _) = watch::channel(Arc::default());
     let (steered, _) = watch::channel(Steering::default());
     let (orders, told) = watch::channel(Orders::new(Arc::new(rules(policy))));
-    let pool = spawn_local(pool::run(told, pool_end, commands, shown, steered));
+    let feed = EventFeed::new(SystemTime::now());
+    let pool = spawn_local(pool::run(told, pool_end, commands, shown, steered, feed));
     let mut feeder = Feeder {
         source,
         supplies,

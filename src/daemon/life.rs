@@ -12,6 +12,7 @@ use crate::backoff::AWAY;
 use crate::delivery::PoolEnd;
 use crate::event_loop::EventLoop;
 use crate::heartbeat::Heart;
+use crate::pool::events::{EventFeed, PoolEvent};
 use crate::pool::status::PoolStatus;
 use crate::pool::{self, Command, Orders, PoolError, Steering};
 use crate::source;
@@ -34,6 +35,7 @@ pub(super) struct Life {
     pub(super) show: watch::Sender<Arc<PoolStatus>>,
     pub(super) steered: watch::Sender<Steering>,
     pub(super) source: source::Running,
+    pub(super) feed: EventFeed,
     /// Where its end is told.
     pub(super) ended: mpsc::Sender<Ended>,
 }
@@ -66,9 +68,11 @@ impl Life {
     }
 
     fn pass(self, event_loop: &EventLoop) {
-        let (pool, ended) = (self.pool.clone(), self.ended.clone());
+        let (pool, ended, feed) = (self.pool.clone(), self.ended.clone(), self.feed.clone());
+        feed.push(PoolEvent::PoolStarted { pool: pool.clone() });
         let work = || event_loop.run(self.live());
         let result = catch_unwind(AssertUnwindSafe(work));
+        feed.push(PoolEvent::PoolEnded { pool: pool.clone() });
         tell(
             &ended,
             pool,
@@ -78,8 +82,8 @@ impl Life {
 
     /// The pool, then the end of its source.
     async fn live(mut self) -> Result<(), String> {
-        let (show, steered) = (self.show, self.steered);
-        let result = pool::run(self.orders, self.end, self.commands, show, steered).await;
+        let (show, steered, feed) = (self.show, self.steered, self.feed);
+        let result = pool::run(self.orders, self.end, self.commands, show, steered, feed).await;
         match result {
             // A source that is stuck would keep us here.
             Err(error @ PoolError::Unsettled) => Err(error.to_string()),

@@ -4,6 +4,7 @@
 
 pub mod autoscale;
 pub mod breaker;
+pub mod events;
 mod intake;
 pub mod lane;
 pub mod least_loaded;
@@ -45,6 +46,7 @@ use crate::delivery::{Delivery, PoolEnd};
 use crate::event_loop::Standstills;
 use crate::shutdown::Phase;
 use crate::worker::output::LastLines;
+use events::{EventFeed, PoolEvents};
 use lane::{Ended, Gauge, Question, Shared};
 use least_loaded::Board;
 use load::Scaling;
@@ -94,7 +96,7 @@ pub enum PoolError {
 /// Runs a pool on the thread that calls it, inside a `LocalSet`. The thread must outlive the
 /// workers: they are told to die with it. Ends after [`Orders::stop`], or when the daemon's end
 /// of `orders` is gone. How it stands meanwhile is to be seen in `shown`, and in `steered` what
-/// operators have asked of it; it begins with what that says.
+/// operators have asked of it; it begins with what that says. What happens to it is told to `feed`.
 ///
 /// # Errors
 /// When the source ended too early, or not at all.
@@ -104,6 +106,7 @@ pub async fn run(
     mut commands: mpsc::Receiver<Command>,
     shown: watch::Sender<Arc<PoolStatus>>,
     steered: watch::Sender<Steering>,
+    feed: EventFeed,
 ) -> Result<(), PoolError> {
     let (connected_tx, mut connected) = mpsc::channel(MAILBOX);
     let first = orders.borrow_and_update().clone();
@@ -113,6 +116,7 @@ pub async fn run(
         connected_tx,
         Showcase::new(shown),
         steered,
+        feed,
     );
     if pool.steering != Steering::default() {
         let (pool, scaled) = (pool.name(), pool.steering.scaled());
@@ -137,6 +141,7 @@ pub async fn run(
         pool.dispatch(now);
         pool.set_credit();
         pool.note_load(now);
+        pool.tell_changes();
         pool.show(now);
         if let Some(result) = pool.result(now) {
             // What came last counts as well.
@@ -243,6 +248,7 @@ impl Pool {
         connected: mpsc::Sender<usize>,
         shown: Showcase,
         steered: watch::Sender<Steering>,
+        feed: EventFeed,
     ) -> Self {
         let policy = Arc::clone(&orders.policy);
         let steering = *steered.borrow();
@@ -250,8 +256,10 @@ impl Pool {
         let supervisor = Supervisor::new(target, policy.restart);
         let scaling = Scaling::new(&policy.workers, policy.workers.min(), Instant::now());
         let commands = BTreeMap::from([(0, Arc::new(policy.command.clone()))]);
+        let events = PoolEvents::new(feed, &policy.name);
         let shared = Shared::new(
             policy,
+            events,
             link.facts.clone(),
             link.publishes.clone(),
             connected,

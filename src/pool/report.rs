@@ -75,6 +75,17 @@ impl Pool {
         }
     }
 
+    /// Tells of its state and of its target, where they have changed.
+    pub(super) fn tell_changes(&self) {
+        let (events, source) = (&self.shared.events, &self.link.state);
+        let state = self.state(source.borrow().healthy);
+        events.state(state, || {
+            let of_breaker = || self.shared.breaker.borrow().error().map(str::to_owned);
+            source.borrow().problem.clone().or_else(of_breaker)
+        });
+        events.workers(self.workers_wanted());
+    }
+
     pub(super) fn worker_statuses(&self, now: Instant) -> Vec<WorkerStatus> {
         let running = self
             .slots

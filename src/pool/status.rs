@@ -97,7 +97,7 @@ pub struct PoolStatus {
     pub shown: Option<Instant>,
     /// When that was, by the daemon's clock.
     #[serde(with = "crate::pool::status::unix_seconds")]
-    #[cfg_attr(feature = "admin", schema(value_type = f64))]
+    #[cfg_attr(feature = "admin", schema(value_type = f64, default = 0.0))]
     pub as_of: SystemTime,
 }
 

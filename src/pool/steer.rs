@@ -183,6 +183,8 @@ impl Pool {
 
     pub(super) fn show_now(&mut self, now: Instant) -> Arc<PoolStatus> {
         let status = self.status(now);
+        // A count, so that many of them are not as many events.
+        self.shared.events.dead(status.counts.dead);
         self.shown.show(status, now)
     }
 }

@@ -145,6 +145,7 @@ mod tests {
     use crate::config::model;
     use crate::config::model::Workers;
     use crate::delivery::{Intake, link};
+    use crate::pool::events::EventFeed;
     use crate::pool::verdict::tests::policy;
 
     /// However it came that it has missed the first word: the second is enough.
@@ -165,7 +166,8 @@ mod tests {
         };
         let (shown, _) = watch::channel(Arc::default());
         let (steered, _) = watch::channel(Steering::default());
-        let run = run(told, pool, commands, shown, steered);
+        let feed = EventFeed::new(std::time::SystemTime::now());
+        let run = run(told, pool, commands, shown, steered, feed);
         let both = async { tokio::join!(run, source).0 };
         assert_eq!(LocalSet::new().run_until(both).await, Ok(()));
     }

@@ -137,6 +137,9 @@ impl Pool {
         );
         let pid = handle.gauge.pid();
         self.shared.counters.worker_ended(ended.how);
+        if pid.is_some() || !ended.orderly {
+            self.shared.events.worker_ended(slot, pid, &ended.cause);
+        }
         if ended.orderly {
             tracing::info!(
                 pool = self.name(),

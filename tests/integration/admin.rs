@@ -3,6 +3,8 @@
 
 mod access;
 mod cancel;
+mod crowds;
+mod description;
 mod messages;
 mod metrics;
 mod pausing;
@@ -20,6 +22,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     let parts = [
         access::trials(),
         cancel::trials(),
+        crowds::trials(),
+        description::trials(),
         messages::trials(),
         metrics::trials(),
         pausing::trials(),
@@ -47,11 +51,20 @@ fn scene(pool: Pool) -> Scene {
     Scene::at(site(""), &[pool])
 }
 
-/// Where it listens on the network.
-pub(crate) fn api(daemon: &Daemon) -> Api {
+/// Where it listens on the network, asked without a token.
+fn open(daemon: &Daemon) -> Api {
     let listening = daemon.logs("listening", |record| record["key"] == "admin.listen");
     let address = listening["address"].as_str().unwrap().to_owned();
     Api::Port(address.rsplit_once(':').unwrap().1.parse().unwrap())
+}
+
+/// Likewise with the token that the daemon has made.
+pub(crate) fn api(daemon: &Daemon) -> Api {
+    let token = std::fs::read_to_string(socket(daemon).with_extension("token")).unwrap();
+    Api::Authorized {
+        port: open(daemon).port(),
+        token: token.trim().to_owned(),
+    }
 }
 
 /// Its socket.

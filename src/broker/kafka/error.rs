@@ -65,6 +65,18 @@ pub enum KafkaError {
 }
 
 impl KafkaError {
+    /// Returns whether a topic is missing.
+    #[cfg(feature = "admin")]
+    pub(crate) fn is_no_topic(&self) -> bool {
+        use super::command_error::CommandError;
+        let no_topic = |error: &CommandError| matches!(error, CommandError::NoTopic { .. });
+        match self {
+            Self::MissingTopics(_) => true,
+            Self::Command(error) => no_topic(error),
+            _ => false,
+        }
+    }
+
     /// Whether waiting may help.
     pub(crate) fn may_pass(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::Failed { .. })

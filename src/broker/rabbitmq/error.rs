@@ -239,6 +239,18 @@ impl RabbitMqError {
         }
     }
 
+    /// Returns whether a queue is missing.
+    #[cfg(feature = "admin")]
+    pub(crate) fn is_no_queue(&self) -> bool {
+        use super::command_error::CommandError;
+        let no_queue = |error: &CommandError| matches!(error, CommandError::NoQueue { .. });
+        match self {
+            Self::MissingQueues { .. } => true,
+            Self::Command(error) => no_queue(error),
+            _ => false,
+        }
+    }
+
     /// Why a host could not be reached, or hung up on us.
     pub(crate) fn unreachable(host: &str, error: &io::Error) -> Self {
         Self::Unreachable {

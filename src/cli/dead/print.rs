@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::cli::common::Format;
 use crate::cli::output;
-use crate::client::json::letter_json;
+use crate::client::shown::LetterJson;
 use crate::dead_letter::{DeadLetter, Group};
 use crate::foreign;
 
@@ -84,7 +84,7 @@ impl Print {
     ) -> miette::Result<ControlFlow<()>> {
         self.is_empty = false;
         match &mut self.form {
-            Form::Json(array) => array.push(&letter_json(source, letter)),
+            Form::Json(array) => array.push(&LetterJson::new(source, letter)),
             Form::Whole => output::next_line(as_text(source, letter)),
             Form::Table(groups) => {
                 let (queue, reason) = (&letter.queue, &letter.reason);
@@ -210,7 +210,7 @@ fn shortened(text: &str) -> String {
 
 /// A dead letter with all that is known of it, for people: a line for each, whatever others wrote.
 pub(super) fn as_text(source: &str, letter: &DeadLetter) -> String {
-    let Value::Object(fields) = letter_json(source, letter) else {
+    let Ok(Value::Object(fields)) = serde_json::to_value(LetterJson::new(source, letter)) else {
         return String::new();
     };
     let mut text = String::new();

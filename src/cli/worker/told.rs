@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::client::json::body;
+use crate::client::shown::body;
 use crate::conformance::{Single, Told};
 use crate::delivery::Headers;
 use crate::foreign;

@@ -21,15 +21,18 @@ pub(super) fn admin(t: &mut Reader<'_>, around: Surroundings<'_>) -> AdminConfig
         "listen",
         listen(),
         LISTEN,
-        "The address and port of the admin API, `/metrics` included; `off` for none. Beyond \
-         loopback it needs a token. The default is done without where another daemon has it.",
+        "The address and port of the admin API, `/metrics` included; `off` for none. Requests bring \
+         a token, but for `/livez` and `/readyz`. Beyond loopback one must be configured; the default \
+         address is done without where another daemon has it.",
     );
     let socket = socket(t, around);
     let given = t.maybe(
         "token",
         word(),
         "The bearer token that requests over the network must bring; best from a variable, as in \
-         `\"${GANGER_TOKEN}\"`. The socket needs none.",
+         `\"${GANGER_TOKEN}\"`. The socket needs none. Left out, one is made at the start, in a file \
+         beside the socket that only the daemon's user can read (`NAME.token` beside `NAME.sock`), \
+         and `/metrics` needs none.",
     );
     let file = secret_file(
         t,

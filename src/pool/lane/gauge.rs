@@ -14,6 +14,7 @@ use crate::config::model::PoolConfig;
 use crate::delivery::{LogName, Message, Publish, SourceFacts};
 use crate::metrics::Counters;
 use crate::pool::breaker::Breaker;
+use crate::pool::events::PoolEvents;
 use crate::pool::least_loaded::Load;
 use crate::pool::streak::Streak;
 use crate::pool::trial::AnswerTally;
@@ -28,6 +29,8 @@ pub struct Shared {
     pub spawner: Spawner,
     /// The pool's rules; a reload replaces them.
     pub policy: RefCell<Arc<PoolConfig>>,
+    /// What is told of the pool.
+    pub events: PoolEvents,
     /// What is counted.
     pub counters: Counters,
     /// What their attempts tell of what the workers depend on.
@@ -56,6 +59,7 @@ impl Shared {
     /// For a pool with these rules.
     pub fn new(
         policy: Arc<PoolConfig>,
+        events: PoolEvents,
         facts: SourceFacts,
         publishes: mpsc::Sender<Publish>,
         connected: mpsc::Sender<usize>,
@@ -64,6 +68,7 @@ impl Shared {
         Self {
             spawner: Spawner::new(&policy.name),
             counters: Counters::new(&policy.name),
+            events,
             breaker: Breaker::new(policy.breaker).into(),
             policy: policy.into(),
             room: Notify::new(),

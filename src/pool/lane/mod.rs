@@ -80,7 +80,9 @@ pub async fn run(mut start: Start) -> Ended {
         Ok(starting) => starting,
         Err(error) => return Ended::unstarted(error.to_string(), LastLines::default()),
     };
-    start.gauge.started(starting.process.pid());
+    let pid = starting.process.pid();
+    start.gauge.started(pid);
+    start.shared.events.worker_started(start.slot, pid);
     match connect(starting, &mut start, policy.start_timeout).await {
         Ok((process, connection)) => {
             if start.shared.connected.send(start.slot).await.is_err() {

@@ -1,11 +1,11 @@
 //! Who may ask, where, and what bad requests are told.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use serde_json::json;
 
-use super::{api, command, scene, site, socket};
-use crate::harness::{Api, Daemon, Pool, Scene, Workspace, trials};
+use super::{api, command, open, pool, scene, site, socket};
+use crate::harness::{Api, Daemon, PROGRAM, Pool, Scene, Workspace, trials};
 
 trials![
     the_socket_is_its_owners_and_goes_with_the_daemon,
@@ -16,6 +16,11 @@ trials![
     beyond_loopback_a_token_is_needed,
     the_token_opens_the_api_and_its_absence_does_not,
     a_page_of_another_site_is_refused,
+    over_tcp_a_token_is_wanted_and_made,
+    a_made_token_stays_as_long_as_a_daemon_answers_at_the_socket,
+    readiness_names_no_pool_without_the_token,
+    a_login_is_good_once,
+    a_browser_is_opened_at_a_page_of_its_user,
     bad_requests_are_told_what_would_be_right,
     a_daemon_that_is_not_there_is_said_to_be,
     telemetry_has_a_listener_of_its_own,
@@ -120,7 +125,8 @@ fn the_token_opens_the_api_and_its_absence_does_not() {
     let site = site(r#"token_file = "token""#);
     site.put("token", "s3cret\n", false);
     let scene = Scene::at(site, &[Pool::new(&[])]);
-    let api = api(&scene.daemon);
+    let api = open(&scene.daemon);
+    assert!(!socket(&scene.daemon).with_extension("token").exists());
     let told = api.get("/v1/status").problem(401);
     assert!(told.contains("Authorization: Bearer"), "{told}");
     for wrong in ["Bearer s3cre", "Basic s3cret"] {
@@ -135,8 +141,7 @@ fn the_token_opens_the_api_and_its_absence_does_not() {
     let right = ["Authorization: Bearer s3cret", "Host: ganger.example"];
     assert_eq!(api.ask("GET", "/v1/status", &right, "").status, 200);
     assert_eq!(api.get("/livez").status, 200);
-    let Api::Port(port) = api else { unreachable!() };
-    let host = format!("http://127.0.0.1:{port}");
+    let host = format!("http://127.0.0.1:{}", api.port());
     let token = scene.site.path("token");
     let token = token.to_str().unwrap();
     let status = scene.site.ganger(&[
@@ -156,18 +161,185 @@ fn the_token_opens_the_api_and_its_absence_does_not() {
 
 fn a_page_of_another_site_is_refused() {
     let scene = scene(Pool::new(&[]));
-    let api = api(&scene.daemon);
-    let rebound = api.ask("POST", "/v1/pools/work/pause", &["Host: evil.example"], "");
+    let api = open(&scene.daemon);
+    let rebound = api.ask("GET", "/metrics", &["Host: evil.example"], "");
     assert!(rebound.problem(403).contains("loopback"));
     let cross = ["Host: localhost", "Origin: https://evil.example"];
-    api.ask("POST", "/v1/pools/work/pause", &cross, "")
-        .problem(403);
-    scene
-        .daemon
-        .eventually("it runs", || super::pool(&api)["state"] == "running");
+    api.ask("GET", "/metrics", &cross, "").problem(403);
     assert_eq!(
         api.ask("GET", "/livez", &["Host: 10.0.0.7"], "").status,
         200
+    );
+    scene.finish();
+}
+
+/// Any program of any user can ask at a port of this machine, a worker too.
+fn over_tcp_a_token_is_wanted_and_made() {
+    let scene = scene(Pool::new(&[]));
+    let (stranger, friend) = (open(&scene.daemon), api(&scene.daemon));
+    let file = socket(&scene.daemon).with_extension("token");
+    let metadata = std::fs::metadata(&file).unwrap();
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+    assert_eq!(metadata.uid(), nix::unistd::Uid::effective().as_raw());
+    let asked = [
+        ("GET", "/v1/status"),
+        ("GET", "/v1/pools"),
+        ("POST", "/v1/pools/work/pause"),
+        ("POST", "/v1/pools/work/drain"),
+        ("POST", "/v1/queues/work/messages"),
+        ("GET", "/v1/dead/main"),
+        ("DELETE", "/v1/dead/main"),
+        ("GET", "/v1/events"),
+        ("POST", "/v1/reload"),
+        ("POST", "/v1/logins"),
+        ("GET", "/openapi.json"),
+        ("GET", "/ui"),
+    ];
+    for (method, path) in asked {
+        let told = stranger.ask(method, path, &[], "").problem(401);
+        assert!(told.contains("beside the daemon's socket"), "{told}");
+    }
+    for path in ["/livez", "/readyz", "/metrics"] {
+        scene
+            .daemon
+            .eventually(path, || stranger.get(path).status == 200);
+    }
+    assert_eq!(pool(&friend)["state"], "running", "nobody has steered it");
+    let host = format!("http://127.0.0.1:{}", stranger.port());
+    let refused = scene.site.ganger(&["status", "--host", &host]).bad(1);
+    assert!(refused.contains("Authorization: Bearer"), "{refused}");
+    let token = [
+        "status",
+        "--host",
+        &host,
+        "--token-file",
+        file.to_str().unwrap(),
+    ];
+    scene.site.ganger(&token).good();
+    // On this machine commands go over the socket.
+    command(&scene, &["status"]).good();
+    scene.finish();
+    assert!(!file.exists());
+}
+
+fn a_made_token_stays_as_long_as_a_daemon_answers_at_the_socket() {
+    let site = site(r#"socket = "shared.sock""#);
+    let other = || Pool::new(&[]).text("name", "other").text("queue", "other");
+    let old = site.start(&[Pool::new(&[])]);
+    let file = socket(&old).with_extension("token");
+    let new = site.start(&[other()]);
+    for daemon in [&old, &new] {
+        assert_eq!(api(daemon).get("/v1/status").status, 200);
+    }
+    old.stop();
+    assert_eq!(api(&new).get("/v1/status").status, 200);
+    std::fs::remove_file(&file).unwrap();
+    new.eventually("the token to be there again", || file.exists());
+    assert_eq!(api(&new).get("/v1/status").status, 200);
+    new.stop();
+    assert!(!file.exists());
+}
+
+fn readiness_names_no_pool_without_the_token() {
+    let site = site("[telemetry]\nlisten = \"127.0.0.1:0\"");
+    let program = Pool::of_program("/nonexistent/program", &[]).text("name", "billing");
+    let scene = Scene::at(site, &[program]);
+    let telemetry = scene
+        .daemon
+        .logs("listening", |record| record["key"] == "telemetry.listen");
+    let telemetry = telemetry["address"].as_str().unwrap();
+    let telemetry = Api::Port(telemetry.rsplit_once(':').unwrap().1.parse().unwrap());
+    let friend = api(&scene.daemon);
+    scene.daemon.eventually("it fails", || {
+        friend
+            .get("/readyz")
+            .body
+            .contains("pool `billing` fail one after the other")
+    });
+    for stranger in [open(&scene.daemon), telemetry] {
+        let health = stranger.get("/readyz");
+        assert_eq!(health.status, 503);
+        let reasons = &health.json()["reasons"];
+        assert_eq!(
+            reasons,
+            &json!(["pools whose workers fail one after the other: 1"])
+        );
+    }
+    scene.daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    scene.daemon.exit();
+}
+
+/// The path and the code of the URL that `ganger open` prints, and where it leads.
+fn login(scene: &Scene) -> String {
+    let url = command(scene, &["open", "--print"]).good();
+    let port = open(&scene.daemon).port();
+    let path = url.trim().strip_prefix(&format!("http://127.0.0.1:{port}"));
+    path.unwrap_or_else(|| panic!("{url}")).to_owned()
+}
+
+fn a_login_is_good_once() {
+    let scene = scene(Pool::new(&[]));
+    let browser = open(&scene.daemon);
+    let path = login(&scene);
+    let page = browser.get(&path);
+    assert_eq!(page.status, 200, "{page:?}");
+    assert!(page.body.contains("url=/ui\""), "{page:?}");
+    let cookie = page
+        .head
+        .lines()
+        .find_map(|line| line.strip_prefix("set-cookie: "));
+    let cookie = cookie.unwrap();
+    for part in ["; httponly", "; samesite=strict", "; max-age=3600"] {
+        assert!(cookie.contains(part), "{cookie}");
+    }
+    browser.get(&path).problem(401);
+    browser.get("/ui/login?code=guessed").problem(401);
+    let cookie = format!("Cookie: {}", cookie.split(';').next().unwrap());
+    let with = |method, path, more: &[&str]| {
+        browser.ask(method, path, &[&[cookie.as_str()], more].concat(), "")
+    };
+    let home = with("GET", "/ui", &[]);
+    assert!(
+        home.head
+            .contains("content-security-policy: default-src 'none'"),
+        "{home:?}"
+    );
+    assert_eq!(with("GET", "/v1/status", &[]).status, 200);
+    let pause = "/v1/pools/work/pause";
+    with("POST", pause, &[]).problem(403);
+    with("POST", pause, &["Origin: http://localhost:8000"]).problem(403);
+    assert_eq!(
+        with("POST", pause, &["Sec-Fetch-Site: same-origin"]).status,
+        200
+    );
+    browser.ask("POST", pause, &[], "").problem(401);
+    scene.finish();
+}
+
+/// The browser is a script, which shows with what it was called.
+fn a_browser_is_opened_at_a_page_of_its_user() {
+    let scene = scene(Pool::new(&[]));
+    let script = "#!/bin/sh\nstat -c %a \"$1\" > opened\ncat \"$1\" >> opened\n";
+    scene.site.put("xdg-open", script, true);
+    let path = std::env::var("PATH").unwrap();
+    let own = scene.site.path("");
+    let own = own.to_str().unwrap().trim_end_matches('/');
+    let (path, runtime) = (
+        format!("PATH={own}:{path}"),
+        format!("XDG_RUNTIME_DIR={own}"),
+    );
+    let config = scene.daemon.config().to_str().unwrap();
+    let args = [&path, &runtime, PROGRAM, "open", "--config", config];
+    let ran = scene.site.ganger_of("env", &args, b"");
+    assert_eq!(ran.good(), "");
+    let opened = std::fs::read_to_string(scene.site.path("opened")).unwrap();
+    let url = format!(
+        "0; url=http://127.0.0.1:{}/ui/login?code=",
+        open(&scene.daemon).port()
+    );
+    assert!(
+        opened.starts_with("600\n") && opened.contains(&url),
+        "{opened}"
     );
     scene.finish();
 }
@@ -192,7 +364,7 @@ fn bad_requests_are_told_what_would_be_right() {
     let told = api
         .ask("GET", "/v1/events", &["Last-Event-ID: last"], "")
         .problem(400);
-    assert!(told.contains("whole number"), "{told}");
+    assert!(told.contains("id of an event"), "{told}");
     let document = api.get("/openapi.json").json();
     assert_eq!(document["info"]["title"], json!("ganger"));
     scene.finish();
@@ -231,7 +403,7 @@ fn telemetry_has_a_listener_of_its_own() {
         assert_eq!(answer.status, 200, "{path} {answer:?}");
     }
     open.get("/v1/status").problem(404);
-    api(&scene.daemon).get("/metrics").problem(401);
+    super::open(&scene.daemon).get("/metrics").problem(401);
     assert_eq!(command(&scene, &["health", "--ready"]).good(), "ok\n");
     scene.finish();
 }

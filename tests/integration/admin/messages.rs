@@ -3,7 +3,9 @@
 use serde_json::json;
 
 use super::{api, scene};
-use crate::harness::{Event, Pool, trials};
+use crate::harness::kafka::Kafka;
+use crate::harness::rabbit::Vhost;
+use crate::harness::{Event, Pool, Workspace, trials};
 
 trials![
     a_message_is_published_and_its_answer_waited_for,
@@ -11,6 +13,8 @@ trials![
     a_message_for_a_topic_is_one_for_each_queue,
     a_large_message_goes_through,
     dead_letters_are_read_counted_edited_and_dropped,
+    an_id_of_a_dead_letter_is_a_text_everywhere,
+    a_queue_that_is_not_there_is_not_found,
 ];
 
 fn a_message_is_published_and_its_answer_waited_for() {
@@ -183,4 +187,57 @@ fn dead_letters_are_read_counted_edited_and_dropped() {
     assert_eq!(dropped["done"], "dropped 2");
     assert!(scene.table.dead().is_empty());
     scene.finish();
+}
+
+fn an_id_of_a_dead_letter_is_a_text_everywhere() {
+    let scene = scene(Pool::new(&[]).attempts(1));
+    let api = api(&scene.daemon);
+    scene.send(&["mode:answer:400 a", "mode:answer:400 b"]);
+    scene
+        .daemon
+        .eventually("both are dead", || scene.table.dead().len() == 2);
+    let letters = api.get("/v1/dead/main").json()["letters"].clone();
+    let group = api.get("/v1/dead/main/groups").json()[0]["id"].clone();
+    let shown = super::command(&scene, &["dead", "list", "-o", "json"]).json();
+    assert_eq!(
+        (&letters[0]["id"], &letters[1]["id"]),
+        (&json!("1"), &json!("2"))
+    );
+    assert_eq!((&group, &shown[0]["id"]), (&json!("1"), &json!("1")));
+    let one = api.get("/v1/dead/main/letters/1").json();
+    assert_eq!(one["id"], "1");
+    // As a list gives it; and as a number, which lists gave once.
+    for (id, number) in [(letters[0]["id"].clone(), 1), (json!(2), 2)] {
+        let asked = json!({ "ids": [id], "body": format!("mended {number}") }).to_string();
+        let done = api.post("/v1/dead/main/retry", &asked);
+        assert_eq!(done.status, 200, "{done:?}");
+    }
+    let wrong = json!({ "ids": [true] }).to_string();
+    api.post("/v1/dead/main/retry", &wrong).problem(422);
+    scene.all_done();
+    scene.finish();
+}
+
+fn a_queue_that_is_not_there_is_not_found() {
+    let (rabbit, kafka) = (Vhost::shared(), Kafka::shared());
+    let sources = format!(
+        "[sources.rabbit]\nkind = \"rabbitmq\"\nurl = \"{}\"\n\
+         [sources.events]\nkind = \"kafka\"\nbrokers = \"{}\"\ngroup = \"absent\"\n\
+         [admin]\nlisten = \"127.0.0.1:0\"\n",
+        rabbit.url(),
+        kafka.address(),
+    );
+    let site = Workspace::with_sections(&sources);
+    let daemon = site.start(&[Pool::new(&[]).text("source", "rabbit")]);
+    let api = api(&daemon);
+    let body = r#"{"body": "a"}"#;
+    for source in ["rabbit", "events"] {
+        let path = format!(
+            "/v1/queues/absent-{:x}/messages?source={source}",
+            fastrand::u64(..)
+        );
+        let told = api.post(&path, body).problem(404);
+        assert!(told.contains("there is no"), "{told}");
+    }
+    daemon.stop();
 }

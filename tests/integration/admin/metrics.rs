@@ -318,9 +318,7 @@ struct Prometheus {
 
 impl Prometheus {
     fn of(scene: &Workspace, target: &Api) -> Self {
-        let Api::Port(target) = target else {
-            unreachable!()
-        };
+        let target = target.port();
         let config = format!(
             "global: {{ scrape_interval: 1s }}\n\
              scrape_configs: [{{ job_name: ganger, static_configs: [{{ targets: ['127.0.0.1:{target}'] }}] }}]\n"

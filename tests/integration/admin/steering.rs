@@ -24,6 +24,8 @@ trials![
     readiness_says_what_is_wrong,
     a_daemon_that_stands_still_is_not_waited_for,
     events_go_on_where_a_listener_was,
+    events_are_what_happened,
+    a_listener_of_the_daemon_before_is_told_what_it_misses,
     a_thread_that_stands_still_is_found_and_holds_nobody_up,
     a_pool_that_stands_still_keeps_a_stop_from_nobody,
 ];
@@ -412,7 +414,7 @@ fn a_daemon_that_stands_still_is_not_waited_for() {
 fn events_go_on_where_a_listener_was() {
     let scene = scene(Pool::new(&[]));
     let api = api(&scene.daemon);
-    let mut events = api.events(Some(0));
+    let mut events = api.events(Some("0"));
     let (_, started) = events.next("worker_started");
     assert_eq!(started["pool"], "work");
     command(&scene, &["scale", "work", "2"]).good();
@@ -422,17 +424,78 @@ fn events_go_on_where_a_listener_was() {
         (&2.into(), &1.into())
     );
     drop(events);
+    // Both are over before anybody could look.
     command(&scene, &["pause", "work"]).good();
+    command(&scene, &["resume", "work"]).good();
+    let mut events = api.events(Some(&scaled));
+    let states = [("paused", "running"), ("running", "paused")];
+    for (state, before) in states {
+        let (_, event) = events.next("pool_state");
+        let told = (&event["state"], &event["before"]);
+        assert_eq!(told, (&state.into(), &before.into()));
+    }
+    scene.finish();
+}
+
+/// Each worker's end, and each message, however fast one follows the other.
+fn events_are_what_happened() {
+    let scene = scene(Pool::new(&[]).set("crashes_max", "1").set("pipeline", "1"));
+    let api = api(&scene.daemon);
+    let bodies: Vec<String> = (0..3).map(|n| format!("mode:die:exit:7 {n}")).collect();
+    scene.send(&bodies);
     scene
         .daemon
-        .eventually("it is paused", || pool(&api)["state"] == "paused");
-    let (id, event) = api.events(Some(scaled)).next("pool_state");
-    assert!(id > scaled);
+        .eventually("all are dead", || scene.table.dead().len() == bodies.len());
+    let counted = || pool_counts(&api)["restarts"].as_u64().unwrap();
+    scene
+        .daemon
+        .eventually("a worker to be up", || scene.daemon.workers_up().len() == 1);
+    let (restarts, mut events) = (counted(), api.events(Some("0")));
+    let (mut started, mut ended, mut dead) = (Vec::new(), Vec::new(), 0);
+    while ended.len() < restarts.try_into().unwrap() || dead < 3 {
+        let (_, event) = events.any();
+        match event["event"].as_str().unwrap() {
+            "worker_started" => started.push(event["pid"].clone()),
+            "worker_ended" => {
+                assert!(
+                    event["cause"].as_str().unwrap().contains("code 7"),
+                    "{event}"
+                );
+                ended.push(event["pid"].clone());
+            }
+            "dead_letters" => dead += event["count"].as_u64().unwrap(),
+            _ => {}
+        }
+    }
+    assert!(restarts >= 3, "{restarts}");
     assert_eq!(
-        (&event["state"], &event["before"]),
-        (&"paused".into(), &"running".into())
+        started[..ended.len()],
+        ended[..],
+        "each that was started, in order"
     );
     scene.finish();
+}
+
+fn pool_counts(api: &crate::harness::Api) -> serde_json::Value {
+    pool(api)["counts"].clone()
+}
+
+fn a_listener_of_the_daemon_before_is_told_what_it_misses() {
+    let site = super::site("socket = \"here.sock\"");
+    let pools = [Pool::new(&[])];
+    let old = site.start(&pools);
+    let (id, _) = api(&old).events(Some("0")).next("worker_started");
+    old.stop();
+    let new = site.start(&pools);
+    let mut events = api(&new).events(Some(&id));
+    let (_, missed) = events.any();
+    assert_eq!(
+        (&missed["event"], &missed["count"]),
+        (&"missed".into(), &serde_json::Value::Null)
+    );
+    let (_, started) = events.any();
+    assert_eq!(started["event"], "pool_started", "from its beginning");
+    new.stop();
 }
 
 /// The pool's own thread is held, so that it can neither say nor do anything.

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// How long an answer may take.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -16,6 +16,8 @@ const WITHIN: Duration = Duration::from_secs(30);
 pub(crate) enum Api {
     /// At a port of this machine.
     Port(u16),
+    /// Likewise, where it wants this token.
+    Authorized { port: u16, token: String },
     /// At a unix socket.
     Socket(PathBuf),
 }
@@ -54,7 +56,7 @@ impl Api {
 
     fn try_connect(&self) -> io::Result<Box<dyn Stream>> {
         match self {
-            Self::Port(port) => {
+            Self::Port(port) | Self::Authorized { port, .. } => {
                 let stream = TcpStream::connect(("127.0.0.1", *port))?;
                 stream.set_read_timeout(Some(WITHIN))?;
                 Ok(Box::new(stream))
@@ -74,6 +76,33 @@ impl Api {
         (answer.status == 200).then_some(answer)
     }
 
+    /// The port, if it is at one.
+    pub(crate) fn port(&self) -> u16 {
+        match self {
+            Self::Port(port) | Self::Authorized { port, .. } => *port,
+            Self::Socket(path) => panic!("{} is no port", path.display()),
+        }
+    }
+
+    /// The token that it wants.
+    pub(crate) fn token(&self) -> Option<&str> {
+        match self {
+            Self::Authorized { token, .. } => Some(token),
+            Self::Port(_) | Self::Socket(_) => None,
+        }
+    }
+
+    /// The header that brings the token, unless the request brings one of its own.
+    fn authorization(&self, headers: &[&str]) -> String {
+        let own = headers
+            .iter()
+            .any(|header| header.starts_with("Authorization:"));
+        match self.token().filter(|_| !own) {
+            Some(token) => format!("Authorization: Bearer {token}\r\n"),
+            None => String::new(),
+        }
+    }
+
     /// Sends a request with these headers and reads the whole answer.
     pub(crate) fn ask(&self, method: &str, path: &str, headers: &[&str], body: &str) -> Answer {
         let mut stream = self.connect();
@@ -84,6 +113,7 @@ impl Api {
         for header in headers {
             request += &format!("{header}\r\n");
         }
+        request += &self.authorization(headers);
         if !body.is_empty() {
             request += &format!(
                 "Content-Type: application/json\r\nContent-Length: {}\r\n",
@@ -116,12 +146,13 @@ impl Api {
     }
 
     /// Opens the stream of events.
-    pub(crate) fn events(&self, after: Option<u64>) -> Events {
+    pub(crate) fn events(&self, after: Option<&str>) -> Events {
         let mut stream = self.connect();
         let after = after.map_or_else(String::new, |id| format!("Last-Event-ID: {id}\r\n"));
         write!(
             stream,
-            "GET /v1/events HTTP/1.1\r\nHost: localhost\r\n{after}\r\n"
+            "GET /v1/events HTTP/1.1\r\nHost: localhost\r\n{}{after}\r\n",
+            self.authorization(&[])
         )
         .unwrap();
         Events(BufReader::new(stream))
@@ -132,22 +163,39 @@ impl Api {
 pub(crate) struct Events(BufReader<Box<dyn Stream>>);
 
 impl Events {
+    /// Whether it is one, and no refusal.
+    pub(crate) fn is_served(&mut self) -> bool {
+        let mut status = String::new();
+        self.0.read_line(&mut status).unwrap();
+        status.contains(" 200 ")
+    }
+
     /// Waits for the next event of that kind: its id and its data.
-    pub(crate) fn next(&mut self, kind: &str) -> (u64, Value) {
-        let (mut id, mut event) = (0, String::new());
+    pub(crate) fn next(&mut self, kind: &str) -> (String, Value) {
+        loop {
+            let (id, event) = self.any();
+            if event["event"] == kind {
+                return (id, event);
+            }
+        }
+    }
+
+    /// Waits for the next event: its id and its data.
+    pub(crate) fn any(&mut self) -> (String, Value) {
+        let (mut id, mut event) = (String::new(), String::new());
         loop {
             let mut line = String::new();
             let bytes = self.0.read_line(&mut line).unwrap();
-            assert!(bytes > 0, "the stream ended before {kind}");
+            assert!(bytes > 0, "the stream ended");
             let line = line.trim_end();
             if let Some(number) = line.strip_prefix("id: ") {
-                id = number.parse().unwrap();
+                id = number.to_owned();
             } else if let Some(name) = line.strip_prefix("event: ") {
                 event = name.to_owned();
-            } else if let Some(data) = line.strip_prefix("data: ")
-                && event == kind
-            {
-                return (id, serde_json::from_str(data).unwrap());
+            } else if let Some(data) = line.strip_prefix("data: ") {
+                let data: Value = serde_json::from_str(data).unwrap();
+                assert_eq!((&data["id"], &data["event"]), (&json!(id), &json!(event)));
+                return (id, data);
             }
         }
     }

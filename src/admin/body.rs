@@ -1,0 +1,147 @@
+//! Reading what a request brings: a piece at a time, none of them waited for long, and all of it
+//! counted in the daemon's bound on messages in memory.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::{Body, HttpBody};
+use axum::extract::{FromRequest, Request};
+use axum::http::StatusCode;
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use super::answer::Problem;
+use super::context::Context;
+use crate::budget::{Budget, Hold};
+
+/// The longest body of a request that publishes nothing, in bytes.
+pub(super) const BODY_BYTES_MAX: usize = 1 << 20;
+/// How much of a body is counted at a time, in bytes. So much of each is taken in any case.
+const STEP: usize = 1 << 20;
+/// How long the next piece may take to come.
+const PIECE_WITHIN: Duration = Duration::from_secs(10);
+/// Under which name it draws from the budget.
+const DRAWN_BY: &str = "the admin API";
+
+/// A body, and what counts it while it is in memory.
+#[derive(Debug)]
+pub(super) struct Counted {
+    pub(super) bytes: Bytes,
+    pub(super) held: Vec<Hold>,
+}
+
+/// Reads a body of at most so many bytes.
+pub(super) async fn read(
+    mut body: Body,
+    bytes_max: usize,
+    budget: &Budget,
+) -> Result<Counted, Problem> {
+    let too_large = || {
+        let why = format!("the body is longer than {bytes_max} bytes");
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, why)
+    };
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if announced > bytes_max {
+        return Err(too_large());
+    }
+    let share = budget.share(DRAWN_BY);
+    let (mut bytes, mut held, mut counted) = (BytesMut::new(), Vec::new(), 0);
+    loop {
+        let next = timeout(PIECE_WITHIN, body.frame())
+            .await
+            .map_err(|_| late())?;
+        let Some(frame) = next else { break };
+        let frame = frame.map_err(|error| Problem::bad(format!("the body broke off: {error}")))?;
+        let piece = frame.into_data().unwrap_or_default();
+        if bytes.len() + piece.len() > bytes_max {
+            return Err(too_large());
+        }
+        while bytes.len() + piece.len() > counted {
+            held.push(share.take(STEP).ok_or_else(no_room)?);
+            counted += STEP;
+        }
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(Counted {
+        bytes: bytes.freeze(),
+        held,
+    })
+}
+
+fn late() -> Problem {
+    let why = format!("nothing more of the body came within {PIECE_WITHIN:?}");
+    Problem::new(StatusCode::REQUEST_TIMEOUT, why)
+}
+
+fn no_room() -> Problem {
+    let why = "the daemon holds as many bytes of messages as `daemon.buffered_bytes_max` allows: \
+               try again";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, why)
+}
+
+/// What a request asks for, from its JSON body.
+#[derive(Debug)]
+pub(super) struct Asked<T>(pub(super) T);
+
+impl<T: DeserializeOwned> FromRequest<Context> for Asked<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, context: &Context) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        let body = read(body, BODY_BYTES_MAX, context.daemon.overview.budget()).await?;
+        let request = Request::from_parts(parts, Body::from(body.bytes.clone()));
+        let Json(asked) = Json::from_request(request, context).await?;
+        Ok(Self(asked))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::response::IntoResponse;
+    use futures_util::stream;
+
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn pieces(count: usize) -> Body {
+        let piece = || Ok::<_, std::io::Error>(Bytes::from(vec![b'x'; MIB / 2]));
+        Body::from_stream(stream::iter((0..count).map(move |_| piece())))
+    }
+
+    fn status(refused: Result<Counted, Problem>) -> u16 {
+        refused.unwrap_err().into_response().status().as_u16()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_counts_as_long_as_it_is_held() {
+        let budget = Budget::new(Some(4 * MIB));
+        let first = read(pieces(6), 8 * MIB, &budget).await.unwrap();
+        assert_eq!(
+            (first.bytes.len(), budget.standing().drawn),
+            (3 * MIB, 3 * MIB)
+        );
+        assert_eq!(status(read(pieces(6), 8 * MIB, &budget).await), 503);
+        let small = read(pieces(1), 8 * MIB, &budget).await.unwrap();
+        drop((first, small));
+        assert_eq!(budget.standing().drawn, 0);
+        assert!(budget.standing().waiting.is_empty());
+        read(pieces(6), 8 * MIB, &budget).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_is_neither_too_long_nor_too_late() {
+        let budget = Budget::new(Some(MIB));
+        assert_eq!(status(read(pieces(3), MIB, &budget).await), 413);
+        let announced = Body::from(vec![0; 2 * MIB]);
+        assert_eq!(status(read(announced, MIB, &budget).await), 413);
+        let silent = stream::pending::<Result<Bytes, std::io::Error>>();
+        assert_eq!(
+            status(read(Body::from_stream(silent), MIB, &budget).await),
+            408
+        );
+        assert_eq!(budget.standing().drawn, 0);
+    }
+}
