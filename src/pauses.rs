@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::foreign;
-use crate::pool::Held;
+use crate::pool::LastingPause;
 
 /// The longest file that is read, in bytes.
 const BYTES_MAX: u64 = 1 << 20;
@@ -21,7 +21,7 @@ pub struct Pauses(Arc<Mutex<Inner>>);
 struct Inner {
     /// Where the file may be, the best place first.
     places: Vec<PathBuf>,
-    held: BTreeMap<String, Held>,
+    held: BTreeMap<String, LastingPause>,
 }
 
 impl Pauses {
@@ -46,7 +46,7 @@ impl Pauses {
     }
 
     /// What holds of that pool.
-    pub fn of(&self, pool: &str) -> Option<Held> {
+    pub fn of(&self, pool: &str) -> Option<LastingPause> {
         self.inner().held.get(pool).copied()
     }
 
@@ -54,7 +54,7 @@ impl Pauses {
     ///
     /// # Errors
     /// If it can't be written: it does not outlast the process then.
-    pub fn set(&self, pool: &str, held: Option<Held>) -> io::Result<()> {
+    pub fn set(&self, pool: &str, held: Option<LastingPause>) -> io::Result<()> {
         let mut inner = self.inner();
         match held {
             Some(held) => drop(inner.held.insert(pool.to_owned(), held)),
@@ -107,13 +107,13 @@ impl Inner {
     }
 }
 
-fn read(path: &Path) -> io::Result<BTreeMap<String, Held>> {
+fn read(path: &Path) -> io::Result<BTreeMap<String, LastingPause>> {
     let text = foreign::text(fs::File::open(path)?, BYTES_MAX)?;
     Ok(serde_json::from_str(&text)?)
 }
 
 /// Whole or not at all, whenever the machine stops.
-fn write(path: &Path, held: &BTreeMap<String, Held>) -> io::Result<()> {
+fn write(path: &Path, held: &BTreeMap<String, LastingPause>) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
     }
@@ -141,12 +141,18 @@ mod tests {
             dir.path().join("state/paused.json"),
         ];
         let pauses = Pauses::read(places.clone());
-        pauses.set("a", Some(Held::Paused)).unwrap();
-        pauses.set("b", Some(Held::Drained)).unwrap();
+        pauses.set("a", Some(LastingPause::Paused)).unwrap();
+        pauses.set("b", Some(LastingPause::Drained)).unwrap();
         let again = Pauses::read(places.clone());
         let of = |name| (pauses.of(name), again.of(name));
-        assert_eq!(of("a"), (Some(Held::Paused), Some(Held::Paused)));
-        assert_eq!(of("b"), (Some(Held::Drained), Some(Held::Drained)));
+        assert_eq!(
+            of("a"),
+            (Some(LastingPause::Paused), Some(LastingPause::Paused))
+        );
+        assert_eq!(
+            of("b"),
+            (Some(LastingPause::Drained), Some(LastingPause::Drained))
+        );
         assert_eq!(of("c"), (None, None));
         again.set("a", None).unwrap();
         again.keep_only(&BTreeSet::from(["a", "c"]));
@@ -157,9 +163,9 @@ mod tests {
     #[test]
     fn what_can_not_be_kept_is_told_and_holds_meanwhile() {
         let pauses = Pauses::read(vec![PathBuf::from("/proc/nowhere/paused.json")]);
-        let error = pauses.set("a", Some(Held::Paused)).unwrap_err();
+        let error = pauses.set("a", Some(LastingPause::Paused)).unwrap_err();
         assert!(error.to_string().contains("/proc/nowhere"), "{error}");
-        assert_eq!(pauses.of("a"), Some(Held::Paused));
+        assert_eq!(pauses.of("a"), Some(LastingPause::Paused));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use super::pools::{DONE_WITHIN, Doing, Named, Steered, unknown};
 use crate::broker::UnusableSource;
 use crate::client::Client;
 use crate::config::model::{Options, PoolConfig};
-use crate::pool::{Held, Steer};
+use crate::pool::{LastingPause, Steer};
 
 /// How long it may take to count the daemons: what was asked is done by then.
 const COUNTED_WITHIN: Duration = Duration::from_secs(3);
@@ -54,7 +54,16 @@ pub(super) async fn pause(
     let done = "it takes nothing in";
     match reach.all {
         true => for_all(&context, &name, true, done).await,
-        false => here(&context, &name, Steer::Pause, Some(Held::Paused), done).await,
+        false => {
+            here(
+                &context,
+                &name,
+                Steer::Pause,
+                Some(LastingPause::Paused),
+                done,
+            )
+            .await
+        }
     }
 }
 
@@ -69,7 +78,14 @@ pub(super) async fn pause(
 pub(super) async fn drain(State(context): State<Context>, name: Named) -> Doing {
     let Path(name) = name?;
     let done = "it takes nothing in, and its workers leave when they are done";
-    here(&context, &name, Steer::Drain, Some(Held::Drained), done).await
+    here(
+        &context,
+        &name,
+        Steer::Drain,
+        Some(LastingPause::Drained),
+        done,
+    )
+    .await
 }
 
 /// End a pause or a drain.
@@ -118,7 +134,7 @@ async fn here(
     context: &Context,
     name: &str,
     steer: Steer,
-    held: Option<Held>,
+    held: Option<LastingPause>,
     done: &str,
 ) -> Doing {
     let overview = &context.daemon.overview;

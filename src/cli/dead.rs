@@ -23,7 +23,7 @@ use super::usage::wrong;
 use crate::client::shown::LetterJson;
 use crate::client::{Client, DeadFilter, Halted, Listed, Page, WayBack};
 use crate::dead_letter::{DeadLetter, Group, Groups};
-use chosen::{Chosen, Narrowing};
+use chosen::{Chosen, Narrowing, Scope};
 use print::Print;
 use sources::{Sources, only_source};
 
@@ -73,19 +73,6 @@ pub(super) enum DeadCommand {
         #[command(flatten)]
         output: Output,
     },
-}
-
-/// Where to look.
-#[derive(Debug, clap::Args)]
-pub(super) struct Scope {
-    /// Only those of this pool
-    #[arg(long, value_name = "NAME")]
-    pool: Option<String>,
-    /// Only those of this source
-    #[arg(long, value_name = "NAME")]
-    source: Option<String>,
-    #[command(flatten)]
-    config: ConfigFile,
 }
 
 /// Which part of a list, and how much of each letter.
@@ -146,20 +133,6 @@ pub(super) fn run(command: DeadCommand) -> CommandResult {
                 &Cell::new(0),
                 Client::dead_drop,
             )
-        }
-    }
-}
-
-impl Scope {
-    fn open(&self) -> miette::Result<Sources> {
-        let (source, pool) = (self.source.as_deref(), self.pool.as_deref());
-        Sources::open(&self.config.load()?, source, pool)
-    }
-
-    fn filter(&self) -> DeadFilter {
-        DeadFilter {
-            pool: self.pool.clone(),
-            ..DeadFilter::default()
         }
     }
 }

@@ -55,7 +55,7 @@ use printed::Printed;
 use roster::Generation;
 use showcase::Showcase;
 use status::{PoolStatus, WorkerLoss};
-pub use steering::{Held, Refusal, Steer, Steering};
+pub use steering::{LastingPause, Refusal, Steer, Steering};
 use stopping::{SETTLE_WITHIN, Stopping};
 use supervise::Supervisor;
 use trial::{AnswerTally, Answers};

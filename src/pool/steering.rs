@@ -40,7 +40,7 @@ pub struct Steering {
 /// What holds on over a restart of the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Held {
+pub enum LastingPause {
     /// The pool takes nothing in.
     Paused,
     /// Likewise, and its workers leave.
@@ -80,11 +80,11 @@ pub enum Refusal {
 
 impl Steering {
     /// What a pool begins with of which this holds.
-    pub fn held(held: Option<Held>) -> Self {
+    pub fn held(held: Option<LastingPause>) -> Self {
         let intake = match held {
             None => Taps::Open,
-            Some(Held::Paused) => Taps::Paused,
-            Some(Held::Drained) => Taps::Drained,
+            Some(LastingPause::Paused) => Taps::Paused,
+            Some(LastingPause::Drained) => Taps::Drained,
         };
         Self {
             intake,

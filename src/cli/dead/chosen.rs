@@ -9,16 +9,42 @@ use jiff::Timestamp;
 use miette::IntoDiagnostic;
 use serde_json::json;
 
-use super::Scope;
 use super::sources::Sources;
-use crate::cli::common::{CommandResult, Format};
+use crate::cli::common::{CommandResult, ConfigFile, Format};
 use crate::cli::output;
 use crate::client::json::moment;
 use crate::client::{Criteria, DeadFilter, Page};
 
+/// Where to look.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Scope {
+    /// Only those of this pool
+    #[arg(long, value_name = "NAME")]
+    pool: Option<String>,
+    /// Only those of this source
+    #[arg(long, value_name = "NAME")]
+    source: Option<String>,
+    #[command(flatten)]
+    config: ConfigFile,
+}
+
+impl Scope {
+    pub(super) fn open(&self) -> miette::Result<Sources> {
+        let (source, pool) = (self.source.as_deref(), self.pool.as_deref());
+        Sources::open(&self.config.load()?, source, pool)
+    }
+
+    pub(super) fn filter(&self) -> DeadFilter {
+        DeadFilter {
+            pool: self.pool.clone(),
+            ..DeadFilter::default()
+        }
+    }
+}
+
 /// Which of them, by what they died of and when.
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct Narrowing {
+pub(crate) struct Narrowing {
     /// Only those whose error contains this text
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
@@ -50,7 +76,7 @@ impl Narrowing {
 
 /// Which letters something is done with.
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct Chosen {
+pub(crate) struct Chosen {
     #[command(flatten)]
     scope: Scope,
     /// Their ids, as `list` shows them

@@ -293,7 +293,8 @@ impl ClientKind for MysqlClient {
     }
 
     fn unpause(&mut self, queue: &str) -> Result<(), Fault> {
-        let end = "DELETE FROM consumer_messages WHERE queue = ? AND `key` = ?";
+        let end = "DELETE FROM consumer_messages
+                   WHERE queue = ? AND owner IS NULL AND available_after = 0 AND `key` = ?";
         self.ask("ending the pause", async |client| {
             client
                 .execute(end, &[PAUSED_QUEUE.into(), queue.into()])

@@ -327,7 +327,8 @@ impl ClientKind for PostgresClient {
     }
 
     fn unpause(&mut self, queue: &str) -> Result<(), Fault> {
-        let end = "DELETE FROM consumer_messages WHERE queue = $1 AND key = $2";
+        let end = "DELETE FROM consumer_messages
+                   WHERE queue = $1 AND owner IS NULL AND available_after = 0 AND key = $2";
         self.ask("ending the pause", async |client| {
             client.execute(end, &[&PAUSED_QUEUE, &queue]).await
         })?;

@@ -211,7 +211,8 @@ impl super::super::contract::ClientKind for SqliteClient {
     }
 
     fn unpause(&mut self, queue: &str) -> Result<(), Fault> {
-        let end = "DELETE FROM consumer_messages WHERE queue = ?1 AND key = ?2";
+        let end = "DELETE FROM consumer_messages INDEXED BY consumer_messages_ready
+                   WHERE queue = ?1 AND owner IS NULL AND available_after = 0 AND key = ?2";
         let ended = self.write(|client| client.conn.execute(end, [PAUSED_QUEUE, queue]));
         ended.map_err(failed("ending the pause"))?;
         Ok(())

@@ -10,6 +10,7 @@ mod gather;
 mod grip;
 mod health;
 mod locked;
+mod out;
 mod paused;
 mod suspects;
 #[cfg(test)]
@@ -29,9 +30,9 @@ use super::link::Link;
 use crate::broker::Fault as Unusable;
 use crate::broker::store::{Store, Stores};
 use crate::broker::table::{Claim, Claimed, Fault, LookReason, Settled, Stop};
-use crate::budget::{Hold, Share};
+use crate::budget::Share;
 use crate::config::model::{PoolConfig, TableSource};
-use crate::delivery::{Intake, Publish, Settlement, SourceEnd};
+use crate::delivery::{Intake, Publish, SourceEnd};
 use crate::heartbeat::Heart;
 use crate::rules::exclusive::Turn;
 use crate::rules::pause::Pause;
@@ -43,6 +44,7 @@ use gather::Gather;
 use grip::Grip;
 use health::{Health, HealthIssue};
 use locked::Locked;
+use out::{Out, note};
 use paused::Paused;
 
 /// The least time between two looks at a queue in which nothing was ready, however often others
@@ -95,14 +97,6 @@ pub(super) struct Task {
     next_facts: Instant,
     owners_again: Option<Instant>,
     paused: Paused,
-}
-
-/// One delivery that is out.
-#[derive(Debug)]
-struct Out {
-    claim: Claim,
-    /// None once it is settled: its body is not needed any more.
-    hold: Option<Hold>,
 }
 
 /// Opens the source; what is returned runs it to its end on this thread, where its blocking calls
@@ -195,7 +189,8 @@ impl Task {
             self.tend_owners().await;
             if !self.pause.is_on(Instant::now()) {
                 self.follow_the_file().await;
-                self.look_for_pause().await;
+                let looked = self.paused.look(&mut self.store, &self.end).await;
+                looked.unwrap_or_else(|fault| self.trouble(&fault));
                 self.gather().await;
                 self.write_and_claim().await;
                 self.tend_aside().await;
@@ -490,20 +485,5 @@ impl Task {
             self.health
                 .begin(&self.end, HealthIssue::Table, &fault.problem);
         }
-    }
-}
-
-fn note(out: &mut HashMap<u64, Out>, settled: &mut Vec<Settled>, settlement: Settlement) {
-    match out.get_mut(&settlement.token) {
-        Some(out) => {
-            out.hold = None;
-            settled.push(Settled {
-                claim: out.claim,
-                outcome: settlement.outcome,
-                span: settlement.span,
-                finished: settlement.finished,
-            });
-        }
-        None => tracing::error!(token = settlement.token, "settled, but never handed out"),
     }
 }

@@ -1,7 +1,9 @@
 //! Whether an operator has paused the queue for all daemons: looked up now and then, and told to the
 //! pool.
 
-use super::Task;
+use crate::broker::store::Store;
+use crate::broker::table::Fault;
+use crate::delivery::SourceEnd;
 
 /// What is known of it.
 #[derive(Debug, Clone, Copy)]
@@ -30,27 +32,22 @@ impl Paused {
     pub(super) fn look_again(&mut self) {
         self.is_stale = true;
     }
-}
 
-impl Task {
-    /// Looks it up, if that is due.
-    pub(super) async fn look_for_pause(&mut self) {
-        if !self.paused.is_stale {
-            return;
+    /// Looks it up, if that is due, and tells the pool.
+    ///
+    /// # Errors
+    /// If the table can't be read.
+    pub(super) async fn look(&mut self, store: &mut Store, end: &SourceEnd) -> Result<(), Fault> {
+        if !self.is_stale {
+            return Ok(());
         }
-        match self.store.is_paused().await {
-            Ok(is_on) => {
-                self.paused = Paused {
-                    is_stale: false,
-                    is_on,
-                };
-                self.end.state.send_if_modified(|state| {
-                    let is_news = state.paused != is_on;
-                    state.paused = is_on;
-                    is_news
-                });
-            }
-            Err(fault) => self.trouble(&fault),
-        }
+        self.is_on = store.is_paused().await?;
+        self.is_stale = false;
+        end.state.send_if_modified(|state| {
+            let is_news = state.paused != self.is_on;
+            state.paused = self.is_on;
+            is_news
+        });
+        Ok(())
     }
 }

@@ -177,6 +177,8 @@ fn go_through(site: &Workspace, daemon: &Daemon, round: usize) {
     }
     ganger(&["send", "placed", "x", "--topic"]).good();
     ganger(&["subscriptions", "list"]).good();
+    ganger(&["pause", "work", "--all"]).good();
+    ganger(&["resume", "work", "--all"]).good();
     assert_eq!(
         ganger(&["send", "work", "mode:reply", "--reply"]).good(),
         "re: mode:reply\n"

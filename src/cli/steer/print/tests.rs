@@ -68,7 +68,7 @@ fn email() -> PoolStatus {
 }
 
 /// A pool in each state, and all that may be said of one.
-pub(in crate::cli::steer) fn many() -> Status {
+pub(crate) fn many() -> Status {
     let range = ScalingStatus {
         min: 1,
         max: 16,

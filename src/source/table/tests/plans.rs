@@ -248,6 +248,9 @@ fn command(config: &SourceConfig, database: &Path, round: i64) {
     assert_eq!(client.cancel_waiting("p", "sent", "c").unwrap(), 2);
     assert!(client.take_reply("answers", "c").unwrap().is_some());
     client.depth("sent").unwrap();
+    client.pause_for_all("sent", true).unwrap();
+    client.pause_for_all("sent", false).unwrap();
+    assert!(client.daemons().unwrap().is_some());
     letters(&mut client, database, round);
 }
 
