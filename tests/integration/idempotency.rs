@@ -25,6 +25,9 @@ trials![
 
 /// The daemon's word on a repetition.
 const REPETITION: &str = "a repetition: acknowledged without being worked on";
+/// Its word on one whose key another has.
+const ANOTHER: &str = "another message with this key was done, and its body differs: this one is no \
+                       repetition and is worked on";
 /// Its word on one that was worked on twice all the same.
 const TWICE: &str = "done twice: it was done as another message, or by another daemon, meanwhile";
 
@@ -56,7 +59,7 @@ fn what_a_producer_sends_twice_is_worked_on_once_and_answered_twice() {
     scene.all_done();
     assert_eq!(scene.table.finished(), 1);
     // Its caller has lost the first answer, and asks for another elsewhere.
-    let second = message("second", "m").correlation_id("c-2");
+    let second = message("first", "m").correlation_id("c-2");
     scene
         .table
         .insert(&[second.clone(), second.reply_to("elsewhere")]);
@@ -74,7 +77,6 @@ fn what_a_producer_sends_twice_is_worked_on_once_and_answered_twice() {
         .collect();
     assert_eq!(ids, [Some("c-2"), Some("c-1"), Some("c-2")]);
     scene.record().assert_done_once(&["first"]);
-    assert!(scene.record().of(Event::Began, "second").is_empty());
     let told = scene.daemon.logged(REPETITION);
     assert_eq!(
         (field(&told, "key"), field(&told, "pool")),
@@ -85,6 +87,20 @@ fn what_a_producer_sends_twice_is_worked_on_once_and_answered_twice() {
     scene.table.insert(&[message("third", "n")]);
     scene.all_done();
     scene.record().assert_done_once(&["third"]);
+    // So is another body under the same id, and one is a repetition of that.
+    scene
+        .table
+        .insert(&[message("forged", "m"), message("forged", "m")]);
+    scene.all_done();
+    scene.record().assert_done_once(&["forged"]);
+    scene.daemon.logged(ANOTHER);
+    let bodies = scene
+        .table
+        .messages("answers")
+        .into_iter()
+        .map(|answer| answer.body);
+    assert_eq!(bodies.filter(|body| body == "re: forged").count(), 2);
+    assert_eq!(scene.table.finished(), 3);
     scene.finish();
 }
 
@@ -94,7 +110,7 @@ fn one_that_comes_while_the_first_is_worked_on_waits_for_it() {
     let first = "mode:wait:go,reply first";
     scene.table.insert(&[
         message(first, "m"),
-        message("second", "m"),
+        message(first, "m"),
         message("other", "n"),
     ]);
     scene.begun(&[first]);
@@ -108,7 +124,7 @@ fn one_that_comes_while_the_first_is_worked_on_waits_for_it() {
         .map(|answer| answer.body)
         .collect();
     assert_eq!(bodies, vec![format!("re: {first}"); 2]);
-    assert!(scene.record().of(Event::Began, "second").is_empty());
+    assert_eq!(scene.record().of(Event::Began, first).len(), 1);
     scene.finish();
 }
 
@@ -238,16 +254,14 @@ fn of_two_daemons_that_finish_the_same_the_first_has_answered() {
     scene.daemon.signal(Signal::SIGSTOP);
     scene
         .table
-        .insert(&[message("mode:reply quick", "m").correlation_id("quick")]);
+        .insert(&[message(slow, "m").correlation_id("quick")]);
+    other.eventually("the other to have begun it, too", || {
+        scene.record().of(Event::Began, slow).len() == 2
+    });
+    scene.site.touch("slow");
     answers(&scene, 1);
     scene.daemon.signal(Signal::SIGCONT);
-    scene.site.touch("slow");
     let answers = answers(&scene, 2);
-    assert!(
-        answers
-            .iter()
-            .all(|answer| answer.body == "re: mode:reply quick")
-    );
     let ids: Vec<_> = answers
         .iter()
         .map(|answer| answer.correlation_id.as_deref())
@@ -332,8 +346,9 @@ fn a_store_that_is_away_is_waited_for() {
         .daemon
         .logged("over: what is finished can't be looked up");
     assert_eq!(Table::open(&scene.site.path("memory.db")).finished(), 2);
-    scene.table.insert(&[message("again", "m")]);
+    scene.table.insert(&[message(first, "m")]);
     assert_eq!(answers(&scene, 3)[2].body, format!("re: {first}"));
+    assert_eq!(scene.record().of(Event::Began, first).len(), 1);
     scene.finish();
 }
 

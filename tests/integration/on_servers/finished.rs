@@ -32,7 +32,7 @@ fn what_is_sent_to_rabbitmq_twice_is_worked_on_once_and_answered_twice() {
     let first = letter("first", "m").correlation_id("1");
     scene.client.publish(&[first, binary.clone()]);
     let mut bodies: Vec<Vec<u8>> = answers(&scene, 2).into_iter().map(|one| one.body).collect();
-    let second = letter("second", "m").correlation_id("2");
+    let second = letter("first", "m").correlation_id("2");
     scene.client.publish(&[second, binary]);
     let again = answers(&scene, 2);
     let callers: BTreeSet<&str> = again.iter().map(Letter::id).collect();
