@@ -331,9 +331,9 @@ pub(super) fn may_not_make_triggers(error: &CallError) -> bool {
     matches!(error.code(), Some(1419 | 1142))
 }
 
-/// `ER_TRG_ALREADY_EXISTS`.
-pub(super) fn is_there_already(error: &CallError) -> bool {
-    error.code() == Some(1359)
+/// A trigger is there already, or its table is in use for longer than we wait: `ER_TRG_ALREADY_EXISTS`.
+pub(super) fn is_made_or_in_use(error: &CallError) -> bool {
+    matches!(error.code(), Some(1359 | LOCK_WAIT_TIMEOUT))
 }
 
 /// `ER_OPTION_PREVENTS_STATEMENT`, `ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION`, `ER_READ_ONLY_MODE`.

@@ -3,7 +3,7 @@
 
 use super::client::Client;
 use super::error::{
-    CallError, MysqlError, failed, is_there_already, may_not_make_triggers, sentence,
+    CallError, MysqlError, failed, is_made_or_in_use, may_not_make_triggers, sentence,
 };
 use super::value::Value;
 use crate::broker::table::names::Names;
@@ -21,6 +21,8 @@ const MIGRATIONS: &[&str] = &[
 const TOPICS: &str = include_str!("topics.sql");
 /// What has the server number all messages. It needs a trigger, too.
 const IDS: &str = include_str!("ids.sql");
+/// While a trigger waits for someone's long transaction nobody else gets at the table.
+const BRIEFLY: &str = "SET SESSION lock_wait_timeout = 1";
 const NO_TOPICS: &str = "DROP TABLE IF EXISTS published_messages_new";
 
 /// The tables by which it is seen whose they are, and a column of each that hardly another program's has.
@@ -76,19 +78,30 @@ pub(super) async fn prepare(
 
 /// Has the server number all messages, unless it does so already or we may not make triggers.
 async fn prepare_ids(client: &mut Client) -> Result<(), MysqlError> {
+    if numbers_all(client).await? {
+        return Ok(());
+    }
+    lock(client).await?;
+    let made = match numbers_all(client).await? {
+        false => client.batch_execute(&format!("{BRIEFLY}; {IDS}")).await,
+        true => Ok(()),
+    };
+    unlock(client).await?;
+    match made {
+        // Or it is there and we may not see it, or the next start may have better luck.
+        Err(error) if may_not_make_triggers(&error) || is_made_or_in_use(&error) => Ok(()),
+        made => made.map_err(failed("making the tables")),
+    }
+}
+
+/// Whether the server numbers all messages, as far as we may see that.
+async fn numbers_all(client: &mut Client) -> Result<bool, MysqlError> {
     let there = "SELECT count(*) FROM information_schema.triggers
                  WHERE trigger_schema = DATABASE() AND trigger_name = ?";
     let called = client.called("consumer_messages_id");
     let found = client.query_one(there, &[Value::from(&called)]).await;
     let found = found.and_then(|row| row.get::<i64>(0));
-    if found.map_err(failed("looking for the tables"))? > 0 {
-        return Ok(());
-    }
-    match client.batch_execute(IDS).await {
-        // Another has made it just now, or we may not see it.
-        Err(error) if may_not_make_triggers(&error) || is_there_already(&error) => Ok(()),
-        made => made.map_err(failed("making the tables")),
-    }
+    Ok(found.map_err(failed("looking for the tables"))? > 0)
 }
 
 /// Waits until nobody else makes tables here, and lets what is done then take as long as it needs.
@@ -125,7 +138,17 @@ pub(super) async fn look(
 
 /// Whether the tables are there, all of them and as they are to be.
 pub(super) async fn is_made(client: &mut Client, database: &str) -> Result<bool, MysqlError> {
-    Ok(found(client, database).await? == MIGRATIONS.len())
+    let steps = match found(client, database).await {
+        // A table that is being altered shows no columns, and who alters it has the lock.
+        Err(MysqlError::Foreign { .. }) => {
+            lock(client).await?;
+            let again = found(client, database).await;
+            unlock(client).await?;
+            again?
+        }
+        steps => steps?,
+    };
+    Ok(steps == MIGRATIONS.len())
 }
 
 async fn is_to_be_made(

@@ -19,6 +19,7 @@ trials![
     tables_behind_a_prefix_stand_beside_anothers_of_the_same_names,
     who_may_make_no_trigger_has_all_but_topics,
     no_sender_gives_a_message_its_number,
+    a_long_transaction_holds_up_no_start,
     a_password_goes_to_the_server_as_that_asks,
     what_no_message_may_be_is_refused_at_the_insert,
     what_no_waiting_mends_refuses_the_start,
@@ -282,9 +283,34 @@ fn no_sender_gives_a_message_its_number() {
     server.ask(&format!("CREATE USER {user}; GRANT INSERT {grant}"));
     let granted = "SELECT count(*), SUM(column_name IN ('id', 'attempts', 'owner'))
         FROM information_schema.column_privileges WHERE table_schema = DATABASE()";
-    assert_eq!(server.ask(granted), "13\t0");
+    assert_eq!(server.ask(granted), "13|0");
     server.ask(&format!("DROP USER {user}"));
     scene.finish();
+}
+
+/// As it would if a trigger that is missing waited for it. The next start makes that.
+fn a_long_transaction_holds_up_no_start() {
+    let site = site("");
+    site.start(&[Pool::new(&[])]).stop();
+    site.mariadb().ask("DROP TRIGGER consumer_messages_id");
+    let table = site.table();
+    table.run("START TRANSACTION").unwrap();
+    table
+        .run("INSERT INTO consumer_messages (queue, body) VALUES ('other', 'a')")
+        .unwrap();
+    let scene = Scene::at(site, &[Pool::new(&[])]);
+    scene.send(&["b"]);
+    scene.daemon.eventually("it to be done", || {
+        !scene.record().of(Event::Done, "b").is_empty()
+    });
+    table.run("COMMIT").unwrap();
+    let there = "SELECT count(*) FROM information_schema.triggers
+        WHERE trigger_schema = DATABASE() AND trigger_name = 'consumer_messages_id'";
+    let server = scene.site.mariadb();
+    assert_eq!(server.ask(there), "0");
+    scene.daemon.stop();
+    scene.site.start(&[Pool::new(&[])]).stop();
+    assert_eq!(server.ask(there), "1");
 }
 
 /// MySQL keeps passwords in a way of its own: the first time it must see one as it is, by its RSA key
