@@ -1,9 +1,13 @@
 //! What waits in the queues, as metrics.
 
-use super::families::queue;
 use super::family::{Family, Sample};
 use crate::pool::status::{BacklogStatus, PoolStatus};
 use crate::status::{Status, UnreadQueueStatus};
+
+/// The labels of a pool's queue.
+pub(super) fn queue(pool: &PoolStatus) -> Vec<(&'static str, String)> {
+    vec![("pool", pool.name.clone()), ("queue", pool.queue.clone())]
+}
 
 /// What waits in the queues.
 #[expect(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use super::alerts;
-use super::backlogs;
+use super::backlogs::{self, queue};
 use super::family::{Family, Sample, SampleValue};
 use super::figures;
 use super::process::{ProcessUse, Processes};
@@ -43,14 +43,10 @@ pub fn families(status: &Status, processes: &Processes, with_seed_names: bool) -
     families
 }
 
-pub(super) type Labels = Vec<(&'static str, String)>;
+type Labels = Vec<(&'static str, String)>;
 
 fn pool(pool: &PoolStatus) -> Labels {
     vec![("pool", pool.name.clone())]
-}
-
-pub(super) fn queue(pool: &PoolStatus) -> Labels {
-    vec![("pool", pool.name.clone()), ("queue", pool.queue.clone())]
 }
 
 fn with(mut labels: Labels, name: &'static str, value: impl Into<String>) -> Labels {

@@ -10,7 +10,7 @@ use super::signature::CopyKey;
 use super::utf8::FRAME_BYTES_MAX;
 use crate::dead_letter::{Counters, Own, header};
 use crate::delivery::{Headers, Outgoing};
-use crate::names::{CONTENT_ENCODING_HEADER, CONTENT_TYPE_HEADER, OWN_HEADER_PREFIX, STEP_HEADER};
+use crate::names::{CONTENT_ENCODING_HEADER, CONTENT_TYPE_HEADER, STEP_HEADER};
 use crate::rules::rabbitmq::Arrival;
 
 pub(crate) mod kept;
@@ -283,7 +283,9 @@ impl Original {
     /// The headers as workers get them.
     pub(crate) fn text_headers(&self) -> Headers {
         let pair = |(name, value): (&ShortString, &AMQPValue)| (name.to_string(), text(value));
-        let theirs = self.headers().filter(|(name, _)| !is_own(name.as_str()));
+        let theirs = self
+            .headers()
+            .filter(|(name, _)| !kept::is_own(name.as_str()));
         theirs.map(pair).collect()
     }
 }
@@ -419,15 +421,9 @@ fn unranked(from: &BasicProperties) -> BasicProperties {
     to
 }
 
-/// Its name is one of ours.
-pub(super) fn is_own(name: &str) -> bool {
-    let start = name.get(..OWN_HEADER_PREFIX.len());
-    start.is_some_and(|start| start.eq_ignore_ascii_case(OWN_HEADER_PREFIX))
-}
-
 /// It tells of a copy, and goes no further than that. The step is the message's own.
 fn is_ours(name: &str) -> bool {
-    is_own(name) && name != STEP_HEADER
+    kept::is_own(name) && name != STEP_HEADER
 }
 
 fn is_moved(name: &str) -> bool {
@@ -445,7 +441,7 @@ fn is_property(name: &str) -> bool {
 pub(crate) fn own_headers(headers: &FieldTable) -> Headers {
     let own = headers
         .into_iter()
-        .filter(|(name, _)| is_own(name.as_str()));
+        .filter(|(name, _)| kept::is_own(name.as_str()));
     own.map(|(name, value)| (name.to_string(), text(value)))
         .collect()
 }

@@ -10,7 +10,7 @@ use lapin::types::{AMQPValue, ShortString};
 use ring::{hmac, pbkdf2};
 
 use super::field_table::{long, text};
-use super::republish::{is_own, kept};
+use super::republish::kept;
 use super::returned;
 use crate::config::model::RabbitMqSource;
 use crate::dead_letter::header;
@@ -84,7 +84,7 @@ fn signed(message: &BasicProperties, body: &[u8]) -> Vec<u8> {
         signed.extend_from_slice(part);
     };
     let is_signed = |(name, _): &(&ShortString, &AMQPValue)| {
-        is_own(name.as_str()) && !UNSIGNED.contains(&name.as_str())
+        kept::is_own(name.as_str()) && !UNSIGNED.contains(&name.as_str())
     };
     for (name, value) in message.headers().iter().flatten().filter(is_signed) {
         add(name.as_str().as_bytes());

@@ -1,5 +1,7 @@
 //! Headers in which a copy keeps what would act again if it stayed in its place.
 
+use crate::names::OWN_HEADER_PREFIX;
+
 /// The exchange that the message was published to.
 pub(crate) const EXCHANGE: &str = "x-ganger-exchange";
 /// The routing key that it was published with.
@@ -24,3 +26,9 @@ pub(crate) const NUMBER: &str = "x-ganger-number";
 pub(crate) const PRIORITY: &str = "x-ganger-priority";
 /// Which reading of the dead letters has put it where it is.
 pub(crate) const PASS: &str = "x-ganger-pass";
+
+/// Its name is one of ours.
+pub(crate) fn is_own(name: &str) -> bool {
+    let start = name.get(..OWN_HEADER_PREFIX.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(OWN_HEADER_PREFIX))
+}
