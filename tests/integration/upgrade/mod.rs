@@ -154,7 +154,7 @@ fn letters_go_back(queue: &Queue<'_>) {
     for (old, new) in of_old.iter().zip(&of_new) {
         for (name, value) in old.as_object().unwrap() {
             // The id of a row was a number.
-            let is_same = *value == new[name] || new[name] == Value::from(value.to_string());
+            let is_same = *value == new[name] || new[name] == json!(value.to_string());
             assert!(is_same, "{name} of {old:#} and {new:#}");
         }
     }
