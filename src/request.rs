@@ -38,11 +38,11 @@ pub struct ReloadStatus {
     pub successful: bool,
     /// Time of the last one, in seconds since 1970.
     #[serde(with = "unix_seconds")]
-    #[cfg_attr(feature = "admin", schema(value_type = f64))]
+    #[cfg_attr(feature = "admin", schema(value_type = f64, default = 0.0))]
     pub at: SystemTime,
     /// Time of the last one that was carried out, in seconds since 1970.
     #[serde(with = "unix_seconds")]
-    #[cfg_attr(feature = "admin", schema(value_type = f64))]
+    #[cfg_attr(feature = "admin", schema(value_type = f64, default = 0.0))]
     pub succeeded_at: SystemTime,
     /// Reasons for which the last one was refused, a sentence each.
     pub problems: Vec<String>,

@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::super::common::{CommandResult, Format};
 use super::super::output;
+use super::super::remote::undone;
 use crate::admin::client::{ClientError, Remote};
 use crate::client::json::duration;
 use crate::foreign;
@@ -118,7 +119,7 @@ impl Waiting {
                 }),
                 Some(_),
             ) => json!({ "done": detail }),
-            (asked, _) => asked.into_diagnostic()?,
+            (asked, _) => asked.map_err(undone)?,
         };
         if format == Format::Text {
             output::line(text(&answer))?;

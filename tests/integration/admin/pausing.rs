@@ -126,7 +126,7 @@ fn what_was_done_is_told_to_programs_as_data() {
         told(&["kill", work, "0"]),
         json!({ "pool": work, "slot": 0 })
     );
-    assert_eq!(told(&["restart", work]), json!({ "pool": work }));
+    assert_eq!(told(&["restart", work]), json!({ "pool": work, "roll": 1 }));
     command(&scene, &["pause", work]).good();
     scene
         .table
