@@ -23,6 +23,7 @@ from ganger_client.models import (
     Reply,
     Scale,
     Status,
+    Steered,
 )
 
 
@@ -57,7 +58,7 @@ def main(url: str, token: str) -> None:
     refused = status.sync(client=stranger)
     assert isinstance(refused, Problem) and refused.status == 401, refused
     done = scale.sync("work", client=client, body=Scale(workers=2))
-    assert isinstance(done, Done), done
+    assert isinstance(done, Steered), done
 
     message = Message(body="mode:reply hello", correlation_id="c-1", priority=3)
     published = publish.sync("work", client=client, body=message, wait="20s")
