@@ -1,7 +1,7 @@
 //! What a producer writes that only daemons should: the marks of a copy, and of a dead letter. And what
 //! daemons write, which they know again.
 
-use crate::harness::rabbit::{DEAD, Letter, RabbitScene, Vhost, rabbit_site, text};
+use crate::harness::rabbit::{DEAD, Letter, RabbitScene, Vhost, kind, rabbit_site, text};
 use crate::harness::{Daemon, Event, Pool, field, trials};
 
 trials![
@@ -108,7 +108,10 @@ fn a_dead_letter_of_another_pool_is_like_any_message() {
     let first = first.text("dead_letter", "second");
     let second = Pool::new(&["--v2=1", "--mode=until-attempt:2:500"]).attempts(2);
     let second = second.text("name", "second").text("queue", "second");
-    let scene = RabbitScene::at(Vhost::shared(), "", &[first, second]);
+    let vhost = Vhost::shared();
+    // Each pool would declare it in its own way.
+    vhost.client().declare("second", &[kind("quorum")]);
+    let scene = RabbitScene::at(vhost, "", &[first, second]);
     scene.send(&["it"]);
     scene.done(1);
     scene.settled();
