@@ -382,7 +382,7 @@ fn what_a_webhook_refuses_is_not_sent_again() {
         let scene = degraded(&hook, "");
         let refused = "the webhook refuses an alert, which is not sent again";
         let refused = scene.daemon.logged(refused);
-        hook.is_told(DEGRADED);
+        hook.has_heard(2);
         let why = if word == Word::Elsewhere {
             "redirects are not followed"
         } else {

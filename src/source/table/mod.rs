@@ -189,8 +189,6 @@ impl Task {
             self.tend_owners().await;
             if !self.pause.is_on(Instant::now()) {
                 self.follow_the_file().await;
-                let looked = self.paused.look(&mut self.store, &self.end).await;
-                looked.unwrap_or_else(|fault| self.trouble(&fault));
                 self.gather().await;
                 self.write_and_claim().await;
                 self.tend_aside().await;
@@ -348,6 +346,9 @@ impl Task {
 
     /// Writes what there is to write and claims what there is room for.
     async fn write_and_claim(&mut self) {
+        if let Err(fault) = self.paused.look(&mut self.store, &self.end).await {
+            self.trouble(&fault);
+        }
         if self.must_look_for_locks()
             && let Err(fault) = self.leave_locked_out().await
         {

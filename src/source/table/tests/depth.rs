@@ -103,16 +103,21 @@ async fn what_waits_is_as_old_as_the_backlog() {
     assert_eq!(age.as_secs() / 60, (NOW_MS / 1000 - 1).unsigned_abs() / 60);
     source.credit(1);
     source.finish_next().await;
+    // The transaction that deletes it finds no other.
+    rig.until("SELECT count(*) = 0 FROM consumer_messages")
+        .await;
     // It comes again, and was sent long ago; but the queue has been empty since.
     rig.execute("INSERT INTO consumer_messages (queue, body, created_at) VALUES ('q', 'x', 9000)");
     let second = source.next().await;
     source.credit(1);
     rig.execute("INSERT INTO consumer_messages (queue, body, created_at) VALUES ('q', 'x', 99000)");
     source.policy.send_replace(range());
-    let state = source
-        .until(|state| state.backlog.is_some_and(|it| it.depth == 1))
-        .await;
-    let since = state.backlog.unwrap().oldest.unwrap();
+    let is_counted_again =
+        |state: &SourceState| state.backlog.is_some_and(|it| it.oldest > Some(since));
+    let state = source.until(is_counted_again).await;
+    let backlog = state.backlog.unwrap();
+    assert_eq!(backlog.depth, 1);
+    let since = backlog.oldest.unwrap();
     assert!(std::time::SystemTime::now().duration_since(since).unwrap() < SOON);
     drop(second);
     source.end().await;

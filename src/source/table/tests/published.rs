@@ -56,7 +56,7 @@ async fn the_examples_work() {
          VALUES ('replies.4f1c', 'answer', 'order-17')",
     );
     let examples = blocks("sql");
-    assert_eq!(examples.len(), 4);
+    assert_eq!(examples.len(), 5);
     examples.iter().for_each(|sql| rig.execute(sql));
     let bodies: String =
         rig.get("SELECT group_concat(body || available_after) FROM consumer_messages");
