@@ -204,9 +204,10 @@ fn send(
         )?),
         None => None,
     };
+    let kept = kept.into_iter().flatten().next();
     Ok(Published {
-        sent: usize::from(kept.is_empty()),
-        kept: kept.first().copied(),
+        sent: usize::from(kept.is_none()),
+        kept,
         source: name.to_owned(),
         reply: reply.as_ref().map(ReplyJson::from),
     })

@@ -26,6 +26,8 @@ use crate::foreign;
 
 /// Messages that are sent to a broker, and confirmed, together.
 const BATCH: usize = 500;
+/// So many ids are shown to people at most. JSON has all.
+const IDS_SHOWN_MAX: usize = 10;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct SendArgs {
@@ -138,23 +140,24 @@ pub(super) fn run(args: SendArgs) -> CommandResult {
         waiting: Vec::new(),
         given: 0,
         sent: 0,
+        ids: Vec::new(),
         kept: Vec::new(),
         asked: Vec::new(),
     };
     let result = sender.send_all();
-    let sent = sender.sent;
-    let kept = sender.kept();
+    let told = Sent {
+        sent: sender.sent,
+        ids: std::mem::take(&mut sender.ids),
+        kept: sender.kept(),
+        replies: None,
+    };
     // What was sent is told also when the rest was not.
     let complete = result.wrap_err_with(|| match sender.takes_all_or_none {
         true => "nothing was sent".to_owned(),
-        false => format!("sent {sent} before that"),
+        false => format!("sent {} before that", told.sent),
     });
     if complete.is_err() && args.output.format == Format::Json {
-        output::json(&Sent {
-            sent,
-            kept: kept.clone(),
-            replies: None,
-        })?;
+        output::json(&told)?;
     }
     complete?;
     let replies = if args.reply {
@@ -162,7 +165,7 @@ pub(super) fn run(args: SendArgs) -> CommandResult {
     } else {
         None
     };
-    print(&args, sent, (kept, sender.kept.len()), replies)?;
+    print(&args, told, sender.kept.len(), replies)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -188,6 +191,8 @@ struct Sender<'a> {
     waiting: Vec<Post>,
     given: usize,
     sent: usize,
+    /// The ids of those that were sent, as far as it is known which these are.
+    ids: Vec<String>,
     /// The messages whose unique keys others had.
     kept: Vec<i64>,
     /// The private queue and the correlation id of each answer that is waited for.
@@ -274,6 +279,9 @@ impl Sender<'_> {
             message.delay = self.args.delay.or(self.args.at).unwrap_or_default();
         }
         message.queue.clone_from(&self.args.queue);
+        if message.message_id.is_none() {
+            message.message_id = Some(unique_name().into_diagnostic()?);
+        }
         for (name, value) in &self.args.headers {
             if !message.headers.iter().any(|(other, _)| other == name) {
                 message.headers.push((name.clone(), value.clone()));
@@ -301,8 +309,15 @@ impl Sender<'_> {
         let waiting = std::mem::take(&mut self.waiting);
         match self.client.post(&waiting) {
             Ok(kept) => {
-                self.sent += waiting.len() - kept.len();
-                self.kept.extend(kept);
+                for (post, kept) in waiting.into_iter().zip(kept) {
+                    match kept {
+                        Some(kept) => self.kept.push(kept),
+                        None => {
+                            self.sent += 1;
+                            self.ids.extend(post.message.message_id);
+                        }
+                    }
+                }
                 Ok(())
             }
             Err(halted) => {
@@ -366,10 +381,13 @@ fn progress(size: Option<u64>, format: Format) -> ProgressBar {
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// What `--output json` prints.
+/// The result as `--output json` prints it.
 #[derive(Debug, Serialize)]
 struct Sent {
     sent: usize,
+    /// The message ids, made where the message brings none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ids: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     kept: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -378,27 +396,31 @@ struct Sent {
 
 fn print(
     args: &SendArgs,
-    sent: usize,
-    (kept, count): (Option<Value>, usize),
+    told: Sent,
+    kept: usize,
     replies: Option<Vec<Reply>>,
 ) -> miette::Result<()> {
     if args.output.format == Format::Json {
         let replies = replies.map(|replies| replies.iter().map(ReplyJson::from).collect());
-        return output::json(&Sent {
-            sent,
-            kept,
-            replies,
-        });
+        return output::json(&Sent { replies, ..told });
     }
-    match replies {
-        None => output::line(match (kept, count) {
-            (None, _) => format!("sent {sent}"),
-            (Some(kept), 1) => format!("sent {sent}; {kept} was there already"),
-            (Some(_), count) => format!("sent {sent}; {count} were there already"),
-        }),
-        Some(replies) => replies.iter().try_for_each(|reply| {
+    if let Some(replies) = replies {
+        return replies.iter().try_for_each(|reply| {
             output::bytes(&output::foreign_bytes(&reply.body))?;
             output::line("")
-        }),
+        });
     }
+    let ids: Vec<_> = told.ids.iter().map(|id| foreign::line(id)).collect();
+    let ids = match ids.len() {
+        0 => String::new(),
+        1 => format!(", id {}", ids[0]),
+        2..=IDS_SHOWN_MAX => format!(", ids {}", ids.join(", ")),
+        _ => String::new(),
+    };
+    let sent = told.sent;
+    output::line(match told.kept {
+        None => format!("sent {sent}{ids}"),
+        Some(one) if kept == 1 => format!("sent {sent}{ids}; {one} was there already"),
+        Some(_) => format!("sent {sent}{ids}; {kept} were there already"),
+    })
 }

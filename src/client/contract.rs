@@ -19,8 +19,8 @@ pub(super) trait ClientKind: std::fmt::Debug + Send {
         Ok(Vec::new())
     }
     fn send(&mut self, messages: &[Outgoing]) -> Result<(), Partial>;
-    /// Returns what was there already, in the order of the messages that were dropped for it.
-    fn post(&mut self, posts: &[Post]) -> Result<Vec<i64>, Partial> {
+    /// Returns for each the row that was there already, if there was one.
+    fn post(&mut self, posts: &[Post]) -> Result<Vec<Option<i64>>, Partial> {
         if posts.iter().any(|post| post.unique.is_some()) {
             return Err(Fault::NoUnique.into());
         }
@@ -28,7 +28,7 @@ pub(super) trait ClientKind: std::fmt::Debug + Send {
             return Err(Fault::NoTopics.into());
         }
         let messages: Vec<Outgoing> = posts.iter().map(|post| post.message.clone()).collect();
-        self.send(&messages).map(|()| Vec::new())
+        self.send(&messages).map(|()| vec![None; posts.len()])
     }
     fn subscribe(&mut self, _wanted: &[Subscription]) -> Result<Vec<Subscription>, Fault> {
         Err(Fault::NoTopics)

@@ -107,11 +107,12 @@ impl Client {
     }
 
     /// Sends messages of which some have a unique key, likewise. Those whose key another one has are
-    /// dropped, as far as they do not wish otherwise. Returns the rows of those others.
+    /// dropped, as far as they do not wish otherwise. Returns for each the row of that other one, if there
+    /// was one.
     ///
     /// # Errors
     /// If the source did not take them all, or knows no such keys.
-    pub fn post(&mut self, posts: &[Post]) -> Result<Vec<i64>, Halted> {
+    pub fn post(&mut self, posts: &[Post]) -> Result<Vec<Option<i64>>, Halted> {
         self.tell(|kind| kind.post(posts))
     }
 

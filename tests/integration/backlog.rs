@@ -172,11 +172,11 @@ fn who_sends_where_no_pool_reads_is_warned() {
     let site = Workspace::new();
     site.configure_commands(&[Pool::new(&[])]);
     let typo = site.ganger(&["send", "wrok", "one"]);
-    assert_eq!((typo.code, typo.out.as_str()), (Some(0), "sent 1\n"));
+    assert!(typo.code == Some(0) && typo.out.starts_with("sent 1, id "));
     let warning = "no pool of this configuration reads queue `wrok` of source `main`";
     assert!(typo.err.contains(warning), "{typo:#?}");
     let near = site.ganger(&["send", "works", "one"]);
     assert!(near.err.contains("is `work` meant?"), "{near:#?}");
     let right = site.ganger(&["send", "work", "one"]);
-    assert_eq!((right.out.as_str(), right.err.as_str()), ("sent 1\n", ""));
+    assert!(right.out.starts_with("sent 1, id ") && right.err.is_empty());
 }

@@ -37,13 +37,17 @@ fn sent_bodies(site: &Workspace) -> Vec<String> {
 fn bodies_as_arguments() {
     let site = site();
     let out = site.ganger(&["send", "work", "a", "b c", "", "--", "--d"]);
-    assert_eq!(out.good(), "sent 4\n");
+    assert!(out.good().starts_with("sent 4, ids "));
     assert_eq!(sent_bodies(&site), ["a", "b c", "", "--d"]);
     let told = site.ganger(&["send", "work", "e", "--output", "json"]);
-    assert_eq!(told.json(), json!({ "sent": 1 }));
+    let mut told = told.json();
+    let ids = told.as_object_mut().unwrap().remove("ids").unwrap();
+    assert_eq!(told, json!({ "sent": 1 }));
+    let last = "SELECT message_id FROM consumer_messages ORDER BY id DESC LIMIT 1";
+    assert_eq!(site.table().ask(last), ids[0].as_str().unwrap());
     let config = site.path("ganger.toml");
     let args = ["send", "work", "f", "-c", config.to_str().unwrap()];
-    assert_eq!(site.ganger(&args).good(), "sent 1\n");
+    assert!(site.ganger(&args).good().starts_with("sent 1, id "));
     assert_eq!(sent_bodies(&site).len(), 6);
 }
 
@@ -57,7 +61,7 @@ fn headers_for_all_that_bring_none_of_their_own() {
     let args = [
         "send", "work", "-f", "messages", "-H", "x=2", "--header", "y=z=3",
     ];
-    assert_eq!(site.ganger(&args).good(), "sent 2\n");
+    assert!(site.ganger(&args).good().starts_with("sent 2, ids "));
     let headers: Vec<Value> = rows(&site).into_iter().map(|row| row.headers).collect();
     assert_eq!(
         headers,
@@ -76,7 +80,8 @@ fn a_file_with_all_that_a_message_may_have() {
     // An empty line is no message.
     site.put("all.ndjson", &format!("{all}\n\n{binary}\n"), false);
     let args = ["send", "work", "--file", "all.ndjson", "-o", "json"];
-    assert_eq!(site.ganger(&args).json(), json!({ "sent": 2 }));
+    let told = site.ganger(&args).json();
+    assert_eq!((&told["sent"], &told["ids"][0]), (&json!(2), &json!("m-1")));
     let table = site.table();
     let select = "SELECT body, headers, correlation_id, reply_to, message_id, content_type, key,
         priority, (available_after - created_at + 500) / 1000 FROM consumer_messages ORDER BY id";
@@ -109,7 +114,7 @@ fn messages_from_stdin() {
     let site = site();
     let input = b"{\"body\":\"a\"}\r\n{\"body\":\"b\"}";
     let ran = site.ganger_reading(&["send", "work", "-f", "-"], input);
-    assert_eq!(ran.good(), "sent 2\n");
+    assert!(ran.good().starts_with("sent 2, ids "));
     assert_eq!(sent_bodies(&site), ["a", "b"]);
 }
 
@@ -242,7 +247,11 @@ fn the_source_is_found_by_its_queue_or_must_be_named() {
     let text = std::fs::read_to_string(&config).unwrap();
     let other = "[sources.other]\nkind = \"table\"\nurl = \"sqlite:other.db\"\n";
     std::fs::write(&config, format!("{text}\n{other}")).unwrap();
-    assert_eq!(site.ganger(&["send", "work", "a"]).good(), "sent 1\n");
+    assert!(
+        site.ganger(&["send", "work", "a"])
+            .good()
+            .starts_with("sent 1, id ")
+    );
     assert_eq!(sent_bodies(&site), ["a"]);
     let why = site.ganger(&["send", "nobody's", "a"]).bad(2);
     for part in [
@@ -253,7 +262,7 @@ fn the_source_is_found_by_its_queue_or_must_be_named() {
         assert!(why.contains(part), "{part}: {why}");
     }
     let named = ["send", "nobody's", "a", "--source", "other"];
-    assert_eq!(site.ganger(&named).good(), "sent 1\n");
+    assert!(site.ganger(&named).good().starts_with("sent 1, id "));
     assert!(site.path("other.db").exists());
     let why = site
         .ganger(&["send", "work", "a", "--source", "third"])

@@ -157,10 +157,11 @@ async fn be_patient(client: &mut Client) -> Result<(), MysqlError> {
 }
 
 /// Those that need no key together, as far as they follow one another.
-async fn post_all(client: &mut Client, posts: &[Post]) -> Result<Vec<i64>, CallError> {
-    let mut there = Vec::new();
+async fn post_all(client: &mut Client, posts: &[Post]) -> Result<Vec<Option<i64>>, CallError> {
+    let mut there = Vec::with_capacity(posts.len());
     let plain = |post: &Post| post.unique.is_none() && post.topic.is_none();
     for some in posts.chunk_by(|a, b| plain(a) && plain(b)) {
+        let mut kept = None;
         match some {
             [
                 Post {
@@ -175,12 +176,13 @@ async fn post_all(client: &mut Client, posts: &[Post]) -> Result<Vec<i64>, CallE
                     unique: Some(unique),
                     topic: None,
                 },
-            ] => there.extend(unique::publish(client, message, unique).await?),
+            ] => kept = unique::publish(client, message, unique).await?,
             some => {
                 let messages: Vec<&Outgoing> = some.iter().map(|post| &post.message).collect();
                 publish_all(client, &messages).await?;
             }
         }
+        there.resize(there.len() + some.len(), kept);
     }
     Ok(there)
 }
@@ -214,7 +216,7 @@ impl ClientKind for MysqlClient {
         Ok(sent?)
     }
 
-    fn post(&mut self, posts: &[Post]) -> Result<Vec<i64>, Partial> {
+    fn post(&mut self, posts: &[Post]) -> Result<Vec<Option<i64>>, Partial> {
         if posts.iter().any(|post| post.topic.is_some()) {
             self.prepare_topics()?;
         }

@@ -157,10 +157,11 @@ async fn post_all(
     client: &Client,
     statements: &Statements,
     posts: &[Post],
-) -> Result<Vec<i64>, Error> {
-    let mut there = Vec::new();
+) -> Result<Vec<Option<i64>>, Error> {
+    let mut there = Vec::with_capacity(posts.len());
     let plain = |post: &Post| post.unique.is_none() && post.topic.is_none();
     for some in posts.chunk_by(|a, b| plain(a) && plain(b)) {
+        let mut kept = None;
         match some {
             [
                 Post {
@@ -175,12 +176,13 @@ async fn post_all(
                     unique: Some(unique),
                     topic: None,
                 },
-            ] => there.extend(unique::publish(client, message, unique).await?),
+            ] => kept = unique::publish(client, message, unique).await?,
             some => {
                 let messages: Vec<&Outgoing> = some.iter().map(|post| &post.message).collect();
                 publish_all(client, statements, &messages).await?;
             }
         }
+        there.resize(there.len() + some.len(), kept);
     }
     Ok(there)
 }
@@ -227,7 +229,7 @@ impl ClientKind for PostgresClient {
         Ok(sent?)
     }
 
-    fn post(&mut self, posts: &[Post]) -> Result<Vec<i64>, Partial> {
+    fn post(&mut self, posts: &[Post]) -> Result<Vec<Option<i64>>, Partial> {
         let posted = self.ask("sending", async |client| {
             let statements = Statements::prepare(client).await?;
             let mut tries = TRIES;

@@ -60,17 +60,17 @@ impl SqliteClient {
         }
     }
 
-    fn post_all(&mut self, posts: &[Post]) -> rusqlite::Result<Vec<i64>> {
+    fn post_all(&mut self, posts: &[Post]) -> rusqlite::Result<Vec<Option<i64>>> {
         let tx = self
             .conn
             .transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut there = Vec::new();
-        for post in posts {
+        let mut there = vec![None; posts.len()];
+        for (post, there) in posts.iter().zip(&mut there) {
             let (message, clock) = (&post.message, &self.clock);
             match (post.topic, &post.unique) {
                 (Some(unsubscribed), _) => topics::publish(&tx, message, unsubscribed, clock)?,
                 (None, None) => settle::publish(&tx, message, clock)?,
-                (None, Some(unique)) => there.extend(unique::publish(&tx, message, unique, clock)?),
+                (None, Some(unique)) => *there = unique::publish(&tx, message, unique, clock)?,
             }
         }
         tx.commit()?;
@@ -158,7 +158,7 @@ impl super::super::contract::ClientKind for SqliteClient {
         Ok(sent.map_err(failed("sending"))?)
     }
 
-    fn post(&mut self, posts: &[Post]) -> Result<Vec<i64>, Partial> {
+    fn post(&mut self, posts: &[Post]) -> Result<Vec<Option<i64>>, Partial> {
         let posted = self.write(|client| client.post_all(posts));
         Ok(posted.map_err(failed("sending"))?)
     }

@@ -99,7 +99,7 @@ fn a_scale_is_waited_for_until_the_workers_are_there() {
     assert_eq!(scene.daemon.workers_up().len(), 3);
     command(&scene, &["scale", "work", "configured", "--wait"]).good();
     assert_eq!(scene.daemon.workers_up().len(), 1);
-    let unknown = command(&scene, &["scale", "typo", "3", "--wait"]).bad(1);
+    let unknown = command(&scene, &["scale", "typo", "3", "--wait"]).bad(2);
     assert!(unknown.contains("there is no pool `typo`"), "{unknown}");
     scene.finish();
 }
@@ -141,7 +141,7 @@ fn a_reload_is_waited_for_until_every_pool_runs_by_it() {
     assert_eq!(moved.len(), 1);
     assert!(!after.contains(&moved[0]), "{after:?} {moved:?}");
     roll_to(&scene, &Pool::new(&[]).set("workers", "0"));
-    let refused = command(&scene, &args).bad(1);
+    let refused = command(&scene, &args).bad(2);
     assert!(refused.contains("nothing has changed"), "{refused}");
     scene.finish();
 }
