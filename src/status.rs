@@ -17,9 +17,11 @@ use crate::config::model::Config;
 use crate::pauses::Pauses;
 use crate::pool::events::EventFeed;
 use crate::pool::registry::Registry;
-use crate::pool::status::{BacklogStatus, PoolState, PoolStatus, unix_seconds};
+use crate::pool::status::{BacklogStatus, PoolState, PoolStatus, WorkerStatus, unix_seconds};
 use crate::request::ReloadStatus;
 use crate::unread::{UnreadQueue, UnreadQueues};
+use crate::worker::process::resident_bytes;
+use crate::worker::usage;
 use crate::{heartbeat, telemetry};
 
 /// How long pools that are asked how they stand may take; who is busy is shown as last seen.
@@ -416,7 +418,11 @@ impl Overview {
 
     /// How things stand now. A pool that is busy is shown as it was last seen.
     pub async fn status_now(&self) -> Status {
-        self.of(self.registry.pools_now(ANSWERS_WITHIN).await)
+        let mut status = self.of(self.registry.pools_now(ANSWERS_WITHIN).await);
+        // Not by the pools: their threads serve messages.
+        let workers = status.pools.iter_mut().flat_map(|pool| &mut pool.workers);
+        workers.for_each(measure);
+        status
     }
 
     fn of(&self, pools: Vec<Arc<PoolStatus>>) -> Status {
@@ -458,6 +464,13 @@ impl Overview {
             _ => DaemonState::Starting,
         }
     }
+}
+
+/// Adds what its process uses.
+fn measure(worker: &mut WorkerStatus) {
+    let Some(pid) = worker.pid else { return };
+    worker.memory_bytes = resident_bytes(pid);
+    worker.cpu_seconds = usage::cpu_of(pid).map(|cpu| cpu.as_secs_f64());
 }
 
 /// Locks it; a panic elsewhere has left nothing half changed.

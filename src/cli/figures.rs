@@ -68,10 +68,14 @@ pub(super) fn rate(per_second: f64) -> String {
     }
 }
 
+/// A part of a whole, which may be more than one.
+pub(super) fn percent(part: f64) -> String {
+    format!("{:.0}%", part * 100.0)
+}
+
 /// A size in the unit that fits it.
-pub(super) fn bytes(bytes: usize) -> String {
+pub(super) fn bytes(bytes: u64) -> String {
     const UNITS: [(u64, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
-    let bytes = bytes as u64;
     let unit = UNITS.into_iter().find(|(bits, _)| bytes >> bits > 0);
     match unit {
         None => format!("{bytes} B"),
@@ -180,7 +184,7 @@ mod tests {
             (1023, "1023 B"),
             (1536, "1.5 KiB"),
             (64 << 20, "64.0 MiB"),
-            (usize::MAX, "16777215.9 TiB"),
+            (u64::MAX, "16777215.9 TiB"),
         ];
         for (size, text) in table {
             assert_eq!(bytes(size), text);

@@ -120,8 +120,13 @@ pub(super) fn undone(error: ClientError) -> Report {
 
 /// Where a pool is asked for something.
 pub(super) fn pool_path(pool: &str, verb: &str) -> String {
-    let pool = percent_encoding::utf8_percent_encode(pool, percent_encoding::NON_ALPHANUMERIC);
+    let pool = segment(pool);
     format!("/v1/pools/{pool}/{verb}")
         .trim_end_matches('/')
         .to_owned()
+}
+
+/// A name as a part of a path.
+pub(super) fn segment(name: &str) -> impl std::fmt::Display {
+    percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::model::DeadLetter;
 
@@ -11,7 +11,7 @@ use super::model::DeadLetter;
 const GROUPS_MAX: usize = 1000;
 
 /// Letters that died of the same.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
 pub(crate) struct Group {
     /// The pool that gave them up.

@@ -98,14 +98,8 @@ impl Pool {
             .filter(|(slot, _)| !self.slots.contains_key(slot));
         let waiting = waiting.map(|(slot, _)| WorkerStatus {
             slot,
-            pid: None,
             state: "waiting".into(),
-            in_flight: 0,
-            window: 0,
-            message_age: None,
-            message: None,
-            answered: 0,
-            progress: None,
+            ..WorkerStatus::default()
         });
         running.chain(waiting).collect()
     }
@@ -143,5 +137,7 @@ fn worker_status(slot: usize, gauge: &Gauge, now: Instant) -> WorkerStatus {
         message: gauge.message(),
         answered: gauge.answered(),
         progress: gauge.progress(),
+        memory_bytes: None,
+        cpu_seconds: None,
     }
 }

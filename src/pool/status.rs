@@ -363,6 +363,10 @@ pub struct WorkerStatus {
     pub answered: u64,
     /// What it last said of its progress.
     pub progress: Option<String>,
+    /// Resident memory of its process, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// CPU time of its process and of children of that which have ended, in seconds.
+    pub cpu_seconds: Option<f64>,
 }
 
 impl PoolState {

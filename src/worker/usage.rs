@@ -27,28 +27,39 @@ pub fn of_group(leader: u32) -> Option<Usage> {
 }
 
 fn of_member(pid: u32, leader: u32) -> Option<Usage> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let ticks = ticks(&stat, leader)?;
+    let (group, cpu) = group_and_cpu(pid)?;
+    if group != u64::from(leader) {
+        return None;
+    }
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let per_second = sysconf(SysconfVar::CLK_TCK).ok()??;
-    let per_second = u32::try_from(per_second).ok()?;
     Some(Usage {
-        cpu: Duration::from_secs(ticks) / per_second,
+        cpu,
         peak_bytes: peak_bytes(&status).unwrap_or_default(),
     })
 }
 
-/// The ticks in `/proc/<pid>/stat`, if the process is of that group. Its name is in brackets and may
-/// hold anything.
-fn ticks(stat: &str, leader: u32) -> Option<u64> {
+/// CPU time that a process has used, that of its children that have ended included; none if it is gone.
+pub fn cpu_of(pid: u32) -> Option<Duration> {
+    group_and_cpu(pid).map(|(_, cpu)| cpu)
+}
+
+fn group_and_cpu(pid: u32) -> Option<(u64, Duration)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (group, ticks) = group_and_ticks(&stat)?;
+    let per_second = sysconf(SysconfVar::CLK_TCK).ok()??;
+    let per_second = u32::try_from(per_second).ok()?;
+    Some((group, Duration::from_secs(ticks) / per_second))
+}
+
+/// The group and the ticks in `/proc/<pid>/stat`. The process's name is in brackets and may hold
+/// anything.
+fn group_and_ticks(stat: &str) -> Option<(u64, u64)> {
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
     // The manual counts from 1 and from the process id: the state, the third, is the first here.
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-    if field(5)? != u64::from(leader) {
-        return None;
-    }
-    Some(field(14)? + field(15)? + field(16)? + field(17)?)
+    let ticks = field(14)? + field(15)? + field(16)? + field(17)?;
+    Some((field(5)?, ticks))
 }
 
 /// `VmHWM` of `/proc/<pid>/status`. A process that has ended has none.
@@ -65,11 +76,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_groups_own_members_count() {
+    fn a_name_in_brackets_may_hold_anything() {
         let stat = "7 (a) b (c) S 1 70 7 0 -1 4194560 10 0 0 0 150 50 3 4 20 0 3 0 99 8192 5 1";
-        assert_eq!(ticks(stat, 70), Some(207));
-        assert_eq!(ticks(stat, 7), None);
-        assert_eq!(ticks("7 (a) S 1", 1), None);
+        assert_eq!(group_and_ticks(stat), Some((70, 207)));
+        assert_eq!(group_and_ticks("7 (a) S 1"), None);
     }
 
     #[test]

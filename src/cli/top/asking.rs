@@ -7,8 +7,10 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::super::remote::segment;
 use super::deed::Deed;
 use crate::admin::client::Remote;
+use crate::dead_letter::Group;
 use crate::status::Status;
 
 /// How long a look may take before it is given up and begun anew: the connection may have died
@@ -20,11 +22,26 @@ const DONE_WITHIN: Duration = Duration::from_secs(15);
 /// How the daemon stands, or why that is not known.
 pub(super) type Seen = Result<Box<Status>, String>;
 
+/// A request to the daemon.
+#[derive(Debug)]
+pub(super) enum Request {
+    /// Something is to be done.
+    Do(Deed),
+    /// The dead letters of a pool are to be counted by their errors.
+    Errors { pool: String, source: String },
+}
+
 /// What came of a request.
 #[derive(Debug)]
-pub(super) struct Told {
-    pub(super) text: String,
-    pub(super) is_error: bool,
+pub(super) enum Told {
+    Done {
+        text: String,
+        is_error: bool,
+    },
+    Errors {
+        pool: String,
+        groups: Result<Vec<Group>, String>,
+    },
 }
 
 /// Asks how the daemon stands, so often, for ever.
@@ -48,7 +65,17 @@ pub(super) async fn look_on(
 }
 
 /// Asks for it, and tells what came of it.
-pub(super) async fn told(remote: &Remote, deed: Deed) -> Told {
+pub(super) async fn told(remote: &Remote, request: Request) -> Told {
+    match request {
+        Request::Do(deed) => done(remote, &deed).await,
+        Request::Errors { pool, source } => {
+            let groups = errors(remote, &pool, &source).await;
+            Told::Errors { pool, groups }
+        }
+    }
+}
+
+async fn done(remote: &Remote, deed: &Deed) -> Told {
     let (path, body) = (deed.path(), deed.body());
     let done = remote.post(&path, body.as_ref());
     let (text, is_error) = match timeout(DONE_WITHIN, done).await {
@@ -59,5 +86,16 @@ pub(super) async fn told(remote: &Remote, deed: Deed) -> Told {
             (text, true)
         }
     };
-    Told { text, is_error }
+    Told::Done { text, is_error }
+}
+
+/// The errors that dead letters of the pool died of, the most frequent first. All of the source are read.
+async fn errors(remote: &Remote, pool: &str, source: &str) -> Result<Vec<Group>, String> {
+    let path = format!("/v1/dead/{}/groups", segment(source));
+    let groups = timeout(DONE_WITHIN, remote.get::<Vec<Group>>(&path)).await;
+    let groups = groups
+        .map_err(|_| format!("no answer came within {DONE_WITHIN:?}"))?
+        .map_err(|error| error.to_string())?;
+    let groups = groups.into_iter().filter(|group| group.pool == pool);
+    Ok(groups.collect())
 }

@@ -24,6 +24,10 @@ pub(super) enum Action {
     SwitchHelp,
     /// Workers are ordered otherwise.
     SwitchOrder,
+    /// The dead letters of a pool are counted by their errors.
+    AskForErrors { pool: String, source: String },
+    /// They are no longer shown.
+    HideErrors,
     /// This is asked for.
     Prompt(Prompt),
     /// The number that is asked for changes.
@@ -49,6 +53,7 @@ pub(super) fn action(model: &Model, key: KeyEvent) -> Action {
     }
     match &model.prompt {
         None if model.shows_help => Action::SwitchHelp,
+        None if model.errors.is_some() => Action::HideErrors,
         None => chosen(model, key.code),
         Some(Prompt::Confirm { deed, .. }) => confirmed(deed, key.code),
         Some(Prompt::Number { pool, digits, .. }) => numbered(model, pool, digits, key.code),
@@ -114,7 +119,7 @@ fn chosen(model: &Model, key: KeyCode) -> Action {
         KeyCode::Tab | KeyCode::BackTab => Action::SwitchFocus,
         KeyCode::Char('o') => Action::SwitchOrder,
         KeyCode::Char('?' | 'h') => Action::SwitchHelp,
-        KeyCode::Char(order @ ('p' | 's' | '+' | '=' | '-' | 'r' | 'd' | 'K' | 'x')) => {
+        KeyCode::Char(order @ ('p' | 's' | '+' | '=' | '-' | 'r' | 'd' | 'K' | 'x' | 'e')) => {
             match model.pool() {
                 Some(pool) => ordered(model, pool, order),
                 None => Action::Say("there is no pool to do that with"),
@@ -159,6 +164,10 @@ fn ordered(model: &Model, pool: &PoolStatus, order: char) -> Action {
         '-' => number(wanted.saturating_sub(1)),
         'r' => confirm(What::Restart),
         'd' => confirm(What::Drain),
+        'e' => Action::AskForErrors {
+            pool: pool.name.clone(),
+            source: pool.source.clone(),
+        },
         'K' | 'x' if model.focus == Focus::Pools => {
             Action::Say("choose a worker first: Tab, then the arrows")
         }

@@ -32,10 +32,10 @@ use super::output;
 use super::remote::{self, Address};
 use crate::admin::client::Remote;
 use crate::client::json::duration;
-use asking::{Seen, Told, look_on, told};
+use asking::{Request, Seen, Told, look_on, told};
 use input::Input;
 use keys::{Action, action};
-use model::Model;
+use model::{Errors, Model};
 use view::{Palette, View};
 
 /// How often the screen is drawn anew though nothing has happened: ages grow.
@@ -153,8 +153,11 @@ async fn shown(mut screen: Screen, remote: &Remote, mut model: Model) -> miette:
                     saw(&mut model, look);
                     Done::Nothing
                 }
-                Some(Told { text, is_error }) = requests.next(), if !requests.is_empty() => {
-                    model.note(text, is_error, Instant::now());
+                Some(told) = requests.next(), if !requests.is_empty() => {
+                    match told {
+                        Told::Done { text, is_error } => model.note(text, is_error, Instant::now()),
+                        Told::Errors { pool, groups } => model.saw_errors(&pool, groups),
+                    }
                     Done::Nothing
                 }
                 _ = ticks.tick() => Done::Nothing,
@@ -166,7 +169,7 @@ async fn shown(mut screen: Screen, remote: &Remote, mut model: Model) -> miette:
                     let text = format!("{REQUESTS_MAX} requests have no answer yet");
                     model.note(text, true, Instant::now());
                 }
-                Done::Asked(deed) => requests.push(told(remote, deed)),
+                Done::Asked(request) => requests.push(told(remote, request)),
             }
         }
     };
@@ -187,7 +190,7 @@ fn saw(model: &mut Model, look: Seen) {
 enum Done {
     Nothing,
     Left,
-    Asked(deed::Deed),
+    Asked(Request),
 }
 
 fn pressed(model: &mut Model, key: KeyEvent) -> Done {
@@ -199,6 +202,14 @@ fn pressed(model: &mut Model, key: KeyEvent) -> Done {
         Action::SwitchFocus => model.switch_focus(),
         Action::SwitchOrder => model.switch_order(),
         Action::SwitchHelp => model.shows_help = !model.shows_help,
+        Action::HideErrors => model.errors = None,
+        Action::AskForErrors { pool, source } => {
+            model.errors = Some(Errors {
+                pool: pool.clone(),
+                groups: None,
+            });
+            return Done::Asked(Request::Errors { pool, source });
+        }
         Action::Prompt(prompt) => model.prompt = Some(prompt),
         Action::Edit(edit) => model.edit(edit),
         Action::Cancel => model.prompt = None,
@@ -209,7 +220,7 @@ fn pressed(model: &mut Model, key: KeyEvent) -> Done {
                 Some(why) => model.note(why, true, now),
                 None => {
                     model.note(format!("asked to {deed}"), false, now);
-                    return Done::Asked(deed);
+                    return Done::Asked(Request::Do(deed));
                 }
             }
         }

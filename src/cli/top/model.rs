@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::deed::{Deed, What};
 use super::history::History;
+use crate::dead_letter::Group;
 use crate::pool::status::{PoolStatus, WorkerStatus};
 use crate::status::Status;
 
@@ -35,6 +36,10 @@ pub(super) struct Model {
     pub(super) prompt: Option<Prompt>,
     /// The keys are explained in place of the pools.
     pub(super) shows_help: bool,
+    /// What dead letters of a pool died of, in place of its workers.
+    pub(super) errors: Option<Errors>,
+    /// The part of one processor that each worker's process has used between the last two looks.
+    loads: BTreeMap<u32, f64>,
     notice: Option<(Notice, Instant)>,
 }
 
@@ -73,6 +78,14 @@ pub(super) enum Prompt {
 pub(super) struct Notice {
     pub(super) text: String,
     pub(super) is_error: bool,
+}
+
+/// Dead letters of a pool, by what they died of.
+#[derive(Debug, Clone)]
+pub(super) struct Errors {
+    pub(super) pool: String,
+    /// The groups, the largest first, or why they can't be read; none while they are read.
+    pub(super) groups: Option<Result<Vec<Group>, String>>,
 }
 
 /// How the daemon can be seen.
@@ -152,6 +165,8 @@ impl Model {
             worker: Choice::default(),
             prompt: None,
             shows_help: false,
+            errors: None,
+            loads: BTreeMap::new(),
             notice: None,
         }
     }
@@ -172,6 +187,10 @@ impl Model {
             let history = self.histories.entry(pool.name.clone()).or_default();
             history.add(pool, status.uptime_seconds - pool.age_seconds);
         }
+        self.loads = match self.status() {
+            Some(before) if is_same => loads(before, &status),
+            _ => BTreeMap::new(),
+        };
         self.seen = Some((status, now));
         self.problem = None;
         self.settle_choices();
@@ -180,6 +199,13 @@ impl Model {
     /// The daemon has not told how it stands.
     pub(super) fn missed(&mut self, why: String) {
         self.problem = Some(why);
+    }
+
+    /// So the dead letters of that pool died, if someone still wants to know.
+    pub(super) fn saw_errors(&mut self, pool: &str, groups: Result<Vec<Group>, String>) {
+        if let Some(errors) = self.errors.as_mut().filter(|errors| errors.pool == pool) {
+            errors.groups = Some(groups);
+        }
     }
 
     /// A request has come to that.
@@ -230,6 +256,11 @@ impl Model {
     /// What that pool has done lately.
     pub(super) fn history(&self, pool: &str) -> Option<&History> {
         self.histories.get(pool)
+    }
+
+    /// The part of one processor that a worker has used lately.
+    pub(super) fn load(&self, worker: &WorkerStatus) -> Option<f64> {
+        self.loads.get(&worker.pid?).copied()
     }
 
     /// The workers of the chosen pool, in the order that is wanted.
@@ -360,4 +391,21 @@ impl Model {
             )
         })
     }
+}
+
+/// The part of one processor that each process has used between two looks, by its id.
+fn loads(before: &Status, now: &Status) -> BTreeMap<u32, f64> {
+    let passed = now.uptime_seconds - before.uptime_seconds;
+    if passed <= 0.0 {
+        return BTreeMap::new();
+    }
+    let used = |status: &Status| -> BTreeMap<u32, f64> {
+        let workers = status.pools.iter().flat_map(|pool| &pool.workers);
+        workers
+            .filter_map(|worker| worker.pid.zip(worker.cpu_seconds))
+            .collect()
+    };
+    let before = used(before);
+    let load = |(pid, cpu): (u32, f64)| Some((pid, (cpu - before.get(&pid)?).max(0.0) / passed));
+    used(now).into_iter().filter_map(load).collect()
 }

@@ -11,6 +11,7 @@ trials![
     pools_are_shown_and_steered_by_keys,
     a_daemon_that_goes_is_missed_until_it_is_back,
     a_refused_request_is_told,
+    dead_letters_are_counted_by_error,
     any_size_will_do,
     what_workers_say_is_tame,
     a_signal_leaves_the_terminal_as_it_was,
@@ -126,6 +127,26 @@ fn a_refused_request_is_told() {
     scene.finish();
 }
 
+fn dead_letters_are_counted_by_error() {
+    let scene = scene(Pool::new(&[]).attempts(1));
+    scene.send(&["mode:answer:400", "mode:answer:400", "mode:answer:500"]);
+    scene.daemon.eventually("all to be dead", || {
+        pool(&api(&scene.daemon))["counts"]["dead"] == 3
+    });
+    let mut top = top(&scene, (160, 30));
+    top.shows("MEMORY");
+    top.shows("MiB");
+    top.press("e");
+    top.shows("dead letters of work by error");
+    top.shows("  2  rejected");
+    top.shows("  1  failed");
+    top.press("e");
+    top.shows("workers: 1");
+    top.press("q");
+    assert_eq!(top.left().code(), Some(0));
+    scene.finish();
+}
+
 fn any_size_will_do() {
     let scene = scene(Pool::new(&[]).set("workers", "30"));
     scene.daemon.has_workers(30);
@@ -150,7 +171,7 @@ fn what_workers_say_is_tame() {
     // A space ends the steps.
     let evil = EVIL.replace(' ', "_");
     scene.send(&[format!("mode:progress:{evil},wait:go")]);
-    let mut top = top(&scene, (200, 50));
+    let mut top = top(&scene, (240, 50));
     top.shows("evil_\\u{1b}[2J\\u{9b}2J\\r\\nERROR_forged_\\u{202e}");
     scene.site.touch("go");
     scene.all_done();

@@ -9,7 +9,7 @@ use super::canvas::View;
 use super::palette::{cut, shown, width};
 
 /// The keys, those that matter most first.
-const KEYS: [(&str, &str); 11] = [
+const KEYS: [(&str, &str); 12] = [
     ("q", "quit"),
     ("?", "help"),
     ("p", "pause"),
@@ -18,6 +18,7 @@ const KEYS: [(&str, &str); 11] = [
     ("d", "drain"),
     ("K", "kill"),
     ("x", "cancel"),
+    ("e", "errors"),
     ("Tab", ""),
     ("↑ ↓", "choose"),
     ("o", "order"),

@@ -63,8 +63,8 @@ fn first(view: &View<'_>) -> Line<'static> {
 
 /// What messages take of it, which is bounded.
 fn memory(status: &Status) -> String {
-    let held = bytes(status.buffered_bytes);
-    let most = bytes(status.buffered_bytes_max);
+    let held = bytes(status.buffered_bytes as u64);
+    let most = bytes(status.buffered_bytes_max as u64);
     format!("; memory {held} of {most}")
 }
 

@@ -7,7 +7,7 @@ use ratatui::style::Style;
 use super::canvas::{View, take};
 use super::palette::cut;
 
-const KEYS: [(&str, &str); 12] = [
+const KEYS: [(&str, &str); 13] = [
     (
         "↑ ↓ k j",
         "choose a pool, or a worker; PgUp, PgDn, Home and End as well",
@@ -27,6 +27,7 @@ const KEYS: [(&str, &str); 12] = [
     ("d", "drain the pool: its workers leave when they are done"),
     ("K", "kill the chosen worker; what it has in hand goes back"),
     ("x", "cancel the message that the chosen worker has in hand"),
+    ("e", "count the pool's dead letters by error"),
     ("? h", "show or hide this"),
     ("q Esc", "leave"),
 ];

@@ -4,12 +4,14 @@
 //! ```text
 //! head     the daemon, and whether what is shown is new
 //! pools    a table
-//! detail   the chosen pool: notes, graphs, failures; its workers; or all of that is the help
+//! detail   the chosen pool: notes, graphs, failures; its workers; or instead its dead letters by error; or
+//!          all of that is the help
 //! foot     what is asked for, what came of a request, or the keys
 //! ```
 
 mod canvas;
 mod detail;
+mod errors;
 mod foot;
 mod graphs;
 mod head;
@@ -52,6 +54,9 @@ pub(super) fn draw(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
     let Some(pool) = view.model.pool() else {
         return;
     };
+    if let Some(errors) = &view.model.errors {
+        return errors::draw(view, errors, rest, buffer);
+    }
     detail::draw(view, pool, &mut rest, buffer);
     let history = view.model.history(&pool.name);
     if area.width >= WIDE {

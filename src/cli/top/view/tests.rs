@@ -15,7 +15,9 @@ use tokio::time::Instant;
 use super::super::model::{Focus, Model, Step};
 use super::{Palette, View, draw, palette};
 use crate::cli::samples;
+use crate::cli::top::asking::Request;
 use crate::cli::top::{Done, pressed};
+use crate::dead_letter::Group;
 use crate::metrics::spread::Spread;
 use crate::metrics::{Counts, Details};
 use crate::pool::status::{BacklogStatus, PoolState, PoolStatus, ScalingStatus, WorkerStatus};
@@ -41,6 +43,8 @@ fn worker(slot: usize) -> WorkerStatus {
         message: busy.then(|| format!("order {slot}")),
         answered: 1000 + slot as u64,
         progress: (slot == 2).then(|| "page 3 of 漢字 \u{1b}[2J".to_owned()),
+        memory_bytes: Some((12 + slot as u64) << 20),
+        cpu_seconds: None,
     }
 }
 
@@ -93,7 +97,12 @@ fn pool(name: &str, workers: usize, uptime: u32) -> PoolStatus {
             at_least: false,
             oldest_age_seconds: Some(12.5),
         }),
-        workers: (0..workers).map(worker).collect(),
+        workers: (0..workers)
+            .map(|slot| WorkerStatus {
+                cpu_seconds: Some(f64::from(uptime) * if slot == 0 { 1.25 } else { 0.04 }),
+                ..worker(slot)
+            })
+            .collect(),
         ..PoolStatus::default()
     }
 }
@@ -221,6 +230,44 @@ fn the_keys_are_explained() {
     insta::assert_snapshot!(text(&model, now, 80, 24));
     press(&mut model, &[KeyCode::Esc]);
     assert!(text(&model, now, 80, 24).contains("workers: 4"));
+}
+
+#[test]
+fn dead_letters_are_counted_by_error() {
+    let now = Instant::now();
+    let mut model = with_workers(now, 4);
+    let asked = press(&mut model, &[KeyCode::Char('e')]);
+    let source = model.pool().unwrap().source.clone();
+    assert!(
+        matches!(&asked[..], [Done::Asked(Request::Errors { pool, source: of })] if pool == "email" && *of == source)
+    );
+    let lines = |model: &Model| {
+        let text = text(model, now, 80, 24);
+        let lines = text
+            .lines()
+            .skip_while(|line| !line.contains("dead letters of email by error"));
+        lines.skip(1).take(4).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(lines(&model)[0], "they are being read");
+    model.saw_errors("reports", Ok(Vec::new()));
+    assert_eq!(lines(&model)[0], "they are being read", "of another pool");
+    model.saw_errors("email", Err("no answer".to_owned()));
+    assert_eq!(lines(&model)[0], "no answer");
+    model.saw_errors("email", Ok(Vec::new()));
+    assert_eq!(lines(&model)[0], "no dead letters");
+    let group = |count, error: &str| Group {
+        pool: "email".to_owned(),
+        reason: "rejected".to_owned(),
+        error: error.to_owned(),
+        count,
+        last_failed_at: "2026-11-27T10:00:00Z".to_owned(),
+        ..Group::default()
+    };
+    let evil = "no \u{1b}[2J address";
+    model.saw_errors("email", Ok(vec![group(1200, evil), group(7, "bounced")]));
+    insta::assert_snapshot!(lines(&model).join("\n"));
+    press(&mut model, &[KeyCode::Char('e')]);
+    assert!(model.errors.is_none() && text(&model, now, 80, 24).contains("workers: 4"));
 }
 
 #[test]
@@ -394,7 +441,7 @@ prop_compose! {
         answered: u64,
         progress in proptest::option::of(any_text()),
     ) -> WorkerStatus {
-        WorkerStatus { slot, pid, state, in_flight, window: in_flight, message_age: age, message: progress.clone(), answered, progress }
+        WorkerStatus { slot, pid, state, in_flight, window: in_flight, message_age: age, message: progress.clone(), answered, progress, memory_bytes: Some(answered), cpu_seconds: age }
     }
 }
 

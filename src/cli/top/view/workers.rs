@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::super::super::figures::{age, count};
+use super::super::super::figures::{age, bytes, count, percent};
 use super::super::model::{Focus, Order};
 use super::canvas::{View, range, take};
 use super::palette::shown;
@@ -15,7 +15,7 @@ const fn column(title: &'static str, kind: Kind, rank: u8) -> Column {
     Column { title, kind, rank }
 }
 
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 11] = [
     column("SLOT", Kind::Figure, 0),
     column("PID", Kind::Figure, 5),
     column("STATE", Kind::Word, 1),
@@ -23,6 +23,8 @@ const COLUMNS: [Column; 9] = [
     column("IN HAND", Kind::Figure, 6),
     column("WINDOW", Kind::Figure, 8),
     column("ANSWERED", Kind::Figure, 4),
+    column("CPU", Kind::Figure, 10),
+    column("MEMORY", Kind::Figure, 9),
     column("MESSAGE", Kind::Text(8, 40), 3),
     column("PROGRESS", Kind::Text(8, usize::MAX), 7),
 ];
@@ -70,6 +72,8 @@ fn line(view: &View<'_>, worker: &WorkerStatus) -> Line {
             count(worker.in_flight as u64),
             count(worker.window as u64),
             count(worker.answered),
+            or_dash(view.model.load(worker).map(percent)),
+            or_dash(worker.memory_bytes.map(bytes)),
             or_dash(worker.message.as_deref().map(shown)),
             or_dash(worker.progress.as_deref().map(shown)),
         ],

@@ -1,0 +1,56 @@
+//! The dead letters of a pool, counted by what they died of.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use super::super::super::figures::count;
+use super::super::model::Errors;
+use super::canvas::{View, take};
+use super::palette::{cut, shown};
+use super::table::{self, Column, Kind, Line};
+use crate::dead_letter::Group;
+
+const fn column(title: &'static str, kind: Kind, rank: u8) -> Column {
+    Column { title, kind, rank }
+}
+
+const COLUMNS: [Column; 4] = [
+    column("COUNT", Kind::Figure, 0),
+    column("REASON", Kind::Word, 2),
+    column("LAST", Kind::Word, 3),
+    column("ERROR", Kind::Text(8, usize::MAX), 1),
+];
+
+pub(super) fn draw(view: &View<'_>, errors: &Errors, mut area: Rect, buffer: &mut Buffer) {
+    let title = shown(&format!("dead letters of {} by error", errors.pool));
+    for row in take(&mut area, 1).rows() {
+        view.rule(&title, true, row, buffer);
+    }
+    let said = match &errors.groups {
+        None => "they are being read".to_owned(),
+        Some(Err(why)) => shown(why),
+        Some(Ok(groups)) if groups.is_empty() => "no dead letters".to_owned(),
+        Some(Ok(groups)) => {
+            let lines: Vec<Line> = groups.iter().map(line).collect();
+            let none_chosen = (0, Style::new());
+            return table::draw((&COLUMNS, &lines), none_chosen, view.palette, area, buffer);
+        }
+    };
+    let columns = usize::from(area.width);
+    for row in take(&mut area, 1).rows() {
+        buffer.set_stringn(row.x, row.y, cut(&said, columns), columns, Style::new());
+    }
+}
+
+fn line(group: &Group) -> Line {
+    Line {
+        cells: vec![
+            count(group.count),
+            shown(&group.reason),
+            shown(&group.last_failed_at),
+            shown(&group.error),
+        ],
+        marked: (0, Style::new()),
+    }
+}
