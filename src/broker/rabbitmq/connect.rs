@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::error::{RabbitMqError, words};
+use super::error::{RabbitMqError, soft, words};
 use super::returned::Returns;
 use super::socket::{Kit, Socket};
 use super::tls::Encryption;
@@ -27,9 +27,10 @@ use crate::threads::or_refused;
 /// How long a broker may take to say good-bye.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
-/// As many channels are open at once on a connection that consumes: for each of its consumers, for a question,
-/// and for one that is asked anew while the first is not closed yet. On one that publishes there may be more.
-const CHANNELS_MIN: u16 = 4;
+/// As many channels a connection needs: up to four at once, for each of its consumers, for a question, and for
+/// one that is asked anew while the first is not closed yet; and one more for each question that the broker says
+/// no to, for the number of that channel is used up. On a connection that publishes there may be more.
+const CHANNELS_MIN: u16 = 16;
 
 /// A connection to a broker. Dropped, it is cut.
 pub(crate) struct Broker {
@@ -65,7 +66,22 @@ impl Broker {
 
     /// Opens a channel.
     pub(crate) async fn channel(&self) -> Result<Channel, RabbitMqError> {
-        self.answer(self.connection.create_channel()).await
+        self.answer(self.new_channel()).await
+    }
+
+    /// Opens a channel, however long the broker takes. The library (lapin 4.12) keeps the error with which the
+    /// broker has ended a channel, and meets the next one of that number with it: another number is tried then.
+    pub(crate) async fn new_channel(&self) -> lapin::Result<Channel> {
+        let mut opened = self.connection.create_channel().await;
+        for _ in 1..self.connection.configuration().channel_max() {
+            match opened {
+                Err(error) if soft(&error).is_some() => {
+                    opened = self.connection.create_channel().await;
+                }
+                opened => return opened,
+            }
+        }
+        opened
     }
 
     /// Asks the broker something, and does not wait for ever.

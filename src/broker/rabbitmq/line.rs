@@ -229,7 +229,7 @@ async fn first_channel(broker: Rc<Broker>) -> Result<End, RabbitMqError> {
 
 /// Opens a channel with confirmations. A broker that has blocked the connection takes its time.
 pub(crate) async fn open_channel(broker: &Broker) -> lapin::Result<Channel> {
-    let channel = broker.connection().create_channel().await?;
+    let channel = broker.new_channel().await?;
     let confirms = ConfirmSelectOptions::default();
     channel.confirm_select(confirms).await?;
     Ok(channel)

@@ -19,6 +19,7 @@ trials![
     by_tls_with_a_certificate_of_our_own,
     without_tls_to_a_port_that_wants_it,
     to_a_broker_that_allows_few_channels,
+    more_channels_one_after_the_other_than_there_are_numbers,
     a_wrong_password,
     a_user_that_nobody_knows,
     names_and_passwords_that_need_escapes,
@@ -112,18 +113,33 @@ fn by_tls_with_a_certificate_of_our_own() {
     scene.finish();
 }
 
-/// One more and all goes.
 fn to_a_broker_that_allows_few_channels() {
-    let node = Arc::new(Node::start("channel_max = 3"));
+    let node = Arc::new(Node::start("channel_max = 15"));
     let vhost = Vhost::at(Arc::clone(&node));
     let why = refused(&vhost.url(), "", &[pool()]);
-    assert!(why.contains("allows 3 channels on a connection"), "{why}");
+    assert!(why.contains("allows 15 channels on a connection"), "{why}");
     assert!(why.contains("`channel_max`"), "{why}");
-    drop((vhost, node));
-    let node = Arc::new(Node::start("channel_max = 4"));
+}
+
+/// Each question has a channel, and those that the broker says no to use up its number.
+fn more_channels_one_after_the_other_than_there_are_numbers() {
+    let node = Arc::new(Node::start("channel_max = 16"));
     let vhost = Vhost::at(Arc::clone(&node));
-    let scene = RabbitScene::at(vhost, "", &[pool()]);
+    let pool = pool().set("workers", "{ min = 1, max = 2, cooldown = \"100ms\" }");
+    let scene = RabbitScene::at(vhost, "", &[pool]);
     works(&scene);
+    let config = scene.daemon.config().to_str().unwrap();
+    let ganger = |args: &[&str]| scene.site.ganger(&[args, &["--config", config]].concat());
+    ganger(&["pause", "work"]).good();
+    for sent in 1..=20 {
+        scene.send(&["waits"]);
+        scene.daemon.eventually("the backlog to be asked for", || {
+            let told = ganger(&["status", "-o", "json"]).json();
+            told["pools"][0]["backlog"]["depth"] == sent
+        });
+    }
+    let connected = scene.daemon.times_logged("connected to RabbitMQ");
+    assert_eq!(connected, 1, "no channel was refused");
     scene.finish();
 }
 
