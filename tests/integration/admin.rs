@@ -68,7 +68,7 @@ pub(crate) fn api(daemon: &Daemon) -> Api {
 }
 
 /// Its socket.
-fn socket(daemon: &Daemon) -> std::path::PathBuf {
+pub(crate) fn socket(daemon: &Daemon) -> std::path::PathBuf {
     let listening = daemon.logs("listening", |record| record["key"] == "admin.socket");
     listening["path"].as_str().unwrap().into()
 }

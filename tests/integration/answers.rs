@@ -242,9 +242,11 @@ fn a_reply_without_a_place_is_kept_with_its_message() {
     scene.finish();
 }
 
+/// As many parts as the longest test of MessageWorkerPool has, which sets no limit.
 fn a_long_task_in_parts_answers_the_first_caller() {
+    const LAST: usize = 400;
     let scene = Scene::of(Pool::new(&["--v2=1"]).attempts(1));
-    let asks = NewMessage::new("mode:switch:4")
+    let asks = NewMessage::new(&format!("mode:switch:{LAST}"))
         .reply_to("answers")
         .correlation_id("c-1");
     scene.table.insert(&[asks.header("traceparent", "00-1")]);
@@ -252,17 +254,11 @@ fn a_long_task_in_parts_answers_the_first_caller() {
         scene.table.count("answers") == 1
     });
     scene.all_done();
-    let parts = [
-        "mode:switch:4",
-        "mode:switch:3",
-        "mode:switch:2",
-        "mode:switch:1",
-        "mode:switch:0",
-    ];
-    assert_eq!(scene.record().texts(Event::Done), parts);
+    let parts = (0..=LAST).rev().map(|part| format!("mode:switch:{part}"));
+    assert_eq!(scene.record().texts(Event::Done), parts.collect::<Vec<_>>());
     assert_eq!(
         attempts(&scene),
-        [Some(1); 5],
+        [Some(1); LAST + 1],
         "each part starts with a clean count"
     );
     let reply = &scene.table.messages("answers")[0];

@@ -258,7 +258,8 @@ fn messages_given_up_at_their_last_attempt_are_told_and_every_panel_shows_someth
     everywhere.send(&["mode:answer:500"]);
     until(daemon, "ganger_dead_letters_total", |dead| dead > 0.5);
     everywhere.send(&["one"]);
-    let last = until(daemon, "ganger_tasks_succeeded_total", |done| done > 0.5);
+    until(daemon, "ganger_tasks_succeeded_total", |done| done > 0.5);
+    let last = until(daemon, "ganger_queue_depth", |depth| depth < 0.5);
     let retried = last
         .values
         .iter()
@@ -293,7 +294,12 @@ fn workers_that_end_at_once_are_told() {
     let last = daemon.eventually_some("it to be degraded", || {
         Some(Scrape::of(&daemon)).filter(is_degraded)
     });
-    let expected = ["GangerCrashLoop", "GangerDegraded", "GangerNoWorkers"];
+    let expected = [
+        "GangerCrashLoop",
+        "GangerDegraded",
+        "GangerNoWorkers",
+        "GangerWorkersNotStarting",
+    ];
     let expected = expected.map(|alert| (alert, "in-file")).into();
     fires(&first, &last, &expected, &[]);
     daemon.stop();

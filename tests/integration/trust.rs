@@ -5,11 +5,13 @@ use std::os::unix::fs::chown;
 
 use nix::unistd::{Uid, User};
 
+use crate::admin::{api, socket};
 use crate::harness::{Launch, Pool, Workspace, trials};
 
 trials![
     a_worker_cannot_type_into_the_terminal_of_the_daemon,
     a_worker_of_the_same_user_reads_neither_environment_nor_memory_of_the_daemon,
+    a_worker_of_another_user_has_no_way_into_the_admin_api,
 ];
 
 /// A pool of Python programs that do this and then wait for the daemon to end them. Users without
@@ -78,5 +80,47 @@ print(*[f'{name}: {read(name)}' for name in ('environ', 'maps', 'mem')], sep='; 
     let daemon = site.launch(&[python(script).text("stop_timeout", "100ms")], launch);
     let denied = "environ: Permission denied; maps: Permission denied; mem: Permission denied";
     daemon.logged(denied);
+    daemon.stop();
+}
+
+/// Over TCP it has no token, and neither that nor the socket can be opened. A user who is not root can't start
+/// workers of another.
+fn a_worker_of_another_user_has_no_way_into_the_admin_api() {
+    let script = r#"
+import http.client, os, socket, sys, time
+places = os.environ['PLACES']
+while not os.path.exists(places):
+    time.sleep(0.01)
+port, path, token = open(places).read().split()
+def errno(work):
+    try:
+        work()
+        return 'no error'
+    except OSError as error:
+        return error.strerror
+tcp = http.client.HTTPConnection('127.0.0.1', int(port))
+tcp.request('GET', '/v1/dead/main', headers={'Authorization': 'Bearer '})
+status = tcp.getresponse().status
+unix = socket.socket(socket.AF_UNIX)
+print(f'TCP: {status}; socket: {errno(lambda: unix.connect(path))}; '
+      f'token: {errno(lambda: open(token))}', file=sys.stderr)"#;
+    let sections = "[admin]\nlisten = \"127.0.0.1:0\"\n[sources.main]\nkind = \"table\"\nurl = \"sqlite:queue.db\"\n";
+    let site = Workspace::with_sections(sections);
+    let path = site.path("places");
+    let mut pool = python(script).env("PLACES", path.to_str().unwrap());
+    pool = pool.text("stop_timeout", "100ms");
+    let is_root = Uid::effective().is_root();
+    if is_root {
+        pool = pool.text("user", "nobody");
+    }
+    let daemon = site.start(&[pool]);
+    let (port, socket) = (api(&daemon).port(), socket(&daemon));
+    let token = socket.with_extension("token");
+    let places = format!("{port} {} {}", socket.display(), token.display());
+    site.put("places", &places, false);
+    daemon.logged(match is_root {
+        true => "TCP: 401; socket: Permission denied; token: Permission denied",
+        false => "TCP: 401; socket: no error; token: no error",
+    });
     daemon.stop();
 }
