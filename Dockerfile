@@ -4,7 +4,7 @@
 #   sample   the daemon with the Python worker of samples/python, for docker-compose.yml
 
 FROM rust:1.95.0-slim-bookworm AS build
-# make, perl and a C++ compiler build librdkafka and its OpenSSL; the C of SQLite needs no more.
+# make, perl and a C++ compiler build librdkafka and OpenSSL; the C of SQLite needs no more.
 RUN apt-get update \
     && apt-get install -y --no-install-recommends build-essential \
     && rm -rf /var/lib/apt/lists/*
@@ -22,7 +22,7 @@ COPY tests tests
 # What is downloaded and what is built stays for the next build; the caches are no part of the image.
 RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
     --mount=type=cache,target=/src/target,sharing=locked \
-    cargo build --profile dist --locked --bin ganger \
+    cargo build --profile dist --locked --features vendored-openssl --bin ganger \
     && install -m 755 target/dist/ganger /usr/local/bin/ganger
 
 FROM debian:bookworm-20250811-slim AS base

@@ -39,7 +39,7 @@ moment() {
 stage() {
     local binary=${1-} shell unit
     if [ -z "$binary" ]; then
-        cargo build --locked --profile dist --bin ganger
+        cargo build --locked --profile dist --features vendored-openssl --bin ganger
         binary=${CARGO_TARGET_DIR:-target}/dist/ganger
     fi
     [ -x "$binary" ] || complain "no program at $binary"
