@@ -31,6 +31,7 @@ mod reload;
 mod routes;
 mod session;
 mod socket;
+mod sources;
 mod token;
 
 use std::thread;

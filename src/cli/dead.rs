@@ -285,12 +285,8 @@ fn retry(chosen: &Chosen, way: &WayBack, format: Format) -> CommandResult {
     let held = Cell::new(0);
     let retry = |client: &mut Client, filter: &DeadFilter| {
         let done = client.dead_retry(filter, way)?;
-        let still = client.dead_held(filter).map_err(|error| Halted {
-            done,
-            error: Box::new(error),
-        })?;
-        held.set(held.get() + still);
-        Ok(done)
+        held.set(held.get() + done.held);
+        Ok(done.retried)
     };
     change((chosen, chosen.open()?), "retried", format, &held, retry)
 }
