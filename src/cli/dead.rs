@@ -17,6 +17,7 @@ use clap::Subcommand;
 use miette::{IntoDiagnostic, WrapErr, bail};
 use serde_json::json;
 
+use super::backend::Backend;
 use super::common::{CommandResult, ConfigFile, Format, Output};
 use super::output;
 use super::usage::wrong;
@@ -236,7 +237,8 @@ pub(super) fn find(
     source: Option<&str>,
     id: &str,
 ) -> miette::Result<Option<(String, DeadLetter)>> {
-    let mut sources = Sources::open(&config.load()?, source, None)?;
+    let backend = Backend::Config(Box::new(config.load()?));
+    let mut sources = Sources::open(&backend, source, None)?;
     let found = only(&mut sources, id, DeadFilter::default())?;
     sources.end()?;
     Ok(found)
