@@ -40,6 +40,12 @@ pub(super) struct Problem {
     /// What is wrong one by one, where it is more than one thing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     errors: Vec<String>,
+    /// Number of dead letters that were changed all the same, where the request was about such.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    changed: Option<usize>,
+    /// Number of them that stay, because another message has their unique key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    held: Option<usize>,
 }
 
 impl Problem {
@@ -49,11 +55,22 @@ impl Problem {
             status: status.as_u16(),
             detail: detail.into(),
             errors: Vec::new(),
+            changed: None,
+            held: None,
         }
     }
 
     pub(super) fn with(self, errors: Vec<String>) -> Self {
         Self { errors, ..self }
+    }
+
+    /// Adds how many dead letters were changed, and how many are held back.
+    pub(super) fn after(self, changed: usize, held: usize) -> Self {
+        Self {
+            changed: Some(changed),
+            held: (held > 0).then_some(held),
+            ..self
+        }
     }
 
     /// It was a bad request.

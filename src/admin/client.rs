@@ -10,6 +10,7 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -24,6 +25,8 @@ use crate::config::model::Secret;
 const CONNECTED_WITHIN: Duration = Duration::from_secs(5);
 /// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+/// The longest time that the daemon waits for a worker's answer.
+pub const WAIT_MAX: Duration = Duration::from_secs(300);
 /// The longest answer that is read, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
@@ -65,6 +68,10 @@ pub enum ClientError {
         status: u16,
         /// What was wrong, and what would be right.
         detail: String,
+        /// Number of dead letters that were changed all the same.
+        changed: Option<usize>,
+        /// Number of them that another message's unique key holds back.
+        held: usize,
     },
 }
 
@@ -72,12 +79,25 @@ pub enum ClientError {
 #[derive(Debug, Clone)]
 pub struct Remote {
     target: Target,
+    answer_within: Duration,
 }
 
 impl Remote {
     /// The daemon there. Nothing is opened yet.
     pub fn new(target: Target) -> Self {
-        Self { target }
+        Self {
+            target,
+            answer_within: ANSWER_WITHIN,
+        }
+    }
+
+    /// Waits as long as an answer may take for which a broker or a worker is asked.
+    #[must_use]
+    pub fn patient(self) -> Self {
+        Self {
+            answer_within: WAIT_MAX + ANSWER_WITHIN,
+            ..self
+        }
     }
 
     /// Asks to see something.
@@ -114,8 +134,10 @@ impl Remote {
     ) -> Result<Bytes, ClientError> {
         let request = self.request(method, path, body)?;
         match &self.target {
-            Target::Here(places) => answer(here(places).await?, request).await,
-            Target::There { url, .. } => answer(there(url).await?, request).await,
+            Target::Here(places) => answer(here(places).await?, request, self.answer_within).await,
+            Target::There { url, .. } => {
+                answer(there(url).await?, request, self.answer_within).await
+            }
         }
     }
 
@@ -196,6 +218,7 @@ async fn there(url: &Url) -> Result<TcpStream, ClientError> {
 async fn answer(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     request: Request<Full<Bytes>>,
+    within: Duration,
 ) -> Result<Bytes, ClientError> {
     let broken = |error: hyper::Error| ClientError::Broken(error.to_string());
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
@@ -217,10 +240,10 @@ async fn answer(
             _ = connection => conversation.await,
         }
     };
-    match timeout(ANSWER_WITHIN, answered).await {
+    match timeout(within, answered).await {
         Ok(answer) => answer,
         Err(_) => Err(ClientError::Broken(format!(
-            "nothing came within {ANSWER_WITHIN:?}"
+            "nothing came within {within:?}"
         ))),
     }
 }
@@ -241,8 +264,19 @@ fn checked(status: StatusCode, body: Bytes) -> Result<Bytes, ClientError> {
         detail.push_str("\n  ");
         detail.push_str(reason.as_str().unwrap_or_default());
     }
+    let number = |name: &str| {
+        let number = problem[name].as_u64();
+        number.and_then(|number| usize::try_from(number).ok())
+    };
     Err(ClientError::Refused {
         status: status.as_u16(),
         detail,
+        changed: number("changed"),
+        held: number("held").unwrap_or(0),
     })
+}
+
+/// Writes a name as a part of a path.
+pub fn segment(name: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(name, NON_ALPHANUMERIC)
 }

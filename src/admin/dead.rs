@@ -7,22 +7,20 @@ use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::answer::{Done, Problem};
+use super::answer::Problem;
 use super::body::Asked;
 use super::context::Context;
 use super::messages::bad_gateway;
-use crate::client::shown::LetterJson;
-use crate::client::{Client, DeadFilter, Listed, Page, WayBack};
+use crate::client::shown::{LetterJson, bytes};
+use crate::client::{Client, DeadFilter, Halted, Listed, Page, Retried, WayBack};
 use crate::config::model::Config;
 use crate::dead_letter::{Group, Groups};
 
 /// How many letters a list has at most, and unless it is said.
-const LETTERS_MAX: usize = 1000;
+pub(super) const LETTERS_MAX: usize = 1000;
 const LETTERS: usize = 100;
 /// A list ends early when its bodies are so large together, in bytes.
 const LIST_BYTES_MAX: usize = 16 << 20;
@@ -46,12 +44,12 @@ pub(super) struct Wanted {
 }
 
 /// Some dead letters.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
 pub(super) struct Letters {
     /// The letters, the oldest first; `body_cut` says that a body is not whole.
-    letters: Vec<LetterJson>,
+    pub(super) letters: Vec<LetterJson>,
     /// There is more: ask again with the last one's id as `after`.
-    more: bool,
+    pub(super) more: bool,
 }
 
 /// Dead letters of a source, the oldest first.
@@ -179,24 +177,35 @@ fn missing(id: &str) -> Problem {
 }
 
 /// Which letters something is done with.
-#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Chosen {
     /// These.
     #[serde(default, deserialize_with = "ids")]
-    ids: Option<Vec<String>>,
+    pub(super) ids: Option<Vec<String>>,
     /// All, of the pool if one is named; this or `ids`.
     #[serde(default)]
-    all: bool,
+    pub(super) all: bool,
     /// Only those of this pool.
-    pool: Option<String>,
+    pub(super) pool: Option<String>,
     /// Send this text instead of the body; for one letter only, and only to retry.
-    body: Option<String>,
+    pub(super) body: Option<String>,
     /// Likewise bytes, in base64.
-    body_base64: Option<String>,
+    pub(super) body_base64: Option<String>,
     /// Send them to this queue instead, and only to retry; brokers only. Needed where a letter names a queue
     /// that no pool of its reads.
-    to: Option<String>,
+    pub(super) to: Option<String>,
+}
+
+/// What was done with dead letters.
+#[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
+pub(super) struct Changed {
+    /// What was done, in a sentence.
+    done: String,
+    /// Number of dead letters that were sent back or deleted.
+    pub(super) changed: usize,
+    /// Number of dead letters that stay, because another message has their unique key.
+    pub(super) held: usize,
 }
 
 /// Reads identifiers, of which those of rows were numbers once.
@@ -230,19 +239,10 @@ impl Chosen {
     }
 
     fn edit(&self) -> Result<Option<Bytes>, Problem> {
-        let edit = match (&self.body, &self.body_base64) {
-            (None, None) => return Ok(None),
-            (Some(text), None) => Bytes::from(text.clone()),
-            (None, Some(base64)) => {
-                let bytes = BASE64.decode(base64);
-                bytes
-                    .map_err(|error| Problem::bad(format!("body_base64: {error}")))?
-                    .into()
-            }
-            (Some(_), Some(_)) => return Err(Problem::bad("either body or body_base64, not both")),
-        };
-        match self.ids.as_ref().is_some_and(|ids| ids.len() == 1) {
-            true => Ok(Some(edit)),
+        let edit = bytes(self.body.clone(), self.body_base64.clone());
+        let edit = edit.map_err(Problem::bad)?;
+        match edit.is_none() || self.ids.as_ref().is_some_and(|ids| ids.len() == 1) {
+            true => Ok(edit),
             false => Err(Problem::bad(
                 "a body is for one dead letter: name one in `ids`",
             )),
@@ -250,15 +250,19 @@ impl Chosen {
     }
 
     /// What was done with so many, or why not with all; `held` are there and could not be changed.
-    fn told(&self, what: &str, changed: usize, held: usize) -> Result<Json<Done>, Problem> {
+    fn told(&self, what: &str, changed: usize, held: usize) -> Result<Json<Changed>, Problem> {
         let wanted = self.ids.as_ref().map_or(0, Vec::len);
         let stay = match held {
             0 => String::new(),
             held => format!("; {held} stay: another message has their unique key"),
         };
-        let problem = |status, why| Err(Problem::new(status, why));
+        let problem = |status, why: String| Err(Problem::new(status, why).after(changed, held));
         match wanted.saturating_sub(changed) {
-            0 => Ok(Done::json(format!("{what} {changed}{stay}"))),
+            0 => Ok(Json(Changed {
+                done: format!("{what} {changed}{stay}"),
+                changed,
+                held,
+            })),
             missing if missing <= held => problem(
                 StatusCode::CONFLICT,
                 format!("{what} {changed} of {wanted}{stay}"),
@@ -277,7 +281,7 @@ impl Chosen {
     params(("source" = String, Path, description = "The source")),
     request_body = Chosen,
     responses(
-        (status = 200, description = "They were sent", body = Done),
+        (status = 200, description = "They were sent", body = Changed),
         (status = 404, description = "Some are not there", body = Problem),
         (status = 409, description = "Another message has the unique key of some", body = Problem),
         (status = 502, description = "The broker did not take them all", body = Problem),
@@ -287,7 +291,7 @@ pub(super) async fn retry(
     State(context): State<Context>,
     source: Result<Path<String>, PathRejection>,
     Asked(chosen): Asked<Chosen>,
-) -> Result<Json<Done>, Problem> {
+) -> Result<Json<Changed>, Problem> {
     let Path(source) = source?;
     let filter = chosen.filter()?;
     let way = WayBack {
@@ -295,12 +299,7 @@ pub(super) async fn retry(
         to: chosen.to.clone(),
     };
     let retry = move |client: &mut Client| {
-        let retried = client.dead_retry(&filter, &way);
-        let halted = |halted: crate::client::Halted| {
-            bad_gateway(format!("retried {} before that: {halted}", halted.done))
-        };
-        let retried = retried.map_err(halted)?;
-        let held = client.dead_held(&filter).map_err(bad_gateway)?;
+        let Retried { retried, held } = client.dead_retry(&filter, &way).map_err(halted)?;
         chosen.told("retried", retried, held)
     };
     with_client(context, source, retry).await
@@ -311,7 +310,7 @@ pub(super) async fn retry(
     params(("source" = String, Path, description = "The source")),
     request_body = Chosen,
     responses(
-        (status = 200, description = "They are gone", body = Done),
+        (status = 200, description = "They are gone", body = Changed),
         (status = 404, description = "Some were not there", body = Problem),
         (status = 502, description = "The broker could not delete them all", body = Problem),
     ),
@@ -320,7 +319,7 @@ pub(super) async fn discard(
     State(context): State<Context>,
     source: Result<Path<String>, PathRejection>,
     Asked(chosen): Asked<Chosen>,
-) -> Result<Json<Done>, Problem> {
+) -> Result<Json<Changed>, Problem> {
     let Path(source) = source?;
     if chosen.body.is_some() || chosen.body_base64.is_some() {
         return Err(Problem::bad("what is dropped has no use for a body"));
@@ -330,13 +329,15 @@ pub(super) async fn discard(
     }
     let filter = chosen.filter()?;
     let discard = move |client: &mut Client| {
-        let dropped = client.dead_drop(&filter);
-        let halted = |halted: crate::client::Halted| {
-            bad_gateway(format!("dropped {} before that: {halted}", halted.done))
-        };
-        chosen.told("dropped", dropped.map_err(halted)?, 0)
+        let dropped = client.dead_drop(&filter).map_err(halted)?;
+        chosen.told("dropped", dropped, 0)
     };
     with_client(context, source, discard).await
+}
+
+/// The source did not do it all; `changed` says how many it did.
+fn halted(halted: Halted) -> Problem {
+    bad_gateway(&halted).after(halted.done, 0)
 }
 
 /// Does it with a connection to that source, on a thread that may wait.

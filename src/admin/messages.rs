@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::answer::Problem;
 use super::body;
+use super::client::WAIT_MAX;
 use super::context::{Context, at_broker_in};
 use crate::budget::Hold;
 use crate::client::json::{MessageJson, duration, post};
@@ -21,8 +22,6 @@ use crate::delivery::{IfUnsubscribed, Outgoing, Post};
 
 /// The longest message that is taken, with its JSON around it, in bytes.
 const MESSAGE_BYTES_MAX: usize = 96 << 20;
-/// The longest time that an answer is waited for.
-pub(super) const WAIT_MAX: Duration = Duration::from_secs(300);
 /// The headers that carry a trace from the request to the message.
 const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
@@ -50,18 +49,18 @@ pub(super) struct TopicWishes {
 }
 
 /// What was published.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
 pub(super) struct Published {
     /// How many messages the broker has confirmed: one, or none if another one has its unique key.
-    sent: usize,
+    pub(super) sent: usize,
     /// The row of that other one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    kept: Option<i64>,
+    pub(super) kept: Option<i64>,
     /// The source that it went to.
     source: String,
     /// The answer, if it was waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    reply: Option<ReplyJson>,
+    pub(super) reply: Option<ReplyJson>,
 }
 
 /// Put a message into a queue. The answer comes when the broker has confirmed it, or with `wait` when

@@ -28,9 +28,11 @@ mod pause;
 mod places;
 mod pools;
 mod reload;
+mod remote_source;
 mod routes;
 mod session;
 mod socket;
+mod sources;
 mod token;
 
 use std::thread;
@@ -44,6 +46,7 @@ pub use error::AdminError;
 use guard::Token;
 use listen::Listeners;
 pub use places::Places;
+pub use remote_source::RemoteSource;
 pub use routes::document;
 
 /// Requests that take longer than a look, such as reading the configuration, each on a thread.

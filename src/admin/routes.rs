@@ -20,12 +20,14 @@ use utoipa_axum::routes;
 
 use super::answer::Problem;
 use super::body::BODY_BYTES_MAX;
+use super::client::WAIT_MAX;
 use super::connections::{Connection, placed};
 use super::context::{AT_BROKERS_MAX, Context, Daemon};
 use super::guard::{Door, Guard, Token, guard};
-use super::messages::WAIT_MAX;
 use super::session::Sessions;
-use super::{cancel, dead, events, health, log, login, messages, openapi, pause, pools, reload};
+use super::{
+    cancel, dead, events, health, log, login, messages, openapi, pause, pools, reload, sources,
+};
 use crate::config::model::TelemetryConfig;
 
 /// How long an answer may take to begin.
@@ -123,6 +125,9 @@ fn documented() -> (Router<Context>, OpenApi) {
         .routes(routes!(login::create))
         .routes(routes!(messages::publish))
         .routes(routes!(messages::publish_to_topic))
+        .routes(routes!(sources::sources))
+        .routes(routes!(sources::subscriptions))
+        .routes(routes!(sources::unsubscribe))
         .routes(routes!(dead::list, dead::discard))
         .routes(routes!(dead::groups))
         .routes(routes!(dead::show))
@@ -155,9 +160,13 @@ pub fn document() -> String {
 
 async fn in_time(request: Request, next: Next) -> Response {
     let path = request.uri().path();
-    let asks_broker = ["/v1/queues/", "/v1/topics/", "/v1/dead/"]
-        .iter()
-        .any(|start| path.starts_with(start));
+    let asks_broker = [
+        "/v1/queues/",
+        "/v1/topics/",
+        "/v1/dead/",
+        "/v1/subscriptions",
+    ];
+    let asks_broker = asks_broker.iter().any(|start| path.starts_with(start));
     let within = match asks_broker {
         true => SLOW_ANSWER_WITHIN,
         false => ANSWER_WITHIN,

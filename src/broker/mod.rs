@@ -1,6 +1,8 @@
 //! What speaks to one kind of broker each: connections, topology, records, SQL. No room here has a
 //! loop, knows a pool, or sees another; `table` is what any database is asked for a table queue.
 
+use std::fmt;
+
 #[cfg(feature = "sqlite")]
 pub(crate) mod finished;
 #[cfg(feature = "kafka")]
@@ -66,6 +68,10 @@ pub enum Fault {
     /// Its dead letters can't go elsewhere.
     #[error("the dead letters of a table go back to their own queue only: leave `to` out")]
     NoOtherWayBack,
+    /// It was asked for through the admin API of a daemon, which has said this.
+    #[cfg(feature = "admin")]
+    #[error("{0}")]
+    Remote(String),
 }
 
 impl Fault {
@@ -105,10 +111,21 @@ impl Fault {
 
 /// What is at the other end of a source can't be used.
 #[derive(Debug, thiserror::Error)]
-#[error("source `{name}`: {fault}")]
 pub struct UnusableSource {
     /// The source's name in the configuration.
     pub name: String,
     /// What is wrong.
     pub fault: Box<Fault>,
+}
+
+impl fmt::Display for UnusableSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, fault } = self;
+        match **fault {
+            // The daemon names the source itself, where it is one that is at fault.
+            #[cfg(feature = "admin")]
+            Fault::Remote(ref why) => f.write_str(why),
+            ref fault => write!(f, "source `{name}`: {fault}"),
+        }
+    }
 }

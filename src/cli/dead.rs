@@ -17,6 +17,7 @@ use clap::Subcommand;
 use miette::{IntoDiagnostic, WrapErr, bail};
 use serde_json::json;
 
+use super::backend::Backend;
 use super::common::{CommandResult, ConfigFile, Format, Output};
 use super::output;
 use super::usage::wrong;
@@ -236,7 +237,8 @@ pub(super) fn find(
     source: Option<&str>,
     id: &str,
 ) -> miette::Result<Option<(String, DeadLetter)>> {
-    let mut sources = Sources::open(&config.load()?, source, None)?;
+    let backend = Backend::Config(Box::new(config.load()?));
+    let mut sources = Sources::open(&backend, source, None)?;
     let found = only(&mut sources, id, DeadFilter::default())?;
     sources.end()?;
     Ok(found)
@@ -285,12 +287,8 @@ fn retry(chosen: &Chosen, way: &WayBack, format: Format) -> CommandResult {
     let held = Cell::new(0);
     let retry = |client: &mut Client, filter: &DeadFilter| {
         let done = client.dead_retry(filter, way)?;
-        let still = client.dead_held(filter).map_err(|error| Halted {
-            done,
-            error: Box::new(error),
-        })?;
-        held.set(held.get() + still);
-        Ok(done)
+        held.set(held.get() + done.held);
+        Ok(done.retried)
     };
     change((chosen, chosen.open()?), "retried", format, &held, retry)
 }

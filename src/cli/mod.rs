@@ -1,6 +1,7 @@
 //! The command line: what can be asked for, and who does it. Only here and below may anything be
 //! printed.
 
+mod backend;
 mod check;
 mod common;
 mod dead;

@@ -11,8 +11,9 @@ use url::Url;
 use super::common::ConfigFile;
 use super::usage::wrong;
 use crate::admin::Places;
-use crate::admin::client::{ClientError, Remote, Target};
-use crate::config::model::Secret;
+use crate::admin::client::{ClientError, Remote, Target, segment};
+use crate::config::Problems;
+use crate::config::model::{Config, Secret};
 use crate::foreign;
 
 /// The variable that holds the token.
@@ -25,7 +26,7 @@ const TOKEN_BYTES_MAX: u64 = 4096;
 pub(super) struct Address {
     #[command(flatten)]
     config: ConfigFile,
-    /// The daemon's address, such as http://10.0.0.7:9464, instead of its socket on this machine
+    /// Ask the daemon at this address, such as http://10.0.0.7:9464, instead of using --config
     #[arg(long, value_name = "URL")]
     host: Option<Url>,
     /// A file that holds the token for --host; else GANGER_ADMIN_TOKEN holds it
@@ -49,6 +50,11 @@ impl Address {
             },
         };
         Ok(Remote::new(target))
+    }
+
+    /// Reads the configuration.
+    pub(super) fn load(&self) -> Result<Config, Problems> {
+        self.config.load()
     }
 
     /// Its address, if it was given.
@@ -124,9 +130,4 @@ pub(super) fn pool_path(pool: &str, verb: &str) -> String {
     format!("/v1/pools/{pool}/{verb}")
         .trim_end_matches('/')
         .to_owned()
-}
-
-/// A name as a part of a path.
-pub(super) fn segment(name: &str) -> impl std::fmt::Display {
-    percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC)
 }

@@ -13,13 +13,17 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::common::{CommandResult, ConfigFile, Format, Output};
+use super::backend::Backend;
+#[cfg(not(feature = "admin"))]
+use super::common::ConfigFile as Address;
+use super::common::{CommandResult, Format, Output};
 use super::output;
+#[cfg(feature = "admin")]
+use super::remote::Address;
 use super::usage::wrong;
 use crate::client::json::{UniqueWishes, duration, not_our_own, post, scope, until};
 use crate::client::shown::ReplyJson;
-use crate::client::{Client, Reply, source_of, source_of_topic, unique_name};
-use crate::config::model::{Config, SourceConfig};
+use crate::client::{Client, Reply, SourceInfo, unique_name};
 use crate::config::nearest;
 use crate::delivery::{IfUnsubscribed, Outgoing, Post, Unique, UniqueScope};
 use crate::foreign;
@@ -73,7 +77,7 @@ pub(super) struct SendArgs {
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration, requires = "reply")]
     reply_timeout: Duration,
     #[command(flatten)]
-    config: ConfigFile,
+    address: Address,
     #[command(flatten)]
     output: Output,
 }
@@ -122,20 +126,14 @@ pub(super) fn parse_header(text: &str) -> Result<(String, String), String> {
 }
 
 pub(super) fn run(args: SendArgs) -> CommandResult {
-    let config = args.config.load()?;
-    let named = args.source.as_deref();
-    let source = match args.topic {
-        true => source_of_topic(&config, &args.queue, named),
-        false => source_of(&config, &args.queue, named),
-    };
-    let (name, source) = source.map_err(wrong)?;
-    if !args.topic && matches!(source, SourceConfig::Table(_)) {
-        warn_of_no_reader(&config, name, &args.queue);
+    let backend = Backend::at(&args.address)?;
+    let source = backend.source_of(&args.queue, args.topic, args.source.as_deref())?;
+    if !args.topic && source.is_table() {
+        warn_of_no_reader(&source, &args.queue);
     }
-    let client = Client::open(name, source, &config.pools).into_diagnostic()?;
     let mut sender = Sender {
-        client,
-        takes_all_or_none: matches!(source, SourceConfig::Table(_)),
+        client: backend.sender(&source.name, args.reply_timeout)?,
+        takes_all_or_none: source.is_table() && backend.is_config(),
         args: &args,
         waiting: Vec::new(),
         given: 0,
@@ -170,16 +168,17 @@ pub(super) fn run(args: SendArgs) -> CommandResult {
 }
 
 /// Warns that no pool reads the queue, where some read others of its source: a table takes a message for any.
-fn warn_of_no_reader(config: &Config, source: &str, queue: &str) {
-    let pools = config.pools.iter().filter(|pool| pool.source == source);
-    let read: Vec<&str> = pools.map(|pool| pool.one_queue()).collect();
+fn warn_of_no_reader(source: &SourceInfo, queue: &str) {
+    let pools = source.pools.iter();
+    let read: Vec<&str> = pools.map(|pool| pool.queue.as_str()).collect();
     if read.is_empty() || read.contains(&queue) {
         return;
     }
     let meant = nearest(queue, read.into_iter());
     let meant = meant.map_or_else(String::new, |meant| format!("; is `{meant}` meant?"));
     output::note(format!(
-        "warning: no pool of this configuration reads queue `{queue}` of source `{source}`{meant}"
+        "warning: no pool of this configuration reads queue `{queue}` of source `{}`{meant}",
+        source.name
     ));
 }
 

@@ -285,6 +285,7 @@ pub(super) fn cancel(args: &CancelArgs) -> CommandResult {
             Err(ClientError::Refused {
                 status: 404,
                 detail,
+                ..
             }) => {
                 let pool = remote.get::<Value>(&pool_path(&args.pool, "")).await;
                 pool.map_err(undone)?;

@@ -3,15 +3,17 @@
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use miette::IntoDiagnostic;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::common::{CommandResult, ConfigFile, Format, Output};
+use super::backend::Backend;
+#[cfg(not(feature = "admin"))]
+use super::common::ConfigFile as Address;
+use super::common::{CommandResult, Format, Output};
 use super::output;
+#[cfg(feature = "admin")]
+use super::remote::Address;
 use super::usage::{names, wrong};
-use crate::client::{Client, Subscribed};
-use crate::config::model::{Config, SourceConfig};
-use crate::dead_letter::rfc_3339;
+use crate::client::shown::SubscriptionJson;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum SubscriptionsCommand {
@@ -21,7 +23,7 @@ pub(super) enum SubscriptionsCommand {
         #[arg(long, value_name = "NAME")]
         source: Option<String>,
         #[command(flatten)]
-        config: ConfigFile,
+        address: Address,
         #[command(flatten)]
         output: Output,
     },
@@ -35,7 +37,7 @@ pub(super) enum SubscriptionsCommand {
         #[arg(long, value_name = "NAME")]
         source: Option<String>,
         #[command(flatten)]
-        config: ConfigFile,
+        address: Address,
         #[command(flatten)]
         output: Output,
     },
@@ -45,17 +47,17 @@ pub(super) fn run(command: &SubscriptionsCommand) -> CommandResult {
     match command {
         SubscriptionsCommand::List {
             source,
-            config,
+            address,
             output,
-        } => list(&config.load()?, source.as_deref(), output.format),
+        } => list(&Backend::at(address)?, source.as_deref(), output.format),
         SubscriptionsCommand::Drop {
             topic,
             queue,
             source,
-            config,
+            address,
             output,
         } => end(
-            &config.load()?,
+            &Backend::at(address)?,
             source.as_deref(),
             (topic, queue),
             output.format,
@@ -63,108 +65,59 @@ pub(super) fn run(command: &SubscriptionsCommand) -> CommandResult {
     }
 }
 
-/// The tables, or the one of that name.
-fn tables(config: &Config, only: Option<&str>) -> miette::Result<Vec<Client>> {
-    let mut clients = Vec::new();
-    for (name, source) in &config.sources {
-        let wanted = only.is_none_or(|only| only == name);
-        if wanted && matches!(source, SourceConfig::Table(_)) {
-            clients.push(Client::open(name, source, &config.pools).into_diagnostic()?);
-        }
-    }
-    let is_table = |source: &SourceConfig| matches!(source, SourceConfig::Table(_));
-    let known = config.sources.iter().filter(|(_, source)| is_table(source));
-    let known = names(known.map(|(name, _)| name.as_str()));
-    match (clients.is_empty(), only) {
-        (false, _) => Ok(clients),
-        (true, Some(only)) => Err(wrong(format!(
-            "there is no table `{only}` among the sources; there is {known}"
-        ))),
-        (true, None) => Err(wrong("there is no table among the sources")),
-    }
-}
-
-/// Whether the configuration has it.
-fn is_configured(config: &Config, source: &str, topic: &str, queue: &str) -> bool {
-    let all = config.subscriptions.iter();
-    let mut all = all.filter(|subscription| subscription.source == source);
-    all.any(|subscription| subscription.topic == topic && subscription.queue == queue)
-}
-
-fn list(config: &Config, only: Option<&str>, format: Format) -> CommandResult {
-    let mut all: Vec<(String, Subscribed)> = Vec::new();
-    for mut client in tables(config, only)? {
-        let of_source = client.subscriptions().into_diagnostic()?;
-        let name = client.name().to_owned();
-        all.extend(of_source.into_iter().map(|one| (name.clone(), one)));
-    }
-    let configured =
-        |source: &str, one: &Subscribed| is_configured(config, source, &one.topic, &one.queue);
+fn list(backend: &Backend, only: Option<&str>, format: Format) -> CommandResult {
+    let all = backend.subscriptions(only)?;
     if format == Format::Json {
-        let one = |(source, one): &(String, Subscribed)| {
-            json!({
-                "source": source, "topic": one.topic, "queue": one.queue,
-                "since": rfc_3339(one.since_ms), "configured": configured(source, one),
-            })
-        };
-        output::json(&all.iter().map(one).collect::<Vec<Value>>())?;
+        output::json(&all)?;
         return Ok(ExitCode::SUCCESS);
     }
     if all.is_empty() {
         output::line("no subscriptions")?;
         return Ok(ExitCode::SUCCESS);
     }
-    let row = |(source, one): &(String, Subscribed)| {
-        let here = match configured(source, one) {
-            true => "yes",
-            false => "no",
-        };
-        let texts = [&one.topic, &one.queue, source];
-        let mut row: Vec<String> = texts.map(ToString::to_string).into();
-        row.push(rfc_3339(one.since_ms));
-        row.push(here.to_owned());
-        row
+    let row = |one: SubscriptionJson| {
+        let configured = if one.configured { "yes" } else { "no" };
+        vec![
+            one.topic,
+            one.queue,
+            one.source,
+            one.since,
+            configured.to_owned(),
+        ]
     };
     let header = ["TOPIC", "QUEUE", "SOURCE", "SINCE", "CONFIGURED"];
-    output::line(output::table(&header, all.iter().map(row)).trim_end())?;
+    output::line(output::table(&header, all.into_iter().map(row)).trim_end())?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn end(
-    config: &Config,
+    backend: &Backend,
     only: Option<&str>,
     (topic, queue): (&str, &str),
     format: Format,
 ) -> CommandResult {
-    let (mut with_it, mut known) = (Vec::new(), Vec::new());
-    for mut client in tables(config, only)? {
-        let all = client.subscriptions().into_diagnostic()?;
-        if all
-            .iter()
-            .any(|one| one.topic == topic && one.queue == queue)
-        {
-            with_it.push(client);
-        }
-        known.extend(
-            all.iter()
-                .map(|one| format!("{} to {}", one.queue, one.topic)),
-        );
-    }
-    let mut client = match with_it.len() {
-        0 => {
+    let all = backend.subscriptions(only)?;
+    let is_it = |one: &&SubscriptionJson| one.topic == topic && one.queue == queue;
+    let found: Vec<_> = all.iter().filter(is_it).collect();
+    let subscription = match *found {
+        [] => {
+            let known: Vec<String> = all
+                .iter()
+                .map(|one| format!("{} to {}", one.queue, one.topic))
+                .collect();
             let known = names(known.iter().map(String::as_str));
             let why =
                 format!("queue `{queue}` is not subscribed to topic `{topic}`; there is {known}");
             return Err(wrong(why));
         }
-        1 => with_it.remove(0),
+        [one] => one,
         _ => {
             let why = "several sources have that subscription: name one with --source";
             return Err(wrong(why));
         }
     };
-    client.unsubscribe(topic, queue).into_diagnostic()?;
-    if is_configured(config, client.name(), topic, queue) {
+    backend.unsubscribe(subscription)?;
+    if subscription.configured {
         output::note(
             "the configuration has it still: a daemon adds it again when it starts or reloads",
         );

@@ -13,7 +13,7 @@ use crate::dead_letter::DeadLetter;
 use crate::delivery::{Headers, Outgoing, Post};
 
 /// What each kind of source offers here. The methods of [`Client`](super::Client) say what is meant.
-pub(super) trait ClientKind: std::fmt::Debug + Send {
+pub(crate) trait ClientKind: std::fmt::Debug + Send {
     fn check(&mut self) -> Result<Vec<String>, Fault>;
     fn warnings(&mut self) -> Result<Vec<SourceWarning>, Fault> {
         Ok(Vec::new())
@@ -82,11 +82,11 @@ pub struct SourceWarning {
 
 /// Where something ended that can't be taken back.
 #[derive(Debug)]
-pub(super) struct Partial {
+pub(crate) struct Partial {
     /// How many were done before, each of them for good.
-    pub(super) done: usize,
+    pub(crate) done: usize,
     /// Why not all.
-    pub(super) fault: Fault,
+    pub(crate) fault: Fault,
 }
 
 impl<F: Into<Fault>> From<F> for Partial {
@@ -110,16 +110,16 @@ pub struct Halted {
 
 /// Answers that have come and were not taken.
 #[derive(Debug, Default)]
-pub(super) struct Answers(VecDeque<Reply>);
+pub(crate) struct Answers(VecDeque<Reply>);
 
 impl Answers {
     /// One has come.
-    pub(super) fn come(&mut self, reply: Reply) {
+    pub(crate) fn come(&mut self, reply: Reply) {
         self.0.push_back(reply);
     }
 
     /// Takes the oldest with this correlation id.
-    pub(super) fn take(&mut self, correlation_id: &str) -> Option<Reply> {
+    pub(crate) fn take(&mut self, correlation_id: &str) -> Option<Reply> {
         let mut all = self.0.iter();
         let at = all.position(|reply| reply.correlation_id == correlation_id);
         at.and_then(|at| self.0.remove(at))
@@ -217,7 +217,7 @@ impl Criteria {
 
 impl DeadFilter {
     /// Whether a letter is meant.
-    pub(super) fn fits(&self, letter: &DeadLetter) -> bool {
+    pub(crate) fn fits(&self, letter: &DeadLetter) -> bool {
         let pool = self.pool.as_ref();
         self.names(&letter.id) && pool.is_none_or(|pool| *pool == letter.pool)
     }
@@ -247,6 +247,15 @@ impl WayBack {
             Some(_) => Err(Fault::NoOtherWayBack),
         }
     }
+}
+
+/// Outcome of sending dead letters back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Retried {
+    /// Number of those that were sent back.
+    pub retried: usize,
+    /// Number of those that stay, because another message has their unique key.
+    pub held: usize,
 }
 
 /// Which part of the dead letters is read.

@@ -3,17 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use bytes::Bytes;
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
 
+use super::shown::{bytes, text_or_base64};
 use crate::delivery::{IfTaken, Outgoing, Post, Unique, UniqueScope};
 use crate::names;
 
 /// A message as JSON has it, with `body` or `body_base64`.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(feature = "admin", derive(utoipa::ToSchema), schema(as = Message))]
 pub struct MessageJson {
@@ -102,6 +100,50 @@ pub fn post(line: &[u8]) -> Result<Post, String> {
     })
 }
 
+/// Writes a message, without its queue or topic, as [`post`] reads it.
+impl From<&Post> for MessageJson {
+    fn from(post: &Post) -> Self {
+        let message = &post.message;
+        let (body, body_base64) = text_or_base64(&message.body);
+        let header = |(name, text): &(String, String)| {
+            let text = to_raw_value(text).unwrap_or_default();
+            (name.clone(), text)
+        };
+        let delay = (!message.delay.is_zero()).then(|| duration_text(message.delay));
+        let mut written = Self {
+            body,
+            body_base64,
+            headers: message.headers.iter().map(header).collect(),
+            correlation_id: message.correlation_id.clone(),
+            reply_to: message.reply_to.clone(),
+            message_id: message.message_id.clone(),
+            content_type: message.content_type.clone(),
+            key: message.key.clone(),
+            priority: message.priority,
+            delay,
+            ..Self::default()
+        };
+        let Some(unique) = &post.unique else {
+            return written;
+        };
+        written.unique_key = Some(unique.key.clone());
+        written.unique_scope = Some(match unique.scope {
+            UniqueScope::For(time) => duration_text(time),
+            scope => scope.name().to_owned(),
+        });
+        match unique.taken {
+            IfTaken::Keep => {}
+            IfTaken::Replace => written.replace = true,
+            IfTaken::Debounce { longest } => {
+                written.delay = None;
+                written.debounce = Some(duration_text(message.delay));
+                written.debounce_max = Some(duration_text(longest));
+            }
+        }
+        written
+    }
+}
+
 /// What is wished of a unique key, as it is given in JSON or on the command line.
 #[derive(Debug, Clone, Default)]
 pub struct UniqueWishes {
@@ -150,16 +192,8 @@ impl UniqueWishes {
 }
 
 fn outgoing(line: MessageJson, delay: Duration) -> Result<Outgoing, String> {
-    let body = match (line.body, line.body_base64) {
-        (Some(text), None) => Bytes::from(text),
-        (None, Some(base64)) => Bytes::from(
-            BASE64
-                .decode(base64)
-                .map_err(|error| format!("body_base64: {error}"))?,
-        ),
-        (None, None) => return Err("body or body_base64 is missing".into()),
-        (Some(_), Some(_)) => return Err("either body or body_base64, not both".into()),
-    };
+    let body = bytes(line.body, line.body_base64)?;
+    let body = body.ok_or("body or body_base64 is missing")?;
     let headers = line
         .headers
         .into_iter()
@@ -219,6 +253,12 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     parsed
         .and_then(|duration| Duration::try_from(duration).ok())
         .ok_or_else(|| "a duration such as 500ms, 30s or 5m".into())
+}
+
+/// Writes a duration as [`duration`] reads it.
+pub fn duration_text(duration: Duration) -> String {
+    let duration = jiff::SignedDuration::try_from(duration);
+    duration.unwrap_or(jiff::SignedDuration::MAX).to_string()
 }
 
 /// Reads a time such as `2027-01-31T08:00:00Z`, as how long it is until then; nothing if it is past.
@@ -326,6 +366,24 @@ mod tests {
             unique(r#""debounce":"1s","debounce_max":"3s""#),
             (waiting, debounce(3 * second), second)
         );
+    }
+
+    #[test]
+    fn a_message_is_written_as_it_is_read() {
+        for fields in [
+            r#""body":"grüße","headers":{"n":"1","t":"\"x\\"},"correlation_id":"c","reply_to":"r",
+                "message_id":"m","content_type":"t","key":"k","priority":-3,"delay":"1.0005s""#,
+            r#""body_base64":"/wD+""#,
+            r#""body":"","unique_key":"k","unique_scope":"waiting_or_running""#,
+            r#""body":"","unique_key":"k","unique_scope":"90m","delay":"1s""#,
+            r#""body":"","unique_key":"k","replace":true,"delay":"1s""#,
+            r#""body":"","unique_key":"k","debounce":"2s""#,
+            r#""body":"","unique_key":"k","debounce":"2s","debounce_max":"5s""#,
+        ] {
+            let read = post(format!("{{{fields}}}").as_bytes()).unwrap();
+            let written = serde_json::to_vec(&MessageJson::from(&read)).unwrap();
+            assert_eq!(post(&written).unwrap(), read, "{fields}");
+        }
     }
 
     #[test]

@@ -20,16 +20,19 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::broker::{Fault, UnusableSource};
-use crate::config::model::{PoolConfig, SourceConfig, Subscription};
+use crate::config::model::{Config, PoolConfig, SourceConfig, Subscription};
 pub use crate::dead_letter::{DeadLetter, DeadReply};
 use crate::delivery::{Outgoing, Post};
 use crate::names::PAUSED_QUEUE;
-use contract::{ClientKind, Partial};
+pub(crate) use contract::{Answers, ClientKind, Partial};
 pub use contract::{
-    Criteria, DeadFilter, Depth, Each, Halted, Listed, Page, Reply, SourceWarning, Subscribed,
-    WayBack,
+    Criteria, DeadFilter, Depth, Each, Halted, Listed, Page, Reply, Retried, SourceWarning,
+    Subscribed, WayBack,
 };
-pub use whereabouts::{UnknownSource, source_of, source_of_topic, unique_name};
+use shown::SubscriptionJson;
+pub use whereabouts::{
+    PoolInfo, SourceInfo, UnknownSource, source_of, source_of_topic, unique_name,
+};
 
 /// A connection of an operator or a producer.
 #[derive(Debug)]
@@ -52,10 +55,15 @@ impl Client {
         let pools = pools.iter().filter(|pool| pool.source == name);
         let pools: Vec<Arc<PoolConfig>> = pools.cloned().collect();
         let kind = connect(source, &pools).map_err(|fault| fault.of(name))?;
-        Ok(Self {
+        Ok(Self::of_kind(name, kind))
+    }
+
+    /// Returns the client of a source that is reached in this way.
+    pub(crate) fn of_kind(name: &str, kind: Box<dyn ClientKind>) -> Self {
+        Self {
             name: name.to_owned(),
             kind,
-        })
+        }
     }
 
     fn ask<T>(
@@ -307,23 +315,23 @@ impl Client {
     }
 
     /// Sends dead letters back with a clean count, to the queue that they come from unless the way says
-    /// another; a broker's only if a pool reads that whose dead letters they are. Returns how many. On a table all move or none, but those whose unique key another message
-    /// has, which stay; a broker's letters move one by one, each gone only when its copy is safe.
+    /// another; a broker's only if a pool reads that whose dead letters they are. On a table all move or
+    /// none, but those whose unique key another message has, which stay; a broker's letters move one by
+    /// one, each gone only when its copy is safe.
     ///
     /// # Errors
     /// If the source did not take them all.
-    pub fn dead_retry(&mut self, filter: &DeadFilter, way: &WayBack) -> Result<usize, Halted> {
+    pub fn dead_retry(&mut self, filter: &DeadFilter, way: &WayBack) -> Result<Retried, Halted> {
         let filter = self.resolved(filter)?;
-        self.tell(|kind| kind.dead_retry(&filter, way))
-    }
-
-    /// How many dead letters can't go back because another message has their unique key.
-    ///
-    /// # Errors
-    /// If the source can't be read.
-    pub fn dead_held(&mut self, filter: &DeadFilter) -> Result<usize, UnusableSource> {
-        let filter = self.resolved(filter).map_err(|halted| *halted.error)?;
-        self.ask(|kind| kind.dead_held(&filter))
+        let retried = self.tell(|kind| kind.dead_retry(&filter, way))?;
+        let held = self.tell(|kind| {
+            let held = kind.dead_held(&filter);
+            held.map_err(|fault| Partial {
+                done: retried,
+                fault,
+            })
+        })?;
+        Ok(Retried { retried, held })
     }
 
     /// Deletes dead letters. Returns how many.
@@ -339,6 +347,31 @@ impl Client {
 /// The longest that a change stays unseen of which nobody tells: the session that would is lost, or the kernel
 /// does not tell of this file system.
 const UNTOLD_MAX: Duration = Duration::from_secs(1);
+
+/// Reads the subscriptions of the tables of a configuration, or of the one of that name.
+///
+/// # Errors
+/// If a table can't be read.
+pub fn subscriptions(
+    config: &Config,
+    only: Option<&str>,
+) -> Result<Vec<SubscriptionJson>, UnusableSource> {
+    let is_wanted = |name: &str| only.is_none_or(|only| only == name);
+    let mut all = Vec::new();
+    for (name, source) in &config.sources {
+        if !is_wanted(name) || !matches!(source, SourceConfig::Table(_)) {
+            continue;
+        }
+        let subscribed = Client::open(name, source, &config.pools)?.subscriptions()?;
+        all.extend(subscribed.into_iter().map(|one| {
+            let configured = config.subscriptions.iter().any(|other| {
+                other.source == *name && other.topic == one.topic && other.queue == one.queue
+            });
+            SubscriptionJson::new(name, one, configured)
+        }));
+    }
+    Ok(all)
+}
 
 /// The statements that make the tables of a source; none for one that has no tables.
 pub fn schema(source: &SourceConfig) -> Option<String> {

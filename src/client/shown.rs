@@ -1,13 +1,14 @@
-//! Replies and dead letters as JSON shows them, on the command line and over HTTP.
+//! Replies, dead letters and subscriptions as JSON shows them, on the command line and over HTTP.
 
 use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use serde::Serialize;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
-use super::contract::Reply;
-use crate::dead_letter::DeadLetter;
+use super::contract::{Reply, Subscribed};
+use crate::dead_letter::{DeadLetter, DeadReply, rfc_3339};
 
 /// A body as JSON has it: text where it is text, base64 else, with the field's name.
 pub fn body(bytes: &[u8]) -> (&'static str, String) {
@@ -17,8 +18,25 @@ pub fn body(bytes: &[u8]) -> (&'static str, String) {
     }
 }
 
+/// Reads a body that is given as text or in base64, or not at all.
+///
+/// # Errors
+/// If both are given, or one that is not base64.
+pub fn bytes(body: Option<String>, body_base64: Option<String>) -> Result<Option<Bytes>, String> {
+    match (body, body_base64) {
+        (None, None) => Ok(None),
+        (Some(text), None) => Ok(Some(text.into())),
+        (None, Some(base64)) => {
+            let bytes = BASE64.decode(base64);
+            let bytes = bytes.map_err(|error| format!("body_base64: {error}"))?;
+            Ok(Some(bytes.into()))
+        }
+        (Some(_), Some(_)) => Err("either body or body_base64, not both".into()),
+    }
+}
+
 /// A reply as JSON has it, with `body` or `body_base64`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "admin", derive(utoipa::ToSchema), schema(as = Reply))]
 pub struct ReplyJson {
     /// The body, if it is text.
@@ -45,8 +63,21 @@ impl From<&Reply> for ReplyJson {
     }
 }
 
+impl TryFrom<ReplyJson> for Reply {
+    type Error = String;
+
+    fn try_from(shown: ReplyJson) -> Result<Self, String> {
+        Ok(Self {
+            body: bytes(shown.body, shown.body_base64)?.unwrap_or_default(),
+            headers: shown.headers.into_iter().collect(),
+            correlation_id: shown.correlation_id,
+            content_type: None,
+        })
+    }
+}
+
 /// A dead letter in the form that scripts rely on, with `body` or `body_base64`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "admin", derive(utoipa::ToSchema), schema(as = DeadLetter))]
 pub struct LetterJson {
     /// Identifier, by which it is retried or dropped.
@@ -108,7 +139,7 @@ pub struct LetterJson {
 }
 
 /// A reply that had nowhere to go, with `body` or `body_base64`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "admin", derive(utoipa::ToSchema), schema(as = UndeliveredReply))]
 struct LetterReplyJson {
     /// Queue that it was for.
@@ -167,8 +198,76 @@ impl LetterJson {
     }
 }
 
+impl TryFrom<LetterJson> for DeadLetter {
+    type Error = String;
+
+    fn try_from(shown: LetterJson) -> Result<Self, String> {
+        let reply = shown.reply.map(|reply| {
+            Ok::<_, String>(DeadReply {
+                queue: reply.queue,
+                body: bytes(reply.body, reply.body_base64)?.unwrap_or_default(),
+                headers: reply.headers.into_iter().collect(),
+            })
+        });
+        Ok(Self {
+            id: shown.id,
+            pool: shown.pool,
+            queue: shown.queue,
+            message_name: shown.message_name,
+            reason: shown.reason,
+            error: shown.error,
+            attempts: shown.attempts,
+            crashes: shown.crashes,
+            exit_code: shown.exit_code,
+            signal: shown.signal,
+            oom: shown.oom,
+            stderr: shown.stderr,
+            first_failed_at: shown.first_failed_at,
+            last_failed_at: shown.last_failed_at,
+            correlation_id: shown.correlation_id,
+            reply_to: shown.reply_to,
+            message_id: shown.message_id,
+            content_type: shown.content_type,
+            key: shown.key,
+            priority: shown.priority,
+            headers: shown.headers.into_iter().collect(),
+            body: bytes(shown.body, shown.body_base64)?.unwrap_or_default(),
+            reply: reply.transpose()?,
+        })
+    }
+}
+
+/// A subscription of a queue to a topic.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "admin", derive(utoipa::ToSchema), schema(as = Subscription))]
+pub struct SubscriptionJson {
+    /// Source that it is in.
+    pub source: String,
+    /// Topic.
+    pub topic: String,
+    /// Queue that gets each message of the topic.
+    pub queue: String,
+    /// Time since which it exists, RFC 3339.
+    pub since: String,
+    /// The configuration has it.
+    pub configured: bool,
+}
+
+impl SubscriptionJson {
+    /// Describes a subscription in that source.
+    pub fn new(source: &str, subscribed: Subscribed, configured: bool) -> Self {
+        Self {
+            source: source.to_owned(),
+            since: rfc_3339(subscribed.since_ms),
+            topic: subscribed.topic,
+            queue: subscribed.queue,
+            configured,
+        }
+    }
+}
+
 /// A body as text where it is text, else in base64.
-fn text_or_base64(bytes: &[u8]) -> (Option<String>, Option<String>) {
+pub(super) fn text_or_base64(bytes: &[u8]) -> (Option<String>, Option<String>) {
     match body(bytes) {
         ("body", text) => (Some(text), None),
         (_, base64) => (None, Some(base64)),
@@ -177,4 +276,29 @@ fn text_or_base64(bytes: &[u8]) -> (Option<String>, Option<String>) {
 
 fn by_name(headers: &[(String, String)]) -> BTreeMap<String, String> {
     headers.iter().cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_letter_is_read_as_it_is_shown() {
+        let letter = DeadLetter {
+            id: "7".to_owned(),
+            error: "it failed".to_owned(),
+            exit_code: Some(3),
+            headers: vec![("tenant".to_owned(), "blue".to_owned())],
+            body: Bytes::from_static(&[0xff, 0]),
+            reply: Some(DeadReply {
+                queue: "answers".to_owned(),
+                body: Bytes::from_static(b"text"),
+                headers: Vec::new(),
+            }),
+            ..DeadLetter::default()
+        };
+        let shown = serde_json::to_string(&LetterJson::new("main", &letter)).unwrap();
+        let read: LetterJson = serde_json::from_str(&shown).unwrap();
+        assert_eq!(DeadLetter::try_from(read).unwrap(), letter);
+    }
 }

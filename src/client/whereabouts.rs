@@ -2,7 +2,72 @@
 
 use std::collections::BTreeSet;
 
-use crate::config::model::{Config, SourceConfig};
+use serde::{Deserialize, Serialize};
+
+use crate::config::model::{Config, DeadLetters, Options, PoolConfig, SourceConfig};
+
+/// A source, and the pools that read from it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
+pub struct SourceInfo {
+    /// Name of the source.
+    pub name: String,
+    /// Kind of the source: `table`, `rabbitmq` or `kafka`.
+    pub kind: String,
+    /// Pools that read from it.
+    pub pools: Vec<PoolInfo>,
+}
+
+/// A pool that reads from a source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
+pub struct PoolInfo {
+    /// Name of the pool.
+    pub name: String,
+    /// Queue or topic that it reads.
+    pub queue: String,
+    /// Its dead letters are where the broker's policy puts them, and are not among those of the source.
+    pub dead_letters_at_broker: bool,
+}
+
+impl SourceInfo {
+    /// Describes one source of a configuration.
+    pub fn of(config: &Config, name: &str, source: &SourceConfig) -> Self {
+        let pools = config.pools.iter().filter(|pool| pool.source == name);
+        Self {
+            name: name.to_owned(),
+            kind: source.kind().to_owned(),
+            pools: pools.map(|pool| PoolInfo::of(pool)).collect(),
+        }
+    }
+
+    /// Describes all sources of a configuration.
+    pub fn all(config: &Config) -> Vec<Self> {
+        let sources = config.sources.iter();
+        sources
+            .map(|(name, source)| Self::of(config, name, source))
+            .collect()
+    }
+
+    /// Returns whether it is a table.
+    pub fn is_table(&self) -> bool {
+        self.kind == "table"
+    }
+}
+
+impl PoolInfo {
+    fn of(pool: &PoolConfig) -> Self {
+        let dead_letters_at_broker = match &pool.options {
+            Options::RabbitMq(options) => options.dead_letter == DeadLetters::Broker,
+            Options::Table | Options::Kafka(_) => false,
+        };
+        Self {
+            name: pool.name.clone(),
+            queue: pool.queue.to_string(),
+            dead_letters_at_broker,
+        }
+    }
+}
 
 /// Nobody knows which source is meant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -5,6 +5,7 @@ mod access;
 mod cancel;
 mod crowds;
 mod description;
+mod elsewhere;
 mod messages;
 mod metrics;
 mod pausing;
@@ -24,6 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         cancel::trials(),
         crowds::trials(),
         description::trials(),
+        elsewhere::trials(),
         messages::trials(),
         metrics::trials(),
         pausing::trials(),

@@ -9,11 +9,13 @@ from ganger_client.api.dead_letters import groups, list_, retry, show
 from ganger_client.api.health import metrics, readyz
 from ganger_client.api.messages import publish
 from ganger_client.api.pools import all_, one, scale
+from ganger_client.api.sources import sources
 from ganger_client.api.status import status
+from ganger_client.api.subscriptions import subscriptions, unsubscribe
 from ganger_client.models import (
+    Changed,
     Chosen,
     DeadLetter,
-    Done,
     Health,
     Letters,
     Message,
@@ -80,9 +82,16 @@ def main(url: str, token: str) -> None:
     assert groups.sync("main", client=client)[0].id == letter.id
     assert show.sync("main", letter.id, client=client).id == letter.id
     mended = Chosen(ids=[letter.id], body="mended")
-    assert isinstance(retry.sync("main", client=client, body=mended), Done)
+    changed = retry.sync("main", client=client, body=mended)
+    assert isinstance(changed, Changed) and changed.changed == 1, changed
     again = retry.sync("main", client=client, body=mended)
     assert isinstance(again, Problem) and again.status == 404, again
+    assert again.changed == 0, again
+    known = sources.sync(client=client)
+    assert [source.name for source in known] == ["main"], known
+    assert subscriptions.sync(client=client) == []
+    lost = unsubscribe.sync("main", "placed", "work", client=client)
+    assert isinstance(lost, Problem) and lost.status == 404, lost
     print("done")
 
 

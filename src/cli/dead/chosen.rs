@@ -10,8 +10,13 @@ use miette::IntoDiagnostic;
 use serde_json::json;
 
 use super::sources::Sources;
-use crate::cli::common::{CommandResult, ConfigFile, Format};
+use crate::cli::backend::Backend;
+#[cfg(not(feature = "admin"))]
+use crate::cli::common::ConfigFile as Address;
+use crate::cli::common::{CommandResult, Format};
 use crate::cli::output;
+#[cfg(feature = "admin")]
+use crate::cli::remote::Address;
 use crate::client::json::moment;
 use crate::client::{Criteria, DeadFilter, Page};
 
@@ -25,13 +30,13 @@ pub(crate) struct Scope {
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
     #[command(flatten)]
-    config: ConfigFile,
+    address: Address,
 }
 
 impl Scope {
     pub(super) fn open(&self) -> miette::Result<Sources> {
         let (source, pool) = (self.source.as_deref(), self.pool.as_deref());
-        Sources::open(&self.config.load()?, source, pool)
+        Sources::open(&Backend::at(&self.address)?, source, pool)
     }
 
     pub(super) fn filter(&self) -> DeadFilter {

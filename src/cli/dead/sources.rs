@@ -7,10 +7,10 @@ use std::ops::ControlFlow;
 use miette::{IntoDiagnostic, miette};
 
 use crate::broker::UnusableSource;
+use crate::cli::backend::Backend;
 use crate::cli::output;
 use crate::cli::usage::{names, wrong};
 use crate::client::{Client, DeadFilter, Halted, Listed, Page};
-use crate::config::model::{Config, DeadLetters, Options};
 use crate::dead_letter::DeadLetter;
 
 /// A source's name, and the id of a dead letter in it.
@@ -28,7 +28,7 @@ pub(super) struct Sources {
 impl Sources {
     /// Opens the source of that name, or all, to look for the dead letters of that pool, or of all.
     pub(super) fn open(
-        config: &Config,
+        backend: &Backend,
         only: Option<&str>,
         pool: Option<&str>,
     ) -> miette::Result<Self> {
@@ -38,20 +38,22 @@ impl Sources {
             trouble: Vec::new(),
             unknown_pool: None,
         };
-        for (name, source) in config.sources.iter().filter(|(name, _)| wanted(name)) {
-            match Client::open(name, source, &config.pools) {
+        let all = backend.sources()?;
+        for source in all.iter().filter(|source| wanted(&source.name)) {
+            match backend.client(&source.name) {
                 Ok(client) => sources.clients.push(client),
                 Err(error) => sources.trouble.push(error),
             }
         }
         if sources.clients.is_empty() && sources.trouble.is_empty() {
-            let known = names(config.sources.keys().map(String::as_str));
+            let known = names(all.iter().map(|source| source.name.as_str()));
             let only = only.unwrap_or_default();
             return Err(wrong(format!(
                 "there is no source `{only}`; there is {known}"
             )));
         }
-        let pools = config.pools.iter().filter(|pool| wanted(&pool.source));
+        let read = all.iter().filter(|source| wanted(&source.name));
+        let pools = read.flat_map(|source| &source.pools);
         let known: Vec<&str> = pools.clone().map(|pool| pool.name.as_str()).collect();
         let unknown = pool.filter(|pool| !known.contains(pool));
         sources.unknown_pool = unknown.map(|pool| {
@@ -64,7 +66,7 @@ impl Sources {
             }
         });
         for pool in pools {
-            if leaves_them_to_the_broker(&pool.options) {
+            if pool.dead_letters_at_broker {
                 output::note(format!(
                     "the dead letters of pool `{}` are where the broker's policy puts them: they \
                      are not among these",
@@ -190,13 +192,6 @@ impl Sources {
                 Err(miette!("{}", all.join("; ")))
             }
         }
-    }
-}
-
-fn leaves_them_to_the_broker(options: &Options) -> bool {
-    match options {
-        Options::RabbitMq(options) => options.dead_letter == DeadLetters::Broker,
-        Options::Table | Options::Kafka(_) => false,
     }
 }
 

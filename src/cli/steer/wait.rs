@@ -116,6 +116,7 @@ impl Waiting {
                 Err(ClientError::Refused {
                     status: 504,
                     detail,
+                    ..
                 }),
                 Some(_),
             ) => json!({ "done": detail }),

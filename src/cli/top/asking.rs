@@ -7,9 +7,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::super::remote::segment;
 use super::deed::Deed;
-use crate::admin::client::Remote;
+use crate::admin::client::{Remote, segment};
 use crate::dead_letter::Group;
 use crate::status::Status;
 

@@ -92,6 +92,12 @@ impl SqliteClient {
         Ok(added)
     }
 
+    /// Returns whether the tables of topics are there.
+    fn has_topics(&self) -> Result<bool, Fault> {
+        let are_there = topics::are_there(&self.conn);
+        Ok(are_there.map_err(failed("looking for the subscriptions"))?)
+    }
+
     fn all_subscriptions(&self) -> rusqlite::Result<Vec<Subscribed>> {
         if !topics::are_there(&self.conn)? {
             return Ok(Vec::new());
@@ -174,14 +180,16 @@ impl super::super::contract::ClientKind for SqliteClient {
     }
 
     fn look_for_subscriptions(&mut self) -> Result<Option<Vec<Subscribed>>, Fault> {
-        let are_there = topics::are_there(&self.conn);
-        match are_there.map_err(failed("looking for the subscriptions"))? {
+        match self.has_topics()? {
             true => self.subscriptions().map(Some),
             false => Ok(None),
         }
     }
 
     fn unsubscribe(&mut self, topic: &str, queue: &str) -> Result<bool, Fault> {
+        if !self.has_topics()? {
+            return Ok(false);
+        }
         let end = "DELETE FROM subscriptions WHERE topic = ?1 AND queue = ?2";
         let ended = self.write(|client| client.conn.execute(end, [topic, queue]));
         Ok(ended.map_err(failed("ending the subscription"))? > 0)

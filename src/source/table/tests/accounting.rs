@@ -280,7 +280,7 @@ async fn a_dead_letter_keeps_everything_and_says_why() {
         to: None,
     };
     goes_nowhere_else(&mut client, &all);
-    assert_eq!(client.dead_retry(&all, &mended).unwrap(), 1);
+    assert_eq!(client.dead_retry(&all, &mended).unwrap().retried, 1);
     assert_eq!(client.dead_show("1").unwrap(), None);
     assert!(rig.counters().starts_with("attempts 0 crashes 0"));
     let row: String = rig.get(

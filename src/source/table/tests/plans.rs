@@ -14,7 +14,7 @@ use super::*;
 use crate::broker::finished::Memory;
 use crate::broker::sqlite::tests_support::{OtherOwner, Run, has_run, runs};
 use crate::broker::table::finished::Entry;
-use crate::client::{Client, DeadFilter, Page, WayBack};
+use crate::client::{Client, DeadFilter, Page, Retried, WayBack};
 use crate::config::model::{SourceConfig, Subscription};
 use crate::delivery::{
     Failure, Finished, Identity, IfTaken, IfUnsubscribed, Outgoing, Post, Reason, Unique,
@@ -299,9 +299,11 @@ fn letters(client: &mut Client, database: &Path, round: i64) {
         client
             .dead_retry(&these(&ids[1..]), &WayBack::default())
             .unwrap(),
-        2
+        Retried {
+            retried: 2,
+            held: 1
+        }
     );
-    assert_eq!(client.dead_held(&these(&ids)).unwrap(), 1);
     assert_eq!(
         client
             .dead_drop(&these(&[ids[0].clone(), ids[3].clone()]))
