@@ -1,4 +1,4 @@
-"""Draws shape.svg, the picture in the README: `python3 docs/shape.py > docs/shape.svg`.
+"""Draws shape.svg, the picture in docs/README.md: `python3 docs/shape.py > docs/shape.svg`.
 
 A test compares the two. The picture brings its own background, so that it can be read whatever the
 page around it looks like; its colours follow the reader's light or dark mode.

@@ -14,6 +14,13 @@ use crate::python::python;
 
 /// What the shell begins with.
 const SHELL: &str = include_str!("shell.sh");
+/// Python as programs find it, too: the one of the tests, which an environment of its own is a link to.
+const PYTHON: &str = r#"#!/bin/sh
+case "$1 $2" in
+'-m venv') exec ln -s "$VENV" "$3" ;;
+*) exec "$VENV/bin/python3" "$@" ;;
+esac
+"#;
 /// Begins the report of a command's end in the shell's output; no command prints it.
 const END: char = '\u{1e}';
 /// How long all commands of a page may take together.
@@ -194,6 +201,7 @@ impl Shell {
             );
         }
         link(Path::new(PROGRAM), &site.path("bin/ganger"));
+        site.put("bin/python3", PYTHON, true);
         let mark = format!("{}-{page}", std::process::id());
         let child = begin(&site, &mark);
         Self {

@@ -2,7 +2,7 @@
 # with `ganger` of this build on its path. `sudo apt install`, `cargo`, `python3 -m venv` and `pip
 # install` do what they say with what is there already, so that nothing is built or fetched; what they
 # do in earnest tests/bare_debian sees. A `sleep` in a page gives the daemon time to empty its queue,
-# and lasts as long as that takes. The demo has fewer messages than it would have: this is no release
+# but for answers, and lasts as long as that takes. The demo has fewer messages than it would have: this is no release
 # build.
 set -m
 export LANG=C.UTF-8 COLUMNS=160
@@ -25,13 +25,6 @@ cargo() {
     esac
 }
 
-python3() {
-    case "$1 $2" in
-    '-m venv') ln -s "$VENV" "$3" ;;
-    *) "$VENV/bin/python3" "$@" ;;
-    esac
-}
-
 # The database at $1, with the SQL $2, or that of stdin.
 sqlite3() {
     "$VENV/bin/python3" -c '
@@ -49,12 +42,12 @@ for part in sql.split(";"):
 }
 
 sleep() {
-    until [ "$(sqlite3 ganger.db 'SELECT count(*) FROM consumer_messages')" = 0 ]; do
+    until [ "$(sqlite3 ganger.db "SELECT count(*) FROM consumer_messages WHERE queue <> 'greetings'")" = 0 ]; do
         command sleep 0.05
     done
 }
 
-# What the README's quick start makes.
+# The pool of samples/python.
 first_pool() {
     cp -r samples/python ~/first-pool && cd ~/first-pool && ln -s "$VENV" venv
 }
