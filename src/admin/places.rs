@@ -34,11 +34,17 @@ impl Places {
         let first = |list: String| list.split(':').next().map(PathBuf::from);
         let service = set("RUNTIME_DIRECTORY").and_then(first);
         let user = set("XDG_RUNTIME_DIR").map(PathBuf::from);
+        // Where ganger.service and ganger@NAME.service have it: a command is told of no runtime directory.
+        let name = config.file_stem().unwrap_or_default().to_string_lossy();
+        let unit = Path::new("/run/ganger").join(&own);
+        let instance = PathBuf::from(format!("/run/ganger@{name}")).join(&own);
         let places = [
-            service.map(|directory| directory.join("admin.sock")),
+            service.map(|directory| directory.join(&own)),
             Some(config.with_extension("sock")),
             user.map(|directory| directory.join(&own)),
             Some(temporary(uid).join(&own)),
+            Some(unit),
+            Some(instance),
         ];
         let fits = |path: &PathBuf| path.as_os_str().len() <= SOCKET_BYTES_MAX;
         Self(places.into_iter().flatten().filter(fits).collect())
@@ -105,13 +111,11 @@ mod tests {
     fn the_best_place_is_beside_the_configuration_unless_systemd_has_one() {
         let plain = places("/etc/ganger/ganger.toml", &[]);
         assert_eq!(plain[0], "/etc/ganger/ganger.sock");
-        assert_eq!(plain.len(), 2, "{plain:?}");
+        assert_eq!(plain.len(), 4, "{plain:?}");
         let service = [("RUNTIME_DIRECTORY", "/run/ganger:/run/other")];
         let service = places("/etc/ganger/ganger.toml", &service);
-        assert_eq!(
-            service[..2],
-            ["/run/ganger/admin.sock", "/etc/ganger/ganger.sock"]
-        );
+        assert!(service[0].starts_with("/run/ganger/ganger-"), "{service:?}");
+        assert_eq!(service[1], "/etc/ganger/ganger.sock");
         let user = places(
             "/etc/ganger/ganger.toml",
             &[("XDG_RUNTIME_DIR", "/run/user/7")],
@@ -124,10 +128,25 @@ mod tests {
     }
 
     #[test]
+    fn commands_look_where_units_of_systemd_have_it() {
+        for (config, directory) in [
+            ("/etc/ganger/ganger.toml", "/run/ganger"),
+            ("/etc/ganger/mail.toml", "/run/ganger@mail"),
+        ] {
+            let daemon = places(config, &[("RUNTIME_DIRECTORY", directory)]);
+            assert!(places(config, &[]).contains(&daemon[0]), "{daemon:?}");
+        }
+    }
+
+    #[test]
     fn a_path_too_long_for_a_socket_is_no_place() {
         let deep = format!("/{}/ganger.toml", "d".repeat(200));
         let places = places(&deep, &[]);
-        assert_eq!(places.len(), 1, "{places:?}");
+        assert_eq!(places.len(), 3, "{places:?}");
+        let long = format!("/{}.toml", "n".repeat(101));
+        let beside = format!("/{}.sock", "n".repeat(101));
+        assert_eq!(self::places(&long, &[])[0], beside);
+        assert_eq!(self::places(&long, &[]).len(), 3);
     }
 
     #[test]

@@ -76,6 +76,7 @@ fn the_unit_for_several_is_the_unit_but_for_their_names() {
         ("worker processes\n", "worker processes, by %i.toml\n"),
         ("/etc/ganger/ganger.toml\n", "/etc/ganger/%i.toml\n"),
         ("StateDirectory=ganger\n", "StateDirectory=ganger/%i\n"),
+        ("RuntimeDirectory=ganger\n", "RuntimeDirectory=ganger@%i\n"),
         ("=/var/lib/ganger\n", "=/var/lib/ganger/%i\n"),
     ] {
         assert_eq!(expected.matches(one).count(), 1, "{one:?}");

@@ -70,7 +70,7 @@ fn socket(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<PathBuf> {
         "socket",
         word(),
         "The unix socket of the admin API, which only the daemon's user and root can open; relative \
-         to the directory of this file. Left out, `admin.sock` in systemd's runtime directory, or \
+         to the directory of this file. Left out, one in systemd's runtime directory (`RuntimeDirectory=`), or \
          `NAME.sock` beside the configuration, or where that can't be written one in \
          `$XDG_RUNTIME_DIR` or the directory for temporary files; commands look in the same places.",
     );
