@@ -49,6 +49,20 @@ impl Ran {
         self.out
     }
 
+    /// It ended well, and has sent so many messages, with an id for each, as text or as JSON.
+    pub(crate) fn sent(self, count: usize) {
+        let out = self.good();
+        if let Ok(told) = serde_json::from_str::<Value>(&out) {
+            assert_eq!(told["sent"], count, "{out}");
+            assert_eq!(told["ids"].as_array().unwrap().len(), count, "{out}");
+            return;
+        }
+        let (told, ids) = out.split_once(", id").unwrap_or((out.trim_end(), ""));
+        assert_eq!(told, format!("sent {count}"), "{out}");
+        let ids = ids.trim_start_matches('s').split_whitespace();
+        assert_eq!(ids.count(), if count <= 10 { count } else { 0 }, "{out}");
+    }
+
     /// It ended well; what it printed, as JSON.
     pub(crate) fn json(self) -> Value {
         let out = self.good();

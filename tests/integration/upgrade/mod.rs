@@ -220,18 +220,18 @@ fn the_older_version_keeps_a_key_until_its_message_is_gone() {
     queue.is_known_to_commands();
     let sends = |body| {
         let send = ["send", "work", body, "--unique", "k", "-o", "json"];
-        queue.command(Version::New, &send).json()
+        queue.command(Version::New, &send)
     };
     let first = "mode:wait:go a";
-    assert_eq!(sends(first), json!({ "sent": 1 }));
+    sends(first).sent(1);
     let old = queue.start(Version::Old);
     old.eventually("it to be begun", || {
         !site.record().of(Event::Began, first).is_empty()
     });
-    assert_eq!(sends("b"), json!({ "sent": 0, "kept": 1 }));
+    assert_eq!(sends("b").json(), json!({ "sent": 0, "kept": 1 }));
     site.touch("go");
     old.eventually("it to be done", || table.count("work") == 0);
-    assert_eq!(sends("c"), json!({ "sent": 1 }));
+    sends("c").sent(1);
     old.eventually("the next to be done", || table.count("work") == 0);
     old.stop();
     site.record().assert_done_once(&[first, "c"]);
