@@ -418,8 +418,13 @@ impl Overview {
 
     /// How things stand now. A pool that is busy is shown as it was last seen.
     pub async fn status_now(&self) -> Status {
-        let mut status = self.of(self.registry.pools_now(ANSWERS_WITHIN).await);
-        // Not by the pools: their threads serve messages.
+        self.of(self.registry.pools_now(ANSWERS_WITHIN).await)
+    }
+
+    /// The same with what the process of each worker uses. The pools don't look: their threads serve
+    /// messages.
+    pub async fn status_measured(&self) -> Status {
+        let mut status = self.status_now().await;
         let workers = status.pools.iter_mut().flat_map(|pool| &mut pool.workers);
         workers.for_each(measure);
         status

@@ -54,7 +54,7 @@ pub(super) struct Steered {
     (status = 200, description = "How everything stands", body = Status),
 ))]
 pub(super) async fn status(State(context): State<Context>) -> Json<Status> {
-    Json(context.daemon.overview.status_now().await)
+    Json(context.daemon.overview.status_measured().await)
 }
 
 /// How the pools stand.
@@ -62,7 +62,7 @@ pub(super) async fn status(State(context): State<Context>) -> Json<Status> {
     (status = 200, description = "The pools, by name", body = Vec<PoolStatus>),
 ))]
 pub(super) async fn all(State(context): State<Context>) -> Json<Vec<PoolStatus>> {
-    Json(context.daemon.overview.status_now().await.pools)
+    Json(context.daemon.overview.status_measured().await.pools)
 }
 
 /// How one pool stands.
@@ -78,7 +78,7 @@ pub(super) async fn one(
     name: Named,
 ) -> Result<Json<PoolStatus>, Problem> {
     let Path(name) = name?;
-    let pools = context.daemon.overview.status_now().await.pools;
+    let pools = context.daemon.overview.status_measured().await.pools;
     let known = pools
         .iter()
         .map(|pool| pool.name.as_str())

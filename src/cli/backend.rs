@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use miette::{IntoDiagnostic, miette};
 
+/// Where the sources are: without the admin API in a configuration only.
 #[cfg(not(feature = "admin"))]
-use super::common::ConfigFile as Address;
+pub(super) use super::common::ConfigFile as Address;
 #[cfg(feature = "admin")]
-use super::remote::{Address, block_on, undone};
+pub(super) use super::remote::Address;
+#[cfg(feature = "admin")]
+use super::remote::{block_on, undone};
 use super::usage::{names, wrong};
 #[cfg(feature = "admin")]
 use crate::admin::RemoteSource;

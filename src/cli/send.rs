@@ -13,13 +13,9 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::backend::Backend;
-#[cfg(not(feature = "admin"))]
-use super::common::ConfigFile as Address;
+use super::backend::{Address, Backend};
 use super::common::{CommandResult, Format, Output};
 use super::output;
-#[cfg(feature = "admin")]
-use super::remote::Address;
 use super::usage::wrong;
 use crate::client::json::{UniqueWishes, duration, not_our_own, post, scope, until};
 use crate::client::shown::ReplyJson;

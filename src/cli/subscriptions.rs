@@ -5,13 +5,9 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde_json::json;
 
-use super::backend::Backend;
-#[cfg(not(feature = "admin"))]
-use super::common::ConfigFile as Address;
+use super::backend::{Address, Backend};
 use super::common::{CommandResult, Format, Output};
 use super::output;
-#[cfg(feature = "admin")]
-use super::remote::Address;
 use super::usage::{names, wrong};
 use crate::client::shown::SubscriptionJson;
 

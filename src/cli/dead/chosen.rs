@@ -10,13 +10,9 @@ use miette::IntoDiagnostic;
 use serde_json::json;
 
 use super::sources::Sources;
-use crate::cli::backend::Backend;
-#[cfg(not(feature = "admin"))]
-use crate::cli::common::ConfigFile as Address;
+use crate::cli::backend::{Address, Backend};
 use crate::cli::common::{CommandResult, Format};
 use crate::cli::output;
-#[cfg(feature = "admin")]
-use crate::cli::remote::Address;
 use crate::client::json::moment;
 use crate::client::{Criteria, DeadFilter, Page};
 

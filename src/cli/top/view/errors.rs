@@ -8,12 +8,8 @@ use super::super::super::figures::count;
 use super::super::model::Errors;
 use super::canvas::{View, take};
 use super::palette::{cut, shown};
-use super::table::{self, Column, Kind, Line};
+use super::table::{self, Column, Kind, Line, column};
 use crate::dead_letter::Group;
-
-const fn column(title: &'static str, kind: Kind, rank: u8) -> Column {
-    Column { title, kind, rank }
-}
 
 const COLUMNS: [Column; 4] = [
     column("COUNT", Kind::Figure, 0),

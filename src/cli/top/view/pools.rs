@@ -7,12 +7,8 @@ use super::super::super::figures::{count, depth, latency, oldest, rate};
 use super::super::model::Focus;
 use super::canvas::{View, range, take};
 use super::palette::shown;
-use super::table::{self, Column, Kind, Line, first_shown};
+use super::table::{self, Column, Kind, Line, column, first_shown};
 use crate::pool::status::PoolStatus;
-
-const fn column(title: &'static str, kind: Kind, rank: u8) -> Column {
-    Column { title, kind, rank }
-}
 
 const COLUMNS: [Column; 16] = [
     column("POOL", Kind::Text(12, 32), 0),

@@ -13,11 +13,15 @@ const GAP: usize = 2;
 /// A column.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column {
-    pub(super) title: &'static str,
+    title: &'static str,
     /// How it may grow and shrink, and where its cells stand.
-    pub(super) kind: Kind,
+    kind: Kind,
     /// Those with the highest go first.
-    pub(super) rank: u8,
+    rank: u8,
+}
+
+pub(super) const fn column(title: &'static str, kind: Kind, rank: u8) -> Column {
+    Column { title, kind, rank }
 }
 
 /// How a column may grow and shrink.

@@ -8,12 +8,8 @@ use super::super::super::figures::{age, bytes, count, percent};
 use super::super::model::{Focus, Order};
 use super::canvas::{View, range, take};
 use super::palette::shown;
-use super::table::{self, Column, Kind, Line, first_shown};
+use super::table::{self, Column, Kind, Line, column, first_shown};
 use crate::pool::status::WorkerStatus;
-
-const fn column(title: &'static str, kind: Kind, rank: u8) -> Column {
-    Column { title, kind, rank }
-}
 
 const COLUMNS: [Column; 11] = [
     column("SLOT", Kind::Figure, 0),
