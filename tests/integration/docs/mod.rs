@@ -43,7 +43,11 @@ mod own {
     use super::{LINES_MAX, page};
     use crate::python::python;
 
-    crate::harness::trials![what_is_to_be_short_is, the_picture_is_what_its_text_draws];
+    crate::harness::trials![
+        what_is_to_be_short_is,
+        the_picture_is_what_its_text_draws,
+        the_pictures_of_the_readme_are_there,
+    ];
 
     fn what_is_to_be_short_is() {
         for (path, most) in LINES_MAX {
@@ -59,5 +63,20 @@ mod own {
         let drawn = String::from_utf8(drawn.stdout).unwrap();
         let hint = "python3 docs/shape.py > docs/shape.svg";
         assert!(drawn == page::text("docs/shape.svg"), "run: {hint}");
+    }
+
+    /// They are named in HTML, for it takes the one that fits the reader's colours.
+    fn the_pictures_of_the_readme_are_there() {
+        let readme = page::text("README.md");
+        let named: Vec<&str> = readme
+            .split('"')
+            .filter(|word| word.ends_with(".svg"))
+            .collect();
+        assert_eq!(named.len(), 2, "{named:?}");
+        assert!(
+            named
+                .iter()
+                .all(|file| page::text(file).starts_with("<svg "))
+        );
     }
 }
