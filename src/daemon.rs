@@ -21,9 +21,9 @@ use tokio::runtime;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::budget::Budget;
+use ganger_core::budget::Budget;
 use crate::config::model::Config;
-use crate::heartbeat::Heart;
+use ganger_core::heartbeat::Heart;
 use crate::pauses::Pauses;
 use crate::pool::status::PoolStatus;
 use crate::pool::{Orders, Steering};

@@ -17,8 +17,7 @@
 
 mod facts;
 mod finished;
-mod log_name;
-mod message;
+
 mod outcome;
 mod post;
 
@@ -28,11 +27,11 @@ use std::time::SystemTime;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use crate::trace_context::{Recording, SpanContext};
+use ganger_core::trace_context::{Recording, SpanContext};
 pub use facts::{DatabaseFigures, Figures, KafkaFigures, SourceFacts};
 pub use finished::{Entered, Finished, Identity, OnceWritten, StoredReply, repeated};
-pub use log_name::{LogName, write_numbers};
-pub use message::{Headers, Message, Outgoing, Property};
+pub use ganger_core::log_name::{LogName, write_numbers};
+pub use ganger_core::message::{Headers, Message, Outgoing, Property};
 pub use outcome::{CANCELLED, Exit, Failure, Outcome, Reason};
 pub use post::{IfTaken, IfUnsubscribed, Post, Unique, UniqueScope};
 

@@ -13,7 +13,7 @@ use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::TokioExecutor;
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::threads::or_refused;
+use ganger_core::threads::or_refused;
 pub(crate) use crate::trust::Trust;
 use crate::trust::{self, TrustError};
 

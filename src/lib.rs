@@ -25,9 +25,7 @@
 pub mod admin;
 #[cfg(feature = "alerts")]
 pub mod alerts;
-pub mod backoff;
 pub mod broker;
-pub mod budget;
 pub mod cli;
 pub mod client;
 pub mod config;
@@ -35,28 +33,20 @@ pub mod conformance;
 pub mod daemon;
 mod dead_letter;
 pub mod delivery;
-pub mod event_loop;
 pub mod exec;
 #[cfg(feature = "admin")]
 pub mod exposition;
-pub mod foreign;
-pub mod heartbeat;
 #[cfg(any(feature = "alerts", feature = "otlp"))]
 mod https;
 pub mod metrics;
-pub mod names;
 pub mod pauses;
 pub mod pool;
 pub mod protocol;
 pub mod request;
 mod rules;
-pub mod shutdown;
 pub mod source;
-pub mod started_in;
 pub mod status;
 pub mod telemetry;
-mod threads;
-pub mod trace_context;
 #[cfg(any(
     feature = "alerts",
     feature = "mysql",

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::foreign;
+use ganger_core::foreign;
 use crate::pool::LastingPause;
 
 /// The longest file that is read, in bytes.

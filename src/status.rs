@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::budget::Budget;
+use ganger_core::budget::Budget;
 use crate::config::changed::ChangedKeys;
 use crate::config::model::Config;
 use crate::pauses::Pauses;
@@ -22,7 +22,8 @@ use crate::request::ReloadStatus;
 use crate::unread::{UnreadQueue, UnreadQueues};
 use crate::worker::process::resident_bytes;
 use crate::worker::usage;
-use crate::{heartbeat, telemetry};
+use ganger_core::heartbeat;
+use crate::telemetry;
 
 /// How long pools that are asked how they stand may take; who is busy is shown as last seen.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(100);

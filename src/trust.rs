@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::foreign;
+use ganger_core::foreign;
 
 /// Why no connection can be encrypted.
 #[derive(Debug, thiserror::Error)]

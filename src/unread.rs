@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 
 use crate::delivery::Backlog;
-use crate::names::PAUSED_QUEUE;
+use ganger_core::names::PAUSED_QUEUE;
 
 /// What is known of the daemon's sources. Clones are of the same.
 #[derive(Debug, Clone, Default)]

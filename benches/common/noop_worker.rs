@@ -6,7 +6,7 @@ use std::io::{self, BufRead, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use ganger::names::{PIPE_DIR, PIPE_PREFIX};
+use ganger_core::names::{PIPE_DIR, PIPE_PREFIX};
 use miette::{IntoDiagnostic, WrapErr};
 
 use super::tally::Teller;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use ganger::delivery::Message;
-use ganger::names::{PIPE_DIR, PIPE_PREFIX};
+use ganger_core::names::{PIPE_DIR, PIPE_PREFIX};
 use ganger::protocol::frame::next_frame;
 use ganger::protocol::input::Input;
 use ganger::protocol::output::Output;

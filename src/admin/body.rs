@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::answer::Problem;
 use super::context::Context;
-use crate::budget::{Budget, Hold};
+use ganger_core::budget::{Budget, Hold};
 
 /// The longest body of a request that publishes nothing, in bytes.
 pub(super) const BODY_BYTES_MAX: usize = 1 << 20;

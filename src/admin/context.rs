@@ -89,7 +89,7 @@ pub(super) mod tests {
     use std::sync::mpsc::sync_channel;
 
     use super::*;
-    use crate::budget::Budget;
+    use ganger_core::budget::Budget;
     use crate::config;
 
     /// One that runs nothing.

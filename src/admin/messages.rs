@@ -13,7 +13,7 @@ use super::answer::Problem;
 use super::body;
 use super::client::WAIT_MAX;
 use super::context::{Context, at_broker_in};
-use crate::budget::Hold;
+use ganger_core::budget::Hold;
 use crate::client::json::{MessageJson, duration, post};
 use crate::client::shown::ReplyJson;
 use crate::client::{Client, Reply, source_of, source_of_topic, unique_name};

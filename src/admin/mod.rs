@@ -40,7 +40,7 @@ use std::thread;
 use tokio::runtime;
 
 use crate::config::model::{AdminConfig, TelemetryConfig};
-use crate::heartbeat::Heart;
+use ganger_core::heartbeat::Heart;
 pub use context::{Daemon, Load};
 pub use error::AdminError;
 use guard::Token;

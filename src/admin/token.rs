@@ -11,7 +11,7 @@ use nix::unistd::Uid;
 
 use crate::client::unique_name;
 use crate::config::model::Secret;
-use crate::foreign;
+use ganger_core::foreign;
 
 /// Shortest token that is taken over, in bytes.
 const BYTES_MIN: usize = 32;

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::alert::Scope;
 use super::notice::{Notice, Sender};
 use crate::config::model::AlertForm;
-use crate::foreign;
+use ganger_core::foreign;
 
 /// Interval at which Alertmanager hears of an alert that goes on.
 pub(super) const KEPT_ALIVE_EVERY: Duration = Duration::from_secs(60);

@@ -29,7 +29,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::config::model::{AlertsConfig, Config};
-use crate::heartbeat::Heart;
+use ganger_core::heartbeat::Heart;
 use crate::status::{ActiveAlert, AlertsStatus, DaemonState, Overview, WebhookStatus};
 use alert::{Alert, AlertKind, Ended};
 use findings::Sight;

@@ -15,10 +15,10 @@ use super::message::{body, name};
 use super::notice::Sender;
 use super::told::{Fate, Told};
 use super::webhook::{Posted, Webhook, place};
-use crate::backoff::Backoff;
+use ganger_core::backoff::Backoff;
 use crate::config::model::{AlertForm, WebhookConfig};
 use crate::status::WebhookStatus;
-use crate::threads::or_refused;
+use ganger_core::threads::or_refused;
 
 /// The pauses between tries.
 const AGAIN: Backoff = Backoff {

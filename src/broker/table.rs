@@ -34,10 +34,10 @@ pub(crate) mod vigil;
 
 use std::time::Duration;
 
-use crate::budget::{Hold, Share};
+use ganger_core::budget::{Hold, Share};
 use crate::delivery::{Failure, Finished, History, Message, Outcome, Publish};
 use crate::rules::Limits;
-use crate::trace_context::SpanContext;
+use ganger_core::trace_context::SpanContext;
 
 /// A row in our hands: its id, and the claim without which no settlement of it counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

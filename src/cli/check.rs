@@ -15,7 +15,7 @@ use crate::client::Client;
 use crate::config;
 use crate::config::model::Config;
 use crate::config::{Places, Problem};
-use crate::foreign;
+use ganger_core::foreign;
 use crate::worker::open_files;
 use subscriptions::Standing;
 

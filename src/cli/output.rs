@@ -11,7 +11,7 @@ use miette::{IntoDiagnostic, miette};
 use serde::Serialize;
 
 use crate::config::{Problem, Problems};
-use crate::foreign;
+use ganger_core::foreign;
 
 /// Prints a text as it is. Breaks if nobody reads any more. A reader that has seen enough, as `head`
 /// has, is no failure: the exit code is for what was done.

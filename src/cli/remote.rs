@@ -14,7 +14,7 @@ use crate::admin::Places;
 use crate::admin::client::{ClientError, Remote, Target, segment};
 use crate::config::Problems;
 use crate::config::model::{Config, Secret};
-use crate::foreign;
+use ganger_core::foreign;
 
 /// The variable that holds the token.
 const TOKEN: &str = "GANGER_ADMIN_TOKEN";

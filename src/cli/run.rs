@@ -26,11 +26,12 @@ use crate::daemon::Daemon;
 use crate::daemon::service::Service;
 #[cfg(feature = "otlp")]
 use crate::exposition::{self, process::Processes};
-use crate::heartbeat::Heart;
+use ganger_core::heartbeat::Heart;
 use crate::request::Request;
 use crate::status::Overview;
 use crate::worker::{open_files, orphans, sweep};
-use crate::{config, started_in, telemetry};
+use ganger_core::started_in;
+use crate::{config, telemetry};
 
 /// How often `--watch` looks at the configuration.
 const WATCH_EVERY: Duration = Duration::from_secs(1);

@@ -22,7 +22,7 @@ use crate::client::shown::ReplyJson;
 use crate::client::{Client, Reply, SourceInfo, unique_name};
 use crate::config::nearest;
 use crate::delivery::{IfUnsubscribed, Outgoing, Post, Unique, UniqueScope};
-use crate::foreign;
+use ganger_core::foreign;
 
 /// Messages that are sent to a broker, and confirmed, together.
 const BATCH: usize = 500;

@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
-use crate::heartbeat::{EVERY, Heart};
+use ganger_core::heartbeat::{EVERY, Heart};
 
 /// Some signals, from now on caught.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::shown::{bytes, text_or_base64};
 use crate::delivery::{IfTaken, Outgoing, Post, Unique, UniqueScope};
-use crate::names;
+use ganger_core::names;
 
 /// A message as JSON has it, with `body` or `body_base64`.
 #[derive(Debug, Default, Serialize, Deserialize)]

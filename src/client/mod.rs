@@ -23,7 +23,7 @@ use crate::broker::{Fault, UnusableSource};
 use crate::config::model::{Config, PoolConfig, SourceConfig, Subscription};
 pub use crate::dead_letter::{DeadLetter, DeadReply};
 use crate::delivery::{Outgoing, Post};
-use crate::names::PAUSED_QUEUE;
+use ganger_core::names::PAUSED_QUEUE;
 pub(crate) use contract::{Answers, ClientKind, Partial};
 pub use contract::{
     Criteria, DeadFilter, Depth, Each, Halted, Listed, Page, Reply, Retried, SourceWarning,

@@ -12,7 +12,7 @@ use super::problem::{Origin, Problems, Report};
 use super::reader::Reader;
 use super::tree::Table;
 use super::{keys, overrides, tree};
-use crate::{foreign, started_in};
+use ganger_core::{foreign, started_in};
 
 /// The longest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;

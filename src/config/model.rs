@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use super::redact;
 pub use super::secret::Secret;
-use crate::backoff::Backoff;
+use ganger_core::backoff::Backoff;
 use crate::protocol::status::Answer;
 pub use admin::{AdminConfig, LISTEN, TelemetryConfig};
 pub use alerts::{AlertForm, AlertsConfig, WebhookConfig};

@@ -9,7 +9,7 @@ use super::duties::Duty;
 use super::finding::{Finding, Trouble};
 use super::subject::{Rig, Subject, Way};
 use super::supplies::Supplies;
-use crate::names;
+use ganger_core::names;
 use crate::worker::Introduction;
 
 /// How long a worker may take to end a connection that is of no use any more. One that does not is

@@ -229,7 +229,7 @@ pub(super) async fn limited(
     subject.answers().await?;
     let took = begun.elapsed();
     let mut never = supplies.message(0);
-    let header = (crate::names::TIMEOUT_HEADER.to_owned(), "-1".to_owned());
+    let header = (ganger_core::names::TIMEOUT_HEADER.to_owned(), "-1".to_owned());
     never.headers.push(header);
     subject.ask(&never).await?;
     if took > LIMIT + subject.rig().policy.timeout_grace {

@@ -10,7 +10,7 @@ use super::finding::Trouble;
 use super::subject::{Rig, Spoken, Subject, Way};
 use crate::config::model::PoolConfig;
 use crate::delivery::{Exit, Message};
-use crate::names;
+use ganger_core::names;
 use crate::protocol::Output;
 use crate::worker::Introduction;
 use crate::worker::output::LastLines;

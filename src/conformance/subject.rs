@@ -16,7 +16,7 @@ use super::seen::Seen;
 use super::transcript::{Direction, Transcript};
 use crate::config::model::PoolConfig;
 use crate::delivery::{Exit, Message};
-use crate::names;
+use ganger_core::names;
 use crate::protocol::Output;
 use crate::protocol::input::{Extras, Input};
 use crate::protocol::status::{Meaning, Note};

@@ -8,15 +8,15 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::error::chain;
-use crate::backoff::AWAY;
+use ganger_core::backoff::AWAY;
 use crate::delivery::PoolEnd;
-use crate::event_loop::EventLoop;
-use crate::heartbeat::Heart;
+use ganger_core::event_loop::EventLoop;
+use ganger_core::heartbeat::Heart;
 use crate::pool::events::{EventFeed, PoolEvent};
 use crate::pool::status::PoolStatus;
 use crate::pool::{self, Command, Orders, PoolError, Steering};
 use crate::source;
-use crate::threads::{self, Body};
+use ganger_core::threads::{self, Body};
 
 /// A pool's life has ended.
 #[derive(Debug)]

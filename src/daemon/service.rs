@@ -16,8 +16,8 @@ use sd_notify::NotifyState;
 use tokio::time::Instant;
 
 use super::watchdog::{Seen, Watchdog};
-use crate::foreign;
-use crate::heartbeat::{self, EVERY, Heart};
+use ganger_core::foreign;
+use ganger_core::heartbeat::{self, EVERY, Heart};
 use crate::status::{Overview, Status, pool_not_ready};
 
 /// Where the manager listens, if there is one.
@@ -296,7 +296,7 @@ fn log(seen: &Seen, watched: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::Budget;
+    use ganger_core::budget::Budget;
     use crate::config;
 
     fn shared() -> Shared {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 
-use crate::backoff::AWAY;
+use ganger_core::backoff::AWAY;
 use crate::client::Client;
 use crate::config::model::{Config, SourceConfig, Subscription};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::heartbeat::Stalled;
+use ganger_core::heartbeat::Stalled;
 
 /// A look that comes so much later than the one before it was held up with all else, by a machine
 /// that slept or a process that was stopped. What it sees says nothing yet.

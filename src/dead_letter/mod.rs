@@ -19,8 +19,8 @@ use bytes::Bytes;
 use jiff::Timestamp;
 
 use crate::delivery::{Failure, Headers, Outgoing};
-use crate::names::OWN_HEADER_PREFIX;
-use crate::trace_context::SpanContext;
+use ganger_core::names::OWN_HEADER_PREFIX;
+use ganger_core::trace_context::SpanContext;
 pub(crate) use groups::{Group, Groups};
 pub use model::{DeadLetter, DeadReply};
 

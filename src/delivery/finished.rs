@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use super::message::{Headers, Outgoing};
+use ganger_core::message::{Headers, Outgoing};
 use super::outcome::Outcome;
 
 /// By what two messages are known to be the same.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::message::Outgoing;
+use ganger_core::message::Outgoing;
 
 /// What becomes of a message.
 #[derive(Debug, Clone, PartialEq)]

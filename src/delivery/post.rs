@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::message::Outgoing;
+use ganger_core::message::Outgoing;
 
 /// A message, and what its sender wishes beside that.
 #[derive(Debug, Clone, Default, PartialEq)]

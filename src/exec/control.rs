@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
 
 use super::error::ExecError;
-use crate::names;
+use ganger_core::names;
 
 /// What the daemon asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

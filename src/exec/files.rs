@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::result::{RESULT_BYTES_MAX, Said};
 use super::variables::metadata;
-use crate::foreign;
+use ganger_core::foreign;
 use crate::protocol::Task;
 
 /// The files of one message. Dropped, they are removed.

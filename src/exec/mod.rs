@@ -24,7 +24,7 @@ use tokio::runtime::Builder;
 
 use crate::config;
 use crate::config::model::WorkerCommand;
-use crate::names;
+use ganger_core::names;
 use control::Control;
 use guard::Guard;
 use pipe::Pipe;

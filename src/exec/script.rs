@@ -23,7 +23,7 @@ use super::settings::{Settings, Terms};
 use super::variables::{METADATA, RESULT, awaits_reply, variables};
 use crate::config::model::WorkerCommand;
 use crate::delivery::Exit;
-use crate::names;
+use ganger_core::names;
 use crate::protocol::{Output, Status, Task};
 use crate::worker::error::SpawnError;
 use crate::worker::leader::Leader;

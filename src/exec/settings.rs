@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::names;
+use ganger_core::names;
 
 /// The longest frame there may be if nobody says.
 const FRAME_BYTES_MAX: usize = 64 << 20;

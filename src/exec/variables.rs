@@ -9,9 +9,9 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::delivery::Property;
-use crate::names;
+use ganger_core::names;
 use crate::protocol::Task;
-use crate::trace_context;
+use ganger_core::trace_context;
 
 /// The file that the program may write to.
 pub(super) const RESULT: &str = "GANGER_RESULT";

@@ -43,8 +43,8 @@ use tokio::time::Instant;
 
 use crate::config::model::WorkerCommand;
 use crate::delivery::{Delivery, PoolEnd};
-use crate::event_loop::Standstills;
-use crate::shutdown::Phase;
+use ganger_core::event_loop::Standstills;
+use ganger_core::shutdown::Phase;
 use crate::worker::output::LastLines;
 use events::{EventFeed, PoolEvents};
 use lane::{Ended, Gauge, Question, Shared};

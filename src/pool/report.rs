@@ -8,7 +8,7 @@ use super::lane::Gauge;
 use super::status::{BacklogStatus, PoolState, PoolStatus, WorkerStatus};
 use super::{Handle, Pool};
 use crate::metrics::Counts;
-use crate::shutdown::Phase;
+use ganger_core::shutdown::Phase;
 
 impl Pool {
     pub(super) fn status(&self, now: Instant) -> PoolStatus {

@@ -14,7 +14,7 @@ use super::status::PoolStatus;
 use super::steering::{Refusal, Steer, Taps};
 use crate::config::model::PoolConfig as Policy;
 use crate::delivery::{CANCELLED, Failure, Outcome, Reason};
-use crate::shutdown::Phase;
+use ganger_core::shutdown::Phase;
 use crate::worker::output::LastLines;
 
 impl Pool {

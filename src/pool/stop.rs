@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::status::WorkerStatus;
 use super::stopping::Stopping;
 use super::{Handle, Pool, PoolError};
-use crate::shutdown::Phase;
+use ganger_core::shutdown::Phase;
 
 impl Pool {
     pub(super) fn stop(&mut self, drain_timeout: Duration) {

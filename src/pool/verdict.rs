@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::publish_to::allows;
 use crate::config::model::{Options, PoolConfig};
 use crate::delivery::{CANCELLED, Failure, Headers, History, Message, Outcome, Outgoing, Reason};
-use crate::names::{CONTENT_ENCODING_HEADER, CONTENT_TYPE_HEADER, OWN_HEADER_PREFIX, STEP_HEADER};
+use ganger_core::names::{CONTENT_ENCODING_HEADER, CONTENT_TYPE_HEADER, OWN_HEADER_PREFIX, STEP_HEADER};
 use crate::protocol::output::Output;
 use crate::protocol::status::{Answer, Meaning, Status};
 use crate::rules::attempts;

@@ -13,7 +13,7 @@ use super::status::WorkerLoss;
 use super::supervise::{Action, End};
 use super::{Handle, MAILBOX, Pool, QUESTIONS_WAITING_MAX, lane};
 use crate::metrics::WorkerEnd;
-use crate::shutdown::Phase;
+use ganger_core::shutdown::Phase;
 use crate::worker::output::LastLines;
 
 impl Pool {

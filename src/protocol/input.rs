@@ -8,9 +8,9 @@ use super::frame::Oversized;
 use super::value::{Body, HeaderMap};
 use super::{frame, value};
 use crate::delivery::{Message, Property};
-use crate::names;
-use crate::trace_context;
-use crate::trace_context::{SpanContext, TraceParent};
+use ganger_core::names;
+use ganger_core::trace_context;
+use ganger_core::trace_context::{SpanContext, TraceParent};
 
 pub use super::task::Task;
 

@@ -12,7 +12,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use super::seed::seed;
 use super::text::AnyAsText;
 use crate::delivery::{Headers, Property};
-use crate::names;
+use ganger_core::names;
 
 /// How much of a text that is in the wrong place an error quotes, in bytes.
 const QUOTE_BYTES_MAX: usize = 40;

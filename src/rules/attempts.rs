@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::backoff::Backoff;
+use ganger_core::backoff::Backoff;
 use crate::config::model::PoolConfig;
 use crate::dead_letter::Counters;
 use crate::delivery::{Failure, History, Reason};

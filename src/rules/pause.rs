@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use crate::backoff::AWAY;
+use ganger_core::backoff::AWAY;
 
 /// How long nothing is tried.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 #[cfg(feature = "sqlite")]
 use crate::broker::store::Stores;
-use crate::budget::{Budget, Share};
+use ganger_core::budget::{Budget, Share};
 use crate::config::model::PoolConfig;
 use crate::delivery::SourceEnd;
 use crate::rules::exclusive::Exclusive;

@@ -8,8 +8,8 @@ use std::{fmt, thread};
 use tokio::sync::oneshot;
 
 use super::error::SourceError;
-use crate::event_loop::EventLoop;
-use crate::heartbeat::Heart;
+use ganger_core::event_loop::EventLoop;
+use ganger_core::heartbeat::Heart;
 
 /// A build without optimisation keeps the states of all futures within each other on the stack, which is
 /// more than the usual 2 MiB hold with some to spare. What is not used costs no memory.

@@ -8,8 +8,8 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::foreign;
-use crate::trace_context::SpanContext;
+use ganger_core::foreign;
+use ganger_core::trace_context::SpanContext;
 
 /// Fields that a worker gives a record.
 pub type Fields = serde_json::Map<String, Value>;

@@ -30,8 +30,8 @@ use crate::config::Environment;
 #[cfg(not(feature = "otlp"))]
 use crate::config::model::Otlp;
 use crate::config::model::{DaemonConfig, LogFormat, TelemetryConfig};
-use crate::foreign;
-use crate::foreign::Line;
+use ganger_core::foreign;
+use ganger_core::foreign::Line;
 pub use context::{About, Fields, WithFields, about, with_fields};
 pub use levels::{LevelError, LogLevels, levels, set_level, set_pool_level};
 use repeats::{REPEATS, WINDOW};

@@ -1,6 +1,6 @@
 //! Whether an attempt is recorded, by the rules of OpenTelemetry's samplers. Pure.
 
-use crate::trace_context::SpanContext;
+use ganger_core::trace_context::SpanContext;
 
 /// Whether spans are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

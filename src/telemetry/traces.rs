@@ -14,8 +14,8 @@ use super::queue::Queue;
 use super::sampler::Sampler;
 use crate::config::model::{Options, PoolConfig};
 use crate::delivery::{Delivery, Failure, Message, Outcome, Property};
-use crate::trace_context;
-use crate::trace_context::{Recording, SpanContext};
+use ganger_core::trace_context;
+use ganger_core::trace_context::{Recording, SpanContext};
 
 /// How much of a failure's text a span has, in bytes.
 const ERROR_BYTES_MAX: usize = 1024;

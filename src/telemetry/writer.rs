@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::time::Instant;
 
 use super::repeats::REPEATS;
-use crate::heartbeat::{EVERY, Heart};
+use ganger_core::heartbeat::{EVERY, Heart};
 
 /// The most bytes of records that wait while others are being written, and so half of what the log
 /// may have in memory.

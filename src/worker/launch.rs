@@ -25,7 +25,7 @@ use super::pipe::PipePath;
 use super::{Identity, Introduction, open_files, orphans};
 use crate::config;
 use crate::config::model;
-use crate::names;
+use ganger_core::names;
 
 /// The `PATH` that the C library searches when the worker's environment sets none.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";

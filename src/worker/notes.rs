@@ -11,7 +11,7 @@ use super::Identity;
 use super::flood::{Admission, Flood};
 use super::lines::{LINE_BYTES_MAX, cut, named_level};
 use crate::delivery::{LogName, Message};
-use crate::foreign;
+use ganger_core::foreign;
 use crate::protocol::output::Output;
 use crate::telemetry;
 use crate::telemetry::Fields;

@@ -22,7 +22,7 @@ use super::{Identity, lines};
 use crate::delivery::{LogName, Message};
 use crate::telemetry;
 use crate::telemetry::Fields;
-use crate::trace_context::SpanContext;
+use ganger_core::trace_context::SpanContext;
 
 /// How many lines of stderr are kept.
 const TAIL_LINES_MAX: usize = 64;

@@ -20,7 +20,7 @@ use super::error::PipeError;
 use super::peer::Expected;
 use super::{Identity, peer};
 use crate::config::model::WorkerCommand;
-use crate::names;
+use ganger_core::names;
 
 /// The longest path that a socket's address holds, in bytes.
 const SOCKET_PATH_BYTES_MAX: usize = 107;

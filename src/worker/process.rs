@@ -23,7 +23,7 @@ use super::spawner::Spawner;
 use super::{Identity, Introduction, exit, launch};
 use crate::config::model;
 use crate::delivery::{Exit, Message};
-use crate::trace_context::SpanContext;
+use ganger_core::trace_context::SpanContext;
 
 pub use super::error::SpawnError;
 

@@ -11,7 +11,7 @@ use std::thread;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::heartbeat::Heart;
+use ganger_core::heartbeat::Heart;
 
 /// How many jobs wait before those who ask wait as well.
 const JOBS_MAX: usize = 64;

@@ -13,7 +13,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, soc
 use nix::unistd::Uid;
 
 use super::account::Account;
-use crate::names;
+use ganger_core::names;
 
 /// A pipe is made in two steps, and in between it refuses connections. Younger ones are left alone.
 const AGE_MIN: Duration = Duration::from_secs(60);

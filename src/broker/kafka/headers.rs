@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 
 use crate::delivery::{Headers, Outgoing};
-use crate::names::{CONTENT_TYPE_HEADER, OWN_HEADER_PREFIX, STEP_HEADER};
+use ganger_core::names::{CONTENT_TYPE_HEADER, OWN_HEADER_PREFIX, STEP_HEADER};
 
 /// The names under which Kafka's messages carry what other brokers have as properties. The first
 /// two are those of MessageWorkerPool.

@@ -21,8 +21,8 @@ use super::consumer::log;
 use super::error::KafkaError;
 use super::out_of_reach::OutOfReach;
 use super::record::Outbound;
-use crate::backoff::AWAY;
-use crate::heartbeat::Heart;
+use ganger_core::backoff::AWAY;
+use ganger_core::heartbeat::Heart;
 
 /// A broker closes the connection over a request of more than 100 MiB (`socket.request.max.bytes`),
 /// each time that it is sent, and with it goes what others have on their way.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::backoff::Backoff;
+use ganger_core::backoff::Backoff;
 
 /// The longest time between two that are made for that, unless the first is longer already.
 const AGAIN_MAX: Duration = Duration::from_secs(300);

@@ -11,7 +11,7 @@ use super::headers;
 use super::headers::Raw;
 use super::record::Outbound;
 use crate::dead_letter::header;
-use crate::names::OWN_HEADER_PREFIX;
+use ganger_core::names::OWN_HEADER_PREFIX;
 
 /// On part 0: how many others there are.
 const PARTS: &str = "x-ganger-parts";

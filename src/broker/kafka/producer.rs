@@ -22,7 +22,7 @@ use super::load::Load;
 use super::record::Outbound;
 use super::settings;
 use super::settings::Way;
-use crate::backoff::AWAY;
+use ganger_core::backoff::AWAY;
 use crate::config::model::KafkaSource;
 
 /// With something not confirmed for so long, something is wrong, though nobody says what.

@@ -10,7 +10,7 @@ use super::headers;
 use super::headers::Raw;
 use crate::dead_letter::{Apart, Counters, Own, header, reply_key};
 use crate::delivery::{History, Message, Property, Reason, write_numbers};
-use crate::names::STEP_HEADER;
+use ganger_core::names::STEP_HEADER;
 use crate::rules::attempts;
 
 /// A message that was read and is not done.
@@ -264,7 +264,7 @@ pub(crate) fn reply_of_letter(topic: &str, id: &str, apart: Apart) -> Outbound {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace_context::SpanContext;
+    use ganger_core::trace_context::SpanContext;
 
     fn record() -> Record {
         let raw = vec![

@@ -10,7 +10,7 @@ use super::error::CallError;
 use super::row::{self, Row};
 use super::value::{Script, Value, now_ms};
 use crate::broker::table::{Ask, Buried, Claim, Claimed, Outlook, Stop};
-use crate::names::PAUSED_QUEUE;
+use ganger_core::names::PAUSED_QUEUE;
 use crate::rules::Limits;
 use crate::rules::table::{BYTES_OUT_MAX, ROWS_PER_TURN_MAX};
 

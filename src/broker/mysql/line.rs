@@ -10,7 +10,7 @@ use super::error::{CallError, MysqlError, failed, has_no_tls, has_other_tls, unc
 use super::{schema, tls};
 use crate::broker::table::names::Names;
 use crate::config::model::{Host, MysqlDatabase, SslMode};
-use crate::threads::or_refused;
+use ganger_core::threads::or_refused;
 
 /// How long an attempt to connect may take, each to one host, with all that is said before the
 /// first statement.

@@ -7,12 +7,12 @@ use mysql_async::prelude::{ColumnIndex, FromValue};
 
 use super::error::CallError;
 use crate::broker::table::{Claim, Claimed, headers};
-use crate::budget::Hold;
+use ganger_core::budget::Hold;
 use crate::dead_letter::Counters;
 use crate::delivery::{Failure, History, Message, Property, Reason};
 use crate::rules::attempts::LAPSES_SUSPECT;
 use crate::rules::{Limits, attempts};
-use crate::trace_context::SpanContext;
+use ganger_core::trace_context::SpanContext;
 
 /// A row as the server has answered.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use super::row;
 use super::settle::{is_row, now_ms};
 use crate::broker::table::seldom::Searched;
 use crate::broker::table::{Ask, Buried, Claimed, Outlook, Stop};
-use crate::names::PAUSED_QUEUE;
+use ganger_core::names::PAUSED_QUEUE;
 use crate::rules::Limits;
 use crate::rules::table::{BYTES_OUT_MAX, ROWS_PER_TURN_MAX};
 

@@ -16,7 +16,7 @@ use super::schema;
 use super::tls::Encryption;
 use crate::broker::table::names::Names;
 use crate::config::model::{Host, PostgresDatabase, SslMode};
-use crate::threads::or_refused;
+use ganger_core::threads::or_refused;
 
 /// How long an attempt to connect may take, to one address of a host and to all of them, with all that is
 /// said before the first statement.

@@ -7,12 +7,12 @@ use bytes::Bytes;
 use tokio_postgres::{Error, Row};
 
 use crate::broker::table::{Claim, Claimed, headers};
-use crate::budget::Hold;
+use ganger_core::budget::Hold;
 use crate::dead_letter::Counters;
 use crate::delivery::{Failure, History, Message, Property, Reason};
 use crate::rules::attempts::LAPSES_SUSPECT;
 use crate::rules::{Limits, attempts};
-use crate::trace_context::SpanContext;
+use ganger_core::trace_context::SpanContext;
 
 /// A counter; what is out of its range becomes the nearest that is not.
 pub(crate) fn count(value: i64) -> u32 {

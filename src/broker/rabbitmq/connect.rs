@@ -22,7 +22,7 @@ use super::socket::{Kit, Socket};
 use super::tls::Encryption;
 use super::{socket, tls};
 use crate::config::model::{Host, RabbitMqSource, Tls};
-use crate::threads::or_refused;
+use ganger_core::threads::or_refused;
 
 /// How long a broker may take to say good-bye.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);

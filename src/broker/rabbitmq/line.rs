@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::connect::{Broker, close, connect};
 use super::error::RabbitMqError;
-use crate::backoff::{AWAY, Backoff};
+use ganger_core::backoff::{AWAY, Backoff};
 use crate::config::model::RabbitMqSource;
 
 type Opening = Pin<Box<dyn Future<Output = Result<End, RabbitMqError>>>>;

@@ -10,7 +10,7 @@ use super::signature::CopyKey;
 use super::utf8::FRAME_BYTES_MAX;
 use crate::dead_letter::{Counters, Own, header};
 use crate::delivery::{Headers, Outgoing};
-use crate::names::{CONTENT_ENCODING_HEADER, CONTENT_TYPE_HEADER, STEP_HEADER};
+use ganger_core::names::{CONTENT_ENCODING_HEADER, CONTENT_TYPE_HEADER, STEP_HEADER};
 use crate::rules::rabbitmq::Arrival;
 
 pub(crate) mod kept;

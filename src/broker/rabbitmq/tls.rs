@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 use super::error::{RabbitMqError, rustls_error};
 use super::socket::Socket;
 use crate::config::model::{Host, Identity, Tls};
-use crate::foreign;
+use ganger_core::foreign;
 
 /// How long a server may take to show whether it speaks TLS.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);

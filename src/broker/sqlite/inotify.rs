@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 use tokio::sync::Notify;
 
-use crate::heartbeat::{EVERY, Heart};
+use ganger_core::heartbeat::{EVERY, Heart};
 
 /// The daemon's instance, from the first bell on; or why there is none.
 static NEWS: OnceLock<Result<Arc<Rung>, Errno>> = OnceLock::new();

@@ -9,7 +9,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use crate::broker::table::headers;
 use crate::dead_letter::header;
 use crate::delivery::Headers;
-use crate::trace_context::SpanContext;
+use ganger_core::trace_context::SpanContext;
 
 /// A body as it is stored: as text where it is, so that people can read and edit it.
 pub(crate) fn body_value(body: &[u8]) -> ToSqlOutput<'_> {

@@ -6,7 +6,7 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::delivery::Headers;
-use crate::names::{OWN_HEADER_PREFIX, STEP_HEADER};
+use ganger_core::names::{OWN_HEADER_PREFIX, STEP_HEADER};
 
 /// Headers as they are stored.
 pub(crate) fn json(headers: &Headers) -> String {

@@ -12,7 +12,7 @@ use crate::cli::common::Format;
 use crate::cli::output;
 use crate::client::shown::LetterJson;
 use crate::dead_letter::{DeadLetter, Group};
-use crate::foreign;
+use ganger_core::foreign;
 
 /// A table for people shows this much of a text.
 const TEXT_CHARS_MAX: usize = 60;

@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use miette::{IntoDiagnostic, WrapErr};
 
 use super::super::common::CommandResult;
-use crate::names::{PIPE_DIR, PIPE_PREFIX};
+use ganger_core::names::{PIPE_DIR, PIPE_PREFIX};
 use crate::protocol::Task;
 use crate::protocol::frame::next_frame;
 use crate::protocol::output::Output;

@@ -5,7 +5,7 @@ use super::super::notes::{daemon_notes, pool_notes, unread_notes};
 use super::super::output;
 use serde_json::Value;
 
-use crate::foreign;
+use ganger_core::foreign;
 use crate::pool::status::{PoolStatus, WorkerStatus};
 use crate::status::Status;
 use crate::telemetry::LogLevels;

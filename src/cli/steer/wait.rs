@@ -13,7 +13,7 @@ use super::super::output;
 use super::super::remote::undone;
 use crate::admin::client::{ClientError, Remote};
 use crate::client::json::duration;
-use crate::foreign;
+use ganger_core::foreign;
 use crate::pool::status::{PoolState, PoolStatus};
 use crate::status::Status;
 

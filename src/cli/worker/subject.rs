@@ -17,7 +17,7 @@ use crate::cli::usage::wrong;
 use crate::client::json::duration;
 use crate::config;
 use crate::config::model::PoolConfig;
-use crate::heartbeat::Heart;
+use ganger_core::heartbeat::Heart;
 use crate::worker::orphans;
 
 /// How a worker is started.

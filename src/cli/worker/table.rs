@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::cli::output;
 use crate::conformance::{Counts, Direction, Part, Piece, Report, Tried, Verdict};
-use crate::foreign;
+use ganger_core::foreign;
 
 const HEADER: [&str; 5] = ["PART", "DUTY", "VERDICT", "SECONDS", "SEEN"];
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::client::shown::body;
 use crate::conformance::{Single, Told};
 use crate::delivery::Headers;
-use crate::foreign;
+use ganger_core::foreign;
 use crate::protocol::Output;
 use crate::protocol::status::{Answer, Meaning};
 

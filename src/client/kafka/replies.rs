@@ -11,7 +11,7 @@ use crate::broker::kafka::error::KafkaError;
 use crate::broker::kafka::{headers, topics};
 use crate::client::contract::{Answers, Reply};
 use crate::config::model::KafkaSource;
-use crate::names::REPLY_TOPICS;
+use ganger_core::names::REPLY_TOPICS;
 
 /// A topic for answers, and those that have come.
 #[derive(Debug)]

@@ -23,7 +23,7 @@ use crate::broker::mysql::row::Row;
 use crate::broker::mysql::{claim, topics, unique};
 use crate::config::model::{MysqlDatabase, Subscription};
 use crate::delivery::{Outgoing, Post};
-use crate::names::PAUSED_QUEUE;
+use ganger_core::names::PAUSED_QUEUE;
 use crate::rules::table::{BYTES_PER_TURN_MAX, together};
 use dead::{SOME, Selection};
 

@@ -28,7 +28,7 @@ use crate::broker::table::headers;
 use crate::broker::table::registry::Told;
 use crate::config::model::{PostgresDatabase, Subscription};
 use crate::delivery::{CANCELLED, Outgoing, Post, Reason};
-use crate::names::PAUSED_QUEUE;
+use ganger_core::names::PAUSED_QUEUE;
 use crate::rules::table::{BYTES_PER_TURN_MAX, together};
 use all_or_none::in_a_transaction;
 use dead::Chosen;

@@ -21,7 +21,7 @@ use crate::broker::sqlite::leases::directory;
 use crate::broker::sqlite::{canonical, claim, journal, row, schema, settle, topics, unique};
 use crate::config::model::Subscription;
 use crate::delivery::{CANCELLED, Failure, Outgoing, Post, Reason};
-use crate::names::PAUSED_QUEUE;
+use ganger_core::names::PAUSED_QUEUE;
 
 /// So many waiting messages are cancelled in one transaction.
 const SOME: usize = 500;

@@ -15,7 +15,7 @@ use crate::config::shell_words;
 use crate::config::tree::{Node, Value};
 use crate::config::value_types::compound::list_of;
 use crate::config::value_types::{Kind, Wrong, boolean, integer, size, text, word};
-use crate::started_in;
+use ganger_core::started_in;
 
 /// What every worker has of the daemon's own environment.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::shared::{DAY, HOUR, MILLISECOND, MONTH, Surroundings};
 use super::{autopsy, command, idempotency, rabbitmq, retry, topics, workers};
-use crate::backoff::Backoff;
+use ganger_core::backoff::Backoff;
 use crate::config::model::{
     Database, DeadLetters, KafkaOptions, Options, Order, Pipeline, PoolConfig, Prefetch, Recycle,
     Restart, SourceConfig, TableSource, Topics,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::shared::{DAY, HOUR, MILLISECOND, MONTH};
-use crate::backoff::Backoff;
+use ganger_core::backoff::Backoff;
 use crate::config::model::{Breaker, Retry, SourceConfig};
 use crate::config::reader::Reader;
 use crate::config::value_types::{Wrong, duration, float, integer};

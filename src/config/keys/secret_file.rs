@@ -6,7 +6,7 @@ use std::path::Path;
 use super::shared::Surroundings;
 use crate::config::reader::Reader;
 use crate::config::value_types::{Wrong, word};
-use crate::foreign;
+use ganger_core::foreign;
 
 /// The longest secret that a file may hold, in bytes.
 const SECRET_BYTES_MAX: u64 = 4096;

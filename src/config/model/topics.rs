@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use regex_lite::Regex;
 
-use crate::names::REPLY_TOPICS;
+use ganger_core::names::REPLY_TOPICS;
 
 /// What a pattern begins with, as in librdkafka. No name does.
 pub(crate) const PATTERN: char = '^';

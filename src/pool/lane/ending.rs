@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::blame::Cause;
 use crate::delivery::Exit;
 use crate::metrics::WorkerEnd;
-use crate::shutdown::Phase;
+use ganger_core::shutdown::Phase;
 
 /// A worker that has closed its pipe is about to end; one that does not end is made to.
 const CLOSED_PIPE_GRACE: Duration = Duration::from_secs(1);

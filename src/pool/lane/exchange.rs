@@ -21,7 +21,7 @@ use crate::protocol::input::{EncodeError, Extras, Input};
 use crate::protocol::output::Output;
 use crate::protocol::status::{Meaning, Note};
 use crate::telemetry;
-use crate::trace_context::SpanContext;
+use ganger_core::trace_context::SpanContext;
 use crate::worker::connection::{Connection, Ready, Received};
 use crate::worker::notes;
 use crate::worker::notes::Notes;

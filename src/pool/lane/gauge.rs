@@ -19,7 +19,7 @@ use crate::pool::least_loaded::Load;
 use crate::pool::streak::Streak;
 use crate::pool::trial::AnswerTally;
 use crate::pool::turns::Turns;
-use crate::shutdown::Phase;
+use ganger_core::shutdown::Phase;
 use crate::worker::spawner::Spawner;
 
 /// What the lanes of a pool share. All of them run on the pool's thread.

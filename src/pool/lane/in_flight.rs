@@ -13,11 +13,11 @@ use super::blame::{Blame, Cause, HeldState, Late, Read, Version, blame};
 use crate::config::model::PoolConfig;
 use crate::delivery::{Delivery, Message, Outgoing, PublishError};
 use crate::metrics::Took;
-use crate::names::EMIT_ID_HEADER;
+use ganger_core::names::EMIT_ID_HEADER;
 use crate::pool::verdict;
 use crate::pool::verdict::Case;
 use crate::protocol::output::Output;
-use crate::trace_context::SpanContext;
+use ganger_core::trace_context::SpanContext;
 use entry::{Asked, Entry, Way};
 pub(super) use entry::{Settled, cancelled};
 

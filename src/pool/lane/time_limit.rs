@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::delivery::Headers;
-use crate::names::TIMEOUT_HEADER;
+use ganger_core::names::TIMEOUT_HEADER;
 
 /// A message that asks for more asks for this: a clock can't tell every time that a number can.
 const LONGEST_SOFT_TIMEOUT: Duration = Duration::from_hours(24 * 365);

@@ -7,7 +7,7 @@ mod rolling_back;
 use std::time::Duration;
 
 use super::*;
-use crate::backoff::Backoff;
+use ganger_core::backoff::Backoff;
 use crate::pool::trial::BUSY;
 
 const WAIT: Backoff = Backoff {

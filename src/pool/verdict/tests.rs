@@ -6,7 +6,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::backoff::Backoff;
+use ganger_core::backoff::Backoff;
 use crate::config::model::{
     Limits, Options, Pipeline, Prefetch, Recycle, Restart, Retry, WorkerCommand, Workers,
 };

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use crate::config::model::MessageKey;
 use crate::delivery::{Delivery, Identity, Message};
-use crate::names::EMIT_ID_HEADER;
+use ganger_core::names::EMIT_ID_HEADER;
 
 /// The longest text that is kept as it is: a database indexes it, and no broker has longer ids.
 const BYTES_MAX: usize = 255;

@@ -27,10 +27,10 @@ use crate::delivery::{
     Delivery, Entered, Finished, Intake, OnceWritten, Outcome, PoolEnd, Receipt, Settlement,
     SourceEnd, link,
 };
-use crate::heartbeat::Heart;
+use ganger_core::heartbeat::Heart;
 use crate::rules::credit;
 use crate::rules::pause::Pause;
-use crate::trace_context::SpanContext;
+use ganger_core::trace_context::SpanContext;
 use in_hand::InHand;
 
 /// How often it is looked whether what waits may wait on.

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use super::health::{Health, HealthIssue};
 use super::purpose::Purpose;
-use crate::backoff::AWAY;
+use ganger_core::backoff::AWAY;
 use crate::broker::kafka::consumer::Consumer;
 use crate::broker::kafka::error::KafkaError;
 use crate::broker::kafka::producer::Producer;
@@ -18,7 +18,7 @@ use crate::broker::kafka::setup::{Plan, Setup};
 use crate::broker::kafka::wanted::Found;
 use crate::delivery::{Intake, SourceEnd};
 use crate::rules::credit::intake;
-use crate::threads::aside;
+use ganger_core::threads::aside;
 
 /// How long a look for a broker waits for a connection.
 const LOOK: Duration = Duration::from_millis(500);

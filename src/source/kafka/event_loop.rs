@@ -30,7 +30,7 @@ use crate::broker::kafka::record::Record;
 use crate::broker::kafka::setup::{Plan, Setup};
 use crate::broker::kafka::wanted::Found;
 use crate::broker::kafka::{settings, setup};
-use crate::budget::Share;
+use ganger_core::budget::Share;
 use crate::config::model::PoolConfig;
 use crate::delivery::{Intake, Publish, Settlement, SourceEnd};
 use crate::rules::backlog::Oldest;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::backoff::Backoff;
+use ganger_core::backoff::Backoff;
 use crate::broker::kafka::begins::Part;
 use crate::broker::kafka::consumer::{Rebalanced, TopicPartition};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::backoff::Backoff;
+use ganger_core::backoff::Backoff;
 use crate::broker::kafka::error::KafkaError;
 use crate::broker::kafka::wanted::{Found, There, Wanted};
 use crate::rules::ladder::Tier;

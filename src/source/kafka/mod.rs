@@ -42,7 +42,7 @@ use super::link::Link;
 use crate::broker::kafka::error::KafkaError;
 use crate::broker::kafka::setup::{self, Setup};
 use crate::config::model::KafkaSource;
-use crate::heartbeat::Heart;
+use ganger_core::heartbeat::Heart;
 
 /// Opens the source; what is returned runs it to its end on this thread.
 ///

@@ -16,7 +16,7 @@ use super::partition::Partition;
 use super::progress::Progress;
 use super::rebalance::names;
 use super::whence::{Found, fork, go_on_at};
-use crate::backoff::Backoff;
+use ganger_core::backoff::Backoff;
 use crate::broker::kafka::begins::{Asked, Begin, Begins, Part, Question, Standing};
 use crate::broker::kafka::commit_metadata::PartitionSeed;
 use crate::broker::kafka::consumer::{Start, TopicPartition};

@@ -16,7 +16,7 @@ use crate::broker::rabbitmq::ledger::{Ack, Ledger, Others};
 use crate::delivery::{Failure, Outcome};
 use crate::rules::rabbitmq::Fate;
 use crate::rules::{Limits, attempts, rabbitmq as rules};
-use crate::trace_context::SpanContext;
+use ganger_core::trace_context::SpanContext;
 
 /// All of them.
 #[derive(Debug)]

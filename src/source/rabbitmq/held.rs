@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::publication::Publication;
 use crate::broker::rabbitmq::republish::Original;
-use crate::budget::Hold;
+use ganger_core::budget::Hold;
 use crate::dead_letter::Counters;
 use crate::delivery::{Failure, LogName};
 use crate::rules::rabbitmq as rules;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::broker::rabbitmq::consumers::{ConsumerNews, Consumers};
 use crate::broker::rabbitmq::error::RabbitMqError;
-use crate::budget::Share;
+use ganger_core::budget::Share;
 use crate::rules::rabbitmq::demand;
 use plan::{InboxPlan, PlanStep, TapsState};
 

@@ -30,7 +30,7 @@ use crate::broker::rabbitmq::error::RabbitMqError;
 use crate::broker::rabbitmq::line::{GOOD_AFTER, RECONNECT};
 use crate::config::model::RabbitMqSource;
 use crate::delivery::Publish;
-use crate::event_loop::EventLoop;
+use ganger_core::event_loop::EventLoop;
 use crate::rules::publishing::confirm;
 use health::HealthIssue;
 use session::Session;

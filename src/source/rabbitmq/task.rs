@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::health::Health;
 use super::survived::Survived;
 use crate::broker::rabbitmq::signature::CopyKey;
-use crate::budget::Share;
+use ganger_core::budget::Share;
 use crate::config::model::{PoolConfig, RabbitMqSource};
 use crate::delivery::{Backlog, Intake, Settlement, SourceEnd};
 use crate::rules::backlog::Oldest;

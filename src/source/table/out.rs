@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::broker::table::{Claim, Settled};
-use crate::budget::Hold;
+use ganger_core::budget::Hold;
 use crate::delivery::Settlement;
 
 /// One delivery that is out.

@@ -17,7 +17,7 @@ use super::error::OtlpError;
 use super::settings::{Endpoint, Protocol};
 use super::transport;
 use crate::telemetry::traces::{Span, Value};
-use crate::trace_context::SpanContext;
+use ganger_core::trace_context::SpanContext;
 
 /// What sends spans there.
 pub(super) fn exporter(

@@ -19,7 +19,7 @@ use std::process;
 use std::sync::{Arc, Condvar, Mutex};
 
 use bytes::BytesMut;
-use ganger::names::{CANCEL, PIPE_DIR, PIPE_PREFIX};
+use ganger_core::names::{CANCEL, PIPE_DIR, PIPE_PREFIX};
 use ganger::protocol::{Output, Status, Task};
 
 pub(crate) use self::ledger::SCHEMA as LEDGER_SCHEMA;

@@ -1,6 +1,6 @@
 //! Headers in which a copy keeps what would act again if it stayed in its place.
 
-use crate::names::OWN_HEADER_PREFIX;
+use ganger_core::names::OWN_HEADER_PREFIX;
 
 /// The exchange that the message was published to.
 pub(crate) const EXCHANGE: &str = "x-ganger-exchange";

@@ -3,7 +3,7 @@
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Span;
 
-use crate::foreign;
+use ganger_core::foreign;
 use crate::pool::status::PoolState;
 
 /// The colours, or none of them.

@@ -9,7 +9,7 @@ use crate::delivery::{CANCELLED, Delivery, Failure, Message, Reason};
 use crate::pool::lane::blame::Late;
 use crate::pool::verdict::Event;
 use crate::protocol::output::Output;
-use crate::trace_context::SpanContext;
+use ganger_core::trace_context::SpanContext;
 
 /// How far a message is on its way through the worker.
 #[derive(Debug)]

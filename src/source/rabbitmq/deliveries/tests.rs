@@ -8,7 +8,7 @@ use proptest::sample::Index;
 
 use super::*;
 use crate::broker::rabbitmq::republish::Original;
-use crate::budget::Budget;
+use ganger_core::budget::Budget;
 use crate::rules::rabbitmq::{Arrival, RETURNS_MAX};
 
 const LIMITS: Limits = Limits {

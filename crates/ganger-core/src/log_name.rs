@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::message::Message;
+use crate::message::Message;
 
 /// What log records call a message: its correlation id, or, where it has none, the name by which its
 /// source knows it, such as `orders:17` for row 17 of a table.
@@ -92,7 +92,7 @@ pub fn write_numbers(
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::Property;
+    use super::crate::message::Property;
     use super::*;
 
     fn named(correlation_id: &str, properties: &[(&'static str, Property)]) -> LogName {

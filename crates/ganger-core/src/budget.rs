@@ -81,7 +81,7 @@ impl Budget {
     }
 
     /// A share for the source of that pool.
-    pub(crate) fn share(&self, pool: &str) -> Share {
+    pub fn share(&self, pool: &str) -> Share {
         let bell = Arc::new(Notify::new());
         let mut books = self.books();
         let id = books.next;
@@ -170,7 +170,7 @@ fn allowed(bytes_max: usize, others: impl Iterator<Item = (usize, bool)>) -> usi
 /// One source's share of the budget. It belongs to that source's thread; what is held may be let go
 /// anywhere.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub struct Share {
     own: Arc<Own>,
     /// What the source may hold by itself.
     bytes_max: usize,
@@ -191,30 +191,30 @@ struct Own {
 
 /// So many bytes that are held; dropped, they are free again.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub struct Hold {
     own: Arc<Own>,
     bytes: usize,
 }
 
 impl Share {
     /// The same, of a source that may hold only so much by itself.
-    pub(crate) fn within(self, bytes_max: usize) -> Self {
+    pub fn within(self, bytes_max: usize) -> Self {
         Self { bytes_max, ..self }
     }
 
     /// How much is held and promised.
-    pub(crate) fn used(&self) -> usize {
+    pub fn used(&self) -> usize {
         self.own.used()
     }
 
     /// How much may be held and promised in all.
-    pub(crate) fn most(&self) -> usize {
+    pub fn most(&self) -> usize {
         let allowed = self.own.budget.books().allowed(self.own.id);
         allowed.min(self.bytes_max)
     }
 
     /// How much more there is room for. If none is, that is waited for.
-    pub(crate) fn room(&self) -> usize {
+    pub fn room(&self) -> usize {
         let most = self.most();
         let room = most.saturating_sub(self.used());
         if room == 0 && most < self.bytes_max {
@@ -225,7 +225,7 @@ impl Share {
 
     /// Holds one message more of so many bytes, if there is room for it or nothing else is held. If
     /// there is none it is waited for.
-    pub(crate) fn take(&self, bytes: usize) -> Option<Hold> {
+    pub fn take(&self, bytes: usize) -> Option<Hold> {
         let used = self.used();
         let wanted = used + bytes;
         if used > 0 && (wanted > self.bytes_max || !self.own.draw(wanted)) {
@@ -235,7 +235,7 @@ impl Share {
     }
 
     /// Holds what has come already.
-    pub(crate) fn hold(&self, bytes: usize) -> Hold {
+    pub fn hold(&self, bytes: usize) -> Hold {
         self.own.held.fetch_add(bytes, Ordering::Relaxed);
         self.own.adjust();
         Hold {
@@ -245,19 +245,19 @@ impl Share {
     }
 
     /// So much may come without being asked for any more, in place of what was promised before.
-    pub(crate) fn promise(&self, bytes: usize) {
+    pub fn promise(&self, bytes: usize) {
         if self.own.promised.swap(bytes, Ordering::Relaxed) != bytes {
             self.own.adjust();
         }
     }
 
     /// Something more could be used, and is waited for.
-    pub(crate) fn deny(&self) {
+    pub fn deny(&self) {
         self.own.deny();
     }
 
     /// A look is over. Unless something was denied meanwhile, nothing is waited for.
-    pub(crate) fn rest(&self) {
+    pub fn rest(&self) {
         let denied = self.own.denied.swap(false, Ordering::Relaxed);
         if !denied && self.own.waits.swap(false, Ordering::Relaxed) {
             self.own.budget.books().wait(self.own.id, false);
@@ -265,7 +265,7 @@ impl Share {
     }
 
     /// Waits until there may be more than there was.
-    pub(crate) async fn freed(&self) {
+    pub async fn freed(&self) {
         self.own.bell.notified().await;
     }
 }

@@ -15,13 +15,13 @@ use tokio::sync::oneshot;
 const REFUSED: &str = "OS can't spawn worker thread";
 
 /// What a thread does from its first moment to its last.
-pub(crate) type Body = Box<dyn FnOnce() + Send>;
+pub type Body = Box<dyn FnOnce() + Send>;
 
 /// Starts a thread.
 ///
 /// # Errors
 /// If it is refused, with what it was to do.
-pub(crate) fn begin(thread: thread::Builder, body: Body) -> Result<(), (io::Error, Body)> {
+pub fn begin(thread: thread::Builder, body: Body) -> Result<(), (io::Error, Body)> {
     // What is handed to a thread is lost with it.
     let held = Arc::new(Mutex::new(Some(body)));
     let theirs = Arc::clone(&held);
@@ -41,7 +41,7 @@ fn taken(held: &Mutex<Option<Body>>) -> Body {
 ///
 /// # Errors
 /// If the thread is refused, or panics.
-pub(crate) async fn aside<T: Send + 'static>(
+pub async fn aside<T: Send + 'static>(
     thread: thread::Builder,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
@@ -58,7 +58,7 @@ pub(crate) async fn aside<T: Send + 'static>(
 ///
 /// # Errors
 /// If a thread was wanted for that and refused.
-pub(crate) async fn or_refused<T>(work: impl Future<Output = T>) -> io::Result<T> {
+pub async fn or_refused<T>(work: impl Future<Output = T>) -> io::Result<T> {
     let done = AssertUnwindSafe(work).catch_unwind().await;
     done.or_else(|panic| match said(&*panic).strip_prefix(REFUSED) {
         Some(why) => Err(refusal(why)),

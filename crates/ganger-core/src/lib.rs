@@ -1,0 +1,14 @@
+//! The words that all other crates speak: messages, names, back-off, budget, shutdown, threads, trace context.
+
+pub mod backoff;
+pub mod budget;
+pub mod event_loop;
+pub mod foreign;
+pub mod heartbeat;
+pub mod log_name;
+pub mod message;
+pub mod names;
+pub mod shutdown;
+pub mod started_in;
+pub mod threads;
+pub mod trace_context;
