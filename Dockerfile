@@ -11,6 +11,7 @@ RUN apt-get update \
 WORKDIR /src
 COPY Cargo.toml Cargo.lock build.rs README.md ./
 COPY src src
+COPY crates crates
 COPY proto-spec proto-spec
 COPY config config
 COPY templates templates

@@ -12,6 +12,7 @@ mod subscribing;
 mod tests;
 mod watchdog;
 
+use crate::kinds;
 use std::collections::{BTreeMap, HashMap};
 use std::future::pending;
 use std::sync::Arc;
@@ -21,17 +22,16 @@ use tokio::runtime;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
-use ganger_core::budget::Budget;
-use crate::config::model::Config;
-use ganger_core::heartbeat::Heart;
-use crate::pauses::Pauses;
-use crate::pool::status::PoolStatus;
-use crate::pool::{Orders, Steering};
-use crate::request::{Reloaded, Request};
-use crate::source;
-use crate::status::{DaemonState, Overview};
 use becoming::{Becoming, Opened, ready};
 pub use error::{DaemonError, chain};
+use ganger_config::model::Config;
+use ganger_core::budget::Budget;
+use ganger_core::heartbeat::Heart;
+use ganger_pool::overview::{DaemonState, Overview};
+use ganger_pool::pauses::Pauses;
+use ganger_pool::request::{Reloaded, Request};
+use ganger_pool::status::PoolStatus;
+use ganger_pool::{Orders, Steering};
 use life::{Ended, Life};
 use running::Running;
 use service::Service;
@@ -63,7 +63,7 @@ impl Asker {
 #[derive(Debug)]
 pub struct Daemon {
     config: Config,
-    shared: source::Shared,
+    shared: kinds::Shared,
     /// What the pools hold of messages, and may.
     budget: Budget,
     /// What others see of it.
@@ -106,7 +106,7 @@ impl Daemon {
                 subscriptions: Vec::new(),
                 effective: config.effective.clone(),
             },
-            shared: source::Shared::new(budget.clone(), overview.unread_queues().clone()),
+            shared: kinds::Shared::new(budget.clone(), overview.unread_queues().clone()),
             overview,
             budget,
             pools: BTreeMap::new(),

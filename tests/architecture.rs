@@ -1,6 +1,7 @@
-//! The house is as ARCHITECTURE.md draws it: nobody imports upward, no files import each other in a
-//! circle, each file says what it is for and is short enough to be read, and in one room a type's
-//! name means one thing.
+//! The house is as ARCHITECTURE.md draws it: Cargo keeps the crates apart, and this what Cargo can't: that their
+//! manifests draw the picture, that no files of a crate import each other in a circle, that each file says what
+//! it is for and is short enough to be read, that in one crate a type's name means one thing, and that its
+//! methods are in few files.
 
 #![expect(clippy::unwrap_used, reason = "what can not be read fails the test")]
 
@@ -17,115 +18,194 @@ const LINES_MAX: usize = 800;
 /// What is imported by a file: the words of a path, from the root of the crate on.
 type Import = Vec<String>;
 
-/// A file of the crate.
+/// The most files that hold inherent methods of one type.
+const FILES_PER_TYPE_MAX: usize = 2;
+
+/// Types whose methods are in more files, and in how many: these may only become fewer.
+const SPREAD: [(&str, &str, usize); 8] = [
+    ("ganger-kafka", "Task", 9),
+    ("ganger-pool", "Pool", 7),
+    ("ganger-rabbitmq", "Session", 7),
+    ("ganger-table", "Client", 3),
+    ("ganger-table", "Memory", 4),
+    ("ganger-table", "Picked", 3),
+    ("ganger-table", "Store", 4),
+    ("ganger-table", "Task", 8),
+];
+
+/// Names that mean several things in one crate: these may only become fewer.
+const AMBIGUOUS: [(&str, &str); 7] = [
+    ("ganger", "Notice Seen"),
+    ("ganger-admin", "Entry"),
+    ("ganger-kafka", "Entry Found Group Partition Seen Standing"),
+    ("ganger-pool", "Open Seen"),
+    ("ganger-rabbitmq", "Change Fate Flight Next Order"),
+    (
+        "ganger-table",
+        "Asked Claimer Client Line Memory Out PassedOver Picked Place Store Task Told Transaction Undone Value \
+         Writing WritingTurn",
+    ),
+    ("ganger-workerkit", "Trouble"),
+];
+
+/// A file of a crate.
 struct Source {
     /// Its module, from the root of the crate on.
     module: Vec<String>,
     text: String,
     imports: BTreeSet<Import>,
     types: Vec<String>,
+    /// The types that have inherent methods there.
+    implemented: BTreeSet<String>,
 }
 
-/// A room of the picture.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Room {
-    /// The folder or file, below `src`.
-    path: String,
-    /// The rank of its line and of its place there: what it imports has a higher one.
-    rank: (usize, usize),
-    /// One of several that must not see each other.
-    sibling: bool,
+/// A crate's files by their paths in its `src`.
+type House = BTreeMap<String, Source>;
+
+/// The crates by their names, without the program itself.
+fn crates() -> Vec<String> {
+    let all = fs::read_dir(root().join("crates")).unwrap();
+    let names = all.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
+/// All houses: the program's, and those of the crates.
+fn houses() -> BTreeMap<String, House> {
+    let own = [("ganger".to_owned(), house(&root().join("src")))];
+    let crates = crates().into_iter().map(|name| {
+        let house = house(&root().join("crates").join(&name).join("src"));
+        (name, house)
+    });
+    own.into_iter().chain(crates).collect()
+}
+
+/// The crates as the first picture under "The crates" draws them: a line a storey, and on it those that must not
+/// see each other.
+fn storeys() -> Vec<Vec<String>> {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let (_, page) = page
+        .split_once("\n## The crates\n")
+        .expect("a heading `The crates`");
+    let (_, page) = page.split_once("```text\n").expect("a picture");
+    let (picture, _) = page.split_once("```").expect("the end of the picture");
+    let lines = picture.lines().map(|line| {
+        let words = line.split_whitespace();
+        let names = words.take_while(|word| *word == "src" || word.starts_with("ganger-"));
+        names.map(str::to_owned).collect()
+    });
+    lines
+        .filter(|line: &Vec<String>| !line.is_empty())
+        .collect()
+}
+
+/// The crates of ours that a manifest names as dependencies.
+fn dependencies(manifest: &Path) -> BTreeSet<String> {
+    let text = fs::read_to_string(manifest).unwrap();
+    let (_, of_package) = text.split_once("\n[dependencies]\n").unwrap();
+    let own = of_package.split("\n[").next().unwrap();
+    let names = own.lines().filter_map(|line| line.split([' ', '.']).next());
+    let ours = names.filter(|name| name.starts_with("ganger-"));
+    ours.map(str::to_owned).collect()
 }
 
 #[test]
-fn nobody_imports_upward() {
-    let (rooms, house) = (rooms(), house());
-    let mut wrong = Vec::new();
-    for (file, source) in &house {
-        let Some(room) = room_of(&rooms, file) else {
-            wrong.push(format!("src/{file} is in no room of ARCHITECTURE.md"));
-            continue;
+fn crates_depend_on_what_is_drawn_below_them() {
+    let storeys = storeys();
+    let drawn: BTreeSet<&str> = storeys.iter().flatten().map(String::as_str).collect();
+    let mut there: BTreeSet<String> = crates().into_iter().collect();
+    there.insert("src".to_owned());
+    let there: BTreeSet<&str> = there.iter().map(String::as_str).collect();
+    assert_eq!(
+        drawn, there,
+        "ARCHITECTURE.md draws the crates that there are"
+    );
+    let storey = |name: &str| {
+        let found = storeys
+            .iter()
+            .position(|line| line.iter().any(|other| other == name));
+        found.unwrap()
+    };
+    for name in drawn {
+        let folder = match name {
+            "src" => root().to_owned(),
+            name => root().join("crates").join(name),
         };
-        for other in imported(&house, source) {
-            let Some(from) = room_of(&rooms, other) else {
-                continue;
-            };
-            let blind = from.rank == room.rank && from != room;
-            if from.rank < room.rank || blind {
-                wrong.push(format!(
-                    "src/{file} ({}) imports src/{other} ({})",
-                    room.path, from.path
-                ));
-            }
+        for other in dependencies(&folder.join("Cargo.toml")) {
+            assert!(storey(&other) > storey(name), "{name} depends on {other}");
         }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-#[test]
-fn every_room_of_the_picture_is_there() {
-    let house = house();
-    for room in rooms() {
-        assert!(
-            house.keys().any(|file| holds(&room.path, file)),
-            "no file is in {}, which ARCHITECTURE.md draws",
-            room.path
-        );
     }
 }
 
 #[test]
 fn no_files_import_each_other_in_a_circle() {
-    let house = house();
-    let edges: BTreeMap<&str, BTreeSet<&str>> = house
-        .iter()
-        .map(|(file, source)| (file.as_str(), imported(&house, source).collect()))
-        .collect();
-    let found = circles(&edges);
-    assert!(found.is_empty(), "{found:#?}");
+    for (name, house) in houses() {
+        let edges: BTreeMap<&str, BTreeSet<&str>> = house
+            .iter()
+            .map(|(file, source)| (file.as_str(), imported(&house, source).collect()))
+            .collect();
+        let found = circles(&edges);
+        assert!(found.is_empty(), "{name}: {found:#?}");
+    }
 }
 
 #[test]
 fn each_file_says_what_it_is_for() {
-    let silent = house()
-        .into_iter()
-        .filter(|(_, source)| !source.text.starts_with("//!"));
-    let silent: Vec<String> = silent.map(|(file, _)| file).collect();
-    assert!(silent.is_empty(), "without `//!`: {silent:#?}");
+    for (name, house) in houses() {
+        let mut silent = house
+            .iter()
+            .filter(|(_, source)| !source.text.starts_with("//!"));
+        assert!(silent.next().is_none(), "{name}: without `//!`");
+    }
 }
 
 #[test]
 fn no_file_is_long() {
     let mut long = Vec::new();
-    walk(&root().join("src"), &mut |path| {
-        let lines = fs::read_to_string(path).unwrap().lines().count();
-        if lines > LINES_MAX {
-            let path = path.strip_prefix(root().join("src")).unwrap();
-            long.push(path.to_str().unwrap().to_owned());
-        }
-    });
-    long.sort();
+    for folder in ["src", "crates"] {
+        walk(&root().join(folder), &mut |path| {
+            if fs::read_to_string(path).unwrap().lines().count() > LINES_MAX {
+                long.push(path.strip_prefix(root()).unwrap().to_owned());
+            }
+        });
+    }
     assert!(long.is_empty(), "longer than {LINES_MAX} lines: {long:#?}");
 }
 
 #[test]
-fn a_type_name_means_one_thing_in_a_room() {
-    let (rooms, house) = (rooms(), house());
-    let mut names: BTreeMap<(String, String), Vec<&str>> = BTreeMap::new();
-    for (file, source) in &house {
-        let Some(room) = room_of(&rooms, file) else {
-            continue;
-        };
-        for name in &source.types {
-            let files = names.entry((room.path.clone(), name.clone())).or_default();
-            files.push(file);
+fn a_type_name_means_one_thing_in_a_crate() {
+    let mut found = Vec::new();
+    for (name, house) in &houses() {
+        let mut files: BTreeMap<&str, usize> = BTreeMap::new();
+        for own in house.values().flat_map(|source| &source.types) {
+            *files.entry(own).or_default() += 1;
+        }
+        let several = files.into_iter().filter(|(_, files)| *files > 1);
+        let several: Vec<&str> = several.map(|(own, _)| own).collect();
+        if !several.is_empty() {
+            found.push((name.clone(), several.join(" ")));
         }
     }
-    let twice: Vec<_> = names
-        .into_iter()
-        .filter(|(_, files)| files.len() > 1)
-        .collect();
-    assert!(twice.is_empty(), "{twice:#?}");
+    let known = AMBIGUOUS.map(|(name, types)| (name.to_owned(), types.to_owned()));
+    assert_eq!(found, known);
+}
+
+#[test]
+fn the_methods_of_a_type_are_in_few_files() {
+    let mut found = Vec::new();
+    for (name, house) in &houses() {
+        let mut files: BTreeMap<&str, usize> = BTreeMap::new();
+        for own in house.values().flat_map(|source| &source.implemented) {
+            *files.entry(own).or_default() += 1;
+        }
+        let spread = files
+            .into_iter()
+            .filter(|(_, files)| *files > FILES_PER_TYPE_MAX);
+        found.extend(spread.map(|(own, files)| (name.clone(), own.to_owned(), files)));
+    }
+    let known = SPREAD.map(|(name, own, files)| (name.to_owned(), own.to_owned(), files));
+    assert_eq!(found, known);
 }
 
 /// How one of our libraries would be taken from a registry, and what in the line says that it is not. No
@@ -222,56 +302,6 @@ fn walk(folder: &Path, each: &mut dyn FnMut(&Path)) {
     }
 }
 
-/// The rooms, as the first picture under "The rooms" has them: a line a storey, and on it, from the
-/// left, what may see what stands to its right.
-fn rooms() -> Vec<Room> {
-    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
-    let (_, page) = page
-        .split_once("\n## The rooms\n")
-        .expect("a heading `The rooms`");
-    let (_, page) = page.split_once("```text\n").expect("a picture");
-    let (picture, _) = page.split_once("```").expect("the end of the picture");
-    let mut rooms = Vec::new();
-    for (line, text) in picture.lines().enumerate() {
-        let words = text.split_whitespace().skip(1);
-        let drawn = words.take_while(|word| word.ends_with('/') || word.ends_with(".rs"));
-        for (place, word) in drawn.enumerate() {
-            let rank = (line, place);
-            match (word.find('{'), word.find('}')) {
-                (Some(from), Some(to)) => {
-                    rooms.extend(word[from + 1..to].split(',').map(|name| Room {
-                        path: format!("{}{name}{}", &word[..from], &word[to + 1..]),
-                        rank,
-                        sibling: true,
-                    }));
-                }
-                _ => rooms.push(Room {
-                    path: word.to_owned(),
-                    rank,
-                    sibling: false,
-                }),
-            }
-        }
-    }
-    assert!(
-        rooms.len() > 10,
-        "the picture was not understood: {rooms:?}"
-    );
-    rooms
-}
-
-/// Whether the file is in the room, or is the face of it.
-fn holds(room: &str, file: &str) -> bool {
-    let face = room.strip_suffix('/').map(|room| format!("{room}.rs"));
-    file == room || room.ends_with('/') && file.starts_with(room) || face.as_deref() == Some(file)
-}
-
-/// The smallest room that a file is in.
-fn room_of<'a>(rooms: &'a [Room], file: &str) -> Option<&'a Room> {
-    let around = rooms.iter().filter(|room| holds(&room.path, file));
-    around.max_by_key(|room| room.path.len())
-}
-
 /// The files that a file imports from.
 fn imported<'a>(
     house: &'a BTreeMap<String, Source>,
@@ -294,17 +324,11 @@ fn imported<'a>(
     files.into_iter().filter(move |file| Some(*file) != own)
 }
 
-/// All files but the crate's own two faces and those that only tests have.
-fn house() -> BTreeMap<String, Source> {
-    let src = root().join("src");
+/// All files of a crate but its own two faces and those that only tests have.
+fn house(src: &Path) -> House {
     let mut modules = BTreeMap::new();
-    walk(&src, &mut |path| {
-        let file = path
-            .strip_prefix(&src)
-            .unwrap()
-            .to_str()
-            .unwrap()
-            .to_owned();
+    walk(src, &mut |path| {
+        let file = path.strip_prefix(src).unwrap().to_str().unwrap().to_owned();
         let mut module: Vec<String> = file
             .trim_end_matches(".rs")
             .split('/')
@@ -328,11 +352,13 @@ fn house() -> BTreeMap<String, Source> {
         reading.visit_file(&parsed);
         let imports = reading.imports;
         let types = parsed.items.iter().filter_map(type_name).collect();
+        let implemented = parsed.items.iter().filter_map(implemented).collect();
         let source = Source {
             module: module.clone(),
             text,
             imports,
             types,
+            implemented,
         };
         // What only tests have is declared so by its parent.
         (file.clone(), source)
@@ -376,6 +402,17 @@ fn type_name(item: &Item) -> Option<String> {
         _ => return None,
     };
     (!for_tests(attributes)).then(|| name.to_string())
+}
+
+/// The type that an item gives inherent methods.
+fn implemented(item: &Item) -> Option<String> {
+    let Item::Impl(item) = item else { return None };
+    let syn::Type::Path(of) = &*item.self_ty else {
+        return None;
+    };
+    let is_inherent = item.trait_.is_none() && !for_tests(&item.attrs);
+    let name = of.path.segments.last().filter(|_| is_inherent)?;
+    Some(name.ident.to_string())
 }
 
 /// Collects what a file imports, its tests apart.

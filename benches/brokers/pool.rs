@@ -112,7 +112,7 @@ impl Pool {
 
 /// As deep as it can be without raising the prefetch, some messages being on their way.
 fn window(prefetch: usize) -> usize {
-    (prefetch / 2).clamp(1, ganger::pool::window::AUTO_MAX)
+    (prefetch / 2).clamp(1, ganger_pool::window::AUTO_MAX)
 }
 
 /// The interpreter that `tests/run` has prepared: one that has the msgpack package.

@@ -7,12 +7,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use ganger::delivery::Message;
 use ganger_core::names::{PIPE_DIR, PIPE_PREFIX};
-use ganger::protocol::frame::next_frame;
-use ganger::protocol::input::Input;
-use ganger::protocol::output::Output;
-use ganger::protocol::status::Status;
+use ganger_protocol::frame::next_frame;
+use ganger_protocol::input::Input;
+use ganger_protocol::output::Output;
+use ganger_protocol::status::Status;
+use ganger_queue::delivery::Message;
 use miette::{IntoDiagnostic, WrapErr, ensure, miette};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use bytes::BytesMut;
-use ganger::delivery::Message;
+use ganger_queue::delivery::Message;
 use miette::{IntoDiagnostic, ensure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::{JoinSet, LocalSet};

@@ -3,7 +3,7 @@
 //! batch that is done off the table and claims the next, with the same statements and the same
 //! durability as ganger's.
 
-use ganger::delivery::Headers;
+use ganger_queue::delivery::Headers;
 use miette::IntoDiagnostic;
 use rusqlite::{Connection, Row, Transaction, TransactionBehavior, params};
 use tokio::time::Instant;

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use ganger::client::Client;
-use ganger::delivery::Outgoing;
+use ganger_queue::client::Client;
+use ganger_queue::delivery::Outgoing;
 use miette::IntoDiagnostic;
 use serde::Serialize;
 

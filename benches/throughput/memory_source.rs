@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use ganger::config;
-use ganger::config::model::PoolConfig;
-use ganger::delivery::{self, History, Intake, Message, Outcome, PoolEnd, SourceEnd};
-use ganger::pool::events::EventFeed;
-use ganger::pool::status::PoolStatus;
-use ganger::pool::{self, Command, Orders, PoolError, Steering};
+use ganger_config::model::PoolConfig;
+use ganger_pool::events::EventFeed;
+use ganger_pool::status::PoolStatus;
+use ganger_pool::{self, Command, Orders, PoolError, Steering};
+use ganger_queue::delivery::{self, History, Intake, Message, Outcome, PoolEnd, SourceEnd};
 use miette::{IntoDiagnostic, bail, ensure, miette};
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -180,7 +179,7 @@ fn joined<T>(thread: JoinHandle<T>) -> miette::Result<T> {
 /// The pool's rules, by the same configuration as the daemon's.
 fn policy(setup: &Setup) -> miette::Result<Arc<PoolConfig>> {
     let text = setup.config("sqlite:unused.db")?;
-    let config = config::parse(&text, "bench.toml", &config::Environment::new())?;
+    let config = ganger_config::parse(&text, "bench.toml", &ganger_config::Environment::new())?;
     let policy = config.pools.first();
     policy.cloned().ok_or_else(|| miette!("no pool"))
 }
@@ -206,7 +205,7 @@ fn run_pool(
     let (shown, _) = watch::channel(Arc::default());
     let (steered, _) = watch::channel(Steering::default());
     let feed = EventFeed::new(std::time::SystemTime::now());
-    let run = pool::run(orders, end, commands, shown, steered, feed);
+    let run = ganger_pool::run(orders, end, commands, shown, steered, feed);
     Ok(LocalSet::new().block_on(&runtime, run))
 }
 

@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ganger::client::Client;
-use ganger::config::model::{Database, SourceConfig, TableSource};
+use ganger_config::model::{Database, SourceConfig, TableSource};
+use ganger_queue::client::Client;
 use miette::{IntoDiagnostic, bail, ensure};
 use rusqlite::{Connection, params};
 use tempfile::TempDir;
@@ -158,7 +158,7 @@ fn client(database: &Path) -> miette::Result<Client> {
         poll_interval: Duration::from_millis(500),
         lease: Duration::from_secs(30),
     });
-    Client::open("bench", &source, &[]).into_diagnostic()
+    ganger::kinds::client("bench", &source, &[]).into_diagnostic()
 }
 
 /// As durable as the daemon's own.

@@ -21,7 +21,7 @@ impl Window {
     /// How many the bare loop has in a worker's pipe: for `auto` the deepest that ganger chooses.
     pub(crate) fn frames(self) -> usize {
         match self {
-            Self::Auto => ganger::pool::window::AUTO_MAX,
+            Self::Auto => ganger_pool::window::AUTO_MAX,
             Self::Fixed(frames) => frames,
         }
     }

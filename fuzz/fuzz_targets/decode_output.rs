@@ -1,7 +1,7 @@
-//! Fuzzes the decoder of what workers send. What must hold is in `ganger::protocol::invariants`.
+//! Fuzzes the decoder of what workers send. What must hold is in `ganger_protocol::invariants`.
 #![no_main]
 
-use ganger::protocol::invariants;
+use ganger_protocol::invariants;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|frame: &[u8]| {

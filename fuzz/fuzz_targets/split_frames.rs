@@ -1,8 +1,8 @@
 //! Fuzzes the splitting of a stream into frames. What must hold is in
-//! `ganger::protocol::invariants`.
+//! `ganger_protocol::invariants`.
 #![no_main]
 
-use ganger::protocol::invariants;
+use ganger_protocol::invariants;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|stream: &[u8]| {

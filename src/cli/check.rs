@@ -2,6 +2,7 @@
 
 mod subscriptions;
 
+use crate::kinds;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -11,12 +12,11 @@ use serde::Serialize;
 use super::common::{CommandResult, ConfigFile, Format, Output, environment};
 use super::output;
 use super::warnings::{warnings, workers};
-use crate::client::Client;
-use crate::config;
-use crate::config::model::Config;
-use crate::config::{Places, Problem};
+use ganger_config as config;
+use ganger_config::model::Config;
+use ganger_config::{Places, Problem};
 use ganger_core::foreign;
-use crate::worker::open_files;
+use ganger_pool::worker::open_files;
 use subscriptions::Standing;
 
 #[derive(Debug, clap::Args)]
@@ -27,7 +27,7 @@ pub(super) struct CheckArgs {
     #[arg(long)]
     online: bool,
     /// Also send the webhook of `[alerts]` a test, and that it is over
-    #[cfg(feature = "alerts")]
+    #[cfg(feature = "admin")]
     #[arg(long)]
     send_alert: bool,
     /// Refuse what there is to be warned of, with exit code 2
@@ -89,7 +89,7 @@ pub(super) fn run(args: &CheckArgs) -> CommandResult {
         problems.extend(seen.problems);
         warnings.extend(seen.warnings);
     }
-    #[cfg(feature = "alerts")]
+    #[cfg(feature = "admin")]
     if args.send_alert {
         problems.extend(unfit_webhook(&config));
     }
@@ -201,7 +201,7 @@ struct SourceReport {
 fn look_at_sources(path: &Path, config: &Config) -> SourceReport {
     let (mut seen, places) = (SourceReport::default(), Places::read(path, &environment()));
     for (name, source) in &config.sources {
-        let looked = Client::open(name, source, &config.pools)
+        let looked = kinds::client(name, source, &config.pools)
             .and_then(|mut client| Ok((client.check()?, client.warnings()?)));
         let (problems, warnings) = match looked {
             Ok(found) => found,
@@ -221,12 +221,12 @@ fn look_at_sources(path: &Path, config: &Config) -> SourceReport {
 }
 
 /// Why the webhook did not take a test, if it did not.
-#[cfg(feature = "alerts")]
+#[cfg(feature = "admin")]
 fn unfit_webhook(config: &Config) -> Option<String> {
     let Some(alerts) = &config.alerts else {
         return Some("alerts.webhook is missing: there is nobody to send a test to".to_owned());
     };
-    let sent = crate::alerts::try_out(alerts);
+    let sent = ganger_admin::alerts::try_out(alerts);
     sent.err().map(|why| format!("alerts.webhook: {why}"))
 }
 

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 
 #[cfg(feature = "admin")]
-use crate::admin::Places;
-use crate::config;
-use crate::config::Problems;
-use crate::config::model::Config;
-use crate::pauses::Pauses;
+use ganger_admin::Places;
+use ganger_config as config;
+use ganger_config::Problems;
+use ganger_config::model::{Config, Database, Otlp, SourceConfig};
+use ganger_pool::pauses::Pauses;
 
 /// What a command returns.
 pub(super) type CommandResult = miette::Result<ExitCode>;
@@ -31,7 +31,7 @@ pub(super) struct ConfigFile {
 
 impl ConfigFile {
     pub(super) fn load(&self) -> Result<Config, Problems> {
-        config::load(&self.path, &environment())
+        load(&self.path)
     }
 
     /// Where the admin socket of a daemon with this configuration is.
@@ -64,6 +64,52 @@ impl ConfigFile {
     pub(super) fn print(&self) -> Result<String, Problems> {
         config::print(&self.path, &environment())
     }
+}
+
+/// Reads a configuration, and refuses what this program was built without.
+///
+/// # Errors
+/// Everything that is wrong, at once.
+pub(super) fn load(path: &Path) -> Result<Config, Problems> {
+    let config = config::load(path, &environment())?;
+    match missing_feature(&config) {
+        None => Ok(config),
+        Some((what, feature)) => Err(Problems::of_file(
+            &path.to_string_lossy(),
+            format!("this ganger was built without {feature}, which {what} needs"),
+            &format!("build it with the cargo feature `{feature}`, or leave that out"),
+        )),
+    }
+}
+
+/// The first thing in the configuration that needs a cargo feature which is off, and that feature.
+fn missing_feature(config: &Config) -> Option<(String, &'static str)> {
+    let kinds = config.sources.iter().map(|(name, source)| {
+        let (feature, is_built) = match source {
+            SourceConfig::Kafka(_) => ("kafka", cfg!(feature = "kafka")),
+            SourceConfig::RabbitMq(_) => ("rabbitmq", cfg!(feature = "rabbitmq")),
+            SourceConfig::Table(table) => match table.database {
+                Database::Sqlite(_) => ("sqlite", cfg!(feature = "sqlite")),
+                Database::Postgres(_) => ("postgres", cfg!(feature = "postgres")),
+                Database::Mysql(_) => ("mysql", cfg!(feature = "mysql")),
+            },
+        };
+        (format!("source `{name}`"), feature, is_built)
+    });
+    let alerts = config.alerts.iter();
+    let alerts = alerts.map(|_| ("`[alerts]`".to_owned(), "admin", cfg!(feature = "admin")));
+    let otlp = [&config.telemetry.otlp].into_iter();
+    let otlp = otlp.filter(|otlp| matches!(otlp, Otlp::Url(_)));
+    let otlp = otlp.map(|_| {
+        (
+            "`telemetry.otlp`".to_owned(),
+            "otlp",
+            cfg!(feature = "otlp"),
+        )
+    });
+    let mut all = kinds.chain(alerts).chain(otlp);
+    let missing = all.find(|(_, _, is_built)| !is_built)?;
+    Some((missing.0, missing.1))
 }
 
 /// The daemon's own environment. What is not text can't be named in the configuration anyway.

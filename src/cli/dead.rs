@@ -17,14 +17,14 @@ use clap::Subcommand;
 use miette::{IntoDiagnostic, WrapErr, bail};
 use serde_json::json;
 
-use super::backend::Backend;
+use super::backend::Configured;
 use super::common::{CommandResult, ConfigFile, Format, Output};
 use super::output;
 use super::usage::wrong;
-use crate::client::shown::LetterJson;
-use crate::client::{Client, DeadFilter, Halted, Listed, Page, WayBack};
-use crate::dead_letter::{DeadLetter, Group, Groups};
 use chosen::{Chosen, Narrowing, Scope};
+use ganger_queue::client::shown::LetterJson;
+use ganger_queue::client::{Client, DeadFilter, Halted, Listed, Page, WayBack};
+use ganger_queue::dead_letter::{DeadLetter, Group, Groups};
 use print::Print;
 use sources::{Sources, only_source};
 
@@ -237,7 +237,7 @@ pub(super) fn find(
     source: Option<&str>,
     id: &str,
 ) -> miette::Result<Option<(String, DeadLetter)>> {
-    let backend = Backend::Config(Box::new(config.load()?));
+    let backend = Configured(Box::new(config.load()?));
     let mut sources = Sources::open(&backend, source, None)?;
     let found = only(&mut sources, id, DeadFilter::default())?;
     sources.end()?;

@@ -24,9 +24,9 @@ use nix::unistd::Pid;
 use tokio::time::Instant;
 
 use super::common::{CommandResult, Output};
-use crate::client::{Page, unique_name};
-use crate::pool::status::PoolStatus;
-use crate::telemetry;
+use ganger_pool::status::PoolStatus;
+use ganger_queue::client::{Page, unique_name};
+use ganger_telemetry as telemetry;
 use records::Records;
 use show::{Figures, Killed, Show};
 use stage::{Ground, Plan, STUCK_AFTER, Stage};
@@ -107,7 +107,7 @@ pub(super) fn run(args: DemoArgs) -> CommandResult {
         concurrency: 1,
     };
     let config = plan.config()?;
-    let _log = telemetry::start_log(&config.daemon).into_diagnostic()?;
+    let _log = telemetry::start_log(&config.daemon, None).into_diagnostic()?;
     let stage = Stage::start(config)?;
     let feeder = Feeder::start(&stage, args.messages)?;
     let demo = Demo {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use miette::{IntoDiagnostic, miette};
 
 use super::common::{CommandResult, environment};
-use crate::config;
-use crate::exec;
+use ganger_config as config;
+use ganger_workerkit::exec;
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = CONTRACT)]

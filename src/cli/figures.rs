@@ -1,7 +1,7 @@
 //! Figures as people read them, short enough for a column.
 
-use crate::pool::status::BacklogStatus;
-pub(super) use crate::pool::status::age;
+use ganger_pool::status::BacklogStatus;
+pub(super) use ganger_pool::status::age;
 
 /// A short time, in seconds, in the unit that fits it.
 pub(super) fn latency(seconds: f64) -> String {

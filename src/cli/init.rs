@@ -188,7 +188,7 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config;
+    use ganger_config as config;
 
     #[test]
     fn every_configuration_is_right() {

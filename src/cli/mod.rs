@@ -11,6 +11,8 @@ mod exec;
 #[cfg(feature = "admin")]
 mod figures;
 mod init;
+#[cfg(feature = "admin")]
+mod live;
 mod man;
 #[cfg(feature = "admin")]
 mod notes;
@@ -29,6 +31,11 @@ mod signals;
 mod steer;
 mod subscriptions;
 #[cfg(feature = "admin")]
+mod surface;
+#[cfg(not(feature = "admin"))]
+#[path = "no_surface.rs"]
+mod surface;
+#[cfg(feature = "admin")]
 mod top;
 mod usage;
 mod warnings;
@@ -39,7 +46,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use nix::errno::Errno;
 
-use crate::config::Problems;
+use ganger_config::Problems;
 use usage::WrongUsage;
 
 /// Turns any program into a reliable consumer of a message queue.
@@ -74,47 +81,8 @@ enum Command {
     /// Print the SQL that makes a table queue's tables
     Schema(schema::SchemaArgs),
     #[cfg(feature = "admin")]
-    /// Show how a running daemon and its pools stand
-    Status(steer::StatusArgs),
-    #[cfg(feature = "admin")]
-    /// Watch a running daemon on the whole terminal, and steer its pools by keys
-    Top(top::TopArgs),
-    #[cfg(feature = "admin")]
-    /// Open a browser that is logged in to a running daemon
-    Open(open::OpenArgs),
-    #[cfg(feature = "admin")]
-    /// Say whether a running daemon is well; the exit code tells too
-    Health(steer::HealthArgs),
-    #[cfg(feature = "admin")]
-    /// Give a pool another number of workers
-    Scale(steer::ScaleArgs),
-    #[cfg(feature = "admin")]
-    /// Have a pool take nothing in, over restarts too; its workers stay
-    Pause(steer::ReachArgs),
-    #[cfg(feature = "admin")]
-    /// End a pause or a drain
-    Resume(steer::ReachArgs),
-    #[cfg(feature = "admin")]
-    /// Replace a pool's workers one by one, new before old
-    Restart(steer::WaitingPoolArgs),
-    #[cfg(feature = "admin")]
-    /// Have a pool take nothing in and its workers leave when they are done
-    Drain(steer::WaitingPoolArgs),
-    #[cfg(feature = "admin")]
-    /// Kill a worker; what it has in hand goes back
-    Kill(steer::KillArgs),
-    #[cfg(feature = "admin")]
-    /// Cancel a message that runs, or on a table one that waits
-    Cancel(steer::CancelArgs),
-    #[cfg(feature = "admin")]
-    /// Show what a worker has printed last
-    Output(steer::OutputArgs),
-    #[cfg(feature = "admin")]
-    /// Show or change what a running daemon logs
-    LogLevel(steer::LogLevelArgs),
-    #[cfg(feature = "admin")]
-    /// Have the daemon read its configuration anew
-    Reload(steer::ReloadArgs),
+    #[command(flatten)]
+    Live(live::LiveCommand),
     /// Put messages into a queue
     Send(send::SendArgs),
     /// Look at dead letters, send them back or drop them
@@ -168,33 +136,7 @@ fn execute(cli: Cli) -> ExitCode {
         Command::Config(command) => check::config(&command),
         Command::Schema(args) => schema::run(&args),
         #[cfg(feature = "admin")]
-        Command::Status(args) => steer::status(&args),
-        #[cfg(feature = "admin")]
-        Command::Top(args) => top::run(&args),
-        #[cfg(feature = "admin")]
-        Command::Open(args) => open::run(&args),
-        #[cfg(feature = "admin")]
-        Command::Health(args) => steer::health(&args),
-        #[cfg(feature = "admin")]
-        Command::Scale(args) => steer::scale(&args),
-        #[cfg(feature = "admin")]
-        Command::Pause(args) => steer::pause(&args),
-        #[cfg(feature = "admin")]
-        Command::Resume(args) => steer::resume(&args),
-        #[cfg(feature = "admin")]
-        Command::Restart(args) => steer::restart(&args),
-        #[cfg(feature = "admin")]
-        Command::Drain(args) => steer::drain(&args),
-        #[cfg(feature = "admin")]
-        Command::Kill(args) => steer::kill(&args),
-        #[cfg(feature = "admin")]
-        Command::Reload(args) => steer::reload(&args),
-        #[cfg(feature = "admin")]
-        Command::Cancel(args) => steer::cancel(&args),
-        #[cfg(feature = "admin")]
-        Command::Output(args) => steer::last_lines(&args),
-        #[cfg(feature = "admin")]
-        Command::LogLevel(args) => steer::log_level(&args),
+        Command::Live(command) => live::run(&command),
         Command::Send(args) => send::run(args),
         Command::Dead(command) => dead::run(command),
         Command::Subscriptions(command) => subscriptions::run(&command),

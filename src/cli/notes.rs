@@ -4,8 +4,8 @@
 use std::time::{Duration, SystemTime};
 
 use super::figures::age;
-use crate::pool::status::{PoolState, PoolStatus, ScalingStatus};
-use crate::status::{Status, UnreadQueueStatus};
+use ganger_pool::overview::{Status, UnreadQueueStatus};
+use ganger_pool::status::{PoolState, PoolStatus, ScalingStatus};
 
 /// How long a pool may have shown nothing new before that is said: it shows itself every second.
 const STALE_AFTER: Duration = Duration::from_secs(5);

@@ -10,7 +10,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use miette::{IntoDiagnostic, miette};
 use serde::Serialize;
 
-use crate::config::{Problem, Problems};
+use ganger_config::{Problem, Problems};
 use ganger_core::foreign;
 
 /// Prints a text as it is. Breaks if nobody reads any more. A reader that has seen enough, as `head`
@@ -65,16 +65,6 @@ pub(super) fn foreign_bytes(bytes: &[u8]) -> Cow<'_, [u8]> {
     } else {
         Cow::Borrowed(bytes)
     }
-}
-
-/// Returns whether stdout shows colours, and they are wanted.
-pub(super) fn has_colours() -> bool {
-    io::stdout().is_terminal() && wants_colours()
-}
-
-/// Returns whether colours are wanted where they can be shown, as <https://no-color.org> has it.
-pub(super) fn wants_colours() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// A value as JSON, as it may go to stdout: indented, on a terminal.

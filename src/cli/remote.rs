@@ -10,10 +10,10 @@ use url::Url;
 
 use super::common::ConfigFile;
 use super::usage::wrong;
-use crate::admin::Places;
-use crate::admin::client::{ClientError, Remote, Target, segment};
-use crate::config::Problems;
-use crate::config::model::{Config, Secret};
+use ganger_admin::Places;
+use ganger_admin::client::{ClientError, Remote, Target, segment};
+use ganger_config::Problems;
+use ganger_config::model::{Config, Secret};
 use ganger_core::foreign;
 
 /// The variable that holds the token.

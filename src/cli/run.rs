@@ -11,27 +11,20 @@ use miette::IntoDiagnostic;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use tokio::sync::mpsc;
 
-use super::common::{CommandResult, ConfigFile, environment};
+use super::common::{CommandResult, ConfigFile, environment, load};
 use super::signals::Signals;
-use super::{output, warnings};
-#[cfg(feature = "admin")]
-use crate::admin as admin_side;
-#[cfg(feature = "admin")]
-use crate::admin::Admin;
-use crate::config::model::Config;
-#[cfg(feature = "admin")]
-use crate::config::model::{AdminConfig, TelemetryConfig};
-use crate::config::{Problem, Problems};
+use super::{output, surface, warnings};
+use crate::collector;
 use crate::daemon::Daemon;
 use crate::daemon::service::Service;
-#[cfg(feature = "otlp")]
-use crate::exposition::{self, process::Processes};
+use ganger_config::model::Config;
+use ganger_config::{Problem, Problems};
 use ganger_core::heartbeat::Heart;
-use crate::request::Request;
-use crate::status::Overview;
-use crate::worker::{open_files, orphans, sweep};
 use ganger_core::started_in;
-use crate::{config, telemetry};
+use ganger_pool::overview::Overview;
+use ganger_pool::request::Request;
+use ganger_pool::worker::{open_files, orphans, sweep};
+use ganger_telemetry as telemetry;
 
 /// How often `--watch` looks at the configuration.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
@@ -53,8 +46,8 @@ pub(super) fn run(args: &RunArgs) -> CommandResult {
     // Taken before it is read, so that no change falls in between.
     let seen = stamp(&to_reload(&args.config.path));
     let config = args.config.load()?;
-    let log = telemetry::start_log(&config.daemon).into_diagnostic()?;
-    let _otlp = telemetry::start_otlp(&config.telemetry, &environment());
+    let log = telemetry::start_log(&config.daemon, collector::layer()).into_diagnostic()?;
+    let _sending = collector::start(&config.telemetry, &environment());
     Ok(match serve(args, config, seen) {
         Ok(()) => ExitCode::SUCCESS,
         // Printed as other commands do it, it would wait for a reader that sleeps.
@@ -74,13 +67,9 @@ fn serve(args: &RunArgs, config: Config, stamp: Stamp) -> miette::Result<()> {
     warnings::log(&args.config.path, &config);
     sweep_up(&config)?;
     let stall_timeout = config.daemon.stall_timeout;
-    #[cfg(feature = "admin")]
-    let admin_config = (config.admin.clone(), config.telemetry.clone());
-    #[cfg(feature = "otlp")]
-    let with_seed_names = config.telemetry.seed_names;
+    let (admin, telemetry) = (config.admin.clone(), config.telemetry.clone());
     let daemon = Daemon::new(config).with_pauses(args.config.pauses());
-    #[cfg(feature = "otlp")]
-    send_metrics(daemon.overview(), with_seed_names);
+    collector::send_metrics(daemon.overview(), telemetry.seed_names);
     let service = Service::start(stall_timeout, daemon.overview()).into_diagnostic()?;
     let daemon = daemon.told_by(service.clone());
     let (requests_tx, requests) = mpsc::channel(REQUESTS_WAITING_MAX);
@@ -91,10 +80,13 @@ fn serve(args: &RunArgs, config: Config, stamp: Stamp) -> miette::Result<()> {
     };
     obey_signals(reloader.clone(), requests_tx.clone())?;
     watch_children()?;
-    #[cfg(feature = "admin")]
-    let _admin = open_admin(args, &admin_config, &daemon, &reloader, &requests_tx)?;
-    #[cfg(feature = "alerts")]
-    let _alerts = crate::alerts::start(daemon.overview()).into_diagnostic()?;
+    let load = reloader.clone();
+    let _surface = surface::open(
+        (&args.config, &admin, &telemetry),
+        daemon.overview(),
+        requests_tx.clone(),
+        move || load.load(),
+    )?;
     let ended = runtime.block_on(async {
         if args.watch {
             tokio::spawn(watch(reloader, Watched::new(stamp), requests_tx));
@@ -112,36 +104,6 @@ fn to_reload(config: &Path) -> PathBuf {
         Some(link) => link.join(config),
         None => config.to_owned(),
     }
-}
-
-/// Has the metrics sent to a collector that wants them.
-#[cfg(feature = "otlp")]
-fn send_metrics(overview: Overview, with_seed_names: bool) {
-    telemetry::send_metrics(Box::new(move || {
-        let status = overview.status();
-        let processes = Processes::look(&status);
-        let families = exposition::families(&status, &processes, with_seed_names);
-        exposition::otlp::metrics(&families, status.started_at)
-    }));
-}
-
-/// Lets others look at the daemon and steer it, for as long as what it returns is kept.
-#[cfg(feature = "admin")]
-fn open_admin(
-    args: &RunArgs,
-    (admin, telemetry): &(AdminConfig, TelemetryConfig),
-    daemon: &Daemon,
-    reloader: &Reloader,
-    requests: &mpsc::Sender<Request>,
-) -> miette::Result<Admin> {
-    let reloader = reloader.clone();
-    let side = admin_side::Daemon {
-        overview: daemon.overview(),
-        requests: requests.clone(),
-        load: Arc::new(move || reloader.load()),
-    };
-    let places = args.config.places(admin.socket.as_deref());
-    admin_side::start(admin, telemetry, &places, side).into_diagnostic()
 }
 
 /// Removes what killed daemons have left, while this one starts.
@@ -189,7 +151,7 @@ impl Reloader {
     /// A configuration that is invalid changes nothing.
     fn load(&self) -> Result<Config, Problems> {
         self.service.reloading();
-        let loaded = config::load(&self.path, &environment());
+        let loaded = load(&self.path);
         let loaded = loaded.inspect_err(|problems| self.refuse(problems))?;
         warnings::log(&self.path, &loaded);
         Ok(loaded)

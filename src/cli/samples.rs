@@ -2,9 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::pool::status::PoolStatus;
-use crate::request::ReloadStatus;
-use crate::status::{DaemonState, Status};
+use ganger_pool::overview::{DaemonState, Status};
+use ganger_pool::request::ReloadStatus;
+use ganger_pool::status::PoolStatus;
 
 /// The moment when a sample's daemon has been up for so long.
 pub(super) fn at(uptime: Duration) -> SystemTime {

@@ -1,11 +1,12 @@
 //! `ganger schema`: the statements that make a table queue's tables, for those who make them by hand.
 
+use crate::kinds;
 use std::process::ExitCode;
 
 use super::common::{CommandResult, ConfigFile};
 use super::output;
 use super::usage::wrong;
-use crate::client;
+use ganger_queue::client;
 
 /// What is asked for.
 #[derive(Debug, clap::Args)]
@@ -22,7 +23,7 @@ pub(super) fn run(args: &SchemaArgs) -> CommandResult {
     let config = args.config.load()?;
     let found = client::source_of(&config, "", Some(&args.source)).map_err(wrong);
     let (name, source) = found?;
-    let Some(statements) = client::schema(source) else {
+    let Some(statements) = kinds::schema(source) else {
         return Err(wrong(format!(
             "source `{name}` has no tables: it is no table queue"
         )));

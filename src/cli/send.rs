@@ -13,16 +13,16 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::backend::{Address, Backend};
+use super::backend::{self, Address};
 use super::common::{CommandResult, Format, Output};
 use super::output;
 use super::usage::wrong;
-use crate::client::json::{UniqueWishes, duration, not_our_own, post, scope, until};
-use crate::client::shown::ReplyJson;
-use crate::client::{Client, Reply, SourceInfo, unique_name};
-use crate::config::nearest;
-use crate::delivery::{IfUnsubscribed, Outgoing, Post, Unique, UniqueScope};
+use ganger_config::nearest;
 use ganger_core::foreign;
+use ganger_queue::client::json::{UniqueWishes, duration, not_our_own, post, scope, until};
+use ganger_queue::client::shown::ReplyJson;
+use ganger_queue::client::{Client, Reply, SourceInfo, unique_name};
+use ganger_queue::delivery::{IfUnsubscribed, Outgoing, Post, Unique, UniqueScope};
 
 /// Messages that are sent to a broker, and confirmed, together.
 const BATCH: usize = 500;
@@ -122,7 +122,7 @@ pub(super) fn parse_header(text: &str) -> Result<(String, String), String> {
 }
 
 pub(super) fn run(args: SendArgs) -> CommandResult {
-    let backend = Backend::at(&args.address)?;
+    let backend = backend::at(&args.address)?;
     let source = backend.source_of(&args.queue, args.topic, args.source.as_deref())?;
     if !args.topic && source.is_table() {
         warn_of_no_reader(&source, &args.queue);

@@ -1,6 +1,6 @@
 //! The commands that look at a running daemon and steer it, each by one question to its admin API.
 
-mod paint;
+pub(super) mod paint;
 mod print;
 mod wait;
 
@@ -15,24 +15,24 @@ use super::common::{CommandResult, Format, Output};
 use super::output;
 use super::remote::{Address, block_on, pool_path, undone};
 use super::usage::wrong;
-use crate::admin::client::ClientError;
-use crate::client::json::duration;
-use crate::config::model::WORKERS_MAX;
-use crate::status::Status;
-use crate::telemetry::LogLevels;
-use crate::worker::output::LastLines;
+use ganger_admin::client::ClientError;
+use ganger_config::model::WORKERS_MAX;
+use ganger_pool::overview::Status;
+use ganger_pool::worker::output::LastLines;
+use ganger_queue::client::json::duration;
+use ganger_telemetry::LogLevels;
 use wait::{Goal, Waiting};
 
 /// Which daemon is meant, and how its answer is printed.
 #[derive(Debug, clap::Args)]
-pub(super) struct Daemon {
+pub(super) struct DaemonArgs {
     #[command(flatten)]
     address: Address,
     #[command(flatten)]
     output: Output,
 }
 
-impl Daemon {
+impl DaemonArgs {
     /// Asks for something to be done, prints what was, and waits for what comes of it if that is wanted.
     fn ask(
         &self,
@@ -73,7 +73,7 @@ pub(super) struct PoolArgs {
     /// The pool
     pool: String,
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: DaemonArgs,
 }
 
 impl PoolArgs {
@@ -104,7 +104,7 @@ impl ReachArgs {
 #[derive(Debug, clap::Args)]
 pub(super) struct StatusArgs {
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: DaemonArgs,
     /// Show only this pool
     #[arg(long, value_name = "NAME")]
     pool: Option<String>,
@@ -130,7 +130,7 @@ pub(super) fn status(args: &StatusArgs) -> CommandResult {
         Format::Json => output::json(&status)?,
         Format::Text => {
             let text = print::status(&status, args.workers);
-            output::line(match output::has_colours() {
+            output::line(match paint::has_colours() {
                 true => paint::status(&text, &status),
                 false => text,
             })?;
@@ -142,7 +142,7 @@ pub(super) fn status(args: &StatusArgs) -> CommandResult {
 #[derive(Debug, clap::Args)]
 pub(super) struct HealthArgs {
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: DaemonArgs,
     /// Ask whether it works, not only whether it lives
     #[arg(long)]
     ready: bool,
@@ -184,7 +184,7 @@ pub(super) struct ScaleArgs {
     #[command(flatten)]
     waiting: Waiting,
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: DaemonArgs,
 }
 
 /// How many workers a pool is to have; none for what is configured.
@@ -228,7 +228,7 @@ pub(super) struct WaitingPoolArgs {
     #[command(flatten)]
     waiting: Waiting,
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: DaemonArgs,
 }
 
 pub(super) fn restart(args: &WaitingPoolArgs) -> CommandResult {
@@ -255,7 +255,7 @@ pub(super) struct KillArgs {
     /// The worker's slot, as `ganger status --workers` shows it
     slot: usize,
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: DaemonArgs,
 }
 
 pub(super) fn kill(args: &KillArgs) -> CommandResult {
@@ -271,7 +271,7 @@ pub(super) struct CancelArgs {
     /// orders:17
     id: String,
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: DaemonArgs,
 }
 
 pub(super) fn cancel(args: &CancelArgs) -> CommandResult {
@@ -305,7 +305,7 @@ pub(super) struct OutputArgs {
     /// The worker's slot, as `ganger status --workers` shows it
     slot: usize,
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: DaemonArgs,
 }
 
 pub(super) fn last_lines(args: &OutputArgs) -> CommandResult {
@@ -329,14 +329,14 @@ fn lines_to_stdout(text: &str) -> miette::Result<()> {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct LogLevelArgs {
-    /// A level, or a filter such as info,ganger::pool=debug; `configured` for what the configuration
+    /// A level, or a filter such as info,ganger_pool=debug; `configured` for what the configuration
     /// says. Left out, the levels are shown
     level: Option<String>,
     /// Only for what this pool's threads log
     #[arg(long, value_name = "NAME", requires = "level")]
     pool: Option<String>,
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: DaemonArgs,
 }
 
 pub(super) fn log_level(args: &LogLevelArgs) -> CommandResult {
@@ -365,7 +365,7 @@ pub(super) struct ReloadArgs {
     #[command(flatten)]
     waiting: Waiting,
     #[command(flatten)]
-    daemon: Daemon,
+    daemon: DaemonArgs,
 }
 
 pub(super) fn reload(args: &ReloadArgs) -> CommandResult {

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde_json::json;
 
-use super::backend::{Address, Backend};
+use super::backend::{self, Address, Backend};
 use super::common::{CommandResult, Format, Output};
 use super::output;
 use super::usage::{names, wrong};
-use crate::client::shown::SubscriptionJson;
+use ganger_queue::client::shown::SubscriptionJson;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum SubscriptionsCommand {
@@ -45,7 +45,7 @@ pub(super) fn run(command: &SubscriptionsCommand) -> CommandResult {
             source,
             address,
             output,
-        } => list(&Backend::at(address)?, source.as_deref(), output.format),
+        } => list(&*backend::at(address)?, source.as_deref(), output.format),
         SubscriptionsCommand::Drop {
             topic,
             queue,
@@ -53,7 +53,7 @@ pub(super) fn run(command: &SubscriptionsCommand) -> CommandResult {
             address,
             output,
         } => end(
-            &Backend::at(address)?,
+            &*backend::at(address)?,
             source.as_deref(),
             (topic, queue),
             output.format,
@@ -61,8 +61,8 @@ pub(super) fn run(command: &SubscriptionsCommand) -> CommandResult {
     }
 }
 
-fn list(backend: &Backend, only: Option<&str>, format: Format) -> CommandResult {
-    let all = backend.subscriptions(only)?;
+fn list(backend: &dyn Backend, only: Option<&str>, format: Format) -> CommandResult {
+    let all = backend::subscriptions(backend, only)?;
     if format == Format::Json {
         output::json(&all)?;
         return Ok(ExitCode::SUCCESS);
@@ -87,12 +87,12 @@ fn list(backend: &Backend, only: Option<&str>, format: Format) -> CommandResult 
 }
 
 fn end(
-    backend: &Backend,
+    backend: &dyn Backend,
     only: Option<&str>,
     (topic, queue): (&str, &str),
     format: Format,
 ) -> CommandResult {
-    let all = backend.subscriptions(only)?;
+    let all = backend::subscriptions(backend, only)?;
     let is_it = |one: &&SubscriptionJson| one.topic == topic && one.queue == queue;
     let found: Vec<_> = all.iter().filter(is_it).collect();
     let subscription = match *found {

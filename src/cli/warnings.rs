@@ -1,14 +1,14 @@
 //! What `check` warns of and the daemon logs at its start: a configuration that is valid, and that
 //! is likely to end badly with this program on this machine.
 
+use crate::collector;
 use std::path::Path;
 
 use super::common::environment;
-use crate::config;
-use crate::config::model::Config;
-use crate::config::{Places, Problem};
-use crate::telemetry;
-use crate::worker::open_files;
+use ganger_config as config;
+use ganger_config::model::Config;
+use ganger_config::{Places, Problem};
+use ganger_pool::worker::open_files;
 
 /// Everything that there is to be warned of.
 pub(super) fn warnings(path: &Path, config: &Config) -> Vec<Problem> {
@@ -35,7 +35,7 @@ pub(super) fn log(path: &Path, config: &Config) {
 }
 
 fn exposed_collector(config: &Config, places: &Places) -> Option<Problem> {
-    let host = telemetry::exposed_collector(&config.telemetry, &environment())?;
+    let host = collector::exposed_collector(&config.telemetry, &environment())?;
     let message = format!(
         "telemetry.otlp sends unencrypted, its headers or its password included, to a host that is not \
          this one: `{host}`"
@@ -46,8 +46,8 @@ fn exposed_collector(config: &Config, places: &Places) -> Option<Problem> {
 
 #[cfg(feature = "kafka")]
 fn lacking_features(config: &Config, places: &Places) -> Vec<Problem> {
-    use crate::broker::kafka::features;
-    use crate::config::model::SourceConfig;
+    use ganger_config::model::SourceConfig;
+    use ganger_kafka::features;
 
     let kafka = config
         .sources

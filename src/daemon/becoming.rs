@@ -8,9 +8,10 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::error::DaemonError;
-use crate::config::diff::Change;
-use crate::config::model::{Config, PoolConfig};
-use crate::{delivery, source};
+use crate::kinds;
+use ganger_config::diff::Change;
+use ganger_config::model::{Config, PoolConfig};
+use ganger_queue::{delivery, source};
 
 /// A pool that could be started: its source is open.
 #[derive(Debug)]
@@ -35,12 +36,12 @@ impl Opening {
     fn begin(
         config: &Config,
         pool: &Arc<PoolConfig>,
-        shared: &source::Shared,
+        shared: &kinds::Shared,
     ) -> Result<Self, DaemonError> {
         let (source_end, end) = delivery::link();
         let (rules, rules_rx) = watch::channel(Arc::clone(pool));
         let settings = &config.sources[&pool.source];
-        let source = source::open(&pool.source, settings, rules_rx, source_end, shared);
+        let source = kinds::open(&pool.source, settings, rules_rx, source_end, shared);
         Ok(Self {
             source: source.map_err(|error| not_started(pool, error))?,
             policy: pool.clone(),
@@ -81,7 +82,7 @@ impl Becoming {
     pub(super) fn begin(
         config: Config,
         changes: Vec<Change>,
-        shared: &source::Shared,
+        shared: &kinds::Shared,
     ) -> Result<Self, DaemonError> {
         let begun = changes.iter().filter_map(Change::begins);
         let opening = begun.map(|pool| Opening::begin(&config, pool, shared));

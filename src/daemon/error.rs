@@ -1,6 +1,6 @@
 //! How a daemon ends that does not end as it should.
 
-use crate::source::SourceError;
+use ganger_queue::source::SourceError;
 
 /// Why the daemon ended otherwise than it should.
 #[derive(Debug, thiserror::Error)]

@@ -9,14 +9,14 @@ use tokio::time::Instant;
 
 use super::error::chain;
 use ganger_core::backoff::AWAY;
-use crate::delivery::PoolEnd;
 use ganger_core::event_loop::EventLoop;
 use ganger_core::heartbeat::Heart;
-use crate::pool::events::{EventFeed, PoolEvent};
-use crate::pool::status::PoolStatus;
-use crate::pool::{self, Command, Orders, PoolError, Steering};
-use crate::source;
 use ganger_core::threads::{self, Body};
+use ganger_pool::events::{EventFeed, PoolEvent};
+use ganger_pool::status::PoolStatus;
+use ganger_pool::{Command, Orders, PoolError, Steering};
+use ganger_queue::delivery::PoolEnd;
+use ganger_queue::source;
 
 /// A pool's life has ended.
 #[derive(Debug)]
@@ -83,7 +83,8 @@ impl Life {
     /// The pool, then the end of its source.
     async fn live(mut self) -> Result<(), String> {
         let (show, steered, feed) = (self.show, self.steered, self.feed);
-        let result = pool::run(self.orders, self.end, self.commands, show, steered, feed).await;
+        let result =
+            ganger_pool::run(self.orders, self.end, self.commands, show, steered, feed).await;
         match result {
             // A source that is stuck would keep us here.
             Err(error @ PoolError::Unsettled) => Err(error.to_string()),

@@ -7,12 +7,12 @@ use super::becoming::{Becoming, Opened};
 use super::error::{DaemonError, chain};
 use super::subscribing::Subscribing;
 use super::{Asker, Daemon, Next};
-use crate::config::changed::{ChangedKeys, taken_up};
-use crate::config::diff::{Change, difference};
-use crate::config::model::{Config, PoolConfig};
-use crate::pool::Steering;
-use crate::status::DaemonState;
-use crate::telemetry;
+use ganger_config::changed::{ChangedKeys, taken_up};
+use ganger_config::diff::{Change, difference};
+use ganger_config::model::{Config, PoolConfig};
+use ganger_pool::Steering;
+use ganger_pool::overview::DaemonState;
+use ganger_telemetry as telemetry;
 
 impl Daemon {
     pub(super) fn reload(&mut self, config: Config, asker: Asker) {

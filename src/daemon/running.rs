@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::life::Unbegun;
-use crate::config::model::PoolConfig;
-use crate::pool::{Orders, Steering};
+use ganger_config::model::PoolConfig;
+use ganger_pool::{Orders, Steering};
 
 /// A pool on its thread.
 #[derive(Debug)]
@@ -43,8 +43,8 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::model::Workers;
-    use crate::pool::verdict::tests::policy;
+    use ganger_config::model::Workers;
+    use ganger_config::sample::policy;
 
     #[test]
     fn what_was_asked_of_a_pool_holds_for_the_one_in_its_place() {

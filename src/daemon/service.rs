@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::watchdog::{Seen, Watchdog};
 use ganger_core::foreign;
 use ganger_core::heartbeat::{self, EVERY, Heart};
-use crate::status::{Overview, Status, pool_not_ready};
+use ganger_pool::overview::{Overview, Status, pool_not_ready};
 
 /// Where the manager listens, if there is one.
 const MANAGER: &str = "NOTIFY_SOCKET";
@@ -34,10 +34,10 @@ const STATUS_CHARS_MAX: usize = 500;
 
 /// Tells the service manager. Clones tell the same one; the default has none to tell.
 #[derive(Debug, Clone, Default)]
-pub struct Service(Option<Arc<Shared>>);
+pub struct Service(Option<Arc<ServiceState>>);
 
 #[derive(Debug)]
-struct Shared {
+struct ServiceState {
     state: Mutex<State>,
     /// There is something to tell.
     news: Condvar,
@@ -70,7 +70,7 @@ impl Service {
     /// # Errors
     /// If the operating system gives no thread.
     pub fn start(stall_timeout: Duration, overview: Overview) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new(stall_timeout));
+        let shared = Arc::new(ServiceState::new(stall_timeout));
         let teller = Teller::new(Arc::clone(&shared), overview);
         let thread = std::thread::Builder::new().name("watchdog".into());
         thread.spawn(move || teller.run())?;
@@ -125,7 +125,7 @@ impl Service {
     }
 }
 
-impl Shared {
+impl ServiceState {
     fn new(stall_timeout: Duration) -> Self {
         let state = State {
             notices: VecDeque::new(),
@@ -157,7 +157,7 @@ impl State {
 /// The thread's side.
 #[derive(Debug)]
 struct Teller {
-    shared: Arc<Shared>,
+    shared: Arc<ServiceState>,
     overview: Overview,
     watchdog: Watchdog,
     /// The last status that was told.
@@ -167,7 +167,7 @@ struct Teller {
 }
 
 impl Teller {
-    fn new(shared: Arc<Shared>, overview: Overview) -> Self {
+    fn new(shared: Arc<ServiceState>, overview: Overview) -> Self {
         Self {
             shared,
             overview,
@@ -296,11 +296,11 @@ fn log(seen: &Seen, watched: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ganger_config as config;
     use ganger_core::budget::Budget;
-    use crate::config;
 
-    fn shared() -> Shared {
-        Shared::new(Duration::from_secs(60))
+    fn shared() -> ServiceState {
+        ServiceState::new(Duration::from_secs(60))
     }
 
     #[test]

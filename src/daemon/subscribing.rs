@@ -1,12 +1,12 @@
 //! Adding the configuration's subscriptions to those of its tables, until it is done. On a thread of its
 //! own: a database that is away holds up nothing else.
 
+use crate::kinds;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 
+use ganger_config::model::{Config, SourceConfig, Subscription};
 use ganger_core::backoff::AWAY;
-use crate::client::Client;
-use crate::config::model::{Config, SourceConfig, Subscription};
 
 /// What is being added. Dropped, it is given up.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ fn until_added(
 ) -> Option<()> {
     for tries in 1.. {
         let added =
-            Client::open(name, source, &[]).and_then(|mut client| client.subscribe(subscriptions));
+            kinds::client(name, source, &[]).and_then(|mut client| client.subscribe(subscriptions));
         match added {
             Ok(added) => {
                 for Subscription { topic, queue, .. } in added {

@@ -1,8 +1,8 @@
 //! Pools whose thread the operating system refuses.
 
 use super::*;
+use ganger_config as config;
 use ganger_core::threads;
-use crate::config;
 
 fn with_unbegun(body: threads::Body) -> Daemon {
     let text = "[sources.main]\nkind = \"table\"\nurl = \"sqlite:a.db\"\n\

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use bytes::BytesMut;
 use futures_util::{FutureExt, StreamExt};
-use ganger::delivery::Message;
+use ganger_queue::delivery::Message;
 use lapin::Consumer;
 use lapin::message::Delivery;
 use miette::{IntoDiagnostic, bail, miette};

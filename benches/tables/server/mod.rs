@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use ganger::{client, config};
+use ganger::kinds;
+use ganger_config as config;
 use miette::{IntoDiagnostic, bail, ensure, miette};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 use tokio::time::Instant;
@@ -171,7 +172,7 @@ impl Server {
         let config = config::parse(&text, "bench.toml", &config::Environment::new())?;
         let source = config.sources.values().next();
         let source = source.ok_or_else(|| miette!("no source"))?;
-        let tables = client::schema(source).ok_or_else(|| miette!("no tables"))?;
+        let tables = kinds::schema(source).ok_or_else(|| miette!("no tables"))?;
         self.host.make(&database.name, &tables);
         Ok(database)
     }

@@ -92,8 +92,8 @@ pub fn write_numbers(
 
 #[cfg(test)]
 mod tests {
-    use super::crate::message::Property;
     use super::*;
+    use crate::message::Property;
 
     fn named(correlation_id: &str, properties: &[(&'static str, Property)]) -> LogName {
         LogName::of(&Message {

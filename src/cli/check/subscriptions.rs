@@ -1,14 +1,15 @@
 //! How the subscriptions of the configuration stand, as far as that can be seen without changing anything.
 
+use crate::kinds;
 use std::path::Path;
 
 use serde::Serialize;
 
 use super::super::common::environment;
-use crate::broker::UnusableSource;
-use crate::client::{Client, Subscribed};
-use crate::config::model::{Config, Subscription};
-use crate::config::{Places, Problem};
+use ganger_config::model::{Config, Subscription};
+use ganger_config::{Places, Problem};
+use ganger_queue::client::Subscribed;
+use ganger_queue::fault::SourceFault;
 
 /// How one stands.
 #[derive(Debug, Serialize)]
@@ -43,8 +44,8 @@ pub(super) fn standing(config: &Config) -> Vec<Standing> {
     all
 }
 
-fn look(config: &Config, source: &str) -> Result<Option<Vec<Subscribed>>, UnusableSource> {
-    let mut client = Client::open(source, &config.sources[source], &config.pools)?;
+fn look(config: &Config, source: &str) -> Result<Option<Vec<Subscribed>>, SourceFault> {
+    let mut client = kinds::client(source, &config.sources[source], &config.pools)?;
     client.look_for_subscriptions()
 }
 

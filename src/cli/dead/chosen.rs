@@ -10,11 +10,11 @@ use miette::IntoDiagnostic;
 use serde_json::json;
 
 use super::sources::Sources;
-use crate::cli::backend::{Address, Backend};
+use crate::cli::backend::{self, Address};
 use crate::cli::common::{CommandResult, Format};
 use crate::cli::output;
-use crate::client::json::moment;
-use crate::client::{Criteria, DeadFilter, Page};
+use ganger_queue::client::json::moment;
+use ganger_queue::client::{Criteria, DeadFilter, Page};
 
 /// Where to look.
 #[derive(Debug, clap::Args)]
@@ -32,7 +32,7 @@ pub(crate) struct Scope {
 impl Scope {
     pub(super) fn open(&self) -> miette::Result<Sources> {
         let (source, pool) = (self.source.as_deref(), self.pool.as_deref());
-        Sources::open(&Backend::at(&self.address)?, source, pool)
+        Sources::open(&*backend::at(&self.address)?, source, pool)
     }
 
     pub(super) fn filter(&self) -> DeadFilter {

@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use crate::cli::common::Format;
 use crate::cli::output;
-use crate::client::shown::LetterJson;
-use crate::dead_letter::{DeadLetter, Group};
 use ganger_core::foreign;
+use ganger_queue::client::shown::LetterJson;
+use ganger_queue::dead_letter::{DeadLetter, Group};
 
 /// A table for people shows this much of a text.
 const TEXT_CHARS_MAX: usize = 60;

@@ -6,12 +6,12 @@ use std::ops::ControlFlow;
 
 use miette::{IntoDiagnostic, miette};
 
-use crate::broker::UnusableSource;
 use crate::cli::backend::Backend;
 use crate::cli::output;
 use crate::cli::usage::{names, wrong};
-use crate::client::{Client, DeadFilter, Halted, Listed, Page};
-use crate::dead_letter::DeadLetter;
+use ganger_queue::client::{Client, DeadFilter, Halted, Listed, Page};
+use ganger_queue::dead_letter::DeadLetter;
+use ganger_queue::fault::SourceFault;
 
 /// A source's name, and the id of a dead letter in it.
 type Place = (String, String);
@@ -20,7 +20,7 @@ type Place = (String, String);
 #[derive(Debug)]
 pub(super) struct Sources {
     clients: Vec<Client>,
-    trouble: Vec<UnusableSource>,
+    trouble: Vec<SourceFault>,
     /// What is wrong with the pool that is asked for, if none of these sources has such a pool.
     unknown_pool: Option<String>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Sources {
 impl Sources {
     /// Opens the source of that name, or all, to look for the dead letters of that pool, or of all.
     pub(super) fn open(
-        backend: &Backend,
+        backend: &dyn Backend,
         only: Option<&str>,
         pool: Option<&str>,
     ) -> miette::Result<Self> {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::super::common::Format;
 use super::super::output;
-use crate::pool::status::{PoolStatus, WorkerStatus};
+use ganger_pool::status::{PoolStatus, WorkerStatus};
 
 /// The most workers that have a line of their own.
 const LINES_MAX: usize = 12;

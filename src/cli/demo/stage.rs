@@ -1,6 +1,7 @@
 //! What the demo runs on: a queue of its own, in a SQLite file or where the user wants it, and a daemon with
 //! one pool on it.
 
+use crate::kinds;
 use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -11,14 +12,14 @@ use tokio::sync::mpsc;
 
 use super::super::common::environment;
 use super::worker::{CONCURRENCY, RECORD};
-use crate::client::{Client, DeadFilter};
-use crate::config;
-use crate::config::model::Config;
 use crate::daemon::{Daemon, DaemonError};
-use crate::delivery::Outgoing;
-use crate::pool::status::PoolStatus;
-use crate::request::Request;
-use crate::status::Overview;
+use ganger_config as config;
+use ganger_config::model::Config;
+use ganger_pool::overview::Overview;
+use ganger_pool::request::Request;
+use ganger_pool::status::PoolStatus;
+use ganger_queue::client::{Client, DeadFilter};
+use ganger_queue::delivery::Outgoing;
 
 /// What goes before the names of the tables where they are not in a file of their own.
 const PREFIX: &str = "ganger_demo_";
@@ -211,7 +212,7 @@ pub(super) fn open_client(config: &Config) -> miette::Result<Client> {
         .sources
         .first_key_value()
         .ok_or_else(|| miette!("the demo has no source"))?;
-    Client::open(name, source, &config.pools).into_diagnostic()
+    kinds::client(name, source, &config.pools).into_diagnostic()
 }
 
 /// Sends as many messages with what `body` makes of their numbers, and says how many are sent after

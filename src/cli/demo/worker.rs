@@ -11,10 +11,10 @@ use miette::{IntoDiagnostic, WrapErr};
 
 use super::super::common::CommandResult;
 use ganger_core::names::{PIPE_DIR, PIPE_PREFIX};
-use crate::protocol::Task;
-use crate::protocol::frame::next_frame;
-use crate::protocol::output::Output;
-use crate::protocol::status::Status;
+use ganger_protocol::Task;
+use ganger_protocol::frame::next_frame;
+use ganger_protocol::output::Output;
+use ganger_protocol::status::Status;
 
 /// The file that the workers write what they have done to.
 pub(super) const RECORD: &str = "DEMO_RECORD";

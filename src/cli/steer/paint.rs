@@ -1,7 +1,9 @@
 //! Colours for the status, put into its text once that is harmless: what needs a person is seen at once.
 
-use crate::pool::status::PoolState;
-use crate::status::Status;
+use std::io::IsTerminal;
+
+use ganger_pool::overview::Status;
+use ganger_pool::status::PoolState;
 
 /// Lines before the first pool: the daemon's, and the header.
 const HEAD_LINES: usize = 2;
@@ -48,6 +50,16 @@ fn colour(state: PoolState) -> &'static str {
         }
         PoolState::Degraded | PoolState::Open | PoolState::SourceDown => RED,
     }
+}
+
+/// Returns whether stdout shows colours, and they are wanted.
+pub(super) fn has_colours() -> bool {
+    std::io::stdout().is_terminal() && wants_colours()
+}
+
+/// Returns whether colours are wanted where they can be shown, as <https://no-color.org> has it.
+pub(crate) fn wants_colours() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 #[cfg(test)]

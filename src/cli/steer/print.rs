@@ -6,10 +6,10 @@ use super::super::output;
 use serde_json::Value;
 
 use ganger_core::foreign;
-use crate::pool::status::{PoolStatus, WorkerStatus};
-use crate::status::Status;
-use crate::telemetry::LogLevels;
-use crate::worker::output::LastLines;
+use ganger_pool::overview::Status;
+use ganger_pool::status::{PoolStatus, WorkerStatus};
+use ganger_pool::worker::output::LastLines;
+use ganger_telemetry::LogLevels;
 
 /// Answer to a request, with the keys that a reload has changed.
 pub(super) fn done(answer: &Value) -> String {

@@ -11,11 +11,11 @@ use tokio::time::{Instant, sleep};
 use super::super::common::{CommandResult, Format};
 use super::super::output;
 use super::super::remote::undone;
-use crate::admin::client::{ClientError, Remote};
-use crate::client::json::duration;
+use ganger_admin::client::{ClientError, Remote};
 use ganger_core::foreign;
-use crate::pool::status::{PoolState, PoolStatus};
-use crate::status::Status;
+use ganger_pool::overview::Status;
+use ganger_pool::status::{PoolState, PoolStatus};
+use ganger_queue::client::json::duration;
 
 /// Timeout where the command line gives none.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -288,8 +288,8 @@ fn complete(pool: &PoolStatus) -> Reached {
 mod tests {
     use super::super::super::samples;
     use super::*;
-    use crate::pool::status::WorkerStatus;
-    use crate::request::ReloadStatus;
+    use ganger_pool::request::ReloadStatus;
+    use ganger_pool::status::WorkerStatus;
 
     fn pool(up: usize, wanted: usize) -> PoolStatus {
         let worker = |slot| WorkerStatus {

@@ -8,9 +8,9 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::deed::Deed;
-use crate::admin::client::{Remote, segment};
-use crate::dead_letter::Group;
-use crate::status::Status;
+use ganger_admin::client::{Remote, segment};
+use ganger_pool::overview::Status;
+use ganger_queue::dead_letter::Group;
 
 /// How long a look may take before it is given up and begun anew: the connection may have died
 /// without a word.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::pool::status::PoolStatus;
+use ganger_pool::status::PoolStatus;
 
 /// The most samples that are kept: more than the widest screen shows.
 const SAMPLES_MAX: usize = 512;
@@ -138,8 +138,8 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::spread::Spread;
-    use crate::metrics::{Counts, Details};
+    use ganger_telemetry::metrics::spread::Spread;
+    use ganger_telemetry::metrics::{Counts, Details};
 
     fn see(history: &mut History, at: u32, done: u64, failed: u64) {
         let pool = PoolStatus {

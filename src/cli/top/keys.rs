@@ -4,7 +4,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::deed::{Deed, What};
 use super::model::{Edit, Focus, Model, Prompt, Step};
-use crate::pool::status::{PoolState, PoolStatus};
+use ganger_pool::status::{PoolState, PoolStatus};
 
 /// How far a page is.
 const PAGE: usize = 10;

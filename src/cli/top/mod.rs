@@ -28,11 +28,11 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::common::CommandResult;
-use super::output;
 use super::remote::{self, Address};
-use crate::admin::client::Remote;
-use crate::client::json::duration;
+use super::steer::paint;
 use asking::{Request, Seen, Told, look_on, told};
+use ganger_admin::client::Remote;
+use ganger_queue::client::json::duration;
 use input::Input;
 use keys::{Action, action};
 use model::{Errors, Model};
@@ -132,7 +132,7 @@ async fn shown(mut screen: Screen, remote: &Remote, mut model: Model) -> miette:
     let mut inputs = input::listen()?;
     let shown = async {
         let palette = Palette {
-            colours: output::wants_colours(),
+            colours: paint::wants_colours(),
         };
         let mut requests = FuturesUnordered::new();
         let mut ticks = interval(DRAW_EVERY);

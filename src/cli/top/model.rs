@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use super::deed::{Deed, What};
 use super::history::History;
-use crate::dead_letter::Group;
-use crate::pool::status::{PoolStatus, WorkerStatus};
-use crate::status::Status;
+use ganger_pool::overview::Status;
+use ganger_pool::status::{PoolStatus, WorkerStatus};
+use ganger_queue::dead_letter::Group;
 
 /// How long the answer to a request is shown.
 const NOTICE_SHOWN: Duration = Duration::from_secs(15);

@@ -17,11 +17,11 @@ use crate::cli::common::{CommandResult, Format, Output};
 use crate::cli::dead;
 use crate::cli::output;
 use crate::cli::send::parse_header;
-use crate::client::json::duration;
-use crate::conformance::{self, Single};
-use crate::dead_letter::DeadLetter;
-use crate::delivery::{Message, Property};
-use crate::pool::lane::soft_timeout;
+use ganger_pool::lane::soft_timeout;
+use ganger_queue::client::json::duration;
+use ganger_queue::dead_letter::DeadLetter;
+use ganger_queue::delivery::{Message, Property};
+use ganger_workerkit::conformance::{self, Single};
 
 /// A message that nobody watches is not waited for longer.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -13,8 +13,8 @@ use super::{junit, table};
 use crate::cli::common::CommandResult;
 use crate::cli::output;
 use crate::cli::send::parse_header;
-use crate::client::json::duration;
-use crate::conformance::{self, Plan, Supplies, Version};
+use ganger_queue::client::json::duration;
+use ganger_workerkit::conformance::{self, Plan, Supplies, Version};
 
 /// How long a worker may take to connect, unless it is told: as in a pool.
 const START_TIMEOUT: Duration = Duration::from_secs(30);

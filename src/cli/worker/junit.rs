@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use super::table::heading;
-use crate::conformance::{Part, Report, Tried, Verdict};
+use ganger_workerkit::conformance::{Part, Report, Tried, Verdict};
 
 /// The whole report.
 pub(super) fn of(report: &Report) -> String {

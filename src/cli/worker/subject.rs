@@ -14,11 +14,11 @@ use tokio::task::LocalSet;
 use crate::cli::common::{ConfigFile, environment};
 use crate::cli::signals::Signals;
 use crate::cli::usage::wrong;
-use crate::client::json::duration;
-use crate::config;
-use crate::config::model::PoolConfig;
+use ganger_config as config;
+use ganger_config::model::PoolConfig;
 use ganger_core::heartbeat::Heart;
-use crate::worker::orphans;
+use ganger_pool::worker::orphans;
+use ganger_queue::client::json::duration;
 
 /// How a worker is started.
 #[derive(Debug, clap::Args)]

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use crate::cli::output;
-use crate::conformance::{Counts, Direction, Part, Piece, Report, Tried, Verdict};
 use ganger_core::foreign;
+use ganger_workerkit::conformance::{Counts, Direction, Part, Piece, Report, Tried, Verdict};
 
 const HEADER: [&str; 5] = ["PART", "DUTY", "VERDICT", "SECONDS", "SEEN"];
 

@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use super::{junit, table, told};
-use crate::conformance::{
+use ganger_pool::worker::output::LastLines;
+use ganger_pool::worker::usage::Usage;
+use ganger_protocol::{Output, Status};
+use ganger_queue::delivery::{Exit, Message};
+use ganger_workerkit::conformance::{
     Counts, Direction, Duty, Part, Piece, Report, Single, Told, Tried, Verdict,
 };
-use crate::delivery::{Exit, Message};
-use crate::protocol::{Output, Status};
-use crate::worker::output::LastLines;
-use crate::worker::usage::Usage;
 
 fn tried(duty: Duty, verdict: Verdict, said: &str) -> Tried {
     Tried {
@@ -107,7 +107,7 @@ fn the_junit() {
 fn single() -> Single {
     let configured = "[sources.none]\nkind = \"table\"\nurl = \"sqlite:none.db\"\n\
         [[pools]]\nname = \"p\"\nqueue = \"q\"\ncommand = \"true\"";
-    let config = crate::config::parse(configured, "t.toml", &Default::default()).unwrap();
+    let config = ganger_config::parse(configured, "t.toml", &Default::default()).unwrap();
     Single {
         policy: config.pools[0].clone(),
         message: Message {

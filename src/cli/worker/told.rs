@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::client::shown::body;
-use crate::conformance::{Single, Told};
-use crate::delivery::Headers;
 use ganger_core::foreign;
-use crate::protocol::Output;
-use crate::protocol::status::{Answer, Meaning};
+use ganger_protocol::Output;
+use ganger_protocol::status::{Answer, Meaning};
+use ganger_queue::client::shown::body;
+use ganger_queue::delivery::Headers;
+use ganger_workerkit::conformance::{Single, Told};
 
 /// Whether the message is done.
 pub(super) fn is_good(told: &Told) -> bool {

@@ -20,7 +20,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use bytes::BytesMut;
 use ganger_core::names::{CANCEL, PIPE_DIR, PIPE_PREFIX};
-use ganger::protocol::{Output, Status, Task};
+use ganger_protocol::{Output, Status, Task};
 
 pub(crate) use self::ledger::SCHEMA as LEDGER_SCHEMA;
 use self::options::{Options, Start};

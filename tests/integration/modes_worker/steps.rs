@@ -36,8 +36,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use ganger::delivery::Property;
-use ganger::protocol::{Output, Status, Task};
+use ganger_protocol::{Output, Status, Task};
+use ganger_queue::delivery::Property;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{Signal, raise};

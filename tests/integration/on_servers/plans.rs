@@ -272,16 +272,19 @@ fn never_run(all: &[Run]) -> Vec<(String, String)> {
     missed
 }
 
+fn crate_of_tables() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/ganger-table/src")
+}
+
 /// The files that ask a kind of server.
 fn sources(room: &str) -> Vec<PathBuf> {
     let of = |path: &str| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(path);
-        let files = std::fs::read_dir(source).unwrap();
+        let files = std::fs::read_dir(crate_of_tables().join(path)).unwrap();
         files.map(|file| file.unwrap().path()).collect::<Vec<_>>()
     };
-    let mut files = of(&format!("broker/{room}"));
-    files.extend(of(&format!("client/table/{room}")));
-    files.push(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/client/table/{room}.rs")));
+    let mut files = of(room);
+    files.extend(of(&format!("client/{room}")));
+    files.push(crate_of_tables().join(format!("client/{room}.rs")));
     files.retain(|file| {
         let is_code = file.extension().is_some_and(|end| end == "rs");
         is_code && !file.ends_with("schema.rs")

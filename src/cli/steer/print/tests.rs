@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::*;
 use crate::cli::samples;
-use crate::config::changed::ChangedKeys;
-use crate::delivery::Figures;
-use crate::metrics::Counts;
-use crate::pool::status::{BacklogStatus, PoolState, ScalingStatus};
-use crate::request::ReloadStatus;
-use crate::status::{ActiveAlert, AlertsStatus, UnreadQueueStatus, WebhookStatus};
+use ganger_config::changed::ChangedKeys;
+use ganger_pool::overview::{ActiveAlert, AlertsStatus, UnreadQueueStatus, WebhookStatus};
+use ganger_pool::request::ReloadStatus;
+use ganger_pool::status::{BacklogStatus, PoolState, ScalingStatus};
+use ganger_queue::delivery::Figures;
+use ganger_telemetry::metrics::Counts;
 
 const UPTIME: Duration = Duration::from_secs(3 * 3600 + 25 * 60);
 

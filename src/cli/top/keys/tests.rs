@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::cli::samples;
-use crate::pool::status::{ScalingStatus, WorkerStatus};
+use ganger_pool::status::{ScalingStatus, WorkerStatus};
 
 fn model(state: PoolState) -> Model {
     let workers = [(0, Some(70)), (1, None)].map(|(slot, pid)| WorkerStatus {

@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 use super::super::super::notes::pool_notes;
 use super::canvas::{View, take};
 use super::palette::{shown, wrapped};
-use crate::pool::status::PoolStatus;
+use ganger_pool::status::PoolStatus;
 
 /// The most lines that one note takes.
 const NOTE_LINES_MAX: usize = 2;

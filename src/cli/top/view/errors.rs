@@ -9,7 +9,7 @@ use super::super::model::Errors;
 use super::canvas::{View, take};
 use super::palette::{cut, shown};
 use super::table::{self, Column, Kind, Line, column};
-use crate::dead_letter::Group;
+use ganger_queue::dead_letter::Group;
 
 const COLUMNS: [Column; 4] = [
     column("COUNT", Kind::Figure, 0),

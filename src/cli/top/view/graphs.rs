@@ -11,7 +11,7 @@ use super::super::super::figures::{count, latency, rate};
 use super::super::history::{History, Sample};
 use super::canvas::{View, take};
 use super::palette::{Palette, cut, padded, shown};
-use crate::pool::status::PoolStatus;
+use ganger_pool::status::PoolStatus;
 
 /// Failed attempts of the last so many seconds are told apart from all.
 const LATELY: f64 = 60.0;

@@ -10,7 +10,7 @@ use super::super::super::notes::{daemon_words, unread_note};
 use super::super::model::Link;
 use super::canvas::View;
 use super::palette::{cut, shown};
-use crate::status::{DaemonState, Status};
+use ganger_pool::overview::{DaemonState, Status};
 
 pub(super) fn draw(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
     let lines = [first(view), second(view)];

@@ -4,7 +4,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Span;
 
 use ganger_core::foreign;
-use crate::pool::status::PoolState;
+use ganger_pool::status::PoolState;
 
 /// The colours, or none of them.
 #[derive(Debug, Clone, Copy)]

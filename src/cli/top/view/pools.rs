@@ -8,7 +8,7 @@ use super::super::model::Focus;
 use super::canvas::{View, range, take};
 use super::palette::shown;
 use super::table::{self, Column, Kind, Line, column, first_shown};
-use crate::pool::status::PoolStatus;
+use ganger_pool::status::PoolStatus;
 
 const COLUMNS: [Column; 16] = [
     column("POOL", Kind::Text(12, 32), 0),

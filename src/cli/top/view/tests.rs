@@ -17,11 +17,11 @@ use super::{Palette, View, draw, palette};
 use crate::cli::samples;
 use crate::cli::top::asking::Request;
 use crate::cli::top::{Done, pressed};
-use crate::dead_letter::Group;
-use crate::metrics::spread::Spread;
-use crate::metrics::{Counts, Details};
-use crate::pool::status::{BacklogStatus, PoolState, PoolStatus, ScalingStatus, WorkerStatus};
-use crate::status::{Status, UnreadQueueStatus};
+use ganger_pool::overview::{Status, UnreadQueueStatus};
+use ganger_pool::status::{BacklogStatus, PoolState, PoolStatus, ScalingStatus, WorkerStatus};
+use ganger_queue::dead_letter::Group;
+use ganger_telemetry::metrics::spread::Spread;
+use ganger_telemetry::metrics::{Counts, Details};
 
 const PLAIN: Palette = Palette { colours: false };
 

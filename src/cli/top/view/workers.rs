@@ -9,7 +9,7 @@ use super::super::model::{Focus, Order};
 use super::canvas::{View, range, take};
 use super::palette::shown;
 use super::table::{self, Column, Kind, Line, column, first_shown};
-use crate::pool::status::WorkerStatus;
+use ganger_pool::status::WorkerStatus;
 
 const COLUMNS: [Column; 11] = [
     column("SLOT", Kind::Figure, 0),

@@ -1,0 +1,400 @@
+//! Finds what is wrong at one moment, by what the pools and the daemon show of themselves. Pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde_json::{Map, Value, json};
+
+use super::alert::{AlertKind, Finding};
+use ganger_config::model::AlertsConfig;
+use ganger_pool::overview::WebhookStatus;
+use ganger_pool::request::ReloadStatus;
+use ganger_pool::status::{PoolState, PoolStatus};
+use ganger_telemetry::metrics::WorkerEnd;
+
+/// The longest text of others that is passed on, in characters.
+const TEXT_CHARS_MAX: usize = 1000;
+
+/// Most lines of a worker's stderr that are passed on.
+const STDERR_LINES_MAX: usize = 20;
+
+/// State of the daemon at one look.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sight<'a> {
+    /// The pools.
+    pub(super) pools: &'a [Arc<PoolStatus>],
+    /// The last reload.
+    pub(super) reload: &'a ReloadStatus,
+    /// The webhooks that alerts are sent to.
+    pub(super) webhooks: &'a [WebhookStatus],
+    /// Time of the look.
+    pub(super) at: SystemTime,
+}
+
+/// Ends of workers that are crashes: nobody has asked for them, and it was not we who killed them.
+const CRASHES: [WorkerEnd; 6] = [
+    WorkerEnd::Exited,
+    WorkerEnd::Killed,
+    WorkerEnd::OutOfMemory,
+    WorkerEnd::ProtocolError,
+    WorkerEnd::NotStarted,
+    WorkerEnd::Lost,
+];
+
+/// How many of a pool's workers have crashed since it started.
+pub(super) fn crashes(pool: &PoolStatus) -> u64 {
+    let count = |end: WorkerEnd| pool.details.worker_ends.get(end.as_str());
+    CRASHES.into_iter().filter_map(count).sum()
+}
+
+/// What the status alone does not tell of a pool.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Lately {
+    /// Messages dead-lettered within the window.
+    pub(super) dead: u64,
+    /// Workers that have crashed in it.
+    pub(super) crashed: u64,
+    /// A crash loop was seen before.
+    pub(super) in_crash_loop: bool,
+}
+
+/// Finds all that is wrong.
+pub(super) fn findings(
+    sight: Sight<'_>,
+    lately: &BTreeMap<String, Lately>,
+    rules: &AlertsConfig,
+) -> Vec<Finding> {
+    let of_pool = |pool: &Arc<PoolStatus>| {
+        let lately = lately.get(&pool.name).copied().unwrap_or_default();
+        [
+            degraded(pool),
+            not_starting(pool),
+            breaker_open(pool),
+            dead_letters(pool, lately, rules),
+            crash_loop(pool, lately, rules),
+            waiting(pool, rules),
+            roll_stopped(pool),
+            paused(pool, sight.at, rules),
+        ]
+    };
+    let of_pools = sight.pools.iter().flat_map(of_pool).flatten();
+    let all = of_pools.chain(sources_down(sight.pools));
+    let all = all.chain(reload_refused(sight.reload));
+    all.chain(sight.webhooks.iter().filter_map(webhook_failing))
+        .collect()
+}
+
+/// Something about a pool, with the command that tells more of it.
+fn about(pool: &PoolStatus, kind: AlertKind, summary: String, details: Value) -> Finding {
+    Finding {
+        kind,
+        subject: pool.name.clone(),
+        pool: Some(pool.name.clone()),
+        source: Some(pool.source.clone()),
+        queue: Some(pool.queue.clone()),
+        summary,
+        details: map(details),
+        error: None,
+        stderr: Vec::new(),
+        command: format!("ganger status --workers --pool {}", pool.name),
+    }
+}
+
+/// The same with how the pool's last worker ended that ended unasked.
+fn about_loss(pool: &PoolStatus, kind: AlertKind, summary: String, details: Value) -> Finding {
+    let finding = Finding {
+        error: pool.last_worker_lost.as_deref().map(cut),
+        ..about(pool, kind, summary, details)
+    };
+    let Some(loss) = &pool.last_loss else {
+        return finding;
+    };
+    Finding {
+        stderr: last_lines(&loss.stderr),
+        command: format!("ganger output {} {}", pool.name, loss.slot),
+        ..finding
+    }
+}
+
+fn last_lines(lines: &[String]) -> Vec<String> {
+    let more = lines.len().saturating_sub(STDERR_LINES_MAX);
+    lines.iter().skip(more).map(|line| cut(line)).collect()
+}
+
+/// Something about the daemon itself.
+fn about_daemon(kind: AlertKind, subject: &str, summary: String, command: &str) -> Finding {
+    Finding {
+        kind,
+        subject: subject.to_owned(),
+        pool: None,
+        source: None,
+        queue: None,
+        summary,
+        details: Map::new(),
+        error: None,
+        stderr: Vec::new(),
+        command: command.to_owned(),
+    }
+}
+
+fn map(details: Value) -> Map<String, Value> {
+    match details {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+/// Texts of others have no bound of their own.
+fn cut(text: &str) -> String {
+    text.chars().take(TEXT_CHARS_MAX).collect()
+}
+
+fn degraded(pool: &PoolStatus) -> Option<Finding> {
+    if pool.state != PoolState::Degraded {
+        return None;
+    }
+    let name = &pool.name;
+    let summary = format!(
+        "pool `{name}` is degraded: its workers fail one after the other{}",
+        last_lost(pool)
+    );
+    let details = json!({
+        "workers_up": workers_up(pool),
+        "workers_wanted": pool.workers_wanted,
+        "last_worker_lost": pool.last_worker_lost.as_deref().map(cut),
+    });
+    Some(about_loss(pool, AlertKind::PoolDegraded, summary, details))
+}
+
+fn workers_up(pool: &PoolStatus) -> usize {
+    let up = pool.workers.iter();
+    let up = up.filter(|worker| matches!(worker.state.as_str(), "idle" | "busy"));
+    up.count()
+}
+
+/// Workers that have not even connected, and there are fewer than there should be.
+fn not_starting(pool: &PoolStatus) -> Option<Finding> {
+    let (name, up, wanted) = (&pool.name, workers_up(pool), pool.workers_wanted);
+    if pool.failed_starts == 0 || up >= wanted {
+        return None;
+    }
+    let count = pool.failed_starts;
+    let summary = format!(
+        "workers of pool `{name}` can't start: the last {count} did not connect, {up} of {wanted} are \
+         up{}",
+        last_lost(pool)
+    );
+    let details = json!({
+        "failed_starts": count,
+        "workers_up": up,
+        "workers_wanted": wanted,
+    });
+    let kind = AlertKind::WorkersNotStarting;
+    Some(about_loss(pool, kind, summary, details))
+}
+
+fn breaker_open(pool: &PoolStatus) -> Option<Finding> {
+    let error = cut(pool.breaker_error.as_deref()?);
+    let name = &pool.name;
+    let summary = format!(
+        "the breaker of pool `{name}` is open: nearly all attempts fail, one message at a time is \
+         tried: {error}"
+    );
+    let details = json!({ "retried_since_start": pool.counts.retried });
+    Some(Finding {
+        error: Some(error),
+        ..about(pool, AlertKind::BreakerOpen, summary, details)
+    })
+}
+
+fn paused(pool: &PoolStatus, at: SystemTime, rules: &AlertsConfig) -> Option<Finding> {
+    let (limit, since) = (rules.paused?, pool.closed_since?);
+    let lasts = at.duration_since(since).ok()?;
+    if lasts < limit {
+        return None;
+    }
+    let name = &pool.name;
+    let summary = format!(
+        "pool `{name}` has taken no messages in for more than {limit:?}, as an operator has asked: it is \
+         {}",
+        pool.state.as_str()
+    );
+    let details = json!({ "limit_seconds": limit.as_secs_f64(), "state": pool.state });
+    Some(Finding {
+        command: format!("ganger resume {name}"),
+        ..about(pool, AlertKind::PoolPaused, summary, details)
+    })
+}
+
+fn reload_refused(reload: &ReloadStatus) -> Option<Finding> {
+    let why = cut(&reload.refusal()?);
+    let summary =
+        format!("the last reload of the configuration was refused, nothing has changed: {why}");
+    let problems = reload.problems.iter().map(|problem| cut(problem));
+    let finding = about_daemon(
+        AlertKind::ReloadRefused,
+        "configuration",
+        summary,
+        "ganger check --online",
+    );
+    Some(Finding {
+        details: map(json!({ "problems": problems.collect::<Vec<_>>() })),
+        error: Some(why),
+        ..finding
+    })
+}
+
+fn webhook_failing(webhook: &WebhookStatus) -> Option<Finding> {
+    let why = cut(webhook.problem.as_deref()?);
+    let name = &webhook.name;
+    let summary = format!("the webhook `{name}` has not taken the last alert: {why}");
+    let kind = AlertKind::WebhookFailing;
+    let finding = about_daemon(kind, name, summary, "ganger check --send-alert");
+    Some(Finding {
+        details: map(json!({ "sent": webhook.sent, "failed": webhook.failed })),
+        error: Some(why),
+        ..finding
+    })
+}
+
+fn last_lost(pool: &PoolStatus) -> String {
+    let last = pool.last_worker_lost.as_deref();
+    last.map_or_else(String::new, |cause| {
+        format!("; the last one: {}", cut(cause))
+    })
+}
+
+fn dead_letters(pool: &PoolStatus, lately: Lately, rules: &AlertsConfig) -> Option<Finding> {
+    let limit = rules.dead_letters.filter(|limit| lately.dead > *limit)?;
+    let (name, count, window) = (&pool.name, lately.dead, rules.window);
+    let summary = format!(
+        "{count} message(s) of pool `{name}` were dead-lettered within {window:?}, more than {limit}"
+    );
+    let reasons = pool.details.dead.iter().filter(|(_, count)| **count > 0);
+    let details = json!({
+        "count": count,
+        "window_seconds": window.as_secs_f64(),
+        "limit": limit,
+        "since_start": pool.counts.dead,
+        "reasons_since_start": reasons.collect::<BTreeMap<_, _>>(),
+    });
+    Some(Finding {
+        error: pool.last_error.as_deref().map(cut),
+        command: format!("ganger dead list --pool {name} --by-error"),
+        ..about(pool, AlertKind::DeadLetters, summary, details)
+    })
+}
+
+/// Restarts come slower and slower: a degraded pool may have few crashes lately, and that is no
+/// sign that the loop is over.
+fn crash_loop(pool: &PoolStatus, lately: Lately, rules: &AlertsConfig) -> Option<Finding> {
+    let limit = rules.crashes?;
+    let goes_on = lately.in_crash_loop && pool.state == PoolState::Degraded;
+    if lately.crashed < limit && !goes_on {
+        return None;
+    }
+    let (name, count, window) = (&pool.name, lately.crashed, rules.window);
+    let summary = format!(
+        "workers of pool `{name}` crash again and again: {count} within {window:?}{}",
+        last_lost(pool)
+    );
+    let ends = pool.details.worker_ends.iter();
+    let ends = ends.filter(|(_, count)| **count > 0);
+    let details = json!({
+        "count": count,
+        "window_seconds": window.as_secs_f64(),
+        "limit": limit,
+        "worker_ends_since_start": ends.collect::<BTreeMap<_, _>>(),
+        "last_worker_lost": pool.last_worker_lost.as_deref().map(cut),
+    });
+    Some(about_loss(pool, AlertKind::CrashLoop, summary, details))
+}
+
+fn waiting(pool: &PoolStatus, rules: &AlertsConfig) -> Option<Finding> {
+    let limit = rules.waiting?;
+    let backlog = pool
+        .backlog
+        .filter(|backlog| backlog.is_older_than(limit))?;
+    let summary = format!("pool `{}` is behind: {backlog}", pool.name);
+    let details = json!({
+        "depth": backlog.depth,
+        "at_least": backlog.at_least,
+        "oldest_age_seconds": backlog.oldest_age_seconds,
+        "limit_seconds": limit.as_secs_f64(),
+    });
+    Some(about(pool, AlertKind::Waiting, summary, details))
+}
+
+fn roll_stopped(pool: &PoolStatus) -> Option<Finding> {
+    let cause = cut(pool.roll_stopped.as_deref()?);
+    let name = &pool.name;
+    let summary = format!(
+        "a rolling restart of pool `{name}` has stopped and the old workers stay: a new one did not \
+         work: {cause}"
+    );
+    let details = json!({ "cause": cause });
+    let loss = pool.last_loss.as_ref();
+    let loss = loss.filter(|loss| Some(&loss.cause) == pool.roll_stopped.as_ref());
+    Some(Finding {
+        error: Some(cause),
+        stderr: loss.map_or_else(Vec::new, |loss| last_lines(&loss.stderr)),
+        ..about(pool, AlertKind::RollStopped, summary, details)
+    })
+}
+
+/// A source that is away is away for all its pools, and told once.
+fn sources_down(pools: &[Arc<PoolStatus>]) -> Vec<Finding> {
+    let mut sources: BTreeMap<&str, Vec<&PoolStatus>> = BTreeMap::new();
+    for pool in pools {
+        sources.entry(&pool.source).or_default().push(pool);
+    }
+    let down = |(source, readers): (&str, Vec<&PoolStatus>)| source_down(source, &readers);
+    sources.into_iter().filter_map(down).collect()
+}
+
+fn source_down(source: &str, readers: &[&PoolStatus]) -> Option<Finding> {
+    let problem = |pool: &PoolStatus| {
+        let problem = pool.source_problem.as_deref();
+        cut(problem.unwrap_or("it is not connected"))
+    };
+    // A degraded pool has no place in its state to say so.
+    let is_down = |pool: &&&PoolStatus| match pool.state {
+        PoolState::SourceDown => true,
+        PoolState::Degraded => !pool.source_connected,
+        PoolState::Starting
+        | PoolState::Running
+        | PoolState::Open
+        | PoolState::Paused
+        | PoolState::Draining
+        | PoolState::Drained => false,
+    };
+    let down: Vec<&PoolStatus> = readers.iter().filter(is_down).copied().collect();
+    let first = down.first()?;
+    let names = down.iter().map(|pool| format!("`{}`", pool.name));
+    let names = names.take(20).collect::<Vec<_>>().join(", ");
+    let why = problem(first);
+    let summary = match (down.len(), readers.len()) {
+        (down, all) if down < all => {
+            format!("source `{source}` can't be used by {down} of {all} pools ({names}): {why}")
+        }
+        _ => format!("source `{source}` can't be used: {why}"),
+    };
+    let problems = down.iter().map(|pool| (pool.name.clone(), problem(pool)));
+    let only = (readers.len() == 1).then_some(first);
+    Some(Finding {
+        kind: AlertKind::SourceDown,
+        subject: source.to_owned(),
+        pool: only.map(|pool| pool.name.clone()),
+        source: Some(source.to_owned()),
+        queue: only.map(|pool| pool.queue.clone()),
+        summary,
+        details: map(json!({ "pools": problems.collect::<BTreeMap<_, _>>() })),
+        error: Some(why),
+        stderr: Vec::new(),
+        command: "ganger check --online".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

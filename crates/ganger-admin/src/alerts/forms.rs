@@ -1,0 +1,231 @@
+//! The forms of a message: each a function from what is known of an alert to JSON. Texts of others, such
+//! as errors, stay text in each: no link, no mention, no markup. Pure.
+
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::alert::Scope;
+use super::notice::{Notice, Sender};
+use ganger_config::model::AlertForm;
+use ganger_core::foreign;
+
+/// Interval at which Alertmanager hears of an alert that goes on.
+pub(super) const KEPT_ALIVE_EVERY: Duration = Duration::from_secs(60);
+
+/// After so long without hearing of it Alertmanager takes it for over: its daemon is gone.
+const ALERTMANAGER_ENDS_AFTER: Duration = Duration::from_secs(300);
+
+/// The version of the form `json`. Fields may be added to one; what there is keeps its meaning.
+const VERSION: u32 = 1;
+
+/// The longest text for Slack, in characters, before it is escaped. Slack cuts at 40,000, and no
+/// character of ours becomes more than ten.
+const SLACK_CHARS_MAX: usize = 3000;
+/// The longest summary that PagerDuty takes, in characters.
+const PAGERDUTY_SUMMARY_CHARS_MAX: usize = 1024;
+/// The longest key of PagerDuty's, in characters.
+const PAGERDUTY_KEY_CHARS_MAX: usize = 255;
+/// Teams refuses what is longer than 28 KB: so long may each of its few texts be, in characters.
+const TEAMS_CHARS_MAX: usize = 1000;
+/// Most lines of stderr in a form for people.
+const LINES_MAX: usize = 8;
+/// The longest of them, in characters.
+const LINE_CHARS_MAX: usize = 200;
+
+/// The function that makes that form.
+pub(super) fn form(form: AlertForm) -> fn(&Notice<'_>) -> Value {
+    match form {
+        AlertForm::Json => plain,
+        AlertForm::Slack => slack,
+        AlertForm::Teams => teams,
+        AlertForm::PagerDuty => pagerduty,
+        AlertForm::Alertmanager => alertmanager,
+    }
+}
+
+fn plain(notice: &Notice<'_>) -> Value {
+    let finding = notice.finding;
+    json!({
+        "version": VERSION,
+        "id": notice.id,
+        "state": notice.state(),
+        "kind": finding.kind.as_str(),
+        "severity": finding.kind.severity().as_str(),
+        "pool": finding.pool,
+        "source": finding.source,
+        "queue": finding.queue,
+        "summary": notice.summary,
+        "details": finding.details,
+        "error": finding.error,
+        "stderr": finding.stderr,
+        "command": finding.command,
+        "since": seconds(notice.since),
+        "at": seconds(notice.at),
+        "ended": notice.ended,
+        "daemon": notice.sender,
+    })
+}
+
+/// Seconds since 1970, to the millisecond.
+fn seconds(at: SystemTime) -> f64 {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH);
+    let ms = since.unwrap_or_default().as_millis();
+    Duration::from_millis(ms.try_into().unwrap_or(u64::MAX)).as_secs_f64()
+}
+
+/// Lines for people, the first with state and summary.
+fn lines(notice: &Notice<'_>) -> Vec<String> {
+    let mut lines = vec![format!("[{}] {}", notice.state(), notice.summary)];
+    let error = notice
+        .error()
+        .filter(|error| !notice.summary.contains(*error));
+    lines.extend(error.map(|error| format!("last error: {error}")));
+    let stderr = notice.stderr(LINES_MAX).iter();
+    lines.extend(stderr.map(|line| format!("stderr: {}", cut(line, LINE_CHARS_MAX))));
+    lines.extend(notice.command().map(|command| format!("run: {command}")));
+    lines
+        .iter()
+        .map(|line| foreign::line(line).into_owned())
+        .collect()
+}
+
+fn signature(Sender { host, version, pid }: &Sender) -> String {
+    format!("ganger {version} on {host}, process {pid}")
+}
+
+fn cut(text: &str, chars_max: usize) -> String {
+    text.chars().take(chars_max).collect()
+}
+
+fn slack(notice: &Notice<'_>) -> Value {
+    let text = cut(&lines(notice).join("\n"), SLACK_CHARS_MAX);
+    let whole = format!("{text}\n{}", signature(notice.sender));
+    let escaped = whole
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;");
+    json!({ "text": escaped })
+}
+
+/// A message with an adaptive card. A `TextRun` shows its text as it is, a `TextBlock` would not.
+fn teams(notice: &Notice<'_>) -> Value {
+    let color = match notice.ended {
+        None => "attention",
+        Some(_) => "good",
+    };
+    let mut paragraphs = lines(notice);
+    paragraphs.push(signature(notice.sender));
+    let block = |(number, text): (usize, &String)| {
+        let mut run = json!({ "type": "TextRun", "text": cut(text, TEAMS_CHARS_MAX) });
+        if number == 0 {
+            run["weight"] = "bolder".into();
+            run["color"] = color.into();
+        }
+        json!({ "type": "RichTextBlock", "inlines": [run] })
+    };
+    let body: Vec<Value> = paragraphs.iter().enumerate().map(block).collect();
+    json!({
+        "type": "message",
+        "attachments": [{
+            "contentType": "application/vnd.microsoft.card.adaptive",
+            "contentUrl": null,
+            "content": {
+                "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+                "type": "AdaptiveCard",
+                "version": "1.4",
+                "msteams": { "width": "Full" },
+                "body": body,
+            },
+        }],
+    })
+}
+
+fn pagerduty(notice: &Notice<'_>) -> Value {
+    let finding = notice.finding;
+    let action = match notice.ended {
+        None => "trigger",
+        Some(_) => "resolve",
+    };
+    let mut event = json!({
+        "routing_key": notice.integration_key,
+        "event_action": action,
+        "dedup_key": cut(&notice.id, PAGERDUTY_KEY_CHARS_MAX),
+    });
+    if notice.ended.is_none() {
+        event["client"] = "ganger".into();
+        event["payload"] = json!({
+            "summary": cut(&foreign::line(&notice.summary), PAGERDUTY_SUMMARY_CHARS_MAX),
+            "source": notice.sender.host,
+            "severity": finding.kind.severity().as_str(),
+            "timestamp": rfc3339(notice.since),
+            "component": finding.subject,
+            "group": finding.source,
+            "class": finding.kind.as_str(),
+            "custom_details": {
+                "pool": finding.pool,
+                "queue": finding.queue,
+                "error": finding.error,
+                "stderr": finding.stderr,
+                "command": finding.command,
+                "details": finding.details,
+                "daemon": notice.sender,
+            },
+        });
+    }
+    event
+}
+
+/// An array, as it takes several. What is not told again within five minutes ends by itself.
+fn alertmanager(notice: &Notice<'_>) -> Value {
+    let finding = notice.finding;
+    let kind = finding.kind;
+    let mut labels = Map::new();
+    let mut label = |name: &str, value: &str| labels.insert(name.to_owned(), value.into());
+    label("alertname", kind.as_str());
+    label("job", "ganger");
+    label("instance", &notice.sender.host);
+    label("severity", kind.severity().as_str());
+    // The same for all messages about the same.
+    let of = match kind.scope() {
+        Scope::Pool => "pool",
+        Scope::Source => "source",
+        Scope::Daemon => "of",
+    };
+    label(of, &finding.subject);
+    let mut annotations = Map::new();
+    annotations.insert("summary".to_owned(), notice.summary.as_str().into());
+    annotations.extend(
+        notice
+            .error()
+            .map(|error| ("error".to_owned(), error.into())),
+    );
+    let stderr = notice.stderr(LINES_MAX).join("\n");
+    if !stderr.is_empty() {
+        annotations.insert("stderr".to_owned(), stderr.into());
+    }
+    annotations.extend(
+        notice
+            .command()
+            .map(|command| ("command".to_owned(), command.into())),
+    );
+    let ends = match notice.ended {
+        None => notice.at + ALERTMANAGER_ENDS_AFTER,
+        Some(_) => notice.at,
+    };
+    json!([{
+        "labels": labels,
+        "annotations": annotations,
+        "startsAt": rfc3339(notice.since),
+        "endsAt": rfc3339(ends),
+    }])
+}
+
+fn rfc3339(at: SystemTime) -> String {
+    let at = Timestamp::try_from(at);
+    at.unwrap_or(Timestamp::UNIX_EPOCH).to_string()
+}
+
+#[cfg(test)]
+mod tests;

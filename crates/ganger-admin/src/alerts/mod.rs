@@ -1,0 +1,362 @@
+//! Alerts by webhook: what is wrong is told to servers of the user's, once, and once more when it is
+//! over. On a thread of its own with a runtime of its own, which reads what the pools show of
+//! themselves: no webhook, however slow, is felt by a pool.
+//!
+//! ```text
+//! pools ─▶ findings (what is wrong now) ─▶ judge (what has lasted) ─▶ told (what is news) ─▶ webhook
+//! ```
+
+mod alert;
+mod findings;
+mod forms;
+mod judge;
+mod message;
+mod notice;
+mod rates;
+mod sending;
+mod told;
+mod trial;
+mod webhook;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, SystemTime};
+
+use futures_util::future::{join_all, select_all};
+use tokio::runtime;
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use alert::{Alert, AlertKind, Ended};
+use findings::Sight;
+use ganger_config::model::{AlertsConfig, Config};
+use ganger_core::heartbeat::Heart;
+use ganger_pool::overview::{ActiveAlert, AlertsStatus, DaemonState, Overview, WebhookStatus};
+use judge::{Changes, Judge};
+use sending::Sending;
+pub use trial::try_out;
+
+/// How often it is looked. Pools show changes after a tenth of a second.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// How long the end of the program waits for the webhook to take what is left.
+const LAST_MESSAGES_WITHIN: Duration = Duration::from_secs(3);
+
+/// Lookups of names and files that may wait at once, each on a thread.
+const BLOCKING_THREADS_MAX: usize = 2;
+
+/// What the daemon runs, as it changes.
+type Configs = watch::Receiver<Arc<Config>>;
+
+/// The alerts. Dropped, they wait a moment until all is told.
+#[derive(Debug)]
+#[must_use]
+pub struct Alerts {
+    closing: watch::Sender<bool>,
+    ended: mpsc::Receiver<()>,
+}
+
+impl Drop for Alerts {
+    fn drop(&mut self) {
+        self.closing.send_replace(true);
+        if self.ended.recv_timeout(LAST_MESSAGES_WITHIN) == Err(mpsc::RecvTimeoutError::Timeout) {
+            tracing::warn!(
+                "the webhook has not taken the last alerts within {LAST_MESSAGES_WITHIN:?}"
+            );
+        }
+    }
+}
+
+/// Begins to look at the daemon, and tells the webhook that its configuration names, if it does.
+///
+/// # Errors
+/// If the operating system gives no thread.
+pub fn start(overview: Overview) -> io::Result<Alerts> {
+    let (closing, closed) = watch::channel(false);
+    let (end, ended) = mpsc::sync_channel(1);
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .build()?;
+    let run = move || {
+        let heart = Heart::of_this_thread().on(runtime.handle());
+        runtime.block_on(watch_and_tell(&overview, closed));
+        drop(heart);
+        // Nobody may wait for it.
+        end.send(()).unwrap_or_default();
+        // A name that is being looked up holds up nobody.
+        runtime.shutdown_background();
+    };
+    std::thread::Builder::new()
+        .name("alerts".into())
+        .spawn(run)?;
+    Ok(Alerts { closing, ended })
+}
+
+/// Does so until it is closed.
+async fn watch_and_tell(overview: &Overview, mut closed: watch::Receiver<bool>) {
+    let mut config = overview.watch_config();
+    loop {
+        let alerts = config.borrow_and_update().alerts.clone();
+        let is_over = match alerts {
+            Some(alerts) => {
+                Watch::new(overview, alerts)
+                    .run(&mut config, &mut closed)
+                    .await
+            }
+            None => tokio::select! {
+                biased;
+                // Nobody to tell it is the end as well.
+                _ = closed.wait_for(|closed| *closed) => true,
+                changed = config.changed() => changed.is_err(),
+            },
+        };
+        if is_over {
+            return;
+        }
+    }
+}
+
+/// The watch that a configuration asks for, until it names another webhook or none.
+struct Watch<'a> {
+    overview: &'a Overview,
+    rules: AlertsConfig,
+    judge: Judge,
+    /// To each webhook.
+    sendings: Vec<Sending>,
+}
+
+impl<'a> Watch<'a> {
+    fn new(overview: &'a Overview, rules: AlertsConfig) -> Self {
+        let webhooks = rules.webhooks.iter();
+        Self {
+            overview,
+            judge: Judge::default(),
+            sendings: webhooks
+                .map(|webhook| Sending::new(webhook, rules.repeat))
+                .collect(),
+            rules,
+        }
+    }
+
+    /// Returns whether all is over.
+    async fn run(mut self, config: &mut Configs, closed: &mut watch::Receiver<bool>) -> bool {
+        let mut ticks = interval(LOOK_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            for sending in &mut self.sendings {
+                sending.begin_next(Instant::now());
+            }
+            self.overview.set_alerts(Some(self.status()));
+            tokio::select! {
+                biased;
+                _ = closed.wait_for(|closed| *closed) => {
+                    self.end(Ended::DaemonStops);
+                    join_all(self.sendings.iter_mut().map(Sending::finish)).await;
+                    return true;
+                }
+                changed = config.changed() => {
+                    let alerts = config.borrow_and_update().alerts.clone();
+                    match alerts {
+                        _ if changed.is_err() => return true,
+                        Some(rules) => self.follow(rules),
+                        None => {
+                            self.leave();
+                            return false;
+                        }
+                    }
+                }
+                () = progress(&mut self.sendings) => {}
+                _ = ticks.tick() => self.look(),
+            }
+        }
+    }
+
+    fn look(&mut self) {
+        if self.overview.state() == DaemonState::Stopping {
+            // That pools go is no news then, and nobody looks any more at what they were told of.
+            return self.end(Ended::DaemonStops);
+        }
+        let (now, at) = (Instant::now(), SystemTime::now());
+        let pools = self.overview.registry().pools();
+        let webhooks = self.webhooks();
+        let sight = Sight {
+            pools: &pools,
+            reload: &self.overview.reload(),
+            webhooks: &webhooks,
+            at,
+        };
+        let changes = self.judge.look(now, sight, &self.rules);
+        self.log(&changes);
+        for sending in &mut self.sendings {
+            sending.see(&self.judge, &changes, at);
+        }
+    }
+
+    fn webhooks(&self) -> Vec<WebhookStatus> {
+        let sendings = self.sendings.iter();
+        sendings.map(|sending| sending.status().clone()).collect()
+    }
+
+    /// Status of all of them together.
+    fn status(&self) -> AlertsStatus {
+        let webhooks = self.webhooks();
+        let kinds = AlertKind::all().map(|kind| (kind.as_str().to_owned(), 0));
+        let mut firing: BTreeMap<String, u64> = kinds.collect();
+        for ((kind, _), _) in self.judge.firing() {
+            *firing.entry(kind.as_str().to_owned()).or_default() += 1;
+        }
+        let active = self.judge.firing().map(|(_, alert)| shown(alert));
+        AlertsStatus {
+            webhook: webhooks
+                .first()
+                .map_or_else(String::new, |one| one.place.clone()),
+            problem: webhooks.iter().find_map(|one| one.problem.clone()),
+            firing,
+            active: active.collect(),
+            sent: webhooks.iter().map(|one| one.sent).sum(),
+            failed: webhooks.iter().map(|one| one.failed).sum(),
+            webhooks,
+        }
+    }
+
+    fn log(&self, changes: &Changes) {
+        for (key, alert) in self.judge.firing() {
+            if changes.fired.contains(key) {
+                let finding = &alert.finding;
+                tracing::warn!(
+                    alert = finding.kind.as_str(),
+                    of = finding.subject,
+                    summary = finding.summary,
+                    run = finding.command,
+                    "alert"
+                );
+            }
+        }
+        for ((kind, subject), why) in &changes.ended {
+            tracing::info!(
+                alert = kind.as_str(),
+                of = subject,
+                why = why.as_str(),
+                "the alert is over"
+            );
+        }
+    }
+
+    fn end(&mut self, why: Ended) {
+        let changes = self.judge.end(why);
+        self.log(&changes);
+        for sending in &mut self.sendings {
+            sending.end_all(why, SystemTime::now());
+        }
+    }
+
+    /// Other rules. Another webhook is told anew of what there is.
+    fn follow(&mut self, rules: AlertsConfig) {
+        let mut old = std::mem::take(&mut self.sendings);
+        for webhook in &rules.webhooks {
+            let same = old
+                .iter_mut()
+                .position(|sending| sending.adopts(webhook, rules.repeat));
+            let sending = match same {
+                Some(at) => old.remove(at),
+                None => Sending::new(webhook, rules.repeat),
+            };
+            self.sendings.push(sending);
+        }
+        for sending in old {
+            sending.leave(Ended::Unwatched);
+        }
+        self.rules = rules;
+    }
+
+    /// Nobody is to be told any more.
+    fn leave(mut self) {
+        self.end(Ended::Unwatched);
+        self.overview.set_alerts(None);
+        tracing::info!("no alerts are sent any more");
+        for sending in self.sendings {
+            sending.leave(Ended::Unwatched);
+        }
+    }
+}
+
+/// Waits until it is known what became of a message to one of them. Loses nothing when it is dropped
+/// before.
+async fn progress(sendings: &mut [Sending]) {
+    let each = sendings.iter_mut();
+    let each = each.map(|sending| Box::pin(sending.progress()));
+    select_all(each).await;
+}
+
+/// An alert for whoever asks how the daemon stands.
+fn shown(Alert { finding, since }: &Alert) -> ActiveAlert {
+    ActiveAlert {
+        kind: finding.kind.as_str().to_owned(),
+        severity: finding.kind.severity().as_str().to_owned(),
+        of: finding.subject.clone(),
+        pool: finding.pool.clone(),
+        summary: finding.summary.clone(),
+        command: finding.command.clone(),
+        since: *since,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ganger_config::model::{AlertForm, Secret, WebhookConfig};
+    use ganger_pool::request::ReloadStatus;
+    use ganger_pool::status::{PoolState, PoolStatus};
+
+    /// A pool on the source `main`, as it stands.
+    pub(super) fn pool(name: &str, state: PoolState) -> PoolStatus {
+        PoolStatus {
+            name: name.into(),
+            source: "main".into(),
+            queue: "work".into(),
+            source_connected: true,
+            state,
+            ..PoolStatus::default()
+        }
+    }
+
+    /// The defaults.
+    pub(super) fn rules() -> AlertsConfig {
+        AlertsConfig {
+            webhooks: vec![webhook()],
+            dead_letters: Some(10),
+            crashes: Some(5),
+            waiting: Some(Duration::from_secs(3600)),
+            window: Duration::from_secs(60),
+            paused: Some(Duration::from_secs(3600)),
+            hold: Duration::from_secs(30),
+            repeat: None,
+        }
+    }
+
+    /// A webhook at which nobody is.
+    pub(super) fn webhook() -> WebhookConfig {
+        WebhookConfig {
+            name: "ops".to_owned(),
+            webhook: Secret::new("http://127.0.0.1:1/"),
+            form: AlertForm::Json,
+            headers: BTreeMap::new(),
+            signing_secret: None,
+            integration_key: None,
+            ca_file: None,
+            timeout: Duration::from_secs(10),
+        }
+    }
+
+    /// A look at these pools, and at nothing else that is wrong.
+    pub(super) fn sight<'a>(pools: &'a [Arc<PoolStatus>], reload: &'a ReloadStatus) -> Sight<'a> {
+        Sight {
+            pools,
+            reload,
+            webhooks: &[],
+            at: SystemTime::UNIX_EPOCH,
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Takes what is to be told to its webhook, one message after the other, again until it has it; and
+//! tells in the log when the webhook goes and comes, once each time.
+
+use std::future::pending;
+use std::pin::Pin;
+use std::time::{Duration, SystemTime};
+
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout};
+
+use super::alert::{AlertKind, Ended};
+use super::forms::KEPT_ALIVE_EVERY;
+use super::judge::{Changes, Judge};
+use super::message::{body, name};
+use super::notice::Sender;
+use super::told::{Fate, Told};
+use super::webhook::{Posted, Webhook, place};
+use ganger_config::model::{AlertForm, WebhookConfig};
+use ganger_core::backoff::Backoff;
+use ganger_core::threads::or_refused;
+use ganger_pool::overview::WebhookStatus;
+
+/// The pauses between tries.
+const AGAIN: Backoff = Backoff {
+    initial: Duration::from_secs(1),
+    factor: 2.0,
+    max: Duration::from_secs(60),
+    jitter: 0.2,
+};
+
+/// How long a webhook that is left has for the last messages.
+const FAREWELL_WITHIN: Duration = Duration::from_secs(30);
+
+type Posting = Pin<Box<dyn Future<Output = (Option<Webhook>, Posted)> + Send>>;
+
+/// A webhook, what it knows and what is on its way to it.
+pub(super) struct Sending {
+    config: WebhookConfig,
+    repeat: Option<Duration>,
+    sender: Sender,
+    told: Told,
+    /// None before it is needed, or while one of its files can't be read.
+    webhook: Option<Webhook>,
+    /// What is on its way goes by settings that are others now.
+    is_outdated: bool,
+    on_its_way: Option<Posting>,
+    /// How often it has failed in a row.
+    failures: u32,
+    /// Nothing is sent before.
+    not_before: Option<Instant>,
+    status: WebhookStatus,
+}
+
+impl Sending {
+    /// To the webhook of that configuration, which knows nothing yet.
+    pub(super) fn new(config: &WebhookConfig, repeat: Option<Duration>) -> Self {
+        let form = config.form.as_str();
+        let place = place(config);
+        tracing::info!(
+            webhook = config.name,
+            place,
+            form,
+            "alerts are sent to the webhook"
+        );
+        Self {
+            config: config.clone(),
+            repeat: repeated(config.form, repeat),
+            sender: Sender::this(),
+            told: Told::default(),
+            webhook: None,
+            is_outdated: false,
+            on_its_way: None,
+            failures: 0,
+            not_before: None,
+            status: WebhookStatus {
+                name: config.name.clone(),
+                place,
+                form: form.to_owned(),
+                ..WebhookStatus::default()
+            },
+        }
+    }
+
+    /// Takes in another configuration, if by it messages go to the same webhook in the same form.
+    pub(super) fn adopts(&mut self, config: &WebhookConfig, repeat: Option<Duration>) -> bool {
+        let old = &self.config;
+        let is_same = old.webhook == config.webhook
+            && old.form == config.form
+            && old.integration_key == config.integration_key;
+        if is_same {
+            if old != config {
+                self.webhook = None;
+                self.is_outdated = self.on_its_way.is_some();
+            }
+            self.status.name.clone_from(&config.name);
+            self.config = config.clone();
+            self.repeat = repeated(config.form, repeat);
+        }
+        is_same
+    }
+
+    /// Takes in what there is and what has changed. That it fails itself it need not know.
+    pub(super) fn see(&mut self, judge: &Judge, changes: &Changes, at: SystemTime) {
+        let own = (AlertKind::WebhookFailing, self.config.name.clone());
+        self.told
+            .firing(judge.firing().filter(|(key, _)| **key != own));
+        self.told.ended(&changes.ended, at);
+    }
+
+    /// All is over.
+    pub(super) fn end_all(&mut self, why: Ended, at: SystemTime) {
+        self.told.end_all(why, at);
+    }
+
+    /// How it stands.
+    pub(super) fn status(&self) -> &WebhookStatus {
+        &self.status
+    }
+
+    /// Sends the next message, if there is one and it is time.
+    pub(super) fn begin_next(&mut self, now: Instant) {
+        if self.on_its_way.is_some() || self.not_before.is_some_and(|until| now < until) {
+            return;
+        }
+        let Some(message) = self.told.next(now, self.repeat) else {
+            return;
+        };
+        let name = name(&message, &self.sender);
+        let body = body(&message, &self.config, &self.sender, SystemTime::now());
+        let (webhook, config) = (self.webhook.clone(), self.config.clone());
+        self.on_its_way = Some(Box::pin(async move {
+            let webhook = match webhook {
+                Some(webhook) => Ok(webhook),
+                None => opened(config).await,
+            };
+            match webhook {
+                Ok(webhook) => {
+                    let posted = webhook.post(&name, body).await;
+                    (Some(webhook), posted)
+                }
+                Err(why) => (None, not_begun(why)),
+            }
+        }));
+    }
+
+    /// Waits until it is known what became of the message on its way; for ever if there is none. Loses
+    /// nothing when it is dropped before.
+    pub(super) async fn progress(&mut self) {
+        let Some(posting) = &mut self.on_its_way else {
+            return pending().await;
+        };
+        let (webhook, posted) = posting.as_mut().await;
+        self.webhook = webhook.filter(|_| !std::mem::take(&mut self.is_outdated));
+        self.on_its_way = None;
+        self.became(&posted);
+    }
+
+    fn became(&mut self, posted: &Posted) {
+        let now = Instant::now();
+        let webhook = &self.status.name;
+        let (fate, problem) = match posted {
+            Posted::Taken => {
+                if self.failures > 0 {
+                    tracing::info!(webhook, "the webhook takes alerts again");
+                }
+                self.status.sent += 1;
+                (Fate::Done, None)
+            }
+            Posted::Refused(why) => {
+                tracing::error!(
+                    webhook,
+                    error = why,
+                    "the webhook refuses an alert, which is not sent again"
+                );
+                (Fate::Done, Some(why))
+            }
+            Posted::Failed { why, is_unseen, .. } => {
+                if self.failures == 0 {
+                    tracing::warn!(
+                        webhook,
+                        error = why,
+                        "the webhook takes no alerts: they are sent again until it does"
+                    );
+                }
+                let fate = if *is_unseen {
+                    Fate::Unseen
+                } else {
+                    Fate::Unclear
+                };
+                (fate, Some(why))
+            }
+        };
+        self.status.failed += u64::from(problem.is_some());
+        self.status.problem = problem.cloned();
+        self.told.became(fate, now);
+        self.not_before = match posted {
+            Posted::Taken | Posted::Refused(_) => {
+                self.failures = 0;
+                None
+            }
+            Posted::Failed { wait, .. } => {
+                self.failures = self.failures.saturating_add(1);
+                let pause = AGAIN.wait(self.failures, fastrand::f64());
+                Some(now + wait.unwrap_or_default().max(pause))
+            }
+        };
+    }
+
+    /// Sends what is left, as long as the webhook takes it.
+    pub(super) async fn finish(&mut self) {
+        loop {
+            self.not_before = None;
+            self.begin_next(Instant::now());
+            if self.on_its_way.is_none() {
+                return;
+            }
+            self.progress().await;
+            if self.failures > 0 {
+                return;
+            }
+        }
+    }
+
+    /// Takes leave of the webhook, which is told of no more than that its alerts are over.
+    pub(super) fn leave(mut self, why: Ended) {
+        self.end_all(why, SystemTime::now());
+        tokio::spawn(async move {
+            // What it has not taken by then it never will.
+            drop(timeout(FAREWELL_WITHIN, self.finish()).await);
+        });
+    }
+}
+
+/// Interval after which an alert that goes on is sent again. Alertmanager ends one that it does not hear of.
+fn repeated(form: AlertForm, repeat: Option<Duration>) -> Option<Duration> {
+    match form {
+        AlertForm::Alertmanager => {
+            Some(repeat.map_or(KEPT_ALIVE_EVERY, |repeat| repeat.min(KEPT_ALIVE_EVERY)))
+        }
+        AlertForm::Json | AlertForm::Slack | AlertForm::Teams | AlertForm::PagerDuty => repeat,
+    }
+}
+
+/// Its files are read on a thread that may wait for them.
+async fn opened(config: WebhookConfig) -> Result<Webhook, String> {
+    let within = config.timeout;
+    let opening = or_refused(async { spawn_blocking(move || Webhook::new(&config)).await });
+    match timeout(within, opening).await {
+        Ok(Ok(Ok(webhook))) => webhook,
+        Ok(Ok(Err(lost))) => Err(lost.to_string()),
+        Ok(Err(refused)) => Err(refused.to_string()),
+        Err(_) => Err(format!(
+            "its certificates have not been read within {within:?}"
+        )),
+    }
+}
+
+fn not_begun(why: String) -> Posted {
+    Posted::Failed {
+        why,
+        is_unseen: true,
+        wait: None,
+    }
+}

@@ -1,0 +1,123 @@
+//! What requests are answered with: JSON, or a problem document (RFC 9457) that says what was wrong
+//! and what would be right.
+
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+
+use ganger_pool::registry::SteerError;
+
+/// What was done, for requests that change something.
+#[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
+pub(super) struct Done {
+    /// What was done, in a sentence.
+    pub(super) done: String,
+    /// Number of the rolling restart that was begun, where one was: `rolls` in the pool's status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) roll: Option<u64>,
+}
+
+impl Done {
+    pub(super) fn json(done: impl Into<String>) -> Json<Self> {
+        Json(Self {
+            done: done.into(),
+            roll: None,
+        })
+    }
+}
+
+/// Why a request was not answered as it should be.
+#[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
+pub(super) struct Problem {
+    /// The status, in words.
+    title: String,
+    /// The HTTP status.
+    status: u16,
+    /// What was wrong, and what would be right.
+    detail: String,
+    /// What is wrong one by one, where it is more than one thing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<String>,
+    /// Number of dead letters that were changed all the same, where the request was about such.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    changed: Option<usize>,
+    /// Number of them that stay, because another message has their unique key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    held: Option<usize>,
+}
+
+impl Problem {
+    pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self {
+            title: status.canonical_reason().unwrap_or("Problem").to_owned(),
+            status: status.as_u16(),
+            detail: detail.into(),
+            errors: Vec::new(),
+            changed: None,
+            held: None,
+        }
+    }
+
+    pub(super) fn with(self, errors: Vec<String>) -> Self {
+        Self { errors, ..self }
+    }
+
+    /// Adds how many dead letters were changed, and how many are held back.
+    pub(super) fn after(self, changed: usize, held: usize) -> Self {
+        Self {
+            changed: Some(changed),
+            held: (held > 0).then_some(held),
+            ..self
+        }
+    }
+
+    /// It was a bad request.
+    pub(super) fn bad(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, Json(self)).into_response();
+        let kind = HeaderValue::from_static("application/problem+json");
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        response
+    }
+}
+
+impl From<SteerError> for Problem {
+    fn from(error: SteerError) -> Self {
+        let status = match &error {
+            SteerError::Unknown { .. } => StatusCode::NOT_FOUND,
+            SteerError::Refused(_) => StatusCode::CONFLICT,
+            SteerError::Busy(_) => StatusCode::GATEWAY_TIMEOUT,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<JsonRejection> for Problem {
+    fn from(rejection: JsonRejection) -> Self {
+        Self::new(rejection.status(), rejection.body_text())
+    }
+}
+
+impl From<QueryRejection> for Problem {
+    fn from(rejection: QueryRejection) -> Self {
+        Self::new(rejection.status(), rejection.body_text())
+    }
+}
+
+impl From<PathRejection> for Problem {
+    fn from(rejection: PathRejection) -> Self {
+        Self::new(rejection.status(), rejection.body_text())
+    }
+}
+
+pub(super) fn bad_gateway(error: impl std::fmt::Display) -> Problem {
+    Problem::new(StatusCode::BAD_GATEWAY, error.to_string())
+}

@@ -1,0 +1,282 @@
+//! How commands speak to a daemon that runs: on this machine through its socket, elsewhere through
+//! its address and token. All commands that look or steer go this way.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Method, Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+use url::Url;
+
+use super::places::{self, Places};
+use ganger_config::model::Secret;
+
+/// How long a connection may take to come about.
+const CONNECTED_WITHIN: Duration = Duration::from_secs(5);
+/// How long an answer may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+/// The longest time that the daemon waits for a worker's answer.
+pub const WAIT_MAX: Duration = Duration::from_secs(300);
+/// The longest answer that is read, in bytes.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// Where the daemon is.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// On this machine: its socket is in one of these places.
+    Here(Places),
+    /// At that address.
+    There {
+        /// `http://HOST:PORT`.
+        url: Url,
+        /// What it wants to see.
+        token: Option<Secret>,
+    },
+}
+
+/// Why the daemon did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// There is no socket that anybody answers at.
+    #[error("no daemon answers at {}", .0.join(" or "))]
+    NotHere(Vec<String>),
+    /// It can't be reached.
+    #[error("{at} can't be reached: {source}")]
+    Unreachable {
+        /// Where.
+        at: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The connection broke.
+    #[error("the daemon did not answer: {0}")]
+    Broken(String),
+    /// It answered that it won't.
+    #[error("{detail}")]
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// What was wrong, and what would be right.
+        detail: String,
+        /// Number of dead letters that were changed all the same.
+        changed: Option<usize>,
+        /// Number of them that another message's unique key holds back.
+        held: usize,
+    },
+}
+
+/// A daemon to be asked.
+#[derive(Debug, Clone)]
+pub struct Remote {
+    target: Target,
+    answer_within: Duration,
+}
+
+impl Remote {
+    /// The daemon there. Nothing is opened yet.
+    pub fn new(target: Target) -> Self {
+        Self {
+            target,
+            answer_within: ANSWER_WITHIN,
+        }
+    }
+
+    /// Waits as long as an answer may take for which a broker or a worker is asked.
+    #[must_use]
+    pub fn patient(self) -> Self {
+        Self {
+            answer_within: WAIT_MAX + ANSWER_WITHIN,
+            ..self
+        }
+    }
+
+    /// Asks to see something.
+    ///
+    /// # Errors
+    /// If the daemon can't be reached, refuses, or answers what can't be read.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        let body = self.ask(Method::GET, path, None).await?;
+        serde_json::from_slice(&body).map_err(|error| {
+            ClientError::Broken(format!(
+                "its answer can't be read: {error}; is it another version?"
+            ))
+        })
+    }
+
+    /// Asks for something to be done, and tells what was.
+    ///
+    /// # Errors
+    /// As [`Remote::get`].
+    pub async fn post(&self, path: &str, body: Option<&Value>) -> Result<Value, ClientError> {
+        let body = self.ask(Method::POST, path, body).await?;
+        serde_json::from_slice(&body).map_err(|error| ClientError::Broken(error.to_string()))
+    }
+
+    /// Asks, and returns the answer's body.
+    ///
+    /// # Errors
+    /// As [`Remote::get`].
+    pub async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Bytes, ClientError> {
+        let request = self.request(method, path, body)?;
+        match &self.target {
+            Target::Here(places) => answer(here(places).await?, request, self.answer_within).await,
+            Target::There { url, .. } => {
+                answer(there(url).await?, request, self.answer_within).await
+            }
+        }
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Request<Full<Bytes>>, ClientError> {
+        let mut request = Request::builder().method(method).uri(path);
+        if body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        let host = match &self.target {
+            Target::Here(_) => "localhost".to_owned(),
+            Target::There { url, .. } => authority(url),
+        };
+        request = request.header(header::HOST, host);
+        if let Target::There {
+            token: Some(token), ..
+        } = &self.target
+        {
+            let bearer = format!("Bearer {}", token.expose());
+            request = request.header(header::AUTHORIZATION, bearer);
+        }
+        let body = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
+        let request = request.body(Full::new(body));
+        request.map_err(|error| ClientError::Broken(error.to_string()))
+    }
+}
+
+async fn here(places: &Places) -> Result<UnixStream, ClientError> {
+    let mut tried = Vec::new();
+    for path in places.all() {
+        match open(path.clone()).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let at = path.display().to_string();
+                return Err(ClientError::Unreachable { at, source: error });
+            }
+            Err(_) => tried.push(path.display().to_string()),
+        }
+    }
+    Err(ClientError::NotHere(tried))
+}
+
+async fn open(path: PathBuf) -> io::Result<UnixStream> {
+    if path.exists()
+        && let Some(directory) = path.parent()
+    {
+        places::check(directory)?;
+    }
+    UnixStream::connect(path).await
+}
+
+fn authority(url: &Url) -> String {
+    let host = url.host_str().unwrap_or("localhost");
+    match url.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    }
+}
+
+async fn there(url: &Url) -> Result<TcpStream, ClientError> {
+    let host = url.host_str().unwrap_or("localhost");
+    let address = (
+        host.trim_matches(['[', ']']),
+        url.port_or_known_default().unwrap_or(80),
+    );
+    let connected = timeout(CONNECTED_WITHIN, TcpStream::connect(address)).await;
+    let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    connected.map_err(|source| ClientError::Unreachable {
+        at: authority(url),
+        source,
+    })
+}
+
+async fn answer(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    request: Request<Full<Bytes>>,
+    within: Duration,
+) -> Result<Bytes, ClientError> {
+    let broken = |error: hyper::Error| ClientError::Broken(error.to_string());
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(broken)?;
+    let conversation = async {
+        let response = sender.send_request(request).await.map_err(broken)?;
+        let status = response.status();
+        let body = http_body_util::Limited::new(response.into_body(), ANSWER_BYTES_MAX);
+        let body = body.collect().await;
+        let body = body.map_err(|error| ClientError::Broken(error.to_string()))?;
+        checked(status, body.to_bytes())
+    };
+    // The connection is driven beside the conversation, and goes with it.
+    let answered = async {
+        tokio::pin!(conversation);
+        tokio::select! {
+            answer = &mut conversation => answer,
+            _ = connection => conversation.await,
+        }
+    };
+    match timeout(within, answered).await {
+        Ok(answer) => answer,
+        Err(_) => Err(ClientError::Broken(format!(
+            "nothing came within {within:?}"
+        ))),
+    }
+}
+
+/// The body, or what its problem says.
+fn checked(status: StatusCode, body: Bytes) -> Result<Bytes, ClientError> {
+    if status.is_success() {
+        return Ok(body);
+    }
+    let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let detail = problem["detail"].as_str().map(str::to_owned);
+    let mut detail = detail.unwrap_or_else(|| format!("the daemon answered {status}"));
+    for error in problem["errors"].as_array().into_iter().flatten() {
+        detail.push_str("\n  ");
+        detail.push_str(error.as_str().unwrap_or_default());
+    }
+    for reason in problem["reasons"].as_array().into_iter().flatten() {
+        detail.push_str("\n  ");
+        detail.push_str(reason.as_str().unwrap_or_default());
+    }
+    let number = |name: &str| {
+        let number = problem[name].as_u64();
+        number.and_then(|number| usize::try_from(number).ok())
+    };
+    Err(ClientError::Refused {
+        status: status.as_u16(),
+        detail,
+        changed: number("changed"),
+        held: number("held").unwrap_or(0),
+    })
+}
+
+/// Writes a name as a part of a path.
+pub fn segment(name: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(name, NON_ALPHANUMERIC)
+}

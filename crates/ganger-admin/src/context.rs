@@ -1,0 +1,181 @@
+//! What every route may use: the daemon, as far as it can be looked at and asked.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+use axum::http::StatusCode;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::spawn_blocking;
+
+use super::answer::Problem;
+use super::answer::bad_gateway;
+use super::session::Sessions;
+use ganger_config::Problems;
+use ganger_config::model::{Config, TelemetryConfig};
+use ganger_pool::overview::Overview;
+use ganger_pool::request::Request;
+use ganger_queue::client::shown::SubscriptionJson;
+use ganger_queue::client::{self, Client, Connect};
+
+/// Reads the configuration anew, for a reload.
+pub type Load = Arc<dyn Fn() -> Result<Config, Problems> + Send + Sync>;
+
+/// What the API shows and asks.
+#[derive(Clone)]
+pub struct Daemon {
+    /// How everything stands.
+    pub overview: Overview,
+    /// Where requests to the daemon go.
+    pub requests: mpsc::Sender<Request>,
+    /// Reads the configuration anew.
+    pub load: Load,
+    /// Connects to a source.
+    pub connect: Connect,
+}
+
+impl fmt::Debug for Daemon {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Daemon").finish_non_exhaustive()
+    }
+}
+
+/// What every route may use.
+#[derive(Clone)]
+pub(super) struct Context {
+    pub(super) daemon: Daemon,
+    pub(super) telemetry: Arc<TelemetryConfig>,
+    pub(super) sessions: Sessions,
+    /// Where the API listens on the network, once it does.
+    pub(super) address: Arc<OnceLock<SocketAddr>>,
+    /// Requests that ask a broker, each on a thread that may wait: fewer than there are, so that a
+    /// reload always finds one.
+    pub(super) at_brokers: Arc<Semaphore>,
+}
+
+/// How many requests may ask brokers at once.
+pub(super) const AT_BROKERS_MAX: usize = 12;
+
+/// The sources of a configuration, to be connected to.
+pub(super) struct Sources {
+    pub(super) config: Arc<Config>,
+    connect: Connect,
+}
+
+impl Sources {
+    /// Connects to a source, for as long as that takes.
+    pub(super) fn open(&self, name: &str) -> Result<Client, Problem> {
+        let Some(settings) = self.config.sources.get(name) else {
+            let known: Vec<&str> = self.config.sources.keys().map(String::as_str).collect();
+            let why = format!("there is no source `{name}`; there is {}", known.join(", "));
+            return Err(Problem::new(StatusCode::NOT_FOUND, why));
+        };
+        (self.connect)(name, settings, &self.config.pools).map_err(bad_gateway)
+    }
+
+    /// Reads the subscriptions of all tables.
+    pub(super) fn subscriptions(&self) -> Result<Vec<SubscriptionJson>, Problem> {
+        client::subscriptions(self.connect, &self.config, None).map_err(bad_gateway)
+    }
+}
+
+impl Context {
+    /// Returns the sources that the daemon has now.
+    pub(super) fn sources(&self) -> Sources {
+        Sources {
+            config: self.daemon.overview.config(),
+            connect: self.daemon.connect,
+        }
+    }
+
+    /// Does what may wait for a broker, on a thread of its own, as long as there are not too many.
+    pub(super) async fn at_broker<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        at_broker_in(self.broker_place()?, work).await
+    }
+
+    /// Takes one of the places at the brokers.
+    pub(super) fn broker_place(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        self.at_brokers.clone().try_acquire_owned().map_err(|_| {
+            let why = format!("{AT_BROKERS_MAX} requests wait for brokers already: try again");
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, why)
+        })
+    }
+}
+
+/// Does what may wait for a broker, in a place that was taken before.
+pub(super) async fn at_broker_in<T: Send + 'static>(
+    place: OwnedSemaphorePermit,
+    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let work = move || {
+        // It goes with the work, which a caller that has gone does not end.
+        let _place = place;
+        work()
+    };
+    let lost =
+        |error: tokio::task::JoinError| Problem::new(StatusCode::BAD_GATEWAY, error.to_string());
+    spawn_blocking(work).await.map_err(lost)?
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use ganger_queue::fault::SourceFault;
+
+    use super::*;
+    use ganger_config as config;
+    use ganger_core::budget::Budget;
+
+    /// One that runs nothing.
+    pub(crate) fn daemon() -> Daemon {
+        let text = "[sources.main]\nkind = \"table\"\nurl = \"sqlite:a.db\"\n\
+                    [[pools]]\nname = \"p\"\nqueue = \"q\"\ncommand = \"true\"";
+        let config = config::parse(text, "test.toml", &config::Environment::new()).unwrap();
+        let overview = Overview::new(Budget::new(Some(1 << 20)), &config);
+        Daemon {
+            overview,
+            requests: mpsc::channel(1).0,
+            load: Arc::new(move || Ok(config.clone())),
+            connect: |name, _, _| Err(SourceFault::unusable("nothing is connected").of(name)),
+        }
+    }
+
+    fn context() -> Context {
+        Context {
+            daemon: daemon(),
+            telemetry: Arc::default(),
+            sessions: Sessions::default(),
+            address: Arc::default(),
+            at_brokers: Arc::new(Semaphore::new(AT_BROKERS_MAX)),
+        }
+    }
+
+    #[tokio::test]
+    async fn no_more_ask_brokers_than_leave_a_thread_for_a_reload() {
+        let context = context();
+        let waiting: Vec<_> = (0..AT_BROKERS_MAX)
+            .map(|_| {
+                let (go_on, told) = sync_channel::<()>(1);
+                let context = context.clone();
+                let work = move || Ok(told.recv().is_ok());
+                (
+                    go_on,
+                    tokio::spawn(async move { context.at_broker(work).await }),
+                )
+            })
+            .collect();
+        while context.at_brokers.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(context.at_broker(|| Ok(())).await.is_err(), "one too many");
+        for (go_on, asked) in waiting {
+            go_on.send(()).unwrap();
+            assert!(asked.await.unwrap().is_ok_and(|told| told));
+        }
+        assert!(context.at_broker(|| Ok(())).await.is_ok());
+    }
+}

@@ -1,0 +1,351 @@
+//! Dead letters: read, counted by their errors, sent back, dropped. Reading changes neither their
+//! order nor their standing.
+
+use std::ops::ControlFlow;
+
+use axum::Json;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use bytes::Bytes;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::answer::Problem;
+use super::answer::bad_gateway;
+use super::body::Asked;
+use super::context::Context;
+use ganger_queue::client::shown::{LetterJson, bytes};
+use ganger_queue::client::{Client, DeadFilter, Halted, Listed, Page, Retried, WayBack};
+use ganger_queue::dead_letter::{Group, Groups};
+
+/// How many letters a list has at most, and unless it is said.
+pub(super) const LETTERS_MAX: usize = 1000;
+const LETTERS: usize = 100;
+/// A list ends early when its bodies are so large together, in bytes.
+const LIST_BYTES_MAX: usize = 16 << 20;
+/// How much of a body a list shows unless all of it is asked for, in bytes.
+const BODY_BYTES_SHOWN: usize = 1024;
+
+/// Which letters are wanted.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Wanted {
+    /// Only those of this pool.
+    pool: Option<String>,
+    /// Only those behind this one, with which the list before ended.
+    after: Option<String>,
+    /// At most so many, 1 to 1000; 100 if left out.
+    limit: Option<usize>,
+    /// Bodies whole, and not the first kilobyte of each.
+    #[serde(default)]
+    full: bool,
+}
+
+/// Some dead letters.
+#[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
+pub(super) struct Letters {
+    /// The letters, the oldest first; `body_cut` says that a body is not whole.
+    pub(super) letters: Vec<LetterJson>,
+    /// There is more: ask again with the last one's id as `after`.
+    pub(super) more: bool,
+}
+
+/// Dead letters of a source, the oldest first.
+#[utoipa::path(get, path = "/v1/dead/{source}", tag = "dead letters",
+    params(("source" = String, Path, description = "The source"), Wanted),
+    responses(
+        (status = 200, description = "The letters", body = Letters),
+        (status = 404, description = "There is no such source, or no such letter to begin behind", body = Problem),
+        (status = 502, description = "The broker can't be read", body = Problem),
+    ),
+)]
+pub(super) async fn list(
+    State(context): State<Context>,
+    source: Result<Path<String>, PathRejection>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
+) -> Result<Json<Letters>, Problem> {
+    let (Path(source), Query(wanted)) = (source?, wanted?);
+    let limit = wanted.limit.unwrap_or(LETTERS);
+    if !(1..=LETTERS_MAX).contains(&limit) {
+        return Err(Problem::bad(format!(
+            "limit must be within 1..={LETTERS_MAX}: `{limit}`"
+        )));
+    }
+    with_client(context, source, move |client| read(client, wanted, limit))
+        .await
+        .map(Json)
+}
+
+fn read(client: &mut Client, wanted: Wanted, limit: usize) -> Result<Letters, Problem> {
+    let page = Page {
+        filter: DeadFilter {
+            pool: wanted.pool,
+            ..DeadFilter::default()
+        },
+        after: wanted.after,
+        limit,
+    };
+    let source = client.name().to_owned();
+    let (mut letters, mut bytes) = (Vec::new(), 0);
+    let listed = client.dead_list(&page, |mut letter| {
+        let whole = letter.body.len();
+        if !wanted.full && whole > BODY_BYTES_SHOWN {
+            letter.body.truncate(BODY_BYTES_SHOWN);
+        }
+        bytes += letter.body.len();
+        let mut shown = LetterJson::new(&source, &letter);
+        if letter.body.len() < whole {
+            shown.body_cut = Some(whole);
+        }
+        letters.push(shown);
+        match bytes < LIST_BYTES_MAX {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        }
+    });
+    match listed.map_err(bad_gateway)? {
+        Listed::Lost => {
+            let after = page.after.unwrap_or_default();
+            let why = format!("there is no dead letter `{after}` to begin behind (any more)");
+            Err(Problem::new(StatusCode::NOT_FOUND, why))
+        }
+        listed => Ok(Letters {
+            more: listed == Listed::More,
+            letters,
+        }),
+    }
+}
+
+/// How many died of what, the most first. All letters of the source are read for it.
+#[utoipa::path(get, path = "/v1/dead/{source}/groups", tag = "dead letters",
+    params(("source" = String, Path, description = "The source")),
+    responses(
+        (status = 200, description = "The groups", body = Vec<Group>),
+        (status = 404, description = "There is no such source", body = Problem),
+        (status = 502, description = "The broker can't be read", body = Problem),
+    ),
+)]
+pub(super) async fn groups(
+    State(context): State<Context>,
+    source: Result<Path<String>, PathRejection>,
+) -> Result<Json<Vec<Group>>, Problem> {
+    let Path(source) = source?;
+    with_client(context, source, count).await.map(Json)
+}
+
+fn count(client: &mut Client) -> Result<Vec<Group>, Problem> {
+    let mut groups = Groups::default();
+    let read = client.dead_list(&Page::all(DeadFilter::default()), |letter| {
+        groups.add(letter);
+        ControlFlow::Continue(())
+    });
+    read.map_err(bad_gateway)?;
+    Ok(groups.largest_first())
+}
+
+/// One dead letter with all that is known of it.
+#[utoipa::path(get, path = "/v1/dead/{source}/letters/{id}", tag = "dead letters",
+    params(
+        ("source" = String, Path, description = "The source"),
+        ("id" = String, Path, description = "The letter, as lists show it"),
+    ),
+    responses(
+        (status = 200, description = "The letter", body = LetterJson),
+        (status = 404, description = "There is no such letter", body = Problem),
+        (status = 502, description = "The broker can't be read", body = Problem),
+    ),
+)]
+pub(super) async fn show(
+    State(context): State<Context>,
+    place: Result<Path<(String, String)>, PathRejection>,
+) -> Result<Json<LetterJson>, Problem> {
+    let Path((source, id)) = place?;
+    let show = move |client: &mut Client| {
+        let letter = client.dead_show(&id).map_err(bad_gateway)?;
+        let source = client.name();
+        let shown = letter.map(|letter| LetterJson::new(source, &letter));
+        shown.ok_or_else(|| missing(&id))
+    };
+    with_client(context, source, show).await.map(Json)
+}
+
+fn missing(id: &str) -> Problem {
+    let why = format!("there is no dead letter `{id}` (any more)");
+    Problem::new(StatusCode::NOT_FOUND, why)
+}
+
+/// Which letters something is done with.
+#[derive(Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Chosen {
+    /// These.
+    #[serde(default, deserialize_with = "ids")]
+    pub(super) ids: Option<Vec<String>>,
+    /// All, of the pool if one is named; this or `ids`.
+    #[serde(default)]
+    pub(super) all: bool,
+    /// Only those of this pool.
+    pub(super) pool: Option<String>,
+    /// Send this text instead of the body; for one letter only, and only to retry.
+    pub(super) body: Option<String>,
+    /// Likewise bytes, in base64.
+    pub(super) body_base64: Option<String>,
+    /// Send them to this queue instead, and only to retry; brokers only. Needed where a letter names a queue
+    /// that no pool of its reads.
+    pub(super) to: Option<String>,
+}
+
+/// What was done with dead letters.
+#[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
+pub(super) struct Changed {
+    /// What was done, in a sentence.
+    done: String,
+    /// Number of dead letters that were sent back or deleted.
+    pub(super) changed: usize,
+    /// Number of dead letters that stay, because another message has their unique key.
+    pub(super) held: usize,
+}
+
+/// Reads identifiers, of which those of rows were numbers once.
+fn ids<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<String>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Id {
+        Text(String),
+        Row(i64),
+    }
+    let ids: Option<Vec<Id>> = Option::deserialize(d)?;
+    let text = |id| match id {
+        Id::Text(text) => text,
+        Id::Row(row) => row.to_string(),
+    };
+    Ok(ids.map(|ids| ids.into_iter().map(text).collect()))
+}
+
+impl Chosen {
+    fn filter(&self) -> Result<DeadFilter, Problem> {
+        match (&self.ids, self.all) {
+            (Some(ids), false) if !ids.is_empty() => {}
+            (None, true) => {}
+            _ => return Err(Problem::bad("name `ids`, or say `\"all\": true`")),
+        }
+        Ok(DeadFilter {
+            ids: self.ids.clone().map(|ids| ids.into_iter().collect()),
+            pool: self.pool.clone(),
+            ..DeadFilter::default()
+        })
+    }
+
+    fn edit(&self) -> Result<Option<Bytes>, Problem> {
+        let edit = bytes(self.body.clone(), self.body_base64.clone());
+        let edit = edit.map_err(Problem::bad)?;
+        match edit.is_none() || self.ids.as_ref().is_some_and(|ids| ids.len() == 1) {
+            true => Ok(edit),
+            false => Err(Problem::bad(
+                "a body is for one dead letter: name one in `ids`",
+            )),
+        }
+    }
+
+    /// What was done with so many, or why not with all; `held` are there and could not be changed.
+    fn told(&self, what: &str, changed: usize, held: usize) -> Result<Json<Changed>, Problem> {
+        let wanted = self.ids.as_ref().map_or(0, Vec::len);
+        let stay = match held {
+            0 => String::new(),
+            held => format!("; {held} stay: another message has their unique key"),
+        };
+        let problem = |status, why: String| Err(Problem::new(status, why).after(changed, held));
+        match wanted.saturating_sub(changed) {
+            0 => Ok(Json(Changed {
+                done: format!("{what} {changed}{stay}"),
+                changed,
+                held,
+            })),
+            missing if missing <= held => problem(
+                StatusCode::CONFLICT,
+                format!("{what} {changed} of {wanted}{stay}"),
+            ),
+            _ => problem(
+                StatusCode::NOT_FOUND,
+                format!("{what} {changed} of {wanted}: the others are not there (any more){stay}"),
+            ),
+        }
+    }
+}
+
+/// Send dead letters back to the queue that they came from, with a clean count, and with another body
+/// if one is given.
+#[utoipa::path(post, path = "/v1/dead/{source}/retry", tag = "dead letters",
+    params(("source" = String, Path, description = "The source")),
+    request_body = Chosen,
+    responses(
+        (status = 200, description = "They were sent", body = Changed),
+        (status = 404, description = "Some are not there", body = Problem),
+        (status = 409, description = "Another message has the unique key of some", body = Problem),
+        (status = 502, description = "The broker did not take them all", body = Problem),
+    ),
+)]
+pub(super) async fn retry(
+    State(context): State<Context>,
+    source: Result<Path<String>, PathRejection>,
+    Asked(chosen): Asked<Chosen>,
+) -> Result<Json<Changed>, Problem> {
+    let Path(source) = source?;
+    let filter = chosen.filter()?;
+    let way = WayBack {
+        body: chosen.edit()?,
+        to: chosen.to.clone(),
+    };
+    let retry = move |client: &mut Client| {
+        let Retried { retried, held } = client.dead_retry(&filter, &way).map_err(halted)?;
+        chosen.told("retried", retried, held)
+    };
+    with_client(context, source, retry).await
+}
+
+/// Delete dead letters.
+#[utoipa::path(delete, path = "/v1/dead/{source}", tag = "dead letters",
+    params(("source" = String, Path, description = "The source")),
+    request_body = Chosen,
+    responses(
+        (status = 200, description = "They are gone", body = Changed),
+        (status = 404, description = "Some were not there", body = Problem),
+        (status = 502, description = "The broker could not delete them all", body = Problem),
+    ),
+)]
+pub(super) async fn discard(
+    State(context): State<Context>,
+    source: Result<Path<String>, PathRejection>,
+    Asked(chosen): Asked<Chosen>,
+) -> Result<Json<Changed>, Problem> {
+    let Path(source) = source?;
+    if chosen.body.is_some() || chosen.body_base64.is_some() {
+        return Err(Problem::bad("what is dropped has no use for a body"));
+    }
+    if chosen.to.is_some() {
+        return Err(Problem::bad("what is dropped goes to no queue"));
+    }
+    let filter = chosen.filter()?;
+    let discard = move |client: &mut Client| {
+        let dropped = client.dead_drop(&filter).map_err(halted)?;
+        chosen.told("dropped", dropped, 0)
+    };
+    with_client(context, source, discard).await
+}
+
+/// The source did not do it all; `changed` says how many it did.
+fn halted(halted: Halted) -> Problem {
+    bad_gateway(&halted).after(halted.done, 0)
+}
+
+/// Does it with a connection to that source, on a thread that may wait.
+async fn with_client<T: Send + 'static>(
+    context: Context,
+    source: String,
+    work: impl FnOnce(&mut Client) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let sources = context.sources();
+    let work = move || work(&mut sources.open(&source)?);
+    context.at_broker(work).await
+}

@@ -1,0 +1,155 @@
+//! The events as a stream of server-sent events. Who was away for a moment goes on where it was, and
+//! is told what it has missed.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::sse::{Event as Sse, KeepAlive};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use tokio::sync::watch;
+
+use super::answer::Problem;
+use super::context::Context;
+use ganger_pool::events::{EventFeed, FeedEntry, PoolEvent};
+
+/// How often a silent stream shows that it lives.
+const ALIVE_EVERY: Duration = Duration::from_secs(15);
+
+/// Events, as they happen, as server-sent events: each has its `id`, its kind as `event`, and as data
+/// a JSON object with both, `at` (seconds since 1970) and what the kind has. With `Last-Event-ID` the
+/// stream goes on after that one; `0` begins with the oldest that is kept. What is missing, because
+/// it is kept no more or because another daemon wrote it, is told by an event `missed`.
+#[utoipa::path(get, path = "/v1/events", tag = "status",
+    params(("Last-Event-ID" = Option<String>, Header, description = "The `id` of the last one seen")),
+    responses(
+        (status = 200, description = "A stream without end", body = PoolEvent, content_type = "text/event-stream"),
+        (status = 400, description = "That is no id", body = Problem),
+    ),
+)]
+pub(super) async fn events(
+    State(context): State<Context>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let feed = context.daemon.overview.feed().clone();
+    let id = headers.get("last-event-id").map(|id| id.to_str());
+    let (seen, missed) = match id {
+        None => (feed.last(), None),
+        Some(id) => begin(&feed, id.unwrap_or("not text").trim())?,
+    };
+    let listening = Listening {
+        listen: feed.listen(),
+        feed,
+        seen,
+        missed,
+    };
+    let keep_alive = KeepAlive::new().interval(ALIVE_EVERY);
+    let events = stream::unfold(listening, next);
+    Ok(axum::response::Sse::new(events)
+        .keep_alive(keep_alive)
+        .into_response())
+}
+
+/// Returns the number to go on after, and what is to be told before.
+fn begin(feed: &EventFeed, id: &str) -> Result<(u64, Option<Arc<FeedEntry>>), Problem> {
+    if id == "0" {
+        return Ok((feed.before_oldest(), None));
+    }
+    if let Some(number) = feed.number(id) {
+        return Ok((number, None));
+    }
+    let is_id = |id: &str| id.split('-').all(|part| part.parse::<u128>().is_ok());
+    match is_id(id) {
+        true => {
+            let missed = feed.after_another();
+            Ok((missed.number, Some(missed)))
+        }
+        false => Err(Problem::bad(format!(
+            "Last-Event-ID must be the id of an event, or 0: `{id}`"
+        ))),
+    }
+}
+
+struct Listening {
+    feed: EventFeed,
+    listen: watch::Receiver<u64>,
+    /// The number of the last event that was sent.
+    seen: u64,
+    /// What is sent first.
+    missed: Option<Arc<FeedEntry>>,
+}
+
+async fn next(mut state: Listening) -> Option<(Result<Sse, Infallible>, Listening)> {
+    loop {
+        state.listen.borrow_and_update();
+        let entry = state.missed.take().or_else(|| state.feed.after(state.seen));
+        if let Some(entry) = entry {
+            state.seen = entry.number;
+            let shown = Sse::default().id(&entry.id).event(entry.event.name());
+            let shown = shown.json_data(&*entry).unwrap_or_default();
+            return Some((Ok(shown), state));
+        }
+        state.listen.changed().await.ok()?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    fn ended(pool: &str) -> PoolEvent {
+        PoolEvent::PoolEnded { pool: pool.into() }
+    }
+
+    fn feed(events: usize) -> EventFeed {
+        let feed = EventFeed::new(SystemTime::now());
+        (0..events).for_each(|_| feed.push(ended("p")));
+        feed
+    }
+
+    fn listening(feed: &EventFeed, id: &str) -> Listening {
+        let (seen, missed) = begin(feed, id).unwrap();
+        Listening {
+            listen: feed.listen(),
+            feed: feed.clone(),
+            seen,
+            missed,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_listener_that_was_away_goes_on_where_it_was() {
+        let feed = feed(3);
+        let id = feed.after(0).unwrap().id.clone();
+        let mut state = listening(&feed, &id);
+        for number in [2, 3] {
+            state = next(state).await.unwrap().1;
+            assert_eq!(state.seen, number);
+        }
+        let waiting = tokio::spawn(next(state));
+        feed.push(ended("q"));
+        let (_, state) = waiting.await.unwrap().unwrap();
+        assert_eq!(state.seen, 4);
+    }
+
+    #[tokio::test]
+    async fn a_listener_of_another_daemon_is_told_so_and_misses_nothing_of_this_one() {
+        let feed = feed(3);
+        for other in ["1-2", "2"] {
+            let state = listening(&feed, other);
+            let missed = state.missed.as_ref().unwrap();
+            assert_eq!(missed.event, PoolEvent::Missed { count: None });
+            let (_, state) = next(state).await.unwrap();
+            assert_eq!(state.seen, 0);
+            let (_, state) = next(state).await.unwrap();
+            assert_eq!(state.seen, 1);
+        }
+        assert!(begin(&feed, "0").unwrap().1.is_none());
+        assert!(begin(&feed, "last").is_err());
+    }
+}

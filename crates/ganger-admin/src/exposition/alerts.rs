@@ -1,0 +1,41 @@
+//! The metrics of alerts that are sent, where any are.
+
+use super::family::{Family, Sample};
+use ganger_pool::overview::{AlertsStatus, Status, WebhookStatus};
+
+/// What has become of the alerts.
+pub(super) fn families(status: &Status) -> Vec<Family> {
+    let alerts = status.alerts.as_ref();
+    let one =
+        |count: fn(&AlertsStatus) -> u64| alerts.map(|alerts| Sample::count(vec![], count(alerts)));
+    let firing = alerts.into_iter().flat_map(|alerts| &alerts.firing);
+    let of_kind =
+        |(kind, count): (&String, &u64)| Sample::count(vec![("kind", kind.clone())], *count);
+    let webhooks = alerts.into_iter().flat_map(|alerts| &alerts.webhooks);
+    let failing = |webhook: &WebhookStatus| {
+        let labels = vec![("webhook", webhook.name.clone())];
+        Sample::count(labels, u64::from(webhook.problem.is_some()))
+    };
+    vec![
+        Family::gauge(
+            "ganger_alerts_firing",
+            "Alerts that there are now, by kind.",
+        )
+        .of(firing.map(of_kind)),
+        Family::counter(
+            "ganger_alerts_sent_total",
+            "Messages that the webhooks have taken.",
+        )
+        .of(one(|alerts| alerts.sent)),
+        Family::counter(
+            "ganger_alerts_failed_total",
+            "Tries to send one that a webhook has not taken.",
+        )
+        .of(one(|alerts| alerts.failed)),
+        Family::gauge(
+            "ganger_alerts_webhook_failing",
+            "1 if the webhook has not taken the last message to it, else 0.",
+        )
+        .of(webhooks.map(failing)),
+    ]
+}

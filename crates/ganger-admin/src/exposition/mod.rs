@@ -1,0 +1,15 @@
+//! What monitoring systems see: every series, made from one look at how things stand. Names, labels
+//! and their meaning are here and nowhere else; labels are pool, queue, source, outcome, reason, cause,
+//! kind, slot and partition, none of which grows without bound.
+
+mod alerts;
+mod backlogs;
+mod families;
+mod family;
+mod figures;
+pub mod process;
+pub mod prometheus;
+mod seed;
+
+pub use families::families;
+pub use family::{Family, FamilyKind, Sample, SampleValue};

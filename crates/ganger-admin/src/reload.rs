@@ -1,0 +1,84 @@
+//! Reading the configuration anew, when it is asked for.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Serialize;
+use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use super::answer::Problem;
+use super::context::Context;
+use ganger_config as config;
+use ganger_config::changed::ChangedKeys;
+use ganger_pool::request::{ReloadStatus, Request};
+
+/// How long new sources may take to open before the answer is that it goes on.
+const DONE_WITHIN: Duration = Duration::from_secs(20);
+
+/// A reload that was carried out.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct Reload {
+    /// Outcome in a sentence.
+    done: String,
+    /// Number of reloads carried out since the start: a pool whose `reload` is as high runs by it.
+    number: u64,
+    #[serde(flatten)]
+    keys: ChangedKeys,
+}
+
+impl Reload {
+    fn of(ReloadStatus { number, keys, .. }: ReloadStatus) -> Self {
+        let changes = match keys.count() {
+            1 => "1 change".to_owned(),
+            count => format!("{count} changes"),
+        };
+        let waiting = match keys.restart_needed.len() {
+            0 => String::new(),
+            count => format!("; {count} setting(s) need a restart of the daemon"),
+        };
+        Self {
+            done: format!("reloaded: {changes}{waiting}"),
+            number,
+            keys,
+        }
+    }
+}
+
+/// Reload the configuration. One that is invalid, or can't be carried out, changes nothing.
+#[utoipa::path(post, path = "/v1/reload", tag = "daemon", responses(
+    (status = 200, description = "It is what the daemon runs by now, but for what needs a restart", body = Reload),
+    (status = 409, description = "A pool can't be started so; nothing has changed", body = Problem),
+    (status = 422, description = "The configuration is invalid; nothing has changed", body = Problem),
+    (status = 504, description = "New sources are still being opened", body = Problem),
+))]
+pub(super) async fn reload(State(context): State<Context>) -> Result<Json<Reload>, Problem> {
+    let load = context.daemon.load.clone();
+    let read = spawn_blocking(move || load()).await;
+    let read = read.map_err(|error| internal(&error.to_string()))?;
+    let config = read.map_err(|problems| {
+        let each = problems.messages().iter().map(config::Problem::one_line);
+        let why = "the configuration is invalid; nothing has changed";
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, why).with(each.collect())
+    })?;
+    let (tell, told) = oneshot::channel();
+    let request = Request::Reload(Box::new(config), Some(tell));
+    let sent = context.daemon.requests.send(request).await;
+    sent.map_err(|_| internal("the daemon has ended"))?;
+    match timeout(DONE_WITHIN, told).await {
+        Ok(Ok(Ok(reload))) => Ok(Json(Reload::of(reload))),
+        Ok(Ok(Err(why))) => Err(Problem::new(StatusCode::CONFLICT, why)),
+        Ok(Err(_)) => Err(internal("the daemon has ended")),
+        Err(_) => {
+            let why = "new sources are still being opened; the reload goes on";
+            Err(Problem::new(StatusCode::GATEWAY_TIMEOUT, why))
+        }
+    }
+}
+
+fn internal(why: &str) -> Problem {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, why)
+}

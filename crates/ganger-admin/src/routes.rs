@@ -1,0 +1,193 @@
+//! The routes, and what all of them go through: the guard, a place, a limit of size and one of time.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, Request};
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use hyper::body::Incoming;
+use tokio::sync::Semaphore;
+use tower::{Service, ServiceExt};
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::answer::Problem;
+use super::body::BODY_BYTES_MAX;
+use super::client::WAIT_MAX;
+use super::connections::{Connection, placed};
+use super::context::{AT_BROKERS_MAX, Context, Daemon};
+use super::guard::{Door, Guard, Token, guard};
+use super::session::Sessions;
+use super::{
+    cancel, dead, events, health, log, login, messages, openapi, pause, pools, reload, sources,
+};
+use ganger_config::model::TelemetryConfig;
+
+/// How long an answer may take to begin.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// Likewise where a broker is asked, or a worker's answer waited for.
+const SLOW_ANSWER_WITHIN: Duration = WAIT_MAX.saturating_add(ANSWER_WITHIN);
+
+/// What is behind each door. Clones are of the same.
+#[derive(Clone)]
+pub(super) struct Routes {
+    api: Router,
+    telemetry: Router,
+    context: Context,
+}
+
+impl Routes {
+    pub(super) fn new(token: &Token, telemetry: &TelemetryConfig, daemon: Daemon) -> Self {
+        let sessions = Sessions::default();
+        let check = Arc::new(Guard::new(token, sessions.clone()));
+        let check = from_fn_with_state(check, guard);
+        let context = Context {
+            daemon,
+            telemetry: Arc::new(telemetry.clone()),
+            sessions,
+            address: Arc::default(),
+            at_brokers: Arc::new(Semaphore::new(AT_BROKERS_MAX)),
+        };
+        let (api, document) = documented();
+        let (health, _) = watched().split_for_parts();
+        let finish = |router: Router<Context>| {
+            router
+                .fallback(unknown)
+                .method_not_allowed_fallback(wrong_method)
+                .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+                .layer(from_fn(in_time))
+                .layer(from_fn(placed))
+                .layer(check.clone())
+                .with_state(context.clone())
+        };
+        Self {
+            api: finish(api.merge(openapi::routes(&document)).merge(pages())),
+            telemetry: finish(health),
+            context,
+        }
+    }
+
+    /// What answers the requests of a connection that came in by that door.
+    pub(super) fn through(
+        &self,
+        door: Door,
+        connection: Connection,
+    ) -> impl Service<
+        hyper::Request<Incoming>,
+        Response = Response,
+        Error = std::convert::Infallible,
+        Future: Send,
+    > + Clone
+    + Send
+    + 'static {
+        let router = match door {
+            Door::Telemetry => self.telemetry.clone(),
+            Door::Socket { .. } | Door::Network => self.api.clone(),
+        };
+        router.map_request(move |request: hyper::Request<Incoming>| {
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(door);
+            request.extensions_mut().insert(connection.clone());
+            request
+        })
+    }
+
+    /// Remembers where the API listens on the network.
+    pub(super) fn listens_at(&self, address: SocketAddr) {
+        self.context.address.get_or_init(|| address);
+    }
+}
+
+/// All routes of the API, with what describes them.
+fn documented() -> (Router<Context>, OpenApi) {
+    let router = OpenApiRouter::with_openapi(openapi::head())
+        .merge(watched())
+        .routes(routes!(pools::status))
+        .routes(routes!(pools::all))
+        .routes(routes!(pools::one))
+        .routes(routes!(pools::scale))
+        .routes(routes!(pause::pause))
+        .routes(routes!(pause::resume))
+        .routes(routes!(pools::restart))
+        .routes(routes!(pause::drain))
+        .routes(routes!(pools::kill))
+        .routes(routes!(pools::last_lines))
+        .routes(routes!(cancel::cancel))
+        .routes(routes!(reload::reload))
+        .routes(routes!(log::levels, log::set_level))
+        .routes(routes!(login::create))
+        .routes(routes!(messages::publish))
+        .routes(routes!(messages::publish_to_topic))
+        .routes(routes!(sources::sources))
+        .routes(routes!(sources::subscriptions))
+        .routes(routes!(sources::unsubscribe))
+        .routes(routes!(dead::list, dead::discard))
+        .routes(routes!(dead::groups))
+        .routes(routes!(dead::show))
+        .routes(routes!(dead::retry))
+        .routes(routes!(events::events));
+    let (router, document) = router.split_for_parts();
+    (router, openapi::with_problems(document))
+}
+
+/// What browsers are shown.
+fn pages() -> Router<Context> {
+    Router::new()
+        .route(login::LOGIN, get(login::exchange))
+        .route(login::HOME, get(login::home))
+}
+
+/// What monitoring systems ask.
+fn watched() -> OpenApiRouter<Context> {
+    OpenApiRouter::new()
+        .routes(routes!(health::livez))
+        .routes(routes!(health::readyz))
+        .routes(routes!(health::metrics))
+}
+
+/// The whole description of the API, as JSON.
+pub fn document() -> String {
+    let (_, document) = documented();
+    document.to_pretty_json().unwrap_or_default()
+}
+
+async fn in_time(request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    let asks_broker = [
+        "/v1/queues/",
+        "/v1/topics/",
+        "/v1/dead/",
+        "/v1/subscriptions",
+    ];
+    let asks_broker = asks_broker.iter().any(|start| path.starts_with(start));
+    let within = match asks_broker {
+        true => SLOW_ANSWER_WITHIN,
+        false => ANSWER_WITHIN,
+    };
+    match tokio::time::timeout(within, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => {
+            let why = format!("there was no answer within {within:?}");
+            Problem::new(StatusCode::GATEWAY_TIMEOUT, why).into_response()
+        }
+    }
+}
+
+async fn unknown(request: Request) -> Problem {
+    let path = request.uri().path();
+    let why = format!("there is nothing at `{path}`; GET /openapi.json lists what there is");
+    Problem::new(StatusCode::NOT_FOUND, why)
+}
+
+async fn wrong_method(request: Request) -> Problem {
+    let (method, path) = (request.method(), request.uri().path());
+    let why = format!("{method} is nothing that `{path}` does; see GET /openapi.json");
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, why)
+}

@@ -1,0 +1,140 @@
+//! The keys of `[admin]` and `[telemetry]`: where the daemon can be asked and what it shows.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::secret_file::secret_file;
+use super::shared::Surroundings;
+use crate::model::{AdminConfig, Otlp, Secret, TelemetryConfig};
+use crate::print;
+use crate::reader::Reader;
+use crate::redact::redact;
+use crate::value_types::address::{Listen, listen};
+use crate::value_types::{Wrong, boolean, collector, word};
+
+/// [`model::LISTEN`](crate::model::LISTEN), as it is written.
+const LISTEN: &str = "127.0.0.1:9464";
+
+/// Reads `[admin]`.
+pub(super) fn admin(t: &mut Reader<'_>, around: Surroundings<'_>) -> AdminConfig {
+    let address = t.or(
+        "listen",
+        listen(),
+        LISTEN,
+        "The address and port of the admin API, `/metrics` included; `off` for none. Requests bring \
+         a token, but for `/livez` and `/readyz`. Beyond loopback one must be configured; the default \
+         address is done without where another daemon has it.",
+    );
+    let socket = socket(t, around);
+    let given = t.maybe(
+        "token",
+        word(),
+        "The bearer token that requests over the network must bring; best from a variable, as in \
+         `\"${GANGER_TOKEN}\"`. The socket needs none. Left out, one is made at the start, in a file \
+         beside the socket that only the daemon's user can read (`NAME.token` beside `NAME.sock`), \
+         and `/metrics` needs none.",
+    );
+    let file = secret_file(
+        t,
+        around,
+        "token",
+        "token_file",
+        "A file that holds the token, instead of `token`; relative to the directory of this file.",
+    );
+    let token = given.or(file);
+    t.print("token", token.as_ref().map(|_| print::hidden("token")));
+    if let Listen::On(address) = address
+        && !address.ip().is_loopback()
+        && token.is_none()
+    {
+        let help = "add a token or a token_file, or listen on 127.0.0.1 or [::1]";
+        let wrong = Wrong::new("must be a loopback address unless there is a token", help);
+        t.wrong("listen", &wrong);
+    }
+    AdminConfig {
+        listen: on(address),
+        socket,
+        token: token.map(Secret::new),
+    }
+}
+
+fn on(address: Listen) -> Option<SocketAddr> {
+    match address {
+        Listen::On(address) => Some(address),
+        Listen::Off => None,
+    }
+}
+
+fn socket(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<PathBuf> {
+    let socket = t.maybe(
+        "socket",
+        word(),
+        "The unix socket of the admin API, which only the daemon's user and root can open; relative \
+         to the directory of this file. Left out, one in systemd's runtime directory (`RuntimeDirectory=`), or \
+         `NAME.sock` beside the configuration, or where that can't be written one in \
+         `$XDG_RUNTIME_DIR` or the directory for temporary files; commands look in the same places.",
+    );
+    let socket = socket.map(|socket: String| around.directory.join(socket));
+    let shown = socket.as_ref();
+    t.print(
+        "socket",
+        shown.map(|socket| print::text(&socket.to_string_lossy())),
+    );
+    socket
+}
+
+/// Reads `[telemetry]`.
+pub(super) fn telemetry(t: &mut Reader<'_>) -> TelemetryConfig {
+    TelemetryConfig {
+        prometheus: t.or(
+            "prometheus",
+            boolean(),
+            "true",
+            "Whether `GET /metrics` of the admin API answers.",
+        ),
+        listen: on(t.or(
+            "listen",
+            listen(),
+            "off",
+            "A listener of its own for `/metrics`, `/livez` and `/readyz`, without token, such as \
+             `0.0.0.0:9465` for Prometheus and Kubernetes.",
+        )),
+        seed_names: t.or(
+            "seed_names",
+            boolean(),
+            "false",
+            "Whether metrics have MessageWorkerPool's names too, for dashboards that know those.",
+        ),
+        otlp: otlp(t),
+    }
+}
+
+fn otlp(t: &mut Reader<'_>) -> Otlp {
+    let otlp = t.or(
+        "otlp",
+        collector(),
+        "auto",
+        "The OpenTelemetry collector that traces and log records are sent to: a URL; `auto` \
+         for what OpenTelemetry's environment variables say, which is nothing if no \
+         `OTEL_EXPORTER_OTLP_ENDPOINT` or one for a single signal is set; or `off`. What a URL says \
+         stands for `OTEL_EXPORTER_OTLP_ENDPOINT`; the other variables count in any case.",
+    );
+    if redact(&otlp) != otlp {
+        t.print("otlp", Some(print::hidden("otlp")));
+    }
+    match otlp.as_str() {
+        "auto" => Otlp::Auto,
+        "off" => Otlp::Off,
+        _ => Otlp::Url(otlp),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::model;
+
+    #[test]
+    fn the_default_is_written_as_it_is() {
+        assert_eq!(super::LISTEN, model::LISTEN.to_string());
+    }
+}

@@ -1,0 +1,129 @@
+//! The keys of `[alerts]`: whom to tell when something is wrong, and when that is so.
+
+use std::time::Duration;
+
+use super::shared::{DAY, Surroundings};
+use super::webhook;
+use crate::model::{AlertsConfig, WebhookConfig};
+use crate::reader::Reader;
+use crate::value_types::compound::off_or;
+use crate::value_types::{duration, integer};
+
+/// The section.
+const SECTION: &str = "alerts";
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Reads `[alerts]`. Where it is left out nobody is told, and nothing of it is printed.
+pub(super) fn alerts(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<AlertsConfig> {
+    let is_given = t.has(SECTION);
+    let alerts = t.table(
+        SECTION,
+        "Webhooks that are told when something is wrong, such as a degraded pool, a source that is \
+         down, workers that crash again and again or can't start, an open breaker, many dead letters, \
+         or a refused reload, and when that is over.",
+        |t| section(t, around, is_given),
+    );
+    if !is_given {
+        t.print(SECTION, None);
+    }
+    alerts
+}
+
+fn section(t: &mut Reader<'_>, around: Surroundings<'_>, is_given: bool) -> Option<AlertsConfig> {
+    let webhooks = webhooks(t, around, is_given);
+    let rules = AlertsConfig {
+        webhooks: Vec::new(),
+        dead_letters: t.or(
+            "dead_letters",
+            off_or(integer(0..=1_000_000_000)),
+            "10",
+            "How many messages of a pool may be dead-lettered within the `window`; more are an alert.",
+        ),
+        crashes: t.or(
+            "crashes",
+            off_or(integer(1..=1_000_000)),
+            "5",
+            "So many crashes of a pool's workers within the `window` are a crash loop. What the daemon \
+             ends itself, as for a timeout or a recycling, is none.",
+        ),
+        waiting: t.or(
+            "waiting",
+            off_or(duration(Duration::from_secs(1)..=30 * DAY)),
+            "1h",
+            "How long a message may wait in the queue of a pool; longer is an alert.",
+        ),
+        window: t.or(
+            "window",
+            duration(Duration::from_secs(1)..=DAY),
+            "1m",
+            "The time that dead letters and crashes are counted over.",
+        ),
+        paused: t.or(
+            "paused",
+            off_or(duration(Duration::from_secs(1)..=30 * DAY)),
+            "1h",
+            "How long an operator may keep a pool from taking messages in, by a pause, a drain or a \
+             scale to 0; longer is an alert.",
+        ),
+        hold: t.or(
+            "hold",
+            duration(Duration::ZERO..=DAY),
+            "30s",
+            "How long something must be wrong before it is told, and right before that is told. A \
+             rolling restart that has stopped, a refused reload and a long pause are told at once.",
+        ),
+        repeat: t.or(
+            "repeat",
+            off_or(duration(MINUTE..=30 * DAY)),
+            "off",
+            "How often an alert that goes on is sent again. The form `alertmanager` sends it each minute \
+             in any case.",
+        ),
+    };
+    let webhooks = webhooks.into_iter().collect::<Option<Vec<_>>>()?;
+    (!webhooks.is_empty()).then_some(AlertsConfig { webhooks, ..rules })
+}
+
+/// The webhook of the section itself, if it names one, and those of the list.
+fn webhooks(
+    t: &mut Reader<'_>,
+    around: Surroundings<'_>,
+    is_given: bool,
+) -> Vec<Option<WebhookConfig>> {
+    let (own, has_list) = (webhook::is_named(t), t.has("webhooks"));
+    let first = webhook::read(t, around);
+    let meaning = "Further webhooks, each under `[[alerts.webhooks]]`, with the keys that a webhook has in \
+                   `[alerts]`.";
+    let more = t.list("webhooks", meaning, |t| {
+        if !webhook::is_named(t) {
+            t.missing("webhook", "write webhook = \"https://…\" or a webhook_file");
+        }
+        webhook::read(t, around)
+    });
+    if !has_list {
+        t.print("webhooks", None);
+    }
+    if is_given && !own && !has_list {
+        let help = "write webhook = \"https://…\", a webhook_file or [[alerts.webhooks]], or leave the \
+                    section out";
+        t.missing("webhook", help);
+    }
+    let first = own.then_some(first);
+    let mut all: Vec<Option<WebhookConfig>> = first.into_iter().chain(more).collect();
+    tell_apart(&mut all);
+    all
+}
+
+/// Gives a number to each whose name another has before it.
+fn tell_apart(webhooks: &mut [Option<WebhookConfig>]) {
+    let mut names: Vec<String> = Vec::new();
+    for webhook in webhooks.iter_mut().flatten() {
+        let given = webhook.name.clone();
+        let others = (2..).map(|number| format!("{given}#{number}"));
+        let mut all = std::iter::once(given.clone()).chain(others);
+        let free = all.find(|name| !names.contains(name));
+        webhook.name = free.unwrap_or(given);
+        names.push(webhook.name.clone());
+    }
+}

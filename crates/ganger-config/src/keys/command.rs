@@ -1,0 +1,228 @@
+//! The keys of `[[pools]]` on how a worker is started: the program, its environment, its limits.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde_json::{Value as Json, json};
+
+use super::shared::Surroundings;
+use crate::environment::Environment;
+use crate::model::{Limits, WorkerCommand};
+use crate::print;
+use crate::reader::Reader;
+use crate::redact;
+use crate::shell_words;
+use crate::tree::{Node, Value};
+use crate::value_types::compound::list_of;
+use crate::value_types::{Kind, Wrong, boolean, integer, size, text, word};
+use ganger_core::started_in;
+
+/// What every worker has of the daemon's own environment.
+const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
+/// Variables that begin so are the daemon's to set.
+const RESERVED: &str = "GANGER_";
+/// Variables of the daemon alone: who has them speaks to the service manager in its name, or takes
+/// the sockets that it was given.
+const OF_THE_DAEMON: [&str; 6] = [
+    "LISTEN_FDNAMES",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "NOTIFY_SOCKET",
+    "WATCHDOG_PID",
+    "WATCHDOG_USEC",
+];
+
+/// Reads how a worker is started.
+pub(super) fn read(t: &mut Reader<'_>, around: Surroundings<'_>) -> WorkerCommand {
+    WorkerCommand {
+        program: t.must(
+            "command",
+            word(),
+            "The worker's program: a name that is looked up in the worker's `PATH`, or a path, \
+             which is relative to `cwd`.",
+        ),
+        args: t.or(
+            "args",
+            Arguments,
+            "[]",
+            "Its arguments; one text is split at its spaces as a shell does, without anything \
+             else that a shell does.",
+        ),
+        env: environment(t, around.environment),
+        cwd: directory(t, around),
+        user: t.maybe(
+            "user",
+            word(),
+            "The user that it runs as, where the daemon is root; the daemon's own if left out.",
+        ),
+        limits: t.table("limits", "What the kernel holds a worker to.", limits),
+    }
+}
+
+/// What is inherited, then what the file sets.
+fn environment(t: &mut Reader<'_>, own: &Environment) -> Environment {
+    let inherit = t.or(
+        "env_inherit",
+        InheritKind,
+        "[]",
+        "Variables that a worker has of the daemon's own beside PATH, HOME, LANG and TZ, where \
+         they are set; `true` for all but those that begin with `GANGER_` and those in which a \
+         service manager speaks to the daemon, such as `NOTIFY_SOCKET`.",
+    );
+    let set: BTreeMap<String, String> = t.map(
+        "env",
+        "a variable's name",
+        variable,
+        text(),
+        "Variables that a worker has beside those it inherits.",
+    );
+    let wanted = |name: &str| match &inherit {
+        Inherit::All => inheritable(name).is_ok(),
+        Inherit::Names(names) => {
+            INHERITED.contains(&name) || names.iter().any(|wanted| wanted == name)
+        }
+    };
+    let inherited = own.iter().filter(|(name, _)| wanted(name));
+    let inherited = inherited.map(|(name, value)| (name.clone(), value.clone()));
+    let all: BTreeMap<String, String> = inherited.chain(set).collect();
+    // What is inherited is shown with the rest, as this daemon has it.
+    t.print("env_inherit", None);
+    let shown = all.iter();
+    let shown = shown.map(|(name, value)| (print::key(name), print::variable(name, value)));
+    t.print("env", Some(print::table(shown)));
+    all
+}
+
+fn variable(name: &str) -> Result<String, Wrong> {
+    if name.starts_with(RESERVED) {
+        let help = "the daemon tells a worker about its pool in these: choose another name";
+        return Err(Wrong::new("must not begin with `GANGER_`", help));
+    }
+    if name.is_empty() || name.contains(['=', '\0']) {
+        return Err(Wrong::new("must be the name of a variable", ""));
+    }
+    Ok(name.into())
+}
+
+fn inheritable(name: &str) -> Result<(), Wrong> {
+    if OF_THE_DAEMON.contains(&name) {
+        let wrong = format!("must not name `{name}`");
+        let help = "a service manager speaks to the daemon alone in it: leave it out";
+        return Err(Wrong::new(wrong, help));
+    }
+    variable(name).map(drop)
+}
+
+fn directory(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<PathBuf> {
+    let path = t.maybe(
+        "cwd",
+        word(),
+        "The directory that it starts in, relative to the directory of this file; the daemon's \
+         own if left out.",
+    );
+    let path = path.map(|path| around.directory.join(path));
+    let shown = path.as_ref();
+    t.print(
+        "cwd",
+        shown.map(|path| print::text(&path.to_string_lossy())),
+    );
+    // Ours through a link is to be the one that the link leads to when a worker starts.
+    path.or_else(|| started_in::link().map(PathBuf::from))
+}
+
+fn limits(t: &mut Reader<'_>) -> Limits {
+    Limits {
+        memory_bytes: t.maybe(
+            "memory",
+            size(1 << 20..=1 << 44),
+            "The most private memory (`RLIMIT_DATA`); the daemon's own limit if left out.",
+        ),
+        open_files: t.maybe(
+            "open_files",
+            integer(16..=1_048_576),
+            "The most open files (`RLIMIT_NOFILE`); what the daemon was started with if left out.",
+        ),
+        cpu_nice: t.maybe(
+            "cpu_nice",
+            integer(-20..=19),
+            "Its niceness; the daemon's own if left out.",
+        ),
+    }
+}
+
+/// A list of arguments, or one text that is split.
+pub(super) struct Arguments;
+
+impl Kind for Arguments {
+    type Value = Vec<String>;
+
+    fn read(&self, node: &Node) -> Result<Vec<String>, Wrong> {
+        let split = |line: String| {
+            let help = "end each quote, or write the arguments as a list";
+            shell_words::split(&line).map_err(|error| Wrong::new(error.to_string(), help))
+        };
+        match &node.value {
+            Value::List(_) => list_of(text()).read(node),
+            Value::Text(_)
+            | Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::Table(_)
+            | Value::Date
+            | Value::Broken(_) => text().read(node).and_then(split),
+        }
+    }
+
+    fn show(&self, value: &Vec<String>) -> String {
+        print::list(redact::words(value).iter().map(|arg| print::text(arg)))
+    }
+
+    fn describe(&self) -> String {
+        "list of text, or text".into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({ "anyOf": [list_of(text()).schema(), text().schema()] })
+    }
+}
+
+/// What `env_inherit` says.
+enum Inherit {
+    All,
+    Names(Vec<String>),
+}
+
+struct InheritKind;
+
+impl Kind for InheritKind {
+    type Value = Inherit;
+
+    fn read(&self, node: &Node) -> Result<Inherit, Wrong> {
+        match node.value {
+            Value::Boolean(true) => return Ok(Inherit::All),
+            Value::Boolean(false) => return Ok(Inherit::Names(Vec::new())),
+            _ => {}
+        }
+        let names = list_of(word()).read(node).map_err(|_| {
+            let help = "write the names, as in [\"SSL_CERT_FILE\"], or true for all";
+            Wrong::new("must be a list of variables, or true", help)
+        })?;
+        names.iter().try_for_each(|name| inheritable(name))?;
+        Ok(Inherit::Names(names))
+    }
+
+    fn show(&self, value: &Inherit) -> String {
+        match value {
+            Inherit::All => boolean().show(&true),
+            Inherit::Names(names) => list_of(word()).show(names),
+        }
+    }
+
+    fn describe(&self) -> String {
+        "list of text, or boolean".into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({ "anyOf": [list_of(word()).schema(), { "type": "boolean" }] })
+    }
+}

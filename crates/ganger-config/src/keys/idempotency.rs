@@ -1,0 +1,161 @@
+//! The keys on what is remembered of messages that are done.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value as Json, json};
+
+use super::shared::YEAR;
+use crate::model::{Idempotency, MessageKey, SourceConfig, TableSource};
+use crate::print;
+use crate::reader::Reader;
+use crate::suggest::nearest;
+use crate::tree::Node;
+use crate::value_types::{Kind, VARIABLE, Wrong, duration, word};
+
+/// What is before a header's name.
+const HEADER: &str = "header:";
+
+/// Long enough for a redelivery that comes at once.
+const WINDOW_MIN: Duration = Duration::from_secs(1);
+
+pub(super) fn idempotency(
+    t: &mut Reader<'_>,
+    source: &str,
+    sources: &BTreeMap<String, SourceConfig>,
+) -> Option<Idempotency> {
+    t.table_if_given(
+        "idempotency",
+        "What its workers have finished is remembered: a message that comes again, as after a lost \
+         connection or from a producer that has sent it twice, is acknowledged without being worked \
+         on again, and its reply is sent again.",
+        |t| {
+            let key = t.or(
+                "key",
+                MessageKeys,
+                "message_id",
+                "What two messages have in common that are the same. One without it is worked on \
+                 as ever, and counted.",
+            );
+            let window = t.or(
+                "window",
+                duration(WINDOW_MIN..=YEAR),
+                "24h",
+                "For how long after the first was finished.",
+            );
+            let (store, table) = store(t, source, sources)?;
+            Some(Idempotency {
+                key,
+                window,
+                store,
+                table,
+                scope: scope(source, sources.get(source)),
+            })
+        },
+    )
+    .flatten()
+}
+
+/// The source's name, with whatever tells its messages from those of another daemon's source of that
+/// name. Not its address: the daemons of a cluster may know it by several.
+fn scope(name: &str, source: Option<&SourceConfig>) -> String {
+    match source {
+        Some(SourceConfig::Kafka(kafka)) => format!("{name}:{}", kafka.group),
+        Some(SourceConfig::RabbitMq(rabbitmq)) => format!("{name}:{}", rabbitmq.vhost),
+        Some(SourceConfig::Table(_)) | None => name.to_owned(),
+    }
+}
+
+fn store(
+    t: &mut Reader<'_>,
+    source: &str,
+    sources: &BTreeMap<String, SourceConfig>,
+) -> Option<(String, TableSource)> {
+    let given = t.maybe(
+        "store",
+        word(),
+        "The source, of kind `table`, in whose database that is remembered; may be left out where \
+         the pool's own is one, or where there is only one.",
+    );
+    let tables = sources.iter().filter_map(|(name, source)| match source {
+        SourceConfig::Table(table) => Some((name.as_str(), table)),
+        SourceConfig::RabbitMq(_) | SourceConfig::Kafka(_) => None,
+    });
+    let tables: BTreeMap<&str, &TableSource> = tables.collect();
+    let only = || match tables.keys().copied().collect::<Vec<_>>()[..] {
+        [only] => Some(only),
+        _ => None,
+    };
+    let own = || tables.contains_key(source).then_some(source);
+    let Some(name) = given.as_deref().or_else(own).or_else(only) else {
+        t.missing("store", &among(&tables));
+        return None;
+    };
+    t.print("store", Some(print::text(name)));
+    let Some(table) = tables.get(name) else {
+        let rule = match sources.contains_key(name) {
+            true => "must be a source of kind `table`",
+            false => "must be one of the sources",
+        };
+        let help = match nearest(name, tables.keys().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => among(&tables),
+        };
+        t.wrong("store", &Wrong::new(rule, help));
+        return None;
+    };
+    Some((name.to_owned(), (*table).clone()))
+}
+
+fn among(tables: &BTreeMap<&str, &TableSource>) -> String {
+    let names: Vec<&str> = tables.keys().copied().collect();
+    match names.is_empty() {
+        true => "there is none of kind `table`: write one, as [sources.finished] with kind = \
+                 \"table\" and a url"
+            .to_owned(),
+        false => format!("of kind `table` there are: {}", names.join(", ")),
+    }
+}
+
+/// What two messages may have in common.
+#[derive(Debug, Clone, Copy)]
+struct MessageKeys;
+
+impl Kind for MessageKeys {
+    type Value = MessageKey;
+
+    fn read(&self, node: &Node) -> Result<MessageKey, Wrong> {
+        let text = node.as_text().unwrap_or_default();
+        let header = text.strip_prefix(HEADER).unwrap_or_default();
+        match text {
+            "message_id" => Ok(MessageKey::MessageId),
+            "correlation_id" => Ok(MessageKey::CorrelationId),
+            _ if !header.is_empty() => Ok(MessageKey::Header(header.to_owned())),
+            _ => {
+                let rule = format!("must be {}", self.describe());
+                let help = "a header is named as in \"header:order-id\"";
+                Err(Wrong::new(rule, help))
+            }
+        }
+    }
+
+    fn show(&self, key: &MessageKey) -> String {
+        match key {
+            MessageKey::MessageId => print::text("message_id"),
+            MessageKey::CorrelationId => print::text("correlation_id"),
+            MessageKey::Header(name) => print::text(&format!("{HEADER}{name}")),
+        }
+    }
+
+    fn describe(&self) -> String {
+        format!("`\"message_id\"`, `\"correlation_id\"` or `\"{HEADER}NAME\"`")
+    }
+
+    fn schema(&self) -> Json {
+        json!({ "anyOf": [
+            { "enum": ["message_id", "correlation_id"] },
+            { "type": "string", "pattern": format!("^{HEADER}.") },
+            { "type": "string", "pattern": VARIABLE },
+        ] })
+    }
+}

@@ -1,0 +1,129 @@
+//! Every key of the configuration: its name, kind, bounds, default and meaning, and what it
+//! becomes in the model. Reading, reference and schema all come from here.
+
+mod admin;
+mod alerts;
+mod autopsy;
+mod command;
+mod idempotency;
+mod pool;
+mod rabbitmq;
+mod retry;
+mod secret_file;
+pub(super) mod shared;
+mod source;
+mod subscriptions;
+mod topics;
+mod webhook;
+mod workers;
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::changed::Effective;
+use super::description::Key;
+use super::environment::Environment;
+use super::model::{Config, DaemonConfig, LogFormat};
+use super::reader::Reader;
+use super::value_types::choice::choice;
+use super::value_types::{duration, log_filter, size};
+use shared::{DAY, HOUR, Surroundings};
+
+/// Threads show a sign of life each second, and a busy machine may hold up some.
+const STALL_TIMEOUT_MIN: Duration = Duration::from_secs(3);
+
+/// Reads the whole configuration. Where a problem is recorded the result is not to be used.
+pub(super) fn config(t: &mut Reader<'_>, around: Surroundings<'_>) -> Config {
+    let daemon = t.table("daemon", "What concerns the daemon itself.", daemon);
+    let sources = t.tables(
+        "sources",
+        "The connections that pools read from, each under a name of your choice.",
+        source::check_name,
+        |t| source::read(t, around),
+    );
+    if sources.is_empty() && !t.has("sources") {
+        t.missing(
+            "sources",
+            "write [sources.main] with kind = \"table\" and a url",
+        );
+    }
+    let pools = pool::read_all(t, &sources, around);
+    let subscriptions = subscriptions::read_all(t, &sources);
+    let admin = t.table(
+        "admin",
+        "Where the daemon can be looked at and steered while it runs.",
+        |t| admin::admin(t, around),
+    );
+    let telemetry = t.table(
+        "telemetry",
+        "What the daemon shows of itself to monitoring systems.",
+        admin::telemetry,
+    );
+    let alerts = alerts::alerts(t, around);
+    Config {
+        daemon,
+        admin,
+        telemetry,
+        alerts,
+        sources,
+        pools,
+        subscriptions,
+        effective: Effective::new(),
+    }
+}
+
+/// The description of every key.
+pub(super) fn describe() -> Vec<Key> {
+    Reader::describe(|t| {
+        let environment = Environment::new();
+        let around = Surroundings {
+            directory: Path::new(""),
+            environment: &environment,
+        };
+        config(t, around)
+    })
+}
+
+fn daemon(t: &mut Reader<'_>) -> DaemonConfig {
+    let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    DaemonConfig {
+        drain_timeout: t.or(
+            "drain_timeout",
+            duration(Duration::ZERO..=DAY),
+            "30s",
+            "How long work in flight may take to finish when the daemon is asked to stop.",
+        ),
+        log_level: t.or(
+            "log_level",
+            log_filter(),
+            "info",
+            "Which log records are kept: a level, or a filter such as `info,ganger_pool=debug`.",
+        ),
+        log_format: t.or(
+            "log_format",
+            choice(&[
+                ("auto", LogFormat::Auto),
+                ("text", LogFormat::Text),
+                ("json", LogFormat::Json),
+            ]),
+            "auto",
+            "How log records look: text, JSON, or `auto` for text on a terminal and JSON else.",
+        ),
+        buffered_bytes_max: t
+            .maybe(
+                "buffered_bytes_max",
+                size(1 << 24..=1 << 40),
+                "The most bytes of messages in memory, of all pools together, but one message of \
+                 each pool in any case; left out, a quarter of the memory of the machine, or of \
+                 the cgroup that the daemon runs in.",
+            )
+            .map(bytes),
+        stall_timeout: t.or(
+            "stall_timeout",
+            duration(STALL_TIMEOUT_MIN..=HOUR),
+            "60s",
+            "How long one of the daemon's own threads may show no sign of life before it counts as \
+             stuck: the log says so, and a service manager's watchdog is fed no more.",
+        ),
+    }
+}

@@ -1,0 +1,58 @@
+//! Who we are to a server, by keys of their own: as it is, where a URL wants it percent-encoded.
+
+use crate::keys::secret_file::secret_file;
+use crate::keys::shared::Surroundings;
+use crate::print;
+use crate::reader::Reader;
+use crate::value_types::word;
+
+/// What the keys say, or the URL.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Login {
+    pub(super) username: Option<String>,
+    pub(super) password: Option<String>,
+}
+
+/// Reads the keys.
+pub(super) fn login(t: &mut Reader<'_>, around: Surroundings<'_>) -> Login {
+    let username = t.maybe(
+        "username",
+        word(),
+        "The user, as it is called, instead of the URL's; on RabbitMQ `guest` where neither says.",
+    );
+    let password = t.maybe(
+        "password",
+        word(),
+        "The password, as it is, instead of the URL's; best from a variable, as in \
+         `\"${RABBITMQ_PASSWORD}\"`.",
+    );
+    let file = secret_file(
+        t,
+        around,
+        "password",
+        "password_file",
+        "A file that holds the password; relative to the directory of this file.",
+    );
+    Login {
+        username,
+        password: password.or(file),
+    }
+}
+
+impl Login {
+    /// With what the URL says, where they don't.
+    pub(super) fn or(self, username: Option<String>, password: Option<String>) -> Self {
+        Self {
+            username: self.username.or(username),
+            password: self.password.or(password),
+        }
+    }
+
+    /// Shows it, under these keys.
+    pub(super) fn print(&self, t: &mut Reader<'_>) {
+        let username = self.username.as_ref();
+        t.print("username", username.map(|name| print::text(name)));
+        let password = self.password.as_ref();
+        t.print("password", password.map(|_| print::hidden("password")));
+    }
+}

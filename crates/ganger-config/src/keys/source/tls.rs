@@ -1,0 +1,52 @@
+//! The files of an encrypted connection, where several kinds of source have them.
+
+use std::path::PathBuf;
+
+use crate::keys::shared::Surroundings;
+use crate::model::Identity;
+use crate::print;
+use crate::reader::Reader;
+use crate::value_types::word;
+
+/// Whom to trust, and what to show.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TlsFiles {
+    pub(super) ca_file: Option<PathBuf>,
+    pub(super) identity: Option<Identity>,
+}
+
+pub(super) fn files(t: &mut Reader<'_>, around: Surroundings<'_>) -> TlsFiles {
+    let mut file = |key, meaning| {
+        let file = t.maybe(key, word(), meaning);
+        let file = file.map(|file: String| around.directory.join(file));
+        let shown = file.as_ref();
+        t.print(key, shown.map(|file| print::text(&file.to_string_lossy())));
+        file
+    };
+    let ca_file = file(
+        "ca_file",
+        "PEM: the authorities that may have signed the server's certificate; the system's where \
+         it is left out.",
+    );
+    let cert_file = file(
+        "cert_file",
+        "PEM: our certificate and those that lead to its authority.",
+    );
+    let key_file = file("key_file", "PEM: the private key of our certificate.");
+    let identity = match (cert_file, key_file) {
+        (Some(cert_file), Some(key_file)) => Some(Identity {
+            cert_file,
+            key_file,
+        }),
+        (Some(_), None) => {
+            t.missing("key_file", "a certificate is of no use without its key");
+            None
+        }
+        (None, Some(_)) => {
+            t.missing("cert_file", "a key is of no use without its certificate");
+            None
+        }
+        (None, None) => None,
+    };
+    TlsFiles { ca_file, identity }
+}

@@ -1,0 +1,74 @@
+//! Where a source is, as a URL that stands in the configuration or in a file beside it, as a secret
+//! does.
+
+use super::server::Scheme;
+use crate::keys::secret_file::secret_file;
+use crate::keys::shared::Surroundings;
+use crate::reader::Reader;
+use crate::value_types::{Wrong, word};
+
+/// A URL as it was given.
+#[derive(Debug)]
+pub(super) struct Url {
+    /// The key that it was given by.
+    key: &'static str,
+    text: String,
+}
+
+impl Url {
+    /// Whether it is one of that kind of server.
+    pub(super) fn names(&self, scheme: &Scheme) -> bool {
+        scheme.is_of(&self.text)
+    }
+
+    /// What it means, or a problem. What a file holds is a secret: no problem shows it.
+    pub(super) fn read<T>(
+        &self,
+        t: &Reader<'_>,
+        parse: impl Fn(&str) -> Result<T, Wrong>,
+    ) -> Option<T> {
+        let wrong = |wrong: Wrong| match self.key {
+            "url" => t.wrong(self.key, &wrong),
+            file => {
+                let rule = format!("holds a URL that {}", wrong.rule);
+                t.wrong(file, &Wrong::new(rule, wrong.help));
+            }
+        };
+        parse(&self.text).map_err(wrong).ok()
+    }
+}
+
+/// The scheme of a URL may be written in capitals.
+fn with_a_small_scheme(url: &str) -> String {
+    match url.split_once(':') {
+        Some((scheme, rest)) => format!("{}:{rest}", scheme.to_ascii_lowercase()),
+        None => url.to_owned(),
+    }
+}
+
+pub(super) fn url(t: &mut Reader<'_>, around: Surroundings<'_>) -> Option<Url> {
+    let given = t.maybe(
+        "url",
+        word(),
+        "Where it is: `sqlite:PATH` for a table queue, relative to the directory of this file, or \
+         `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with `?sslmode=` as libpq knows it, or \
+         `mysql://USER:PASSWORD@HOST:PORT/DATABASE` for MySQL and MariaDB, with `?ssl-mode=` as their own \
+         programs know it; \
+         `amqp://USER:PASSWORD@HOST:PORT/VHOST`, or `amqps://` with TLS, for RabbitMQ, each part \
+         percent-encoded. This or `url_file` must be given.",
+    );
+    let file = secret_file(
+        t,
+        around,
+        "url",
+        "url_file",
+        "A file that holds the URL, instead of `url`; relative to the directory of this file.",
+    );
+    let url = |key| {
+        move |text: String| Url {
+            key,
+            text: with_a_small_scheme(text.trim()),
+        }
+    };
+    given.map(url("url")).or_else(|| file.map(url("url_file")))
+}

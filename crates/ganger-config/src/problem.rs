@@ -1,0 +1,318 @@
+//! What is wrong with a configuration: every problem at once, each with its place. Nothing here
+//! knows a key.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
+use serde::Serialize;
+
+use super::redact;
+
+/// The longest excerpt of a value that a message shows, in characters.
+const SHOWN_CHARS_MAX: usize = 60;
+
+/// Everything that is wrong with a configuration. At least one problem.
+#[derive(Debug, Clone)]
+pub struct Problems(Vec<Problem>);
+
+impl Problems {
+    /// The problems in the order of the files and of their lines, for people who read no colours
+    /// and for programs: each is serialisable.
+    pub fn messages(&self) -> &[Problem] {
+        &self.0
+    }
+
+    /// One problem that has no place in a text, such as a file that is not there.
+    pub fn of_file(file: &str, message: String, help: &str) -> Self {
+        Self(vec![Problem::of_file(file, message, help)])
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.len() {
+            1 => f.write_str("the configuration has a problem"),
+            many => write!(f, "the configuration has {many} problems"),
+        }
+    }
+}
+
+impl std::error::Error for Problems {}
+
+impl Diagnostic for Problems {
+    fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn Diagnostic> + 'a>> {
+        Some(Box::new(self.0.iter().map(|p| p as &dyn Diagnostic)))
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, Serialize)]
+pub struct Problem {
+    /// The key that it is about, such as `pools.email.workers`; empty where it is about none.
+    pub path: String,
+    /// The file, or the environment variable that overrides the key.
+    pub file: String,
+    /// The line in the file, counted from 1; none if the file could not be read.
+    pub line: Option<usize>,
+    /// The column in characters, counted from 1.
+    pub column: Option<usize>,
+    /// What is wrong.
+    pub message: String,
+    /// What would be right.
+    pub help: String,
+    #[serde(skip)]
+    place: Option<SourceSpan>,
+}
+
+impl Problem {
+    /// One that has no place in a text.
+    pub(super) fn of_file(file: &str, message: String, help: &str) -> Self {
+        Self {
+            path: String::new(),
+            file: file.into(),
+            line: None,
+            column: None,
+            message,
+            help: help.into(),
+            place: None,
+        }
+    }
+
+    /// Place, rule and remedy in one line.
+    pub fn one_line(&self) -> String {
+        let line = self
+            .line
+            .map_or_else(String::new, |line| format!(":{line}"));
+        let help = match self.help.as_str() {
+            "" => String::new(),
+            help => format!(" ({help})"),
+        };
+        format!("{}{line}: {}{help}", self.file, self.message)
+    }
+}
+
+#[derive(Debug, Clone)]
+struct SourceSpan {
+    source: Arc<NamedSource<String>>,
+    span: Range<usize>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl Diagnostic for Problem {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        (!self.help.is_empty()).then(|| Box::new(&self.help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        self.place.as_ref().map(|p| &p.source as &dyn SourceCode)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        let place = self.place.as_ref()?;
+        let label = LabeledSpan::underline(place.span.clone());
+        Some(Box::new(std::iter::once(label)))
+    }
+}
+
+/// A stretch of one of the texts that the configuration is made of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Origin {
+    /// Which text: the number that [`Report::text`] gave.
+    pub(super) text: usize,
+    /// From which byte to which.
+    pub(super) span: Range<usize>,
+}
+
+/// The texts that a configuration is made of, secrets hidden, and what is wrong with them so far.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    texts: Vec<SourceText>,
+    found: RefCell<Vec<(Origin, Problem)>>,
+    hidden: RefCell<Vec<Origin>>,
+}
+
+#[derive(Debug)]
+struct SourceText {
+    /// Whether it is the value of a variable rather than a file.
+    variable: bool,
+    source: Arc<NamedSource<String>>,
+}
+
+impl Report {
+    /// Adds a file's text, with its secrets hidden. Returns its number.
+    pub(super) fn file(&mut self, name: &str, text: &str) -> usize {
+        self.text(name, redact::redact(text), false)
+    }
+
+    /// Adds a variable's value, hidden where it is a secret. Returns its number.
+    pub(super) fn variable(&mut self, name: &str, value: &str) -> usize {
+        let shown = if redact::is_secret(name) {
+            "*".repeat(value.len())
+        } else {
+            redact::redact(value)
+        };
+        self.text(name, shown, true)
+    }
+
+    fn text(&mut self, name: &str, shown: String, variable: bool) -> usize {
+        let source = Arc::new(NamedSource::new(name, shown));
+        self.texts.push(SourceText { variable, source });
+        self.texts.len() - 1
+    }
+
+    /// Records that the key `path` does not keep `rule`, underlining `origin`.
+    pub(super) fn add(&self, origin: &Origin, path: &str, message: String, help: &str) {
+        let problem = self.problem(Some(origin), path, message, help);
+        self.found.borrow_mut().push((origin.clone(), problem));
+    }
+
+    /// Hides what stands at `origin`: under a name that means nothing it may be a secret.
+    pub(super) fn hide(&self, origin: &Origin) {
+        self.hidden.borrow_mut().push(origin.clone());
+    }
+
+    /// Something to be said about the key `path`, which stands at `origin`, without recording it.
+    pub(super) fn problem(
+        &self,
+        origin: Option<&Origin>,
+        path: &str,
+        message: String,
+        help: &str,
+    ) -> Problem {
+        let Some(origin) = origin else {
+            let path = path.into();
+            return Problem {
+                path,
+                ..Problem::of_file("", message, help)
+            };
+        };
+        let text = &self.texts[origin.text].source;
+        let (line, column) = position(text.inner(), origin.span.start);
+        Problem {
+            path: path.into(),
+            line: Some(line),
+            column: Some(column),
+            place: Some(SourceSpan {
+                source: Arc::clone(text),
+                span: origin.span.clone(),
+            }),
+            ..Problem::of_file(text.name(), message, help)
+        }
+    }
+
+    /// The text at `origin` as it is written, secrets hidden, cut where it is long.
+    pub(super) fn shown(&self, origin: &Origin) -> String {
+        let text = self.texts[origin.text].source.inner();
+        let text = text.get(origin.span.clone()).unwrap_or_default();
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let line = words.join(" ");
+        match line.char_indices().nth(SHOWN_CHARS_MAX) {
+            Some((end, _)) => format!("{}…", &line[..end]),
+            None => line,
+        }
+    }
+
+    /// Where `origin` is, in words.
+    pub(super) fn place(&self, origin: &Origin) -> String {
+        let text = &self.texts[origin.text];
+        let name = text.source.name();
+        let (line, _) = position(text.source.inner(), origin.span.start);
+        if text.variable {
+            format!("by {name}")
+        } else {
+            format!("in {name}:{line}")
+        }
+    }
+
+    /// Whether `origin` is in a variable rather than in a file.
+    pub(super) fn is_variable(&self, origin: &Origin) -> bool {
+        self.texts[origin.text].variable
+    }
+
+    /// Whether anything is wrong so far.
+    pub(super) fn is_clean(&self) -> bool {
+        self.found.borrow().is_empty()
+    }
+
+    /// Everything that is wrong, in the order of the texts.
+    pub(super) fn into_problems(self) -> Problems {
+        let hidden = self.hidden.into_inner();
+        let shown = |(number, text): (usize, &SourceText)| {
+            let parts = hidden.iter().filter(|origin| origin.text == number);
+            let parts = parts.map(|origin| origin.span.clone());
+            let shown = redact::masked(text.source.inner(), parts);
+            Arc::new(NamedSource::new(text.source.name(), shown))
+        };
+        let shown: Vec<_> = self.texts.iter().enumerate().map(shown).collect();
+        let mut found = self.found.into_inner();
+        for (origin, problem) in &mut found {
+            if let Some(place) = &mut problem.place {
+                place.source = Arc::clone(&shown[origin.text]);
+            }
+        }
+        found.sort_by_key(|(origin, _)| (origin.text, origin.span.start, origin.span.end));
+        Problems(found.into_iter().map(|(_, problem)| problem).collect())
+    }
+}
+
+/// Line and column of a byte, both counted from 1.
+fn position(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    let line = before.matches('\n').count() + 1;
+    (line, before[line_start..].chars().count() + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_are_counted_from_one() {
+        for (at, expected) in [
+            (0, (1, 1)),
+            (2, (1, 3)),
+            (3, (2, 1)),
+            (6, (2, 3)),
+            (99, (2, 4)),
+        ] {
+            assert_eq!(position("ab\ncéd", at), expected, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn what_is_hidden_is_not_in_what_is_shown() {
+        let mut report = Report::default();
+        let text = report.file("a.toml", "one = two");
+        let origin = |span| Origin { text, span };
+        report.add(&origin(0..3), "", "no key".into(), "");
+        report.hide(&origin(6..9));
+        let problems = report.into_problems();
+        let place = problems.messages()[0].place.as_ref().unwrap();
+        assert_eq!(place.source.inner(), "one = ***");
+    }
+
+    #[test]
+    fn problems_come_in_the_order_of_the_text() {
+        let mut report = Report::default();
+        let text = report.file("a.toml", "one two");
+        for span in [4..7, 0..3] {
+            let origin = Origin { text, span };
+            let message = report.shown(&origin);
+            report.add(&origin, "", message, "");
+        }
+        let problems = report.into_problems();
+        let messages: Vec<&str> = problems.messages().iter().map(|p| &*p.message).collect();
+        assert_eq!(messages, ["one", "two"]);
+    }
+}

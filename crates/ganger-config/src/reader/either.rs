@@ -1,0 +1,67 @@
+//! A key that takes one value or a table, and one whose table means something by being there.
+
+use super::Reader;
+use crate::description::Shape;
+use crate::print::Shown;
+use crate::tree::{Value, join};
+use crate::value_types::Kind;
+
+/// A value, or what a table was read into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Either<V, T> {
+    /// The value.
+    Value(V),
+    /// What the table says.
+    Table(T),
+}
+
+impl<'a> Reader<'a> {
+    /// A value of some kind, or a table; where it is left out, the value's default.
+    pub(crate) fn or_table<K: Kind, T>(
+        &mut self,
+        name: &'static str,
+        kind: K,
+        default: &'static str,
+        meaning: &'static str,
+        mut read: impl FnMut(&mut Reader<'a>) -> T,
+    ) -> Either<K::Value, T> {
+        let shape = Shape::Either {
+            kind: kind.describe(),
+            schema: kind.schema(),
+            default: default.into(),
+            keys: self.keys_of(&mut read),
+        };
+        let either = match self.node(name).map(|node| (&node.value, node)) {
+            Some((Value::Table(table), node)) => {
+                let path = join(&self.path, name);
+                let mut reader = self.child(Some(table), node.origin.clone(), path);
+                let value = read(&mut reader);
+                self.page.set(name, Some(Shown::Table(reader.finish().1)));
+                Either::Table(value)
+            }
+            _ => Either::Value(self.or(name, kind, default, meaning)),
+        };
+        self.keys.retain(|key| key.name != name);
+        self.add(name, shape, false, meaning);
+        either
+    }
+
+    /// A table that need not be there; none where it is left out.
+    pub(crate) fn table_if_given<T>(
+        &mut self,
+        name: &'static str,
+        meaning: &'static str,
+        mut read: impl FnMut(&mut Reader<'a>) -> T,
+    ) -> Option<T> {
+        let keys = self.keys_of(&mut read);
+        let given = self.subtable(name).map(|(table, origin)| {
+            let mut reader = self.child(Some(table), origin, join(&self.path, name));
+            let value = read(&mut reader);
+            (value, reader.finish().1)
+        });
+        self.add(name, Shape::Table(keys), false, meaning);
+        let (value, page) = given.unzip();
+        self.page.set(name, page.map(Shown::Table));
+        value
+    }
+}

@@ -1,0 +1,96 @@
+//! Encryption of connections to servers of others: whom to trust and what to show, from files that the
+//! configuration names. What is said through it is the caller's.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+use ganger_core::foreign;
+
+/// Why no connection can be encrypted.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustError {
+    /// A file can't be read.
+    #[error("`{}` can't be read: {why}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system or the parser says.
+        why: String,
+    },
+    /// What the files hold is of no use.
+    #[error("no encrypted connection can be made: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+/// Whom to trust and what to show, where a connection is encrypted.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Trust<'a> {
+    /// PEM: the authorities that may have signed the server's certificate; none for the system's.
+    pub ca_file: Option<&'a Path>,
+    /// PEM: our certificate and its key.
+    pub identity: Option<(&'a Path, &'a Path)>,
+}
+
+/// What believes those that an authority has vouched for.
+pub fn checking(trust: Trust<'_>) -> Result<ClientConfig, TrustError> {
+    believing(authorities(trust)?, trust)
+}
+
+/// What believes those that one of these authorities has vouched for.
+pub fn believing(authorities: RootCertStore, trust: Trust<'_>) -> Result<ClientConfig, TrustError> {
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(authorities);
+    let Some((certificate, key)) = trust.identity else {
+        return Ok(config.with_no_client_auth());
+    };
+    let secret = PrivateKeyDer::from_pem_slice(&content(key)?);
+    let secret = secret.map_err(|error| unreadable(key, error))?;
+    Ok(config.with_client_auth_cert(certificates(certificate)?, secret)?)
+}
+
+/// The authorities that are trusted.
+pub fn authorities(trust: Trust<'_>) -> Result<RootCertStore, TrustError> {
+    let mut store = RootCertStore::empty();
+    match trust.ca_file {
+        Some(path) => {
+            for certificate in certificates(path)? {
+                store.add(certificate)?;
+            }
+        }
+        None => {
+            // What can't be used of it is passed over: a store has hundreds.
+            let found = rustls_native_certs::load_native_certs();
+            store.add_parsable_certificates(found.certs);
+        }
+    }
+    Ok(store)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError> {
+    let all = content(path)?;
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&all).collect();
+    match all {
+        Ok(all) if all.is_empty() => Err(unreadable(path, "it holds no certificate")),
+        Ok(all) => Ok(all),
+        Err(error) => Err(unreadable(path, error)),
+    }
+}
+
+fn content(path: &Path) -> Result<Vec<u8>, TrustError> {
+    let bytes = fs::read(path).map_err(|error| unreadable(path, error))?;
+    Ok(foreign::without_mark(&bytes).to_vec())
+}
+
+fn unreadable(path: &Path, why: impl ToString) -> TrustError {
+    TrustError::File {
+        path: path.to_owned(),
+        why: why.to_string(),
+    }
+}

@@ -1,0 +1,286 @@
+//! Why Kafka can't be used, in our words. No text here holds the value of a property.
+
+use ganger_queue::fault::{FaultKind, SourceFault};
+use rdkafka::error::{KafkaError as Native, RDKafkaErrorCode as Code};
+
+/// Why Kafka can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KafkaError {
+    /// There is no property of this name.
+    #[error("property `{property}` is not one of librdkafka's")]
+    UnknownProperty {
+        /// Its name.
+        property: String,
+    },
+    /// Its value is refused.
+    #[error("property `{property}` has a value that librdkafka refuses")]
+    BadProperty {
+        /// Its name.
+        property: String,
+    },
+    /// The properties do not go together, or a file that they name can't be read.
+    #[error("a client can't be made of these properties: {0}")]
+    Client(String),
+    /// No broker answers; it may yet.
+    #[error("no broker answers: {0}")]
+    Unreachable(String),
+    /// The broker does not want us.
+    #[error("{0}")]
+    Refused(String),
+    /// Topics that should be there are not.
+    #[error(
+        "these topics are missing, or we may not see them, and `declare` is off: {}",
+        .0.join(", ")
+    )]
+    MissingTopics(Vec<String>),
+    /// Topics are not what they must be.
+    #[error("{}", .0.join("; "))]
+    UnfitTopics(Vec<String>),
+    /// A name that no topic can have.
+    #[error("the name of a topic {rule}: `{name}`")]
+    TopicName {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        rule: &'static str,
+    },
+    /// The broker did not make a topic.
+    #[error("topic `{topic}` could not be created: {why}")]
+    NotCreated {
+        /// The topic.
+        topic: String,
+        /// Its word.
+        why: String,
+    },
+    /// A command can't be carried out.
+    #[error(transparent)]
+    Command(#[from] super::command_error::CommandError),
+    /// A request failed.
+    #[error("{what} failed: {why}")]
+    Failed {
+        /// What was asked.
+        what: &'static str,
+        /// Why.
+        why: String,
+    },
+}
+
+impl KafkaError {
+    /// Returns whether a topic is missing.
+    pub(crate) fn is_no_topic(&self) -> bool {
+        use super::command_error::CommandError;
+        let no_topic = |error: &CommandError| matches!(error, CommandError::NoTopic { .. });
+        match self {
+            Self::MissingTopics(_) => true,
+            Self::Command(error) => no_topic(error),
+            _ => false,
+        }
+    }
+
+    /// Whether waiting may help.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::Failed { .. })
+    }
+
+    /// A question that nobody lived to answer.
+    pub(crate) fn panicked() -> Self {
+        Self::Failed {
+            what: "a request",
+            why: "it panicked".to_owned(),
+        }
+    }
+
+    /// A client that could not be made.
+    pub(crate) fn of_client(error: Native) -> Self {
+        match error {
+            Native::ClientConfig(result, _, property, _) => {
+                let unknown = rdkafka::types::RDKafkaConfRes::RD_KAFKA_CONF_UNKNOWN;
+                if result == unknown {
+                    Self::UnknownProperty { property }
+                } else {
+                    Self::BadProperty { property }
+                }
+            }
+            Native::ClientCreation(reason) => Self::Client(reason),
+            other => Self::Client(other.to_string()),
+        }
+    }
+
+    /// A request that failed.
+    pub(crate) fn of_request(what: &'static str, error: &Native) -> Self {
+        let why = of(error);
+        match error.rdkafka_error_code() {
+            Some(code) if is_refusal(code) => Self::Refused(format!("{what} is refused: {why}")),
+            _ => Self::Failed { what, why },
+        }
+    }
+}
+
+/// Whether the broker knows us and says no, or is not the one that we take it for.
+pub(crate) fn is_refusal(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Authentication
+            | Code::SaslAuthenticationFailed
+            | Code::UnsupportedSASLMechanism
+            | Code::SSL
+            | Code::TopicAuthorizationFailed
+            | Code::GroupAuthorizationFailed
+            | Code::ClusterAuthorizationFailed
+    )
+}
+
+/// Whether a message that failed so will fail again, unless someone changes the broker.
+pub(crate) fn is_for_good(code: Code) -> bool {
+    is_its_fault(code)
+        || matches!(
+            code,
+            Code::InvalidTopic
+                | Code::UnknownTopic
+                | Code::UnknownTopicOrPartition
+                | Code::UnknownPartition
+                | Code::TopicAuthorizationFailed
+                | Code::ClusterAuthorizationFailed
+        )
+}
+
+/// Whether a message failed for what it is, so that another may be taken in its stead.
+pub(crate) fn is_its_fault(code: Code) -> bool {
+    matches!(
+        code,
+        Code::MessageSizeTooLarge
+            | Code::MessageBatchTooLarge
+            | Code::InvalidMessageSize
+            | Code::InvalidMessage
+            | Code::InvalidTimestamp
+            | Code::InvalidRecord
+            | Code::PolicyViolation
+            | Code::UnsupportedForMessageFormat
+            | Code::InvalidArgument
+    )
+}
+
+/// Whether a message failed for its size.
+pub(crate) fn is_too_large(code: Code) -> bool {
+    matches!(
+        code,
+        Code::MessageSizeTooLarge | Code::MessageBatchTooLarge | Code::InvalidMessageSize
+    )
+}
+
+/// An error of librdkafka in our words.
+pub(crate) fn of(error: &Native) -> String {
+    match error.rdkafka_error_code() {
+        Some(code) => words(code),
+        None => match error {
+            Native::Subscription(text) | Native::Seek(text) | Native::PauseResume(text) => {
+                text.clone()
+            }
+            other => other.to_string(),
+        },
+    }
+}
+
+/// A code in our words; where we have none, in librdkafka's.
+pub(crate) fn words(code: Code) -> String {
+    let ours = match code {
+        Code::Resolve => "the name of a broker can't be resolved",
+        Code::BrokerTransportFailure => "the connection to a broker failed",
+        Code::AllBrokersDown => "all brokers are down",
+        Code::OperationTimedOut | Code::RequestTimedOut => "the broker did not answer in time",
+        Code::Authentication | Code::SaslAuthenticationFailed => "SASL authentication failed",
+        Code::UnsupportedSASLMechanism => "the broker does not know this SASL mechanism",
+        Code::SSL => "TLS failed",
+        Code::TopicAuthorizationFailed => "we are not allowed to use the topic",
+        Code::GroupAuthorizationFailed => "we are not allowed to use the group",
+        Code::ClusterAuthorizationFailed => "we are not allowed to do that in this cluster",
+        Code::UnknownTopic | Code::UnknownTopicOrPartition => "there is no such topic",
+        Code::UnknownPartition => "there is no such partition",
+        Code::InvalidTopic => "no topic can have this name",
+        Code::MessageSizeTooLarge => "the message is larger than the topic or the producer takes",
+        Code::MessageTimedOut => "the topic has taken nothing for too long",
+        Code::OffsetMetadataTooLarge => "the commit's metadata is larger than the broker takes",
+        Code::PollExceeded => "the consumer did not poll for longer than max.poll.interval.ms",
+        Code::Fenced | Code::FencedInstanceId => {
+            "another member has our group.instance.id: it must be unique"
+        }
+        Code::InvalidReplicationFactor => "there are fewer brokers than replicas",
+        Code::PolicyViolation => "the broker's policy forbids it",
+        other => {
+            let text = other.to_string();
+            // `Name (Broker: what is wrong)`: the name says nothing more.
+            let inner = text
+                .split_once('(')
+                .map_or(text.as_str(), |(_, inner)| inner);
+            return inner.trim_end_matches(')').to_owned();
+        }
+    };
+    ours.to_owned()
+}
+
+/// A code with the detail that librdkafka gives, without what only its authors want to know.
+pub(crate) fn reason(code: Code, detail: &str) -> String {
+    match without_times(detail) {
+        "" => words(code),
+        detail => format!("{}: {detail}", words(code)),
+    }
+}
+
+/// Without how long the connection had been in which state.
+pub(crate) fn without_times(detail: &str) -> &str {
+    let end = detail.rfind(" (after ").unwrap_or(detail.len());
+    detail[..end].trim()
+}
+
+impl From<KafkaError> for SourceFault {
+    fn from(error: KafkaError) -> Self {
+        let kind = match error.is_no_topic() {
+            true => FaultKind::NoQueue,
+            false => FaultKind::Unusable,
+        };
+        Self::new(kind, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::settings;
+    use super::*;
+
+    fn refused(property: &str, value: &str) -> String {
+        let config = settings::tests::source(&[(property, value)]);
+        let native = settings::consumer(&config, "p", 1 << 20).create_native_config();
+        KafkaError::of_client(native.err().unwrap()).to_string()
+    }
+
+    #[test]
+    fn properties_are_named_and_their_values_are_not() {
+        let unknown = "property `sasl.pasword` is not one of librdkafka's";
+        assert_eq!(refused("sasl.pasword", "hunter2"), unknown);
+        let bad = "property `session.timeout.ms` has a value that librdkafka refuses";
+        assert_eq!(refused("session.timeout.ms", "hunter2"), bad);
+    }
+
+    #[test]
+    fn reasons_in_our_words() {
+        let detail = "127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection \
+                      refused (after 0ms in state CONNECT)";
+        assert_eq!(
+            reason(Code::BrokerTransportFailure, detail),
+            "the connection to a broker failed: 127.0.0.1:1/bootstrap: Connect to \
+             ipv4#127.0.0.1:1 failed: Connection refused"
+        );
+        assert_eq!(reason(Code::SSL, ""), "TLS failed");
+        assert_eq!(words(Code::NotCoordinator), "Broker: Not coordinator");
+    }
+
+    #[test]
+    fn what_passes_is_told_from_what_does_not() {
+        assert!(is_for_good(Code::MessageSizeTooLarge) && !is_for_good(Code::MessageTimedOut));
+        assert!(is_refusal(Code::SSL) && !is_refusal(Code::BrokerTransportFailure));
+        let timed_out = Native::MetadataFetch(Code::OperationTimedOut);
+        assert!(KafkaError::of_request("metadata", &timed_out).may_pass());
+        let denied = Native::MetadataFetch(Code::GroupAuthorizationFailed);
+        assert!(!KafkaError::of_request("metadata", &denied).may_pass());
+    }
+}

@@ -1,0 +1,268 @@
+//! One of librdkafka's producers: what it is given, what it has no room for, and what it has to say.
+//! What becomes of that is `producer`'s business.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use std::{fmt, thread};
+
+use rdkafka::client::ClientContext;
+use rdkafka::config::{ClientConfig, FromClientConfigAndContext, RDKafkaLogLevel};
+use rdkafka::error::{KafkaError as Fault, RDKafkaErrorCode as Code};
+use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
+use rdkafka::producer::{
+    BaseProducer, BaseRecord, NoCustomPartitioner, Producer as _, ProducerContext,
+};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::consumer::log;
+use super::error::KafkaError;
+use super::out_of_reach::OutOfReach;
+use super::record::Outbound;
+use ganger_core::backoff::AWAY;
+use ganger_core::heartbeat::Heart;
+
+/// A broker closes the connection over a request of more than 100 MiB (`socket.request.max.bytes`),
+/// each time that it is sent, and with it goes what others have on their way.
+const RECORD_BYTES_MAX: usize = 96 << 20;
+
+/// How often the thread that hears a producer looks whether it is to end. For up to a millisecond
+/// before each look the library does not wait but spins: ten times a second, as with the library's
+/// own thread, twenty idle pools took a twentieth of a core for that alone, and once a second still a
+/// fifth of all that they take.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// What the callbacks took down.
+#[derive(Debug, Default)]
+pub(crate) struct LineNotes {
+    pub(crate) reports: Vec<(usize, Result<(), Code>)>,
+    pub(crate) errors: Vec<(Code, String)>,
+}
+
+/// The callbacks. They run on the thread that hears the producer.
+struct LineContext {
+    pool: String,
+    notes: Arc<Mutex<LineNotes>>,
+    bell: Arc<Notify>,
+}
+
+impl LineContext {
+    fn note(&self, note: impl FnOnce(&mut LineNotes)) {
+        note(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner));
+        self.bell.notify_one();
+    }
+}
+
+impl ClientContext for LineContext {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        log(&self.pool, level, facility, message);
+    }
+
+    fn stats_raw(&self, _: &[u8]) {}
+
+    fn error(&self, error: Fault, reason: &str) {
+        if let Some(code) = error.rdkafka_error_code() {
+            self.note(|notes| notes.errors.push((code, reason.to_owned())));
+        }
+    }
+}
+
+impl ProducerContext<NoCustomPartitioner> for LineContext {
+    type DeliveryOpaque = usize;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, id: usize) {
+        let result = match result {
+            Ok(_) => Ok(()),
+            Err((error, _)) => Err(error.rdkafka_error_code().unwrap_or(Code::Fail)),
+        };
+        self.note(|notes| notes.reports.push((id, result)));
+    }
+}
+
+/// One of librdkafka's producers, and the thread that hears what it says. It is not waited for.
+struct NativeProducer {
+    producer: Arc<BaseProducer<LineContext>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl NativeProducer {
+    fn open(properties: &ClientConfig, context: LineContext) -> Result<Self, KafkaError> {
+        let pool = context.pool.clone();
+        let producer = BaseProducer::from_config_and_context(properties, context);
+        let producer = Arc::new(producer.map_err(KafkaError::of_client)?);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (hears, ends) = (Arc::clone(&producer), Arc::clone(&is_over));
+        let hear = move || {
+            let heart = Heart::of_this_thread();
+            while !ends.load(Ordering::Relaxed) {
+                heart.away(|| hears.poll(LOOK_EVERY));
+            }
+        };
+        let thread = thread::Builder::new().name(format!("kafka-producer-{pool}"));
+        let spawned = thread.spawn(hear);
+        spawned.map_err(|error| KafkaError::Client(format!("no thread: {error}")))?;
+        Ok(Self { producer, is_over })
+    }
+}
+
+impl Drop for NativeProducer {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A producer of librdkafka's.
+pub(crate) struct Line {
+    native: NativeProducer,
+    notes: Arc<Mutex<LineNotes>>,
+    /// What it had no room for, in order.
+    waiting: VecDeque<usize>,
+    /// How often it was made anew since it took something, and when it may be again.
+    renewals: u32,
+    renew_at: Option<Instant>,
+    away: OutOfReach,
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line")
+            .field("waiting", &self.waiting.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Line {
+    /// Makes one. `bell` rings when it has something to say; `patience` is how long it may reach no
+    /// broker.
+    pub(crate) fn open(
+        properties: &ClientConfig,
+        pool: &str,
+        patience: Duration,
+        bell: &Arc<Notify>,
+    ) -> Result<Self, KafkaError> {
+        let notes = Arc::default();
+        let context = LineContext {
+            pool: pool.to_owned(),
+            notes: Arc::clone(&notes),
+            bell: Arc::clone(bell),
+        };
+        Ok(Self {
+            native: NativeProducer::open(properties, context)?,
+            notes,
+            waiting: VecDeque::new(),
+            renewals: 0,
+            renew_at: None,
+            away: OutOfReach::new(patience),
+        })
+    }
+
+    /// What it has said since the last call.
+    pub(crate) fn notes(&self) -> LineNotes {
+        std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What is to go, once there is room.
+    pub(crate) fn queue(&mut self, id: usize) {
+        self.waiting.push_back(id);
+    }
+
+    /// Hands on what there is room for; `record` knows each, unless it has ended.
+    pub(crate) fn push<'a>(&mut self, record: impl Fn(usize) -> Option<&'a Outbound>) {
+        while let Some(&id) = self.waiting.front() {
+            let refusal = record(id).and_then(|record| self.refusal(record, id));
+            if refusal == Some(Code::QueueFull) {
+                return;
+            }
+            self.waiting.pop_front();
+            if let Some(code) = refusal {
+                let context = self.native.producer.context();
+                context.note(|notes| notes.reports.push((id, Err(code))));
+            }
+        }
+    }
+
+    /// Hands on one record; why it was not taken, if it was not.
+    fn refusal(&self, record: &Outbound, id: usize) -> Option<Code> {
+        if record.bytes() > RECORD_BYTES_MAX {
+            return Some(Code::MessageSizeTooLarge);
+        }
+        let (error, _) = self.native.producer.send(native_record(record, id)).err()?;
+        match error.rdkafka_error_code().unwrap_or(Code::InvalidArgument) {
+            // It has nothing that could go first: it never will have the room.
+            Code::QueueFull if self.native.producer.in_flight_count() == 0 => {
+                Some(Code::MessageSizeTooLarge)
+            }
+            code => Some(code),
+        }
+    }
+
+    /// Why it is of no use any more, if it is not.
+    pub(crate) fn fatal(&self) -> Option<(Code, String)> {
+        self.native.producer.client().fatal_error()
+    }
+
+    /// It has taken something.
+    pub(crate) fn is_well(&mut self) {
+        self.renewals = 0;
+        self.away.is_over();
+    }
+
+    /// It reaches no broker.
+    pub(crate) fn is_away(&mut self, now: Instant) {
+        self.away.began(now);
+    }
+
+    /// It is to be made anew, after a pause.
+    pub(crate) fn plan_renewal(&mut self, now: Instant) {
+        if self.renew_at.is_none() {
+            self.renewals = self.renewals.saturating_add(1);
+            self.renew_at = Some(now + AWAY.wait(self.renewals, fastrand::f64()));
+        }
+    }
+
+    /// Whether it may be that it is to be made anew.
+    pub(crate) fn is_unsound(&self) -> bool {
+        self.renew_at.is_some() || self.away.due().is_some()
+    }
+
+    /// When it is to be made anew, with something under way since then.
+    pub(crate) fn renew_at(&self, oldest: Instant) -> Option<Instant> {
+        let planned = self.renew_at.into_iter();
+        planned.chain(self.away.due_for(oldest)).min()
+    }
+
+    /// Another takes its place, or none could be made. What the old one still says at its end is
+    /// nobody's.
+    pub(crate) fn renewed(&mut self, by: Option<Self>) {
+        self.renew_at = None;
+        self.away.renewed();
+        if let Some(new) = by {
+            let (renewals, away) = (self.renewals, self.away.clone());
+            *self = new;
+            self.renewals = renewals;
+            self.away = away;
+        }
+    }
+}
+
+fn native_record(record: &Outbound, id: usize) -> BaseRecord<'_, [u8], [u8], usize> {
+    let mut native = BaseRecord::with_opaque_to(&record.topic, id);
+    native.key = record.key.as_deref();
+    native.payload = record.value.as_deref();
+    native.timestamp = record.timestamp_ms;
+    if !record.headers.is_empty() {
+        let headers = OwnedHeaders::new_with_capacity(record.headers.len());
+        native.headers = Some(
+            record
+                .headers
+                .iter()
+                .fold(headers, |headers, (key, value)| {
+                    let value = value.as_deref();
+                    headers.insert(Header { key, value })
+                }),
+        );
+    }
+    native
+}

@@ -1,0 +1,388 @@
+//! What a command does with dead letters. A topic of them is read twice: once to learn which are
+//! alive, and then those that are meant, a few at a time where they are not to be listed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use rdkafka::error::RDKafkaErrorCode as Code;
+
+use super::KafkaClient;
+use super::letter_index::{At, Entry, Index, back, chunks, is_letter, keeps_its_time, letter_of};
+use super::pile::Pile;
+use super::reader::{Reader, Span, Stored};
+use super::send::refused;
+use crate::broker::command_error::CommandError;
+use crate::broker::error::{KafkaError, is_too_large};
+use crate::broker::parts::Torn;
+use crate::broker::record::Outbound;
+use crate::broker::setup::Setup;
+use crate::broker::{topics, wanted};
+use ganger_config::model::{Options, PoolConfig};
+use ganger_queue::client::{DeadFilter, Each, Listed, Page, Partial, WayBack};
+use ganger_queue::dead_letter;
+use ganger_queue::dead_letter::DeadLetter;
+
+/// So many letters are read, sent back, or ended, at once.
+const CHUNK: usize = 500;
+/// Or so many bytes of them.
+const CHUNK_BYTES: usize = 16 << 20;
+/// A letter that has not come so long after its parts is not on its way any more.
+const LEFT_BEHIND_MS: i64 = 24 * 3600 * 1000;
+
+/// How many were changed in all topics, and the first thing that went wrong with one of them. That
+/// does not keep the others from being changed.
+#[derive(Debug, Default)]
+struct Tally {
+    done: usize,
+    trouble: Option<KafkaError>,
+}
+
+impl Tally {
+    fn note(&mut self, error: impl Into<KafkaError>) {
+        self.trouble.get_or_insert_with(|| error.into());
+    }
+
+    fn result(self) -> Result<usize, Partial> {
+        match self.trouble {
+            None => Ok(self.done),
+            Some(error) => Err(Partial {
+                done: self.done,
+                fault: error.into(),
+            }),
+        }
+    }
+}
+
+/// A topic of dead letters that is there, and what is alive in it.
+struct LetterTopic {
+    topic: String,
+    /// The pools whose dead letters these are.
+    pools: Vec<Arc<PoolConfig>>,
+    reader: Reader,
+    index: Index,
+    /// Where the letter is, or was, that was looked for.
+    sought: Option<At>,
+}
+
+impl LetterTopic {
+    /// Whether one of its pools reads that topic.
+    fn is_read(&self, topic: &str) -> bool {
+        self.pools.iter().any(|pool| match &pool.options {
+            Options::Kafka(options) => options.topics.include(topic),
+            Options::Table | Options::RabbitMq(_) => false,
+        })
+    }
+
+    /// The records of these letters.
+    fn fetch(&self, entries: &[Entry]) -> Result<Pile, KafkaError> {
+        let wanted: BTreeSet<At> = entries.iter().flat_map(Entry::places).collect();
+        let mut spans: BTreeMap<i32, Span> = BTreeMap::new();
+        for at in &wanted {
+            let (from, end) = (at.offset, at.offset + 1);
+            let span = spans.entry(at.partition).or_insert(Span { from, end });
+            span.from = span.from.min(from);
+            span.end = span.end.max(end);
+        }
+        let mut pile = Pile::default();
+        self.reader.read(&self.topic, &spans, |stored| {
+            if wanted.contains(&At::of(&stored)) {
+                pile.put(stored);
+            }
+        })?;
+        Ok(pile)
+    }
+
+    /// These letters, with the replies that belong to them.
+    fn letters(&self, entries: &[Entry]) -> Result<Vec<DeadLetter>, KafkaError> {
+        let mut pile = self.fetch(entries)?;
+        let mut letters = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let Some((stored, torn)) = pile.take(&entry.at) else {
+                continue;
+            };
+            let mut letter = letter_of(&stored);
+            if let Some(torn) = torn {
+                letter.error = format!("{}; {torn}", letter.error);
+            }
+            let reply = entry.reply.and_then(|at| pile.take(&at));
+            match reply {
+                Some((_, Some(torn))) => {
+                    letter.error = format!("{}; of its reply: {torn}", letter.error);
+                }
+                Some((reply, None)) => {
+                    let headers = super::headers::all_as_text(&reply.headers);
+                    let body = reply.value.unwrap_or_default();
+                    let read = dead_letter::read_apart(&headers, &body);
+                    letter.reply = read.map(|(_, reply)| reply);
+                }
+                None => {}
+            }
+            letters.push(letter);
+        }
+        Ok(letters)
+    }
+}
+
+fn tombstone(topic: &str, key: Bytes) -> Outbound {
+    Outbound {
+        topic: topic.to_owned(),
+        key: Some(key),
+        ..Outbound::default()
+    }
+}
+
+impl KafkaClient {
+    /// The topics of dead letters of all pools, each once with its pools, as far as they are there.
+    fn dead_topics(&mut self) -> Result<BTreeMap<String, Vec<Arc<PoolConfig>>>, KafkaError> {
+        self.topics = topics::list(self.probe.native())?;
+        let mut all: BTreeMap<String, Vec<Arc<PoolConfig>>> = BTreeMap::new();
+        for pool in &self.pools {
+            let wanted = Setup::new(&self.config, pool)?.plan.wanted;
+            for topic in wanted::dead(&self.config, &wanted, self.topics.keys()) {
+                all.entry(topic).or_default().push(Arc::clone(pool));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Learns which letters are alive in a topic.
+    fn look_into(
+        &self,
+        (topic, pools): (String, Vec<Arc<PoolConfig>>),
+        filter: &DeadFilter,
+        seek: Option<&str>,
+    ) -> Result<LetterTopic, KafkaError> {
+        let reader = Reader::open(&self.config)?;
+        let partitions = self.topics.get(&topic).copied().unwrap_or_default();
+        let spans = reader.spans(&topic, partitions)?;
+        let mut index = Index::default();
+        let mut sought = None;
+        reader.read(&topic, &spans, |stored| {
+            if seek.is_some_and(|id| is_letter(&stored, id)) {
+                sought = Some(At::of(&stored));
+            }
+            index.take(&stored, filter);
+        })?;
+        Ok(LetterTopic {
+            topic,
+            pools,
+            reader,
+            index,
+            sought,
+        })
+    }
+
+    /// Reads the letters that are meant.
+    pub(super) fn list(&mut self, page: &Page, each: &mut Each<'_>) -> Result<Listed, KafkaError> {
+        let mut seek = page.after.as_deref();
+        let mut left = page.limit;
+        for topic in self.dead_topics()? {
+            let place = self.look_into(topic, &page.filter, seek)?;
+            let mut entries = place.index.entries();
+            match (seek, place.sought) {
+                (None, _) => {}
+                (Some(_), None) => continue,
+                (Some(_), Some(sought)) => {
+                    entries.retain(|entry| entry.at > sought);
+                    seek = None;
+                }
+            }
+            let here = entries.len().min(left);
+            for chunk in chunks(&entries[..here], CHUNK, CHUNK_BYTES) {
+                for letter in place.letters(chunk)? {
+                    if each(letter).is_break() {
+                        return Ok(Listed::More);
+                    }
+                }
+            }
+            if here < entries.len() {
+                return Ok(Listed::More);
+            }
+            left -= here;
+        }
+        Ok(seek.map_or(Listed::All, |_| Listed::Lost))
+    }
+
+    /// Drops the letters that are meant. With all of them goes what is left of others: replies and
+    /// parts whose letter was never stored.
+    pub(super) fn bury(&mut self, filter: &DeadFilter) -> Result<usize, Partial> {
+        let mut tally = Tally::default();
+        for topic in self.dead_topics()? {
+            let place = match self.look_into(topic, filter, None) {
+                Ok(place) => place,
+                Err(error) => {
+                    tally.note(error);
+                    continue;
+                }
+            };
+            for chunk in place.index.entries().chunks(CHUNK) {
+                self.end(&place, chunk, &mut tally);
+            }
+            if *filter == DeadFilter::default() {
+                let since_ms = Timestamp::now().as_millisecond() - LEFT_BEHIND_MS;
+                let keys = place.index.left_behind(since_ms).into_iter();
+                let ends = keys.map(|key| tombstone(&place.topic, key)).collect();
+                self.send_all(ends, &mut tally);
+            }
+        }
+        tally.result()
+    }
+
+    /// Sends the letters that are meant back to their topics, or to the one that is named.
+    pub(super) fn retry(&mut self, filter: &DeadFilter, way: &WayBack) -> Result<usize, Partial> {
+        let mut tally = Tally::default();
+        for topic in self.dead_topics()? {
+            let retried = self.look_into(topic, filter, None).and_then(|place| {
+                for chunk in chunks(&place.index.entries(), CHUNK, CHUNK_BYTES) {
+                    self.send_back(&place, chunk, way, &mut tally)?;
+                }
+                Ok(())
+            });
+            if let Err(error) = retried {
+                tally.note(error);
+            }
+        }
+        tally.result()
+    }
+
+    /// Sends a few back, and ends the letters of those that have arrived.
+    fn send_back(
+        &mut self,
+        place: &LetterTopic,
+        entries: &[Entry],
+        way: &WayBack,
+        tally: &mut Tally,
+    ) -> Result<(), KafkaError> {
+        let mut pile = place.fetch(entries)?;
+        let (mut going, mut records) = (Vec::new(), Vec::new());
+        for entry in entries {
+            // One that is not there any more was dropped by someone else.
+            let Some((stored, torn)) = pile.take(&entry.at) else {
+                continue;
+            };
+            let back = sound(entry, &stored, torn)
+                .and_then(|()| back(&stored, way, |topic| place.is_read(topic)));
+            match back {
+                Ok(record) => {
+                    records.push(self.timed(record));
+                    going.push(entry.clone());
+                }
+                Err(error) => tally.note(error),
+            }
+        }
+        let arrived = self.send_all(records, tally);
+        let going: Vec<Entry> = going
+            .into_iter()
+            .zip(arrived)
+            .filter_map(|(entry, arrived)| arrived.then_some(entry))
+            .collect();
+        self.end(place, &going, tally);
+        Ok(())
+    }
+
+    /// Ends letters, and counts those that are ended. What belongs to one goes after it, so that no
+    /// letter is left without.
+    fn end(&mut self, place: &LetterTopic, entries: &[Entry], tally: &mut Tally) {
+        let (mut ends, mut ending) = (Vec::new(), Vec::new());
+        for entry in entries {
+            let Some(key) = &entry.key else {
+                let (partition, offset) = (entry.at.partition, entry.at.offset);
+                let id = format!("at-{partition}-{offset}");
+                tally.note(CommandError::Keyless { id });
+                continue;
+            };
+            ends.push(tombstone(&place.topic, key.clone()));
+            ending.push(entry);
+        }
+        let ended = self.send_all(ends, tally).into_iter().zip(ending);
+        let ended: Vec<&Entry> = ended
+            .filter_map(|(ended, entry)| ended.then_some(entry))
+            .collect();
+        tally.done += ended.len();
+        let belongings = ended.into_iter().flat_map(Entry::belongings);
+        let ends = belongings.map(|key| tombstone(&place.topic, key)).collect();
+        self.send_all(ends, tally);
+    }
+
+    /// Sends all, and tells of each whether it is safe.
+    fn send_all(&mut self, records: Vec<Outbound>, tally: &mut Tally) -> Vec<bool> {
+        let mut untimed: Vec<Outbound> = records
+            .iter()
+            .map(|record| Outbound {
+                timestamp_ms: None,
+                ..record.clone()
+            })
+            .collect();
+        let mut safe = vec![false; untimed.len()];
+        let mut open: Vec<(usize, Outbound)> = records.into_iter().enumerate().collect();
+        while !open.is_empty() {
+            let (indices, records): (Vec<usize>, Vec<Outbound>) = open.drain(..).unzip();
+            let posted = match self.post(records) {
+                Ok(posted) => posted,
+                Err(error) => {
+                    tally.note(error);
+                    return safe;
+                }
+            };
+            for (index, result) in indices.into_iter().zip(posted.results) {
+                match result {
+                    Some(Ok(())) => safe[index] = true,
+                    // Too old for its topic's taste: better with a new time than not at all.
+                    Some(Err(Code::InvalidTimestamp)) => {
+                        open.push((index, untimed[index].clone()));
+                    }
+                    // It may have been compressed when it came.
+                    Some(Err(code)) if is_too_large(code) && !untimed[index].compressed => {
+                        untimed[index].compressed = true;
+                        open.push((index, untimed[index].clone()));
+                    }
+                    Some(Err(code)) => tally.note(refused(untimed[index].topic.clone(), code)),
+                    None => {}
+                }
+            }
+            if let Some(error) = posted.stalled {
+                tally.note(error);
+                return safe;
+            }
+        }
+        safe
+    }
+
+    /// Takes its own time from a message that would not live long with it.
+    fn timed(&mut self, record: Outbound) -> Outbound {
+        let Some(timestamp_ms) = record.timestamp_ms else {
+            return record;
+        };
+        let retention_ms = match self.retentions.get(&record.topic) {
+            Some(known) => *known,
+            None => {
+                let asked = topics::retention_ms(&self.config, &record.topic);
+                self.runtime.block_on(asked)
+            }
+        };
+        self.retentions.insert(record.topic.clone(), retention_ms);
+        let age_ms = Timestamp::now().as_millisecond() - timestamp_ms;
+        let timestamp_ms = keeps_its_time(age_ms, retention_ms).then_some(timestamp_ms);
+        Outbound {
+            timestamp_ms,
+            ..record
+        }
+    }
+}
+
+/// A letter that can't be ended is not sent back: it would be sent again and again. Nor is half of
+/// one.
+fn sound(entry: &Entry, stored: &Stored, torn: Option<Torn>) -> Result<(), CommandError> {
+    match (&entry.key, torn) {
+        (Some(_), None) => Ok(()),
+        (Some(_), Some(torn)) => Err(CommandError::Torn {
+            id: letter_of(stored).id,
+            torn,
+        }),
+        (None, _) => Err(CommandError::Keyless {
+            id: letter_of(stored).id,
+        }),
+    }
+}

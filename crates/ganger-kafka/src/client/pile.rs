@@ -1,0 +1,189 @@
+//! Records that were read from a topic of dead letters, and the letters and replies that they make:
+//! most are one, those too large for the topic are several. Pure.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+
+use super::letter_index::At;
+use super::reader::Stored;
+use crate::broker::parts;
+use crate::broker::parts::{Torn, Whole};
+
+/// Records, as they were read.
+#[derive(Debug, Default)]
+pub(super) struct Pile {
+    records: HashMap<At, Stored>,
+    /// By the key that they belong to and their number.
+    parts: HashMap<(Bytes, u32), Bytes>,
+}
+
+impl Pile {
+    /// Puts one more on it.
+    pub(super) fn put(&mut self, stored: Stored) {
+        match parts::place(&stored.headers) {
+            Some(place) => drop(self.parts.insert(place, stored.value.unwrap_or_default())),
+            None => drop(self.records.insert(At::of(&stored), stored)),
+        }
+    }
+
+    /// Takes what lies at a place, whole, or what there is of it and why it is not; none if nothing
+    /// is there any more.
+    pub(super) fn take(&mut self, at: &At) -> Option<(Stored, Option<Torn>)> {
+        let mut stored = self.records.remove(at)?;
+        let Some(whole) = Whole::of(&stored.headers) else {
+            return Some((stored, None));
+        };
+        let of = stored.key.clone().unwrap_or_default();
+        let numbers = 1..=whole.count;
+        let parts = numbers.map(|number| self.parts.remove(&(of.clone(), number)));
+        match parts::join(whole, &stored.headers, parts.collect()) {
+            Ok((headers, value)) => {
+                stored.headers = headers;
+                stored.value = Some(value);
+                Some((stored, None))
+            }
+            Err(torn) => Some((stored, Some(torn))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::letter_index::{Entry, Index, chunks};
+    use super::*;
+    use crate::broker::headers;
+    use crate::broker::headers::Raw;
+    use crate::broker::record::Outbound;
+    use ganger_queue::client::DeadFilter;
+    use ganger_queue::dead_letter::header;
+
+    /// A letter of 10 000 bytes as it is stored whole, and in four parts.
+    fn letter() -> (Outbound, Vec<Stored>) {
+        let mut headers: Raw = vec![
+            ("colour".to_owned(), Some("red".into())),
+            ("binary".to_owned(), Some(Bytes::from_static(b"\xff"))),
+            ("nothing".to_owned(), None),
+        ];
+        let own = vec![(header::LETTER_ID, "id-1".to_owned())];
+        headers.extend(headers::own(own));
+        let letter = Outbound {
+            key: Some("id-1".into()),
+            value: Some(vec![7; 10_000].into()),
+            headers,
+            ..Outbound::default()
+        };
+        let stored = |(offset, record): (i64, Outbound)| Stored {
+            offset,
+            timestamp_ms: offset,
+            key: record.key,
+            value: record.value,
+            headers: record.headers,
+            ..Stored::default()
+        };
+        let parts = parts::split(&letter, 3_000).into_iter();
+        let parts = (0..).zip(parts).map(stored).collect();
+        (letter, parts)
+    }
+
+    fn indexed<'a>(records: impl IntoIterator<Item = &'a Stored>) -> Index {
+        let mut index = Index::default();
+        let all = DeadFilter::default();
+        records
+            .into_iter()
+            .for_each(|stored| index.take(stored, &all));
+        index
+    }
+
+    fn ended(stored: &Stored) -> Stored {
+        Stored {
+            value: None,
+            headers: Raw::new(),
+            ..stored.clone()
+        }
+    }
+
+    #[test]
+    fn a_letter_in_parts_is_one_letter_and_whole() {
+        let (whole, records) = letter();
+        let entries = indexed(&records).entries();
+        assert_eq!((entries.len(), entries[0].belongings().len()), (1, 4));
+        assert!(entries[0].bytes() > 10_000);
+        assert_eq!(entries[0].places().count(), records.len());
+        let mut pile = Pile::default();
+        records.iter().for_each(|stored| pile.put(stored.clone()));
+        let (stored, torn) = pile.take(&entries[0].at).unwrap();
+        assert_eq!((torn, &stored.value), (None, &whole.value));
+        assert_eq!(
+            headers::not_ours(&stored.headers),
+            headers::not_ours(&whole.headers)
+        );
+        assert_eq!(pile.take(&entries[0].at), None);
+    }
+
+    #[test]
+    fn one_of_which_a_part_is_missing_says_so() {
+        let (_, records) = letter();
+        let entries = indexed(&records).entries();
+        let mut pile = Pile::default();
+        let others = records.iter().filter(|stored| stored.offset != 1);
+        others.for_each(|stored| pile.put(stored.clone()));
+        let (stored, torn) = pile.take(&entries[0].at).unwrap();
+        assert_eq!(torn, Some(Torn::Missing(vec![2])));
+        let id = headers::find(&stored.headers, header::LETTER_ID);
+        assert_eq!(id.as_deref(), Some("id-1"), "it can be named, and dropped");
+    }
+
+    #[test]
+    fn parts_without_their_letter_are_none_and_are_left_behind() {
+        let (_, records) = letter();
+        let (head, parts) = records.split_last().unwrap();
+        let index = indexed(parts);
+        assert_eq!(
+            (index.entries().len(), index.left_behind(i64::MAX).len()),
+            (0, 4)
+        );
+        let dropped = ended(head);
+        let index = indexed(records.iter().chain([&dropped]));
+        assert_eq!(
+            (index.entries().len(), index.left_behind(i64::MAX).len()),
+            (0, 4)
+        );
+        assert_eq!(
+            index.left_behind(0),
+            [""; 0],
+            "their letter may be on its way"
+        );
+        let gone: Vec<Stored> = records.iter().map(ended).collect();
+        let index = indexed(records.iter().chain(&gone));
+        assert_eq!(
+            (index.entries().len(), index.left_behind(i64::MAX).len()),
+            (0, 0)
+        );
+    }
+
+    #[test]
+    fn chunks_are_bounded_by_count_and_bytes_and_none_is_empty() {
+        let entries: Vec<Entry> = [5, 5, 50, 1, 1, 1]
+            .iter()
+            .map(|bytes| {
+                let stored = Stored {
+                    value: Some(vec![0; *bytes].into()),
+                    ..Stored::default()
+                };
+                Entry {
+                    at: At::of(&stored),
+                    key: None,
+                    reply: None,
+                    parts: Vec::new(),
+                }
+            })
+            .collect();
+        let lengths: Vec<usize> = chunks(&entries, 2, 10)
+            .iter()
+            .map(|chunk| chunk.len())
+            .collect();
+        assert_eq!(lengths, [2, 1, 2, 1]);
+        assert!(chunks(&[], 2, 10).is_empty());
+    }
+}

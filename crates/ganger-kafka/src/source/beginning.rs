@@ -1,0 +1,122 @@
+//! The source's beginning: it looks for a broker and makes its clients, over and over until it can or is
+//! to end. What is missing passes: a broker, or a thread on a machine that has too many.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use super::health::{Health, HealthIssue};
+use super::purpose::Purpose;
+use crate::broker::consumer::Consumer;
+use crate::broker::error::KafkaError;
+use crate::broker::producer::Producer;
+use crate::broker::setup::{Plan, Setup};
+use crate::broker::wanted::Found;
+use ganger_core::backoff::AWAY;
+use ganger_core::threads::aside;
+use ganger_queue::credit::intake;
+use ganger_queue::delivery::{Intake, SourceEnd};
+
+/// How long a look for a broker waits for a connection.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// What a source has once it can begin.
+pub(super) struct Begun {
+    pub(super) plan: Plan,
+    pub(super) found: Found,
+    pub(super) consumer: Consumer,
+    pub(super) producer: Producer<Purpose>,
+}
+
+/// Looks for a broker, unless one was found already, and makes the clients. None if we are to end
+/// before.
+pub(super) async fn begin(
+    setup: Setup,
+    mut found: Option<Found>,
+    end: &mut SourceEnd,
+    health: &mut Health,
+    bell: &Arc<Notify>,
+) -> Option<Begun> {
+    let setup = Arc::new(Mutex::new(setup));
+    let mut failures = 0;
+    loop {
+        let thread = thread::Builder::new().name("kafka-setup".to_owned());
+        let looked = match found.take() {
+            Some(found) => Ok(found),
+            None => unless_closed(end, look(&setup, thread)).await?,
+        };
+        match looked.and_then(|found| clients(&setup, found, bell)) {
+            Ok(begun) => {
+                health.over(end, HealthIssue::Setup);
+                return Some(begun);
+            }
+            Err(problem) => health.begin(end, HealthIssue::Setup, problem),
+        }
+        failures += 1;
+        let pause = AWAY.wait(failures, fastrand::f64());
+        unless_closed(end, sleep(pause)).await?;
+    }
+}
+
+/// Looks for a broker, on that thread: it may take as long as a broker takes to answer.
+async fn look(setup: &Arc<Mutex<Setup>>, thread: thread::Builder) -> Result<Found, String> {
+    let setup = Arc::clone(setup);
+    let looked = aside(thread, move || held(&setup).look_blocking(LOOK)).await;
+    let found = looked.map_err(|error| error.to_string())?;
+    found.map_err(|error| error.to_string())
+}
+
+fn clients(setup: &Mutex<Setup>, found: Found, bell: &Arc<Notify>) -> Result<Begun, String> {
+    let plan = held(setup).plan.clone();
+    let made =
+        || -> Result<_, KafkaError> { Ok((plan.consumer(&found, bell)?, plan.producer(bell)?)) };
+    let (consumer, producer) = made().map_err(|error| error.to_string())?;
+    Ok(Begun {
+        plan,
+        found,
+        consumer,
+        producer,
+    })
+}
+
+/// Whatever became of who held it last: each look begins anew.
+fn held(setup: &Mutex<Setup>) -> MutexGuard<'_, Setup> {
+    setup.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for something, unless the intake closes before.
+async fn unless_closed<T>(end: &mut SourceEnd, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = std::pin::pin!(future);
+    loop {
+        if intake(end) == Intake::Closed {
+            return None;
+        }
+        tokio::select! {
+            _ = end.intake.changed() => {}
+            value = &mut future => return Some(value),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::settings::tests::source;
+    use ganger_config::sample::policy;
+
+    /// No machine has room for such a stack: its thread is refused, as one too many is.
+    #[tokio::test]
+    async fn a_thread_that_is_refused_is_a_problem_and_no_end() {
+        let setup = Setup::new(&source(&[]), &policy()).unwrap();
+        let setup = Arc::new(Mutex::new(setup));
+        let refused = thread::Builder::new().stack_size(1 << 60);
+        let problem = look(&setup, refused).await.unwrap_err();
+        assert!(problem.contains("no thread to be had"), "{problem}");
+        // Nothing was lost with it: the next look finds no broker, as it should.
+        let problem = look(&setup, thread::Builder::new()).await.unwrap_err();
+        assert!(!problem.contains("thread"), "{problem}");
+    }
+}

@@ -1,0 +1,292 @@
+//! What is to be stored of a dead letter, and in which form: as it is; if the broker does not take
+//! that, with less of what it says of the failure; if it is too large even then, in parts, which get
+//! smaller until they are taken. Never less of the message. Pure.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rdkafka::error::RDKafkaErrorCode as Code;
+use tokio::time::Instant;
+
+use crate::broker::error::{is_its_fault, is_too_large};
+use crate::broker::parts;
+use crate::broker::record::Outbound;
+use ganger_queue::dead_letter::{header, without_end};
+
+/// A part that most topics take, whose batches may be 1 MiB unless they are set otherwise.
+const PART_BYTES_MAX: usize = 960 << 10;
+/// No topic takes less that is of any use.
+const PART_BYTES_MIN: usize = 4 << 10;
+/// Where parts are smaller, what the letter says of the failure may be too large for part 0.
+const WORDY_PART_BYTES: usize = 32 << 10;
+/// The most bytes of its error that a shorter letter has.
+const SHORT_ERROR_BYTES_MAX: usize = 256;
+
+/// What was stored so long before the rest may be gone: after a day it is taken for what somebody
+/// left behind who did not live to store the letter, and is dropped with all letters.
+const TOO_LONG: Duration = Duration::from_secs(12 * 3600);
+
+/// How a record is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StoredForm {
+    Whole,
+    /// With hardly a word of the failure.
+    Short,
+    /// In parts of so many bytes.
+    Parts(usize),
+}
+
+/// A letter on its way, and its reply before it, if that is a record of its own.
+#[derive(Debug)]
+pub(super) struct Burial {
+    /// What is to be stored, the letter last.
+    all: Vec<Outbound>,
+    /// How many of them are.
+    stored: usize,
+    /// How the next of them is stored.
+    form: StoredForm,
+    /// The records of it, as far as they are not stored; its own is the last.
+    records: VecDeque<Outbound>,
+    /// When the first record was stored.
+    since: Option<Instant>,
+}
+
+impl Burial {
+    /// Of a letter and its reply.
+    pub(super) fn new(reply: Option<Outbound>, letter: Outbound) -> Self {
+        let mut burial = Self {
+            all: reply.into_iter().chain([letter]).collect(),
+            stored: 0,
+            form: StoredForm::Whole,
+            records: VecDeque::new(),
+            since: None,
+        };
+        burial.cut();
+        burial
+    }
+
+    /// What is to be stored next; none if all is.
+    pub(super) fn next(&self) -> Option<&Outbound> {
+        self.records.front()
+    }
+
+    /// That is stored. Once all is, but it took too long, all is stored anew, under the same keys.
+    pub(super) fn stored(&mut self, now: Instant) {
+        self.records.pop_front();
+        let since = *self.since.get_or_insert(now);
+        if !self.records.is_empty() {
+            return;
+        }
+        self.stored += 1;
+        if self.stored == self.all.len() && now >= since + TOO_LONG {
+            (self.stored, self.since) = (0, None);
+        }
+        self.form = StoredForm::Whole;
+        self.cut();
+    }
+
+    /// Whether there is a form of it that may be taken, when this was refused for that reason.
+    pub(super) fn may_shrink(&self, code: Code) -> bool {
+        self.smaller(code).is_some()
+    }
+
+    /// Takes the next such form. What was stored of the last one is stored anew, under the same keys.
+    pub(super) fn shrink(&mut self, code: Code) {
+        if let Some(form) = self.smaller(code) {
+            self.form = form;
+            self.cut();
+        }
+    }
+
+    fn smaller(&self, code: Code) -> Option<StoredForm> {
+        let is_too_large = is_too_large(code);
+        let first = self.all.get(self.stored)?;
+        match self.form {
+            StoredForm::Whole if is_its_fault(code) && is_wordy(first) => Some(StoredForm::Short),
+            StoredForm::Whole | StoredForm::Short if is_too_large => {
+                Some(StoredForm::Parts(PART_BYTES_MAX))
+            }
+            StoredForm::Parts(bytes) if is_too_large && bytes / 2 >= PART_BYTES_MIN => {
+                Some(StoredForm::Parts(bytes / 2))
+            }
+            StoredForm::Whole | StoredForm::Short | StoredForm::Parts(_) => None,
+        }
+    }
+
+    fn cut(&mut self) {
+        self.records = match (self.all.get(self.stored), self.form) {
+            (None, _) => VecDeque::new(),
+            (Some(first), StoredForm::Whole) => [first.clone()].into(),
+            (Some(first), StoredForm::Short) => [shortened(first)].into(),
+            (Some(first), StoredForm::Parts(bytes)) if bytes >= WORDY_PART_BYTES => {
+                parts::split(first, bytes).into()
+            }
+            (Some(first), StoredForm::Parts(bytes)) => {
+                parts::split(&shortened(first), bytes).into()
+            }
+        };
+    }
+}
+
+fn is_wordy(record: &Outbound) -> bool {
+    let wordy = [header::STDERR, header::ERROR];
+    let mut headers = record.headers.iter();
+    headers.any(|(name, _)| wordy.contains(&name.as_str()))
+}
+
+/// Without the worker's last lines, and with the beginning of the error.
+fn shortened(record: &Outbound) -> Outbound {
+    let mut record = record.clone();
+    record.headers.retain(|(name, _)| name != header::STDERR);
+    let errors = record
+        .headers
+        .iter_mut()
+        .filter(|(name, _)| name == header::ERROR);
+    for (_, value) in errors {
+        let text = String::from_utf8_lossy(value.as_deref().unwrap_or_default()).into_owned();
+        let text = without_end(&text, SHORT_ERROR_BYTES_MAX).into_owned();
+        *value = Some(text.into());
+    }
+    record
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::broker::headers;
+    use crate::broker::headers::Raw;
+
+    fn letter(value_bytes: usize) -> Outbound {
+        let mut headers: Raw = vec![("colour".to_owned(), Some("red".into()))];
+        headers.extend(headers::own(vec![
+            (header::LETTER_ID, "id-1".to_owned()),
+            (header::ERROR, "e".repeat(5_000)),
+            (header::STDERR, "s".repeat(10_000)),
+        ]));
+        Outbound {
+            topic: "dead".to_owned(),
+            key: Some("id-1".into()),
+            value: Some(vec![7; value_bytes].into()),
+            headers,
+            timestamp_ms: None,
+            compressed: true,
+        }
+    }
+
+    fn reply(value_bytes: usize) -> Outbound {
+        Outbound {
+            key: Some("id-1/reply".into()),
+            value: Some(vec![8; value_bytes].into()),
+            ..Outbound::default()
+        }
+    }
+
+    /// A topic that takes records of so many bytes: what it holds in the end, or why not.
+    fn store(mut burial: Burial, bytes_max: usize) -> Result<Vec<Outbound>, Code> {
+        let mut stored = Vec::new();
+        while let Some(record) = burial.next() {
+            if record.bytes() <= bytes_max {
+                stored.push(record.clone());
+                burial.stored(Instant::now());
+            } else if burial.may_shrink(Code::MessageSizeTooLarge) {
+                burial.shrink(Code::MessageSizeTooLarge);
+            } else {
+                return Err(Code::MessageSizeTooLarge);
+            }
+        }
+        Ok(stored)
+    }
+
+    fn keys(stored: &[Outbound]) -> Vec<String> {
+        let key = |record: &Outbound| String::from_utf8(record.key.clone().unwrap().into());
+        stored.iter().map(|record| key(record).unwrap()).collect()
+    }
+
+    #[test]
+    fn what_is_taken_as_it_is_stays_so_and_the_reply_goes_first() {
+        let stored = store(Burial::new(Some(reply(9)), letter(9)), 1 << 20).unwrap();
+        assert_eq!(stored, [reply(9), letter(9)]);
+    }
+
+    #[test]
+    fn first_what_is_said_of_the_failure_is_cut_and_nothing_else() {
+        let stored = store(Burial::new(None, letter(50_000)), 60_000).unwrap();
+        assert_eq!(keys(&stored), ["id-1"]);
+        let find = |name| headers::find(&stored[0].headers, name);
+        assert_eq!(find(header::STDERR), None);
+        assert!(find(header::ERROR).unwrap().len() <= SHORT_ERROR_BYTES_MAX);
+        assert_eq!(find("colour").as_deref(), Some("red"));
+        assert_eq!(stored[0].value, letter(50_000).value);
+    }
+
+    #[test]
+    fn what_is_too_large_even_then_goes_in_parts_the_letter_last() {
+        let bytes_max = 1 << 20;
+        let stored = store(
+            Burial::new(Some(reply(3 << 20)), letter(2 << 20)),
+            bytes_max,
+        )
+        .unwrap();
+        let expected = [
+            "id-1/reply/part/1",
+            "id-1/reply/part/2",
+            "id-1/reply/part/3",
+            "id-1/reply/part/4",
+            "id-1/reply",
+            "id-1/part/1",
+            "id-1/part/2",
+            "id-1/part/3",
+            "id-1",
+        ];
+        assert_eq!(keys(&stored), expected);
+        let head = stored.last().unwrap();
+        assert!(
+            headers::find(&head.headers, header::STDERR).is_some(),
+            "there is room"
+        );
+    }
+
+    #[test]
+    fn parts_get_smaller_until_they_are_taken() {
+        let stored = store(Burial::new(None, letter(100_000)), 10_000).unwrap();
+        let bytes: usize = stored
+            .iter()
+            .filter_map(|part| part.value.as_ref())
+            .map(Bytes::len)
+            .sum();
+        assert!(bytes > 100_000, "{bytes}");
+        assert_eq!(keys(&stored).last().unwrap(), "id-1");
+        let refused = store(Burial::new(None, letter(100_000)), 100);
+        assert_eq!(refused, Err(Code::MessageSizeTooLarge));
+    }
+
+    #[test]
+    fn what_took_too_long_is_stored_anew() {
+        let start = Instant::now();
+        for (late, is_anew) in [(TOO_LONG, true), (TOO_LONG / 2, false)] {
+            let mut burial = Burial::new(Some(reply(9)), letter(9));
+            burial.stored(start);
+            assert_eq!(burial.next(), Some(&letter(9)));
+            burial.stored(start + late);
+            assert_eq!(burial.next(), is_anew.then_some(&reply(9)), "{late:?}");
+            burial.stored(start + late);
+            burial.stored(start + late);
+            assert_eq!(burial.next(), None, "{late:?}");
+        }
+        let mut alone = Burial::new(None, letter(9));
+        alone.stored(start + TOO_LONG);
+        assert_eq!(alone.next(), None, "nothing was stored before it");
+    }
+
+    #[test]
+    fn what_is_refused_for_another_reason_is_not_cut_up() {
+        let mut burial = Burial::new(None, letter(9));
+        assert!(!burial.may_shrink(Code::TopicAuthorizationFailed));
+        assert!(burial.may_shrink(Code::InvalidRecord));
+        burial.shrink(Code::InvalidRecord);
+        assert!(!burial.may_shrink(Code::InvalidRecord));
+        assert_eq!(burial.records.len(), 1);
+    }
+}

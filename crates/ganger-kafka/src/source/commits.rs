@@ -1,0 +1,228 @@
+//! Which commit is on its way, and when the next may be: one at a time, at an interval, sooner when a
+//! partition goes to someone else or the source ends. Pure. What is written is `partition`'s business.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rdkafka::error::RDKafkaErrorCode as Code;
+use tokio::time::Instant;
+
+use crate::broker::commit_metadata::TEXT_BYTES_MAX;
+
+/// The least time between two commits when they are urgent.
+const URGENT: Duration = Duration::from_millis(20);
+/// The least time between two commits that only ask whether the broker is there.
+const PROBE: Duration = Duration::from_millis(500);
+
+/// How commits go.
+#[derive(Debug)]
+pub(super) struct Commits {
+    interval: Duration,
+    is_sent: bool,
+    /// How many were sent.
+    number: u64,
+    last: Instant,
+    metadata_bytes_max: usize,
+    failures: u32,
+}
+
+/// How soon a commit is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Urgency {
+    /// Someone waits for it.
+    Urgent,
+    /// It shows whether the broker is back, or we are members still.
+    Probe,
+    Usual,
+}
+
+/// How a commit ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct CommitAnswer {
+    /// Of all that is not in a missing topic; where all is, the error for that.
+    pub(super) result: Result<(), Code>,
+    /// The topics that are not there, of which nothing is committed.
+    pub(super) missing: BTreeSet<String>,
+}
+
+impl CommitAnswer {
+    /// It failed as a whole.
+    pub(super) fn failed(code: Code) -> Self {
+        Self {
+            result: Err(code),
+            missing: BTreeSet::new(),
+        }
+    }
+}
+
+/// What the end of a commit means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// It is there.
+    Done,
+    /// It is tried again, with at most so many bytes of metadata.
+    Shorter(usize),
+    /// The group is deciding anew; what is ours then is committed then.
+    Waits,
+    /// We are no member any more.
+    TooLate,
+    /// None of its topics is there. That is no fault of the group's, and holds up no other.
+    Missing,
+    /// It failed, and has for so long that it is to be told.
+    Trouble,
+    /// It failed, and is tried again.
+    Failed,
+}
+
+impl Ended {
+    /// Whether the group has answered as it does to a member alone.
+    pub(super) fn shows_a_member(self) -> bool {
+        matches!(self, Self::Done | Self::Waits)
+    }
+}
+
+impl Commits {
+    pub(super) fn new(interval: Duration) -> Self {
+        Self {
+            interval,
+            is_sent: false,
+            number: 0,
+            last: Instant::now(),
+            metadata_bytes_max: TEXT_BYTES_MAX,
+            failures: 0,
+        }
+    }
+
+    /// The number of the last commit that was sent.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The most bytes of metadata that the broker takes, as far as we know.
+    pub(super) fn metadata_bytes_max(&self) -> usize {
+        self.metadata_bytes_max
+    }
+
+    /// When to go on, if there is something to commit.
+    pub(super) fn due(&self, something: Option<Urgency>) -> Option<Instant> {
+        let gap = match something.filter(|_| !self.is_sent)? {
+            Urgency::Urgent => self.interval.min(URGENT * (1 << self.failures.min(6))),
+            Urgency::Probe => PROBE,
+            Urgency::Usual => self.interval,
+        };
+        Some(self.last + gap)
+    }
+
+    /// Whether it is time for one. The next is not before a while then.
+    pub(super) fn begin(&mut self, something: Option<Urgency>, now: Instant) -> bool {
+        let is_time = self.due(something).is_some_and(|due| due <= now);
+        if is_time {
+            self.last = now;
+        }
+        is_time
+    }
+
+    /// One is sent.
+    pub(super) fn send(&mut self) {
+        self.number += 1;
+        self.is_sent = true;
+    }
+
+    /// The one that is on its way was sent by a consumer that is no more.
+    pub(super) fn forget_sent(&mut self) {
+        self.is_sent = false;
+    }
+
+    /// Takes in how it ended, of a member with so many partitions.
+    pub(super) fn ended(&mut self, result: Result<(), Code>, partitions: usize) -> Ended {
+        self.is_sent = false;
+        let Err(code) = result else {
+            self.failures = 0;
+            return Ended::Done;
+        };
+        if code == Code::UnknownTopicOrPartition {
+            return Ended::Missing;
+        }
+        self.failures = self.failures.saturating_add(1);
+        match code {
+            Code::OffsetMetadataTooLarge => {
+                self.metadata_bytes_max /= 2;
+                Ended::Shorter(self.metadata_bytes_max)
+            }
+            Code::RebalanceInProgress => Ended::Waits,
+            Code::IllegalGeneration | Code::UnknownMemberId | Code::FencedInstanceId => {
+                Ended::TooLate
+            }
+            _ if is_trouble(self.failures, partitions) => Ended::Trouble,
+            _ => Ended::Failed,
+        }
+    }
+}
+
+/// Whether so many failures in a row are something to tell, by a member with so many partitions. A
+/// broker that restarts refuses for a moment. Once all partitions are another's nothing is committed
+/// any more that could show that it is over; the last answer may come after they went.
+fn is_trouble(failures: u32, partitions: usize) -> bool {
+    failures > 2 && partitions > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_comes_after_all_partitions_went_is_no_trouble() {
+        let table = [(2, 1, false), (3, 1, true), (3, 0, false), (30, 0, false)];
+        for (failures, partitions, expected) in table {
+            let got = is_trouble(failures, partitions);
+            assert_eq!(got, expected, "{failures} {partitions}");
+        }
+    }
+
+    #[test]
+    fn one_at_a_time_and_as_soon_as_it_is_wanted() {
+        let mut commits = Commits::new(Duration::from_secs(5));
+        let start = commits.last;
+        let due = |commits: &Commits, urgency| Some(commits.due(Some(urgency))? - start);
+        assert_eq!(commits.due(None), None);
+        assert_eq!(due(&commits, Urgency::Urgent), Some(URGENT));
+        assert_eq!(due(&commits, Urgency::Probe), Some(PROBE));
+        assert_eq!(due(&commits, Urgency::Usual), Some(Duration::from_secs(5)));
+        assert!(!commits.begin(Some(Urgency::Urgent), start));
+        let now = start + URGENT;
+        assert!(commits.begin(Some(Urgency::Urgent), now));
+        commits.send();
+        assert_eq!(due(&commits, Urgency::Urgent), None, "one is on its way");
+        assert_eq!(commits.number(), 1);
+        assert_eq!(commits.ended(Err(Code::Fail), 1), Ended::Failed);
+        assert_eq!(due(&commits, Urgency::Urgent), Some(URGENT + 2 * URGENT));
+        commits.send();
+        commits.forget_sent();
+        assert!(commits.due(Some(Urgency::Usual)).is_some());
+    }
+
+    #[test]
+    fn what_an_end_means() {
+        let mut commits = Commits::new(Duration::from_secs(5));
+        let table = [
+            (Err(Code::OffsetMetadataTooLarge), Ended::Shorter(2000)),
+            (Err(Code::OffsetMetadataTooLarge), Ended::Shorter(1000)),
+            (Err(Code::RebalanceInProgress), Ended::Waits),
+            (Err(Code::UnknownMemberId), Ended::TooLate),
+            (Err(Code::NotCoordinator), Ended::Trouble),
+            (Ok(()), Ended::Done),
+            (Err(Code::UnknownTopicOrPartition), Ended::Missing),
+            (Err(Code::UnknownTopicOrPartition), Ended::Missing),
+            (Err(Code::UnknownTopicOrPartition), Ended::Missing),
+            (Err(Code::NotCoordinator), Ended::Failed),
+            (Err(Code::NotCoordinator), Ended::Failed),
+            (Err(Code::NotCoordinator), Ended::Trouble),
+        ];
+        for (result, expected) in table {
+            commits.send();
+            assert_eq!(commits.ended(result, 1), expected, "{result:?}");
+        }
+        assert!(Ended::Waits.shows_a_member() && !Ended::TooLate.shows_a_member());
+        assert!(!Ended::Missing.shows_a_member(), "it was not asked");
+    }
+}

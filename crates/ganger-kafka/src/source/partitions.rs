@@ -1,0 +1,342 @@
+//! The partitions that are ours, and what they are found by: whose turn it is, whose head is due, what is
+//! not committed, which are fetched. However many there are, only those are looked at of which something
+//! has changed. A partition changes nowhere but in `change`, so that all of it stays right.
+
+use std::collections::{BTreeSet, HashMap};
+
+use tokio::time::Instant;
+
+use super::deadlines::Deadlines;
+use super::ordering::Count;
+use super::partition::{Partition, Pause, Traits};
+use super::turns::{Here, Share, Turn, Turns};
+use crate::broker::begins::Part;
+use crate::broker::consumer::{Commit, TopicPartition};
+use crate::broker::rung::Rung;
+use crate::broker::statistics::Lag;
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Partitions {
+    all: HashMap<Part, Partition>,
+    by_name: HashMap<TopicPartition, Part>,
+    last: Part,
+    turns: Turns,
+    /// Whose head is to be looked at when.
+    parked: Deadlines,
+    /// Likewise, of those that are fetched meanwhile.
+    drowsy: Deadlines,
+    /// Those that are paused for a head that is gone.
+    rested: BTreeSet<Part>,
+    /// Those that are fetched and have something at hand.
+    full: BTreeSet<Part>,
+    /// Those that are and have nothing.
+    empty: BTreeSet<Part>,
+    uncommitted: BTreeSet<Part>,
+    /// Those of which a commit is on its way.
+    sent: Vec<Part>,
+}
+
+impl Partitions {
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn get(&self, part: Part) -> Option<&Partition> {
+        self.all.get(&part)
+    }
+
+    /// All of them, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Part, &Partition)> {
+        self.all.iter().map(|(part, partition)| (*part, partition))
+    }
+
+    /// The one of that name, if it is ours.
+    pub(super) fn named(&self, name: &TopicPartition) -> Option<Part> {
+        self.by_name.get(name).copied()
+    }
+
+    /// Those of these names that are.
+    pub(super) fn all_named(&self, names: &[TopicPartition]) -> Vec<Part> {
+        names.iter().filter_map(|name| self.named(name)).collect()
+    }
+
+    /// Takes one in, in which there may be something.
+    pub(super) fn add(&mut self, partition: Partition) -> Part {
+        self.last = self.last.wrapping_add(1);
+        let part = self.last;
+        self.by_name.insert(partition.name().clone(), part);
+        self.turns.add(part);
+        self.index(part, partition.traits());
+        self.all.insert(part, partition);
+        part
+    }
+
+    /// Lets one go.
+    pub(super) fn remove(&mut self, part: Part) -> Option<Partition> {
+        let partition = self.all.remove(&part)?;
+        if self.named(partition.name()) == Some(part) {
+            self.by_name.remove(partition.name());
+        }
+        self.turns.remove(part);
+        self.index(part, Traits::default());
+        self.full.remove(&part);
+        self.empty.remove(&part);
+        Some(partition)
+    }
+
+    /// Calls one otherwise, so that it is not taken for what it was.
+    pub(super) fn rename(&mut self, part: Part) -> Part {
+        match self.remove(part) {
+            Some(partition) => self.add(partition),
+            None => part,
+        }
+    }
+
+    /// Changes one.
+    pub(super) fn change<T>(
+        &mut self,
+        part: Part,
+        change: impl FnOnce(&mut Partition) -> T,
+    ) -> Option<T> {
+        let partition = self.all.get_mut(&part)?;
+        let before = partition.traits();
+        let result = change(partition);
+        let after = partition.traits();
+        if before != after {
+            self.index(part, after);
+        }
+        Some(result)
+    }
+
+    fn index(&mut self, part: Part, traits: Traits) {
+        let Traits {
+            is_uncommitted,
+            look_at,
+            pause,
+            is_leaving,
+            is_shut,
+        } = traits;
+        let is_fetched = pause.is_none() && !is_leaving;
+        self.parked.set(part, look_at);
+        self.drowsy.set(part, look_at.filter(|_| is_fetched));
+        put(
+            &mut self.rested,
+            part,
+            pause == Some(Pause::Nap) && look_at.is_none(),
+        );
+        put(&mut self.uncommitted, part, is_uncommitted);
+        if !is_shut {
+            self.turns.opened(part);
+        }
+        self.index_fetched(part, is_fetched);
+    }
+
+    fn index_fetched(&mut self, part: Part, is_fetched: bool) {
+        let is_asleep = self.turns.is_asleep(part);
+        put(&mut self.full, part, is_fetched && !is_asleep);
+        put(&mut self.empty, part, is_fetched && is_asleep);
+    }
+
+    // -- whose turn it is --
+
+    /// Takes in which have got something.
+    pub(super) fn listen(&mut self, rung: &Rung) {
+        for name in rung.take() {
+            if let Some(part) = self.named(&name) {
+                self.rang(part);
+            }
+        }
+    }
+
+    fn rang(&mut self, part: Part) {
+        if self.turns.rang(part) && self.empty.remove(&part) {
+            self.full.insert(part);
+        }
+    }
+
+    /// How many have something, at hand or here.
+    pub(super) fn sharers(&self) -> usize {
+        self.turns.sharers()
+    }
+
+    /// Lets in those that had as much as they might, and may have more now.
+    pub(super) fn widen(&mut self, share: &Share) {
+        self.turns.widen(share);
+    }
+
+    /// The next that may have something for which there is room.
+    pub(super) fn next(&mut self, share: &Share, here: Here) -> Option<Part> {
+        self.turns.next(share, here)
+    }
+
+    /// Whether there may be one.
+    pub(super) fn has_next(&self, share: &Share, here: Here) -> bool {
+        self.turns.peek(share, here).is_some()
+    }
+
+    /// Nothing more is read of it for that reason.
+    pub(super) fn rest(&mut self, part: Part, why: Turn) {
+        self.turns.put(part, why);
+        if why == Turn::Asleep && self.full.remove(&part) {
+            self.empty.insert(part);
+        }
+    }
+
+    /// A message of it came in, went out or is done; so much is here of it now.
+    pub(super) fn counted(&mut self, part: Part, count: Count) {
+        self.turns.counted(part, count);
+    }
+
+    // -- whose head is due --
+
+    /// When the next head is to be looked at.
+    pub(super) fn next_head(&self) -> Option<Instant> {
+        self.parked.next()
+    }
+
+    /// Those whose heads are.
+    pub(super) fn heads(&self, now: Instant) -> Vec<Part> {
+        self.parked.until(now)
+    }
+
+    // -- which are fetched --
+
+    /// Those that are fetched and have something at hand.
+    pub(super) fn full(&self) -> &BTreeSet<Part> {
+        &self.full
+    }
+
+    /// Those that are fetched and have nothing.
+    pub(super) fn empty(&self) -> &BTreeSet<Part> {
+        &self.empty
+    }
+
+    /// Those that are fetched although their heads are not due by then.
+    pub(super) fn drowsy(&self, until: Instant) -> Vec<Part> {
+        self.drowsy.after(until)
+    }
+
+    /// Those that are paused for a head that is gone.
+    pub(super) fn rested(&self) -> Vec<Part> {
+        self.rested.iter().copied().collect()
+    }
+
+    // -- what is committed --
+
+    /// Whether all that we know of them is.
+    pub(super) fn are_committed(&self) -> bool {
+        self.uncommitted.is_empty()
+    }
+
+    /// Whether all that we know of that one is.
+    pub(super) fn is_committed(&self, part: Part) -> bool {
+        !self.uncommitted.contains(&part)
+    }
+
+    /// What is to be committed; with `anyhow` of all of them.
+    pub(super) fn commit(&mut self, metadata_bytes_max: usize, anyhow: bool) -> Vec<Commit> {
+        let parts: Vec<Part> = if anyhow {
+            self.all.keys().copied().collect()
+        } else {
+            self.uncommitted.iter().copied().collect()
+        };
+        let mut commits = Vec::with_capacity(parts.len());
+        for part in parts {
+            let commit = self.change(part, |each| each.commit(metadata_bytes_max, anyhow));
+            if let Some(commit) = commit.flatten() {
+                self.sent.push(part);
+                commits.push(commit);
+            }
+        }
+        commits
+    }
+
+    /// That has ended, of these topics with nothing: they are not there.
+    pub(super) fn committed(&mut self, is_taken: bool, missing: &BTreeSet<String>) {
+        for part in std::mem::take(&mut self.sent) {
+            self.change(part, |each| match missing.contains(&each.name().0) {
+                true => each.is_missing(),
+                false => each.committed(is_taken),
+            });
+        }
+    }
+
+    // -- how they stand --
+
+    /// Takes in how they stand, with what is here of each.
+    pub(super) fn take_statistics(
+        &mut self,
+        all: &[Lag],
+        here: impl Fn(Part) -> Present,
+    ) -> Standing {
+        let mut standing = Standing::default();
+        for statistics in all {
+            let name = (statistics.topic.clone(), statistics.partition);
+            let Some(part) = self.named(&name) else {
+                continue;
+            };
+            let told = self.change(part, |each| {
+                let behind = each.lag(statistics).map(|lag| (each.label(), lag));
+                // What waits in a tier is not due.
+                let counts = behind.clone().filter(|_| !each.is_tier());
+                let unread = (each.is_not_fetched(statistics), each.read_up_to_ms());
+                (behind, counts, unread)
+            });
+            let (behind, counts, (is_not_fetched, read_up_to_ms)) = told.unwrap_or_default();
+            let lag = behind.as_ref().map_or(0, |(_, lag)| *lag);
+            let unfinished = counts.map_or(0, |(_, lag)| lag);
+            standing.unfinished += unfinished;
+            let here = here(part);
+            if unfinished > here.out as u64 {
+                let sent = here.oldest_ms.or(read_up_to_ms);
+                let known = [standing.oldest_ms, sent].into_iter().flatten();
+                standing.oldest_ms = known.min();
+            }
+            standing.delayed += lag - unfinished;
+            standing.lag.extend(behind);
+            standing.idle.extend(is_not_fetched.then_some(part));
+        }
+        standing.lag.sort();
+        standing
+    }
+}
+
+/// How the partitions stand.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    /// How far each is behind, by name.
+    pub(super) lag: Vec<(String, u64)>,
+    /// How many messages are not done, but for those that wait for a later time.
+    pub(super) unfinished: u64,
+    /// Those that do.
+    pub(super) delayed: u64,
+    /// Those that are not fetched.
+    pub(super) idle: Vec<Part>,
+    /// When the oldest message that waits was sent, in milliseconds since 1970, as far as that is known.
+    pub(super) oldest_ms: Option<i64>,
+}
+
+/// Messages of a partition that are here.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Present {
+    /// Number of those that the pool has.
+    pub(super) out: usize,
+    /// When the oldest of the others was sent that comes for the first time.
+    pub(super) oldest_ms: Option<i64>,
+}
+
+fn put(set: &mut BTreeSet<Part>, part: Part, is_in: bool) {
+    if is_in {
+        set.insert(part);
+    } else {
+        set.remove(&part);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! What is to be asked again about where partitions are read from, and which can't be read. Pure.
+
+use std::collections::BTreeSet;
+
+use tokio::time::Instant;
+
+use super::deadlines::Deadlines;
+use super::group::AGAIN;
+use crate::broker::begins::Part;
+use crate::broker::consumer::TopicPartition;
+
+/// What is not known of our partitions.
+#[derive(Debug, Default)]
+pub(super) struct Positions {
+    /// Ours, but nobody could tell yet where they begin.
+    unbegun: Vec<TopicPartition>,
+    ask_unbegun_at: Option<Instant>,
+    /// Partitions whose position is gone, and when to ask how they stand.
+    astray: Deadlines,
+    /// That is being asked of some.
+    is_asking: bool,
+    /// Those that can't be read, by name.
+    unread: BTreeSet<String>,
+}
+
+impl Positions {
+    /// When something falls due by itself.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let astray = self.astray.next().filter(|_| !self.is_asking);
+        astray.into_iter().chain(self.ask_unbegun_at).min()
+    }
+
+    /// A partition is no longer ours.
+    pub(super) fn forget(&mut self, part: Part) {
+        self.astray.set(part, None);
+    }
+
+    // -- where they begin --
+
+    /// Nobody can tell yet where it begins.
+    pub(super) fn unknown(&mut self, partition: TopicPartition, now: Instant) {
+        self.unbegun.push(partition);
+        self.ask_for_unbegun(now);
+    }
+
+    /// Those that have not begun are asked about again after a while.
+    pub(super) fn ask_for_unbegun(&mut self, now: Instant) {
+        self.ask_unbegun_at = Some(now + AGAIN);
+    }
+
+    /// Those that are to be asked about now.
+    pub(super) fn take_unbegun(&mut self, now: Instant) -> Option<Vec<TopicPartition>> {
+        self.ask_unbegun_at.take_if(|when| *when <= now)?;
+        (!self.unbegun.is_empty()).then(|| self.unbegun.clone())
+    }
+
+    /// Whether it has not begun, and is ours still.
+    pub(super) fn is_unbegun(&self, partition: &TopicPartition) -> bool {
+        self.unbegun.contains(partition)
+    }
+
+    /// These have begun, or are not ours any more.
+    pub(super) fn not_unbegun(&mut self, partitions: &[TopicPartition]) {
+        self.unbegun.retain(|each| !partitions.contains(each));
+    }
+
+    // -- how they stand --
+
+    /// Whether it is to be asked how it stands.
+    pub(super) fn is_astray(&self, part: Part) -> bool {
+        self.astray.has(part)
+    }
+
+    /// It is to be asked then.
+    pub(super) fn ask_at(&mut self, part: Part, when: Instant) {
+        self.astray.set(part, Some(when));
+    }
+
+    /// Those of which it is to be asked now. None before there is an answer about others.
+    pub(super) fn take_astray(&mut self, now: Instant) -> Vec<Part> {
+        if self.is_asking {
+            return Vec::new();
+        }
+        let due = self.astray.until(now);
+        due.iter().for_each(|part| self.astray.set(*part, None));
+        due
+    }
+
+    /// Whether it is being asked.
+    pub(super) fn set_asking(&mut self, is_asking: bool) {
+        self.is_asking = is_asking;
+    }
+
+    // -- which can't be read --
+
+    /// It can't be read.
+    pub(super) fn unread(&mut self, name: String) {
+        self.unread.insert(name);
+    }
+
+    /// It can, or is no longer ours. True if that was the last.
+    pub(super) fn read(&mut self, name: &str) -> bool {
+        self.unread.remove(name) && self.unread.is_empty()
+    }
+
+    /// Whether there is one that can't.
+    pub(super) fn has_unread(&self) -> bool {
+        !self.unread.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn those_that_have_not_begun_are_asked_about_until_they_have_or_go() {
+        let (mut positions, now) = (Positions::default(), Instant::now());
+        let partition = |number| ("orders".to_owned(), number);
+        positions.unknown(partition(1), now);
+        positions.unknown(partition(2), now);
+        assert_eq!(positions.take_unbegun(now), None);
+        let then = positions.due().unwrap();
+        assert_eq!(
+            positions.take_unbegun(then),
+            Some(vec![partition(1), partition(2)])
+        );
+        assert_eq!(positions.due(), None, "it is being asked");
+        positions.not_unbegun(&[partition(1)]);
+        positions.ask_for_unbegun(then);
+        assert!(!positions.is_unbegun(&partition(1)) && positions.is_unbegun(&partition(2)));
+        positions.not_unbegun(&[partition(2)]);
+        assert_eq!(positions.take_unbegun(then + AGAIN), None);
+    }
+
+    #[test]
+    fn of_those_astray_all_that_are_due_are_asked_about_at_once() {
+        let (mut positions, now) = (Positions::default(), Instant::now());
+        let later = now + Duration::from_secs(1);
+        positions.ask_at(1, now);
+        positions.ask_at(2, now);
+        positions.ask_at(3, later);
+        assert_eq!(positions.due(), Some(now));
+        assert_eq!(positions.take_astray(now), [1, 2]);
+        positions.set_asking(true);
+        assert_eq!((positions.due(), positions.is_astray(1)), (None, false));
+        assert!(positions.take_astray(later).is_empty());
+        positions.set_asking(false);
+        positions.forget(3);
+        assert!(positions.take_astray(later).is_empty());
+    }
+
+    #[test]
+    fn the_trouble_is_over_with_the_last_that_can_be_read() {
+        let mut positions = Positions::default();
+        positions.unread("orders/1".to_owned());
+        positions.unread("orders/2".to_owned());
+        assert!(!positions.read("orders/1") && positions.has_unread());
+        assert!(!positions.read("orders/1"));
+        assert!(positions.read("orders/2") && !positions.has_unread());
+    }
+}

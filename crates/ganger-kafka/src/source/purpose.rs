@@ -1,0 +1,117 @@
+//! What a publication is for, what becomes of it when it fails, and how long it is waited for when there
+//! is no time. Pure.
+
+use std::time::Duration;
+
+use rdkafka::error::RDKafkaErrorCode as Code;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::burial::Burial;
+use super::ordering::Position;
+use crate::broker::error;
+use crate::broker::producer::Then;
+use ganger_queue::delivery::{Outgoing, PublishError};
+
+/// How long is waited for what nothing is heard of.
+pub(super) const WITHIN: Duration = Duration::from_secs(3);
+
+/// What a publication is for, and so what its confirmation sets off.
+#[derive(Debug)]
+pub(super) enum Purpose {
+    /// The reply of a message that is done with it.
+    Reply {
+        place: Position,
+        reply: Box<Outgoing>,
+    },
+    /// A copy that waits in a tier; the message is done with it.
+    Tier { place: Position, due: Instant },
+    /// A dead letter, a record of which this is; with the last the message is done.
+    Letter {
+        place: Position,
+        burial: Box<Burial>,
+    },
+    /// An emit: someone waits to be told.
+    Emit {
+        queue: String,
+        confirmed: oneshot::Sender<Result<(), PublishError>>,
+    },
+}
+
+impl Purpose {
+    /// What becomes of it when it fails so. A dead letter is all that is left of its message: it is
+    /// sent until it is taken, in a smaller form if need be. What a stranger's topic has not taken
+    /// for too long is given up.
+    pub(super) fn then(&self, code: Code, is_too_long: bool) -> Then {
+        let gives_up = match self {
+            Self::Letter { burial, .. } => burial.may_shrink(code),
+            Self::Tier { .. } => error::is_for_good(code),
+            Self::Reply { .. } | Self::Emit { .. } => is_too_long || error::is_for_good(code),
+        };
+        if gives_up {
+            Then::GiveUp
+        } else if error::is_for_good(code) {
+            Then::Insist
+        } else {
+            Then::Again
+        }
+    }
+
+    /// The topic of someone else that it is for.
+    pub(super) fn stranger(&self) -> Option<&str> {
+        match self {
+            Self::Reply { reply, .. } => Some(&reply.queue),
+            Self::Emit { queue, .. } => Some(queue),
+            Self::Tier { .. } | Self::Letter { .. } => None,
+        }
+    }
+
+    /// The message that it settles.
+    pub(super) fn place(&self) -> Option<Position> {
+        match self {
+            Self::Reply { place, .. } | Self::Tier { place, .. } | Self::Letter { place, .. } => {
+                Some(*place)
+            }
+            Self::Emit { .. } => None,
+        }
+    }
+
+    /// Whether something that has been under way for so long keeps neither a stop nor a partition.
+    pub(super) fn is_in_vain(&self, age: Duration) -> bool {
+        match self {
+            Self::Reply { .. } | Self::Tier { .. } | Self::Letter { .. } => age >= WITHIN,
+            // Nobody waits for it any more: the task behind it has failed, and is tried again.
+            Self::Emit { confirmed, .. } => confirmed.is_closed(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_and_copies_are_given_time_and_what_nobody_waits_for_none() {
+        let place = 1;
+        let reply = Purpose::Reply {
+            place,
+            reply: Box::default(),
+        };
+        let tier = Purpose::Tier {
+            place,
+            due: Instant::now(),
+        };
+        for purpose in [reply, tier] {
+            assert!(!purpose.is_in_vain(WITHIN - Duration::from_millis(1)));
+            assert!(purpose.is_in_vain(WITHIN));
+        }
+        let (confirmed, told) = oneshot::channel();
+        let emit = Purpose::Emit {
+            queue: "q".to_owned(),
+            confirmed,
+        };
+        assert!(!emit.is_in_vain(WITHIN * 100), "its task is worked on");
+        drop(told);
+        assert!(emit.is_in_vain(Duration::ZERO));
+    }
+}

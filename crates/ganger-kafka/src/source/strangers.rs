@@ -1,0 +1,123 @@
+//! The topics of others that replies and emits go to, as far as they take nothing: for how long that
+//! is borne, and what becomes of what is for them then. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rdkafka::error::RDKafkaErrorCode as Code;
+use tokio::time::Instant;
+
+use crate::broker::error;
+
+/// The topics that have taken nothing for too long.
+#[derive(Debug)]
+pub(super) struct Strangers {
+    /// How long that is; none for ever.
+    patience: Option<Duration>,
+    /// When the brokers were last away, for which no topic can be blamed.
+    away_at: Option<Instant>,
+    /// Whether one record is on its way to it, to see whether it takes something again.
+    closed: BTreeMap<String, bool>,
+}
+
+impl Strangers {
+    pub(super) fn new(patience: Option<Duration>) -> Self {
+        Self {
+            patience,
+            away_at: None,
+            closed: BTreeMap::new(),
+        }
+    }
+
+    /// Takes down whether the brokers are away.
+    pub(super) fn look(&mut self, now: Instant, are_away: bool) {
+        if are_away {
+            self.away_at = Some(now);
+        }
+    }
+
+    /// Whether what fails again, and has been under way for so long, is to be given up.
+    pub(super) fn is_too_long(&self, now: Instant, age: Duration) -> bool {
+        self.patience.is_some_and(|patience| {
+            age >= patience && self.away_at.is_none_or(|away_at| now >= away_at + patience)
+        })
+    }
+
+    /// Whether what is for that topic is refused at once. What is not may be what opens it again.
+    pub(super) fn refuse(&mut self, topic: &str) -> bool {
+        let closed = self.closed.get_mut(topic);
+        closed.is_some_and(|is_tried| std::mem::replace(is_tried, true))
+    }
+
+    /// Something for that topic was given up, with nothing said of it. It may be what was tried.
+    pub(super) fn given_up(&mut self, topic: &str) {
+        if let Some(is_tried) = self.closed.get_mut(topic) {
+            *is_tried = false;
+        }
+    }
+
+    /// Takes in how something for that topic ended.
+    pub(super) fn heard(&mut self, topic: &str, result: Result<(), Code>) {
+        match result {
+            Ok(()) => drop(self.closed.remove(topic)),
+            // Timed out, or refused by those that keep a copy, until it was given up.
+            Err(code) if !error::is_for_good(code) => {
+                self.closed.insert(topic.to_owned(), false);
+            }
+            // It answers, and said what it does not take.
+            Err(_) => drop(self.closed.remove(topic)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(300);
+
+    #[test]
+    fn a_topic_is_given_up_after_so_long_and_tried_with_one_at_a_time() {
+        let mut strangers = Strangers::new(Some(PATIENCE));
+        assert!(!strangers.refuse("answers"));
+        strangers.heard("answers", Err(Code::MessageTimedOut));
+        assert!(!strangers.refuse("others"));
+        assert!(!strangers.refuse("answers"), "one is tried");
+        assert!(strangers.refuse("answers"));
+        strangers.heard("answers", Err(Code::NotEnoughReplicas));
+        assert!(!strangers.refuse("answers"), "another one is tried");
+        assert!(strangers.refuse("answers"));
+        strangers.heard("answers", Ok(()));
+        assert!(!strangers.refuse("answers") && !strangers.refuse("answers"));
+        strangers.heard("answers", Err(Code::MessageSizeTooLarge));
+        assert!(!strangers.refuse("answers") && !strangers.refuse("answers"));
+    }
+
+    #[test]
+    fn another_is_tried_when_the_one_that_was_made_room() {
+        let mut strangers = Strangers::new(Some(PATIENCE));
+        strangers.given_up("answers");
+        assert!(!strangers.refuse("answers") && !strangers.refuse("answers"));
+        strangers.heard("answers", Err(Code::MessageTimedOut));
+        assert!(!strangers.refuse("answers"), "one is tried");
+        assert!(strangers.refuse("answers"));
+        strangers.given_up("answers");
+        assert!(!strangers.refuse("answers"), "another one is tried");
+        assert!(strangers.refuse("answers"));
+    }
+
+    #[test]
+    fn no_topic_is_to_blame_for_brokers_that_are_away() {
+        let mut strangers = Strangers::new(Some(PATIENCE));
+        let start = Instant::now();
+        let short = PATIENCE - Duration::from_millis(1);
+        assert!(!strangers.is_too_long(start, short));
+        assert!(strangers.is_too_long(start, PATIENCE));
+        strangers.look(start, true);
+        strangers.look(start + short, false);
+        assert!(!strangers.is_too_long(start + short, PATIENCE));
+        assert!(strangers.is_too_long(start + PATIENCE, PATIENCE));
+        let patient = Strangers::new(None);
+        assert!(!patient.is_too_long(start, PATIENCE * 1000));
+    }
+}

@@ -1,0 +1,62 @@
+//! Metrics for a collector: every so often all of them, as whoever makes them says they are.
+
+use std::sync::OnceLock;
+
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::metrics::v1::{Metric, ResourceMetrics, ScopeMetrics};
+use tokio::sync::watch;
+
+use super::records::{Resource, scope};
+use super::sender::Sender;
+use super::sending::{Health, Route, bounded};
+use super::settings::Settings;
+
+/// Tells all metrics at this moment. It waits for nobody.
+pub(crate) type Gather = Box<dyn Fn() -> Vec<Metric> + Send + Sync>;
+
+/// Who tells them, once there is something to tell.
+static GATHER: OnceLock<Gather> = OnceLock::new();
+
+/// Has metrics sent from now on, if a collector wants them.
+pub fn send_metrics(gather: Gather) {
+    GATHER.get_or_init(|| gather);
+}
+
+/// Sends them at each interval, and at the end once more.
+pub(super) async fn send_all(
+    sender: &Sender,
+    route: Route<'_>,
+    settings: &Settings,
+    resource: &Resource,
+    mut closing: watch::Receiver<bool>,
+) {
+    let mut health = Health::default();
+    let mut is_over = false;
+    while !is_over {
+        tokio::select! {
+            biased;
+            // Nobody to tell it is the end as well.
+            _ = closing.wait_for(|closing| *closing) => is_over = true,
+            () = tokio::time::sleep(settings.metrics_interval) => {}
+        }
+        let Some(gather) = GATHER.get() else { continue };
+        let sent = sender.send(request(resource, gather()));
+        let result = bounded(settings.metrics_timeout, sent).await;
+        health.told(route, &result);
+    }
+}
+
+fn request(resource: &Resource, metrics: Vec<Metric>) -> ExportMetricsServiceRequest {
+    let metrics = ScopeMetrics {
+        scope: Some(scope()),
+        metrics,
+        ..ScopeMetrics::default()
+    };
+    ExportMetricsServiceRequest {
+        resource_metrics: vec![ResourceMetrics {
+            resource: Some(resource.clone()),
+            scope_metrics: vec![metrics],
+            ..ResourceMetrics::default()
+        }],
+    }
+}

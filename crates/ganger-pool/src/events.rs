@@ -1,0 +1,363 @@
+//! What happens to the pools, written where it happens: the events, the feed that keeps the last of
+//! them for those who listen, and what one pool has told so far. Writing waits for no reader.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use serde::Serialize;
+use tokio::sync::watch;
+
+use super::status::{PoolState, unix_seconds};
+
+/// How many events are kept for those who come back.
+const KEPT_MAX: usize = 4096;
+
+/// Something that has happened.
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+#[serde(tag = "event", rename_all = "snake_case")]
+#[schema(as = Event)]
+pub enum PoolEvent {
+    /// A pool has started.
+    PoolStarted {
+        /// The pool.
+        pool: String,
+    },
+    /// A pool has ended.
+    PoolEnded {
+        /// The pool.
+        pool: String,
+    },
+    /// A pool has another state.
+    PoolState {
+        /// The pool.
+        pool: String,
+        /// Its state now.
+        state: PoolState,
+        /// Its state before.
+        before: PoolState,
+        /// The cause, where it is known.
+        reason: Option<String>,
+    },
+    /// A pool has another target number of workers.
+    Scaled {
+        /// The pool.
+        pool: String,
+        /// The number now.
+        workers: usize,
+        /// The number before.
+        before: usize,
+    },
+    /// A worker's process was started.
+    WorkerStarted {
+        /// The pool.
+        pool: String,
+        /// Its slot.
+        slot: usize,
+        /// Its process.
+        pid: u32,
+    },
+    /// A worker's process has ended, or could not be started.
+    WorkerEnded {
+        /// The pool.
+        pool: String,
+        /// Its slot.
+        slot: usize,
+        /// Its process; null if none could be started.
+        pid: Option<u32>,
+        /// How it ended.
+        cause: String,
+    },
+    /// Messages were dead-lettered.
+    DeadLetters {
+        /// The pool.
+        pool: String,
+        /// How many since the last such event of the pool.
+        count: u64,
+    },
+    /// Events are missing here: the listener was away for too long or reads too slowly.
+    Missed {
+        /// How many; null if they were those of another daemon.
+        count: Option<u64>,
+    },
+}
+
+impl PoolEvent {
+    /// Returns the kind, as streams name it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::PoolStarted { .. } => "pool_started",
+            Self::PoolEnded { .. } => "pool_ended",
+            Self::PoolState { .. } => "pool_state",
+            Self::Scaled { .. } => "scaled",
+            Self::WorkerStarted { .. } => "worker_started",
+            Self::WorkerEnded { .. } => "worker_ended",
+            Self::DeadLetters { .. } => "dead_letters",
+            Self::Missed { .. } => "missed",
+        }
+    }
+}
+
+/// An event with its number and its moment.
+#[derive(Debug, Clone, Serialize)]
+pub struct FeedEntry {
+    /// Identifier: the daemon's start and the number.
+    pub id: String,
+    /// Seconds since 1970.
+    #[serde(with = "unix_seconds")]
+    at: SystemTime,
+    /// The event.
+    #[serde(flatten)]
+    pub event: PoolEvent,
+    /// Number, counted from 1 since the daemon's start.
+    #[serde(skip)]
+    pub number: u64,
+}
+
+/// The last events of all pools. Clones are of the same.
+#[derive(Debug, Clone)]
+pub struct EventFeed {
+    /// Milliseconds since 1970 at the daemon's start, by which its events are told from another's.
+    start: u128,
+    kept: Arc<Mutex<VecDeque<Arc<FeedEntry>>>>,
+    last: watch::Sender<u64>,
+}
+
+impl EventFeed {
+    /// Creates the feed of a daemon that was started then.
+    pub fn new(started_at: SystemTime) -> Self {
+        let since = started_at.duration_since(SystemTime::UNIX_EPOCH);
+        Self {
+            start: since.unwrap_or_default().as_millis(),
+            kept: Arc::default(),
+            last: watch::channel(0).0,
+        }
+    }
+
+    /// Adds an event.
+    pub fn push(&self, event: PoolEvent) {
+        // The number is taken under the lock, so that they are in order.
+        let mut kept = self.kept();
+        let number = self.last() + 1;
+        if kept.len() == KEPT_MAX {
+            kept.pop_front();
+        }
+        kept.push_back(Arc::new(self.entry(number, event)));
+        self.last.send_replace(number);
+    }
+
+    /// Returns what comes after that number: the next event, or how many are missing before it.
+    pub fn after(&self, number: u64) -> Option<Arc<FeedEntry>> {
+        let kept = self.kept();
+        let at = kept.partition_point(|entry| entry.number <= number);
+        let next = kept.get(at)?;
+        let missing = next.number - number - 1;
+        Some(match missing {
+            0 => Arc::clone(next),
+            _ => {
+                let event = PoolEvent::Missed {
+                    count: Some(missing),
+                };
+                Arc::new(self.entry(next.number - 1, event))
+            }
+        })
+    }
+
+    /// Returns the entry that says that what another daemon wrote is missing, and where to go on.
+    pub fn after_another(&self) -> Arc<FeedEntry> {
+        let event = PoolEvent::Missed { count: None };
+        Arc::new(self.entry(self.before_oldest(), event))
+    }
+
+    /// Returns the number before the oldest that is kept.
+    pub fn before_oldest(&self) -> u64 {
+        let kept = self.kept();
+        kept.front().map_or(self.last(), |oldest| oldest.number - 1)
+    }
+
+    /// Returns the number in an identifier, if it is one of this daemon's.
+    pub fn number(&self, id: &str) -> Option<u64> {
+        let (start, number) = id.split_once('-')?;
+        let number: u64 = number.parse().ok()?;
+        let is_ours = start.parse() == Ok(self.start) && number <= self.last();
+        is_ours.then_some(number)
+    }
+
+    /// Returns the number of the last event.
+    pub fn last(&self) -> u64 {
+        *self.last.borrow()
+    }
+
+    /// Returns what changes at each event.
+    pub fn listen(&self) -> watch::Receiver<u64> {
+        self.last.subscribe()
+    }
+
+    fn entry(&self, number: u64, event: PoolEvent) -> FeedEntry {
+        FeedEntry {
+            id: format!("{}-{number}", self.start),
+            at: SystemTime::now(),
+            event,
+            number,
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, VecDeque<Arc<FeedEntry>>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What one pool tells, and has told.
+#[derive(Debug)]
+pub struct PoolEvents {
+    feed: EventFeed,
+    pool: String,
+    state: Cell<PoolState>,
+    workers: Cell<Option<usize>>,
+    dead: Cell<u64>,
+}
+
+impl PoolEvents {
+    /// Of a pool that has told nothing.
+    pub fn new(feed: EventFeed, pool: &str) -> Self {
+        Self {
+            feed,
+            pool: pool.to_owned(),
+            state: Cell::new(PoolState::Starting),
+            workers: Cell::default(),
+            dead: Cell::default(),
+        }
+    }
+
+    /// Tells of a state, if it is another one.
+    pub(super) fn state(&self, state: PoolState, reason: impl FnOnce() -> Option<String>) {
+        let before = self.state.replace(state);
+        if before != state {
+            self.feed.push(PoolEvent::PoolState {
+                pool: self.pool.clone(),
+                state,
+                before,
+                reason: reason(),
+            });
+        }
+    }
+
+    /// Tells of a target number of workers, if it is another one. The first is no change.
+    pub(super) fn workers(&self, workers: usize) {
+        let before = self.workers.replace(Some(workers));
+        if let Some(before) = before.filter(|before| *before != workers) {
+            self.feed.push(PoolEvent::Scaled {
+                pool: self.pool.clone(),
+                workers,
+                before,
+            });
+        }
+    }
+
+    /// Tells of dead letters, by how many there are in all.
+    pub(super) fn dead(&self, dead: u64) {
+        let count = dead - self.dead.replace(dead);
+        if count > 0 {
+            let pool = self.pool.clone();
+            self.feed.push(PoolEvent::DeadLetters { pool, count });
+        }
+    }
+
+    /// Tells of a worker that was started.
+    pub(super) fn worker_started(&self, slot: usize, pid: u32) {
+        let pool = self.pool.clone();
+        self.feed.push(PoolEvent::WorkerStarted { pool, slot, pid });
+    }
+
+    /// Tells of a worker that has ended.
+    pub(super) fn worker_ended(&self, slot: usize, pid: Option<u32>, cause: &str) {
+        self.feed.push(PoolEvent::WorkerEnded {
+            pool: self.pool.clone(),
+            slot,
+            pid,
+            cause: cause.to_owned(),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn feed() -> EventFeed {
+        EventFeed::new(SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(1234))
+    }
+
+    fn ended() -> PoolEvent {
+        PoolEvent::PoolEnded { pool: "p".into() }
+    }
+
+    #[test]
+    fn only_so_many_are_kept_and_what_is_missing_is_told() {
+        let feed = feed();
+        assert!(feed.after(0).is_none());
+        for _ in 0..KEPT_MAX + 10 {
+            feed.push(ended());
+        }
+        assert_eq!(feed.kept().len(), KEPT_MAX);
+        let missed = feed.after(3).unwrap();
+        assert_eq!(missed.event, PoolEvent::Missed { count: Some(7) });
+        let next = feed.after(missed.number).unwrap();
+        assert_eq!((next.number, next.id.as_str()), (11, "1234-11"));
+        assert_eq!(next.event, ended());
+        assert_eq!(feed.before_oldest(), 10);
+        assert!(feed.after(feed.last()).is_none());
+    }
+
+    #[test]
+    fn an_identifier_is_of_one_daemon() {
+        let feed = feed();
+        feed.push(ended());
+        assert_eq!(feed.number("1234-1"), Some(1));
+        assert_eq!(feed.number("1234-0"), Some(0));
+        for other in ["1233-1", "1234-2", "1", "", "1234-", "-1"] {
+            assert_eq!(feed.number(other), None, "{other}");
+        }
+        assert_eq!(feed.after_another().id, "1234-0");
+    }
+
+    #[test]
+    fn each_change_is_told_once() {
+        let feed = feed();
+        let pool = PoolEvents::new(feed.clone(), "p");
+        let none = || None;
+        pool.state(PoolState::Starting, none);
+        pool.workers(2);
+        pool.dead(0);
+        assert_eq!(feed.last(), 0);
+        pool.state(PoolState::Paused, none);
+        pool.state(PoolState::Running, none);
+        pool.state(PoolState::Running, none);
+        pool.workers(3);
+        pool.dead(5);
+        pool.dead(7);
+        pool.worker_started(0, 8);
+        pool.worker_ended(0, Some(8), "killed");
+        let told: Vec<_> = feed.kept().iter().cloned().collect();
+        let names: Vec<_> = told.iter().map(|entry| entry.event.name()).collect();
+        let expected = [
+            "pool_state",
+            "pool_state",
+            "scaled",
+            "dead_letters",
+            "dead_letters",
+            "worker_started",
+            "worker_ended",
+        ];
+        assert_eq!(names, expected);
+        for entry in told {
+            let shown = serde_json::to_value(&*entry).unwrap();
+            assert_eq!(shown["event"], entry.event.name());
+            assert_eq!(
+                (&shown["id"], &shown["pool"]),
+                (&entry.id.as_str().into(), &"p".into())
+            );
+        }
+    }
+}

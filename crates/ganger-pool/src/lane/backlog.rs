@@ -1,0 +1,170 @@
+//! What was given to a lane and is not in its worker's pipe yet: it can still go back unharmed.
+
+use std::collections::VecDeque;
+
+use tokio::sync::mpsc;
+
+use ganger_queue::delivery::{Delivery, Message};
+
+/// The messages that wait for the pipe, the oldest first.
+#[derive(Debug)]
+pub(super) struct Backlog {
+    mailbox: mpsc::Receiver<Delivery>,
+    waiting: VecDeque<Delivery>,
+    /// Of the breaker: what was given to the lane before the last is not begun.
+    openings: u64,
+    /// Of the source: what is void was taken out since.
+    losses: u64,
+}
+
+impl Backlog {
+    /// Empty, in front of that mailbox.
+    pub(super) fn new(mailbox: mpsc::Receiver<Delivery>, openings: u64, losses: u64) -> Self {
+        Self {
+            mailbox,
+            waiting: VecDeque::new(),
+            openings,
+            losses,
+        }
+    }
+
+    /// Waits for what is given to the lane, and takes in all there is. None when nothing more can
+    /// come. Cancel-safe.
+    pub(super) async fn arrival(&mut self) -> Option<()> {
+        let first = self.mailbox.recv().await?;
+        self.waiting.push_back(first);
+        self.take_in();
+        Some(())
+    }
+
+    /// Nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// The next, which may stay.
+    pub(super) fn first(&self) -> Option<&Delivery> {
+        self.waiting.front()
+    }
+
+    /// The next.
+    pub(super) fn pop(&mut self) -> Option<Delivery> {
+        self.waiting.pop_front()
+    }
+
+    /// The next, if it is another's to do by now.
+    pub(super) fn pop_void(&mut self) -> Option<Delivery> {
+        self.waiting.pop_front_if(|next| next.is_void())
+    }
+
+    /// Those that are meant, taken out.
+    pub(super) fn take_meant(&mut self, is_meant: impl Fn(&Message) -> bool) -> Vec<Delivery> {
+        self.take(|one| is_meant(&one.message))
+    }
+
+    /// So often the source has lost claims. What is another's to do by now: if that is news, all of it.
+    pub(super) fn take_void(&mut self, losses: u64) -> Vec<Delivery> {
+        let are_news = losses != self.losses;
+        self.losses = losses;
+        match are_news {
+            true => self.take(Delivery::is_void),
+            false => Vec::new(),
+        }
+    }
+
+    fn take(&mut self, is_meant: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
+        self.take_in();
+        let all = std::mem::take(&mut self.waiting).into_iter();
+        let (meant, rest): (VecDeque<_>, _) = all.partition(is_meant);
+        self.waiting = rest;
+        meant.into()
+    }
+
+    /// Nothing more can be given to the lane.
+    pub(super) fn close(&mut self) {
+        self.mailbox.close();
+    }
+
+    /// So often the breaker has opened. What has to go back: if that is news, everything.
+    pub(super) fn after(&mut self, openings: u64) -> Option<VecDeque<Delivery>> {
+        let opened = openings != self.openings;
+        self.openings = openings;
+        opened.then(|| self.take_all())
+    }
+
+    /// Everything, to go back.
+    pub(super) fn take_all(&mut self) -> VecDeque<Delivery> {
+        self.take_in();
+        std::mem::take(&mut self.waiting)
+    }
+
+    fn take_in(&mut self) {
+        while let Ok(next) = self.mailbox.try_recv() {
+            self.waiting.push_back(next);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ganger_queue::delivery::{Claim, History, Message, Outcome, link};
+
+    fn message() -> Message {
+        Message {
+            queue: "q".into(),
+            body: bytes::Bytes::new(),
+            headers: Vec::new(),
+            correlation_id: String::new(),
+            reply_to: None,
+            properties: Vec::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_not_begun_goes_back_whole_and_in_its_order() {
+        let (mut source, mut pool) = link();
+        let (give, mailbox) = mpsc::channel(8);
+        let mut backlog = Backlog::new(mailbox, 3, 0);
+        for token in 0..4 {
+            source.deliver(token, message(), History::default());
+            let delivery = pool.deliveries.try_recv().unwrap();
+            give.try_send(delivery).unwrap();
+            if token == 2 {
+                backlog.arrival().await.unwrap();
+            }
+        }
+        drop(backlog.pop().unwrap());
+        assert!(backlog.after(3).is_none(), "the breaker has not opened");
+        let unbegun = backlog.after(4).unwrap();
+        assert_eq!(unbegun.len(), 3, "the last was still in the mailbox");
+        assert!(backlog.is_empty() && backlog.after(4).is_none());
+        drop(unbegun);
+        for token in 0..4 {
+            let back = source.settlements.recv().await.unwrap();
+            assert_eq!(back.token, token);
+            assert_eq!(back.outcome, Outcome::Return { suspect: false });
+        }
+        backlog.close();
+        assert!(backlog.arrival().await.is_none());
+        assert!(give.is_closed());
+    }
+
+    #[test]
+    fn what_is_void_is_taken_out_once_that_is_told() {
+        let (mut source, mut pool) = link();
+        let (give, mailbox) = mpsc::channel(8);
+        let mut backlog = Backlog::new(mailbox, 0, 5);
+        let (lost, kept) = (Claim::default(), Claim::default());
+        for (token, claim) in (0..).zip([&kept, &lost, &kept, &lost]) {
+            source.deliver_under(claim, token, message(), History::default());
+            give.try_send(pool.deliveries.try_recv().unwrap()).unwrap();
+        }
+        drop(lost);
+        assert!(backlog.take_void(5).is_empty(), "nobody has said so");
+        assert_eq!(backlog.take_void(6).len(), 2);
+        let back = std::iter::from_fn(|| source.settlements.try_recv().ok());
+        assert!(back.map(|settlement| settlement.token).eq([1, 3]));
+        assert_eq!(backlog.waiting.len(), 2);
+    }
+}

@@ -1,0 +1,180 @@
+//! The emits of one worker on their way to the broker. While some wait for room the worker is not
+//! read from, so that it waits as well; and what is not listened to can't be late.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use ganger_queue::delivery::{Outgoing, Publish, PublishError};
+
+/// The message, by its number, and what the broker has said of one of its emits.
+type Confirmed = (u64, Result<(), PublishError>);
+
+/// How the emits have gone on.
+#[derive(Debug)]
+pub(super) enum Emitted {
+    /// One is on its way to the broker.
+    Sent,
+    /// The broker has taken one of the message with that number, or has not.
+    Confirmed(u64, Result<(), PublishError>),
+}
+
+/// What a worker emits.
+#[derive(Debug, Default)]
+pub(super) struct Emits {
+    waiting: VecDeque<(u64, Outgoing)>,
+    confirmations: JoinSet<Confirmed>,
+    /// Since when some wait, and the worker is not listened to.
+    deaf_since: Option<Instant>,
+}
+
+impl Emits {
+    /// One more waits.
+    pub(super) fn push(&mut self, id: u64, outgoing: Outgoing) {
+        self.waiting.push_back((id, outgoing));
+    }
+
+    /// There are none, neither here nor on their way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.confirmations.is_empty()
+    }
+
+    /// Some wait for room.
+    pub(super) fn are_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Sends the next when there is room for it, or tells what the broker has said of one that was
+    /// sent. None if there are none. Cancel-safe.
+    pub(super) async fn step(&mut self, publishes: &mpsc::Sender<Publish>) -> Option<Emitted> {
+        tokio::select! {
+            biased;
+            permit = publishes.reserve(), if !self.waiting.is_empty() => {
+                self.publish(permit.ok());
+                Some(Emitted::Sent)
+            }
+            Some(Ok((id, result))) = self.confirmations.join_next() => {
+                Some(Emitted::Confirmed(id, result))
+            }
+            else => None,
+        }
+    }
+
+    /// Sends the first that waits; with the source gone, all of them have failed.
+    fn publish(&mut self, permit: Option<mpsc::Permit<'_, Publish>>) {
+        let Some((id, message)) = self.waiting.pop_front() else {
+            return;
+        };
+        let queue = message.queue.clone();
+        let gone = move || PublishError {
+            queue,
+            why: "the source is gone".into(),
+        };
+        let (confirm, confirmed) = oneshot::channel();
+        if let Some(permit) = permit {
+            permit.send(Publish {
+                message,
+                confirmed: confirm,
+            });
+        }
+        let said = async move { (id, confirmed.await.unwrap_or_else(|_| Err(gone()))) };
+        self.confirmations.spawn_local(said);
+    }
+
+    /// The worker is not listened to.
+    pub(super) fn are_deaf(&self) -> bool {
+        self.deaf_since.is_some()
+    }
+
+    /// Since when.
+    pub(super) fn deaf_since(&self) -> Option<Instant> {
+        self.deaf_since
+    }
+
+    /// Moves the moment since when the worker is not listened to: its deadlines were moved by as much.
+    pub(super) fn postpone(&mut self, by: Duration) {
+        self.deaf_since = self.deaf_since.map(|since| since + by);
+    }
+
+    /// A worker whose emits wait is not listened to, so its clock stands still: by how much its
+    /// deadlines move, now that it is listened to again.
+    pub(super) fn stood_still(&mut self, now: Instant) -> Option<Duration> {
+        match self.deaf_since {
+            None if self.are_waiting() => {
+                self.deaf_since = Some(now);
+                None
+            }
+            Some(since) if !self.are_waiting() => {
+                self.deaf_since = None;
+                Some(now - since)
+            }
+            None | Some(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::task::LocalSet;
+
+    fn emit(queue: &str) -> Outgoing {
+        Outgoing {
+            queue: queue.into(),
+            body: bytes::Bytes::new(),
+            headers: Vec::new(),
+            correlation_id: String::new(),
+            reply_to: None,
+            message_id: None,
+            content_type: None,
+            key: None,
+            priority: 0,
+            delay: Duration::ZERO,
+        }
+    }
+
+    #[tokio::test]
+    async fn emits_go_out_in_order_and_are_told_of_once() {
+        let (publishes, mut out) = mpsc::channel(1);
+        let mut emits = Emits::default();
+        let all = async {
+            assert!(emits.step(&publishes).await.is_none(), "there are none");
+            emits.push(7, emit("a"));
+            emits.push(8, emit("b"));
+            assert!(matches!(emits.step(&publishes).await, Some(Emitted::Sent)));
+            assert!(emits.are_waiting(), "the second, for room");
+            let first: Publish = out.recv().await.unwrap();
+            assert_eq!(first.message.queue, "a");
+            assert!(matches!(emits.step(&publishes).await, Some(Emitted::Sent)));
+            assert!(!emits.are_waiting());
+            first.confirmed.send(Ok(())).unwrap();
+            let said = emits.step(&publishes).await;
+            assert!(matches!(said, Some(Emitted::Confirmed(7, Ok(())))));
+            drop(out.recv().await);
+            let Some(Emitted::Confirmed(8, Err(error))) = emits.step(&publishes).await else {
+                panic!("it was not taken");
+            };
+            assert_eq!(error.queue, "b");
+            assert!(emits.step(&publishes).await.is_none());
+        };
+        LocalSet::new().run_until(all).await;
+    }
+
+    #[test]
+    fn a_clock_stands_still_while_emits_wait() {
+        let (now, second) = (Instant::now(), Duration::from_secs(1));
+        let mut emits = Emits::default();
+        assert_eq!(emits.stood_still(now), None);
+        emits.push(1, emit("a"));
+        assert_eq!(emits.stood_still(now), None);
+        assert_eq!(emits.stood_still(now + second), None);
+        assert!(emits.are_deaf());
+        emits.waiting.clear();
+        assert_eq!(emits.stood_still(now + 3 * second), Some(3 * second));
+        assert!(!emits.are_deaf());
+        assert_eq!(emits.stood_still(now + 4 * second), None);
+    }
+}

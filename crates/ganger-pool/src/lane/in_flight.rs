@@ -1,0 +1,470 @@
+//! The messages in one worker's hands, and how far each is on its way: which is being worked on,
+//! since when and until when, and what becomes of it with an answer. Plain data and decisions; no
+//! pipe, no process.
+
+mod entry;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::blame::{Blame, Cause, HeldState, Late, Read, Version, blame};
+use crate::verdict;
+use crate::verdict::Case;
+use entry::{Asked, Entry, Way};
+pub(super) use entry::{Settled, cancelled};
+use ganger_config::model::PoolConfig;
+use ganger_core::names::EMIT_ID_HEADER;
+use ganger_core::trace_context::SpanContext;
+use ganger_protocol::output::Output;
+use ganger_queue::delivery::{Delivery, Message, Outgoing, PublishError};
+use ganger_telemetry::metrics::Took;
+
+const NOWHERE: &str =
+    "an emit has nowhere to go: it names no queue and the message has no reply-to";
+
+/// A message that the worker's end has left without an answer.
+#[derive(Debug)]
+pub(super) struct Judged {
+    pub(super) delivery: Delivery,
+    /// How long the worker was allowed to take.
+    pub(super) soft: Option<Duration>,
+    /// An operator has cancelled it.
+    pub(super) cancelled: bool,
+    pub(super) blame: Blame,
+}
+
+/// What the clock says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Due {
+    /// The messages that the worker is to be told to stop.
+    pub(super) cancel: Vec<u64>,
+    /// What it is to be killed for.
+    pub(super) kill: Option<Cause>,
+}
+
+/// The messages in one worker's hands, in the order in which they were given to it.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    entries: VecDeque<Entry>,
+    bytes: usize,
+    next_id: u64,
+    /// When the worker was heard of last, or got something to do.
+    last_frame: Instant,
+    /// Of the source: which messages are void was looked at since.
+    losses: u64,
+    /// When its worker was started, if it has not answered yet.
+    fresh_since: Option<Instant>,
+}
+
+impl InFlight {
+    /// None yet. So often the source has lost claims before.
+    pub(super) fn new(now: Instant, losses: u64) -> Self {
+        Self {
+            entries: VecDeque::new(),
+            bytes: 0,
+            next_id: 1,
+            last_frame: now,
+            losses,
+            fresh_since: None,
+        }
+    }
+
+    /// The same for a worker that was started at that moment: its first work may take it longer.
+    pub(super) fn of_a_fresh_worker(self, started_at: Instant) -> Self {
+        let fresh_since = Some(started_at);
+        Self {
+            fresh_since,
+            ..self
+        }
+    }
+
+    /// How many messages.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether the worker has nothing in hand.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The bodies' size together, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The message that has been worked on for longest: since when, and its number.
+    pub(super) fn oldest(&self) -> Option<(Instant, u64, &Message)> {
+        let begun = self
+            .entries
+            .iter()
+            .filter_map(|entry| Some((entry.begun()?, entry)));
+        let (begun, oldest) = begun.min_by_key(|(begun, _)| *begun)?;
+        Some((begun, oldest.id, &oldest.delivery.message))
+    }
+
+    /// The number of the message that the worker is on, the first without an answer, and what
+    /// records need to name it.
+    pub(super) fn head(&self) -> Option<(u64, &Message, Option<SpanContext>)> {
+        let head = self.entries.iter().find(|entry| entry.is_open())?;
+        let (message, span) = head.said();
+        Some((head.id, message, span))
+    }
+
+    /// What the head is called for ever.
+    pub(super) fn head_name(&self) -> Option<String> {
+        let head = self.entries.iter().find(|entry| entry.is_open())?;
+        Some(verdict::lasting_name(&head.delivery.message))
+    }
+
+    /// What records need to name the message that a note is about: the message and its span. None if
+    /// it is settled.
+    pub(super) fn subject(&self, id: Option<u64>) -> Option<(&Message, Option<SpanContext>)> {
+        let mut entries = self.entries.iter();
+        let meant = |entry: &&Entry| id.map_or(entry.is_open(), |id| entry.id == id);
+        entries.find(meant).map(Entry::said)
+    }
+
+    /// The number that the next message will have.
+    pub(super) fn next_id(&self) -> u64 {
+        self.next_id
+    }
+
+    /// Adds a message whose frame has just been put into the pipe, from the one byte to the other.
+    /// `at_once` where the worker begins all that it has.
+    pub(super) fn push(
+        &mut self,
+        delivery: Delivery,
+        (starts_at, ends_at): (u64, u64),
+        soft: Option<Duration>,
+        at_once: bool,
+        now: Instant,
+    ) {
+        if self.entries.is_empty() {
+            self.last_frame = now;
+        }
+        let neighbour = self.entries.iter_mut().find(|entry| entry.is_open());
+        let neighbour = neighbour.filter(|_| at_once);
+        let had_company = neighbour.is_some();
+        if let Some(neighbour) = neighbour {
+            // With more than one open, all are known to have had company.
+            neighbour.had_company = true;
+        }
+        self.bytes += delivery.message.body.len();
+        self.entries.push_back(Entry {
+            id: self.next_id,
+            delivery,
+            starts_at,
+            ends_at,
+            piped_at: now,
+            way: if at_once { Way::Begun(now) } else { Way::Piped },
+            asked: Asked::Nothing,
+            soft,
+            had_company,
+            cancelled: false,
+            emitted: 0,
+            unconfirmed: 0,
+            emit_failure: None,
+        });
+        self.next_id += 1;
+    }
+
+    /// The worker has been heard of.
+    pub(super) fn heard(&mut self, now: Instant) {
+        self.last_frame = now;
+    }
+
+    /// Starts the time of the first message without an answer, if it is not running.
+    pub(super) fn begin_head(&mut self, now: Instant) {
+        if let Some(head) = self.entries.iter_mut().find(|entry| entry.is_open())
+            && matches!(head.way, Way::Piped)
+        {
+            head.way = Way::Begun(now);
+        }
+    }
+
+    /// The worker has said that it begins all that it has.
+    pub(super) fn begin_all(&mut self, now: Instant) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.is_open()) {
+            entry.way = Way::Begun(now);
+        }
+    }
+
+    /// Takes an answer in. Tells how long the worker took, and what is settled by it, unless
+    /// confirmations of its emits are missing.
+    pub(super) fn answer(
+        &mut self,
+        answer: Output,
+        version: Version,
+        sent: u64,
+        now: Instant,
+    ) -> Result<(Took, Option<Settled>), String> {
+        let at = self.meant(answer.id, version, sent)?;
+        self.fresh_since = None;
+        let entry = &mut self.entries[at];
+        let begun = entry.begun().unwrap_or(now);
+        let took = Took::between(entry.delivery.taken_at, entry.piped_at, begun, now);
+        entry.note(Some(begun), Some(now));
+        entry.way = Way::Answered { begun, answer };
+        self.begin_head(now);
+        Ok((took, self.finish(at)))
+    }
+
+    /// Takes an emit in, and tells what is to be published for the message with that number. One
+    /// that may not be published fails its message instead.
+    pub(super) fn emit(
+        &mut self,
+        output: Output,
+        version: Version,
+        sent: u64,
+        policy: &PoolConfig,
+    ) -> Result<Option<(u64, Outgoing)>, String> {
+        let found = self.meant(output.id, version, sent);
+        let at = found.map_err(|error| format!("an emit that belongs to no message: {error}"))?;
+        let entry = &mut self.entries[at];
+        entry.emitted += 1;
+        let message = &entry.delivery.message;
+        let case = Case {
+            message,
+            history: entry.delivery.history,
+            policy,
+            chance: 0.0,
+        };
+        let queue = match verdict::destination(&output, message) {
+            None => Err(NOWHERE.to_owned()),
+            Some(queue) => match verdict::refusal(&queue, &output, case) {
+                None => Ok(queue),
+                Some(refusal) => Err(format!("an emit is refused: {refusal}")),
+            },
+        };
+        let queue = match queue {
+            Ok(queue) => queue,
+            Err(error) => {
+                entry.emit_failure.get_or_insert(error);
+                return Ok(None);
+            }
+        };
+        let mut outgoing = verdict::outgoing(queue, output, case);
+        if let Some(recording) = &entry.delivery.recording {
+            recording.carry_on(&message.headers, &mut outgoing.headers);
+        }
+        outgoing.message_id = None;
+        let name = format!("{}:{}", verdict::lasting_name(message), entry.emitted);
+        outgoing.headers.retain(|(name, _)| name != EMIT_ID_HEADER);
+        outgoing.headers.push((EMIT_ID_HEADER.into(), name));
+        entry.unconfirmed += 1;
+        Ok(Some((entry.id, outgoing)))
+    }
+
+    /// The broker has taken an emit of that message, or has not. What is settled by it.
+    pub(super) fn confirmed(
+        &mut self,
+        id: u64,
+        result: Result<(), PublishError>,
+    ) -> Option<Settled> {
+        let at = self.entries.iter().position(|entry| entry.id == id)?;
+        let entry = &mut self.entries[at];
+        entry.unconfirmed -= 1;
+        if let Err(error) = result {
+            entry.emit_failure.get_or_insert(error.to_string());
+        }
+        self.finish(at)
+    }
+
+    /// Takes a message out, if it is answered and its emits are confirmed.
+    fn finish(&mut self, at: usize) -> Option<Settled> {
+        if !self.entries.get(at)?.is_settled() {
+            return None;
+        }
+        let entry = self.entries.remove(at)?;
+        self.bytes -= entry.delivery.message.body.len();
+        entry.settled()
+    }
+
+    /// The message that an answer or an emit is for: the one it names, the head (version 1), or the
+    /// only one.
+    fn meant(&self, id: Option<u64>, version: Version, sent: u64) -> Result<usize, String> {
+        let mut open = self.entries.iter().enumerate();
+        let mut open = std::iter::from_fn(|| open.find(|(_, entry)| entry.is_open()));
+        let (at, found) = match id {
+            Some(id) => open
+                .find(|(_, entry)| entry.id == id)
+                .ok_or_else(|| format!("an answer for id {id}, which is not in flight"))?,
+            None => {
+                let first = open.next().ok_or("an answer with nothing in flight")?;
+                if matches!(version, Version::Two { .. }) && open.next().is_some() {
+                    return Err(
+                        "an answer without an id (key \"4\") with several messages in flight"
+                            .into(),
+                    );
+                }
+                first
+            }
+        };
+        if found.ends_at > sent {
+            return Err("an answer before the message was sent in full".into());
+        }
+        Ok(at)
+    }
+
+    /// Takes all messages without an answer out, with what the worker's end means for each.
+    pub(super) fn judge(&mut self, cause: &Cause, version: Version, read: Read) -> Vec<Judged> {
+        let (open, answered): (VecDeque<_>, VecDeque<_>) =
+            self.entries.drain(..).partition(Entry::is_open);
+        let size = |entry: &Entry| entry.delivery.message.body.len();
+        self.bytes = answered.iter().map(size).sum();
+        self.entries = answered;
+        let begun = |entry: &Entry| read.has_begun(entry.starts_at);
+        let begun_in_all = open.iter().filter(|entry| begun(entry)).count();
+        let left_unread = read.left_unread && matches!(cause, Cause::Died | Cause::PipeClosed);
+        let head = open.front().map(|entry| entry.id);
+        let judged = |mut entry: Entry| {
+            entry.note(entry.begun(), None);
+            let place = HeldState {
+                head: Some(entry.id) == head,
+                begun: begun(&entry),
+                left_unread,
+                left_well: read.left_well && *cause == Cause::Died,
+                alone: entry.delivery.history.alone,
+                begun_in_all,
+            };
+            Judged {
+                blame: blame(cause, version, entry.id, place),
+                delivery: entry.delivery,
+                soft: entry.soft,
+                cancelled: entry.cancelled,
+            }
+        };
+        open.into_iter().map(judged).collect()
+    }
+
+    /// Moves all deadlines: for so long we have not listened to the worker.
+    pub(super) fn postpone(&mut self, by: Duration) {
+        self.last_frame += by;
+        self.fresh_since = self.fresh_since.map(|since| since + by);
+        for entry in &mut self.entries {
+            match &mut entry.way {
+                Way::Piped => {}
+                Way::Begun(begun) | Way::Answered { begun, .. } => *begun += by,
+            }
+        }
+    }
+
+    /// The worker is asked to give up all messages without an answer: their numbers. One whose time
+    /// was up before fails for that, whatever we ask now.
+    pub(super) fn yield_all(&mut self) -> Vec<u64> {
+        let open = self.entries.iter_mut().filter(|entry| entry.is_open());
+        let ask = |entry: &mut Entry| {
+            entry.asked = match entry.was_told_to_stop() {
+                true => Asked::Stop,
+                false => Asked::Yield,
+            };
+            entry.id
+        };
+        open.map(ask).collect()
+    }
+
+    /// An operator cancels the messages that are meant: their time is up now, or when they are begun.
+    /// Of one that is answered the answer decides. Returns how many they are.
+    pub(super) fn cancel(&mut self, is_meant: impl Fn(&Message) -> bool, now: Instant) -> usize {
+        let entries = self.entries.iter_mut();
+        let meant = entries.filter(|entry| is_meant(&entry.delivery.message));
+        let cancel = |entry: &mut Entry| {
+            let spent = entry
+                .begun()
+                .map_or(Duration::ZERO, |begun| now.saturating_duration_since(begun));
+            entry.soft = Some(entry.soft.map_or(spent, |soft| soft.min(spent)));
+            entry.cancelled = true;
+        };
+        meant.map(cancel).count()
+    }
+
+    /// So often the source has lost claims. If that is news, the worker is asked to give up what is
+    /// void and has no answer: the numbers of those that it was not asked to give up before.
+    pub(super) fn yield_void(&mut self, losses: u64) -> Vec<u64> {
+        if self.losses == losses {
+            return Vec::new();
+        }
+        self.losses = losses;
+        let open = self.entries.iter_mut().filter(|entry| entry.is_open());
+        let unasked = |entry: &&mut Entry| entry.asked == Asked::Nothing;
+        let void = open
+            .filter(unasked)
+            .filter(|entry| entry.delivery.is_given_up(entry.begun().is_some()));
+        let ask = |entry: &mut Entry| {
+            entry.asked = Asked::Yield;
+            entry.id
+        };
+        void.map(ask).collect()
+    }
+
+    /// The earliest moment at which [`InFlight::due`] has something to say.
+    pub(super) fn next_deadline(&self, policy: &PoolConfig) -> Option<Instant> {
+        let open = self.entries.iter().filter(|entry| entry.is_open());
+        let fresh_until = self.fresh_until(policy);
+        let of_entry = |entry: &Entry| {
+            let hard = entry.hard_deadline(policy, fresh_until);
+            [entry.soft_deadline(), hard]
+        };
+        let deadlines = open.flat_map(of_entry).flatten();
+        deadlines.chain(self.silent_at(policy)).min()
+    }
+
+    /// The messages to be cancelled now, marked as such, and what the worker is to be killed for, who
+    /// has been sent so many bytes.
+    pub(super) fn due(&mut self, policy: &PoolConfig, sent: u64, now: Instant) -> Due {
+        let is_over = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
+        let fresh_until = self.fresh_until(policy);
+        let (mut due, last_frame) = (Due::default(), self.last_frame);
+        for entry in self.entries.iter_mut().filter(|entry| entry.is_open()) {
+            if is_over(entry.soft_deadline()) {
+                entry.asked = match entry.asked {
+                    Asked::Nothing | Asked::Stop => Asked::Stop,
+                    Asked::Yield | Asked::YieldThenStop => Asked::YieldThenStop,
+                };
+                due.cancel.push(entry.id);
+            }
+            if is_over(entry.hard_deadline(policy, fresh_until)) {
+                due.kill.get_or_insert(match entry.cancelled {
+                    true => Cause::Cancelled(entry.id),
+                    false => Cause::TimedOut(entry.late(last_frame)),
+                });
+            }
+        }
+        if is_over(self.silent_at(policy)) {
+            due.kill
+                .get_or_insert(Cause::Stalled(self.silent_over(sent)));
+        }
+        due
+    }
+
+    /// Over which message a worker is silent: the one that it has begun, if it is no more than one.
+    fn silent_over(&self, sent: u64) -> Late {
+        let is_begun =
+            |entry: &&Entry| matches!(entry.way, Way::Begun(_)) && entry.starts_at < sent;
+        let mut begun = self.entries.iter().filter(is_begun);
+        match (begun.next(), begun.next()) {
+            (Some(only), None) => Late::Only(only.id),
+            _ => Late::Any,
+        }
+    }
+
+    /// When a worker that has a message has been silent for too long.
+    fn silent_at(&self, policy: &PoolConfig) -> Option<Instant> {
+        let timeout = policy.stall_timeout?;
+        let waits = self.entries.iter().any(Entry::is_open);
+        let silent_at = self.last_frame + timeout;
+        waits.then(|| silent_at.max(self.fresh_until(policy).unwrap_or(silent_at)))
+    }
+
+    /// Until when the worker is not killed for taking too long. Its successor would take as long to load
+    /// and to compile what the first message needs.
+    fn fresh_until(&self, policy: &PoolConfig) -> Option<Instant> {
+        Some(self.fresh_since? + policy.start_timeout)
+    }
+}
+
+#[cfg(test)]
+mod tests;

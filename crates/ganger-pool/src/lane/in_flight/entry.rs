@@ -1,0 +1,166 @@
+//! One message in a worker's hands.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::lane::blame::Late;
+use crate::verdict::Event;
+use ganger_config::model::PoolConfig;
+use ganger_core::trace_context::SpanContext;
+use ganger_protocol::output::Output;
+use ganger_queue::delivery::{CANCELLED, Delivery, Failure, Message, Reason};
+
+/// How far a message is on its way through the worker.
+#[derive(Debug)]
+pub(super) enum Way {
+    /// Put into the pipe, behind others.
+    Piped,
+    /// Since then the worker's time for it runs: for version 1 since it became the head.
+    Begun(Instant),
+    /// Answered; what is missing are confirmations of its emits.
+    Answered { begun: Instant, answer: Output },
+}
+
+/// What the worker was asked to do with a message before it is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// Nothing.
+    Nothing,
+    /// To stop: its time is up.
+    Stop,
+    /// To give it up for our sake, while it still had time.
+    Yield,
+    /// That, and then its time was up as well.
+    YieldThenStop,
+}
+
+/// A message in the worker's hands.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// The number that the worker knows it by.
+    pub(super) id: u64,
+    pub(super) delivery: Delivery,
+    /// Where its frame begins in the stream of bytes to the worker.
+    pub(super) starts_at: u64,
+    /// Where its frame ends.
+    pub(super) ends_at: u64,
+    /// When it was put there.
+    pub(super) piped_at: Instant,
+    pub(super) way: Way,
+    pub(super) asked: Asked,
+    /// How long the worker may take before it is asked to stop.
+    pub(super) soft: Option<Duration>,
+    /// Others were begun in the worker while it was.
+    pub(super) had_company: bool,
+    /// An operator has cancelled it.
+    pub(super) cancelled: bool,
+    /// Emits so far.
+    pub(super) emitted: u32,
+    /// Emits that the broker has not confirmed yet.
+    pub(super) unconfirmed: u32,
+    /// The first emit that failed.
+    pub(super) emit_failure: Option<String>,
+}
+
+impl Entry {
+    pub(super) fn is_open(&self) -> bool {
+        !matches!(self.way, Way::Answered { .. })
+    }
+
+    pub(super) fn begun(&self) -> Option<Instant> {
+        match self.way {
+            Way::Piped => None,
+            Way::Begun(begun) | Way::Answered { begun, .. } => Some(begun),
+        }
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        !self.is_open() && self.unconfirmed == 0
+    }
+
+    /// Notes the worker's part, if the attempt is recorded.
+    pub(super) fn note(&mut self, begun: Option<Instant>, answered: Option<Instant>) {
+        if let Some(recording) = &mut self.delivery.recording {
+            (recording.begun, recording.answered) = (begun, answered);
+        }
+    }
+
+    /// What records need to name it: the message, and the span of the worker's part.
+    pub(super) fn said(&self) -> (&Message, Option<SpanContext>) {
+        let span = self.delivery.recording.as_ref().map(|noted| noted.worker);
+        (&self.delivery.message, span)
+    }
+
+    pub(super) fn was_told_to_stop(&self) -> bool {
+        matches!(self.asked, Asked::Stop | Asked::YieldThenStop)
+    }
+
+    pub(super) fn soft_deadline(&self) -> Option<Instant> {
+        match self.was_told_to_stop() {
+            true => None,
+            false => Some(self.begun()? + self.soft?),
+        }
+    }
+
+    /// When the worker is killed for it, though not before that of a fresh worker unless it is an
+    /// operator who has cancelled it.
+    pub(super) fn hard_deadline(
+        &self,
+        policy: &PoolConfig,
+        fresh_until: Option<Instant>,
+    ) -> Option<Instant> {
+        let deadline = self.begun()? + self.soft? + policy.timeout_grace;
+        let fresh_until = fresh_until.filter(|_| !self.cancelled);
+        Some(deadline.max(fresh_until.unwrap_or(deadline)))
+    }
+
+    /// Over which message a worker is late that was heard of last at that moment, now that the time of
+    /// this one is over. One that blocks an event loop lets its neighbours' time run out, so only a
+    /// message that had the worker to itself can be charged; and while nothing is heard of the worker
+    /// after this one was to stop, any of them may be why.
+    pub(super) fn late(&self, last_frame: Instant) -> Late {
+        let stop_at = self
+            .begun()
+            .zip(self.soft)
+            .map(|(begun, soft)| begun + soft);
+        match stop_at {
+            _ if !self.had_company => Late::Only(self.id),
+            Some(stop_at) if last_frame > stop_at => Late::Among(self.id),
+            _ => Late::Any,
+        }
+    }
+
+    /// What is to be done with it, once it is answered.
+    pub(super) fn settled(self) -> Option<Settled> {
+        let Way::Answered { answer, .. } = self.way else {
+            return None;
+        };
+        let yielded = matches!(self.asked, Asked::Yield | Asked::YieldThenStop);
+        let event = match self.emit_failure {
+            None if self.cancelled => Event::Cancelled(answer),
+            Some(error) if self.cancelled => Event::Failed(cancelled(&error)),
+            None if yielded => Event::Yielded(answer),
+            None if self.asked == Asked::Stop => Event::TimedOut {
+                answer,
+                limit: self.soft.unwrap_or_default(),
+            },
+            None => Event::Answered(answer),
+            Some(_) if yielded => Event::Stopped { suspect: false },
+            Some(error) => Event::Failed(Failure {
+                error,
+                ..Failure::default()
+            }),
+        };
+        Some((self.delivery, event))
+    }
+}
+
+/// A message that the worker is done with, and what has happened to it.
+pub(crate) type Settled = (Delivery, Event);
+
+/// A message that an operator has cancelled, and what else went wrong with it.
+pub(crate) fn cancelled(error: &str) -> Failure {
+    let error = format!("{}: {error}", CANCELLED);
+    Failure::new(Reason::Cancelled, error)
+}

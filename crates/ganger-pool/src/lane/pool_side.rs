@@ -1,0 +1,287 @@
+//! The side of a lane that faces its pool: it settles what was given to it, shows how things stand,
+//! and asks for the rules.
+
+use std::cell::Ref;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::core_waits::{Taken, Waited};
+use super::gauge::{Gauge, Shared};
+use super::tempo::Wants;
+use crate::breaker;
+use crate::breaker::Sign;
+use crate::verdict::{Case, Event, decide, lasting_name};
+use crate::worker::run_queue::RunQueue;
+use ganger_config::model::PoolConfig;
+use ganger_core::event_loop::awake_since;
+use ganger_core::shutdown::Phase;
+use ganger_protocol::status::Status;
+use ganger_queue::delivery::{Delivery, Exit, Message, Outcome, Publish};
+use ganger_telemetry as telemetry;
+use ganger_telemetry::metrics::Took;
+use ganger_telemetry::traces;
+
+/// A lane's way to its pool.
+#[derive(Debug, Clone)]
+pub(super) struct PoolSide {
+    slot: usize,
+    shared: Rc<Shared>,
+    gauge: Rc<Gauge>,
+}
+
+impl PoolSide {
+    /// Of the lane in that slot.
+    pub(super) fn new(slot: usize, shared: Rc<Shared>, gauge: Rc<Gauge>) -> Self {
+        Self {
+            slot,
+            shared,
+            gauge,
+        }
+    }
+
+    pub(super) fn slot(&self) -> usize {
+        self.slot
+    }
+
+    /// The pool's rules, to be looked at.
+    pub(super) fn rules(&self) -> Ref<'_, Arc<PoolConfig>> {
+        self.shared.policy.borrow()
+    }
+
+    /// The pool's rules, to be kept.
+    pub(super) fn policy(&self) -> Arc<PoolConfig> {
+        self.shared.policy()
+    }
+
+    /// How long the source takes to settle and to fetch.
+    pub(super) fn turn(&self) -> Duration {
+        self.shared.facts.turn()
+    }
+
+    /// What is read now may have been there since then.
+    pub(super) fn there_since(&self, now: Instant) -> Instant {
+        self.shared.turns.there_since(now, awake_since())
+    }
+
+    /// How long a worker and this thread, which reads its answers, have had no core.
+    pub(super) fn waited(worker: &RunQueue) -> Option<Waited> {
+        Some(Waited {
+            worker: worker.waited()?,
+            reader: RunQueue::of_the_thread_that_asks().waited()?,
+        })
+    }
+
+    /// Its worker has really taken so long.
+    pub(super) fn has_taken(&self, taken: Taken, now: Instant) {
+        self.shared.streak.takes_in(taken.answers, taken.time, now);
+    }
+
+    /// Where emits go.
+    pub(super) fn publishes(&self) -> &mpsc::Sender<Publish> {
+        &self.shared.publishes
+    }
+
+    /// How often the breaker has opened.
+    pub(super) fn openings(&self) -> u64 {
+        self.shared.breaker.borrow().openings()
+    }
+
+    /// How often the source has lost claims.
+    pub(super) fn losses(&self) -> u64 {
+        self.shared.losses()
+    }
+
+    /// It is new in a rolling restart and has not shown yet that it works.
+    pub(super) fn is_on_trial(&self) -> bool {
+        self.gauge.is_on_trial()
+    }
+
+    /// Messages that its worker has answered.
+    pub(super) fn answers(&self) -> u64 {
+        self.gauge.answered()
+    }
+
+    /// Whether a message may be left unread once more.
+    pub(super) fn forgives(&self, name: String) -> bool {
+        self.shared.unread.borrow_mut().forgives(name)
+    }
+
+    /// It takes messages from now on.
+    pub(super) fn open(&self) {
+        self.gauge.opened();
+    }
+
+    /// It takes none any more.
+    pub(super) fn close(&self) {
+        self.gauge.close();
+        self.list();
+        self.has_room();
+    }
+
+    /// The pool looks again how much it has.
+    pub(super) fn has_room(&self) {
+        self.shared.room.notify_one();
+    }
+
+    /// How far its stop has come.
+    pub(super) fn enter(&self, phase: Phase) {
+        self.gauge.set_phase(phase);
+        self.list();
+    }
+
+    /// How much it wants, and since when it is busy.
+    pub(super) fn show(&self, wants: Wants, busy_since: Option<Instant>) {
+        self.gauge.show(wants, busy_since);
+        self.list();
+    }
+
+    /// The message that it has been on for longest: the worker's number for it, and the message.
+    pub(super) fn works_on(&self, oldest: Option<(u64, &Message)>) {
+        self.gauge.works_on(oldest);
+    }
+
+    /// It has nothing in hand.
+    pub(super) fn is_idle(&self) {
+        self.gauge.is_idle();
+    }
+
+    /// Its worker says how far it is.
+    pub(super) fn progress(&self, progress: String) {
+        self.gauge.set_progress(progress);
+    }
+
+    /// Its worker has answered.
+    pub(super) fn answered(&self, took: Took) {
+        self.gauge.has_answered();
+        self.shared.counters.answered(took);
+    }
+
+    /// The broker has taken an emit of its worker.
+    pub(super) fn emitted(&self) {
+        self.shared.counters.emitted();
+    }
+
+    /// Its worker says something that nobody wants to hear.
+    pub(super) fn ignored(&self, status: Status) {
+        self.shared.counters.note(status.0);
+    }
+
+    /// It goes back: it was not begun.
+    pub(super) fn give_back(&self, delivery: Delivery) {
+        self.settle(delivery, Event::Stopped { suspect: false });
+    }
+
+    /// Decides what becomes of it, and hands it to its source.
+    pub(super) fn settle(&self, delivery: Delivery, event: Event) {
+        let (message, history) = (&delivery.message, delivery.history);
+        let _about = telemetry::about(delivery.recording.as_ref().map(|noted| noted.task));
+        let is_answer = matches!(
+            event,
+            Event::Answered(_) | Event::Yielded(_) | Event::Cancelled(_) | Event::TimedOut { .. }
+        );
+        let mut outcome = decide(
+            event,
+            Case {
+                message,
+                history,
+                policy: &self.rules(),
+                chance: fastrand::f64(),
+            },
+        );
+        if delivery.recording.is_some() {
+            self.record(&delivery, &mut outcome);
+        }
+        let counters = &self.shared.counters;
+        counters.settled(message, &outcome);
+        let sign = breaker::sign(&outcome);
+        let served = is_answer && !matches!(outcome, Outcome::Requeue { .. });
+        if served {
+            self.has_served(message, sign);
+        }
+        if let Some(sign) = sign {
+            let attempt = breaker::Attempt {
+                is_first: history.attempt <= 1,
+                taken_at: delivery.taken_at,
+                message: || lasting_name(message),
+            };
+            let mut breaker = self.shared.breaker.borrow_mut();
+            breaker.told(sign, attempt, Instant::now());
+        }
+        let success = served && outcome.is_success();
+        let failure = outcome.failure();
+        if served && (success || failure.is_some()) {
+            self.gauge
+                .has_tried(failure.map(|failure| failure.error.as_str()));
+        }
+        if let Some(failure) = failure {
+            self.shared.failed(&failure.error);
+        }
+        self.gauge
+            .settled(message.body.len(), history.alone, success);
+        self.list();
+        delivery.settle(outcome);
+    }
+
+    /// Its worker has said what became of a message. One that says that it has failed may end for what
+    /// has nothing to do with it: it shows that it works by the next.
+    fn has_served(&self, message: &Message, sign: Option<Sign<'_>>) {
+        let only_failed = sign != Some(Sign::Up) && self.gauge.served() == 0;
+        self.gauge
+            .has_served(only_failed.then(|| name_hash(message)));
+        if self.gauge.has_worked() {
+            self.shared.has_proof();
+        }
+    }
+
+    /// Whether its worker, which ended so, has shown that it works.
+    pub(super) fn has_worked(&self, exit: Exit) -> bool {
+        let left_well = exit.code == Some(0);
+        self.gauge.has_worked() || (left_well && self.gauge.served() > 0)
+    }
+
+    /// The only message that its worker has failed by its own word, by the hash of its name.
+    pub(super) fn failed_message(&self) -> Option<u64> {
+        self.gauge.failed()
+    }
+
+    /// Its attempt is over: the spans are complete, and the trace goes on with the reply.
+    fn record(&self, delivery: &Delivery, outcome: &mut Outcome) {
+        let Some(recording) = &delivery.recording else {
+            return;
+        };
+        let reply = match outcome {
+            Outcome::Reply(reply) => Some(reply),
+            Outcome::DeadLetter(failure) => failure.reply.as_mut(),
+            Outcome::Done
+            | Outcome::Requeue { .. }
+            | Outcome::Return { .. }
+            | Outcome::ReturnAfter { .. }
+            | Outcome::RetryAfter { .. } => None,
+        };
+        if let Some(reply) = reply {
+            recording.carry_on(&delivery.message.headers, &mut reply.headers);
+        }
+        let at = traces::Place {
+            pool: &self.rules(),
+            worker: self.slot,
+            pid: self.gauge.pid(),
+        };
+        traces::end(at, delivery, recording, outcome);
+    }
+
+    fn list(&self) {
+        self.shared.list(self.slot, &self.gauge);
+    }
+}
+
+/// A hash of what the message is called for ever.
+pub(super) fn name_hash(message: &Message) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    lasting_name(message).hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,69 @@
+//! What operators ask of a lane while its worker runs. All of it stays on the pool's thread.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use tokio::sync::oneshot;
+
+use crate::worker::output::LastLines;
+use ganger_queue::delivery::Message;
+
+/// A question, or an order.
+#[derive(Debug)]
+pub enum Question {
+    /// Give up the messages that are meant.
+    Cancel(Rc<Search>),
+    /// Tell what the worker has printed last.
+    LastLines(oneshot::Sender<LastLines>),
+}
+
+/// The search for messages that are to be cancelled. Every lane that may have one holds a share until
+/// it has looked; when the last is dropped, whoever asked learns how many were found.
+#[derive(Debug)]
+pub struct Search {
+    id: String,
+    found: Cell<usize>,
+    /// The name of the message that is being looked at.
+    name: RefCell<String>,
+    asker: RefCell<Option<oneshot::Sender<usize>>>,
+}
+
+impl Search {
+    /// For the messages that are called so: by the name that their numbers make, by their message id
+    /// or by their correlation id.
+    pub fn new(id: String, asker: oneshot::Sender<usize>) -> Self {
+        Self {
+            id,
+            found: Cell::new(0),
+            name: RefCell::default(),
+            asker: RefCell::new(Some(asker)),
+        }
+    }
+
+    /// Whether this is one of them.
+    pub fn means(&self, message: &Message) -> bool {
+        let mut name = self.name.borrow_mut();
+        message.correlation_id == self.id
+            || message.text("message_id") == Some(&self.id)
+            || (message.write_numbers(&mut name) && *name == self.id)
+    }
+
+    /// So many were found.
+    pub fn found(&self, count: usize) {
+        self.found.set(self.found.get() + count);
+    }
+
+    /// Not everyone could be asked: whoever asked is not told a number.
+    pub fn is_vain(&self) {
+        drop(self.asker.take());
+    }
+}
+
+impl Drop for Search {
+    fn drop(&mut self) {
+        if let Some(asker) = self.asker.take() {
+            // Whoever asked may have gone.
+            let _gone = asker.send(self.found.get()).is_err();
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! What a lane does about time in which nobody could see what its worker did: this thread slept, or it was
+//! stopped with the whole daemon, or the machine was paused and the worker stood still as well.
+
+use tokio::time::Instant;
+
+use super::Lane;
+use ganger_queue::delivery::Exit;
+
+impl Lane {
+    /// Time in which this thread's loop stood still is nobody's fault: all deadlines are moved by it.
+    pub(super) fn make_up(&mut self, now: Instant) {
+        if let Some(stood_still) = self.standstills.news(now) {
+            self.exchange.postpone(stood_still);
+            self.ending.postpone(stood_still);
+        }
+    }
+
+    /// Takes in what has happened before a deadline that has passed, since it is only looked at now: what
+    /// the worker had written counts, and its end. Returns that.
+    pub(super) async fn catch_up(&mut self) -> Option<Exit> {
+        // What can be read is known once the event loop has asked for it.
+        tokio::task::yield_now().await;
+        tokio::select! {
+            biased;
+            exit = self.process.wait() => return Some(exit),
+            () = std::future::ready(()) => {}
+        }
+        let is_heard = self.ending.is_heard() && !self.ending.is_closed();
+        if is_heard && self.exchange.listens() {
+            let now = Instant::now();
+            self.make_up(now);
+            let done = self.exchange.read(1);
+            self.tie_output();
+            self.look_at(done, now);
+        }
+        None
+    }
+}

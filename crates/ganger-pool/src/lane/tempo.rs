@@ -1,0 +1,244 @@
+//! How fast a worker answers, taken from the moments at which its answers come. Pure.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::blame::Version;
+use super::core_waits::{CoreWaits, Taken, Waited};
+use crate::window;
+use crate::window::Pace;
+use ganger_config::model::PoolConfig;
+
+/// How many messages a worker wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wants {
+    /// So many it may have.
+    pub(super) window: usize,
+    /// So many are to be fetched for it.
+    pub(super) prefetch: usize,
+    /// So many it works on at once.
+    pub(super) at_once: usize,
+    /// So many it may be given together while others have none.
+    pub(super) run: usize,
+}
+
+/// What takes longer may not be the worker's own time: it is asked whether it had a core.
+const LATE: Duration = Duration::from_millis(1);
+
+/// A worker's pace: a worker that waits for a core is not slow.
+#[derive(Debug)]
+pub(super) struct Tempo {
+    pace: Pace,
+    waits: CoreWaits,
+    /// Answers that the pace does not know of yet.
+    unpaced: u32,
+    /// Since when the worker has been busy without an answer.
+    busy_since: Instant,
+}
+
+impl Tempo {
+    /// Of a worker that has not answered yet.
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            pace: Pace::default(),
+            waits: CoreWaits::new(now),
+            unpaced: 0,
+            busy_since: now,
+        }
+    }
+
+    /// It had nothing in hand, and has something now.
+    pub(super) fn begins(&mut self, now: Instant) {
+        self.busy_since = now;
+    }
+
+    /// It has answered once more.
+    pub(super) fn answered(&mut self) {
+        self.unpaced += 1;
+    }
+
+    /// All answers that are there have been taken in, and they may have been there since that moment. So
+    /// long have they been held up for want of a core since the start, if that is known. Returns what was
+    /// learned of how long the worker really takes.
+    pub(super) fn caught_up(
+        &mut self,
+        now: Instant,
+        there_since: Instant,
+        waited: impl FnOnce() -> Option<Waited>,
+    ) -> Option<Taken> {
+        if self.unpaced == 0 {
+            return None;
+        }
+        let answers = std::mem::take(&mut self.unpaced);
+        let time = there_since.saturating_duration_since(self.busy_since);
+        let taken = Taken { answers, time };
+        self.busy_since = now;
+        let really = match time <= LATE * answers {
+            true => {
+                self.waits.in_time(time);
+                Some(taken)
+            }
+            false => self.waits.late(taken, now, waited),
+        };
+        if let Some(Taken { answers, time }) = really {
+            self.pace.record(answers, time);
+        }
+        really
+    }
+
+    /// How many messages it wants from a source that takes such turns.
+    pub(super) fn wants(&self, version: Version, policy: &PoolConfig, turn: Duration) -> Wants {
+        let (window, at_once) = match version {
+            Version::Unknown => (1, 1),
+            Version::One => (window::version1(policy.pipeline, &self.pace), 1),
+            Version::Two { concurrency } => (concurrency, concurrency),
+        };
+        let prefetch = window::prefetch(policy.prefetch, window, &self.pace, turn);
+        let run = match version {
+            Version::One => window::run(window, &self.pace),
+            Version::Unknown | Version::Two { .. } => 1,
+        };
+        Wants {
+            window,
+            prefetch,
+            at_once,
+            run,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ganger_config::model::Pipeline;
+
+    /// A worker whose answers take some time each, of which it waits for a core for some.
+    struct Worker {
+        tempo: Tempo,
+        now: Instant,
+        waited: Duration,
+        looks: u32,
+    }
+
+    impl Worker {
+        fn new() -> Self {
+            let now = Instant::now();
+            let tempo = Tempo::new(now);
+            let waited = Duration::ZERO;
+            Self {
+                tempo,
+                now,
+                waited,
+                looks: 0,
+            }
+        }
+
+        fn answers(&mut self, times: u32, micros: u64, without_core: u64) {
+            for _ in 0..times {
+                self.now += Duration::from_micros(micros);
+                self.waited += Duration::from_micros(without_core);
+                self.tempo.answered();
+                self.tempo.caught_up(self.now, self.now, || {
+                    self.looks += 1;
+                    Some(Waited {
+                        worker: self.waited,
+                        reader: Duration::ZERO,
+                    })
+                });
+            }
+        }
+
+        fn idles(&mut self, time: Duration) {
+            self.now += time;
+            self.tempo.begins(self.now);
+        }
+
+        fn window(&self) -> usize {
+            window::version1(Pipeline::Auto, &self.tempo.pace)
+        }
+    }
+
+    #[test]
+    fn a_worker_that_waits_for_a_core_is_not_slow() {
+        let mut worker = Worker::new();
+        worker.answers(300, 20_000, 19_900);
+        assert_eq!(worker.window(), 8);
+        worker.answers(300, 20_000, 0);
+        assert_eq!(worker.window(), 1);
+    }
+
+    #[test]
+    fn a_slow_answer_is_believed_after_others_have_waited() {
+        let mut worker = Worker::new();
+        worker.answers(300, 20_000, 19_990);
+        assert_eq!(worker.window(), 64);
+        worker.answers(1, 300_000, 0);
+        assert_eq!(worker.window(), 1);
+    }
+
+    #[test]
+    fn waits_of_before_do_not_excuse_a_slow_answer() {
+        let mut worker = Worker::new();
+        // What nobody looked at: fast ones that all waited, and waits while nothing was in hand.
+        worker.answers(3000, 15, 14);
+        assert_eq!((worker.window(), worker.looks), (64, 0));
+        worker.answers(1, 40_000, 0);
+        assert_eq!(worker.window(), 1);
+        worker.waited += Duration::from_secs(1);
+        worker.idles(Duration::from_secs(2));
+        worker.answers(1, 40_000, 0);
+        assert_eq!(worker.window(), 1);
+    }
+
+    #[test]
+    fn a_worker_of_which_nothing_is_known_is_as_slow_as_it_seems() {
+        let mut tempo = Tempo::new(Instant::now());
+        let mut now = tempo.busy_since;
+        let mut looks = 0;
+        for micros in std::iter::repeat_n(100, 300)
+            .chain([20_000; 10])
+            .chain([100; 10])
+        {
+            now += Duration::from_micros(micros);
+            tempo.answered();
+            tempo.caught_up(now, now, || {
+                looks += 1;
+                None
+            });
+        }
+        assert_eq!(window::version1(Pipeline::Auto, &tempo.pace), 1);
+        assert!((1..=3).contains(&looks), "{looks} looks at ten late ones");
+    }
+
+    #[test]
+    fn late_answers_are_looked_at_ten_times_a_second() {
+        let mut worker = Worker::new();
+        worker.answers(20_000, 100, 0);
+        assert_eq!(worker.looks, 0, "nothing comes late");
+        worker.answers(2_000, 2_000, 1_970);
+        assert!((30..=41).contains(&worker.looks), "{}", worker.looks);
+        assert_eq!(worker.window(), 32);
+    }
+
+    #[test]
+    fn slow_answers_among_late_ones_are_believed_after_a_look() {
+        let mut worker = Worker::new();
+        worker.answers(2_000, 2_000, 1_990);
+        assert_eq!(worker.window(), 64);
+        worker.answers(25, 5_000, 0);
+        assert_eq!(worker.window(), 1);
+    }
+
+    #[test]
+    fn an_answer_that_may_have_been_there_for_long_is_not_slow() {
+        let mut worker = Worker::new();
+        for _ in 0..200 {
+            let there_since = worker.now + Duration::from_micros(10);
+            worker.now += Duration::from_millis(3);
+            worker.tempo.answered();
+            worker.tempo.caught_up(worker.now, there_since, || None);
+        }
+        assert_eq!(worker.window(), 64);
+    }
+}

@@ -1,0 +1,214 @@
+//! What a worker says by LOG and PROGRESS frames, under the limits that its stdout has: so many
+//! records a second, so many bytes of each, one line each.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use tracing::Level;
+
+use super::Identity;
+use super::flood::{Admission, Flood};
+use super::lines::{LINE_BYTES_MAX, cut, named_level};
+use ganger_core::foreign;
+use ganger_protocol::output::Output;
+use ganger_queue::delivery::{LogName, Message};
+use ganger_telemetry as telemetry;
+use ganger_telemetry::Fields;
+
+/// The longest word on a worker's progress, in bytes.
+const PROGRESS_BYTES_MAX: usize = 1024;
+/// The longest name of an origin.
+const ORIGIN_BYTES_MAX: usize = 256;
+
+/// One worker's LOG frames on their way to the log.
+#[derive(Debug)]
+pub struct Notes {
+    identity: Identity,
+    flood: Flood,
+}
+
+impl Notes {
+    /// For that worker.
+    pub fn new(identity: Identity, now: Instant) -> Self {
+        Self {
+            identity,
+            flood: Flood::new(now),
+        }
+    }
+
+    /// Logs what a LOG frame says, if there is room for it.
+    pub fn log(&mut self, output: &Output, message: &Message, now: Instant) {
+        if let Admission::Log { suppressed } = self.flood.admit(now) {
+            self.log_suppressed(suppressed);
+            self.write(&NoteRecord::of(output), &LogName::of(message));
+        }
+    }
+
+    /// When the worker, if it stays silent, is to be told of by the number that was held back.
+    pub fn calm_at(&self) -> Option<Instant> {
+        self.flood.is_suppressing().then(|| self.flood.calm_at())
+    }
+
+    /// Tells how many were held back, if any were.
+    pub fn tell_suppressed(&mut self) {
+        let suppressed = self.flood.take_suppressed();
+        self.log_suppressed(suppressed);
+    }
+
+    fn log_suppressed(&self, records: u64) {
+        if records > 0 {
+            let record = NoteRecord {
+                level: "warn",
+                origin: None,
+                text: format!("{records} records suppressed: the worker logs too fast"),
+                fields: Fields::new(),
+            };
+            self.write(&record, &LogName::default());
+        }
+    }
+
+    fn write(&self, record: &NoteRecord<'_>, name: &LogName) {
+        let NoteRecord {
+            level,
+            origin,
+            text,
+            fields,
+        } = record;
+        let Identity { pool, slot } = &self.identity;
+        let pool = Arc::as_ref(pool);
+        let (correlation_id, message_name) = (name.correlation_id(), name.message());
+        let _with = telemetry::with_fields(fields);
+        macro_rules! write {
+            ($level:ident) => {
+                tracing::event!(
+                    target: "worker::log", Level::$level,
+                    pool, worker = slot, correlation_id, message_name, origin, "{text}"
+                )
+            };
+        }
+        match named_level(level).unwrap_or(Level::INFO) {
+            Level::TRACE => write!(TRACE),
+            Level::DEBUG => write!(DEBUG),
+            Level::INFO => write!(INFO),
+            Level::WARN => write!(WARN),
+            Level::ERROR => write!(ERROR),
+        }
+    }
+}
+
+/// What a PROGRESS frame says, for a status line.
+pub fn progress(output: &Output) -> String {
+    one_line(&output.message, PROGRESS_BYTES_MAX)
+}
+
+/// What a LOG frame says.
+#[derive(Debug, PartialEq, Eq)]
+struct NoteRecord<'a> {
+    level: &'a str,
+    origin: Option<&'a str>,
+    text: String,
+    fields: Fields,
+}
+
+impl<'a> NoteRecord<'a> {
+    fn of(output: &'a Output) -> Self {
+        let mut record = Self {
+            level: "info",
+            origin: None,
+            text: cut_to(&output.message, LINE_BYTES_MAX),
+            fields: Fields::new(),
+        };
+        let mut room = LINE_BYTES_MAX;
+        for (name, value) in output.headers.iter().flatten() {
+            match name.as_str() {
+                "level" => record.level = value,
+                "target" => record.origin = Some(cut(value, ORIGIN_BYTES_MAX)),
+                _ if room == 0 => {}
+                _ => {
+                    let kept = cut(name, room);
+                    room -= kept.len();
+                    let value = cut_to(value.as_bytes(), room);
+                    room = room.saturating_sub(value.len());
+                    record.fields.insert(kept.to_owned(), value.into());
+                }
+            }
+        }
+        record
+    }
+}
+
+/// A text of bounded length. Its lines stay: the log spells out what would end a record.
+fn cut_to(bytes: &[u8], bytes_max: usize) -> String {
+    // What is cut is not even looked at, but for a character that the cut may split.
+    let head = &bytes[..bytes.len().min(bytes_max + 4)];
+    let text = String::from_utf8_lossy(head);
+    let mut kept = cut(&text, bytes_max).to_owned();
+    let dropped = bytes.len().saturating_sub(bytes_max);
+    if dropped > 0 {
+        write!(kept, "… ({dropped} bytes cut)").expect("writing to a String does not fail");
+    }
+    kept
+}
+
+/// Likewise as one line, with nothing in it that ends a line or moves a cursor.
+fn one_line(bytes: &[u8], bytes_max: usize) -> String {
+    foreign::line(&cut_to(bytes, bytes_max)).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ganger_protocol::status::Status;
+
+    fn logged(message: &str, headers: &[(&str, &str)]) -> Output {
+        let header = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let mut output = Output::new(Status::LOG, None, message.to_owned());
+        output.headers = Some(headers.iter().map(header).collect());
+        output
+    }
+
+    #[test]
+    fn a_record_is_of_bounded_length_with_its_lines() {
+        let long = "x".repeat(LINE_BYTES_MAX + 7);
+        let cases = [
+            ("plain", "plain".to_owned()),
+            (
+                "two\nlines\r\u{1b}[2J\tends",
+                "two\nlines\r\u{1b}[2J\tends".to_owned(),
+            ),
+            (&long, format!("{}… (7 bytes cut)", &long[7..])),
+        ];
+        for (text, kept) in cases {
+            assert_eq!(NoteRecord::of(&logged(text, &[])).text, kept);
+        }
+        let shown = progress(&logged("two\nlines\r\u{1b}[2J\tends", &[]));
+        assert_eq!(shown, "two\\nlines\\r\\u{1b}[2J\tends");
+    }
+
+    #[test]
+    fn what_goes_with_a_record_is_bounded_too() {
+        let long = "y".repeat(3 * LINE_BYTES_MAX);
+        let headers = [
+            ("level", "warn"),
+            ("a", "1"),
+            ("b", &long),
+            ("c", &long),
+            ("target", &long),
+        ];
+        let output = logged("hot", &headers);
+        let record = NoteRecord::of(&output);
+        let origin = record.origin.map(str::len);
+        assert_eq!((record.level, origin), ("warn", Some(ORIGIN_BYTES_MAX)));
+        assert_eq!(record.fields["a"], "1");
+        let kept = record.fields["b"].as_str().unwrap();
+        assert!(kept.ends_with("bytes cut)") && kept.len() < LINE_BYTES_MAX + 100);
+        assert!(!record.fields.contains_key("c"), "there is no room");
+    }
+
+    #[test]
+    fn a_cut_does_not_split_a_character() {
+        assert_eq!(one_line("aéb".as_bytes(), 2), "a… (2 bytes cut)");
+        assert_eq!(one_line(b"\xff", 9), "\u{fffd}");
+    }
+}

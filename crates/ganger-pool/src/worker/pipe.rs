@@ -1,0 +1,343 @@
+//! The named pipe that a worker connects to: where version 1 workers look for it, private to the
+//! worker's user, gone from the file system once it is connected. What travels over it is the
+//! connection's business.
+
+use std::fmt::Write;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use interprocess::local_socket::traits::tokio::Listener as _;
+use interprocess::local_socket::{GenericFilePath, ListenerOptions, ToFsName};
+use interprocess::os::unix::local_socket::ListenerOptionsExt;
+use interprocess::os::unix::uds_local_socket::tokio::Listener as Socket;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, open};
+use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::unistd::{Uid, fchownat};
+
+use super::connection::Connection;
+use super::error::PipeError;
+use super::peer::Expected;
+use super::{Identity, peer};
+use ganger_config::model::WorkerCommand;
+use ganger_core::names;
+
+/// The longest path that a socket's address holds, in bytes.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// A pipe that a worker is about to connect to. Dropped, its paths are removed.
+#[derive(Debug)]
+pub struct Listener {
+    place: PipePath,
+    open: Option<Open>,
+    expected: Expected,
+    identity: Identity,
+    frame_bytes_max: usize,
+}
+
+impl Listener {
+    /// The absolute path of the socket.
+    pub fn path(&self) -> &Path {
+        &self.place.path
+    }
+
+    /// Waits for the worker to connect. Others are closed, logged, and waited on past. After the
+    /// one connection nobody else can connect, and the paths are gone. Cancel-safe.
+    ///
+    /// # Errors
+    /// If the system can't take a connection, or the worker has connected before.
+    pub async fn accept(&mut self) -> Result<Connection, PipeError> {
+        let path = || self.place.path.clone();
+        let Some(open) = &self.open else {
+            return Err(PipeError::Taken { path: path() });
+        };
+        loop {
+            let accepted = open.socket.inner().accept().await;
+            let (stream, _) = accepted.map_err(|cause| PipeError::Accept {
+                path: path(),
+                cause,
+            })?;
+            match peer::check(&stream, self.expected) {
+                Ok(()) => {
+                    self.open = None;
+                    return Ok(Connection::new(stream, self.frame_bytes_max));
+                }
+                Err(why) => tracing::warn!(
+                    pool = %self.identity.pool, worker = self.identity.slot,
+                    "a stranger on a worker's pipe was turned away: {why}"
+                ),
+            }
+        }
+    }
+}
+
+/// A pipe whose worker has not been started yet.
+#[derive(Debug)]
+pub(super) struct Unclaimed {
+    place: PipePath,
+    open: Open,
+}
+
+/// What is there only until the one connection.
+#[derive(Debug)]
+struct Open {
+    /// Removes the socket's path when dropped.
+    socket: Socket,
+    /// Where .NET looks, if elsewhere.
+    _link: Option<Link>,
+}
+
+/// Place of a pipe.
+#[derive(Debug, Clone)]
+pub(super) struct PipePath {
+    name: String,
+    path: PathBuf,
+    /// Where .NET looks, if elsewhere.
+    link: Option<PathBuf>,
+}
+
+impl PipePath {
+    /// Chooses a place for the pipe of a worker.
+    pub(super) fn create(command: &WorkerCommand) -> Result<Self, PipeError> {
+        let name = random_name()?;
+        Ok(Self {
+            path: path_in(Path::new(names::PIPE_DIR), &name),
+            link: dotnet_directory(command).and_then(|directory| link_in(&directory, &name)),
+            name,
+        })
+    }
+
+    /// The absolute path of the socket.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path at which the worker makes a symbolic link to the socket before it becomes its program.
+    pub(super) fn link(&self) -> Option<&Path> {
+        self.link.as_deref()
+    }
+}
+
+impl Unclaimed {
+    /// Makes a pipe that only `uid` (and root) can open, from the first moment on.
+    pub(super) fn create(command: &WorkerCommand, uid: Uid) -> Result<Self, PipeError> {
+        let place = PipePath::create(command)?;
+        let socket = listen(&place.path).map_err(|cause| PipeError::Create {
+            path: place.path.clone(),
+            cause,
+        })?;
+        if uid != Uid::effective() {
+            give_to(uid, &place.path).map_err(|cause| PipeError::Chown {
+                uid: uid.as_raw(),
+                cause,
+            })?;
+        }
+        let link = place.link.clone().map(Link);
+        Ok(Self {
+            place,
+            open: Open {
+                socket,
+                _link: link,
+            },
+        })
+    }
+
+    /// Logs that the worker, which has been started, could not make the link: others than .NET do not
+    /// mind.
+    pub(super) fn check_link(&self, identity: &Identity) {
+        let Some(link) = self.place.link() else {
+            return;
+        };
+        if let Err(error) = link.symlink_metadata() {
+            tracing::warn!(
+                pool = %identity.pool, worker = identity.slot, %error,
+                "a worker's pipe has no link below its TMPDIR, where .NET looks for it: its user must \
+                 be allowed to write to that directory: `{}`",
+                link.parent().unwrap_or(link).display()
+            );
+        }
+    }
+
+    /// Place of the pipe.
+    pub(super) fn place(&self) -> &PipePath {
+        &self.place
+    }
+
+    /// The name that the worker is told.
+    pub(super) fn name(&self) -> &str {
+        &self.place.name
+    }
+
+    /// Waits for this worker from now on.
+    pub(super) fn claim(
+        self,
+        expected: Expected,
+        identity: Identity,
+        frame_bytes_max: usize,
+    ) -> Listener {
+        Listener {
+            place: self.place,
+            open: Some(self.open),
+            expected,
+            identity,
+            frame_bytes_max,
+        }
+    }
+}
+
+/// 32 hexadecimal digits of 128 random bits.
+fn random_name() -> Result<String, PipeError> {
+    let mut bits = [0; 16];
+    getrandom::fill(&mut bits).map_err(PipeError::Random)?;
+    Ok(bits.iter().fold(String::new(), |mut name, byte| {
+        write!(name, "{byte:02x}").expect("writing to a String does not fail");
+        name
+    }))
+}
+
+fn path_in(directory: &Path, name: &str) -> PathBuf {
+    directory.join(format!("{}{name}", names::PIPE_PREFIX))
+}
+
+/// The mode is set before the socket has a path, so that there is no moment at which others could
+/// connect, and no umask to play with.
+fn listen(path: &Path) -> io::Result<Socket> {
+    let name = path.to_fs_name::<GenericFilePath>()?;
+    Socket::from_options(ListenerOptions::new().name(name).mode(0o600))
+}
+
+/// Gives the socket to that user, and nothing that someone has put in its place.
+fn give_to(uid: Uid, path: &Path) -> Result<(), Errno> {
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let socket = open(path, flags, Mode::empty())?;
+    let found = fstat(&socket)?;
+    let kind = SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT;
+    let owner = Uid::from_raw(found.st_uid);
+    if kind != SFlag::S_IFSOCK || owner != Uid::effective() || found.st_nlink != 1 {
+        return Err(Errno::EEXIST);
+    }
+    fchownat(&socket, "", Some(uid), None, AtFlags::AT_EMPTY_PATH)
+}
+
+/// The directory that .NET takes for temporary files, if it is not the one where the pipe is.
+/// Source: `Path.GetTempPath` in the .NET runtime, `Path.Unix.cs`.
+fn dotnet_directory(command: &WorkerCommand) -> Option<PathBuf> {
+    let configured = command.env.get("TMPDIR").filter(|path| !path.is_empty())?;
+    let directory = match &command.cwd {
+        Some(cwd) => cwd.join(configured),
+        None => PathBuf::from(configured),
+    };
+    (directory != Path::new(names::PIPE_DIR)).then_some(directory)
+}
+
+/// The path of a link to a pipe in that directory; none where no socket's address would hold it, which
+/// is logged.
+fn link_in(directory: &Path, name: &str) -> Option<PathBuf> {
+    let path = path_in(directory, name);
+    let bytes = path.as_os_str().len();
+    if bytes > SOCKET_PATH_BYTES_MAX {
+        tracing::warn!(
+            "a worker's pipe has no link below its TMPDIR, where .NET looks for it: a socket's path \
+             must be at most {SOCKET_PATH_BYTES_MAX} bytes, and this has {bytes}: `{}`",
+            path.display()
+        );
+        return None;
+    }
+    Some(path)
+}
+
+/// A symbolic link that the worker may have made. Dropped, it is removed. Its name is random and the
+/// worker's alone, so that nothing else bears it wherever the worker's user may lead its path to.
+#[derive(Debug)]
+struct Link(PathBuf);
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.0) {
+            tracing::debug!(%error, path = %self.0.display(), "a pipe's link was gone already");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::command;
+    use super::*;
+    use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+
+    #[tokio::test]
+    async fn a_pipe_is_private_and_its_path_goes_with_it() {
+        let pipe = Unclaimed::create(&command("true", &[]), Uid::effective()).unwrap();
+        let path = pipe.place().path().to_owned();
+        assert_eq!(
+            path.to_str().unwrap(),
+            format!("/tmp/CoreFxPipe_{}", pipe.name())
+        );
+        assert_eq!(pipe.name().len(), 32);
+        let metadata = std::fs::metadata(&path).unwrap();
+        assert!(metadata.file_type().is_socket());
+        assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+        drop(pipe);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn names_do_not_repeat() {
+        assert_ne!(random_name().unwrap(), random_name().unwrap());
+    }
+
+    #[test]
+    fn dotnet_looks_below_tmpdir() {
+        let cases = [
+            (None, None, None),
+            (Some(""), None, None),
+            (Some("/tmp"), None, None),
+            (Some("/tmp/"), Some("/srv"), None),
+            (Some("/var/tmp"), Some("/srv"), Some("/var/tmp")),
+            (Some("scratch"), Some("/srv"), Some("/srv/scratch")),
+            (Some("scratch"), None, Some("scratch")),
+        ];
+        for (tmpdir, cwd, expected) in cases {
+            let mut command = command("true", &[]);
+            let tmpdir = tmpdir.map(|path: &str| ("TMPDIR".to_owned(), path.to_owned()));
+            command.env.extend(tmpdir);
+            command.cwd = cwd.map(PathBuf::from);
+            assert_eq!(dotnet_directory(&command), expected.map(PathBuf::from));
+        }
+    }
+
+    #[test]
+    fn no_link_is_longer_than_a_sockets_address() {
+        let name = "x".repeat(10);
+        let longest = PathBuf::from(format!("/{}", "x".repeat(84)));
+        let link = link_in(&longest, &name).unwrap();
+        assert_eq!(link.as_os_str().len(), 107);
+        assert_eq!(link_in(&longest.join("x"), &name), None);
+    }
+
+    #[test]
+    fn what_is_in_the_place_of_the_socket_is_not_given_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let (file, link, linked, socket) = (path("file"), path("link"), path("hard"), path("s"));
+        std::fs::write(&file, "").unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let nobody = Uid::from_raw(65_534);
+        let refused = |path: &Path| assert_eq!(give_to(nobody, path), Err(Errno::EEXIST));
+        std::os::unix::fs::symlink(&socket, &link).unwrap();
+        refused(&file);
+        refused(&link);
+        std::fs::hard_link(&socket, &linked).unwrap();
+        refused(&socket);
+        std::fs::remove_file(&linked).unwrap();
+        let expected = if Uid::effective().is_root() {
+            Ok(())
+        } else {
+            Err(Errno::EPERM)
+        };
+        assert_eq!(give_to(nobody, &socket), expected);
+        let is_given = socket.metadata().unwrap().uid() == nobody.as_raw();
+        assert_eq!(is_given, expected.is_ok());
+        assert_eq!(file.metadata().unwrap().uid(), Uid::effective().as_raw());
+    }
+}

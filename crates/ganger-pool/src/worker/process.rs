@@ -1,0 +1,277 @@
+//! One child process and its group, from the start to the reaping: spawn, wait, signal, control
+//! lines. It decides nothing; what a death means is the lane's business.
+
+use std::cell::Cell;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::process::Child;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::unistd::{SysconfVar, sysconf};
+use tokio::time::Instant;
+
+use super::account::Account;
+use super::exit::OomKills;
+use super::leader::{Leader, Newborn};
+use super::output::{LastLines, Output};
+use super::peer::Expected;
+use super::pipe::{Listener, Unclaimed};
+use super::spawner::Spawner;
+use super::{Identity, Introduction, exit, launch};
+use ganger_config::model;
+use ganger_core::trace_context::SpanContext;
+use ganger_queue::delivery::{Exit, Message};
+
+pub use super::error::SpawnError;
+
+/// The longest control line, in bytes, its end included. POSIX promises that so short a write to a
+/// pipe is taken whole or not at all (`PIPE_BUF` is at least this), so that a full stdin can't
+/// leave half a line there.
+const CONTROL_LINE_BYTES_MAX: usize = 512;
+
+/// Starts a worker and tells it the name of its pipe. It leads a session, and so a process group, of
+/// its own, which ends with it.
+///
+/// Must be called inside a `LocalSet`. Given up, it leaves no process behind.
+///
+/// # Errors
+/// If there is no such program, directory or user, or the daemon may not do what the command asks.
+pub async fn spawn(
+    spawner: &Spawner,
+    command: &Arc<model::WorkerCommand>,
+    identity: &Identity,
+    introduction: Introduction,
+    frame_bytes_max: usize,
+) -> Result<Starting, SpawnError> {
+    let away = |cause| SpawnError::Watch {
+        program: command.program.clone(),
+        cause,
+    };
+    let user = command.user.clone();
+    let account = spawner.run(move || Account::find(user.as_deref()));
+    let account = account.await.map_err(away)??;
+    let uid = account.uid;
+    let pipe = Unclaimed::create(command, uid)?;
+
+    let child = {
+        let (command, identity) = (Arc::clone(command), identity.clone());
+        let place = pipe.place().clone();
+        let start = move || {
+            launch::start(
+                &command,
+                &identity,
+                account,
+                &place,
+                introduction,
+                frame_bytes_max,
+            )
+        };
+        spawner.run(move || start().map(Newborn::of))
+    };
+    let child = child.await.map_err(away)??;
+    pipe.check_link(identity);
+    OomKills::shared().forget(Instant::now());
+    let mut process = Process::watch(child.take(), identity).map_err(away)?;
+    process.tell(pipe.name());
+
+    let expected = Expected {
+        pid: process.leader.pid().as_raw_nonzero().get(),
+        uid: uid.as_raw(),
+    };
+    Ok(Starting {
+        listener: pipe.claim(expected, identity.clone(), frame_bytes_max),
+        process,
+    })
+}
+
+/// A worker that has been started and has not connected yet.
+#[derive(Debug)]
+pub struct Starting {
+    /// The process.
+    pub process: Process,
+    /// Where it will connect.
+    pub listener: Listener,
+}
+
+/// A worker process. Dropped, its whole group is killed.
+#[derive(Debug)]
+pub struct Process {
+    identity: Identity,
+    leader: Leader,
+    stdin: Option<File>,
+    output: Output,
+    /// A SIGKILL was ours, so a death by it is no riddle.
+    killed_by_us: Cell<bool>,
+    exit: Option<Exit>,
+}
+
+/// What [`Process::signal_group`] sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGTERM: please leave.
+    Terminate,
+    /// SIGKILL.
+    Kill,
+}
+
+impl Process {
+    fn watch(mut child: Child, identity: &Identity) -> io::Result<Self> {
+        let pid = child.id();
+        let (stdin, stdout, stderr) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        // From here on the group is killed and its leader reaped whatever goes wrong.
+        let leader = Leader::watch(child)?;
+        let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
+            return Err(io::Error::other("a standard stream is no pipe"));
+        };
+        Ok(Self {
+            identity: identity.clone(),
+            leader,
+            stdin: Some(never_waiting(stdin.into())?),
+            output: Output::read(identity.clone(), pid, stdout.into(), stderr.into())?,
+            killed_by_us: Cell::new(false),
+            exit: None,
+        })
+    }
+
+    /// Its process id, which is also that of its group.
+    pub fn pid(&self) -> u32 {
+        self.leader.pid().as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Waits for its end. By the time this returns, the rest of its group has been sent SIGKILL.
+    /// Cancel-safe; asked again it answers the same.
+    pub async fn wait(&mut self) -> Exit {
+        if let Some(exit) = self.exit {
+            return exit;
+        }
+        let exit = match self.leader.ended().await {
+            Ok(status) => {
+                // Looked at in any case: it explains no later death.
+                let kills = OomKills::shared().have_grown(Instant::now());
+                exit::from_status(&status, || !self.killed_by_us.get() && kills)
+            }
+            Err(error) => {
+                tracing::error!(
+                    pool = %self.identity.pool, worker = self.identity.slot, pid = self.pid(),
+                    %error, "how a worker ended can't be learnt; was SIGCHLD ignored?"
+                );
+                Exit::default()
+            }
+        };
+        self.exit = Some(exit);
+        exit
+    }
+
+    /// Sends a signal to the whole group; after the end, to nobody.
+    pub fn signal_group(&self, signal: Signal) {
+        let signal = match signal {
+            Signal::Terminate => rustix::process::Signal::TERM,
+            Signal::Kill => {
+                self.killed_by_us.set(true);
+                rustix::process::Signal::KILL
+            }
+        };
+        self.leader.signal_group(signal);
+    }
+
+    /// Writes a control line to its stdin, without ever waiting. Returns whether it was written,
+    /// whole; if not, because stdin is full or closed, that is logged.
+    pub fn tell(&mut self, line: &str) -> bool {
+        let told = self.try_tell(line);
+        if let Err(error) = &told {
+            tracing::warn!(
+                pool = %self.identity.pool, worker = self.identity.slot, pid = self.pid(), line,
+                "a control line could not be written to a worker's stdin: {error}"
+            );
+        }
+        told.is_ok()
+    }
+
+    fn try_tell(&self, line: &str) -> io::Result<()> {
+        let line = format!("{line}\n");
+        if line.len() > CONTROL_LINE_BYTES_MAX {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut stdin = self.stdin.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+        stdin.write_all(line.as_bytes())
+    }
+
+    /// Closes its stdin, so that it reads an end of file there.
+    pub fn close_stdin(&mut self) {
+        self.stdin = None;
+    }
+
+    /// A new message begins.
+    pub fn begin(&self, now: Instant) {
+        OomKills::shared().forget(now);
+    }
+
+    /// Ties the lines that it prints from now on to a message in the log.
+    pub fn working_on(&self, message: Option<(&Message, Option<SpanContext>)>) {
+        self.output.working_on(message);
+    }
+
+    /// After the end: the last lines that it wrote to stderr, at most 64, each cut at 1 KiB. Waits
+    /// until stderr has been read to its end, but no longer than `at_most`: a process that left
+    /// the group may hold it open for ever.
+    pub async fn last_words(&mut self, at_most: Duration) -> Vec<String> {
+        self.output.last_words(at_most).await
+    }
+
+    /// After the end: what it has printed last on both streams, waited for likewise.
+    pub async fn all_printed(&mut self, at_most: Duration) -> LastLines {
+        self.output.all_printed(at_most).await
+    }
+
+    /// What it has printed last.
+    pub fn last_lines(&self) -> LastLines {
+        self.output.last_lines()
+    }
+
+    /// The bytes of memory that are resident, of this one process; none after its end.
+    pub fn resident_bytes(&self) -> Option<u64> {
+        resident_bytes(self.pid())
+    }
+}
+
+/// How much memory a process occupies, in bytes; none if it has ended.
+pub fn resident_bytes(pid: u32) -> Option<u64> {
+    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let page = sysconf(SysconfVar::PAGE_SIZE).ok()??;
+    resident_pages(&statm)?.checked_mul(page.try_into().ok()?)
+}
+
+/// The second number of `/proc/<pid>/statm`. A process that has ended has none.
+fn resident_pages(statm: &str) -> Option<u64> {
+    let pages = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    (pages > 0).then_some(pages)
+}
+
+/// Only our end of the pipe stops waiting; the worker's is a description of its own.
+fn never_waiting(stdin: OwnedFd) -> io::Result<File> {
+    fcntl(&stdin, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    Ok(File::from(stdin))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resident_pages_are_the_second_number() {
+        let cases = [
+            ("1200 340 200 1 0 500 0\n", Some(340)),
+            ("0 0 0 0 0 0 0\n", None),
+            ("1200", None),
+            ("1200 many", None),
+            ("", None),
+        ];
+        for (statm, pages) in cases {
+            assert_eq!(resident_pages(statm), pages);
+        }
+    }
+}

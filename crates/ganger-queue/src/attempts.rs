@@ -1,0 +1,181 @@
+//! How often a message was tried, and what follows from that: what is charged, how long REQUEUE
+//! keeps it away, who runs alone, who is a suspect, and who is dead. Where the counts are kept is
+//! each kind's own business: in headers, in a commit's metadata, in columns.
+
+use std::time::Duration;
+
+use crate::dead_letter::Counters;
+use crate::delivery::{Failure, History, Reason};
+use ganger_config::model::PoolConfig;
+use ganger_core::backoff::Backoff;
+
+/// Over so many daemons in a row that vanished a message is a suspect. One is forgiven: what was out
+/// when a daemon was killed, or the power failed, would all be suspect otherwise. The tables know it
+/// too, as the column `suspicion`.
+pub const LAPSES_SUSPECT: u32 = 2;
+
+/// The wait after REQUEUE, for the same message: it can't spin.
+const REQUEUE: Backoff = Backoff {
+    initial: Duration::from_millis(100),
+    factor: 2.0,
+    max: Duration::from_secs(30),
+    jitter: 0.0,
+};
+
+/// The longest of those waits, whatever the policy's longest delay.
+pub const REQUEUE_MAX: Duration = REQUEUE.max;
+
+/// The part of a pool's retry policy that a source applies by itself, to messages that took the
+/// whole daemon down and so never came back with a settlement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// A message with so many crashes is dead, attempts left or not.
+    pub crashes_max: u32,
+    /// A message over which so many daemons vanished in a row is dead.
+    pub lapses_max: u32,
+}
+
+impl Limits {
+    /// Those of the pool.
+    pub fn of(pool: &PoolConfig) -> Self {
+        Self {
+            crashes_max: pool.crashes_max,
+            lapses_max: pool.lapses_max,
+        }
+    }
+}
+
+/// How long a message stays away that was asked for again so often in a row before.
+pub fn requeue_after(requeues: u32) -> Duration {
+    REQUEUE.wait(requeues.saturating_add(1), 0.0)
+}
+
+/// The counters after a worker asked to see the message again.
+pub fn requeued(counters: Counters) -> Counters {
+    Counters {
+        requeues: counters.requeues.saturating_add(1),
+        ..counters
+    }
+}
+
+/// The counters after an attempt that failed, at that moment of Unix time.
+pub fn charged(counters: Counters, reason: Reason, now_ms: i64) -> Counters {
+    Counters {
+        attempts: counters.attempts.saturating_add(1),
+        crashes: crashes(counters.crashes, reason),
+        requeues: 0,
+        first_failed_ms: counters.first_failed_ms.or(Some(now_ms)),
+        span: counters.span,
+    }
+}
+
+/// The crashes with an attempt that failed for that reason.
+pub fn crashes(before: u32, reason: Reason) -> u32 {
+    before.saturating_add(u32::from(reason.is_crash()))
+}
+
+/// What the pool is told of a message's past. What has killed workers, or is suspected of it, must
+/// not share one.
+pub fn history(counters: Counters, is_suspected: bool) -> History {
+    History {
+        attempt: counters.attempts.saturating_add(1),
+        crashes: counters.crashes,
+        requeues: counters.requeues,
+        alone: is_suspected || counters.crashes > 0,
+        earlier: counters.span,
+        step: 0,
+    }
+}
+
+/// Whether a message is dead that crashed so many workers.
+pub fn is_spent(crashes: u32, crashes_max: u32) -> bool {
+    crashes >= crashes_max.max(1)
+}
+
+/// What is said of one.
+pub fn crashed(crashes: u32) -> String {
+    format!("crashed the worker {crashes} times")
+}
+
+/// Why a message goes to the dead letters instead of being handed out, if it does. Attempts that
+/// ended with the daemon's end are not among the reasons: a suspect has more of them than the policy
+/// allows, since others may have been the cause.
+pub fn dead(crashes: u32, lapses: u32, limits: Limits) -> Option<Failure> {
+    let error = if is_spent(crashes, limits.crashes_max) {
+        crashed(crashes)
+    } else if lapses >= limits.lapses_max {
+        format!("took the daemon down {lapses} times in a row")
+    } else {
+        return None;
+    };
+    Some(Failure::new(Reason::Crashed, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn requeue_waits_longer_each_time_and_thirty_seconds_at_the_most() {
+        let waits = [0, 1, 2, 7, 8, 9, u32::MAX].map(|n| requeue_after(n).as_millis());
+        assert_eq!(waits, [100, 200, 400, 12_800, 25_600, 30_000, 30_000]);
+        assert_eq!(requeue_after(u32::MAX), REQUEUE_MAX);
+    }
+
+    #[test]
+    fn dead_by_crashes_and_lapses() {
+        let limits = Limits {
+            crashes_max: 3,
+            lapses_max: 10,
+        };
+        let table = [
+            ((0, 0), 3, None),
+            ((2, 9), 3, None),
+            ((3, 0), 3, Some("crashed the worker 3 times")),
+            ((3, 10), 3, Some("crashed the worker 3 times")),
+            ((1, 10), 3, Some("took the daemon down 10 times in a row")),
+            ((0, 0), 0, None),
+            ((1, 0), 0, Some("crashed the worker 1 times")),
+        ];
+        for ((crashes, lapses), crashes_max, expected) in table {
+            let limits = Limits {
+                crashes_max,
+                ..limits
+            };
+            let got = dead(crashes, lapses, limits);
+            assert!(got.iter().all(|failure| failure.reason.is_crash()));
+            let got = got.map(|failure| failure.error);
+            assert_eq!(got.as_deref(), expected, "{crashes} {lapses} {crashes_max}");
+        }
+    }
+
+    #[test]
+    fn an_attempt_that_failed_is_charged_and_one_more_is_told_of() {
+        let fresh = Counters::default();
+        assert!(!history(fresh, false).alone && history(fresh, true).alone);
+        let asked = requeued(requeued(fresh));
+        assert_eq!((asked.attempts, history(asked, false).requeues), (0, 2));
+        let failed = charged(asked, Reason::TimedOut, 7);
+        assert_eq!((failed.requeues, failed.first_failed_ms), (0, Some(7)));
+        assert!(!history(failed, false).alone);
+        let crashed = history(charged(failed, Reason::Crashed, 9), false);
+        assert_eq!((crashed.attempt, crashed.crashes), (3, 1));
+        assert!(crashed.alone, "it has killed a worker");
+    }
+
+    proptest! {
+        #[test]
+        fn counts_only_grow_and_the_first_failure_stays(
+            attempts: u32, crashes: u32, requeues: u32, first: Option<i64>, crash: bool, now: i64,
+        ) {
+            let before = Counters { attempts, crashes, requeues, first_failed_ms: first, span: None };
+            let reason = if crash { Reason::Crashed } else { Reason::Failed };
+            let after = charged(before, reason, now);
+            prop_assert!(after.attempts >= attempts && after.crashes >= crashes);
+            prop_assert!(after.attempts > attempts || attempts == u32::MAX);
+            prop_assert_eq!(after.first_failed_ms, Some(first.unwrap_or(now)));
+            prop_assert_eq!(requeued(before).attempts, attempts);
+        }
+    }
+}

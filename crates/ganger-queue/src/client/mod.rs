@@ -1,0 +1,352 @@
+//! What the command line does with a source from outside: send, wait for an answer, read and move
+//! dead letters. Nothing here claims a message for a worker.
+
+mod contract;
+pub mod json;
+pub mod shown;
+mod whereabouts;
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+pub use crate::dead_letter::{DeadLetter, DeadReply};
+use crate::delivery::{Outgoing, Post};
+use crate::fault::SourceFault;
+pub use contract::{
+    Answers, Criteria, DeadFilter, Depth, Each, Halted, Listed, Page, Partial, QueueClient, Reply,
+    Retried, SourceWarning, Subscribed, WayBack,
+};
+use ganger_config::model::{Config, PoolConfig, SourceConfig, Subscription};
+use ganger_core::names::PAUSED_QUEUE;
+use shown::SubscriptionJson;
+pub use whereabouts::{
+    PoolInfo, SourceInfo, UnknownSource, source_of, source_of_topic, unique_name,
+};
+
+/// Connects to the source of that name. Those of the pools that read from it say which queues there are.
+pub type Connect = fn(&str, &SourceConfig, &[Arc<PoolConfig>]) -> Result<Client, SourceFault>;
+
+/// A connection of an operator or a producer.
+#[derive(Debug)]
+pub struct Client {
+    name: String,
+    kind: Box<dyn QueueClient>,
+}
+
+impl Client {
+    /// Returns the client of a source that is reached in this way.
+    pub fn new(name: &str, kind: Box<dyn QueueClient>) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind,
+        }
+    }
+
+    fn ask<T>(
+        &mut self,
+        question: impl FnOnce(&mut dyn QueueClient) -> Result<T, SourceFault>,
+    ) -> Result<T, SourceFault> {
+        question(&mut *self.kind).map_err(|fault| fault.of(&self.name))
+    }
+
+    fn tell<T>(
+        &mut self,
+        order: impl FnOnce(&mut dyn QueueClient) -> Result<T, Partial>,
+    ) -> Result<T, Halted> {
+        order(&mut *self.kind).map_err(|Partial { done, fault }| Halted {
+            done,
+            error: Box::new(fault.of(&self.name)),
+        })
+    }
+
+    /// The source's name in the configuration.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Looks whether what the pools need is there, or may be made. Returns what is wrong, a
+    /// sentence each. Makes nothing.
+    ///
+    /// # Errors
+    /// If the source can't be asked.
+    pub fn check(&mut self) -> Result<Vec<String>, SourceFault> {
+        self.ask(|kind| kind.check())
+    }
+
+    /// Returns what is likely to end badly for the pools, although it can be used. Makes nothing.
+    ///
+    /// # Errors
+    /// If the source can't be asked.
+    pub fn warnings(&mut self) -> Result<Vec<SourceWarning>, SourceFault> {
+        self.ask(|kind| kind.warnings())
+    }
+
+    /// Sends the messages. They are safe when it returns. A table takes all or none; a broker may
+    /// have taken some when it fails, and not always the first ones.
+    ///
+    /// # Errors
+    /// If the source did not take them all.
+    pub fn send(&mut self, messages: &[Outgoing]) -> Result<(), Halted> {
+        self.tell(|kind| kind.send(messages))
+    }
+
+    /// Sends messages of which some have a unique key, likewise. Those whose key another one has are
+    /// dropped, as far as they do not wish otherwise. Returns for each the row of that other one, if there
+    /// was one.
+    ///
+    /// # Errors
+    /// If the source did not take them all, or knows no such keys.
+    pub fn post(&mut self, posts: &[Post]) -> Result<Vec<Option<i64>>, Halted> {
+        self.tell(|kind| kind.post(posts))
+    }
+
+    /// Subscribes queues to topics, all at once. Returns those that were not yet.
+    ///
+    /// # Errors
+    /// If the source can't be written, or has no topics.
+    pub fn subscribe(&mut self, wanted: &[Subscription]) -> Result<Vec<Subscription>, SourceFault> {
+        self.ask(|kind| kind.subscribe(wanted))
+    }
+
+    /// Which queues are subscribed to which topics, by their names.
+    ///
+    /// # Errors
+    /// If the source can't be read, or has no topics.
+    pub fn subscriptions(&mut self) -> Result<Vec<Subscribed>, SourceFault> {
+        self.ask(|kind| kind.subscriptions())
+    }
+
+    /// The same without making anything: none where the tables for it are not there yet.
+    ///
+    /// # Errors
+    /// If the source can't be read, or has no topics.
+    pub fn look_for_subscriptions(&mut self) -> Result<Option<Vec<Subscribed>>, SourceFault> {
+        self.ask(|kind| kind.look_for_subscriptions())
+    }
+
+    /// Ends a subscription. Returns whether it was there.
+    ///
+    /// # Errors
+    /// If the source can't be written, or has no topics.
+    pub fn unsubscribe(&mut self, topic: &str, queue: &str) -> Result<bool, SourceFault> {
+        self.ask(|kind| kind.unsubscribe(topic, queue))
+    }
+
+    /// Counts what a queue holds.
+    ///
+    /// # Errors
+    /// If the source can't be read.
+    pub fn depth(&mut self, queue: &str) -> Result<Depth, SourceFault> {
+        self.ask(|kind| kind.depth(queue))
+    }
+
+    /// Moves what waits in the queue and is called so to the dead letters: by its correlation id, its
+    /// message id, or the name that ganger gives it. Returns how many. Brokers have no way to pick
+    /// out what waits.
+    ///
+    /// # Errors
+    /// If the source can't be written.
+    pub fn cancel_waiting(
+        &mut self,
+        pool: &str,
+        queue: &str,
+        id: &str,
+    ) -> Result<usize, SourceFault> {
+        self.ask(|kind| kind.cancel_waiting(pool, queue, id))
+    }
+
+    /// Pauses a queue of a table for all daemons that share it, now and later, or ends that.
+    ///
+    /// # Errors
+    /// If the source can't be written.
+    pub fn pause_for_all(&mut self, queue: &str, paused: bool) -> Result<(), SourceFault> {
+        if !paused {
+            return self.ask(|kind| kind.unpause(queue));
+        }
+        if self.ask(|kind| kind.is_paused(queue))? {
+            return Ok(());
+        }
+        let marker = Outgoing {
+            queue: PAUSED_QUEUE.to_owned(),
+            key: Some(queue.to_owned()),
+            body: Bytes::from_static(b"paused"),
+            ..Outgoing::default()
+        };
+        self.send(&[marker]).map_err(|halted| *halted.error)
+    }
+
+    /// Returns the number of daemons that work on the table, if it is one.
+    ///
+    /// # Errors
+    /// If the source can't be read.
+    pub fn daemons(&mut self) -> Result<Option<u64>, SourceFault> {
+        self.ask(|kind| kind.daemons())
+    }
+
+    /// A place for the answer to one message, to be named as its reply-to. Its name holds the
+    /// `unique` text, unless one place serves for all.
+    ///
+    /// # Errors
+    /// If the source can't make one.
+    pub fn reply_to(&mut self, unique: &str) -> Result<String, SourceFault> {
+        self.ask(|kind| kind.reply_to(unique))
+    }
+
+    /// Takes the oldest answer with this correlation id out of such a place.
+    ///
+    /// # Errors
+    /// If the source can't be used.
+    pub fn take_reply(
+        &mut self,
+        queue: &str,
+        correlation_id: &str,
+    ) -> Result<Option<Reply>, SourceFault> {
+        self.ask(|kind| kind.take_reply(queue, correlation_id))
+    }
+
+    /// Blocks until something was written by others since the last call (the first: since the
+    /// client was opened), or the time is over. It may return early, so look again and call again.
+    ///
+    /// # Panics
+    /// If called from within an asynchronous runtime.
+    pub fn wait_for_change(&mut self, timeout: Duration) {
+        self.kind.wait_for_change(timeout.min(UNTOLD_MAX));
+    }
+
+    /// Reads a page of dead letters, the oldest first, and keeps no more than a few of them. What
+    /// was read before something went wrong was given out.
+    ///
+    /// # Errors
+    /// If the source can't be read.
+    ///
+    /// # Panics
+    /// If called from within an asynchronous runtime.
+    pub fn dead_list(
+        &mut self,
+        page: &Page,
+        mut each: impl FnMut(DeadLetter) -> ControlFlow<()>,
+    ) -> Result<Listed, SourceFault> {
+        let criteria = page.filter.criteria.clone();
+        if criteria.are_none() {
+            return self.ask(|kind| kind.dead_list(page, &mut each));
+        }
+        let whole = Page {
+            limit: usize::MAX,
+            ..page.clone()
+        };
+        let mut left = page.limit;
+        self.ask(|kind| {
+            kind.dead_list(&whole, &mut |letter| {
+                if !criteria.fit(&letter) {
+                    return ControlFlow::Continue(());
+                }
+                if left == 0 {
+                    return ControlFlow::Break(());
+                }
+                left -= 1;
+                each(letter)
+            })
+        })
+    }
+
+    /// The filter by ids alone, if it has criteria: those of the dead letters that meet them now.
+    fn resolved(&mut self, filter: &DeadFilter) -> Result<DeadFilter, Halted> {
+        if filter.criteria.are_none() {
+            return Ok(filter.clone());
+        }
+        let mut ids = BTreeSet::new();
+        let read = self.dead_list(&Page::all(filter.clone()), |letter| {
+            ids.insert(letter.id);
+            ControlFlow::Continue(())
+        });
+        read.map_err(|error| Halted {
+            done: 0,
+            error: Box::new(error),
+        })?;
+        Ok(DeadFilter {
+            ids: Some(ids),
+            criteria: Criteria::default(),
+            ..filter.clone()
+        })
+    }
+
+    /// Reads one dead letter.
+    ///
+    /// # Errors
+    /// If the source can't be read.
+    pub fn dead_show(&mut self, id: &str) -> Result<Option<DeadLetter>, SourceFault> {
+        let page = Page::all(DeadFilter {
+            ids: Some(BTreeSet::from([id.to_owned()])),
+            ..DeadFilter::default()
+        });
+        let mut found = None;
+        self.dead_list(&page, |letter| {
+            found = Some(letter);
+            ControlFlow::Break(())
+        })?;
+        Ok(found)
+    }
+
+    /// Sends dead letters back with a clean count, to the queue that they come from unless the way says
+    /// another; a broker's only if a pool reads that whose dead letters they are. On a table all move or
+    /// none, but those whose unique key another message has, which stay; a broker's letters move one by
+    /// one, each gone only when its copy is safe.
+    ///
+    /// # Errors
+    /// If the source did not take them all.
+    pub fn dead_retry(&mut self, filter: &DeadFilter, way: &WayBack) -> Result<Retried, Halted> {
+        let filter = self.resolved(filter)?;
+        let retried = self.tell(|kind| kind.dead_retry(&filter, way))?;
+        let held = self.tell(|kind| {
+            let held = kind.dead_held(&filter);
+            held.map_err(|fault| Partial {
+                done: retried,
+                fault,
+            })
+        })?;
+        Ok(Retried { retried, held })
+    }
+
+    /// Deletes dead letters. Returns how many.
+    ///
+    /// # Errors
+    /// If the source could not delete them all.
+    pub fn dead_drop(&mut self, filter: &DeadFilter) -> Result<usize, Halted> {
+        let filter = self.resolved(filter)?;
+        self.tell(|kind| kind.dead_drop(&filter))
+    }
+}
+
+/// The longest that a change stays unseen of which nobody tells: the session that would is lost, or the kernel
+/// does not tell of this file system.
+const UNTOLD_MAX: Duration = Duration::from_secs(1);
+
+/// Reads the subscriptions of the tables of a configuration, or of the one of that name.
+///
+/// # Errors
+/// If a table can't be read.
+pub fn subscriptions(
+    connect: Connect,
+    config: &Config,
+    only: Option<&str>,
+) -> Result<Vec<SubscriptionJson>, SourceFault> {
+    let is_wanted = |name: &str| only.is_none_or(|only| only == name);
+    let mut all = Vec::new();
+    for (name, source) in &config.sources {
+        if !is_wanted(name) || !matches!(source, SourceConfig::Table(_)) {
+            continue;
+        }
+        let subscribed = connect(name, source, &config.pools)?.subscriptions()?;
+        all.extend(subscribed.into_iter().map(|one| {
+            let configured = config.subscriptions.iter().any(|other| {
+                other.source == *name && other.topic == one.topic && other.queue == one.queue
+            });
+            SubscriptionJson::new(name, one, configured)
+        }));
+    }
+    Ok(all)
+}

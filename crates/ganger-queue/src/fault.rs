@@ -1,0 +1,93 @@
+//! Why a source can't be used: one type for all kinds of queue, which none of them is named in.
+
+use std::error::Error;
+use std::fmt;
+
+/// A problem with what is at the other end of a source.
+#[derive(Debug)]
+pub struct SourceFault {
+    /// Name of the source in the configuration, once it is known.
+    place: Option<String>,
+    kind: FaultKind,
+    cause: Box<dyn Error + Send + Sync>,
+}
+
+/// Kinds of problem that somebody treats differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
+    /// It can't be reached, or is not fit to be used.
+    Unusable,
+    /// There is no such queue or topic.
+    NoQueue,
+    /// This kind of queue does not offer what was asked for.
+    Unsupported,
+    /// This program was built without the kind of queue.
+    MissingFeature,
+    /// A daemon said so, which was asked over its admin API and names the source itself.
+    Remote,
+}
+
+impl SourceFault {
+    /// Makes a fault of that kind.
+    pub fn new(kind: FaultKind, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self {
+            place: None,
+            kind,
+            cause: cause.into(),
+        }
+    }
+
+    /// Makes the fault of a source that can't be used.
+    pub fn unusable(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::new(FaultKind::Unusable, cause)
+    }
+
+    /// Makes the fault of a request that this kind of queue has no answer to.
+    pub fn unsupported(rule: &'static str) -> Self {
+        Self::new(FaultKind::Unsupported, rule)
+    }
+
+    /// Makes the fault of a kind of queue that this program was built without.
+    pub fn missing_feature(feature: &str) -> Self {
+        let cause = format!(
+            "this ganger was built without {feature}: build it with the cargo feature `{feature}`"
+        );
+        Self::new(FaultKind::MissingFeature, cause)
+    }
+
+    /// Makes the fault that a daemon reported.
+    pub fn remote(report: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::new(FaultKind::Remote, report)
+    }
+
+    /// Returns it as a fault of the source called `name`.
+    #[must_use]
+    pub fn of(self, name: &str) -> Self {
+        Self {
+            place: Some(name.to_owned()),
+            ..self
+        }
+    }
+
+    /// Returns its kind.
+    pub fn kind(&self) -> FaultKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for SourceFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Some(name) if self.kind != FaultKind::Remote => {
+                write!(f, "source `{name}`: {}", self.cause)
+            }
+            _ => write!(f, "{}", self.cause),
+        }
+    }
+}
+
+impl Error for SourceFault {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.cause.source()
+    }
+}

@@ -1,0 +1,218 @@
+//! How a source is doing: what is wrong with it, told once when it begins, when there is another
+//! reason for it, and once when it is over. What can be wrong is each kind's own list; what is done
+//! about it is decided elsewhere.
+
+use std::collections::BTreeMap;
+
+use crate::delivery::SourceEnd;
+
+/// So many reasons of one trouble are told: they may change with each try.
+const REASONS_TOLD_MAX: usize = 8;
+
+/// What can be wrong with a source, each by itself. Of several the least is shown.
+pub trait Issue: Copy + Ord {
+    /// What the log calls it.
+    fn what(self) -> &'static str;
+
+    /// Whether the source is down by it; else it works on, and only says so.
+    fn is_down(self) -> bool {
+        true
+    }
+}
+
+/// The standing of one source.
+#[derive(Debug)]
+pub struct Health<I> {
+    pool: String,
+    troubles: BTreeMap<I, Trouble>,
+}
+
+#[derive(Debug)]
+struct Trouble {
+    problem: String,
+    /// The reasons that were told, the first of them when it began.
+    told: Vec<String>,
+}
+
+impl<I: Issue> Health<I> {
+    /// Of a source that has said nothing yet.
+    pub fn new(pool: &str) -> Self {
+        Self {
+            pool: pool.to_owned(),
+            troubles: BTreeMap::new(),
+        }
+    }
+
+    /// Whether this is wrong.
+    pub fn has(&self, issue: I) -> bool {
+        self.troubles.contains_key(&issue)
+    }
+
+    /// Something is wrong, or is so for another reason than before.
+    pub fn begin(&mut self, end: &SourceEnd, issue: I, problem: impl Into<String>) {
+        let (pool, what, problem) = (self.pool.as_str(), issue.what(), problem.into());
+        match self.troubles.get_mut(&issue) {
+            None => {
+                tracing::error!(pool, problem, "{what}");
+                let told = vec![problem.clone()];
+                self.troubles.insert(issue, Trouble { problem, told });
+            }
+            Some(known) if known.problem == problem => return,
+            Some(known) => {
+                if known.told.len() < REASONS_TOLD_MAX && !known.told.contains(&problem) {
+                    tracing::warn!(pool, problem, "still: {what}");
+                    known.told.push(problem.clone());
+                }
+                known.problem = problem;
+            }
+        }
+        self.tell(end);
+    }
+
+    /// It is over, if it was there.
+    pub fn over(&mut self, end: &SourceEnd, issue: I) {
+        if self.troubles.remove(&issue).is_some() {
+            tracing::info!(pool = self.pool, "over: {}", issue.what());
+            self.tell(end);
+        }
+    }
+
+    /// All but this is over, as far as it was there: nobody can know of anything else.
+    pub fn nothing_but(&mut self, end: &SourceEnd, issue: I) {
+        let others: Vec<I> = self.troubles.keys().copied().collect();
+        for other in others.into_iter().filter(|other| *other != issue) {
+            self.over(end, other);
+        }
+    }
+
+    /// Counts messages that were worked on and may be worked on again, and says why.
+    pub fn may_run_twice(&self, end: &SourceEnd, count: u64, why: &str) {
+        if count > 0 {
+            end.may_run_twice(count);
+            tracing::warn!(pool = self.pool, count, why, "messages may run twice");
+        }
+    }
+
+    /// Says how things are.
+    pub fn tell(&self, end: &SourceEnd) {
+        let first = self.troubles.values().next();
+        let problem = first.map(|trouble| &trouble.problem);
+        let healthy = !self.troubles.keys().any(|issue| issue.is_down());
+        end.state.send_if_modified(|state| {
+            let news = state.healthy != healthy || state.problem.as_ref() != problem;
+            state.healthy = healthy;
+            state.problem = problem.cloned();
+            news
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::{PoolEnd, link};
+    use ganger_telemetry::capture::logged;
+    use proptest::prelude::*;
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    enum Sky {
+        Dark,
+        Cloudy,
+    }
+
+    impl Issue for Sky {
+        fn what(self) -> &'static str {
+            match self {
+                Self::Dark => "it is dark",
+                Self::Cloudy => "it is cloudy",
+            }
+        }
+
+        fn is_down(self) -> bool {
+            self == Self::Dark
+        }
+    }
+
+    fn shown(pool: &PoolEnd) -> (bool, Option<String>) {
+        let state = pool.state.borrow();
+        (state.healthy, state.problem.clone())
+    }
+
+    #[test]
+    fn each_reason_is_told_once_from_the_beginning_to_the_end() {
+        let (end, pool) = link();
+        let mut health = Health::new("p");
+        let text = logged("trace", || {
+            health.over(&end, Sky::Dark);
+            for problem in ["night", "night", "soot", "night", "soot"] {
+                health.begin(&end, Sky::Dark, problem);
+                assert_eq!(shown(&pool), (false, Some(problem.to_owned())));
+            }
+            health.over(&end, Sky::Dark);
+            health.begin(&end, Sky::Dark, "night");
+        });
+        let told = [
+            "ERROR ganger_queue::health: it is dark pool=\"p\" problem=\"night\"",
+            " WARN ganger_queue::health: still: it is dark pool=\"p\" problem=\"soot\"",
+            " INFO ganger_queue::health: over: it is dark pool=\"p\"",
+            "ERROR ganger_queue::health: it is dark pool=\"p\" problem=\"night\"",
+        ];
+        assert_eq!(text.lines().collect::<Vec<_>>(), told);
+    }
+
+    #[test]
+    fn reasons_without_end_are_shown_and_told_no_more() {
+        let (end, pool) = link();
+        let mut health = Health::new("p");
+        let text = logged("trace", || {
+            for n in 0..100 {
+                health.begin(&end, Sky::Dark, n.to_string());
+            }
+        });
+        assert_eq!(text.lines().count(), REASONS_TOLD_MAX);
+        assert_eq!(shown(&pool), (false, Some("99".to_owned())));
+    }
+
+    #[test]
+    fn what_a_source_bears_is_shown_and_does_not_take_it_down() {
+        let (end, pool) = link();
+        let mut health = Health::new("p");
+        health.tell(&end);
+        assert_eq!(shown(&pool), (true, None));
+        health.begin(&end, Sky::Cloudy, "rain");
+        assert_eq!(shown(&pool), (true, Some("rain".to_owned())));
+        health.begin(&end, Sky::Dark, "night");
+        assert_eq!(shown(&pool), (false, Some("night".to_owned())));
+        health.nothing_but(&end, Sky::Cloudy);
+        assert_eq!(shown(&pool), (true, Some("rain".to_owned())));
+    }
+
+    proptest! {
+        /// Whatever begins and ends: what is shown is what is there, and nobody is woken for nothing.
+        #[test]
+        fn what_is_shown_is_the_worst_that_is_there(
+            steps in proptest::collection::vec((any::<bool>(), any::<bool>(), 0u8..3), 0..40),
+        ) {
+            let (end, mut pool) = link();
+            let mut health = Health::new("p");
+            health.tell(&end);
+            let mut there: BTreeMap<Sky, String> = BTreeMap::new();
+            for (is_dark, begins, problem) in steps {
+                let issue = if is_dark { Sky::Dark } else { Sky::Cloudy };
+                let before = shown(&pool);
+                pool.state.mark_unchanged();
+                if begins {
+                    health.begin(&end, issue, problem.to_string());
+                    there.insert(issue, problem.to_string());
+                } else {
+                    health.over(&end, issue);
+                    there.remove(&issue);
+                }
+                let expected = (!there.contains_key(&Sky::Dark), there.values().next().cloned());
+                prop_assert_eq!(shown(&pool), expected.clone());
+                prop_assert_eq!(pool.state.has_changed().unwrap(), expected != before);
+                prop_assert_eq!(health.has(issue), begins);
+            }
+        }
+    }
+}

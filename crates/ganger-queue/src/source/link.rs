@@ -1,0 +1,24 @@
+//! What ties a reader of a source to its pool.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use ganger_config::model::PoolConfig;
+use ganger_core::budget::Share;
+
+use crate::delivery::SourceEnd;
+use crate::exclusive::Exclusive;
+
+/// Ties of a reader to its pool.
+#[derive(Debug)]
+pub struct Link {
+    /// The channels to the pool.
+    pub end: SourceEnd,
+    /// The pool's rules; a reload replaces them, but never its name, its queue or its options.
+    pub policy: watch::Receiver<Arc<PoolConfig>>,
+    /// The daemon's turn for suspects.
+    pub exclusive: Exclusive,
+    /// What the source draws from for the messages that it holds.
+    pub share: Share,
+}

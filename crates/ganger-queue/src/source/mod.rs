@@ -1,0 +1,24 @@
+//! Where messages come from. A source is one configured connection; each pool that takes messages from it has a
+//! reader, one task that talks to its pool through a [`SourceEnd`](crate::delivery::SourceEnd), on a thread of its
+//! own or, where it never blocks, on its pool's.
+
+mod error;
+pub mod link;
+mod thread;
+
+pub use error::SourceError;
+pub use link::Link;
+pub use thread::{
+    Opening, Running, SharedThread, ThreadBody, on_a_thread, opened_beside_its_pool,
+    opened_on_a_thread,
+};
+
+/// A configured connection to a broker or a database, of whichever kind.
+pub trait Source {
+    /// Begins to open a reader for the pool at the other end of `link`. Several can be on their way at once;
+    /// nothing of it is done on the caller's thread, which a slow disk or a silent broker would hold up.
+    ///
+    /// # Errors
+    /// If there is no thread to be had.
+    fn reader(&self, link: Link) -> Result<Opening, SourceError>;
+}

@@ -1,0 +1,379 @@
+//! The threads that sources live on. One that blocks has a thread to itself; one that never does shares
+//! its own with its pool, so that a message crosses none.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{fmt, thread};
+
+use tokio::sync::oneshot;
+
+use super::error::SourceError;
+use ganger_core::event_loop::EventLoop;
+use ganger_core::heartbeat::Heart;
+
+/// A build without optimisation keeps the states of all futures within each other on the stack, which is
+/// more than the usual 2 MiB hold with some to spare. What is not used costs no memory.
+const STACK_BYTES: usize = 8 << 20;
+
+/// What a pool does on its thread, from its first moment to its last.
+pub type ThreadBody = Box<dyn FnOnce(&EventLoop) + Send>;
+
+/// A source that is being opened.
+#[derive(Debug)]
+pub struct Opening {
+    running: Running,
+    opened: oneshot::Receiver<Result<(), SourceError>>,
+}
+
+impl Opening {
+    /// Waits until the connection is opened, and what the source needs there is checked or made, so
+    /// that what is wrong refuses the start. A broker that can't be reached is waited for later
+    /// instead. From then on the source mends itself: whatever fails is reported in its state and
+    /// tried again. It ends when its intake is closed and all it handed out is settled. Loses
+    /// nothing when it is dropped before it has resolved.
+    ///
+    /// # Errors
+    /// If the connection can't be opened or used.
+    pub async fn opened(&mut self) -> Result<(), SourceError> {
+        match (&mut self.opened).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(error),
+            // It can only have panicked.
+            Err(_) => Err(self.running.panicked().await),
+        }
+    }
+
+    /// The source, once it is open.
+    pub fn running(self) -> Running {
+        self.running
+    }
+}
+
+/// A source at work.
+#[derive(Debug)]
+pub struct Running {
+    pool: String,
+    told: oneshot::Receiver<Result<(), String>>,
+    end: Option<Result<(), String>>,
+    shared: Option<SharedThread>,
+}
+
+impl Running {
+    /// Waits until the source has ended, with its connection closed. Dropping the future loses
+    /// nothing, and asking again gives the same answer.
+    ///
+    /// # Errors
+    /// If it ended by a panic: never taken for a clean end.
+    pub async fn ended(&mut self) -> Result<(), SourceError> {
+        if self.end.is_none() {
+            let told = (&mut self.told).await;
+            self.end = Some(told.unwrap_or_else(|_| Err("its thread is gone".to_owned())));
+        }
+        match &self.end {
+            Some(Err(what)) => Err(self.panic(what.clone())),
+            Some(Ok(())) | None => Ok(()),
+        }
+    }
+
+    /// The source's thread, if its pool may share it and does not yet.
+    pub fn shared_thread(&mut self) -> Option<SharedThread> {
+        self.shared.take()
+    }
+
+    async fn panicked(&mut self) -> SourceError {
+        let ended = self.ended().await;
+        ended
+            .err()
+            .unwrap_or_else(|| self.panic("no message".to_owned()))
+    }
+
+    fn panic(&self, what: String) -> SourceError {
+        SourceError::Panicked {
+            pool: self.pool.clone(),
+            what,
+        }
+    }
+}
+
+/// The thread of a source that its pool may share. It ends when both have.
+pub struct SharedThread(oneshot::Sender<ThreadBody>);
+
+impl SharedThread {
+    /// Begins there.
+    ///
+    /// # Errors
+    /// What is to be begun, if the thread is gone.
+    pub fn begin(self, body: ThreadBody) -> Result<(), ThreadBody> {
+        self.0.send(body)
+    }
+}
+
+impl fmt::Debug for SharedThread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SharedThread")
+    }
+}
+
+/// Opens a source and works on the same thread, which a connection may be bound to.
+pub fn opened_on_a_thread<W: FnOnce()>(
+    what: &str,
+    pool: &str,
+    open: impl FnOnce() -> Result<W, SourceError> + Send + 'static,
+) -> Result<Opening, SourceError> {
+    let (tell, opened) = oneshot::channel();
+    let running = on_a_thread(what, pool, move || {
+        let (opened, work) = match open() {
+            Ok(work) => (Ok(()), Some(work)),
+            Err(error) => (Err(error), None),
+        };
+        if tell.send(opened).is_ok()
+            && let Some(work) = work
+        {
+            work();
+        }
+    })?;
+    Ok(Opening { running, opened })
+}
+
+/// Begins to work on a thread of its own.
+///
+/// # Errors
+/// If there is no thread to be had.
+pub fn on_a_thread(
+    what: &str,
+    pool: &str,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<Running, SourceError> {
+    let (tell, told) = oneshot::channel();
+    start(what, pool, move || {
+        let end = catch_unwind(AssertUnwindSafe(work));
+        // Nobody listening is no trouble: the end was not awaited.
+        drop(tell.send(end.map_err(panic_text)));
+    })?;
+    Ok(running(pool, told, None))
+}
+
+/// Opens a source that never blocks its thread, and has it live there beside its pool, if that wants to.
+pub fn opened_beside_its_pool<S: Future<Output = ()> + 'static>(
+    pool: &str,
+    open: impl FnOnce(&EventLoop) -> Result<S, SourceError> + Send + 'static,
+) -> Result<Opening, SourceError> {
+    let (tell, opened) = oneshot::channel();
+    let (tell_end, told) = oneshot::channel();
+    let (shared, body) = oneshot::channel();
+    let name = pool.to_owned();
+    start("pool", pool, move || {
+        let event_loop =
+            EventLoop::new().map_err(|error| SourceError::Thread { pool: name, error });
+        let event_loop = match event_loop {
+            Ok(event_loop) => event_loop,
+            Err(error) => return drop(tell.send(Err(error))),
+        };
+        let _heart = Heart::of_this_thread().on(event_loop.handle());
+        match catch_unwind(AssertUnwindSafe(|| open(&event_loop))) {
+            Ok(Ok(source)) => {
+                if tell.send(Ok(())).is_ok() {
+                    live(&event_loop, source, tell_end, body);
+                }
+            }
+            Ok(Err(error)) => drop(tell.send(Err(error))),
+            Err(panic) => drop(tell_end.send(Err(panic_text(panic)))),
+        }
+        // A look-up of a name may still be waiting for an answer.
+        event_loop.leave();
+    })?;
+    let running = running(pool, told, Some(SharedThread(shared)));
+    Ok(Opening { running, opened })
+}
+
+/// Runs a source, and the pool beside it where that shares the thread, until both have ended.
+fn live(
+    event_loop: &EventLoop,
+    source: impl Future<Output = ()> + 'static,
+    tell: oneshot::Sender<Result<(), String>>,
+    pool: oneshot::Receiver<ThreadBody>,
+) {
+    let source = event_loop.spawn(source);
+    let source = event_loop.spawn(async move {
+        let end = source.await.map_err(|error| panic_text(error.into_panic()));
+        drop(tell.send(end));
+    });
+    if let Ok(pool) = event_loop.run(pool) {
+        pool(event_loop);
+    }
+    // It tells of its end by itself.
+    drop(event_loop.run(source));
+}
+
+fn start(what: &str, pool: &str, body: impl FnOnce() + Send + 'static) -> Result<(), SourceError> {
+    let thread = thread::Builder::new()
+        .name(format!("{what}-{pool}"))
+        .stack_size(STACK_BYTES)
+        .spawn(body);
+    thread.map(drop).map_err(|error| SourceError::Thread {
+        pool: pool.to_owned(),
+        error,
+    })
+}
+
+fn running(
+    pool: &str,
+    told: oneshot::Receiver<Result<(), String>>,
+    shared: Option<SharedThread>,
+) -> Running {
+    Running {
+        pool: pool.to_owned(),
+        told,
+        end: None,
+        shared,
+    }
+}
+
+fn panic_text(payload: Box<dyn Any + Send>) -> String {
+    match payload.downcast::<String>() {
+        Ok(text) => *text,
+        Err(payload) => payload
+            .downcast_ref::<&str>()
+            .map_or_else(|| "no message".to_owned(), ToString::to_string),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    /// Waits for it on a thread that nothing else lives on.
+    fn wait<T>(what: impl Future<Output = T>) -> T {
+        EventLoop::new().unwrap().run(what)
+    }
+
+    fn ended(running: &mut Running) -> Result<(), String> {
+        wait(running.ended()).map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_never_a_clean_end() {
+        let mut running = on_a_thread("source", "p", || panic!("the sky fell")).unwrap();
+        for _ in 0..2 {
+            let error = running.ended().await.unwrap_err().to_string();
+            assert_eq!(error, "the source of pool `p` panicked: the sky fell");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_clean_end_is_told_as_often_as_asked() {
+        let mut running = on_a_thread("source", "p", || ()).unwrap();
+        running.ended().await.unwrap();
+        running.ended().await.unwrap();
+    }
+
+    #[test]
+    fn a_pool_lives_on_the_thread_that_its_source_shares() {
+        let (tell, told) = std::sync::mpsc::sync_channel(2);
+        let (end, to_end) = oneshot::channel::<()>();
+        let threads = tell.clone();
+        let mut opening = opened_beside_its_pool("p", move |_| {
+            Ok(async move {
+                threads.send(thread::current().id()).unwrap();
+                to_end.await.unwrap();
+            })
+        })
+        .unwrap();
+        wait(opening.opened()).unwrap();
+        let mut running = opening.running();
+        let life = move |event_loop: &EventLoop| {
+            assert_eq!(thread::current().name(), Some("pool-p"));
+            event_loop.run(async { end.send(()).unwrap() });
+            tell.send(thread::current().id()).unwrap();
+        };
+        running
+            .shared_thread()
+            .unwrap()
+            .begin(Box::new(life))
+            .ok()
+            .unwrap();
+        assert!(running.shared_thread().is_none());
+        assert_eq!(ended(&mut running), Ok(()));
+        let threads: Vec<_> = told.iter().collect();
+        assert_eq!(threads.len(), 2, "both have ended");
+        assert_eq!(threads[0], threads[1]);
+    }
+
+    #[test]
+    fn a_source_that_panics_leaves_its_pool_alive() {
+        let open = |_: &EventLoop| Ok(async { panic!("the sky fell") });
+        let mut opening = opened_beside_its_pool("p", open).unwrap();
+        wait(opening.opened()).unwrap();
+        let mut running = opening.running();
+        let shared = running.shared_thread().unwrap();
+        let error = "the source of pool `p` panicked: the sky fell".to_owned();
+        assert_eq!(ended(&mut running), Err(error.clone()));
+        let (tell, told) = std::sync::mpsc::sync_channel(2);
+        let life = move |_: &EventLoop| tell.send(()).unwrap();
+        shared.begin(Box::new(life)).ok().unwrap();
+        assert_eq!(told.recv(), Ok(()));
+        assert_eq!(ended(&mut running), Err(error));
+    }
+
+    #[test]
+    fn a_pool_that_panics_leaves_its_source_to_its_end() {
+        let (closes, closed) = oneshot::channel::<()>();
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        let open = move |_: &EventLoop| {
+            Ok(async move {
+                // What the pool held is gone: the source gives back what is out, and ends.
+                closed.await.unwrap_err();
+                tokio::task::yield_now().await;
+                tell.send(()).unwrap();
+            })
+        };
+        let mut opening = opened_beside_its_pool("p", open).unwrap();
+        wait(opening.opened()).unwrap();
+        let mut running = opening.running();
+        let body = move |event_loop: &EventLoop| {
+            let pool = async move {
+                let _lane = tokio::task::spawn_local(std::future::pending::<()>());
+                tokio::task::yield_now().await;
+                drop(closes);
+                panic!("the floor gave way");
+            };
+            let work = || event_loop.run(pool);
+            assert!(catch_unwind(AssertUnwindSafe(work)).is_err());
+        };
+        let shared = running.shared_thread().unwrap();
+        shared.begin(Box::new(body)).ok().unwrap();
+        assert_eq!(ended(&mut running), Ok(()));
+        assert_eq!(told.recv(), Ok(()));
+    }
+
+    #[test]
+    fn a_source_whose_thread_nobody_shares_works_all_the_same() {
+        let mut opening = opened_beside_its_pool("p", |_| Ok(async {})).unwrap();
+        wait(opening.opened()).unwrap();
+        let mut running = opening.running();
+        drop(running.shared_thread());
+        assert_eq!(ended(&mut running), Ok(()));
+    }
+
+    #[test]
+    fn what_kept_a_source_from_opening_is_told() {
+        let refuse = |_: &EventLoop| -> Result<std::future::Ready<()>, _> {
+            let pool = "p".to_owned();
+            let error = io::Error::other("no");
+            Err(SourceError::Thread { pool, error })
+        };
+        let fall = |_: &EventLoop| -> Result<std::future::Ready<()>, _> { panic!("the sky fell") };
+        for (opening, expected) in [
+            (
+                opened_beside_its_pool("p", refuse),
+                "could not be started: no",
+            ),
+            (opened_beside_its_pool("p", fall), "panicked: the sky fell"),
+        ] {
+            let error = wait(opening.unwrap().opened()).unwrap_err().to_string();
+            assert!(error.ends_with(expected), "{error}");
+        }
+    }
+}

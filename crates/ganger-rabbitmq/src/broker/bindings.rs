@@ -1,0 +1,119 @@
+//! What leads messages to a pool's queue beside its name: its bindings to exchanges, made where they
+//! are missing. None is ever taken away: a daemon with an older configuration may still want it.
+
+use lapin::options::{ExchangeDeclareOptions, QueueBindOptions};
+use lapin::protocol::AMQPSoftError;
+use lapin::types::{FieldTable, ShortString};
+use lapin::{Channel, ExchangeKind};
+
+use super::connect::{Broker, close};
+use super::consumers::table;
+use super::error::{RabbitMqError, soft, words};
+use ganger_config::model::{Binding, ExchangeType};
+
+/// Sees to it that the queue is bound so. An exchange whose type is told is declared.
+///
+/// # Errors
+/// Which exchange is missing or otherwise than it should be; or that the connection is lost.
+pub(super) async fn see_to(
+    broker: &Broker,
+    queue: &str,
+    bindings: &[Binding],
+) -> Result<(), RabbitMqError> {
+    for binding in bindings {
+        let channel = broker.channel().await?;
+        declare(broker, &channel, binding, binding.exchange_type.is_none()).await?;
+        bind(broker, &channel, queue, binding).await?;
+        close(&channel).await;
+    }
+    Ok(())
+}
+
+/// Looks at the exchanges, and makes nothing: whether a queue is bound to one is nothing that AMQP
+/// tells. Returns what a start would be refused for.
+///
+/// # Errors
+/// If the connection is lost.
+pub(super) async fn look(
+    broker: &Broker,
+    bindings: &[Binding],
+) -> Result<Vec<RabbitMqError>, RabbitMqError> {
+    let mut problems = Vec::new();
+    for binding in bindings {
+        let channel = broker.channel().await?;
+        let mut looked = declare(broker, &channel, binding, true).await;
+        match (&looked, binding.exchange_type) {
+            // It will be made.
+            (Err(RabbitMqError::MissingExchange { .. }), Some(_)) => looked = Ok(()),
+            // The broker compares only what is declared; what is there stays as it is.
+            (Ok(()), Some(_)) => looked = declare(broker, &channel, binding, false).await,
+            _ => {}
+        }
+        match looked {
+            Ok(()) => close(&channel).await,
+            Err(error @ RabbitMqError::Lost { .. }) => return Err(error),
+            Err(error) => problems.push(error),
+        }
+    }
+    Ok(problems)
+}
+
+async fn declare(
+    broker: &Broker,
+    channel: &Channel,
+    binding: &Binding,
+    passive: bool,
+) -> Result<(), RabbitMqError> {
+    let options = ExchangeDeclareOptions {
+        passive,
+        durable: true,
+        ..ExchangeDeclareOptions::default()
+    };
+    let name = short(&binding.exchange)?;
+    let kind = kind(binding.exchange_type.unwrap_or_default());
+    let asked = channel.exchange_declare(name, kind, options, FieldTable::default());
+    let answered = broker.ask(asked).await?;
+    answered.map_err(|error| refusal(&binding.exchange, &error))
+}
+
+async fn bind(
+    broker: &Broker,
+    channel: &Channel,
+    queue: &str,
+    binding: &Binding,
+) -> Result<(), RabbitMqError> {
+    let (queue, exchange) = (short(queue)?, short(&binding.exchange)?);
+    let key = short(&binding.routing_key)?;
+    let arguments = table(&binding.arguments);
+    let asked = channel.queue_bind(queue, exchange, key, QueueBindOptions::default(), arguments);
+    let answered = broker.ask(asked).await?;
+    answered.map_err(|error| refusal(&binding.exchange, &error))
+}
+
+fn kind(exchange_type: ExchangeType) -> ExchangeKind {
+    match exchange_type {
+        ExchangeType::Direct => ExchangeKind::Direct,
+        ExchangeType::Topic => ExchangeKind::Topic,
+        ExchangeType::Headers => ExchangeKind::Headers,
+        ExchangeType::Fanout => ExchangeKind::Fanout,
+    }
+}
+
+fn short(name: &str) -> Result<ShortString, RabbitMqError> {
+    ShortString::try_new(name).map_err(|_| RabbitMqError::LongName {
+        queue: name.to_owned(),
+    })
+}
+
+fn refusal(exchange: &str, error: &lapin::Error) -> RabbitMqError {
+    let (exchange, why) = (exchange.to_owned(), words(error));
+    match soft(error) {
+        // Also of a queue that is gone since it was looked for, which is looked for again.
+        Some(AMQPSoftError::NOTFOUND) if why.contains("no queue") => {
+            RabbitMqError::ChannelClosed { why }
+        }
+        Some(AMQPSoftError::NOTFOUND) => RabbitMqError::MissingExchange { exchange },
+        Some(_) => RabbitMqError::Exchange { exchange, why },
+        None => RabbitMqError::lost(error),
+    }
+}

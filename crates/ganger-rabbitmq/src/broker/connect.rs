@@ -1,0 +1,417 @@
+//! Connecting: which host, over TCP or TLS, as whom. The socket is ours, so that each failure has
+//! its own words and a connection that hangs can be cut. What a connection is used for is decided
+//! elsewhere.
+
+use std::future::Future;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::Mutex;
+use std::time::Duration;
+use std::{fmt, io};
+
+use async_rs::Runtime;
+use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo};
+use lapin::{AsyncTcpStream, Channel, Connection, ConnectionProperties};
+use tokio::net::TcpStream;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use super::error::{RabbitMqError, soft, words};
+use super::returned::Returns;
+use super::socket::{Kit, Socket};
+use super::tls::Encryption;
+use super::{socket, tls};
+use ganger_config::model::{Host, RabbitMqSource, Tls};
+use ganger_core::threads::or_refused;
+
+/// How long a broker may take to say good-bye.
+const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+
+/// As many channels a connection needs: up to four at once, for each of its consumers, for a question, and for
+/// one that is asked anew while the first is not closed yet; and one more for each question that the broker says
+/// no to, for the number of that channel is used up. On a connection that publishes there may be more.
+const CHANNELS_MIN: u16 = 16;
+
+/// A connection to a broker. Dropped, it is cut.
+pub(crate) struct Broker {
+    connection: Connection,
+    _hangup: Hangup,
+    returns: Returns,
+    host: String,
+    /// How long an answer may take.
+    patience: Duration,
+}
+
+impl fmt::Debug for Broker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Broker").field("host", &self.host).finish()
+    }
+}
+
+impl Broker {
+    /// The host and the port that answered.
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// What has come back over this connection of what was published.
+    pub(crate) fn returns(&self) -> &Returns {
+        &self.returns
+    }
+
+    /// The connection itself.
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Opens a channel.
+    pub(crate) async fn channel(&self) -> Result<Channel, RabbitMqError> {
+        self.answer(self.new_channel()).await
+    }
+
+    /// Opens a channel, however long the broker takes. The library (lapin 4.12) keeps the error with which the
+    /// broker has ended a channel, and meets the next one of that number with it: another number is tried then.
+    pub(crate) async fn new_channel(&self) -> lapin::Result<Channel> {
+        let mut opened = self.connection.create_channel().await;
+        for _ in 1..self.connection.configuration().channel_max() {
+            match opened {
+                Err(error) if soft(&error).is_some() => {
+                    opened = self.connection.create_channel().await;
+                }
+                opened => return opened,
+            }
+        }
+        opened
+    }
+
+    /// Asks the broker something, and does not wait for ever.
+    pub(crate) async fn ask<T>(
+        &self,
+        question: impl Future<Output = lapin::Result<T>>,
+    ) -> Result<lapin::Result<T>, RabbitMqError> {
+        timeout(self.patience, question)
+            .await
+            .map_err(|_| RabbitMqError::Silent {
+                host: self.host.clone(),
+                within: self.patience,
+            })
+    }
+
+    /// Likewise, where any other answer than the one hoped for is the end of the connection.
+    pub(crate) async fn answer<T>(
+        &self,
+        question: impl Future<Output = lapin::Result<T>>,
+    ) -> Result<T, RabbitMqError> {
+        let answered = self.ask(question).await?;
+        answered.map_err(|error| RabbitMqError::lost(&error))
+    }
+
+    /// Ends the connection in order, as far as the broker answers.
+    pub(crate) async fn close(self) {
+        let goodbye = self.connection.close(200, "OK".into());
+        match timeout(CLOSE_WITHIN, goodbye).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(error = words(&error), "the connection was gone"),
+            Err(_) => tracing::debug!("the broker did not say good-bye; the connection is cut"),
+        }
+    }
+}
+
+/// Ends a channel in order, as far as the broker answers. One that is only dropped would be closed
+/// by the library at a moment of its own, and spoil the end of the connection.
+pub(crate) async fn close(channel: &Channel) {
+    if !channel.status().connected() {
+        return;
+    }
+    match timeout(CLOSE_WITHIN, channel.close(200, "OK".into())).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(error = words(&error), "the channel was gone"),
+        Err(_) => tracing::debug!("the broker did not close the channel"),
+    }
+}
+
+/// A second handle on a connection's socket. Dropped, it ends the connection, whatever state the
+/// library believes it to be in: its thread would else wait for a broker that hangs.
+struct Hangup(std::net::TcpStream);
+
+impl Drop for Hangup {
+    fn drop(&mut self) {
+        // It may be closed already.
+        drop(self.0.shutdown(Shutdown::Both));
+    }
+}
+
+/// Connects to the first host that will have us. `name` is what the broker lists us as.
+///
+/// # Errors
+/// What is wrong with each host, if none of them will do.
+pub(crate) async fn connect(config: &RabbitMqSource, name: &str) -> Result<Broker, RabbitMqError> {
+    let tls = or_refused(encryption(config.tls.clone()))
+        .await
+        .unwrap_or_else(no_thread)?;
+    let mut refused = Vec::new();
+    for host in &config.hosts {
+        let tried = timeout(
+            config.connect_timeout,
+            or_refused(connect_to(config, host, name, tls.as_ref())),
+        );
+        let tried = tried.await;
+        match tried.map(|tried| tried.unwrap_or_else(no_thread)) {
+            Ok(Ok(broker)) => return Ok(broker),
+            Ok(Err(error)) => refused.push(error),
+            Err(_) => refused.push(RabbitMqError::Silent {
+                host: host.to_string(),
+                within: config.connect_timeout,
+            }),
+        }
+    }
+    Err(match refused.len() {
+        1 => refused.swap_remove(0),
+        _ => RabbitMqError::Hosts(refused),
+    })
+}
+
+fn no_thread<T>(error: io::Error) -> Result<T, RabbitMqError> {
+    let why = error.to_string();
+    Err(RabbitMqError::NoThread { why })
+}
+
+/// Reads whom to trust and what to show, where a disk that hangs holds up nobody on this thread.
+async fn encryption(tls: Option<Tls>) -> Result<Option<Encryption>, RabbitMqError> {
+    let Some(tls) = tls else {
+        return Ok(None);
+    };
+    let read = spawn_blocking(move || Encryption::new(&tls)).await;
+    let read = read.map_err(|error| RabbitMqError::System {
+        why: error.to_string(),
+    })?;
+    read.map(Some)
+}
+
+async fn connect_to(
+    config: &RabbitMqSource,
+    host: &Host,
+    name: &str,
+    tls: Option<&Encryption>,
+) -> Result<Broker, RabbitMqError> {
+    let shown = host.to_string();
+    let (stream, hangup) = reach(host, config.connect_timeout).await?;
+    let returns = Returns::default();
+    let socket = match tls {
+        Some(tls) => tls.encrypt(host, stream).await?,
+        None => Socket::from(stream),
+    };
+    let socket = socket.telling(returns.clone());
+    // The library asks for a socket by a function that it may call again; we never let it.
+    let ready = Mutex::new(Some(AsyncTcpStream::Plain(socket)));
+    let hand_over = async move |_: AMQPUri, _: Runtime<Kit>| {
+        let socket = ready.lock().ok().and_then(|mut ready| ready.take());
+        socket.ok_or_else(|| lapin::Error::from(io::Error::from(io::ErrorKind::NotConnected)))
+    };
+    let properties = ConnectionProperties::default().with_connection_name(name.into());
+    let runtime = socket::runtime();
+    let connected = Connection::connector(uri(config, host), runtime, hand_over, properties).await;
+    let who = (config.username.as_str(), config.vhost.as_str());
+    let connection = match connected {
+        Ok(connection) => connection,
+        Err(error) => {
+            let error = RabbitMqError::handshake(&shown, who, &error);
+            return Err(explained(error, host, tls).await);
+        }
+    };
+    let allowed = connection.configuration().channel_max();
+    if (1..CHANNELS_MIN).contains(&allowed) {
+        let needed = CHANNELS_MIN;
+        return Err(RabbitMqError::FewChannels {
+            host: shown,
+            allowed,
+            needed,
+        });
+    }
+    Ok(Broker {
+        connection,
+        _hangup: hangup,
+        returns,
+        host: shown,
+        patience: config.connect_timeout,
+    })
+}
+
+/// Finds out why a server hung up without a word.
+async fn explained(error: RabbitMqError, host: &Host, tls: Option<&Encryption>) -> RabbitMqError {
+    let RabbitMqError::HungUp { host: shown, .. } = error else {
+        return error;
+    };
+    match tls {
+        Some(tls) if tls.was_asked_in_vain() => RabbitMqError::ClientCertificate {
+            host: shown,
+            why: "it asked for one and hung up".to_owned(),
+        },
+        Some(tls) if tls.was_asked() => RabbitMqError::HungUp {
+            host: shown,
+            hint: " It asked for a client certificate, and may not trust the one of `cert_file`",
+        },
+        None if tls::is_spoken(host).await => RabbitMqError::Tls {
+            host: shown,
+            why: "it speaks nothing else on this port: write amqps:// in the URL".to_owned(),
+        },
+        Some(_) | None => RabbitMqError::HungUp {
+            host: shown,
+            hint: "",
+        },
+    }
+}
+
+/// Finds an address of a host that takes us.
+async fn reach(host: &Host, within: Duration) -> Result<(TcpStream, Hangup), RabbitMqError> {
+    let shown = host.to_string();
+    let unresolved = |why| RabbitMqError::Unresolved {
+        host: shown.clone(),
+        why,
+    };
+    let addresses = tokio::net::lookup_host((host.name.as_str(), host.port))
+        .await
+        .map_err(|error| unresolved(error.to_string()))?;
+    let addresses: Vec<SocketAddr> = addresses.collect();
+    let reached = reach_any(&shown, &addresses, within).await;
+    reached.unwrap_or_else(|| Err(unresolved("it has no address".to_owned())))
+}
+
+/// Tries each address, in an equal share of the time: one that is silent must not keep us from the
+/// next. None if there is no address.
+async fn reach_any(
+    host: &str,
+    addresses: &[SocketAddr],
+    within: Duration,
+) -> Option<Result<(TcpStream, Hangup), RabbitMqError>> {
+    let shares = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+    let share = within / shares.max(1);
+    let mut last = None;
+    for address in addresses {
+        match timeout(share, reach_one(*address)).await {
+            Ok(Ok(reached)) => return Some(Ok(reached)),
+            Ok(Err(error)) => last = Some(RabbitMqError::unreachable(host, &error)),
+            Err(_) => {
+                last = Some(RabbitMqError::Silent {
+                    host: host.to_owned(),
+                    within: share,
+                });
+            }
+        }
+    }
+    last.map(Err)
+}
+
+async fn reach_one(address: SocketAddr) -> io::Result<(TcpStream, Hangup)> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let twin = stream.as_fd().try_clone_to_owned()?;
+    Ok((stream, Hangup(twin.into())))
+}
+
+/// What the library wants to know, in the form in which it wants it.
+fn uri(config: &RabbitMqSource, host: &Host) -> AMQPUri {
+    let heartbeat = u16::try_from(config.heartbeat.as_secs()).unwrap_or(u16::MAX);
+    AMQPUri {
+        scheme: match config.tls {
+            Some(_) => AMQPScheme::AMQPS,
+            None => AMQPScheme::AMQP,
+        },
+        authority: AMQPAuthority {
+            userinfo: AMQPUserInfo {
+                username: config.username.clone(),
+                password: config.password.expose().to_owned(),
+            },
+            host: host.name.clone(),
+            port: host.port,
+        },
+        vhost: config.vhost.clone(),
+        query: AMQPQueryString {
+            heartbeat: Some(heartbeat.max(1)),
+            ..AMQPQueryString::default()
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+    use tokio::net::TcpSocket;
+
+    use super::*;
+    use ganger_config as config;
+    use ganger_config::model::SourceConfig;
+
+    /// The file is a pipe that nobody writes to before this thread has gone on.
+    #[tokio::test]
+    async fn a_disk_that_hangs_holds_up_nobody_on_the_thread() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ca.pem");
+        mkfifo(&path, Mode::S_IRWXU).unwrap();
+        let tls = Tls {
+            ca_file: Some(path.clone()),
+            ..Tls::default()
+        };
+        let (goes_on, has_gone_on) = std::sync::mpsc::sync_channel(1);
+        let writer = std::thread::spawn(move || {
+            let gone_on = has_gone_on.recv_timeout(Duration::from_secs(10));
+            std::fs::write(&path, "no certificate").unwrap();
+            gone_on
+        });
+        let (read, ()) = tokio::join!(encryption(Some(tls)), async {
+            goes_on.send(()).unwrap();
+        });
+        let error = read.unwrap_err().to_string();
+        assert!(error.contains("it holds no certificate"), "{error}");
+        assert_eq!(writer.join().unwrap(), Ok(()));
+    }
+
+    /// No machine has room for such a stack: its thread is refused, as one too many is.
+    #[test]
+    fn a_thread_that_is_refused_is_waited_for() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .thread_stack_size(1 << 60)
+            .build()
+            .unwrap();
+        for scheme in ["amqp", "amqps"] {
+            let text = format!(
+                "[sources.main]\nkind = \"rabbitmq\"\nurl = \"{scheme}://name.invalid\"\n\
+                 [[pools]]\nname = \"p\"\nsource = \"main\"\nqueue = \"q\"\ncommand = \"w\""
+            );
+            let config = config::parse(&text, "test.toml", &config::Environment::new()).unwrap();
+            let SourceConfig::RabbitMq(source) = &config.sources["main"] else {
+                panic!("another kind");
+            };
+            let error = runtime.block_on(connect(source, "test")).unwrap_err();
+            assert!(matches!(error, RabbitMqError::NoThread { .. }), "{error}");
+            assert!(error.is_passing());
+        }
+    }
+
+    /// With no room for those who wait to be accepted it says nothing to more of them.
+    #[tokio::test]
+    async fn a_silent_address_does_not_keep_us_from_the_next() {
+        let silent = TcpSocket::new_v4().unwrap();
+        silent.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let silent = silent.listen(0).unwrap();
+        let address = silent.local_addr().unwrap();
+        let mut waiting = Vec::new();
+        let short = Duration::from_millis(300);
+        while let Ok(Ok(one)) = timeout(short, TcpStream::connect(address)).await {
+            waiting.push(one);
+            assert!(waiting.len() < 100, "it takes everybody");
+        }
+        let answers = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let both = [address, answers.local_addr().unwrap()];
+        // A busy machine may take its time for the second.
+        let within = Duration::from_secs(10);
+        let reached = reach_any("host", &both, within).await.unwrap();
+        let (stream, _hangup) = reached.unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), both[1]);
+        let silence = reach_any("host", &both[..1], short).await.unwrap();
+        assert!(matches!(silence, Err(RabbitMqError::Silent { .. })));
+        assert!(reach_any("host", &[], short).await.is_none());
+    }
+}

@@ -1,0 +1,217 @@
+//! Publishing over a connection that some publications may end: they are found out over a second one,
+//! and are not sent again. Which these are is decided in `quarantine.rs`.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::error::RabbitMqError;
+use super::line::LineChange;
+use super::publisher::{OutboundMessage, Publisher, PublisherNews, Verdict};
+use super::quarantine::Quarantine;
+use ganger_config::model::RabbitMqSource;
+
+/// A publisher that never loses a connection over the same publication for ever.
+#[derive(Debug)]
+pub(crate) struct IsolatingPublisher {
+    /// Name of the connections at the broker.
+    name: String,
+    shared: Publisher,
+    /// The one for what is in quarantine. It connects when there is something.
+    alone: Publisher,
+    quarantine: Quarantine,
+    /// Everything in quarantine.
+    parcels: HashMap<u64, Rc<OutboundMessage>>,
+    alarm: Pin<Box<Sleep>>,
+}
+
+impl IsolatingPublisher {
+    /// Over connections of its own, which the broker lists by this name.
+    pub(crate) fn new(config: RabbitMqSource, name: String) -> Self {
+        Self {
+            alone: Publisher::own(config.clone(), format!("{name} alone")),
+            shared: Publisher::own(config, name.clone()),
+            name,
+            quarantine: Quarantine::default(),
+            parcels: HashMap::new(),
+            alarm: Box::pin(sleep(Duration::ZERO)),
+        }
+    }
+
+    /// Sends a parcel. Returns the number by which its verdict comes.
+    pub(crate) fn send(&mut self, parcel: Rc<OutboundMessage>) -> u64 {
+        self.shared.send(parcel)
+    }
+
+    /// Nobody waits for this one any more: it is not sent again. Returns whether its verdict may come
+    /// all the same.
+    pub(crate) fn forget(&mut self, id: u64) -> bool {
+        let has_verdict = self.of(id).forget(id);
+        self.release(id);
+        has_verdict
+    }
+
+    /// The broker has said nothing of this one for long: others need not wait for it.
+    pub(crate) fn be_silent(&mut self, id: u64) {
+        self.of(id).be_silent(id);
+    }
+
+    /// Whether it waits for a queue that has been silent for long.
+    pub(crate) fn is_stuck(&self, id: u64) -> bool {
+        self.publisher(id).is_stuck(id)
+    }
+
+    /// Since when its queue has not answered. None if it waits for something else.
+    pub(crate) fn unanswered_since(&self, id: u64) -> Option<Instant> {
+        self.publisher(id).unanswered_since(id)
+    }
+
+    /// The broker listens again: the time for its answers begins now.
+    pub(crate) fn wait_anew(&mut self, now: Instant) {
+        self.shared.wait_anew(now);
+        self.alone.wait_anew(now);
+    }
+
+    /// How many were sent once more, since this was last asked, although the broker may have had
+    /// them.
+    pub(crate) fn take_sent_again(&mut self) -> u64 {
+        self.shared.take_sent_again() + self.alone.take_sent_again()
+    }
+
+    /// Ends the connections in order.
+    pub(crate) async fn close(self) {
+        self.shared.close().await;
+        self.alone.close().await;
+    }
+
+    fn publisher(&self, id: u64) -> &Publisher {
+        match self.parcels.contains_key(&id) {
+            true => &self.alone,
+            false => &self.shared,
+        }
+    }
+
+    fn of(&mut self, id: u64) -> &mut Publisher {
+        match self.parcels.contains_key(&id) {
+            true => &mut self.alone,
+            false => &mut self.shared,
+        }
+    }
+
+    fn release(&mut self, id: u64) {
+        self.quarantine.forget(id);
+        self.parcels.remove(&id);
+    }
+
+    /// Resolves when there is something to tell; never, while nothing is on its way. A change is one
+    /// of the connection that all share.
+    ///
+    /// # Errors
+    /// Never: the connections are its own.
+    pub(crate) fn poll_news(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<PublisherNews, RabbitMqError>> {
+        loop {
+            self.send_alone();
+            if let Poll::Ready(news) = self.alone.poll_news(cx) {
+                let verdicts = self.heard_alone(news?);
+                if !verdicts.is_empty() {
+                    return Poll::Ready(Ok(verdicts.into()));
+                }
+                continue;
+            }
+            if let Poll::Ready(news) = self.shared.poll_news(cx) {
+                let news = news?;
+                self.heard(&news);
+                return Poll::Ready(Ok(news));
+            }
+            if !self.is_due(cx) {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Sends what is next in quarantine.
+    fn send_alone(&mut self) {
+        if self.parcels.is_empty() {
+            return;
+        }
+        let unconfirmed = self.alone.unconfirmed();
+        if let Some(id) = self.quarantine.next(&unconfirmed, Instant::now())
+            && let Some(parcel) = self.parcels.get(&id)
+        {
+            self.alone.send_as(id, Rc::clone(parcel));
+        }
+    }
+
+    /// Takes in the news of the shared connection.
+    fn heard(&mut self, news: &PublisherNews) {
+        for (id, _) in &news.verdicts {
+            self.release(*id);
+        }
+        let moved = self.quarantine.shared_lost(&news.lost, Instant::now());
+        if moved.is_empty() {
+            return;
+        }
+        tracing::warn!(
+            connection = self.name,
+            count = moved.len(),
+            "the connection was lost twice with the same messages unconfirmed; they are sent one at a \
+             time over another"
+        );
+        for id in moved {
+            if let Some(parcel) = self.shared.withdraw(id) {
+                self.parcels.insert(id, parcel);
+            }
+        }
+    }
+
+    /// Takes in the news of the connection for what is in quarantine.
+    fn heard_alone(&mut self, news: PublisherNews) -> Vec<(u64, Verdict)> {
+        let PublisherNews {
+            mut verdicts,
+            change,
+            lost,
+        } = news;
+        for (id, _) in &verdicts {
+            self.release(*id);
+        }
+        let loss = self.quarantine.alone_lost(&lost, Instant::now());
+        for id in loss.cleared {
+            if let Some(parcel) = self.alone.withdraw(id) {
+                self.parcels.remove(&id);
+                self.shared.send_as(id, parcel);
+            }
+        }
+        if let Some(id) = loss.blamed
+            && let Some(LineChange::Down(error)) = change
+        {
+            self.alone.withdraw(id);
+            self.parcels.remove(&id);
+            self.alone.excuse();
+            self.shared.excuse();
+            let why = format!("the connection ended each time that it was sent: {error}");
+            verdicts.push((id, Verdict::EndsConnection(why)));
+        }
+        verdicts
+    }
+
+    /// Whether the time has come for the next one in quarantine.
+    fn is_due(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.parcels.is_empty() {
+            return false;
+        }
+        let Some(at) = self.quarantine.deadline(&self.alone.unconfirmed()) else {
+            return false;
+        };
+        if at != self.alarm.deadline() {
+            self.alarm.as_mut().reset(at);
+        }
+        self.alarm.as_mut().poll(cx).is_ready()
+    }
+}

@@ -1,0 +1,483 @@
+//! Copies of messages: what a retry, a requeue or a dead letter keeps, what it must not keep since
+//! it would act again, and how a message that comes back is what its producer sent once more. Pure.
+
+use lapin::BasicProperties;
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+
+use super::field_table::{header_frame_bytes, long, text};
+use super::returned::NUMBER_BYTES;
+use super::signature::CopyKey;
+use super::utf8::FRAME_BYTES_MAX;
+use crate::rules::Arrival;
+use ganger_core::names::{CONTENT_ENCODING_HEADER, CONTENT_TYPE_HEADER, STEP_HEADER};
+use ganger_queue::dead_letter::{Counters, Own, header};
+use ganger_queue::delivery::{Headers, Outgoing};
+
+pub(crate) mod kept;
+
+/// Room in a frame for what the broker writes on a copy: the names of an exchange, of two queues and
+/// of routing keys, and how often it has been there.
+pub(crate) const HEAD_ROOM_BYTES: u32 = 4096;
+
+/// Headers that the broker acts by.
+const ACTIVE: [&str; 2] = ["CC", "BCC"];
+/// Headers that the broker writes.
+const DEATHS: [&str; 7] = [
+    "x-death",
+    "x-first-death-exchange",
+    "x-first-death-queue",
+    "x-first-death-reason",
+    "x-last-death-exchange",
+    "x-last-death-queue",
+    "x-last-death-reason",
+];
+/// How often the message came back to its queue.
+const DELIVERY_COUNT: &str = "x-delivery-count";
+/// How often it was handed out, on newer brokers.
+const ACQUIRED_COUNT: &str = "x-acquired-count";
+
+/// The persistent delivery mode.
+const PERSISTENT: u8 = 2;
+
+/// A message as its producer sent it, however often we have copied it since.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Original {
+    /// Its properties, with its headers and, beside its step, without any of ours.
+    pub(crate) properties: BasicProperties,
+    /// The exchange that it was published to.
+    pub(crate) exchange: String,
+    /// The routing key that it was published with.
+    pub(crate) routing_key: String,
+}
+
+/// What the broker hands out: a message, or a copy of it.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) properties: BasicProperties,
+    pub(crate) exchange: ShortString,
+    pub(crate) routing_key: ShortString,
+    pub(crate) redelivered: bool,
+}
+
+/// Tells the message from what the broker has written on it, and from what we have, if it is a copy of
+/// ours. On any other message our headers say nothing.
+pub(crate) fn unwrap(received: Received, is_copy: bool) -> (Original, Arrival) {
+    let Received {
+        properties,
+        exchange,
+        routing_key,
+        redelivered,
+    } = received;
+    let mut original = Original {
+        properties,
+        exchange: exchange.into(),
+        routing_key: routing_key.into(),
+    };
+    let mut arrival = Arrival {
+        redelivered,
+        ..Arrival::default()
+    };
+    let Some(headers) = original.properties.headers() else {
+        return (original, arrival);
+    };
+    let theirs = |(name, _): (&ShortString, &AMQPValue)| is_the_brokers(name.as_str());
+    arrival.returns = headers.inner().get(DELIVERY_COUNT).map_or(0, whole);
+    if is_copy {
+        let own = own_headers(headers);
+        arrival.counters = Counters::read(&own);
+        arrival.suspect = find(&own, kept::SUSPECT).is_some();
+        arrival.lapses = parsed(&own, kept::LAPSES).unwrap_or_default();
+        arrival.turn = parsed(&own, kept::TURN);
+        arrival.number = parsed(&own, kept::NUMBER);
+        original = as_sent(&original, headers, &own);
+    } else if headers.into_iter().any(theirs) {
+        let without: Vec<_> = headers.into_iter().filter(|pair| !theirs(*pair)).collect();
+        let table = table_of(without);
+        original.properties = original.properties.with_headers(table);
+    }
+    (original, arrival)
+}
+
+/// The properties of a copy in the same queue, behind all that is there: without what the broker has
+/// written on it since, and without what would have it pass others.
+pub(crate) fn moved(properties: &BasicProperties, pass: &str) -> BasicProperties {
+    let headers = properties.headers().iter().flatten();
+    let mut table = table_of(headers.filter(|(name, _)| !is_the_brokers(name.as_str())));
+    table.insert(kept::PASS.into(), long(pass));
+    if let Some(priority) = properties.priority() {
+        table.insert(kept::PRIORITY.into(), long(&priority.to_string()));
+    }
+    unranked(properties)
+        .with_headers(table)
+        .with_delivery_mode(PERSISTENT)
+}
+
+fn is_the_brokers(name: &str) -> bool {
+    name == DELIVERY_COUNT || name == ACQUIRED_COUNT
+}
+
+/// Whether a message says that it is a copy of one of this queue. Anyone can write that.
+pub(crate) fn claims_to_be_of(message: &BasicProperties, queue: &str) -> bool {
+    let headers = message.headers().as_ref();
+    let origin = headers.and_then(|headers| headers.inner().get(header::QUEUE));
+    origin.is_some_and(|origin| text(origin) == queue)
+}
+
+/// Puts everything back in its place.
+fn as_sent(copy: &Original, headers: &FieldTable, own: &Headers) -> Original {
+    let plain = headers.into_iter().filter(|(name, _)| {
+        let name = name.as_str();
+        !is_ours(name) && !is_the_brokers(name) && !is_moved(name)
+    });
+    let mut table = table_of(plain);
+    if let Some(AMQPValue::FieldTable(moved)) = headers.inner().get(kept::HEADERS) {
+        for (name, value) in moved {
+            table.insert(name.clone(), value.clone());
+        }
+    }
+    let mut properties = plain_properties(&copy.properties);
+    if !table.inner().is_empty() {
+        properties = properties.with_headers(table);
+    }
+    if let Some(mode) = find(own, kept::DELIVERY_MODE) {
+        properties = as_it_was(&properties, mode.parse().ok());
+    }
+    if let Some(priority) = parsed(own, kept::PRIORITY) {
+        properties = properties.with_priority(priority);
+    }
+    if let Some(expiration) = short(own, kept::EXPIRATION) {
+        properties = properties.with_expiration(expiration);
+    }
+    if let Some(user) = short(own, kept::USER_ID) {
+        properties = properties.with_user_id(user);
+    }
+    Original {
+        properties,
+        exchange: find(own, kept::EXCHANGE).unwrap_or_default().to_owned(),
+        routing_key: find(own, kept::ROUTING_KEY).unwrap_or_default().to_owned(),
+    }
+}
+
+/// The properties with this delivery mode instead of a copy's.
+fn as_it_was(copied: &BasicProperties, mode: Option<u8>) -> BasicProperties {
+    let mut properties = without_mode(copied);
+    if let Some(headers) = copied.headers() {
+        properties = properties.with_headers(headers.clone());
+    }
+    match mode {
+        Some(mode) => properties.with_delivery_mode(mode),
+        None => properties,
+    }
+}
+
+/// What a copy says beside the message itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Marks<'a> {
+    /// The queue that the message was read from.
+    pub(crate) queue: &'a str,
+    /// What it has been through.
+    pub(crate) counters: Counters,
+    /// It must run alone.
+    pub(crate) suspect: bool,
+    /// Over how many daemons in a row that vanished it is a suspect.
+    pub(crate) lapses: u32,
+    /// Its turn begins.
+    pub(crate) turn: Option<u64>,
+    /// Our own number for it.
+    pub(crate) number: Option<u64>,
+}
+
+impl<'a> Marks<'a> {
+    /// Of a message that has been through nothing.
+    pub(crate) fn none(queue: &'a str) -> Self {
+        Self {
+            queue,
+            counters: Counters::default(),
+            suspect: false,
+            lapses: 0,
+            turn: None,
+            number: None,
+        }
+    }
+}
+
+impl Original {
+    /// The properties of a copy with this body.
+    pub(crate) fn copied(&self, marks: &Marks<'_>, body: &[u8], key: &CopyKey) -> BasicProperties {
+        let mut own = marks.counters.write();
+        own.push((header::QUEUE, marks.queue.to_owned()));
+        if let Some(number) = marks.number {
+            own.push((kept::NUMBER, number.to_string()));
+        }
+        if marks.suspect {
+            own.push((kept::SUSPECT, "true".to_owned()));
+        }
+        if marks.lapses > 0 {
+            own.push((kept::LAPSES, marks.lapses.to_string()));
+        }
+        if let Some(turn) = marks.turn {
+            own.push((kept::TURN, turn.to_string()));
+        }
+        self.with_own(&own, body, key)
+    }
+
+    /// The properties of a copy with this body that has these headers of ours, and those that keep
+    /// what would act again.
+    pub(crate) fn with_own(&self, own: &Own, body: &[u8], key: &CopyKey) -> BasicProperties {
+        let original = self.properties.headers();
+        let mut table = table_of(self.headers().filter(|(name, _)| !is_moved(name.as_str())));
+        for (name, value) in own {
+            table.insert((*name).into(), long(value));
+        }
+        table.insert(kept::EXCHANGE.into(), long(&self.exchange));
+        table.insert(kept::ROUTING_KEY.into(), long(&self.routing_key));
+        let user = self.properties.user_id();
+        for (name, value) in [
+            (kept::EXPIRATION, self.properties.expiration()),
+            (kept::USER_ID, user),
+        ] {
+            if let Some(value) = value {
+                table.insert(name.into(), long(value.as_str()));
+            }
+        }
+        if self.properties.delivery_mode() != &Some(PERSISTENT) {
+            let mode = self.properties.delivery_mode();
+            let mode = mode.map_or_else(String::new, |mode| mode.to_string());
+            table.insert(kept::DELIVERY_MODE.into(), long(&mode));
+        }
+        let moved = original.iter().flatten();
+        let moved = table_of(moved.filter(|(name, _)| is_moved(name.as_str())));
+        if !moved.inner().is_empty() {
+            table.insert(kept::HEADERS.into(), AMQPValue::FieldTable(moved));
+        }
+        let copy = plain_properties(&self.properties).with_headers(table);
+        key.sign(copy.with_delivery_mode(PERSISTENT), body)
+    }
+
+    /// The properties of a copy that says nothing, for a message that has no room for more.
+    pub(crate) fn bare(&self) -> BasicProperties {
+        let table = table_of(self.headers().filter(|(name, _)| !is_moved(name.as_str())));
+        let properties = plain_properties(&self.properties).with_delivery_mode(PERSISTENT);
+        if table.inner().is_empty() {
+            properties
+        } else {
+            properties.with_headers(table)
+        }
+    }
+
+    fn headers(&self) -> impl Iterator<Item = (&ShortString, &AMQPValue)> {
+        let headers = self.properties.headers().as_ref();
+        headers
+            .into_iter()
+            .flatten()
+            .filter(|(name, _)| !is_ours(name.as_str()))
+    }
+
+    /// Which step of a long task it is.
+    pub(crate) fn step(&self) -> u32 {
+        let headers = self.properties.headers().as_ref();
+        let step = headers.and_then(|headers| headers.inner().get(STEP_HEADER));
+        step.and_then(|step| text(step).parse().ok()).unwrap_or(0)
+    }
+
+    /// The headers as workers get them.
+    pub(crate) fn text_headers(&self) -> Headers {
+        let pair = |(name, value): (&ShortString, &AMQPValue)| (name.to_string(), text(value));
+        let theirs = self
+            .headers()
+            .filter(|(name, _)| !kept::is_own(name.as_str()));
+        theirs.map(pair).collect()
+    }
+}
+
+/// The properties of a message that we publish for a worker. What it continues, if anything,
+/// lends it what the worker can't say. An error says what AMQP has no room for.
+pub(crate) fn published(
+    message: &Outgoing,
+    continued: Option<&Original>,
+) -> Result<BasicProperties, String> {
+    let mut properties = continued.map_or_else(BasicProperties::default, |original| {
+        lent(&original.properties)
+    });
+    let typed = continued.and_then(|original| original.properties.headers().as_ref());
+    let headers = headers_of(&message.headers, typed)?;
+    if !headers.inner().is_empty() {
+        properties = properties.with_headers(headers);
+    }
+    if !message.correlation_id.is_empty() {
+        let id = fitting("correlation id", &message.correlation_id)?;
+        properties = properties.with_correlation_id(id);
+    }
+    if let Some(queue) = &message.reply_to {
+        properties = properties.with_reply_to(fitting("reply-to", queue)?);
+    }
+    if let Some(id) = &message.message_id {
+        properties = properties.with_message_id(fitting("message id", id)?);
+    }
+    if let Some(kind) = message.content_type() {
+        properties = properties.with_content_type(fitting("content type", kind)?);
+    }
+    if let Some(encoding) = message.content_encoding() {
+        properties = properties.with_content_encoding(fitting("content encoding", encoding)?);
+    }
+    if message.priority != 0 {
+        let priority = u8::try_from(message.priority.clamp(0, 255)).unwrap_or(u8::MAX);
+        properties = properties.with_priority(priority);
+    }
+    Ok(properties.with_delivery_mode(PERSISTENT))
+}
+
+/// A text that AMQP keeps in at most 255 bytes.
+pub(crate) fn fitting(what: &str, text: &str) -> Result<ShortString, String> {
+    ShortString::try_new(text)
+        .map_err(|_| format!("its {what} must be at most 255 bytes: {} bytes", text.len()))
+}
+
+/// The size of a frame that no frame of ours may exceed; nor may it be so large that it would not
+/// be looked into if it came back.
+pub(crate) fn check_size(properties: &BasicProperties, frame_max: u32) -> Result<(), String> {
+    let bytes = header_frame_bytes(properties) + NUMBER_BYTES;
+    let most = usize::try_from(frame_max).unwrap_or(usize::MAX);
+    let most = most.min(FRAME_BYTES_MAX);
+    if bytes > most {
+        return Err(format!(
+            "its headers must fit into a frame of {most} bytes: {bytes} bytes"
+        ));
+    }
+    Ok(())
+}
+
+/// What a reply has of the message it continues, beside what `Outgoing` says.
+fn lent(from: &BasicProperties) -> BasicProperties {
+    let mut to = BasicProperties::default();
+    if let Some(timestamp) = from.timestamp() {
+        to = to.with_timestamp(*timestamp);
+    }
+    if let Some(kind) = from.kind() {
+        to = to.with_type(kind.clone());
+    }
+    if let Some(app) = from.app_id() {
+        to = to.with_app_id(app.clone());
+    }
+    to
+}
+
+/// A worker's headers. One that the message had, and that it left as it was, keeps its type.
+fn headers_of(headers: &Headers, typed: Option<&FieldTable>) -> Result<FieldTable, String> {
+    let mut table = FieldTable::default();
+    for (name, value) in headers {
+        if is_ours(name) || is_moved(name) || is_the_brokers(name) || is_property(name) {
+            continue;
+        }
+        let known = typed.and_then(|typed| typed.inner().get(name.as_str()));
+        let value = match known {
+            Some(known) if text(known) == *value => known.clone(),
+            _ => long(value),
+        };
+        table.insert(fitting("header's name", name)?, value);
+    }
+    Ok(table)
+}
+
+/// All properties but the headers and those that would act again.
+fn plain_properties(from: &BasicProperties) -> BasicProperties {
+    let to = without_mode(from);
+    match from.delivery_mode() {
+        Some(mode) => to.with_delivery_mode(*mode),
+        None => to,
+    }
+}
+
+/// Likewise, without the delivery mode.
+fn without_mode(from: &BasicProperties) -> BasicProperties {
+    let to = unranked(from);
+    match from.priority() {
+        Some(priority) => to.with_priority(*priority),
+        None => to,
+    }
+}
+
+/// Likewise, without the priority.
+fn unranked(from: &BasicProperties) -> BasicProperties {
+    let mut to = lent(from);
+    if let Some(kind) = from.content_type() {
+        to = to.with_content_type(kind.clone());
+    }
+    if let Some(encoding) = from.content_encoding() {
+        to = to.with_content_encoding(encoding.clone());
+    }
+    if let Some(id) = from.correlation_id() {
+        to = to.with_correlation_id(id.clone());
+    }
+    if let Some(queue) = from.reply_to() {
+        to = to.with_reply_to(queue.clone());
+    }
+    if let Some(id) = from.message_id() {
+        to = to.with_message_id(id.clone());
+    }
+    if let Some(id) = from.cluster_id() {
+        to = to.with_cluster_id(id.clone());
+    }
+    to
+}
+
+/// It tells of a copy, and goes no further than that. The step is the message's own.
+fn is_ours(name: &str) -> bool {
+    kept::is_own(name) && name != STEP_HEADER
+}
+
+fn is_moved(name: &str) -> bool {
+    ACTIVE.contains(&name) || DEATHS.contains(&name)
+}
+
+/// It goes where AMQP has a property for it.
+fn is_property(name: &str) -> bool {
+    [CONTENT_TYPE_HEADER, CONTENT_ENCODING_HEADER]
+        .iter()
+        .any(|property| name.eq_ignore_ascii_case(property))
+}
+
+/// Our own headers as text.
+pub(crate) fn own_headers(headers: &FieldTable) -> Headers {
+    let own = headers
+        .into_iter()
+        .filter(|(name, _)| kept::is_own(name.as_str()));
+    own.map(|(name, value)| (name.to_string(), text(value)))
+        .collect()
+}
+
+fn table_of<'a>(pairs: impl IntoIterator<Item = (&'a ShortString, &'a AMQPValue)>) -> FieldTable {
+    let mut table = FieldTable::default();
+    for (name, value) in pairs {
+        table.insert(name.clone(), value.clone());
+    }
+    table
+}
+
+fn find<'a>(headers: &'a Headers, name: &str) -> Option<&'a str> {
+    let found = headers.iter().find(|(other, _)| other == name);
+    found.map(|(_, value)| value.as_str())
+}
+
+fn parsed<T: std::str::FromStr>(headers: &Headers, name: &str) -> Option<T> {
+    find(headers, name)?.parse().ok()
+}
+
+fn short(headers: &Headers, name: &str) -> Option<ShortString> {
+    ShortString::try_new(find(headers, name)?).ok()
+}
+
+fn whole(value: &AMQPValue) -> u64 {
+    match value {
+        AMQPValue::LongLongInt(count) => u64::try_from(*count).unwrap_or(0),
+        AMQPValue::LongInt(count) => u64::try_from(*count).unwrap_or(0),
+        AMQPValue::LongUInt(count) => u64::from(*count),
+        AMQPValue::ShortInt(count) => u64::try_from(*count).unwrap_or(0),
+        AMQPValue::ShortUInt(count) => u64::from(*count),
+        AMQPValue::ShortShortUInt(count) => u64::from(*count),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! Encryption: whom to trust, what to show, and telling from a server's behaviour what it misses.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use std::{fmt, fs};
+
+use rustls::client::{ResolvesClientCert, WantsClientCert};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, SignatureScheme};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::error::{RabbitMqError, rustls_error};
+use super::socket::Socket;
+use ganger_config::model::{Host, Identity, Tls};
+use ganger_core::foreign;
+
+/// How long a server may take to show whether it speaks TLS.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+
+/// What makes an encrypted connection out of a plain one.
+pub(crate) struct Encryption {
+    connector: TlsConnector,
+    server_name: Option<String>,
+    passport: Arc<Passport>,
+}
+
+impl fmt::Debug for Encryption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Encryption")
+            .field("server_name", &self.server_name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Encryption {
+    /// Reads whom to trust and what to show.
+    pub(crate) fn new(tls: &Tls) -> Result<Self, RabbitMqError> {
+        let authorities = match &tls.ca_file {
+            Some(path) => authorities_in(path)?,
+            None => authorities_of_the_system()?,
+        };
+        let provider = Arc::new(ring::default_provider());
+        let identity = tls.identity.as_ref();
+        let passport = Arc::new(Passport {
+            key: identity
+                .map(|identity| read_identity(identity, &provider))
+                .transpose()?,
+            asked: AtomicBool::new(false),
+        });
+        let config = trusting(provider, authorities)?
+            .with_client_cert_resolver(Arc::clone(&passport) as Arc<dyn ResolvesClientCert>);
+        Ok(Self {
+            connector: TlsConnector::from(Arc::new(config)),
+            server_name: tls.server_name.clone(),
+            passport,
+        })
+    }
+
+    /// Encrypts a connection.
+    pub(crate) async fn encrypt(
+        &self,
+        host: &Host,
+        stream: TcpStream,
+    ) -> Result<Socket, RabbitMqError> {
+        self.passport.asked.store(false, Ordering::Relaxed);
+        let shown = host.to_string();
+        let wanted = self.server_name.as_ref().unwrap_or(&host.name);
+        let name = ServerName::try_from(wanted.clone()).map_err(|error| RabbitMqError::Tls {
+            host: shown.clone(),
+            why: format!("`{wanted}` can't be in a certificate: {error}"),
+        })?;
+        let encrypted = self.connector.connect(name, stream).await;
+        let encrypted = encrypted.map_err(|error| RabbitMqError::tls(&shown, &error))?;
+        Ok(Socket::from(encrypted))
+    }
+
+    /// Whether the server wanted to know who we are, the last time. One that is not content with
+    /// the answer hangs up after the handshake, and its reason can be lost on the way.
+    pub(crate) fn was_asked(&self) -> bool {
+        self.passport.asked.load(Ordering::Relaxed)
+    }
+
+    /// Whether it wanted to know, and we had nothing to show.
+    pub(crate) fn was_asked_in_vain(&self) -> bool {
+        self.was_asked() && self.passport.key.is_none()
+    }
+}
+
+/// Shows our certificate, if we have one, and remembers that it was asked for.
+#[derive(Debug)]
+struct Passport {
+    key: Option<Arc<CertifiedKey>>,
+    asked: AtomicBool,
+}
+
+impl ResolvesClientCert for Passport {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        self.asked.store(true, Ordering::Relaxed);
+        self.key.clone()
+    }
+
+    fn has_certs(&self) -> bool {
+        self.key.is_some()
+    }
+}
+
+/// Whether a server that hung up on plain words speaks TLS.
+pub(crate) async fn is_spoken(host: &Host) -> bool {
+    let provider = Arc::new(ring::default_provider());
+    let Ok(trusts_nobody) = trusting(provider, RootCertStore::empty()) else {
+        return false;
+    };
+    let connector = TlsConnector::from(Arc::new(trusts_nobody.with_no_client_auth()));
+    let asking = async {
+        let stream = TcpStream::connect((host.name.as_str(), host.port)).await?;
+        let name = ServerName::try_from(host.name.clone()).map_err(std::io::Error::other)?;
+        connector.connect(name, stream).await
+    };
+    match timeout(ANSWERS_WITHIN, asking).await {
+        Ok(Err(error)) => matches!(
+            rustls_error(&error),
+            Some(rustls::Error::InvalidCertificate(_) | rustls::Error::AlertReceived(_))
+        ),
+        Ok(Ok(_)) => true,
+        Err(_) => false,
+    }
+}
+
+fn trusting(
+    provider: Arc<CryptoProvider>,
+    authorities: RootCertStore,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, RabbitMqError> {
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| RabbitMqError::System {
+            why: error.to_string(),
+        })?;
+    Ok(builder.with_root_certificates(authorities))
+}
+
+fn authorities_in(path: &Path) -> Result<RootCertStore, RabbitMqError> {
+    let mut store = RootCertStore::empty();
+    for certificate in certificates_in(path)? {
+        store
+            .add(certificate)
+            .map_err(|error| unfit(path, &error))?;
+    }
+    Ok(store)
+}
+
+fn authorities_of_the_system() -> Result<RootCertStore, RabbitMqError> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut store = RootCertStore::empty();
+    store.add_parsable_certificates(found.certs);
+    if store.is_empty() {
+        let why = match found.errors.first() {
+            Some(error) => error.to_string(),
+            None => "the system has none".to_owned(),
+        };
+        return Err(RabbitMqError::NoAuthorities { why });
+    }
+    Ok(store)
+}
+
+fn read_identity(
+    identity: &Identity,
+    provider: &CryptoProvider,
+) -> Result<Arc<CertifiedKey>, RabbitMqError> {
+    let chain = certificates_in(&identity.cert_file)?;
+    let pem = read(&identity.key_file)?;
+    let unfit = |error: &dyn fmt::Display| unfit(&identity.key_file, error);
+    let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| unfit(&error))?;
+    let certified = CertifiedKey::from_der(chain, key, provider).map_err(|error| unfit(&error))?;
+    Ok(Arc::new(certified))
+}
+
+fn certificates_in(path: &Path) -> Result<Vec<CertificateDer<'static>>, RabbitMqError> {
+    let pem = read(path)?;
+    let certificates: Vec<_> = CertificateDer::pem_slice_iter(&pem)
+        .collect::<Result<_, _>>()
+        .map_err(|error| unfit(path, &error))?;
+    if certificates.is_empty() {
+        return Err(unfit(path, &"it holds no certificate"));
+    }
+    Ok(certificates)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, RabbitMqError> {
+    let bytes = fs::read(path).map_err(|error| unfit(path, &error))?;
+    Ok(foreign::without_mark(&bytes).to_vec())
+}
+
+fn unfit(path: &Path, why: &dyn fmt::Display) -> RabbitMqError {
+    RabbitMqError::TlsFile {
+        path: path.to_owned(),
+        why: why.to_string(),
+    }
+}

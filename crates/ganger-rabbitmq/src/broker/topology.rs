@@ -1,0 +1,472 @@
+//! The queues that a pool needs: looked for, declared if they may be, compared with what they
+//! should be. A question that the broker says no to ends its channel, so each is asked on one that
+//! is of no other use.
+
+use std::collections::BTreeSet;
+
+use lapin::Channel;
+use lapin::options::{BasicConsumeOptions, QueueDeclareOptions};
+use lapin::protocol::AMQPSoftError;
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+
+use super::bindings;
+use super::connect::{Broker, close};
+use super::consumers::table;
+use super::error::{RabbitMqError, soft, words};
+use super::field_table::long;
+use super::lifetime::{ShortLived, lifetime};
+use crate::rules::tiers;
+use ganger_config::model::{
+    Binding, DeadLetters, Options, PoolConfig, QueueDeclaration, QueueType, RabbitMqOptions,
+};
+use ganger_queue::ladder::Tier;
+
+/// So high that the broker drops nothing: attempts are counted by us. The same for all versions,
+/// so that a redeclaration never differs.
+const DELIVERY_LIMIT: i64 = 1_000_000_000;
+
+/// The queues of one pool.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Topology {
+    /// The one that it reads.
+    pub(crate) work: Wanted,
+    /// Those in which messages wait, one for each tier.
+    pub(crate) tiers: Vec<Wanted>,
+    /// Where dead letters go; none if the broker sees to that.
+    pub(crate) dead: Option<Wanted>,
+    /// What leads to the one that it reads.
+    bindings: Vec<Binding>,
+}
+
+/// A queue as it should be.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Wanted {
+    /// Its name.
+    pub(crate) name: String,
+    /// What it is declared with.
+    arguments: FieldTable,
+    /// What an older version declared it with, which will do.
+    before: Option<FieldTable>,
+    /// It's ours: if it exists with other arguments, that is a mistake.
+    ours: bool,
+}
+
+impl Topology {
+    /// What a pool needs by its rules.
+    pub(crate) fn of(pool: &PoolConfig) -> Self {
+        let default = RabbitMqOptions::default();
+        let options = match &pool.options {
+            Options::RabbitMq(options) => options,
+            Options::Table | Options::Kafka(_) => &default,
+        };
+        let queue = &*pool.queue;
+        let tier = |tier| Wanted::tier(queue, tier);
+        let plain = QueueDeclaration {
+            queue_type: options.queue.queue_type,
+            ..QueueDeclaration::default()
+        };
+        let dead = dead_queue(queue, &options.dead_letter).map(|name| Wanted {
+            name,
+            arguments: dead_arguments(&plain),
+            before: Some(declared(&plain)),
+            ours: options.dead_letter == DeadLetters::Default,
+        });
+        Self {
+            work: Wanted::plain(queue, &options.queue),
+            tiers: tiers::tiers(pool.retry.backoff.max)
+                .into_iter()
+                .map(tier)
+                .collect(),
+            dead,
+            bindings: options.bind.clone(),
+        }
+    }
+
+    /// All queues, the one that is read first.
+    fn all(&self) -> impl Iterator<Item = &Wanted> {
+        std::iter::once(&self.work)
+            .chain(&self.tiers)
+            .chain(&self.dead)
+    }
+
+    /// Sees to it that every queue is there, and bound.
+    ///
+    /// # Errors
+    /// What is missing and may not be declared, all of it; which queue of ours, or which exchange,
+    /// is not as it should be; or that the connection is lost.
+    pub(crate) async fn check(&self, broker: &Broker, declare: bool) -> Result<(), RabbitMqError> {
+        see_to(broker, self.all(), declare).await?;
+        bindings::see_to(broker, &self.work.name, &self.bindings).await
+    }
+
+    /// Looks at every queue, and makes none. Returns what is missing and may not be declared, and
+    /// what is not as it should be.
+    ///
+    /// # Errors
+    /// If the connection is lost.
+    pub(crate) async fn look(
+        &self,
+        broker: &Broker,
+        declare: bool,
+    ) -> Result<Vec<RabbitMqError>, RabbitMqError> {
+        let mut asking = Asking::new(broker);
+        let (mut problems, mut missing) = (Vec::new(), Vec::new());
+        for wanted in self.all() {
+            let looked = match asking.exists(&wanted.name).await {
+                Ok(true) if declare && wanted.ours => asking.declare(wanted).await,
+                Ok(true) if wanted.ours => asking.compare(wanted).await,
+                Ok(true) => Ok(()),
+                Ok(false) => {
+                    missing.push(wanted.name.clone());
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            };
+            match looked {
+                Err(error @ RabbitMqError::Lost { .. }) => return Err(error),
+                Err(error) => problems.push(error),
+                Ok(()) => {}
+            }
+        }
+        asking.end().await;
+        problems.extend(bindings::look(broker, &self.bindings).await?);
+        if !missing.contains(&self.work.name)
+            && let Err(error) = self.refuse_stream(broker).await
+        {
+            problems.push(error);
+        }
+        if !declare && !missing.is_empty() {
+            problems.push(RabbitMqError::MissingQueues { queues: missing });
+        }
+        Ok(problems)
+    }
+
+    /// Returns those queues that the broker may delete with the messages in them: the one that is read,
+    /// and one of dead letters that others have made. Both are there.
+    ///
+    /// # Errors
+    /// If the connection is lost.
+    pub(crate) async fn short_lived(
+        &self,
+        broker: &Broker,
+    ) -> Result<Vec<ShortLived>, RabbitMqError> {
+        let mut found = Vec::new();
+        let dead = self.dead.iter().filter(|dead| !dead.ours);
+        for wanted in std::iter::once(&self.work).chain(dead) {
+            let lifetime = lifetime(broker, &wanted.short_name()?).await?;
+            if lifetime.needs_consumers() {
+                let queue = wanted.name.clone();
+                found.push(ShortLived { queue, lifetime });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Refuses a stream, whose messages can't be taken from it.
+    pub(crate) async fn refuse_stream(&self, broker: &Broker) -> Result<(), RabbitMqError> {
+        let channel = broker.channel().await?;
+        let queue = self.work.short_name()?;
+        // No queue has this argument but a stream, and no stream takes this value: whatever is
+        // there says no, and what it says tells what it is.
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-stream-offset".into(), AMQPValue::Boolean(true));
+        let options = BasicConsumeOptions::default();
+        let asked = channel.basic_consume(queue, "ganger-probe".into(), options, arguments);
+        match broker.ask(asked).await? {
+            Err(error) if soft(&error).is_some() => {
+                if is_stream(&words(&error)) {
+                    return Err(RabbitMqError::Stream {
+                        queue: self.work.name.clone(),
+                    });
+                }
+                Ok(())
+            }
+            Err(error) => Err(RabbitMqError::lost(&error)),
+            Ok(_) => {
+                close(&channel).await;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Sees to it that these queues are there, as [`Topology::check`] does.
+pub(crate) async fn see_to(
+    broker: &Broker,
+    queues: impl IntoIterator<Item = &Wanted>,
+    declare: bool,
+) -> Result<(), RabbitMqError> {
+    let mut asking = Asking::new(broker);
+    let mut missing = Vec::new();
+    for wanted in queues {
+        if declare && wanted.ours {
+            asking.declare(wanted).await?;
+        } else if !asking.exists(&wanted.name).await? {
+            missing.push(wanted);
+        } else if wanted.ours {
+            match asking.compare(wanted).await {
+                // What is put there stays, whatever else is said of it.
+                Err(error @ RabbitMqError::OtherArguments { .. }) if !wanted.is_tier() => {
+                    tracing::warn!(queue = wanted.name, %error, "dead letters may be lost there");
+                }
+                compared => compared?,
+            }
+        }
+    }
+    if declare {
+        for wanted in missing {
+            asking.declare(wanted).await?;
+        }
+    } else if !missing.is_empty() {
+        let names: BTreeSet<&String> = missing.iter().map(|wanted| &wanted.name).collect();
+        return Err(RabbitMqError::MissingQueues {
+            queues: names.into_iter().cloned().collect(),
+        });
+    }
+    asking.end().await;
+    Ok(())
+}
+
+/// How many messages of a queue are in no one's hands. None if there is no such queue.
+pub(crate) async fn count(broker: &Broker, queue: &str) -> Result<Option<u64>, RabbitMqError> {
+    let mut asking = Asking::new(broker);
+    let count = asking.count(queue).await?;
+    asking.end().await;
+    Ok(count)
+}
+
+/// How many messages are in all of these queues together, of which some may not be there.
+pub(crate) async fn count_all(
+    broker: &Broker,
+    queues: impl Iterator<Item = String>,
+) -> Result<u64, RabbitMqError> {
+    let mut asking = Asking::new(broker);
+    let mut all = 0;
+    for queue in queues {
+        all += asking.count(&queue).await?.unwrap_or(0);
+    }
+    asking.end().await;
+    Ok(all)
+}
+
+/// Whether what the broker says of the argument tells a stream: to other queues it names their
+/// type. (RabbitMQ 3 misses a prefetch before it looks at the value, but only with a stream.)
+fn is_stream(words: &str) -> bool {
+    let about_the_value = "invalid arg 'x-stream-offset'";
+    words.contains("consumer prefetch count is not set")
+        || (words.contains(about_the_value) && !words.contains(" of queue type "))
+}
+
+/// The name of the queue of dead letters.
+pub(crate) fn dead_queue(queue: &str, dead_letter: &DeadLetters) -> Option<String> {
+    match dead_letter {
+        DeadLetters::Default => Some(format!("{queue}.dead")),
+        DeadLetters::Queue(name) => Some(name.clone()),
+        DeadLetters::Broker => None,
+    }
+}
+
+impl Wanted {
+    /// A queue that no pool says more of.
+    pub(crate) fn plain(queue: &str, declaration: &QueueDeclaration) -> Self {
+        Self {
+            name: queue.to_owned(),
+            arguments: declared(declaration),
+            before: None,
+            ours: false,
+        }
+    }
+
+    /// A tier of a queue.
+    pub(crate) fn tier(queue: &str, tier: Tier) -> Self {
+        Self {
+            name: tiers::tier_queue(queue, tier),
+            arguments: tier_arguments(queue),
+            before: None,
+            ours: true,
+        }
+    }
+
+    /// Whether messages come back from it only by its arguments.
+    fn is_tier(&self) -> bool {
+        self.ours && self.before.is_none()
+    }
+
+    fn short_name(&self) -> Result<ShortString, RabbitMqError> {
+        short(&self.name)
+    }
+}
+
+fn short(name: &str) -> Result<ShortString, RabbitMqError> {
+    ShortString::try_new(name).map_err(|_| RabbitMqError::LongName {
+        queue: name.to_owned(),
+    })
+}
+
+fn declared(declaration: &QueueDeclaration) -> FieldTable {
+    let mut arguments = table(&declaration.arguments);
+    let queue_type = long(declaration.queue_type.as_str());
+    arguments.insert("x-queue-type".into(), queue_type);
+    if declaration.queue_type == QueueType::Quorum {
+        let limit = AMQPValue::LongLongInt(DELIVERY_LIMIT);
+        arguments.insert("x-delivery-limit".into(), limit);
+    }
+    arguments
+}
+
+/// Should anyone limit its length, letters are refused and kept rather than dropped from its head.
+fn dead_arguments(declaration: &QueueDeclaration) -> FieldTable {
+    let mut arguments = declared(declaration);
+    arguments.insert("x-overflow".into(), long("reject-publish"));
+    arguments
+}
+
+/// Without the strategy and the overflow a message that comes back can be lost inside the broker.
+fn tier_arguments(queue: &str) -> FieldTable {
+    let mut arguments = declared(&QueueDeclaration::default());
+    for (name, value) in [
+        ("x-dead-letter-exchange", ""),
+        ("x-dead-letter-routing-key", queue),
+        ("x-dead-letter-strategy", "at-least-once"),
+        ("x-overflow", "reject-publish"),
+    ] {
+        arguments.insert(name.into(), long(value));
+    }
+    arguments
+}
+
+/// Questions, on a channel that is replaced when an answer has ended it.
+struct Asking<'a> {
+    broker: &'a Broker,
+    channel: Option<Channel>,
+    /// We may not configure queues, so the broker does not compare any for us.
+    is_told_nothing: bool,
+}
+
+impl<'a> Asking<'a> {
+    fn new(broker: &'a Broker) -> Self {
+        Self {
+            broker,
+            channel: None,
+            is_told_nothing: false,
+        }
+    }
+
+    async fn exists(&mut self, queue: &str) -> Result<bool, RabbitMqError> {
+        Ok(self.count(queue).await?.is_some())
+    }
+
+    async fn count(&mut self, queue: &str) -> Result<Option<u64>, RabbitMqError> {
+        let options = QueueDeclareOptions {
+            passive: true,
+            durable: true,
+            ..QueueDeclareOptions::default()
+        };
+        let asked = self.ask(short(queue)?, options, FieldTable::default());
+        match asked.await? {
+            Ok(count) => Ok(Some(count)),
+            Err(error) if soft(&error) == Some(&AMQPSoftError::NOTFOUND) => Ok(None),
+            Err(error) => Err(refusal(queue, &error)),
+        }
+    }
+
+    async fn declare(&mut self, wanted: &Wanted) -> Result<(), RabbitMqError> {
+        let declared = self.declare_with(wanted, &wanted.arguments).await;
+        match (&declared, &wanted.before) {
+            (Err(RabbitMqError::OtherArguments { .. }), Some(before)) => {
+                let older = self.declare_with(wanted, before).await;
+                if older.is_ok() {
+                    tracing::warn!(
+                        queue = wanted.name,
+                        "the queue was made without `x-overflow = reject-publish`: a policy that \
+                         limits its length would drop dead letters; delete it when it is empty, and \
+                         it is made anew"
+                    );
+                }
+                older
+            }
+            _ => declared,
+        }
+    }
+
+    /// Compares a queue that is there with what it should be, as far as this user is told. The
+    /// broker compares only what is declared; should it be gone in this moment, it is made.
+    async fn compare(&mut self, wanted: &Wanted) -> Result<(), RabbitMqError> {
+        if self.is_told_nothing {
+            return Ok(());
+        }
+        match self.declare(wanted).await {
+            Err(RabbitMqError::Queue { .. }) => {
+                self.is_told_nothing = true;
+                Ok(())
+            }
+            compared => compared,
+        }
+    }
+
+    async fn declare_with(
+        &mut self,
+        wanted: &Wanted,
+        arguments: &FieldTable,
+    ) -> Result<(), RabbitMqError> {
+        let options = QueueDeclareOptions {
+            durable: true,
+            ..QueueDeclareOptions::default()
+        };
+        let asked = self.ask(wanted.short_name()?, options, arguments.clone());
+        let answered = asked.await?;
+        answered
+            .map(drop)
+            .map_err(|error| refusal(&wanted.name, &error))
+    }
+
+    async fn ask(
+        &mut self,
+        queue: ShortString,
+        options: QueueDeclareOptions,
+        arguments: FieldTable,
+    ) -> Result<lapin::Result<u64>, RabbitMqError> {
+        let open = |channel: &Channel| channel.status().connected();
+        let channel = match self.channel.take().filter(open) {
+            Some(channel) => channel,
+            None => self.broker.channel().await?,
+        };
+        let declared = channel.queue_declare(queue, options, arguments);
+        let answer = self.broker.ask(declared).await?;
+        self.channel = Some(channel);
+        Ok(answer.map(|queue| u64::from(queue.message_count())))
+    }
+
+    async fn end(self) {
+        if let Some(channel) = self.channel {
+            close(&channel).await;
+        }
+    }
+}
+
+fn refusal(queue: &str, error: &lapin::Error) -> RabbitMqError {
+    let (queue, why) = (queue.to_owned(), words(error));
+    match soft(error) {
+        Some(AMQPSoftError::PRECONDITIONFAILED) => RabbitMqError::OtherArguments { queue, why },
+        Some(_) => RabbitMqError::Queue { queue, why },
+        None => RabbitMqError::lost(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_told_by_what_it_does_not_say() {
+        let classic = "PRECONDITION_FAILED - invalid arg 'x-stream-offset' for queue 'q' in vhost \
+                       '/' of queue type rabbit_classic_queue";
+        let stream = "PRECONDITION_FAILED - invalid arg 'x-stream-offset' for queue 'q' in vhost \
+                      '/': {unacceptable_type,bool}";
+        assert!(!is_stream(classic) && is_stream(stream));
+        let no_prefetch = "PRECONDITION_FAILED - consumer prefetch count is not set for 'queue 'q' in \
+                           vhost '/''";
+        assert!(is_stream(no_prefetch));
+        assert!(!is_stream("ACCESS_REFUSED - access to queue 'q' refused"));
+    }
+}

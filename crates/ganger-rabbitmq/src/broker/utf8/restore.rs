@@ -1,0 +1,110 @@
+//! Messages with texts of which the socket had to replace something: found out, and shown with question
+//! marks instead. Pure.
+
+use lapin::BasicProperties;
+use lapin::types::{AMQPValue, FieldArray, FieldTable, ShortString};
+
+use super::SUBSTITUTE;
+use crate::broker::republish::Received;
+
+/// What is shown for a byte that could not be read.
+const SHOWN: &str = "?";
+
+/// The message with what can be shown of its texts, if any of them could not be read whole.
+pub(crate) fn shown(received: &Received) -> Option<Received> {
+    let properties = &received.properties;
+    let texts = [&received.exchange, &received.routing_key].into_iter();
+    let mut texts = texts.chain(texts_of(properties).into_iter().flatten());
+    let is_whole = !texts.any(is_mended) && !properties.headers().as_ref().is_some_and(has_mended);
+    if is_whole {
+        return None;
+    }
+    Some(Received {
+        properties: shown_properties(properties),
+        exchange: shown_text(&received.exchange),
+        routing_key: shown_text(&received.routing_key),
+        redelivered: received.redelivered,
+    })
+}
+
+fn texts_of(properties: &BasicProperties) -> [Option<&ShortString>; 10] {
+    [
+        properties.content_type().as_ref(),
+        properties.content_encoding().as_ref(),
+        properties.correlation_id().as_ref(),
+        properties.reply_to().as_ref(),
+        properties.expiration().as_ref(),
+        properties.message_id().as_ref(),
+        properties.kind().as_ref(),
+        properties.user_id().as_ref(),
+        properties.app_id().as_ref(),
+        properties.cluster_id().as_ref(),
+    ]
+}
+
+fn is_mended(text: &ShortString) -> bool {
+    text.as_str().contains(SUBSTITUTE)
+}
+
+fn has_mended(table: &FieldTable) -> bool {
+    let mut pairs = table.into_iter();
+    pairs.any(|(name, value)| is_mended(name) || is_mended_within(value))
+}
+
+fn is_mended_within(value: &AMQPValue) -> bool {
+    match value {
+        AMQPValue::FieldTable(table) => has_mended(table),
+        AMQPValue::FieldArray(array) => array.as_slice().iter().any(is_mended_within),
+        _ => false,
+    }
+}
+
+fn shown_text(text: &ShortString) -> ShortString {
+    text.as_str().replace(SUBSTITUTE, SHOWN).into()
+}
+
+fn shown_properties(of: &BasicProperties) -> BasicProperties {
+    type With = fn(BasicProperties, ShortString) -> BasicProperties;
+    // In the order of `texts_of`.
+    let with: [With; 10] = [
+        BasicProperties::with_content_type,
+        BasicProperties::with_content_encoding,
+        BasicProperties::with_correlation_id,
+        BasicProperties::with_reply_to,
+        BasicProperties::with_expiration,
+        BasicProperties::with_message_id,
+        BasicProperties::with_type,
+        BasicProperties::with_user_id,
+        BasicProperties::with_app_id,
+        BasicProperties::with_cluster_id,
+    ];
+    let mut properties = of.clone();
+    for (text, with) in texts_of(of).into_iter().zip(with) {
+        if let Some(text) = text {
+            properties = with(properties, shown_text(text));
+        }
+    }
+    match of.headers() {
+        Some(headers) => properties.with_headers(shown_table(headers)),
+        None => properties,
+    }
+}
+
+fn shown_table(table: &FieldTable) -> FieldTable {
+    let mut shown = FieldTable::default();
+    for (name, value) in table {
+        shown.insert(shown_text(name), shown_value(value));
+    }
+    shown
+}
+
+fn shown_value(value: &AMQPValue) -> AMQPValue {
+    match value {
+        AMQPValue::FieldTable(table) => AMQPValue::FieldTable(shown_table(table)),
+        AMQPValue::FieldArray(array) => {
+            let values: Vec<AMQPValue> = array.as_slice().iter().map(shown_value).collect();
+            AMQPValue::FieldArray(FieldArray::from(values))
+        }
+        value => value.clone(),
+    }
+}

@@ -1,0 +1,346 @@
+//! One pass through a queue of dead letters. AMQP can't look at a message without taking it, and a
+//! quorum queue counts each one that comes back: past its limit, or that of a policy, it drops it.
+//! So nothing comes back: what is to stay is put behind all others as a copy, and is acknowledged
+//! when that is safe; after a whole pass all are in their order again, with a clean count. By what
+//! RabbitMQ was seen to do, and its own code says:
+//!
+//! - What is in our hands does not count as long as a queue's length is limited, so a copy fits where
+//!   the message was.
+//! - A quorum queue sends on whenever a consumer has room, and takes back at once, and to its front,
+//!   what is on its way to one that is cancelled. So there is a consumer for each batch, which is sent
+//!   no more than we want, and is cancelled when it has all of it.
+//! - A channel keeps back acknowledgements for a quorum queue while 32 of them are under way, and
+//!   forgets those when it closes. So a batch is acknowledged in as few words as there can be.
+//! - A quorum queue knows no exclusive consumers, so a queue of our own serves as a lock: two
+//!   passes at once would each see a part.
+//!
+//! A pass that is killed leaves one batch in hand, which comes back, and letters of that batch
+//! twice; and the queue turned round. What a letter says is known elsewhere.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use lapin::message::Delivery;
+use lapin::options::{
+    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions,
+    QueueDeleteOptions,
+};
+use lapin::protocol::AMQPSoftError;
+use lapin::types::{FieldTable, ShortString};
+use lapin::{Channel, Consumer};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::broker::command_error::CommandError;
+use crate::broker::connect::{Broker, close};
+use crate::broker::error::{RabbitMqError, soft, words};
+use crate::broker::ledger::{Ledger, Others};
+use crate::broker::lifetime::{Lifetime, lifetime};
+use crate::broker::topology;
+use crate::broker::words::{TAKEN_IN, WORDS_MAX, written};
+
+/// The most messages in hand, but for those that can't be put back yet.
+const BATCH_MAX: u64 = 128;
+/// The most in the first batch, with nothing known of their size.
+const BATCH_FIRST: u64 = 16;
+/// About so many bytes of them, by the size that they have had so far.
+const BATCH_BYTES: u64 = 16 << 20;
+/// What a message takes in memory beside its body.
+const MESSAGE_BYTES: u64 = 2048;
+/// How long another command's pass is waited for.
+const LOCK_WITHIN: Duration = Duration::from_secs(10);
+const LOCK_AGAIN: Duration = Duration::from_millis(50);
+/// After such a silence we ask whether there is anything left, and so often before we give up.
+const SILENCE: Duration = Duration::from_secs(1);
+const SILENCES_MAX: u32 = 30;
+/// How long what is given back may take to be there again.
+const BACK_WITHIN: Duration = Duration::from_secs(5);
+const BACK_AGAIN: Duration = Duration::from_millis(10);
+
+/// A pass that has begun.
+pub(super) struct Pass<'a> {
+    broker: &'a Broker,
+    queue: ShortString,
+    /// Held for as long as the pass lasts; none where we may not make it.
+    lock: Option<Channel>,
+    channel: Channel,
+    /// What is in hand.
+    ledger: Ledger<()>,
+    /// How many batches there were.
+    batches: u64,
+    /// How many of those that were there at the start have not come yet.
+    left: u64,
+    /// How many have.
+    taken: u64,
+    /// How many bytes their bodies had.
+    bytes: u64,
+    /// How many acknowledgements were written.
+    words: usize,
+}
+
+impl<'a> Pass<'a> {
+    /// Begins. None if there is nothing in the queue, or no queue.
+    pub(super) async fn begin(
+        broker: &'a Broker,
+        queue: &str,
+    ) -> Result<Option<Self>, RabbitMqError> {
+        let name = ShortString::try_new(queue).map_err(|_| RabbitMqError::LongName {
+            queue: queue.to_owned(),
+        })?;
+        let lock = lock(broker, queue).await?;
+        let left = topology::count(broker, queue).await?.unwrap_or(0);
+        if left == 0 {
+            unlock(broker, lock, queue).await;
+            return Ok(None);
+        }
+        if lifetime(broker, &name).await? == Lifetime::AutoDelete {
+            unlock(broker, lock, queue).await;
+            let queue = queue.to_owned();
+            let why = "it is auto-delete, and would be gone with the first batch".to_owned();
+            return Err(CommandError::NoWayIn { queue, why }.into());
+        }
+        Ok(Some(Self {
+            broker,
+            queue: name,
+            lock,
+            channel: broker.channel().await?,
+            ledger: Ledger::new(),
+            batches: 0,
+            left,
+            taken: 0,
+            bytes: 0,
+            words: 0,
+        }))
+    }
+
+    /// The queue.
+    pub(super) fn queue(&self) -> ShortString {
+        self.queue.clone()
+    }
+
+    /// Takes the next of those that were there at the start; nothing when there are no more.
+    pub(super) async fn take(&mut self) -> Result<Vec<Delivery>, RabbitMqError> {
+        if self.left == 0 {
+            return Ok(Vec::new());
+        }
+        let most = batch(self.left, self.taken, self.bytes);
+        let mut consumer = self.consume(most).await?;
+        let mut taken = Vec::with_capacity(usize::from(most));
+        while taken.len() < usize::from(most)
+            && let Some(delivery) = self.next(&mut consumer).await?
+        {
+            self.take_in(&delivery);
+            taken.push(delivery);
+        }
+        let cancelled = self
+            .channel
+            .basic_cancel(consumer.tag(), BasicCancelOptions::default());
+        self.broker.answer(cancelled).await?;
+        Ok(taken)
+    }
+
+    async fn consume(&mut self, most: u16) -> Result<Consumer, RabbitMqError> {
+        let each = BasicQosOptions { global: false };
+        let asked = self.channel.basic_qos(most, each);
+        self.broker.answer(asked).await?;
+        self.batches += 1;
+        let asked = self.channel.basic_consume(
+            self.queue.clone(),
+            format!("ganger-dead-{}", self.batches).into(),
+            BasicConsumeOptions::default(),
+            FieldTable::default(),
+        );
+        self.broker.answer(asked).await
+    }
+
+    /// The next that a consumer is sent; none if others have taken what there was.
+    async fn next(&mut self, consumer: &mut Consumer) -> Result<Option<Delivery>, RabbitMqError> {
+        for _ in 0..SILENCES_MAX {
+            match timeout(SILENCE, consumer.next()).await {
+                Ok(Some(Ok(delivery))) => return Ok(Some(delivery)),
+                Ok(Some(Err(error))) => return Err(RabbitMqError::lost(&error)),
+                Ok(None) => return Err(self.deleted()),
+                Err(_) if self.count().await? == 0 => {
+                    self.stop();
+                    return Ok(None);
+                }
+                Err(_) => {}
+            }
+        }
+        let (queue, left) = (self.queue.to_string(), self.left);
+        Err(CommandError::Stuck { queue, left }.into())
+    }
+
+    fn take_in(&mut self, delivery: &Delivery) {
+        self.left -= 1;
+        self.taken += 1;
+        self.bytes += u64::try_from(delivery.data.len()).unwrap_or_default();
+        // A channel gives each tag once.
+        self.ledger.receive(delivery.delivery_tag, ());
+    }
+
+    /// Takes no more.
+    pub(super) fn stop(&mut self) {
+        self.left = 0;
+    }
+
+    /// Whether a message is in hand yet.
+    pub(super) fn holds(&self, tag: u64) -> bool {
+        self.ledger.get(tag).is_some()
+    }
+
+    /// Takes messages out of the queue.
+    pub(super) fn ack(&mut self, tags: &[u64]) -> Result<(), RabbitMqError> {
+        for tag in tags {
+            self.ledger.settle(*tag);
+        }
+        let mut acks = Vec::new();
+        self.ledger.acks(Others::Single, &mut acks);
+        self.words += acks.len();
+        for ack in acks {
+            let options = BasicAckOptions {
+                multiple: ack.multiple,
+            };
+            written(self.channel.basic_ack(ack.tag, options))?;
+        }
+        Ok(())
+    }
+
+    /// Ends it. What is in hand yet, since it could not be put back, comes back in order; that is
+    /// waited for.
+    pub(super) async fn end(self) -> Result<(), RabbitMqError> {
+        if self.words > WORDS_MAX {
+            // Nothing tells when the queue has taken in the last of them.
+            sleep(TAKEN_IN).await;
+        }
+        close(&self.channel).await;
+        let held = u64::try_from(self.ledger.held()).unwrap_or_default();
+        let deadline = Instant::now() + BACK_WITHIN;
+        let queue = self.queue.as_str();
+        while topology::count(self.broker, queue)
+            .await?
+            .is_some_and(|count| count < held)
+        {
+            if Instant::now() >= deadline {
+                // Someone else takes them as they come.
+                break;
+            }
+            sleep(BACK_AGAIN).await;
+        }
+        unlock(self.broker, self.lock, queue).await;
+        Ok(())
+    }
+
+    /// How many messages are in no one's hands.
+    async fn count(&self) -> Result<u64, RabbitMqError> {
+        let options = QueueDeclareOptions {
+            passive: true,
+            ..QueueDeclareOptions::default()
+        };
+        let asked = self
+            .channel
+            .queue_declare(self.queue.clone(), options, FieldTable::default());
+        let queue = self.broker.answer(asked).await?;
+        Ok(u64::from(queue.message_count()))
+    }
+
+    fn deleted(&self) -> RabbitMqError {
+        RabbitMqError::Queue {
+            queue: self.queue.to_string(),
+            why: "it was deleted".to_owned(),
+        }
+    }
+}
+
+/// How many of those that are left to take at once: as many as memory has room for by what has come
+/// so far.
+fn batch(left: u64, taken: u64, bytes: u64) -> u16 {
+    let fitting = match bytes.checked_div(taken) {
+        None => BATCH_FIRST,
+        Some(size) => (BATCH_BYTES / (size + MESSAGE_BYTES)).min(BATCH_MAX),
+    };
+    // Zero would be no limit.
+    let most = fitting.min(left).max(1);
+    u16::try_from(most).unwrap_or(u16::MAX)
+}
+
+/// Takes the lock of a queue: an exclusive queue, which ends with our connection at the latest.
+async fn lock(broker: &Broker, queue: &str) -> Result<Option<Channel>, RabbitMqError> {
+    let deadline = Instant::now() + LOCK_WITHIN;
+    loop {
+        let channel = broker.channel().await?;
+        let options = QueueDeclareOptions {
+            exclusive: true,
+            auto_delete: true,
+            ..QueueDeclareOptions::default()
+        };
+        let declared = channel.queue_declare(lock_name(queue), options, FieldTable::default());
+        let Err(error) = declared.await else {
+            return Ok(Some(channel));
+        };
+        match soft(&error) {
+            None => return Err(RabbitMqError::lost(&error)),
+            Some(AMQPSoftError::RESOURCELOCKED) if Instant::now() < deadline => {
+                sleep(LOCK_AGAIN).await;
+            }
+            Some(AMQPSoftError::RESOURCELOCKED) => {
+                return Err(RabbitMqError::from(CommandError::Busy {
+                    queue: queue.to_owned(),
+                    within: LOCK_WITHIN,
+                }));
+            }
+            Some(_) => {
+                tracing::debug!(queue, error = words(&error), "no lock may be made");
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// The name of a queue's lock.
+pub(super) fn lock_name(queue: &str) -> ShortString {
+    let name = format!("ganger.lock.{queue}");
+    let fitting = &name[..name.floor_char_boundary(255)];
+    ShortString::try_new(fitting).unwrap_or_default()
+}
+
+async fn unlock(broker: &Broker, lock: Option<Channel>, queue: &str) {
+    let Some(channel) = lock else {
+        return;
+    };
+    let deleted = channel.queue_delete(lock_name(queue), QueueDeleteOptions::default());
+    if let Err(error) = broker.answer(deleted).await {
+        tracing::debug!(%error, "the lock was gone");
+    }
+    close(&channel).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_has_a_bound() {
+        let table = [
+            ((5, 0, 0), 5),
+            ((5000, 0, 0), 16),
+            ((5000, 128, 128 * 1000), 128),
+            ((5000, 128, 128 << 20), 15),
+            ((5, 1, 5 << 30), 1),
+        ];
+        for ((left, taken, bytes), expected) in table {
+            assert_eq!(
+                batch(left, taken, bytes),
+                expected,
+                "{left} {taken} {bytes}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_queue_has_a_lock() {
+        assert_eq!(lock_name("work.dead").as_str(), "ganger.lock.work.dead");
+        let long = "ü".repeat(127);
+        let name = lock_name(&long);
+        assert!(name.as_str().starts_with("ganger.lock.üü") && name.as_str().len() <= 255);
+    }
+}

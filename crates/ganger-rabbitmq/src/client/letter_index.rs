@@ -1,0 +1,142 @@
+//! A dead letter of ours, the reply that belongs to one, and what others, or the broker itself, have
+//! put among them: what each says, and how it goes back. Pure.
+
+use bytes::Bytes;
+use lapin::BasicProperties;
+use lapin::types::{AMQPValue, ShortString};
+
+use crate::broker::field_table::text;
+use crate::broker::publisher::OutboundMessage;
+use crate::broker::republish::{Marks, Original, check_size, fitting};
+use crate::broker::signature::CopyKey;
+use ganger_queue::client::WayBack;
+use ganger_queue::dead_letter::{DeadLetter, DeadReply};
+
+/// The persistent delivery mode.
+const PERSISTENT: u8 = 2;
+
+/// What to do about a letter that can't go back by itself.
+const NAME_ONE: &str = "name the queue with `--to` (in the API `to`)";
+
+/// What a message of the queue is.
+#[derive(Debug)]
+pub(super) enum Item {
+    /// A dead letter.
+    Letter(Box<Found>),
+    /// The reply that belongs to the letter with this id, which comes after it.
+    Reply(String, DeadReply),
+}
+
+/// A dead letter, and the message in it.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// What it says.
+    pub(super) letter: DeadLetter,
+    /// Its reply is a message of its own.
+    pub(super) has_reply_apart: bool,
+    /// A pool whose dead letters these are reads the queue that it names.
+    pub(super) may_go_back: bool,
+    pub(super) original: Original,
+}
+
+/// What the broker says of how a message came here.
+#[derive(Debug, Default)]
+pub(super) struct Death {
+    pub(super) queue: Option<String>,
+    pub(super) reason: Option<String>,
+    pub(super) time: Option<String>,
+    pub(super) exchange: Option<String>,
+    pub(super) routing_key: Option<String>,
+}
+
+impl Death {
+    /// The last one, which the broker puts first.
+    pub(super) fn of(message: &Original) -> Self {
+        let headers = message.properties.headers().as_ref();
+        let deaths = headers.and_then(|headers| headers.inner().get("x-death"));
+        let Some(AMQPValue::FieldArray(deaths)) = deaths else {
+            return Self::default();
+        };
+        let Some(AMQPValue::FieldTable(last)) = deaths.as_slice().first() else {
+            return Self::default();
+        };
+        let get = |name: &str| last.inner().get(name).map(text);
+        let routing_key = match last.inner().get("routing-keys") {
+            Some(AMQPValue::FieldArray(keys)) => keys.as_slice().first().map(text),
+            _ => None,
+        };
+        Self {
+            queue: get("queue"),
+            reason: get("reason"),
+            time: get("time"),
+            exchange: get("exchange"),
+            routing_key,
+        }
+    }
+}
+
+impl Found {
+    /// With the message that it holds.
+    pub(super) fn with_message(mut self, body: Bytes) -> Self {
+        let properties = &self.original.properties;
+        let text = |text: &Option<ShortString>| text.as_ref().map(ToString::to_string);
+        self.letter = DeadLetter {
+            correlation_id: text(properties.correlation_id()).unwrap_or_default(),
+            reply_to: text(properties.reply_to()),
+            message_id: text(properties.message_id()),
+            content_type: text(properties.content_type()),
+            priority: properties.priority().map_or(0, i64::from),
+            headers: self.original.text_headers(),
+            body,
+            ..self.letter
+        };
+        self
+    }
+
+    /// The message on its way back, with a clean count: as its producer sent it, or, if something of
+    /// that would act again, as a copy that keeps it. Anyone may have written where it is from: it goes
+    /// there only if one of its pools reads that, or else to where the operator says.
+    pub(super) fn back(
+        &self,
+        way: &WayBack,
+        frame_max: u32,
+        key: &CopyKey,
+    ) -> Result<OutboundMessage, String> {
+        let queue = match &way.to {
+            Some(to) => to,
+            None if self.letter.queue.is_empty() => {
+                return Err(format!(
+                    "it does not say which queue it is from: {NAME_ONE}"
+                ));
+            }
+            None if !self.may_go_back => {
+                let from = &self.letter.queue;
+                return Err(format!(
+                    "it says that it is from `{from}`, which no pool reads whose dead letters are \
+                     here: {NAME_ONE}"
+                ));
+            }
+            None => &self.letter.queue,
+        };
+        let body = way.body.as_ref().unwrap_or(&self.letter.body).clone();
+        let properties = self.properties(queue, &body, key);
+        check_size(&properties, frame_max)?;
+        Ok(OutboundMessage {
+            to: fitting("queue's name", queue)?,
+            mandatory: true,
+            properties,
+            body,
+        })
+    }
+
+    fn properties(&self, queue: &str, body: &[u8], key: &CopyKey) -> BasicProperties {
+        let original = &self.original;
+        let direct = original.exchange.is_empty() && original.routing_key == *queue;
+        let bare = original.bare();
+        let all = original.properties.clone().with_delivery_mode(PERSISTENT);
+        if direct && bare == all {
+            return bare;
+        }
+        original.copied(&Marks::none(queue), body, key)
+    }
+}

@@ -1,0 +1,226 @@
+//! Listing: which of the letters that a pass meets make up a page. They are handed out some at a time,
+//! when they are safe again in their queue: nothing is in our hands while they are read. The pass goes
+//! on to its end behind the page, too: it turns the queue round.
+
+use std::collections::HashMap;
+
+use tokio::sync::mpsc::Sender;
+
+use super::letter_index::{Found, Item};
+use super::round::{Errand, Fate, KEPT_BYTES_MAX};
+use ganger_queue::client::{Listed, Page};
+use ganger_queue::dead_letter::{DeadLetter, DeadReply};
+
+/// The letters of a page, as they come.
+pub(super) struct List<'a> {
+    page: &'a Page,
+    to: Sender<Vec<DeadLetter>>,
+    /// The letter to begin behind has not come yet.
+    is_before: bool,
+    /// How many there is room for.
+    left: usize,
+    /// There was one that there was no room for.
+    more: bool,
+    /// Those that were not handed out yet.
+    letters: Vec<DeadLetter>,
+    /// Replies whose letters have not come yet.
+    replies: HashMap<String, DeadReply>,
+    /// Letters whose replies have not come yet: the queue was turned round between the two.
+    waiting: Vec<DeadLetter>,
+}
+
+impl<'a> List<'a> {
+    /// A page, to be handed out there.
+    pub(super) fn new(page: &'a Page, to: Sender<Vec<DeadLetter>>) -> Self {
+        Self {
+            page,
+            to,
+            is_before: page.after.is_some(),
+            left: page.limit,
+            more: false,
+            letters: Vec::new(),
+            replies: HashMap::new(),
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Hands out what waits for nothing any more.
+    pub(super) async fn end(mut self) -> Listed {
+        self.letters.append(&mut self.waiting);
+        self.landed().await;
+        match (self.is_before, self.more) {
+            (true, _) => Listed::Lost,
+            (false, true) => Listed::More,
+            (false, false) => Listed::All,
+        }
+    }
+
+    fn take(&mut self, found: Found) {
+        let mut letter = found.letter;
+        let reply = self.replies.remove(&letter.id);
+        if self.is_before {
+            self.is_before = self.page.after.as_ref() != Some(&letter.id);
+            return;
+        }
+        if !self.page.filter.fits(&letter) {
+            return;
+        }
+        if self.left == 0 {
+            self.more = true;
+            return;
+        }
+        self.left -= 1;
+        if found.has_reply_apart && reply.is_none() {
+            self.waiting.push(letter);
+            return;
+        }
+        letter.reply = reply.or(letter.reply);
+        self.letters.push(letter);
+    }
+
+    fn take_reply(&mut self, id: String, reply: DeadReply) {
+        let its = |letter: &mut DeadLetter| letter.id == id;
+        if let Some(mut letter) = self.waiting.extract_if(.., its).next() {
+            letter.reply = Some(reply);
+            self.letters.push(letter);
+        } else if self.left > 0 && self.page.filter.names(&id) {
+            self.replies.insert(id, reply);
+        }
+    }
+
+    /// What waits for its other half must not fill memory: then it is shown without.
+    fn bound(&mut self) {
+        let replies: usize = self.replies.values().map(|reply| reply.body.len()).sum();
+        let letters: usize = self.waiting.iter().map(|letter| letter.body.len()).sum();
+        if replies > KEPT_BYTES_MAX {
+            self.replies.clear();
+        }
+        if letters > KEPT_BYTES_MAX {
+            self.letters.append(&mut self.waiting);
+        }
+    }
+}
+
+impl Errand for List<'_> {
+    fn judge(&mut self, item: Item) -> Fate {
+        match item {
+            Item::Letter(found) => self.take(*found),
+            Item::Reply(id, reply) => self.take_reply(id, reply),
+        }
+        Fate::Stays
+    }
+
+    async fn landed(&mut self) {
+        self.bound();
+        let letters = std::mem::take(&mut self.letters);
+        if !letters.is_empty() && self.to.send(letters).await.is_err() {
+            // Nobody wants more.
+            self.left = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lapin::BasicProperties;
+    use tokio::sync::mpsc::channel;
+
+    use super::*;
+    use crate::broker::republish::Original;
+    use ganger_queue::client::DeadFilter;
+
+    fn letter(id: &str, has_reply_apart: bool) -> Item {
+        let letter = DeadLetter {
+            id: id.to_owned(),
+            ..DeadLetter::default()
+        };
+        Item::Letter(Box::new(Found {
+            letter,
+            has_reply_apart,
+            may_go_back: true,
+            original: Original {
+                properties: BasicProperties::default(),
+                exchange: String::new(),
+                routing_key: String::new(),
+            },
+        }))
+    }
+
+    fn reply(id: &str, bytes: usize) -> Item {
+        let reply = DeadReply {
+            queue: String::new(),
+            body: vec![0; bytes].into(),
+            headers: Vec::new(),
+        };
+        Item::Reply(id.to_owned(), reply)
+    }
+
+    /// Which letters a page has of these, in batches of two, and whether with replies.
+    async fn listed(after: Option<&str>, limit: usize, items: Vec<Item>) -> (String, Listed) {
+        let page = Page {
+            after: after.map(ToOwned::to_owned),
+            limit,
+            ..Page::all(DeadFilter::default())
+        };
+        let (to, mut letters) = channel(100);
+        let mut list = List::new(&page, to);
+        for (index, item) in items.into_iter().enumerate() {
+            assert!(matches!(list.judge(item), Fate::Stays));
+            if index % 2 == 1 {
+                list.landed().await;
+            }
+        }
+        let end = list.end().await;
+        let mut told = String::new();
+        while let Some(some) = letters.recv().await {
+            for letter in some {
+                told += &letter.id;
+                told += if letter.reply.is_some() { "+ " } else { " " };
+            }
+        }
+        (told, end)
+    }
+
+    #[tokio::test]
+    async fn a_page_begins_behind_a_letter_and_ends_at_its_limit() {
+        let all = || ["a", "b", "c", "d", "e"].map(|id| letter(id, false)).into();
+        let table = [
+            (None, 9, "a b c d e ", Listed::All),
+            (None, 5, "a b c d e ", Listed::All),
+            (None, 2, "a b ", Listed::More),
+            (Some("b"), 2, "c d ", Listed::More),
+            (Some("b"), 3, "c d e ", Listed::All),
+            (Some("e"), 3, "", Listed::All),
+            (Some("x"), 3, "", Listed::Lost),
+            (None, 0, "", Listed::More),
+        ];
+        for (after, limit, expected, end) in table {
+            let told = listed(after, limit, all()).await;
+            assert_eq!(told, (expected.to_owned(), end), "{after:?} {limit}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_reply_finds_its_letter_wherever_the_queue_was_turned_round() {
+        let before = || vec![reply("a", 1), letter("a", true), letter("b", false)];
+        assert_eq!(listed(None, 9, before()).await.0, "a+ b ");
+        let split = || vec![letter("a", true), letter("b", false), reply("a", 1)];
+        assert_eq!(listed(None, 9, split()).await.0, "b a+ ");
+        let among = vec![reply("b", 1), letter("a", false), letter("b", true)];
+        assert_eq!(listed(Some("a"), 9, among).await.0, "b+ ");
+        let never = vec![letter("a", true), letter("b", false)];
+        assert_eq!(listed(None, 9, never).await.0, "b a ");
+    }
+
+    #[tokio::test]
+    async fn replies_of_nobody_do_not_fill_memory() {
+        let page = Page::all(DeadFilter::default());
+        let (to, _letters) = channel(1);
+        let mut list = List::new(&page, to);
+        for n in 0..10 {
+            list.judge(reply(&n.to_string(), KEPT_BYTES_MAX / 4));
+            list.landed().await;
+            assert!(list.replies.len() <= 4);
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Reading a queue of dead letters: what each message of it is, and the copy that keeps it there.
+//! Pure.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use bytes::Bytes;
+use lapin::BasicProperties;
+use lapin::message::Delivery;
+use lapin::types::ShortString;
+
+use super::letter_index::{Death, Found, Item};
+use crate::broker::publisher::OutboundMessage;
+use crate::broker::republish::{
+    HEAD_ROOM_BYTES, Original, Received, check_size, kept, moved, own_headers, unwrap,
+};
+use crate::broker::signature::CopyKey;
+use ganger_queue::dead_letter;
+use ganger_queue::dead_letter::{DeadLetter, header};
+use ganger_queue::delivery::Headers;
+
+/// One message of the queue, as it was read.
+#[derive(Debug)]
+pub(super) struct Read {
+    /// What it is.
+    pub(super) item: Item,
+    /// What keeps it in the queue when it is taken out.
+    pub(super) copy: OutboundMessage,
+    /// It is such a copy itself, made on this very pass.
+    pub(super) is_ours: bool,
+}
+
+/// What is known of a queue of dead letters, for those that say nothing themselves.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Home {
+    /// Its name.
+    pub(super) queue: String,
+    /// The pools whose dead letters these are, each with the queue that it reads.
+    pub(super) pools: Vec<(String, String)>,
+}
+
+impl Home {
+    /// Whether one of its pools reads that queue.
+    fn reads(&self, queue: &str) -> bool {
+        self.pools.iter().any(|(_, theirs)| theirs == queue)
+    }
+
+    /// Its pool and what that reads; nothing if there are several.
+    fn only_pool(&self) -> (String, String) {
+        match &self.pools[..] {
+            [only] => only.clone(),
+            _ => Default::default(),
+        }
+    }
+}
+
+/// Reads the queue's messages one after the other.
+#[derive(Debug)]
+pub(super) struct Reader {
+    home: Home,
+    /// The queue's name on the wire.
+    to: ShortString,
+    /// By which copies are known.
+    key: CopyKey,
+    /// By which copies of this pass are known.
+    pass: String,
+    /// The most bytes of a frame.
+    frame_max: u32,
+    /// How many messages without an id have been alike so far.
+    alike: HashMap<u64, u32>,
+}
+
+impl Reader {
+    /// Begins at the head of the queue.
+    pub(super) fn new(
+        home: Home,
+        to: ShortString,
+        key: CopyKey,
+        frame_max: u32,
+        pass: u64,
+    ) -> Self {
+        Self {
+            home,
+            to,
+            key,
+            pass: format!("{pass:016x}"),
+            frame_max,
+            alike: HashMap::new(),
+        }
+    }
+
+    /// Makes sense of a message.
+    pub(super) fn read(&mut self, delivery: Delivery) -> Read {
+        let own = own_headers(&delivery.properties.headers().clone().unwrap_or_default());
+        let is_ours = own.contains(&(kept::PASS.to_owned(), self.pass.clone()));
+        let body = Bytes::from(delivery.data);
+        let raw = moved(&delivery.properties, &self.pass);
+        let is_copy = self.key.knows(&delivery.properties, &body);
+        let received = Received {
+            properties: delivery.properties,
+            exchange: delivery.exchange,
+            routing_key: delivery.routing_key,
+            redelivered: delivery.redelivered,
+        };
+        let (original, _) = unwrap(received, is_copy);
+        if let Some((id, reply)) = dead_letter::read_apart(&own, &body) {
+            return Read {
+                item: Item::Reply(id, reply),
+                copy: self.copy(raw, body),
+                is_ours,
+            };
+        }
+        let (found, copy) = match dead_letter::read(&own) {
+            Some(mut letter) => {
+                let original = match is_copy {
+                    true => original,
+                    false => {
+                        let death = Death::of(&original);
+                        letter.queue = death.queue.clone().unwrap_or(letter.queue);
+                        published_to(original, &death, &letter.queue)
+                    }
+                };
+                let has_reply_apart = dead_letter::has_reply_apart(&own);
+                let found = Found {
+                    may_go_back: self.home.reads(&letter.queue),
+                    letter,
+                    has_reply_apart,
+                    original,
+                };
+                (found, raw)
+            }
+            None => {
+                let own = if is_copy { own } else { Headers::new() };
+                let found = self.foreign(&own, original, &body);
+                let copy = self.first_copy(&found, &body);
+                (found, copy)
+            }
+        };
+        Read {
+            copy: self.copy(copy, body.clone()),
+            item: Item::Letter(Box::new(found.with_message(body))),
+            is_ours,
+        }
+    }
+
+    fn copy(&self, properties: BasicProperties, body: Bytes) -> OutboundMessage {
+        OutboundMessage {
+            to: self.to.clone(),
+            mandatory: true,
+            properties,
+            body,
+        }
+    }
+
+    /// What keeps a message that is no letter of ours: all that would act again is put aside, if
+    /// there is room for that, and for what the broker adds when it is handed out again.
+    fn first_copy(&self, found: &Found, body: &Bytes) -> BasicProperties {
+        let origin = vec![(header::QUEUE, found.letter.queue.clone())];
+        let copy = found.original.with_own(&origin, body, &self.key);
+        let copy = moved(&copy, &self.pass);
+        match check_size(&copy, self.frame_max.saturating_sub(HEAD_ROOM_BYTES)) {
+            Ok(()) => copy,
+            Err(_) => found.original.bare(),
+        }
+    }
+
+    /// A message without a letter: one that the broker moved here, or that was too large for more. The
+    /// broker's word on where it was counts more than ours, which may be of another time.
+    fn foreign(&mut self, own: &Headers, original: Original, body: &Bytes) -> Found {
+        let death = Death::of(&original);
+        let (pool, pools_queue) = self.home.only_pool();
+        let first_of_ours = own
+            .iter()
+            .find(|(name, queue)| name == header::QUEUE && !queue.is_empty());
+        let of_ours = first_of_ours.map(|(_, queue)| queue.clone());
+        let queue = death.queue.clone().or(of_ours).unwrap_or(pools_queue);
+        let id = self.name(&original, body);
+        let original = match first_of_ours {
+            Some(_) => original,
+            None => published_to(original, &death, &queue),
+        };
+        let letter = DeadLetter {
+            id,
+            pool,
+            error: match &death.reason {
+                Some(reason) => format!("the broker moved it here: {reason}"),
+                None => "it does not say how it came here".to_owned(),
+            },
+            reason: death.reason.unwrap_or_else(|| "unknown".to_owned()),
+            first_failed_at: death.time.clone().unwrap_or_default(),
+            last_failed_at: death.time.unwrap_or_default(),
+            queue,
+            ..DeadLetter::default()
+        };
+        Found {
+            may_go_back: self.home.reads(&letter.queue),
+            letter,
+            has_reply_apart: false,
+            original,
+        }
+    }
+
+    /// By what it is, and by how many of its like are before it.
+    fn name(&mut self, original: &Original, body: &Bytes) -> String {
+        let mut hasher = DefaultHasher::new();
+        self.home.queue.hash(&mut hasher);
+        format!("{:?}", original.bare()).hash(&mut hasher);
+        original.text_headers().hash(&mut hasher);
+        body.hash(&mut hasher);
+        let sum = hasher.finish();
+        let alike = self.alike.entry(sum).or_default();
+        *alike += 1;
+        format!("sum-{sum:016x}-{alike}")
+    }
+}
+
+/// A message of which only the broker says where it was published to before it died.
+fn published_to(original: Original, death: &Death, queue: &str) -> Original {
+    Original {
+        exchange: death.exchange.clone().unwrap_or_default(),
+        routing_key: death.routing_key.as_deref().unwrap_or(queue).to_owned(),
+        ..original
+    }
+}
+
+#[cfg(test)]
+mod tests;

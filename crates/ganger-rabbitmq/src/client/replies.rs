@@ -1,0 +1,87 @@
+//! Answers to what a command has sent. They come by the broker's direct reply-to: no queue is made,
+//! and an answer that comes when nobody waits any more is nobody's trouble.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use lapin::message::Delivery;
+use lapin::options::BasicConsumeOptions;
+use lapin::types::FieldTable;
+use lapin::{Channel, Consumer};
+use tokio::time::timeout;
+
+use crate::broker::error::RabbitMqError;
+use crate::broker::republish::{Received, unwrap};
+use ganger_queue::client::{Answers, Reply};
+
+/// Where an answer is to go: the broker puts an address in its place.
+pub(super) const DIRECT: &str = "amq.rabbitmq.reply-to";
+
+/// The answers that have come and were not taken.
+#[derive(Debug)]
+pub(super) struct Replies {
+    consumer: Consumer,
+    come: Answers,
+    /// Why no more will come.
+    ended: Option<RabbitMqError>,
+}
+
+impl Replies {
+    /// Waits for answers to what will be published through this very channel.
+    pub(super) async fn open(channel: &Channel) -> Result<Self, RabbitMqError> {
+        let options = BasicConsumeOptions {
+            no_ack: true,
+            ..BasicConsumeOptions::default()
+        };
+        let tag = "ganger-replies".into();
+        let consumer = channel.basic_consume(DIRECT.into(), tag, options, FieldTable::default());
+        Ok(Self {
+            consumer: consumer
+                .await
+                .map_err(|error| RabbitMqError::lost(&error))?,
+            come: Answers::default(),
+            ended: None,
+        })
+    }
+
+    /// Takes the oldest answer with this correlation id, if one has come.
+    pub(super) fn take(&mut self, correlation_id: &str) -> Result<Option<Reply>, RabbitMqError> {
+        match (self.come.take(correlation_id), &self.ended) {
+            (None, Some(error)) => Err(error.clone()),
+            (reply, _) => Ok(reply),
+        }
+    }
+
+    /// Waits until an answer has come or no more will, or for so long.
+    pub(super) async fn wait(&mut self, longest: Duration) {
+        if self.ended.is_some() {
+            return;
+        }
+        match timeout(longest, self.consumer.next()).await {
+            Ok(Some(Ok(delivery))) => self.come.come(reply(delivery)),
+            Ok(Some(Err(error))) => self.ended = Some(RabbitMqError::lost(&error)),
+            Ok(None) => {
+                let why = "the broker ended it while answers were waited for".to_owned();
+                self.ended = Some(RabbitMqError::ChannelClosed { why });
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+fn reply(delivery: Delivery) -> Reply {
+    let received = Received {
+        properties: delivery.properties,
+        exchange: delivery.exchange,
+        routing_key: delivery.routing_key,
+        redelivered: delivery.redelivered,
+    };
+    let (original, _) = unwrap(received, false);
+    let text = |text: &Option<lapin::types::ShortString>| text.as_ref().map(ToString::to_string);
+    Reply {
+        headers: original.text_headers(),
+        correlation_id: text(original.properties.correlation_id()).unwrap_or_default(),
+        content_type: text(original.properties.content_type()),
+        body: delivery.data.into(),
+    }
+}

@@ -1,0 +1,52 @@
+//! Everything about RabbitMQ: connections and topology, the reader of a pool, the client of commands.
+
+mod broker;
+mod client;
+mod rules;
+mod source;
+
+use std::sync::Arc;
+
+use ganger_config::model::{PoolConfig, RabbitMqSource};
+use ganger_queue::client::QueueClient;
+use ganger_queue::fault::SourceFault;
+use ganger_queue::source::{Link, Opening, Source, SourceError, opened_beside_its_pool};
+
+/// A configured broker.
+#[derive(Debug)]
+pub struct RabbitMq {
+    name: String,
+    config: RabbitMqSource,
+}
+
+impl RabbitMq {
+    /// Makes the source called `name`. Nothing is connected yet.
+    pub fn new(name: &str, config: &RabbitMqSource) -> Self {
+        Self {
+            name: name.to_owned(),
+            config: config.clone(),
+        }
+    }
+}
+
+impl Source for RabbitMq {
+    fn reader(&self, link: Link) -> Result<Opening, SourceError> {
+        let (name, config) = (self.name.clone(), self.config.clone());
+        let pool = link.policy.borrow().name.clone();
+        opened_beside_its_pool(&pool, move |event_loop| {
+            let opened = source::open(&config, link, event_loop);
+            opened.map_err(|error| SourceFault::from(error).of(&name).into())
+        })
+    }
+}
+
+/// Connects for commands.
+///
+/// # Errors
+/// If the broker can't be reached or refuses us.
+pub fn connect(
+    config: &RabbitMqSource,
+    pools: &[Arc<PoolConfig>],
+) -> Result<Box<dyn QueueClient>, SourceFault> {
+    Ok(Box::new(client::RabbitMqClient::open(config, pools)?))
+}

@@ -1,0 +1,243 @@
+//! The decisions of a RabbitMQ source as pure functions: what becomes of a message that arrives;
+//! beside it how many to ask for, and which tier a delay belongs to. No broker, no clock, no channel.
+
+pub(crate) mod demand;
+pub(crate) mod tiers;
+
+use ganger_queue::attempts;
+use ganger_queue::attempts::{LAPSES_SUSPECT, Limits};
+use ganger_queue::dead_letter::Counters;
+use ganger_queue::delivery::{Failure, History, Reason, write_numbers};
+
+/// RabbitMQ 4 drops a message of a quorum queue after 20 returns unless the queue says otherwise.
+/// One that has so many goes on as a copy, whose count begins anew.
+pub(crate) const RETURNS_MAX: u64 = 15;
+
+const UNREADABLE: &str = "a property, the name of a header or the routing key is not UTF-8: a byte \
+                          that could not be read is a question mark here";
+
+/// What a message says of itself when it arrives.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Arrival {
+    /// What we have counted of it so far.
+    pub(crate) counters: Counters,
+    /// We have marked it: it was in the hands of a worker that died with several.
+    pub(crate) suspect: bool,
+    /// It is a suspect: over so many daemons that vanished in a row, by what we have counted.
+    pub(crate) lapses: u32,
+    /// It is a copy made when its turn began: the number of that.
+    pub(crate) turn: Option<u64>,
+    /// Our own number for it, which its copies carry on.
+    pub(crate) number: Option<u64>,
+    /// The broker has handed it out before.
+    pub(crate) redelivered: bool,
+    /// How often it came back, where the queue counts that.
+    pub(crate) returns: u64,
+    /// How many of those a lost connection explains that this process has survived.
+    pub(crate) excused: u64,
+    /// Some of its texts are not UTF-8, so that we could not hand them on.
+    pub(crate) is_unreadable: bool,
+}
+
+/// What becomes of a message that arrives.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Fate {
+    /// It's handed out.
+    HandOut,
+    /// So many daemons have vanished over it: it waits for its turn.
+    Suspect(u32),
+    /// It is in its turn, the one with this number.
+    InTurn(u64),
+    /// It goes on as a copy with so many lapses: the broker would count it once too often.
+    Renew(u32),
+    /// It goes to the dead letters, with these counters.
+    Bury(Counters, Failure),
+}
+
+/// Decides it. Whatever takes a daemon down brings back everything that the daemon had fetched, and
+/// the broker counts that for all alike. So a return charges only a copy that was made when its turn
+/// began: then nothing else that could have been the cause was out.
+pub(crate) fn fate(arrival: Arrival, limits: Limits) -> Fate {
+    let Arrival {
+        counters, returns, ..
+    } = arrival;
+    if arrival.is_unreadable {
+        return Fate::Bury(counters, Failure::new(Reason::Undeliverable, UNREADABLE));
+    }
+    let lapses = lapses(arrival);
+    if let Some(failure) = attempts::dead(counters.crashes, lapses, limits) {
+        return Fate::Bury(counters, failure);
+    }
+    if returns >= RETURNS_MAX {
+        return Fate::Renew(lapses);
+    }
+    match arrival.turn {
+        Some(turn) if lapses == arrival.lapses => Fate::InTurn(turn),
+        _ if lapses > 0 => Fate::Suspect(lapses),
+        _ => Fate::HandOut,
+    }
+}
+
+/// Over how many daemons in a row that vanished it is a suspect; zero if it is none.
+fn lapses(arrival: Arrival) -> u32 {
+    let unexplained = arrival.returns.saturating_sub(arrival.excused);
+    if arrival.turn.is_some() {
+        return arrival.lapses.saturating_add(u32::from(unexplained > 0));
+    }
+    // While it waited for its turn others may have been the cause.
+    if arrival.lapses == 0 && unexplained >= u64::from(LAPSES_SUSPECT) {
+        return LAPSES_SUSPECT;
+    }
+    arrival.lapses
+}
+
+/// What the pool is told of the message's past.
+pub(crate) fn history(arrival: Arrival) -> History {
+    let is_explained = arrival.excused > 0 && arrival.returns <= arrival.excused;
+    // One that came back may have killed a daemon.
+    let came_back = arrival.redelivered && !is_explained;
+    let is_suspected = arrival.suspect || came_back || arrival.lapses > 0;
+    attempts::history(arrival.counters, is_suspected)
+}
+
+/// Whether a message that goes back in order must go as a copy: the broker would count it, and that
+/// proves nothing against the message. The first time is no matter.
+pub(crate) fn returns_as_copy(arrival: Arrival) -> bool {
+    arrival.lapses > 0 || arrival.returns + 1 >= u64::from(LAPSES_SUSPECT)
+}
+
+/// The name by which log records call a message that has a number of ours.
+pub(crate) fn message_name(queue: &str, number: Option<u64>) -> Option<String> {
+    let number = signed(number?);
+    let mut name = String::new();
+    write_numbers(&mut name, queue, |property| {
+        (property == "number").then_some(number)
+    });
+    Some(name)
+}
+
+/// A number of ours as workers see it: one bit less, for a signed one.
+pub(crate) fn signed(number: u64) -> i64 {
+    i64::try_from(number >> 1).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        crashes_max: 3,
+        lapses_max: 10,
+    };
+
+    #[test]
+    fn what_could_not_be_read_is_dead_at_once() {
+        let arrival = Arrival {
+            is_unreadable: true,
+            ..Arrival::default()
+        };
+        let Fate::Bury(counters, failure) = fate(arrival, LIMITS) else {
+            panic!("it is handed out");
+        };
+        assert_eq!(
+            (counters, failure.reason),
+            (Counters::default(), Reason::Undeliverable)
+        );
+    }
+
+    /// Crashes, lapses that are written down, returns, those that are excused.
+    fn arrival(turn: Option<u64>, counts: (u32, u32, u64, u64)) -> Arrival {
+        let (crashes, lapses, returns, excused) = counts;
+        Arrival {
+            counters: Counters {
+                crashes,
+                ..Counters::default()
+            },
+            lapses,
+            returns,
+            excused,
+            turn,
+            redelivered: returns > 0,
+            ..Arrival::default()
+        }
+    }
+
+    #[test]
+    fn fate_by_crashes_and_lapses() {
+        let (unmarked, in_turn) = (None, Some(7));
+        let table = [
+            (unmarked, (0, 0, 0, 0), "out"),
+            (unmarked, (2, 0, 1, 0), "out"),
+            (unmarked, (3, 0, 0, 0), "crashed the worker 3 times"),
+            (unmarked, (0, 0, 2, 0), "suspect 2"),
+            (unmarked, (0, 0, 9, 0), "suspect 2"),
+            (unmarked, (0, 0, 6, 5), "out"),
+            (unmarked, (0, 0, 6, 6), "out"),
+            (unmarked, (0, 0, 7, 5), "suspect 2"),
+            (unmarked, (0, 0, 15, 0), "renew 2"),
+            (unmarked, (0, 0, 15, 15), "renew 0"),
+            (unmarked, (0, 4, 0, 0), "suspect 4"),
+            (unmarked, (0, 4, 9, 0), "suspect 4"),
+            (unmarked, (0, 4, 15, 0), "renew 4"),
+            (in_turn, (0, 2, 0, 0), "turn 7"),
+            (in_turn, (0, 2, 3, 3), "turn 7"),
+            (in_turn, (0, 2, 1, 0), "suspect 3"),
+            (in_turn, (0, 2, 5, 1), "suspect 3"),
+            (in_turn, (0, 8, 1, 0), "suspect 9"),
+            (in_turn, (0, 9, 0, 0), "turn 7"),
+            (
+                in_turn,
+                (0, 9, 1, 0),
+                "took the daemon down 10 times in a row",
+            ),
+            (
+                in_turn,
+                (0, 9, 15, 0),
+                "took the daemon down 10 times in a row",
+            ),
+        ];
+        for (turn, counts, expected) in table {
+            let got = match fate(arrival(turn, counts), LIMITS) {
+                Fate::HandOut => "out".to_owned(),
+                Fate::Suspect(lapses) => format!("suspect {lapses}"),
+                Fate::InTurn(turn) => format!("turn {turn}"),
+                Fate::Renew(lapses) => format!("renew {lapses}"),
+                Fate::Bury(_, failure) => failure.error,
+            };
+            assert_eq!(got, expected, "{turn:?} {counts:?}");
+        }
+    }
+
+    #[test]
+    fn what_goes_back_in_order_is_never_suspected_for_it() {
+        let back = |counts| returns_as_copy(arrival(None, counts));
+        assert!(!back((0, 0, 0, 0)) && back((0, 0, 1, 0)) && back((0, 2, 0, 0)));
+    }
+
+    #[test]
+    fn whoever_came_back_runs_alone() {
+        let fresh = Arrival::default();
+        assert!(!history(fresh).alone);
+        let redelivered = Arrival {
+            redelivered: true,
+            ..fresh
+        };
+        let suspect = Arrival {
+            suspect: true,
+            ..fresh
+        };
+        let crashed = Arrival {
+            counters: attempts::charged(Counters::default(), Reason::Crashed, 7),
+            ..fresh
+        };
+        for one in [redelivered, suspect, crashed] {
+            assert!(history(one).alone, "{one:?}");
+        }
+        assert_eq!((history(crashed).attempt, history(crashed).crashes), (2, 1));
+        assert!(history(arrival(Some(7), (0, 2, 0, 0))).alone);
+        assert!(
+            !history(arrival(None, (0, 0, 3, 3))).alone,
+            "it is explained"
+        );
+    }
+}

@@ -1,0 +1,287 @@
+//! How many messages to ask the broker for, and by which consumers.
+
+use std::time::Duration;
+
+use ganger_config::model::Prefetch;
+use ganger_queue::delivery::CREDIT_MAX;
+
+/// The most bytes of bodies that are asked for at once, by the size that they have had lately.
+pub(crate) const BYTES_ASKED_MAX: usize = 64 << 20;
+
+/// How long the broker may send ahead somewhat less than is wanted, or twice as much for the extra
+/// consumer. Shorter, and that one would change with every change of a worker's pace; longer, and
+/// messages would wait here that others could work on.
+const CHANGED_AFTER: Duration = Duration::from_secs(1);
+/// How long it may send ahead somewhat more, or twice as much for the steady consumer: workers may
+/// take long to come up. Also how long it may send ahead far too little where that can't be changed.
+const SURPLUS_FOR: Duration = Duration::from_secs(10);
+
+/// What the broker sends ahead at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flow {
+    /// The most messages of the steady consumer that are unacknowledged.
+    pub(crate) steady: u16,
+    /// Likewise of the extra one.
+    pub(crate) extra: u16,
+    /// Only one consumer of the queue gets messages, and which one must not change.
+    pub(crate) single: bool,
+    /// The queue is lost with its last consumer.
+    pub(crate) stays: bool,
+    /// All that they may have unacknowledged was so, since the last change.
+    pub(crate) full: bool,
+}
+
+/// How many messages the broker is to send ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Demand {
+    /// What the pool can use now.
+    pub(crate) now: u16,
+    /// What it can use with all its workers, whatever their pace.
+    pub(crate) usual: u16,
+}
+
+/// What to do about the consumers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Nothing.
+    Stay,
+    /// Nothing until so much later: the pool may change its mind.
+    Wait(Duration),
+    /// One more, for so many messages.
+    Add(u16),
+    /// Cancel the newest. If there is to be another, the next step adds it.
+    CancelNewest,
+    /// Cancel all.
+    CancelAll,
+    /// Nothing but to tell that the pool could use at least twice as much. The consumer of a queue
+    /// that feeds one only is not replaced for that: another daemon would get the queue while its
+    /// messages are out, and it need not have the workers.
+    Outgrown,
+}
+
+/// How to come from what the broker sends ahead to what is wanted. `settled` is whether the last
+/// [`Step::Wait`] is over.
+pub(crate) fn step(flow: Flow, demand: Demand, settled: bool) -> Step {
+    match (wanted(flow, demand, settled), flow.extra) {
+        (Step::CancelAll | Step::CancelNewest, 0) if flow.stays => Step::Stay,
+        (Step::CancelAll, _) if flow.stays => Step::CancelNewest,
+        (step, _) => step,
+    }
+}
+
+/// Likewise, where a queue needs no consumer.
+fn wanted(flow: Flow, demand: Demand, settled: bool) -> Step {
+    let Flow {
+        steady,
+        extra,
+        single,
+        full,
+        ..
+    } = flow;
+    let Demand { now, usual } = demand;
+    let all = steady.saturating_add(extra);
+    let after = |patience, step| if settled { step } else { Step::Wait(patience) };
+    match (now, all) {
+        (0, 0) => Step::Stay,
+        (0, _) => Step::CancelAll,
+        (_, 0) => Step::Add(now.max(usual)),
+        _ if single && full && now / 2 >= all => after(SURPLUS_FOR, Step::Outgrown),
+        _ if single => Step::Stay,
+        // What there is does as long as the broker has no more to send.
+        _ if now > all && !full => Step::Stay,
+        _ if now > all => {
+            let grow = match extra {
+                // Its workers come up one after the other.
+                0 => Step::Add(now.max(usual) - steady),
+                _ => Step::CancelNewest,
+            };
+            if now / 2 >= all {
+                grow
+            } else {
+                after(CHANGED_AFTER, grow)
+            }
+        }
+        _ if now <= all / 2 && extra > 0 => after(CHANGED_AFTER, Step::CancelNewest),
+        _ if now <= all / 2 || now.max(usual) < all => after(SURPLUS_FOR, Step::CancelNewest),
+        _ => Step::Stay,
+    }
+}
+
+/// How many messages to have the broker send ahead where so many are of use, for bodies of this size
+/// and so many bytes in all, but one in any case. Zero is for none at all: to the broker that would
+/// mean no limit.
+pub(crate) fn prefetch(messages: usize, body_bytes: usize, bytes_max: usize) -> u16 {
+    let fitting = bytes_max / body_bytes.max(1);
+    u16::try_from(messages.min(fitting.max(1))).unwrap_or(u16::MAX)
+}
+
+/// How many messages a pool can use with so many workers, of whose pace nothing is known.
+pub(crate) fn usual(workers: usize, prefetch: Prefetch) -> usize {
+    let each = match prefetch {
+        // One to work on, and the next.
+        Prefetch::Auto => 2,
+        Prefetch::PerWorker(messages) => messages,
+    };
+    workers.saturating_mul(each).min(CREDIT_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn prefetch_is_what_is_of_use_unless_bodies_are_large() {
+        let table = [
+            (0, 0, 64 << 20, 0),
+            (100, 200, 64 << 20, 100),
+            (usize::MAX, 1, 64 << 20, u16::MAX),
+            (1000, 1 << 20, 64 << 20, 64),
+            (1000, 1 << 20, 10 << 20, 10),
+            (1000, 1 << 30, 64 << 20, 1),
+            (1000, 200, 0, 1),
+        ];
+        for (messages, bytes, most, expected) in table {
+            let prefetch = prefetch(messages, bytes, most);
+            assert_eq!(prefetch, expected, "{messages} {bytes} {most}");
+        }
+        assert_eq!(usual(4, Prefetch::Auto), 8);
+        assert_eq!(usual(4, Prefetch::PerWorker(5)), 20);
+    }
+
+    const fn flow(steady: u16, extra: u16) -> Flow {
+        Flow {
+            steady,
+            extra,
+            single: false,
+            stays: false,
+            full: true,
+        }
+    }
+
+    #[test]
+    fn the_steady_consumer_stays_and_the_extra_one_follows_the_pace() {
+        let idle = |steady, extra| Flow {
+            full: false,
+            ..flow(steady, extra)
+        };
+        let single = |steady| Flow {
+            single: true,
+            ..flow(steady, 0)
+        };
+        let needed = |steady, extra| Flow {
+            stays: true,
+            ..flow(steady, extra)
+        };
+        let single_idle = |steady| Flow {
+            full: false,
+            ..single(steady)
+        };
+        let (soon, late) = (Step::Wait(CHANGED_AFTER), Step::Wait(SURPLUS_FOR));
+        // What there is, what is wanted of usually 8, whether it was waited for.
+        let table = [
+            (flow(0, 0), 0, false, Step::Stay),
+            (flow(0, 0), 2, false, Step::Add(8)),
+            (flow(0, 0), 20, false, Step::Add(20)),
+            (flow(8, 0), 8, false, Step::Stay),
+            (flow(8, 0), 15, false, soon),
+            (flow(8, 0), 15, true, Step::Add(7)),
+            (flow(8, 0), 16, false, Step::Add(8)),
+            (idle(8, 0), 100, true, Step::Stay),
+            (flow(8, 8), 31, false, soon),
+            (flow(8, 8), 32, false, Step::CancelNewest),
+            (idle(8, 8), 32, true, Step::Stay),
+            (flow(8, 8), 9, false, late),
+            (flow(8, 8), 9, true, Step::CancelNewest),
+            (idle(8, 8), 8, false, soon),
+            (idle(8, 8), 8, true, Step::CancelNewest),
+            (idle(8, 0), 5, true, Step::Stay),
+            (idle(8, 0), 4, false, late),
+            (idle(8, 0), 4, true, Step::CancelNewest),
+            (idle(10, 0), 7, false, late),
+            (flow(8, 8), 0, false, Step::CancelAll),
+            (single(0), 2, false, Step::Add(8)),
+            (single(8), 15, true, Step::Stay),
+            (single(8), 16, false, late),
+            (single(8), 16, true, Step::Outgrown),
+            (single_idle(8), 80, true, Step::Stay),
+            (single(8), 1, true, Step::Stay),
+            (single(8), 0, false, Step::CancelAll),
+            (needed(0, 0), 2, false, Step::Add(8)),
+            (needed(8, 8), 0, false, Step::CancelNewest),
+            (needed(8, 0), 0, false, Step::Stay),
+            (needed(8, 0), 4, true, Step::Stay),
+            (needed(8, 0), 16, false, Step::Add(8)),
+            (needed(8, 8), 32, false, Step::CancelNewest),
+        ];
+        for (flow, now, settled, expected) in table {
+            let demand = Demand { now, usual: 8 };
+            assert_eq!(step(flow, demand, settled), expected, "{flow:?} {now}");
+        }
+    }
+
+    /// What becomes of what there is once the step is taken.
+    fn taken(flow: Flow, step: Step) -> Flow {
+        let Flow { steady, extra, .. } = flow;
+        let (steady, extra) = match step {
+            Step::Stay | Step::Wait(_) | Step::Outgrown => (steady, extra),
+            Step::Add(more) if steady == 0 => (more, 0),
+            Step::Add(more) => (steady, more),
+            Step::CancelNewest if extra > 0 => (steady, 0),
+            Step::CancelNewest | Step::CancelAll => (0, 0),
+        };
+        Flow {
+            steady,
+            extra,
+            ..flow
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn under_load_it_comes_to_what_is_wanted(
+            steady in 0u16..2000, extra in 0u16..2000, now: u16, usual in 1u16..2000,
+        ) {
+            let extra = if steady == 0 { 0 } else { extra };
+            // A pool that is short of workers has no usual demand once that has cost a consumer.
+            let usual = usual.min(now);
+            let mut flow = flow(steady, extra);
+            for _ in 0..5 {
+                flow = taken(flow, step(flow, Demand { now, usual }, true));
+            }
+            prop_assert_eq!(flow.steady.saturating_add(flow.extra), now);
+        }
+
+        #[test]
+        fn a_pace_that_rises_never_costs_the_steady_consumer(
+            steady in 1u16..2000, extra in 0u16..2000, now in 1u16.., settled: bool, full: bool,
+        ) {
+            let flow = Flow { full, ..flow(steady, extra) };
+            let now = now.max(steady);
+            let after = taken(flow, step(flow, Demand { now, usual: steady }, settled));
+            prop_assert_eq!(after.steady, steady);
+        }
+
+        #[test]
+        fn a_queue_that_is_lost_with_its_last_consumer_keeps_one(
+            steady in 1u16..2000, extra in 0u16..2000, now: u16, usual: u16, flags: (bool, bool, bool),
+        ) {
+            let (single, full, settled) = flags;
+            let extra = if single { 0 } else { extra };
+            let flow = Flow { single, stays: true, full, ..flow(steady, extra) };
+            let after = taken(flow, step(flow, Demand { now, usual }, settled));
+            prop_assert_eq!(after.steady, steady);
+        }
+
+        #[test]
+        fn where_one_consumer_is_fed_it_stays_as_long_as_anything_is_wanted(
+            steady in 1u16..2000, now in 1u16.., usual: u16, settled: bool, full: bool,
+        ) {
+            let flow = Flow { single: true, full, ..flow(steady, 0) };
+            let step = step(flow, Demand { now, usual }, settled);
+            prop_assert_eq!(taken(flow, step), flow);
+            let is_outgrown = full && now / 2 >= steady;
+            prop_assert_eq!(step == Step::Outgrown, settled && is_outgrown);
+        }
+    }
+}

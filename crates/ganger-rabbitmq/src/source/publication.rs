@@ -1,0 +1,407 @@
+//! What has to be published before a delivery can be acknowledged: replies, copies for later, dead
+//! letters; and what is tried instead when the broker refuses one for good. Pure.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use lapin::BasicProperties;
+use lapin::types::ShortString;
+
+use crate::broker::field_table::long;
+use crate::broker::publisher::OutboundMessage;
+use crate::broker::republish::{HEAD_ROOM_BYTES, Marks, Original, check_size, fitting, published};
+use crate::broker::signature::CopyKey;
+use crate::rules::{Arrival, RETURNS_MAX, message_name, tiers};
+use ganger_queue::attempts;
+use ganger_queue::dead_letter;
+use ganger_queue::dead_letter::{Counters, Letter, Own, header};
+use ganger_queue::delivery::{Failure, Outgoing, Reason};
+use ganger_queue::publishing;
+
+/// Queues that exist only as long as someone waits for an answer, on the same broker. RabbitMQ 3
+/// says that there is none even though the answer arrives.
+const DIRECT_REPLY: &str = "amq.rabbitmq.reply-to";
+
+/// How long a suspect stays away of which too many wait.
+const ASIDE_FOR: Duration = Duration::from_secs(5);
+
+/// How much is kept of a reply that is too large for a message of its own, and what of it if even
+/// that is.
+const SHORT_REPLIES_BYTES: [usize; 2] = [1 << 20, 16 << 10];
+
+/// What is to be published for a delivery.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Publication {
+    /// The work's result.
+    Reply(Box<Outgoing>),
+    /// A copy that comes back after a while, since an attempt has failed.
+    Retry {
+        /// With this one charged.
+        counters: Counters,
+        delay: Duration,
+        failure: Box<Failure>,
+    },
+    /// Likewise, since the worker asked for it; no attempt is charged.
+    Requeue { counters: Counters, after: Duration },
+    /// A copy that is there at once, since the broker would count this one once too often.
+    Back,
+    /// Likewise, of a suspect whose turn begins: it says so.
+    Turn,
+    /// A copy of a suspect that comes back after a while: too many wait.
+    Aside,
+    /// A dead letter.
+    Letter {
+        counters: Counters,
+        failure: Box<Failure>,
+        form: LetterDetail,
+    },
+}
+
+/// How much a dead letter says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LetterDetail {
+    /// All that is known.
+    Full,
+    /// With no more of the reply that could not be delivered than so many bytes of its beginning.
+    ShortReply(usize),
+    /// All but that reply.
+    WithoutReply,
+    /// Its reason and where it comes from.
+    Short,
+    /// Nothing at all.
+    Bare,
+}
+
+/// A delivery that something is published for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Subject<'a> {
+    pub(super) original: &'a Original,
+    pub(super) body: &'a Bytes,
+    pub(super) arrival: Arrival,
+}
+
+/// What all that a pool publishes has in common.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Composer<'a> {
+    /// The pool's name.
+    pub(super) pool: &'a str,
+    /// The queue that it reads.
+    pub(super) queue: &'a str,
+    /// Where its dead letters go.
+    pub(super) dead: &'a str,
+    /// By which copies are signed.
+    pub(super) key: &'a CopyKey,
+    /// The most bytes of a frame, which a message's headers must fit into.
+    pub(super) frame_max: u32,
+    /// Unix time.
+    pub(super) now_ms: i64,
+    /// Chance, for the name of a letter.
+    pub(super) random: u128,
+}
+
+impl Composer<'_> {
+    /// The parcels for an aim, each to be safe before the next is sent. An error says why there can
+    /// be none.
+    pub(super) fn parcels(
+        &self,
+        subject: &Subject<'_>,
+        aim: &Publication,
+    ) -> Result<Vec<OutboundMessage>, String> {
+        match aim {
+            Publication::Reply(reply) => Ok(vec![self.outgoing(reply, Some(subject.original))?]),
+            Publication::Retry {
+                counters, delay, ..
+            } => Ok(vec![self.later(subject, *counters, *delay)?]),
+            Publication::Requeue { counters, after } => {
+                Ok(vec![self.later(subject, *counters, *after)?])
+            }
+            Publication::Back => Ok(vec![self.copy(subject, None)?]),
+            Publication::Turn => Ok(vec![self.copy(subject, subject.arrival.turn)?]),
+            Publication::Aside => Ok(vec![self.delayed(
+                subject,
+                &self.marks(subject.arrival),
+                ASIDE_FOR,
+            )?]),
+            Publication::Letter {
+                counters,
+                failure,
+                form,
+            } => self.letter(subject, *counters, failure, *form),
+        }
+    }
+
+    /// A message that a worker sends.
+    pub(super) fn outgoing(
+        &self,
+        message: &Outgoing,
+        continued: Option<&Original>,
+    ) -> Result<OutboundMessage, String> {
+        let to = fitting("queue's name", &message.queue)?;
+        let mandatory = !message.queue.starts_with(DIRECT_REPLY);
+        let properties = published(message, continued)?;
+        self.parcel(to, mandatory, properties, message.body.clone())
+    }
+
+    /// A copy in the tier of this delay.
+    fn later(
+        &self,
+        subject: &Subject<'_>,
+        counters: Counters,
+        delay: Duration,
+    ) -> Result<OutboundMessage, String> {
+        let marks = Marks {
+            counters,
+            number: subject.arrival.number,
+            ..Marks::none(self.queue)
+        };
+        self.delayed(subject, &marks, delay)
+    }
+
+    fn delayed(
+        &self,
+        subject: &Subject<'_>,
+        marks: &Marks<'_>,
+        delay: Duration,
+    ) -> Result<OutboundMessage, String> {
+        let to = tiers::tier_queue(self.queue, tiers::tier(delay));
+        let properties = subject
+            .original
+            .copied(marks, subject.body, self.key)
+            .with_expiration(fitting("delay", &delay.as_millis().to_string())?);
+        let to = fitting("queue's name", &to)?;
+        self.copied_parcel(to, properties, subject.body.clone())
+    }
+
+    /// A copy that is going to be read again: the broker adds where it has been, and does not care
+    /// whether that still fits into a frame. We could not read it then, nor anything behind it.
+    fn copied_parcel(
+        &self,
+        to: ShortString,
+        properties: BasicProperties,
+        body: Bytes,
+    ) -> Result<OutboundMessage, String> {
+        check_size(&properties, self.frame_max.saturating_sub(HEAD_ROOM_BYTES))?;
+        self.parcel(to, true, properties, body)
+    }
+
+    /// A copy in the queue that it came from.
+    fn copy(&self, subject: &Subject<'_>, turn: Option<u64>) -> Result<OutboundMessage, String> {
+        let marks = Marks {
+            turn,
+            ..self.marks(subject.arrival)
+        };
+        let properties = subject.original.copied(&marks, subject.body, self.key);
+        let to = fitting("queue's name", self.queue)?;
+        self.copied_parcel(to, properties, subject.body.clone())
+    }
+
+    /// What a copy says of a message that has been through nothing new.
+    fn marks(&self, arrival: Arrival) -> Marks<'_> {
+        Marks {
+            queue: self.queue,
+            counters: arrival.counters,
+            suspect: arrival.suspect,
+            lapses: arrival.lapses,
+            turn: None,
+            number: arrival.number,
+        }
+    }
+
+    fn letter(
+        &self,
+        subject: &Subject<'_>,
+        counters: Counters,
+        failure: &Failure,
+        form: LetterDetail,
+    ) -> Result<Vec<OutboundMessage>, String> {
+        let to = fitting("queue's name", self.dead)?;
+        let body = subject.body.clone();
+        if form == LetterDetail::Bare {
+            let parcel = self.parcel(to, true, subject.original.bare(), body)?;
+            return Ok(vec![parcel]);
+        }
+        let id = dead_letter::id(self.now_ms, self.random);
+        let told = told(failure, form);
+        let written = Letter {
+            id: &id,
+            pool: self.pool,
+            queue: self.queue,
+            message_name: message_name(self.queue, subject.arrival.number),
+            counters,
+            now_ms: self.now_ms,
+            failure: &told,
+        }
+        .write();
+        let mut parcels = Vec::with_capacity(2);
+        if let Some(reply) = written.reply {
+            let properties = own_properties(&reply.headers);
+            parcels.push(self.parcel(to.clone(), true, properties, reply.body)?);
+        }
+        let original = subject.original;
+        let properties = original.with_own(&written.headers, &body, self.key);
+        parcels.push(self.copied_parcel(to, properties, body)?);
+        Ok(parcels)
+    }
+
+    fn parcel(
+        &self,
+        to: ShortString,
+        mandatory: bool,
+        properties: BasicProperties,
+        body: Bytes,
+    ) -> Result<OutboundMessage, String> {
+        check_size(&properties, self.frame_max)?;
+        Ok(OutboundMessage {
+            to,
+            mandatory,
+            properties,
+            body,
+        })
+    }
+}
+
+/// As much of a failure as the form has room for.
+fn told(failure: &Failure, form: LetterDetail) -> Failure {
+    match form {
+        LetterDetail::Full => failure.clone(),
+        LetterDetail::ShortReply(bytes) => Failure {
+            reply: failure.reply.as_deref().map(|reply| cut(reply, bytes)),
+            ..failure.clone()
+        },
+        LetterDetail::WithoutReply => Failure {
+            reply: None,
+            ..failure.clone()
+        },
+        LetterDetail::Short | LetterDetail::Bare => Failure {
+            reason: failure.reason,
+            ..Failure::default()
+        },
+    }
+}
+
+/// The beginning of a reply, which says how much of it is not there.
+fn cut(reply: &Outgoing, bytes_max: usize) -> Box<Outgoing> {
+    let bytes = reply.body.len().saturating_sub(bytes_max);
+    let mut short = reply.clone();
+    short.body.truncate(bytes_max);
+    let note = (header::REPLY_CUT.to_owned(), bytes.to_string());
+    // Before others that there may be no room for.
+    short.headers.insert(0, note);
+    Box::new(short)
+}
+
+/// What a letter is to say instead of all that it says in this form; none if that is nothing.
+fn shorter(form: LetterDetail, failure: &Failure) -> Option<LetterDetail> {
+    let reply = failure.reply.as_ref().map_or(0, |reply| reply.body.len());
+    let said = match form {
+        LetterDetail::Full => reply,
+        LetterDetail::ShortReply(bytes) => bytes,
+        LetterDetail::WithoutReply => return Some(LetterDetail::Short),
+        LetterDetail::Short => return Some(LetterDetail::Bare),
+        LetterDetail::Bare => return None,
+    };
+    let mut less = SHORT_REPLIES_BYTES
+        .into_iter()
+        .filter(|bytes| *bytes < said);
+    Some(match less.next() {
+        Some(bytes) => LetterDetail::ShortReply(bytes),
+        None if failure.reply.is_some() => LetterDetail::WithoutReply,
+        None => LetterDetail::Short,
+    })
+}
+
+fn own_properties(own: &Own) -> BasicProperties {
+    let mut table = lapin::types::FieldTable::default();
+    for (name, value) in own {
+        table.insert((*name).into(), long(value));
+    }
+    debug_assert!(table.contains_key(header::REPLY_OF));
+    BasicProperties::default()
+        .with_headers(table)
+        .with_delivery_mode(2)
+}
+
+/// What is tried instead of something that the broker refuses for good; none if there is nothing
+/// left to try.
+pub(super) fn plainer(
+    aim: Publication,
+    arrival: Arrival,
+    now_ms: i64,
+    why: &str,
+) -> Option<Publication> {
+    let counters = arrival.counters;
+    match aim {
+        Publication::Reply(reply) => Some(undeliverable(reply, counters, now_ms, why)),
+        Publication::Retry {
+            counters,
+            mut failure,
+            ..
+        } => {
+            failure.error = format!("{}; it can't be tried again: {why}", failure.error);
+            Some(Publication::Letter {
+                counters,
+                failure,
+                form: LetterDetail::Full,
+            })
+        }
+        Publication::Letter {
+            counters,
+            mut failure,
+            form,
+        } => {
+            let form = shorter(form, &failure)?;
+            if form == LetterDetail::WithoutReply {
+                failure.error = format!("{}; nor can the reply be kept: {why}", failure.error);
+            }
+            Some(Publication::Letter {
+                counters,
+                failure,
+                form,
+            })
+        }
+        // It would come again at once, as often as its worker says so.
+        Publication::Requeue { counters, .. } => {
+            let failure = Failure {
+                error: format!("the worker asked for it to come again, and it can't: {why}"),
+                ..Failure::default()
+            };
+            Some(Publication::Letter {
+                counters: attempts::charged(counters, failure.reason, now_ms),
+                failure: Box::new(failure),
+                form: LetterDetail::Full,
+            })
+        }
+        // The broker would drop it one day, for it counts what goes back as it is.
+        Publication::Back | Publication::Aside if arrival.returns >= RETURNS_MAX => {
+            let returns = arrival.returns;
+            let error = format!(
+                "the queue has taken it back {returns} times, and takes no copy of it: {why}"
+            );
+            Some(Publication::Letter {
+                counters,
+                failure: Box::new(Failure::new(Reason::Undeliverable, error)),
+                form: LetterDetail::Full,
+            })
+        }
+        Publication::Back | Publication::Turn | Publication::Aside => None,
+    }
+}
+
+/// What becomes of a message that is done when its reply can't be delivered: the work is not
+/// repeated.
+pub(super) fn undeliverable(
+    reply: Box<Outgoing>,
+    counters: Counters,
+    now_ms: i64,
+    why: &str,
+) -> Publication {
+    let failure = publishing::undeliverable(reply, why);
+    Publication::Letter {
+        counters: attempts::charged(counters, failure.reason, now_ms),
+        failure: Box::new(failure),
+        form: LetterDetail::Full,
+    }
+}
+
+#[cfg(test)]
+mod tests;

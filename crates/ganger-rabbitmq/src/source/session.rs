@@ -1,0 +1,411 @@
+//! One connection's life: what arrives, what the pool says, what the broker says, until the pool
+//! wants no more or the connection is lost. The loop is here; what is done about a message that
+//! arrives is in `intake.rs`, about one that is settled in `settle.rs` and `confirms.rs`, about one
+//! that stays too long in `timeouts.rs`, at the end in `close.rs`.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::Stream;
+use lapin::Event;
+use lapin::message::Delivery;
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::acks::{Acks, AcksEnd};
+use super::checks::{Checks, see_to_queues};
+use super::deliveries::Deliveries;
+use super::depth::{Depth, Told};
+use super::health::HealthIssue;
+use super::inbox::Inbox;
+use super::outbox::Outbox;
+use super::task::Task;
+use crate::broker::connect::{Broker, connect};
+use crate::broker::consumers::{ConsumerNews, Consumers, Order};
+use crate::broker::error::RabbitMqError;
+use crate::broker::isolating::IsolatingPublisher;
+use crate::broker::lifetime::ShortLived;
+use crate::broker::line::LineChange;
+use crate::broker::publisher::PublisherNews as Published;
+use crate::broker::signature::CopyKey;
+use crate::broker::topology::Topology;
+use ganger_config::model::{Options, PoolConfig, RabbitMqOptions, RabbitMqSource};
+use ganger_queue::delivery::{Claim, Intake, Settlement};
+
+/// How many messages are read, and settlements taken in, before something else has a turn.
+const BATCH: usize = 256;
+
+/// A connection at work.
+pub(super) struct Session {
+    pub(super) broker: Rc<Broker>,
+    pub(super) acks: Acks,
+    pub(super) inbox: Inbox,
+    pub(super) outbox: Outbox,
+    pub(super) events: Pin<Box<dyn Stream<Item = Event> + Send>>,
+    pub(super) pool: Arc<PoolConfig>,
+    /// By which copies are known.
+    pub(super) key: CopyKey,
+    pub(super) checks: Checks,
+    pub(super) deliveries: Deliveries,
+    /// What the broker has handed out on this connection is ours as long as it lives.
+    pub(super) claim: Claim,
+    depth: Depth,
+    pub(super) age_at: Instant,
+    /// The intake is closed, and what was not handed out is on its way back.
+    pub(super) closing: bool,
+    read: Vec<Delivery>,
+    settled: Vec<Settlement>,
+    alarm: Pin<Box<Sleep>>,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("broker", &self.broker)
+            .field("held", &self.deliveries.held())
+            .field("outbox", &self.outbox)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What woke us.
+enum Wake {
+    Intake,
+    Policy,
+    Turn,
+    Broker(Option<Event>),
+    Emit(ganger_queue::delivery::Publish),
+    Published(Result<Published, RabbitMqError>),
+    Settled,
+    Consumers(Result<ConsumerNews, RabbitMqError>),
+    Checked(Result<Vec<ShortLived>, RabbitMqError>),
+    Depth(Told),
+    Time,
+}
+
+impl Session {
+    /// Connects and sees to the queues.
+    pub(super) async fn open(
+        config: &RabbitMqSource,
+        key: &CopyKey,
+        pool: Arc<PoolConfig>,
+        next_token: u64,
+    ) -> Result<Self, RabbitMqError> {
+        let name = format!("{} {}", config.connection_name, pool.name);
+        let broker = connect(config, &name).await?;
+        let topology = Topology::of(&pool);
+        let short_lived = match see_to_queues(&broker, &topology, config.declare).await {
+            Ok(short_lived) => short_lived,
+            Err(error) => {
+                broker.close().await;
+                return Err(error);
+            }
+        };
+        tracing::info!(
+            pool = pool.name,
+            host = broker.host(),
+            "connected to RabbitMQ"
+        );
+        // The broker stops reading a connection that publishes when it is short of memory.
+        let name = format!("{name} publishing");
+        let publisher = IsolatingPublisher::new(config.clone(), name);
+        let broker = Rc::new(broker);
+        let mut session =
+            Self::new(broker, publisher, (pool, key.clone()), topology, next_token).await?;
+        session.heed_lifetimes(&short_lived);
+        Ok(session)
+    }
+
+    async fn new(
+        broker: Rc<Broker>,
+        publisher: IsolatingPublisher,
+        (pool, key): (Arc<PoolConfig>, CopyKey),
+        topology: Topology,
+        next_token: u64,
+    ) -> Result<Self, RabbitMqError> {
+        let order = Order::new(&pool.queue, &pool.name, options(&pool))?;
+        let events = Box::pin(broker.connection().events_listener());
+        let channel = broker.channel().await?;
+        let now = Instant::now();
+        Ok(Self {
+            inbox: Inbox::new(Consumers::new(Rc::clone(&broker), channel.clone(), order)),
+            broker,
+            acks: Acks::new(channel),
+            outbox: Outbox::new(publisher, now),
+            events,
+            pool,
+            key,
+            checks: Checks::new(topology),
+            deliveries: Deliveries::new(next_token),
+            claim: Claim::default(),
+            depth: Depth::default(),
+            age_at: now,
+            closing: false,
+            read: Vec::with_capacity(BATCH),
+            settled: Vec::with_capacity(BATCH),
+            alarm: Box::pin(sleep(Duration::ZERO)),
+        })
+    }
+
+    /// What only a pool on RabbitMQ has.
+    pub(super) fn options(&self) -> &RabbitMqOptions {
+        options(&self.pool)
+    }
+
+    /// Works until the intake is closed and everything settled.
+    ///
+    /// # Errors
+    /// If the connection is lost, with everything that was not acknowledged.
+    pub(super) async fn run(&mut self, task: &mut Task) -> Result<(), RabbitMqError> {
+        loop {
+            self.turn(task)?;
+            if self.is_finished(task) {
+                let queue = self.inbox.queue();
+                return self.acks.last_words(queue, &self.pool.name).await;
+            }
+            let woken = self.event(task).await;
+            self.heed(task, woken)?;
+        }
+    }
+
+    /// What follows from how things stand, whatever it was that changed.
+    fn turn(&mut self, task: &mut Task) -> Result<(), RabbitMqError> {
+        let now = Instant::now();
+        self.keep_time(task, now)?;
+        self.checks.begin(&self.broker, task.config.declare, now);
+        self.closing |= task.intake() == Intake::Closed;
+        if !self.closing {
+            self.depth.begin(&self.broker, &self.pool, now);
+        }
+        self.watch_backlog(task)?;
+        self.plan_prefetch(task, now)?;
+        self.take_turns(task, now)?;
+        self.hand_out(task);
+        self.acknowledge(task, now)?;
+        self.tell_facts(task);
+        Ok(())
+    }
+
+    fn tell_facts(&self, task: &Task) {
+        task.end.facts.note(|figures| {
+            figures.settlements_pending = Some(self.deliveries.settled() as u64);
+            figures.publishes_pending = Some(self.outbox.pending() as u64);
+        });
+    }
+
+    /// Told to end, and nothing is left to settle or publish.
+    fn is_finished(&self, task: &Task) -> bool {
+        self.closing
+            && task.out == 0
+            && self.inbox.has_ended()
+            && !self.depth.is_asked()
+            && self.outbox.pending() == 0
+            && !self.deliveries.has_settled()
+            && task.end.publishes.is_empty()
+    }
+
+    /// Waits for something to happen. What comes seldom comes first, so that a steady stream of
+    /// messages can't hide it.
+    async fn event(&mut self, task: &mut Task) -> Wake {
+        let deadline = self.deadline();
+        if let Some(deadline) = deadline
+            && deadline != self.alarm.deadline()
+        {
+            self.alarm.as_mut().reset(deadline);
+        }
+        let more_emits = self.outbox.has_room_for_emits();
+        // A pool that has given up settles nothing more.
+        let can_settle = !task.end.settlements.is_closed() || !task.end.settlements.is_empty();
+        let (end, policy, turn) = (&mut task.end, &mut task.policy, &task.turn);
+        let share = &task.share;
+        let (settled, read) = (&mut self.settled, &mut self.read);
+        tokio::select! {
+            biased;
+            _ = end.intake.changed(), if end.intake.has_changed().is_ok() => Wake::Intake,
+            Ok(()) = policy.changed() => Wake::Policy,
+            () = turn.called() => Wake::Turn,
+            () = share.freed() => Wake::Turn,
+            event = poll_fn(|cx| self.events.as_mut().poll_next(cx)) => Wake::Broker(event),
+            checked = self.checks.seen() => Wake::Checked(checked),
+            told = self.depth.answered() => Wake::Depth(told),
+            Some(publish) = end.publishes.recv(), if more_emits => Wake::Emit(publish),
+            news = poll_fn(|cx| self.outbox.poll_news(cx)) => Wake::Published(news),
+            _ = end.settlements.recv_many(settled, BATCH), if can_settle => Wake::Settled,
+            news = poll_fn(|cx| self.inbox.poll_read(cx, BATCH, read)) => {
+                Wake::Consumers(news)
+            }
+            // Only to wake: what is due is seen in every turn.
+            () = self.alarm.as_mut(), if deadline.is_some() => Wake::Time,
+        }
+    }
+
+    fn heed(&mut self, task: &mut Task, woken: Wake) -> Result<(), RabbitMqError> {
+        match woken {
+            Wake::Intake | Wake::Turn | Wake::Time => Ok(()),
+            Wake::Policy => {
+                self.adopt(task.pool());
+                Ok(())
+            }
+            Wake::Broker(event) => self.hear(event),
+            Wake::Emit(publish) => {
+                self.emit(publish);
+                Ok(())
+            }
+            Wake::Published(news) => {
+                let Published {
+                    verdicts, change, ..
+                } = news?;
+                if let Some(change) = change {
+                    self.line_changed(task, change);
+                }
+                self.judge_all(task, verdicts)
+            }
+            Wake::Checked(checked) => self.checked(task, checked),
+            Wake::Depth(Told::Ready(ready)) => {
+                // What is here and waits for credit is as good as in the queue.
+                let here = self.deliveries.waiting() as u64;
+                task.tell_backlog(ready.map(|ready| ready.saturating_add(here)));
+                Ok(())
+            }
+            Wake::Depth(Told::Delayed(delayed)) => {
+                task.end.facts.note(|figures| figures.delayed = delayed);
+                Ok(())
+            }
+            Wake::Settled => {
+                let mut settled = std::mem::take(&mut self.settled);
+                let result = self.settle_all(task, settled.drain(..));
+                self.settled = settled;
+                result
+            }
+            Wake::Consumers(news) => {
+                let news = news?;
+                let mut read = std::mem::take(&mut self.read);
+                for delivery in read.drain(..) {
+                    self.receive(task, delivery)?;
+                }
+                self.read = read;
+                if matches!(news, ConsumerNews::Cancelled) {
+                    self.consumer_lost(task);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// New rules: there may be more tiers.
+    fn adopt(&mut self, pool: Arc<PoolConfig>) {
+        self.checks.adopt(Topology::of(&pool));
+        self.depth.again();
+        self.pool = pool;
+    }
+
+    fn hear(&mut self, event: Option<Event>) -> Result<(), RabbitMqError> {
+        match event {
+            Some(Event::Error(error)) if !self.broker.connection().status().connected() => {
+                return Err(RabbitMqError::lost(&error));
+            }
+            Some(_) => {}
+            None => self.events = Box::pin(futures_util::stream::pending()),
+        }
+        Ok(())
+    }
+
+    /// Something has become of the connection that publishes. Nothing is void by that.
+    fn line_changed(&mut self, task: &mut Task, change: LineChange) {
+        let (health, end) = (&mut task.health, &task.end);
+        let is_shut = match change {
+            LineChange::Up => {
+                health.over(end, HealthIssue::Line);
+                false
+            }
+            LineChange::Blocked(reason) => {
+                let problem = format!("the broker has blocked the connection: {reason}");
+                health.begin(end, HealthIssue::Blocked, problem);
+                true
+            }
+            LineChange::Unblocked => {
+                health.over(end, HealthIssue::Blocked);
+                false
+            }
+            LineChange::Down(error) => {
+                health.over(end, HealthIssue::Blocked);
+                let problem = format!("what there is to publish waits: {error}");
+                health.begin(end, HealthIssue::Line, problem);
+                self.outbox.lose();
+                true
+            }
+        };
+        self.outbox.shut(is_shut, Instant::now());
+    }
+
+    /// The queues were looked at, after something was wrong with them.
+    fn checked(
+        &mut self,
+        task: &mut Task,
+        checked: Result<Vec<ShortLived>, RabbitMqError>,
+    ) -> Result<(), RabbitMqError> {
+        match checked {
+            Ok(short_lived) => {
+                self.heed_lifetimes(&short_lived);
+                task.health.over(&task.end, HealthIssue::Queues);
+                Ok(())
+            }
+            Err(error) if error.is_passing() => Err(error),
+            Err(error) => {
+                self.checks.look_later();
+                let problem = error.to_string();
+                task.health.begin(&task.end, HealthIssue::Queues, problem);
+                Ok(())
+            }
+        }
+    }
+
+    /// Warns of queues that may be deleted with their messages. We don't bring that about ourselves as
+    /// long as the pool runs: a consumer stays.
+    fn heed_lifetimes(&mut self, short_lived: &[ShortLived]) {
+        for one in short_lived {
+            tracing::warn!(pool = self.pool.name, queue = one.queue, "{one}");
+        }
+        let queue = self.inbox.queue();
+        let is_read = |one: &ShortLived| one.queue == queue.as_str();
+        self.inbox.keep_one(short_lived.iter().any(is_read));
+    }
+
+    /// When something falls due by itself.
+    fn deadline(&self) -> Option<Instant> {
+        let moments = [
+            self.acks.deadline(),
+            self.checks.deadline(),
+            self.depth.deadline().filter(|_| !self.closing),
+            self.outbox.deadline(),
+            self.inbox.deadline(),
+            self.deliveries.suspects().deadline(),
+            Some(self.age_at),
+        ];
+        moments.into_iter().flatten().min()
+    }
+
+    /// Writes the acknowledgements that are due.
+    fn acknowledge(&mut self, task: &Task, now: Instant) -> Result<(), RabbitMqError> {
+        let end = match self.closing {
+            false => AcksEnd::Later,
+            true if task.out > 0 || self.outbox.pending() > 0 => AcksEnd::More,
+            true => AcksEnd::Last,
+        };
+        let prefetch = self.inbox.prefetch();
+        self.acks
+            .acknowledge(&mut self.deliveries, prefetch, end, now)
+    }
+}
+
+fn options(pool: &PoolConfig) -> &RabbitMqOptions {
+    static DEFAULT: std::sync::LazyLock<RabbitMqOptions> =
+        std::sync::LazyLock::new(RabbitMqOptions::default);
+    match &pool.options {
+        Options::RabbitMq(options) => options,
+        Options::Table | Options::Kafka(_) => &DEFAULT,
+    }
+}

@@ -1,0 +1,200 @@
+//! Which queues have taken nothing of ours for so long, by the time in which the broker would have
+//! listened, that nobody waits for them any more. Pure.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use lapin::types::ShortString;
+use tokio::time::Instant;
+
+use ganger_queue::publishing::PATIENCE;
+
+/// What waits is tried again much sooner. A refusal so long after the last one begins anew: nobody
+/// knows what the queue did in between.
+const FORGOTTEN_AFTER: Duration = Duration::from_mins(1);
+
+/// So many are known at once; beyond that the one that refused longest ago is forgotten.
+const KNOWN_MAX: usize = 1024;
+
+/// How a queue stands that has just taken nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It may be full for a moment.
+    Waits,
+    /// It is given up, and was not before.
+    IsGivenUp,
+    /// It was given up before.
+    WasGivenUp,
+}
+
+/// The queues that take nothing.
+#[derive(Debug, Default)]
+pub(super) struct Targets {
+    known: HashMap<ShortString, Refusal>,
+    /// So long the broker has listened to us, up to `since`.
+    listened: Duration,
+    /// It listens, from then on.
+    since: Option<Instant>,
+}
+
+/// By the time in which the broker listened.
+#[derive(Debug, Clone, Copy)]
+struct Refusal {
+    first: Duration,
+    last: Duration,
+    is_given_up: bool,
+}
+
+impl Targets {
+    /// The broker listens to us from now on, or does not.
+    pub(super) fn listens(&mut self, listens: bool, now: Instant) {
+        self.listened = self.clock(now);
+        self.since = listens.then_some(now);
+    }
+
+    fn clock(&self, now: Instant) -> Duration {
+        let current = self.since.map(|since| now.duration_since(since));
+        self.listened + current.unwrap_or_default()
+    }
+
+    /// A queue has not taken something.
+    pub(super) fn refused(&mut self, queue: &ShortString, now: Instant) -> Standing {
+        let clock = self.clock(now);
+        if !self.known.contains_key(queue) {
+            self.make_room();
+        }
+        let refusal = self.known.entry(queue.clone()).or_insert(Refusal {
+            first: clock,
+            last: clock,
+            is_given_up: false,
+        });
+        if refusal.is_given_up {
+            refusal.last = clock;
+            return Standing::WasGivenUp;
+        }
+        if clock - refusal.last >= FORGOTTEN_AFTER {
+            refusal.first = clock;
+        }
+        refusal.last = clock;
+        refusal.is_given_up = clock - refusal.first >= PATIENCE;
+        if refusal.is_given_up {
+            Standing::IsGivenUp
+        } else {
+            Standing::Waits
+        }
+    }
+
+    fn make_room(&mut self) {
+        if self.known.len() < KNOWN_MAX {
+            return;
+        }
+        let oldest = self.known.iter().min_by_key(|(_, refusal)| refusal.last);
+        if let Some(oldest) = oldest.map(|(queue, _)| queue.clone()) {
+            self.known.remove(&oldest);
+        }
+    }
+
+    /// A queue has taken something. Returns whether it was given up.
+    pub(super) fn took(&mut self, queue: &ShortString) -> bool {
+        let refusal = self.known.remove(queue);
+        refusal.is_some_and(|refusal| refusal.is_given_up)
+    }
+
+    /// Whether nobody waits for it any more.
+    pub(super) fn is_given_up(&self, queue: &str) -> bool {
+        let known = self.known.get(queue);
+        known.is_some_and(|refusal| refusal.is_given_up)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEP: Duration = Duration::from_secs(5);
+
+    /// Refuses every five seconds for that long; how it stands at the end.
+    fn refuse(
+        targets: &mut Targets,
+        queue: &str,
+        now: &mut Instant,
+        lasting: Duration,
+    ) -> Standing {
+        let until = *now + lasting;
+        let mut standing = targets.refused(&queue.into(), *now);
+        while *now < until {
+            *now += STEP;
+            standing = targets.refused(&queue.into(), *now);
+        }
+        standing
+    }
+
+    fn listening() -> (Targets, Instant) {
+        let (mut targets, now) = (Targets::default(), Instant::now());
+        targets.listens(true, now);
+        (targets, now)
+    }
+
+    #[test]
+    fn five_minutes_are_waited_for_and_no_longer() {
+        let (mut targets, mut now) = listening();
+        let standing = refuse(&mut targets, "full", &mut now, PATIENCE - STEP);
+        assert_eq!(standing, Standing::Waits);
+        assert!(!targets.is_given_up("full"));
+        now += STEP;
+        let full = "full".into();
+        assert_eq!(targets.refused(&full, now), Standing::IsGivenUp);
+        assert_eq!(targets.refused(&full, now), Standing::WasGivenUp);
+        assert!(targets.is_given_up("full") && !targets.is_given_up("other"));
+    }
+
+    #[test]
+    fn one_that_takes_something_is_waited_for_anew() {
+        let (mut targets, mut now) = listening();
+        refuse(&mut targets, "full", &mut now, PATIENCE - STEP);
+        assert!(!targets.took(&"full".into()));
+        now += STEP;
+        let standing = refuse(&mut targets, "full", &mut now, PATIENCE - STEP);
+        assert_eq!(standing, Standing::Waits);
+        refuse(&mut targets, "full", &mut now, STEP);
+        assert!(targets.is_given_up("full") && targets.took(&"full".into()));
+        assert!(!targets.is_given_up("full"));
+    }
+
+    #[test]
+    fn time_in_which_the_broker_does_not_listen_is_not_counted() {
+        let (mut targets, mut now) = listening();
+        refuse(&mut targets, "full", &mut now, PATIENCE - STEP);
+        targets.listens(false, now);
+        now += PATIENCE * 10;
+        assert_eq!(targets.refused(&"full".into(), now), Standing::Waits);
+        targets.listens(true, now);
+        assert_eq!(targets.refused(&"full".into(), now), Standing::Waits);
+        now += STEP;
+        assert_eq!(targets.refused(&"full".into(), now), Standing::IsGivenUp);
+    }
+
+    #[test]
+    fn two_refusals_with_nothing_between_say_nothing_of_the_time_between() {
+        let (mut targets, mut now) = listening();
+        let full = "full".into();
+        assert_eq!(targets.refused(&full, now), Standing::Waits);
+        now += PATIENCE * 2;
+        assert_eq!(targets.refused(&full, now), Standing::Waits);
+        // One that is given up stays so until it takes something.
+        refuse(&mut targets, "full", &mut now, PATIENCE);
+        now += PATIENCE * 2;
+        assert_eq!(targets.refused(&full, now), Standing::WasGivenUp);
+    }
+
+    #[test]
+    fn no_more_are_known_than_there_is_room_for() {
+        let (mut targets, mut now) = listening();
+        for n in 0..=KNOWN_MAX {
+            now += Duration::from_millis(1);
+            targets.refused(&n.to_string().into(), now);
+        }
+        assert_eq!(targets.known.len(), KNOWN_MAX);
+        assert!(!targets.known.contains_key("0"), "the oldest went");
+    }
+}

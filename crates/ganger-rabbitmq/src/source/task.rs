@@ -1,0 +1,122 @@
+//! What outlives a connection to RabbitMQ: the pool's side, what it has in hand of whichever
+//! connection, and how the source is doing.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::sync::watch;
+
+use super::health::Health;
+use super::survived::Survived;
+use crate::broker::signature::CopyKey;
+use crate::rules::demand;
+use ganger_config::model::{PoolConfig, RabbitMqSource};
+use ganger_core::budget::Share;
+use ganger_queue::backlog::Oldest;
+use ganger_queue::credit;
+use ganger_queue::delivery::{Backlog, Intake, Settlement, SourceEnd};
+use ganger_queue::exclusive::Turn;
+use ganger_queue::source::link::Link;
+
+/// What outlives a connection.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) config: RabbitMqSource,
+    /// By which copies are known.
+    pub(super) key: CopyKey,
+    /// The log has told of a copy that is not signed.
+    pub(super) told_of_unsigned: bool,
+    pub(super) end: SourceEnd,
+    pub(super) policy: watch::Receiver<Arc<PoolConfig>>,
+    /// The daemon's turn for suspects.
+    pub(super) turn: Turn,
+    /// The token of the suspect that has it, whichever connection it came by.
+    pub(super) suspect: Option<u64>,
+    pub(super) survived: Survived,
+    pub(super) health: Health,
+    /// For the bodies that are in our hands, and those that the broker may send ahead.
+    pub(super) share: Share,
+    /// How many deliveries are in the hands of the pool, of whichever connection.
+    pub(super) out: usize,
+    /// The token of the next connection's first delivery.
+    pub(super) next_token: u64,
+    /// Since when messages wait in the queue.
+    pub(super) oldest: Oldest,
+}
+
+impl Task {
+    pub(super) fn new(config: RabbitMqSource, link: Link) -> Self {
+        let pool = link.policy.borrow().name.clone();
+        Self {
+            key: CopyKey::of(&config),
+            told_of_unsigned: false,
+            config,
+            end: link.end,
+            policy: link.policy,
+            turn: Turn::new(&link.exclusive, &pool),
+            suspect: None,
+            survived: Survived::default(),
+            health: Health::new(&pool),
+            share: link.share.within(demand::BYTES_ASKED_MAX),
+            out: 0,
+            next_token: 0,
+            oldest: Oldest::default(),
+        }
+    }
+
+    pub(super) fn pool(&self) -> Arc<PoolConfig> {
+        Arc::clone(&self.policy.borrow())
+    }
+
+    /// Tells the pool that so many messages wait, if that is known.
+    pub(super) fn tell_backlog(&mut self, depth: Option<u64>) {
+        let backlog = depth.map(|depth| Backlog {
+            depth,
+            is_limit: false,
+            oldest: self.oldest.since(depth, None, SystemTime::now()),
+        });
+        credit::tell_backlog(&self.end, backlog);
+    }
+
+    pub(super) fn intake(&self) -> Intake {
+        credit::intake(&self.end)
+    }
+
+    /// How many more messages may be handed out.
+    pub(super) fn room(&self) -> usize {
+        credit::room(self.intake(), self.out)
+    }
+
+    /// Told to end, with nothing left that anyone could settle.
+    pub(super) fn is_over(&self) -> bool {
+        self.intake() == Intake::Closed && self.out == 0
+    }
+
+    /// Counts settlements of deliveries whose connection is gone: the broker has taken the messages
+    /// back.
+    pub(super) fn void(&self, count: u64) {
+        let why = "they were settled after their connection was lost";
+        self.health.may_run_twice(&self.end, count, why);
+    }
+
+    /// Takes in what is settled while there is no connection.
+    pub(super) fn settle_nothing(&mut self, first: &Settlement) {
+        let worked_on = |settlement: &Settlement| u64::from(settlement.outcome.is_of_work());
+        let mut void = worked_on(first);
+        self.is_back(first.token);
+        while let Ok(settlement) = self.end.settlements.try_recv() {
+            void += worked_on(&settlement);
+            self.is_back(settlement.token);
+        }
+        self.void(void);
+    }
+
+    /// A delivery is out no more.
+    pub(super) fn is_back(&mut self, token: u64) {
+        self.out = self.out.saturating_sub(1);
+        if self.suspect == Some(token) {
+            self.suspect = None;
+            self.turn.leave();
+        }
+    }
+}

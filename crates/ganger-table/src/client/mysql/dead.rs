@@ -1,0 +1,235 @@
+//! The dead letters in a database of MySQL or MariaDB: read, sent back, dropped.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+
+use crate::mysql::client::Client;
+use crate::mysql::error::{CallError, is_taken};
+use crate::mysql::row::{self, Row};
+use crate::mysql::unique;
+use crate::mysql::value::{Value, now_ms};
+use crate::rules::together;
+use crate::table::{headers, message_name};
+use ganger_queue::client::DeadFilter;
+use ganger_queue::dead_letter::{DeadLetter, DeadReply, rfc_3339};
+
+/// So many messages are moved, or letters read, at once.
+pub(super) const SOME: usize = 500;
+
+/// So many bytes of letters are read at once, or one letter that has more.
+const SOME_BYTES: usize = 4 << 20;
+
+const SIZES: &str = "
+SELECT id, LENGTH(body) + COALESCE(LENGTH(reply_body), 0) FROM poisoned_messages";
+
+const LETTERS: &str = "
+SELECT id, pool, queue, reason, error, attempts, crashes, exit_code, `signal`, oom, stderr,
+  first_failed_at, last_failed_at, correlation_id, reply_to, message_id, content_type, `key`, priority,
+  headers, body, reply_queue, reply_headers, reply_body, row_id
+FROM poisoned_messages WHERE id IN ? ORDER BY id";
+
+/// Whether a letter has a key that it is to have again. One that it had as long as it waited it has let
+/// go for good when it was begun.
+const KEEPS_ITS_KEY: &str = concat!(
+    "(unique_key IS NOT NULL AND COALESCE(unique_scope, 'waiting') <> 'waiting'
+      AND COALESCE(unique_until > ",
+    now_ms!(),
+    ", TRUE))"
+);
+
+/// Whether another message has that key now.
+const IS_HELD: &str = "EXISTS (SELECT 1 FROM consumer_messages other
+  FORCE INDEX (consumer_messages_unique) WHERE other.queue = poisoned_messages.queue AND other.unique_hold = poisoned_messages.unique_key)";
+
+/// Inserts letters as messages, perhaps with another body.
+const BACK: &str = "
+INSERT INTO consumer_messages (queue, body, headers, correlation_id, reply_to, message_id, content_type,
+  `key`, priority, unique_key, unique_scope, unique_until, unique_released)
+SELECT queue, COALESCE(?, body), headers, correlation_id, reply_to, message_id, content_type, `key`,
+  priority, unique_key, unique_scope, unique_until, IF(unique_key IS NULL, 0, ?)
+FROM poisoned_messages WHERE id IN ? ORDER BY id";
+
+const GONE: &str = "DELETE FROM poisoned_messages WHERE id IN ?";
+
+/// What a [`DeadFilter`] means: a condition, and its values.
+#[derive(Debug)]
+pub(super) struct Selection<'a> {
+    ids: Option<Vec<i64>>,
+    pool: Option<&'a str>,
+}
+
+impl<'a> Selection<'a> {
+    /// What is no number is the id of no letter.
+    pub(super) fn of(filter: &'a DeadFilter) -> Self {
+        let rows = |ids: &BTreeSet<String>| ids.iter().filter_map(|id| id.parse().ok()).collect();
+        Self {
+            ids: filter.ids.as_ref().map(rows),
+            pool: filter.pool.as_deref(),
+        }
+    }
+
+    fn condition(&self) -> (String, Vec<Value<'_>>) {
+        let (mut texts, mut values) = (vec!["TRUE".to_owned()], Vec::new());
+        if let Some(ids) = &self.ids {
+            texts.push("id IN ?".to_owned());
+            values.push(Value::from(ids));
+        }
+        if let Some(pool) = self.pool {
+            texts.push("pool = ?".to_owned());
+            values.push(pool.into());
+        }
+        (texts.join(" AND "), values)
+    }
+}
+
+/// The first letters behind that row, at most so many, and no more of them than memory has room for.
+pub(super) async fn some(
+    client: &mut Client,
+    chosen: &Selection<'_>,
+    after: i64,
+    most: usize,
+) -> Result<Vec<(i64, DeadLetter)>, CallError> {
+    let (condition, mut values) = chosen.condition();
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    values.extend([Value::Number(after), Value::Number(most)]);
+    let sizes = format!("{SIZES} WHERE {condition} AND id > ? ORDER BY id LIMIT ?");
+    let sizes = client.query(&sizes, &values).await?;
+    let sized = |row: &Row| Ok((row.get::<i64>(0)?, row.get::<usize>(1)?));
+    let sizes = sizes.iter().map(sized);
+    let sizes: Vec<(i64, usize)> = sizes.collect::<Result<_, CallError>>()?;
+    let fitting = together(sizes.iter().map(|(_, bytes)| *bytes), SOME_BYTES);
+    let ids: Vec<i64> = sizes.iter().take(fitting).map(|(id, _)| *id).collect();
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows = client.query(LETTERS, &[(&ids).into()]).await?;
+    let letters = rows
+        .into_iter()
+        .map(|mut row| Ok((row.get(0)?, letter(&mut row)?)));
+    letters.collect()
+}
+
+/// First those that need no key, many at once, then those that do, one by one: each takes its key or
+/// stays. In the transaction that is open. Returns how many went.
+pub(super) async fn send_back(
+    client: &mut Client,
+    chosen: &Selection<'_>,
+    edit: Option<&Bytes>,
+) -> Result<usize, CallError> {
+    let mut moved = 0;
+    let edit = edit.map(|edit| Value::Bytes(edit)).unwrap_or(Value::Null);
+    loop {
+        let keyless = format!("NOT {KEEPS_ITS_KEY}");
+        let some = locked(client, chosen, &keyless, i64::MIN).await?;
+        if some.is_empty() {
+            break;
+        }
+        // A key of theirs they have let go for good.
+        let mut script = client.script();
+        script.add(BACK, &[edit, 1.into(), (&some).into()]);
+        script.add(GONE, &[(&some).into()]);
+        client.run(script).await?;
+        moved += some.len();
+    }
+    let mut after = i64::MIN;
+    loop {
+        let free = format!("{KEEPS_ITS_KEY} AND NOT {IS_HELD}");
+        let some = locked(client, chosen, &free, after).await?;
+        let Some(last) = some.last() else {
+            return Ok(moved);
+        };
+        after = *last;
+        for id in some {
+            let one = [id];
+            let back = [edit, 0.into(), Value::Numbers(&one)];
+            match client.execute(BACK, &back).await {
+                Ok(_) => moved += 1,
+                // Another has taken the key just now, or it was another letter of these.
+                Err(error) if is_taken(&error, unique::INDEX) => continue,
+                Err(error) => return Err(error),
+            }
+            client.execute(GONE, &[Value::Numbers(&one)]).await?;
+        }
+    }
+}
+
+/// Some of the letters behind that one for which this holds, too, locked.
+async fn locked(
+    client: &mut Client,
+    chosen: &Selection<'_>,
+    also: &str,
+    after: i64,
+) -> Result<Vec<i64>, CallError> {
+    let (condition, mut values) = chosen.condition();
+    let most = i64::try_from(SOME).unwrap_or(i64::MAX);
+    values.extend([Value::Number(after), Value::Number(most)]);
+    let locked = format!(
+        "SELECT id FROM poisoned_messages WHERE {condition} AND {also} AND id > ?
+         ORDER BY id LIMIT ? FOR UPDATE"
+    );
+    let locked = client.query(&locked, &values).await?;
+    locked.iter().map(|row| row.get(0)).collect()
+}
+
+/// How many can't go back because another message has their key.
+pub(super) async fn held(client: &mut Client, chosen: &Selection<'_>) -> Result<usize, CallError> {
+    let (condition, values) = chosen.condition();
+    let held = format!(
+        "SELECT COUNT(*) FROM poisoned_messages WHERE {condition} AND {KEEPS_ITS_KEY} AND {IS_HELD}"
+    );
+    client.query_one(&held, &values).await?.get(0)
+}
+
+/// Deletes them. Returns how many.
+pub(super) async fn discard(client: &mut Client, chosen: &Selection<'_>) -> Result<u64, CallError> {
+    let (condition, values) = chosen.condition();
+    let discard = format!("DELETE FROM poisoned_messages WHERE {condition}");
+    client.execute(&discard, &values).await
+}
+
+fn letter(row: &mut Row) -> Result<DeadLetter, CallError> {
+    let count = |row: &Row, column| row.get(column).map(row::count);
+    let stderr: String = row.get("stderr")?;
+    let parsed = headers::parse(&row.get::<String>("headers")?);
+    let queue: String = row.get("queue")?;
+    Ok(DeadLetter {
+        id: row.get::<i64>("id")?.to_string(),
+        pool: row.get("pool")?,
+        message_name: message_name(&queue, row.get("row_id")?),
+        queue,
+        reason: row.get("reason")?,
+        error: row.get("error")?,
+        attempts: count(row, "attempts")?,
+        crashes: count(row, "crashes")?,
+        exit_code: row.get("exit_code")?,
+        signal: row.get("signal")?,
+        oom: row.get::<i64>("oom")? != 0,
+        stderr: serde_json::from_str(&stderr).unwrap_or_default(),
+        first_failed_at: rfc_3339(row.get("first_failed_at")?),
+        last_failed_at: rfc_3339(row.get("last_failed_at")?),
+        correlation_id: row.text("correlation_id")?.unwrap_or_default(),
+        reply_to: row.text("reply_to")?,
+        message_id: row.text("message_id")?,
+        content_type: row.text("content_type")?,
+        key: row.text("key")?,
+        priority: row.get("priority")?,
+        headers: parsed.unwrap_or_default(),
+        body: row.take::<Vec<u8>>("body")?.into(),
+        reply: dead_reply(row)?,
+    })
+}
+
+fn dead_reply(row: &mut Row) -> Result<Option<DeadReply>, CallError> {
+    // It may have had no queue to go to: that is why it is here.
+    let Some(body) = row.take::<Option<Vec<u8>>>("reply_body")? else {
+        return Ok(None);
+    };
+    let parsed: Option<String> = row.get("reply_headers")?;
+    let parsed = parsed.as_deref().map(headers::parse).transpose();
+    Ok(Some(DeadReply {
+        queue: row.text("reply_queue")?.unwrap_or_default(),
+        headers: parsed.unwrap_or_default().unwrap_or_default(),
+        body: body.into(),
+    }))
+}

@@ -1,0 +1,227 @@
+//! The dead letters in a database of PostgreSQL: read, sent back, dropped.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error, Row};
+
+use super::all_or_none::in_a_transaction;
+use crate::postgres::client::Client;
+use crate::postgres::columns::body;
+use crate::postgres::row;
+use crate::postgres::settle::{is_row, now_ms};
+use crate::table::{headers, message_name};
+use ganger_queue::client::DeadFilter;
+use ganger_queue::dead_letter::{DeadLetter, DeadReply, rfc_3339};
+
+/// So many bytes of letters are read at once, and the one beyond.
+const SOME_BYTES: i64 = 4 << 20;
+
+/// What a [`DeadFilter`] means.
+macro_rules! chosen {
+    () => {
+        "($1::bigint[] IS NULL OR id = ANY($1)) AND ($2::text IS NULL OR pool = $2)"
+    };
+}
+
+const LETTERS: &str = concat!("
+WITH next AS (
+  SELECT id, coalesce(octet_length(body), octet_length(body_bytes))
+    + coalesce(octet_length(reply_body), octet_length(reply_body_bytes), 0) AS bytes
+  FROM poisoned_messages WHERE ", chosen!(), " AND id > $3 ORDER BY id LIMIT $4),
+page AS (SELECT id, sum(bytes) OVER (ORDER BY id) - bytes AS before FROM next)
+SELECT poisoned_messages.id, pool, queue, reason, error, attempts, crashes, exit_code, signal, oom, stderr::text,
+  first_failed_at, last_failed_at, correlation_id, reply_to, message_id, content_type, key, priority,
+  headers::text, body, body_bytes, reply_queue, reply_headers::text, reply_body, reply_body_bytes, row_id
+FROM poisoned_messages JOIN page ON poisoned_messages.id ", is_row!("page.id"), "
+WHERE before < $5 ORDER BY page.id");
+
+/// Whether a letter has a key that it is to have again. One that it had as long as it waited it has let
+/// go for good when it was begun.
+macro_rules! keeps_its_key {
+    () => {
+        concat!(
+            "(unique_key IS NOT NULL AND coalesce(unique_scope, 'waiting') <> 'waiting'
+              AND coalesce(unique_until > ",
+            now_ms!(),
+            ", true))"
+        )
+    };
+}
+
+/// Inserts letters as messages: which, and whether with another body.
+macro_rules! back {
+    ($from:expr, $edited:literal, $text:literal, $bytes:literal) => {
+        concat!("
+INSERT INTO consumer_messages (queue, body, body_bytes, headers, correlation_id, reply_to, message_id,
+  content_type, key, priority, unique_key, unique_scope, unique_until, unique_released)
+SELECT queue, CASE WHEN ", $edited, " THEN ", $text, "::text ELSE body END,
+  CASE WHEN ", $edited, " THEN ", $bytes, "::bytea ELSE body_bytes END, headers, correlation_id, reply_to,
+  message_id, content_type, key, priority, unique_key, unique_scope, unique_until,
+  CASE WHEN unique_key IS NULL OR ", keeps_its_key!(), " THEN 0 ELSE 1 END
+FROM ", $from)
+    };
+}
+
+const BACK: &str = concat!(
+    "
+WITH gone AS (
+  DELETE FROM poisoned_messages WHERE ",
+    chosen!(),
+    " AND NOT ",
+    keeps_its_key!(),
+    " RETURNING *)",
+    back!("gone ORDER BY id", "$3", "$4", "$5")
+);
+
+const KEYED: &str = concat!(
+    "
+SELECT id FROM poisoned_messages WHERE ",
+    chosen!(),
+    " AND ",
+    keeps_its_key!(),
+    "
+ORDER BY id FOR UPDATE"
+);
+
+const BACK_IF_FREE: &str = concat!(
+    "
+WITH sent AS (",
+    back!("poisoned_messages WHERE id = $1", "$2", "$3", "$4"),
+    "
+  ON CONFLICT (queue, unique_hold) WHERE unique_hold IS NOT NULL DO NOTHING RETURNING id)
+DELETE FROM poisoned_messages WHERE id = $1 AND EXISTS (SELECT FROM sent)"
+);
+
+const HELD: &str = concat!(
+    "
+SELECT count(*) FROM poisoned_messages AS letter WHERE ",
+    chosen!(),
+    " AND ",
+    keeps_its_key!(),
+    "
+  AND EXISTS (SELECT FROM consumer_messages AS other
+    WHERE other.queue = letter.queue AND other.unique_hold = letter.unique_key OFFSET 0)"
+);
+
+const DROP: &str = concat!("DELETE FROM poisoned_messages WHERE ", chosen!());
+
+/// The parameters of that.
+#[derive(Debug)]
+pub(super) struct Chosen<'a> {
+    ids: Option<Vec<i64>>,
+    pool: Option<&'a str>,
+}
+
+type Value<'a> = &'a (dyn ToSql + Sync);
+
+impl<'a> Chosen<'a> {
+    /// What is no number is the id of no letter.
+    pub(super) fn of(filter: &'a DeadFilter) -> Self {
+        let rows = |ids: &BTreeSet<String>| ids.iter().filter_map(|id| id.parse().ok()).collect();
+        Self {
+            ids: filter.ids.as_ref().map(rows),
+            pool: filter.pool.as_deref(),
+        }
+    }
+
+    fn values(&self) -> [Value<'_>; 2] {
+        [&self.ids, &self.pool]
+    }
+}
+
+/// The first letters behind that row, at most so many, and no more of them than memory has room for.
+pub(super) async fn some(
+    client: &Client,
+    chosen: &Chosen<'_>,
+    after: i64,
+    most: usize,
+) -> Result<Vec<(i64, DeadLetter)>, Error> {
+    let [ids, pool] = chosen.values();
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let values: [Value<'_>; 5] = [ids, pool, &after, &most, &SOME_BYTES];
+    let rows = client.query(LETTERS, &values).await?;
+    let letters = rows.iter().map(|row| Ok((row.try_get(0)?, letter(row)?)));
+    letters.collect()
+}
+
+/// First those that need no key, all at once, then those that do, one by one: each takes its key or
+/// stays. Returns how many went.
+pub(super) async fn send_back(
+    client: &Client,
+    chosen: &Chosen<'_>,
+    edit: Option<&Bytes>,
+) -> Result<u64, Error> {
+    let [ids, pool] = chosen.values();
+    let (text, bytes) = edit.map_or((None, None), |edit| body(edit));
+    let edited = edit.is_some();
+    let back = async {
+        let values: [Value<'_>; 5] = [ids, pool, &edited, &text, &bytes];
+        let mut moved = client.execute(BACK, &values).await?;
+        for letter in client.query(KEYED, &[ids, pool]).await? {
+            let id: i64 = letter.try_get(0)?;
+            let values: [Value<'_>; 4] = [&id, &edited, &text, &bytes];
+            moved += client.execute(BACK_IF_FREE, &values).await?;
+        }
+        Ok(moved)
+    };
+    in_a_transaction(client, back).await
+}
+
+/// How many can't go back because another message has their key.
+pub(super) async fn held(client: &Client, chosen: &Chosen<'_>) -> Result<i64, Error> {
+    let held = client.query_one(HELD, &chosen.values()).await?;
+    held.try_get(0)
+}
+
+/// Deletes them. Returns how many.
+pub(super) async fn discard(client: &Client, chosen: &Chosen<'_>) -> Result<u64, Error> {
+    client.execute(DROP, &chosen.values()).await
+}
+
+fn letter(row: &Row) -> Result<DeadLetter, Error> {
+    let count = |column| row.try_get(column).map(row::count);
+    let stderr: &str = row.try_get("stderr")?;
+    let parsed = headers::parse(row.try_get("headers")?);
+    let queue: String = row.try_get("queue")?;
+    Ok(DeadLetter {
+        id: row.try_get::<_, i64>("id")?.to_string(),
+        pool: row.try_get("pool")?,
+        message_name: message_name(&queue, row.try_get("row_id")?),
+        queue,
+        reason: row.try_get("reason")?,
+        error: row.try_get("error")?,
+        attempts: count("attempts")?,
+        crashes: count("crashes")?,
+        exit_code: row.try_get("exit_code")?,
+        signal: row.try_get("signal")?,
+        oom: row.try_get::<_, i16>("oom")? != 0,
+        stderr: serde_json::from_str(stderr).unwrap_or_default(),
+        first_failed_at: rfc_3339(row.try_get("first_failed_at")?),
+        last_failed_at: rfc_3339(row.try_get("last_failed_at")?),
+        correlation_id: row::text(row, "correlation_id")?.unwrap_or_default(),
+        reply_to: row::text(row, "reply_to")?,
+        message_id: row::text(row, "message_id")?,
+        content_type: row::text(row, "content_type")?,
+        key: row::text(row, "key")?,
+        priority: row.try_get::<_, i32>("priority")?.into(),
+        headers: parsed.unwrap_or_default(),
+        body: row::body(row, "body", "body_bytes")?.unwrap_or_default(),
+        reply: dead_reply(row)?,
+    })
+}
+
+fn dead_reply(row: &Row) -> Result<Option<DeadReply>, Error> {
+    // It may have had no queue to go to: that is why it is here.
+    let Some(body) = row::body(row, "reply_body", "reply_body_bytes")? else {
+        return Ok(None);
+    };
+    let parsed = row.try_get::<_, Option<&str>>("reply_headers")?;
+    let parsed = parsed.map(headers::parse).transpose();
+    Ok(Some(DeadReply {
+        queue: row::text(row, "reply_queue")?.unwrap_or_default(),
+        headers: parsed.unwrap_or_default().unwrap_or_default(),
+        body,
+    }))
+}

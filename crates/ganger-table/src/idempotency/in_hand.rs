@@ -1,0 +1,105 @@
+//! Which messages are in hand, by what they are known, and who waits behind one for the other like
+//! it: of two that are the same, the second is looked up again when the first is settled. Pure.
+
+use std::collections::HashMap;
+
+use ganger_queue::delivery::Identity;
+
+/// What is in hand, each with what waits behind it.
+#[derive(Debug)]
+pub(super) struct InHand<T> {
+    behind: HashMap<Identity, Vec<T>>,
+    /// How many wait.
+    waiting: usize,
+}
+
+impl<T> Default for InHand<T> {
+    fn default() -> Self {
+        Self {
+            behind: HashMap::new(),
+            waiting: 0,
+        }
+    }
+}
+
+impl<T> InHand<T> {
+    /// Takes a message in hand. If one like it is, it waits behind that, and is not returned.
+    pub(super) fn take(&mut self, identity: &Identity, message: T) -> Option<T> {
+        match self.behind.get_mut(identity) {
+            Some(behind) => {
+                behind.push(message);
+                self.waiting += 1;
+                None
+            }
+            None => {
+                self.behind.insert(identity.clone(), Vec::new());
+                Some(message)
+            }
+        }
+    }
+
+    /// It is not in hand any more. Returns what has waited behind it.
+    pub(super) fn release(&mut self, identity: &Identity) -> Vec<T> {
+        let behind = self.behind.remove(identity).unwrap_or_default();
+        self.waiting -= behind.len();
+        behind
+    }
+
+    /// Lets go of what waits and is not to wait any more.
+    pub(super) fn retain_waiting(&mut self, mut keep: impl FnMut(&T) -> bool) {
+        if !self.any_waits() {
+            return;
+        }
+        for behind in self.behind.values_mut() {
+            behind.retain(&mut keep);
+        }
+        self.waiting = self.behind.values().map(Vec::len).sum();
+    }
+
+    /// Whether something waits.
+    pub(super) fn any_waits(&self) -> bool {
+        self.waiting > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(key: &str) -> Identity {
+        Identity {
+            queue: "q".into(),
+            key: key.to_owned(),
+            emit: String::new(),
+            step: 0,
+        }
+    }
+
+    #[test]
+    fn the_second_waits_until_the_first_is_released() {
+        let mut in_hand = InHand::default();
+        assert_eq!(in_hand.take(&identity("a"), 1), Some(1));
+        assert_eq!(in_hand.take(&identity("b"), 2), Some(2));
+        assert!(!in_hand.any_waits());
+        for second in [3, 4] {
+            assert_eq!(in_hand.take(&identity("a"), second), None);
+        }
+        assert!(in_hand.any_waits());
+        assert_eq!(in_hand.release(&identity("a")), [3, 4]);
+        assert!(!in_hand.any_waits());
+        assert_eq!(in_hand.take(&identity("a"), 3), Some(3));
+        assert_eq!(in_hand.release(&identity("z")), [0; 0]);
+    }
+
+    #[test]
+    fn what_is_not_to_wait_is_let_go() {
+        let mut in_hand = InHand::default();
+        for message in [1, 2, 3] {
+            in_hand.take(&identity("a"), message);
+        }
+        in_hand.retain_waiting(|message| *message == 3);
+        assert!(in_hand.any_waits());
+        assert_eq!(in_hand.release(&identity("a")), [3]);
+        assert!(!in_hand.any_waits());
+    }
+}

@@ -1,0 +1,244 @@
+//! One turn of the database: what is done is entered, what has come is looked up, what is out of date
+//! is removed, each a batch at a time.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::known::{beside, body_hash, identity};
+use super::{Done, Out, Task};
+use crate::rules::{BYTES_PER_TURN_MAX, bytes, together};
+use crate::table::Fault;
+use crate::table::finished::{Entry, Remembered};
+use ganger_queue::delivery::{Delivery, Finished, Identity, repeated};
+use ganger_telemetry::metrics::repetition;
+
+/// So many at once, so that nobody else waits for long.
+const BATCH_MAX: usize = 500;
+const EXPIRED_MAX: u32 = 500;
+
+/// Fewer are looked up at once: each may come with a reply.
+const ASKED_MAX: usize = 100;
+
+/// The wait from one batch that is removed to the next, while there are more.
+const EXPIRY_GAP: Duration = Duration::from_millis(50);
+
+/// A message that is looked up.
+struct Asked {
+    identity: Identity,
+    /// Its body's hash.
+    body: String,
+    delivery: Delivery,
+}
+
+impl Task {
+    /// Does what there is to do. An error says why it could not be done; nothing is lost by that.
+    pub(super) async fn look_and_write(&mut self) -> Result<(), Fault> {
+        self.enter().await?;
+        self.look().await?;
+        self.expire().await
+    }
+
+    /// Enters what is done, and only then tells its source.
+    async fn enter(&mut self) -> Result<(), Fault> {
+        while !self.done.is_empty() {
+            let batch = self.batch();
+            let entries: Vec<Entry<'_>> = self.done[..batch].iter().map(Done::entry).collect();
+            match self.store.enter(&entries).await {
+                Ok(first) => {
+                    let entered: Vec<Done> = self.done.drain(..batch).collect();
+                    for (done, first) in entered.into_iter().zip(first) {
+                        self.entered(done, first);
+                    }
+                }
+                Err(fault) if fault.for_good => self.enter_one_by_one(batch).await?,
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(())
+    }
+
+    /// How many of what is done go into one transaction.
+    fn batch(&self) -> usize {
+        let bytes = self.done.iter().map(|done| bytes(&done.outcome));
+        together(bytes, BYTES_PER_TURN_MAX).min(BATCH_MAX)
+    }
+
+    /// One that the database refuses for good does not stand in the way of the others: that it is
+    /// done is worth more than that a repetition of it is known.
+    async fn enter_one_by_one(&mut self, batch: usize) -> Result<(), Fault> {
+        for _ in 0..batch {
+            let Some(done) = self.done.first() else {
+                return Ok(());
+            };
+            let first = match self.store.enter(&[done.entry()]).await {
+                Ok(first) => first.into_iter().next().flatten(),
+                Err(fault) if fault.for_good => {
+                    tracing::error!(
+                        pool = self.pool,
+                        key = done.finished.identity.key,
+                        problem = fault.problem,
+                        "the store refuses to have it entered as finished: a repetition would be worked on"
+                    );
+                    None
+                }
+                Err(fault) => return Err(fault),
+            };
+            let done = self.done.remove(0);
+            self.entered(done, first);
+        }
+        Ok(())
+    }
+
+    /// It is entered. If it was before, its reply is that of the first, as of all repetitions.
+    fn entered(&mut self, done: Done, first: Option<Remembered>) {
+        let Done {
+            receipt,
+            finished,
+            outcome,
+            span,
+        } = done;
+        let outcome = match first {
+            None => outcome,
+            Some(first) => {
+                self.twice += 1;
+                tracing::warn!(
+                    pool = self.pool,
+                    key = finished.identity.key,
+                    "done twice: it was done as another message, or by another daemon, meanwhile"
+                );
+                repeated(first.reply, &finished.continued)
+            }
+        };
+        receipt.settle(outcome, span, None);
+        self.release(&finished);
+    }
+
+    /// Looks up what has come, and passes on what was not done before.
+    async fn look(&mut self) -> Result<(), Fault> {
+        while !self.arrived.is_empty() {
+            let mut asked: Vec<Asked> = Vec::new();
+            while asked.len() < ASKED_MAX
+                && let Some(delivery) = self.arrived.pop_front()
+            {
+                match identity(&delivery, &self.rules.key) {
+                    None => self.pass_on_unkeyed(delivery),
+                    Some(identity) => {
+                        let body = body_hash(&delivery.message);
+                        asked.extend(self.ask(identity, body, delivery));
+                    }
+                }
+            }
+            while !asked.is_empty() {
+                asked = self.look_for(asked).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes it in hand, to be looked up; none if it waits for one like it.
+    fn ask(&mut self, identity: Identity, body: String, delivery: Delivery) -> Option<Asked> {
+        let delivery = self.in_hand.take(&identity, delivery)?;
+        Some(Asked {
+            identity,
+            body,
+            delivery,
+        })
+    }
+
+    /// Looks these up. Returns those whose key another message has: they are looked up under one of
+    /// their own.
+    async fn look_for(&mut self, asked: Vec<Asked>) -> Result<Vec<Asked>, Fault> {
+        let identities: Vec<&Identity> = asked.iter().map(|asked| &asked.identity).collect();
+        match self.store.find(&identities).await {
+            Ok(found) => {
+                let found = asked.into_iter().zip(found);
+                let again = found.filter_map(|(asked, found)| self.looked_up(asked, found));
+                Ok(again.collect())
+            }
+            Err(fault) => {
+                for asked in asked.into_iter().rev() {
+                    self.arrived.extend(self.in_hand.release(&asked.identity));
+                    self.arrived.push_front(asked.delivery);
+                }
+                Err(fault)
+            }
+        }
+    }
+
+    fn looked_up(&mut self, asked: Asked, found: Option<Remembered>) -> Option<Asked> {
+        let Asked {
+            identity,
+            body,
+            delivery,
+        } = asked;
+        let continued = delivery.message.continued();
+        match found {
+            Some(found) if !found.is_of(&body) => {
+                tracing::warn!(
+                    pool = self.pool,
+                    key = identity.key,
+                    correlation_id = continued.correlation_id,
+                    "another message with this key was done, and its body differs: this one is no \
+                     repetition and is worked on"
+                );
+                let own = beside(&identity, &body);
+                let again = self.ask(own, body, delivery);
+                self.arrived.extend(self.in_hand.release(&identity));
+                return again;
+            }
+            None => {
+                let finished = Box::new(Finished {
+                    identity,
+                    body,
+                    window: self.rules.window,
+                    continued,
+                    once_written: None,
+                });
+                self.pass_on(delivery, Some(finished));
+            }
+            Some(found) => {
+                let facts = &self.ends.pool.facts;
+                repetition(&self.pool, &identity.key, &continued.correlation_id, facts);
+                delivery.settle(repeated(found.reply, &continued));
+                self.arrived.extend(self.in_hand.release(&identity));
+            }
+        }
+        None
+    }
+
+    fn pass_on_unkeyed(&mut self, delivery: Delivery) {
+        let facts = &self.ends.pool.facts;
+        facts.note(|figures| *figures.unkeyed.get_or_insert_default() += 1);
+        self.pass_on(delivery, None);
+    }
+
+    fn pass_on(&mut self, delivery: Delivery, finished: Option<Box<Finished>>) {
+        self.next += 1;
+        let receipt = self.ends.pool.pass_on(self.next, delivery);
+        self.out.insert(self.next, Out { receipt, finished });
+    }
+
+    /// Removes what is out of date, once it is time for that.
+    async fn expire(&mut self) -> Result<(), Fault> {
+        let now = Instant::now();
+        if now < self.next_expiry {
+            return Ok(());
+        }
+        let removed = self.store.expire(EXPIRED_MAX).await?;
+        match u32::try_from(removed) {
+            Ok(removed) if removed < EXPIRED_MAX => self.plan_expiry(),
+            Ok(_) | Err(_) => self.next_expiry = now + EXPIRY_GAP,
+        }
+        Ok(())
+    }
+}
+
+impl Done {
+    fn entry(&self) -> Entry<'_> {
+        Entry {
+            finished: &self.finished,
+            outcome: &self.outcome,
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Everything about queues that are tables of a database: the reader of a pool, the client of commands, SQLite,
+//! PostgreSQL and MySQL; and the memory of what is finished, which is a table beside them.
+
+mod client;
+mod finished;
+pub mod idempotency;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod on_server;
+#[cfg(feature = "postgres")]
+mod postgres;
+mod rules;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod server;
+mod source;
+mod sqlite;
+mod store;
+mod table;
+
+use ganger_config::model::TableSource;
+use ganger_queue::source::{Link, Opening, Source, SourceError, opened_on_a_thread};
+use ganger_queue::unread::UnreadQueues;
+
+pub use client::{open as connect, schema};
+pub use store::Stores;
+
+/// A configured database.
+#[derive(Debug)]
+pub struct Table {
+    name: String,
+    config: TableSource,
+    stores: Stores,
+    unread: UnreadQueues,
+}
+
+impl Table {
+    /// Makes the source called `name`. Nothing is connected yet.
+    pub fn new(name: &str, config: &TableSource, stores: &Stores, unread: &UnreadQueues) -> Self {
+        Self {
+            name: name.to_owned(),
+            config: config.clone(),
+            stores: stores.clone(),
+            unread: unread.clone(),
+        }
+    }
+}
+
+impl Source for Table {
+    fn reader(&self, link: Link) -> Result<Opening, SourceError> {
+        let (name, config, stores) = (self.name.clone(), self.config.clone(), self.stores.clone());
+        let (pool, queue) = {
+            let policy = link.policy.borrow();
+            (policy.name.clone(), policy.queue.clone())
+        };
+        let reader = self.unread.reader(&name, &queue);
+        opened_on_a_thread("source", &pool, move || {
+            let opened = source::open(&config, link, &stores, reader);
+            opened.map_err(|fault| fault.of(&name).into())
+        })
+    }
+}

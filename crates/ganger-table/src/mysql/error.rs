@@ -1,0 +1,453 @@
+//! What MySQL and MariaDB may say, in sentences, and whether it speaks of the message or of the world.
+
+use ganger_queue::fault::SourceFault;
+use std::error::Error as _;
+use std::io;
+use std::path::PathBuf;
+
+use mysql_async::{DriverError, Error, IoError, ServerError};
+use rustls::AlertDescription;
+
+use crate::table::Fault;
+
+/// Why a database of MySQL or MariaDB can't serve as a table queue.
+#[derive(Debug, thiserror::Error)]
+pub enum MysqlError {
+    /// No server is reached, or none that may be written to. It is waited for.
+    #[error("{server} can't be reached: {why}")]
+    Away {
+        /// Where it should be.
+        server: String,
+        /// What was tried and failed.
+        why: String,
+    },
+    /// The server does not let us in.
+    #[error("{server} refuses the connection: {why}")]
+    Refused {
+        /// Where it is.
+        server: String,
+        /// The server's word.
+        why: String,
+    },
+    /// There would be no encryption, and who answers in the server's place would get the password.
+    #[error(
+        "{server} has no TLS in common with us, and without it whoever answers gets the password: give \
+         the server TLS, or write ssl-mode=DISABLED where the network up to it is trusted"
+    )]
+    Unencrypted {
+        /// Where it is.
+        server: String,
+    },
+    /// A file with a certificate or a key can't be used.
+    #[error("`{}` can't be used for TLS: {why}", path.display())]
+    TlsFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// It is too old.
+    #[error(
+        "{server} is {found}, but table queues need MySQL 8.0.13 or MariaDB 10.6, or a later version"
+    )]
+    Old {
+        /// Where it is.
+        server: String,
+        /// Its name and version.
+        found: String,
+    },
+    /// A later release has changed the tables.
+    #[error(
+        "the tables in database `{database}` are of a later version of ganger, this one knows versions \
+         up to {known}: `{found}`"
+    )]
+    Newer {
+        /// Where the tables are.
+        database: String,
+        /// The version of its tables.
+        found: i64,
+        /// The latest version known here.
+        known: i64,
+    },
+    /// Tables of these names are another program's.
+    #[error(
+        "the table `{table}` in database `{database}` is another program's: give ganger a database of \
+         its own, or its tables a `table_prefix`"
+    )]
+    Foreign {
+        /// Where the tables are.
+        database: String,
+        /// The first of them.
+        table: String,
+    },
+    /// They are not there, and may not be made.
+    #[error(
+        "database `{database}` has no tables of ganger's, and `declare = false` says that they are not \
+         to be made: have the statements of `ganger schema` run"
+    )]
+    Missing {
+        /// Where they should be.
+        database: String,
+    },
+    /// There are no messages for topics.
+    #[error(
+        "the table `published_messages` is missing, and with it topics: have an administrator run what \
+         `ganger schema` prints: {why}"
+    )]
+    NoTopics {
+        /// Why it was not made.
+        why: String,
+    },
+    /// The operating system gave no means.
+    #[error("{why}")]
+    System {
+        /// The system's word.
+        why: String,
+    },
+    /// Something was not done.
+    #[error("{doing} failed: {why}")]
+    Command {
+        /// What was to be done.
+        doing: &'static str,
+        /// The server's word.
+        why: String,
+        /// The connection was lost meanwhile.
+        is_lost: bool,
+    },
+}
+
+impl MysqlError {
+    /// It may be over by itself.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(
+            self,
+            Self::Away { .. } | Self::Command { is_lost: true, .. }
+        )
+    }
+}
+
+/// Why something that was asked for was not done.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    /// The server's word, or the lack of one.
+    #[error(transparent)]
+    Driver(#[from] Error),
+    /// No packet holds it.
+    #[error(
+        "a statement of {bytes} bytes is larger than the server takes: at most {most}, as its \
+         `max_allowed_packet` says"
+    )]
+    TooLarge { bytes: usize, most: usize },
+    /// Something else than what was asked for.
+    #[error("the server has answered with {0}")]
+    Unexpected(String),
+}
+
+impl CallError {
+    fn code(&self) -> Option<u16> {
+        match self {
+            Self::Driver(Error::Server(said)) => Some(said.code),
+            _ => None,
+        }
+    }
+}
+
+/// How often a transaction is tried at once in which others were in the way.
+pub(super) const CLASHES_MAX: u32 = 5;
+
+/// What was to be done and was not.
+pub(crate) fn failed(doing: &'static str) -> impl Fn(CallError) -> MysqlError {
+    move |error| MysqlError::Command {
+        doing,
+        why: sentence(&error),
+        is_lost: is_lost(&error),
+    }
+}
+
+/// What is wrong with a connection that was to be made to that server.
+pub(crate) fn unconnected(server: &str, error: &CallError) -> MysqlError {
+    let (server, why) = (server.to_owned(), sentence(error));
+    let refuses = match error {
+        CallError::Driver(Error::Server(said)) => !is_passing(said.code),
+        CallError::Driver(error) => is_unconfigured(error),
+        CallError::TooLarge { .. } | CallError::Unexpected(_) => false,
+    };
+    match refuses {
+        true => MysqlError::Refused { server, why },
+        false => MysqlError::Away { server, why },
+    }
+}
+
+/// What no waiting mends, though it is not the server that says so: a certificate that is not
+/// trusted, TLS that is demanded and not offered, a way to prove who we are that is not known here.
+fn is_unconfigured(error: &Error) -> bool {
+    match error {
+        Error::Io(IoError::Tls(_)) => true,
+        // Of a handshake, the driver hands on what the operating system would say.
+        Error::Io(IoError::Io(error)) => error.kind() == io::ErrorKind::InvalidData,
+        Error::Driver(error) => is_unoffered(error),
+        Error::Server(_) | Error::Other(_) | Error::Url(_) => false,
+    }
+}
+
+fn is_unoffered(error: &DriverError) -> bool {
+    matches!(
+        error,
+        DriverError::NoClientSslFlagFromServer
+            | DriverError::UnknownAuthPlugin { .. }
+            | DriverError::MysqlOldPasswordDisabled
+            | DriverError::CleartextPluginDisabled
+            | DriverError::NoKeyFound
+    )
+}
+
+/// The server has no TLS to offer.
+pub(super) fn has_no_tls(error: &Error) -> bool {
+    matches!(error, Error::Driver(DriverError::NoClientSslFlagFromServer))
+}
+
+/// The server has TLS, but none that is known here: no cipher or version in common. MySQL built with
+/// OpenSSL 1.0, as 8.0.15 was, has no ephemeral elliptic curves.
+pub(super) fn has_other_tls(error: &Error) -> bool {
+    let Error::Io(IoError::Io(error)) = error else {
+        return false;
+    };
+    let error = error.get_ref().and_then(|error| error.downcast_ref());
+    matches!(
+        error,
+        Some(
+            rustls::Error::AlertReceived(
+                AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion
+            ) | rustls::Error::PeerIncompatible(_)
+        )
+    )
+}
+
+/// What is wrong, as an operator would say it.
+pub(crate) fn sentence(error: &CallError) -> String {
+    match error {
+        CallError::Driver(Error::Server(ServerError { code, message, .. })) => {
+            format!("{message} (error {code})")
+        }
+        CallError::Driver(error) if has_no_tls(error) => {
+            "TLS is demanded, and the server has none".to_owned()
+        }
+        CallError::Driver(error) if has_other_tls(error) => {
+            format!("the server has no TLS in common with us: {error}")
+        }
+        CallError::Driver(error) => {
+            let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+            match causes.last() {
+                Some(cause) => cause.to_string(),
+                None => error.to_string(),
+            }
+        }
+        CallError::TooLarge { .. } | CallError::Unexpected(_) => error.to_string(),
+    }
+}
+
+/// Judges an error of a transaction. Only what surely is about what was to be written counts as
+/// for good; all else, a table that is missing included, is waited for.
+pub(crate) fn fault(error: &CallError) -> Fault {
+    let for_good = match error {
+        CallError::TooLarge { .. } => true,
+        CallError::Driver(_) | CallError::Unexpected(_) => {
+            error.code().is_some_and(is_of_the_message)
+        }
+    };
+    Fault {
+        problem: sentence(error),
+        for_good,
+        is_of_a_lock: error.code() == Some(LOCK_WAIT_TIMEOUT),
+    }
+}
+
+const LOCK_WAIT_TIMEOUT: u16 = 1205;
+
+/// Data that no column takes, a constraint, an exception of someone's trigger, more than a packet holds.
+fn is_of_the_message(code: u16) -> bool {
+    /// By name: `ER_BAD_NULL_ERROR`, `ER_DUP_ENTRY`, `ER_NET_PACKET_TOO_LARGE`, `ER_TOO_LONG_KEY`,
+    /// `ER_INVALID_CHARACTER_STRING`, `ER_WARN_DATA_OUT_OF_RANGE`, `WARN_DATA_TRUNCATED`,
+    /// `ER_NO_DEFAULT_FOR_FIELD`, `ER_TRUNCATED_WRONG_VALUE_FOR_FIELD`, `ER_DATA_TOO_LONG`,
+    /// `ER_NO_REFERENCED_ROW_2`, `ER_ROW_IS_REFERENCED_2`, `ER_SIGNAL_EXCEPTION`, `ER_DATA_OUT_OF_RANGE`,
+    /// `ER_INVALID_JSON_TEXT`, `ER_CHECK_CONSTRAINT_VIOLATED`, `ER_CONSTRAINT_FAILED`.
+    const OF_IT: [u16; 17] = [
+        1048, 1062, 1153, 1071, 1300, 1264, 1265, 1364, 1366, 1406, 1452, 1451, 1644, 1690, 3140,
+        3819, 4025,
+    ];
+    OF_IT.contains(&code)
+}
+
+/// Others were in the way: the same may succeed at once. `ER_LOCK_DEADLOCK`, `ER_CHECKREAD`, and what a
+/// cluster says of two that wrote the same.
+pub(crate) fn is_a_clash(error: &CallError) -> bool {
+    matches!(error.code(), Some(1213 | 1020 | 3101 | 3572))
+}
+
+/// Another row has what that unique index holds: `ER_DUP_ENTRY`.
+pub(crate) fn is_taken(error: &CallError, index: &str) -> bool {
+    match error {
+        CallError::Driver(Error::Server(said)) => said.code == 1062 && said.message.contains(index),
+        CallError::Driver(_) | CallError::TooLarge { .. } | CallError::Unexpected(_) => false,
+    }
+}
+
+/// It was given up for its time: the same may be done in a longer one. `ER_QUERY_TIMEOUT`, or
+/// `ER_STATEMENT_TIMEOUT`.
+pub(crate) fn is_out_of_time(error: &CallError) -> bool {
+    matches!(error.code(), Some(3024 | 1969))
+}
+
+/// The connection is gone, or is just being ended.
+fn is_lost(error: &CallError) -> bool {
+    match error {
+        CallError::Driver(Error::Server(said)) => is_passing(said.code),
+        CallError::Driver(Error::Io(_) | Error::Driver(_)) => true,
+        CallError::Driver(_) | CallError::TooLarge { .. } | CallError::Unexpected(_) => false,
+    }
+}
+
+/// The connection is of no use any more: it is gone, the server ends, or it has become one that
+/// may only be read.
+pub(crate) fn ends_the_connection(error: &CallError) -> bool {
+    match error {
+        CallError::Driver(Error::Server(said)) => is_passing(said.code) || is_read_only(said.code),
+        CallError::Driver(_) => true,
+        CallError::TooLarge { .. } | CallError::Unexpected(_) => false,
+    }
+}
+
+/// `ER_NO_SUCH_TABLE`.
+pub(super) fn is_of_no_table(error: &CallError) -> bool {
+    error.code() == Some(1146)
+}
+
+/// `ER_BAD_FIELD_ERROR`.
+pub(super) fn is_of_no_column(error: &CallError) -> bool {
+    error.code() == Some(1054)
+}
+
+/// `ER_BINLOG_CREATE_ROUTINE_NEED_SUPER`, or the privilege `TRIGGER` is missing: `ER_TABLEACCESS_DENIED_ERROR`.
+pub(super) fn may_not_make_triggers(error: &CallError) -> bool {
+    matches!(error.code(), Some(1419 | 1142))
+}
+
+/// A trigger is there already, or its table is in use for longer than we wait: `ER_TRG_ALREADY_EXISTS`.
+pub(super) fn is_made_or_in_use(error: &CallError) -> bool {
+    matches!(error.code(), Some(1359 | LOCK_WAIT_TIMEOUT))
+}
+
+/// `ER_OPTION_PREVENTS_STATEMENT`, `ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION`, `ER_READ_ONLY_MODE`.
+fn is_read_only(code: u16) -> bool {
+    matches!(code, 1290 | 1792 | 1836)
+}
+
+/// The server starts, ends, or has no room at the moment: `ER_CON_COUNT_ERROR`, `ER_OUT_OF_RESOURCES`,
+/// `ER_HOST_IS_BLOCKED`, `ER_SERVER_SHUTDOWN`, `ER_NORMAL_SHUTDOWN`, errors of the network,
+/// `ER_TOO_MANY_USER_CONNECTIONS`, `ER_USER_LIMIT_REACHED` of an account, `ER_UNKNOWN_COM_ERROR` of a
+/// cluster's node that is not ready, `ER_QUERY_INTERRUPTED`, `ER_CONNECTION_KILLED`, `ER_CLIENT_INTERACTION_TIMEOUT`,
+/// `ER_SERVER_OFFLINE_MODE`.
+fn is_passing(code: u16) -> bool {
+    matches!(
+        code,
+        1040 | 1041 | 1129 | 1053 | 1077 | 1158
+            ..=1161 | 1203 | 1226 | 1047 | 1317 | 1927 | 4031 | 3032
+    )
+}
+
+impl From<MysqlError> for SourceFault {
+    fn from(error: MysqlError) -> Self {
+        Self::unusable(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(code: u16) -> CallError {
+        CallError::Driver(Error::Server(ServerError {
+            code,
+            message: "no".to_owned(),
+            state: "HY000".to_owned(),
+        }))
+    }
+
+    #[test]
+    fn only_what_was_to_be_written_is_refused_for_good() {
+        for (what, code, for_good) in [
+            ("a full table", 1114, false),
+            ("a full disk", 1021, false),
+            ("a lock", 1205, false),
+            ("a deadlock", 1213, false),
+            ("a time", 1969, false),
+            ("a missing table", 1146, false),
+            ("a missing right", 1142, false),
+            ("a server to read from", 1290, false),
+            ("a text that is none", 1366, true),
+            ("a text too long", 1406, true),
+            ("a check of MySQL's", 3819, true),
+            ("a check of MariaDB's", 4025, true),
+            ("a trigger's signal", 1644, true),
+            ("a packet", 1153, true),
+        ] {
+            assert_eq!(fault(&said(code)).for_good, for_good, "{what}");
+        }
+        let (bytes, most) = (17 << 20, 16 << 20);
+        let too_large = fault(&CallError::TooLarge { bytes, most });
+        assert!(too_large.for_good && too_large.problem.contains("`max_allowed_packet`"));
+    }
+
+    #[test]
+    fn a_server_that_ends_is_waited_for_and_a_wrong_password_is_not() {
+        for code in [1040, 1053, 1203, 1226, 1927] {
+            assert!(unconnected("h", &said(code)).is_passing(), "{code}");
+            assert!(ends_the_connection(&said(code)), "{code}");
+        }
+        for code in [1044, 1045, 1049] {
+            assert!(!unconnected("h", &said(code)).is_passing(), "{code}");
+        }
+        for code in [1205, 1213, 1406] {
+            assert!(!ends_the_connection(&said(code)), "{code}");
+        }
+    }
+
+    #[test]
+    fn what_was_to_be_made_ready_when_the_server_ended_is_waited_for() {
+        let closed = io::Error::from(io::ErrorKind::ConnectionReset);
+        let closed = CallError::Driver(Error::Io(IoError::Io(closed)));
+        for lost in [closed, said(1053), said(1927)] {
+            assert!(failed("making the tables")(lost).is_passing());
+        }
+        for code in [1142, 1044, 1290] {
+            assert!(
+                !failed("making the tables")(said(code)).is_passing(),
+                "{code}"
+            );
+        }
+    }
+
+    #[test]
+    fn no_cipher_in_common_is_as_if_there_were_no_tls() {
+        let io = |error| {
+            Error::Io(IoError::Io(io::Error::new(
+                io::ErrorKind::InvalidData,
+                error,
+            )))
+        };
+        let alert = |alert| io(rustls::Error::AlertReceived(alert));
+        assert!(has_other_tls(&alert(AlertDescription::HandshakeFailure)));
+        assert!(!has_other_tls(&alert(AlertDescription::BadCertificate)));
+        let forged = rustls::CertificateError::BadSignature;
+        let forged = io(rustls::Error::InvalidCertificate(forged));
+        assert!(!has_other_tls(&forged));
+        let error = CallError::Driver(alert(AlertDescription::HandshakeFailure));
+        assert!(!unconnected("h", &error).is_passing());
+        assert!(sentence(&error).contains("no TLS in common"));
+    }
+
+    #[test]
+    fn a_sentence_has_the_servers_word_and_its_number() {
+        assert_eq!(sentence(&said(1146)), "no (error 1146)");
+    }
+}

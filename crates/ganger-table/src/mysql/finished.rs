@@ -1,0 +1,251 @@
+//! What is finished, in MySQL or MariaDB: entered in whatever transaction is open, and the connection of
+//! those whose messages come from elsewhere.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use tokio::time::timeout;
+
+use super::client::Client;
+use super::error::{CLASHES_MAX, CallError, MysqlError, is_a_clash};
+use super::line::Place;
+use super::row::Row;
+use super::value::{Script, Value, now_ms};
+use crate::on_server::delays::delay_ms;
+use crate::on_server::lasting::{ANSWERS_WITHIN, Lasting, Silent};
+use crate::rules::{bytes, together};
+use crate::table::finished::{Entry, Found, Remembered, Scope};
+use crate::table::{Fault, headers};
+use ganger_config::model::MysqlDatabase;
+use ganger_queue::delivery::Identity;
+
+/// So many bytes go into one statement, or one entry alone that has more.
+const STATEMENT_BYTES: usize = 1 << 20;
+
+const ENTER: &str = "
+INSERT INTO finished_messages (source, queue, `key`, emit_id, step, finished_at, expires_at, token,
+  reply_queue, reply_body, reply_headers) VALUES ";
+
+const ENTRY: &str = concat!(
+    "(?, ?, ?, ?, ?, ",
+    now_ms!(),
+    ", ",
+    now_ms!(),
+    " + ?, ?, ?, ?, ?)"
+);
+
+/// What is there stands, unless it is out of date. The columns are set in this order: the one that
+/// decides comes last.
+const UNLESS_THERE: &str = "
+ON DUPLICATE KEY UPDATE
+  token = IF(expires_at <= VALUES(finished_at), VALUES(token), token),
+  reply_queue = IF(expires_at <= VALUES(finished_at), VALUES(reply_queue), reply_queue),
+  reply_body = IF(expires_at <= VALUES(finished_at), VALUES(reply_body), reply_body),
+  reply_headers = IF(expires_at <= VALUES(finished_at), VALUES(reply_headers), reply_headers),
+  finished_at = IF(expires_at <= VALUES(finished_at), VALUES(finished_at), finished_at),
+  expires_at = IF(expires_at <= VALUES(finished_at), VALUES(expires_at), expires_at)";
+
+/// One of them each: the entries of a queue may be many.
+const FIND: &str = concat!(
+    "
+SELECT queue, `key`, emit_id, step, token, reply_queue, reply_body, reply_headers
+FROM finished_messages FORCE INDEX (PRIMARY) WHERE expires_at > ",
+    now_ms!(),
+    " AND ("
+);
+
+const ONE: &str = "(source = ? AND queue = ? AND `key` = ? AND emit_id = ? AND step = ?)";
+
+const EXPIRE: &str = concat!(
+    "DELETE FROM finished_messages WHERE expires_at <= ",
+    now_ms!(),
+    " ORDER BY expires_at LIMIT ?"
+);
+
+/// What an entry is known by.
+fn known<'v>(scope: &'v Scope, identity: &'v Identity) -> [Value<'v>; 5] {
+    [
+        Value::from(&scope.source),
+        Value::from(&*identity.queue),
+        // As they are, byte for byte.
+        Value::Bytes(identity.key.as_bytes()),
+        Value::Bytes(identity.emit.as_bytes()),
+        identity.step.into(),
+    ]
+}
+
+/// Enters them, in the transaction that is open. Returns what was entered before, where something was:
+/// then that stays as it is.
+pub(super) async fn enter(
+    client: &mut Client,
+    scope: &Scope,
+    entries: &[Entry<'_>],
+) -> Result<Found, CallError> {
+    // In the order of what they are known by, so that nobody who does the like waits for us while we
+    // wait for him.
+    let mut sorted: Vec<&Entry<'_>> = entries.iter().collect();
+    sorted.sort_unstable_by_key(|entry| &entry.finished.identity);
+    let token = fastrand::i64(..);
+    let mut script = client.script();
+    let mut left = &sorted[..];
+    while !left.is_empty() {
+        let sizes = left.iter().map(|entry| 1024 + bytes(entry.outcome));
+        let (some, rest) = left.split_at(together(sizes, STATEMENT_BYTES));
+        add_entries(&mut script, scope, some, token);
+        left = rest;
+    }
+    let identities: Vec<&Identity> = entries
+        .iter()
+        .map(|entry| &entry.finished.identity)
+        .collect();
+    add_search(&mut script, scope, &identities);
+    let answers = client.run(script).await?;
+    let rows = answers.iter().flat_map(|answer| &answer.rows);
+    let mut found = HashMap::new();
+    for row in rows {
+        // What is not of this token was there before.
+        if row.get::<i64>("token")? != token {
+            found.insert(identity(row)?, remembered(row)?);
+        }
+    }
+    let first = entries.iter().map(|entry| {
+        let found = found.remove(&entry.finished.identity);
+        entry.first(found)
+    });
+    Ok(first.collect())
+}
+
+fn add_entries(script: &mut Script, scope: &Scope, entries: &[&Entry<'_>], token: i64) {
+    let replies = entries.iter().map(|entry| {
+        let reply = entry.finished.reply_in(entry.outcome);
+        (reply, entry.headers())
+    });
+    let replies: Vec<_> = replies.collect();
+    let values = entries
+        .iter()
+        .zip(&replies)
+        .flat_map(|(entry, (reply, headers))| {
+            let reply_queue = reply.and_then(|(queue, _)| queue);
+            let body = reply.map_or(Value::Null, |(_, reply)| Value::Bytes(&reply.body));
+            let rest = [
+                delay_ms(entry.finished.window).into(),
+                token.into(),
+                reply_queue.into(),
+                body,
+                Value::from(headers),
+            ];
+            known(scope, &entry.finished.identity)
+                .into_iter()
+                .chain(rest)
+        });
+    let rows = vec![ENTRY; entries.len()].join(", ");
+    script.add(
+        &format!("{ENTER}{rows}{UNLESS_THERE}"),
+        &values.collect::<Vec<_>>(),
+    );
+}
+
+/// Adds a search for what is entered of each, in as many statements as it takes.
+fn add_search(script: &mut Script, scope: &Scope, identities: &[&Identity]) {
+    for some in identities.chunks(500) {
+        let each = vec![ONE; some.len()].join(" OR ");
+        let values = some.iter().flat_map(|identity| known(scope, identity));
+        let values: Vec<_> = values.collect();
+        script.add(&format!("{FIND}{each})"), &values);
+    }
+}
+
+async fn find(
+    client: &mut Client,
+    scope: &Scope,
+    identities: &[&Identity],
+) -> Result<Found, CallError> {
+    let mut script = client.script();
+    add_search(&mut script, scope, identities);
+    let answers = client.run(script).await?;
+    let rows = answers.iter().flat_map(|answer| &answer.rows);
+    let found = rows.map(|row| Ok((identity(row)?, remembered(row)?)));
+    let mut found: HashMap<_, _> = found.collect::<Result<_, CallError>>()?;
+    let identities = identities.iter();
+    Ok(identities.map(|identity| found.remove(*identity)).collect())
+}
+
+fn identity(row: &Row) -> Result<Identity, CallError> {
+    Ok(Identity {
+        queue: row.get::<String>("queue")?.into(),
+        key: row.get("key")?,
+        emit: row.get("emit_id")?,
+        step: u32::try_from(row.get::<i64>("step")?).unwrap_or(u32::MAX),
+    })
+}
+
+fn remembered(row: &Row) -> Result<Remembered, CallError> {
+    let body: Option<Vec<u8>> = row.get("reply_body")?;
+    let headers: Option<String> = row.get("reply_headers")?;
+    // Nobody but us writes them.
+    let headers = headers::parse(headers.as_deref().unwrap_or("{}")).unwrap_or_default();
+    Ok(Remembered::read(
+        row.get("reply_queue")?,
+        body.map(Bytes::from),
+        headers,
+    ))
+}
+
+/// A connection of its own to the server on which something is entered.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    scope: Scope,
+    client: Lasting<Client>,
+}
+
+impl Memory {
+    /// Connects. A server that can't be reached is waited for later.
+    pub(crate) async fn open(
+        database: &MysqlDatabase,
+        pool: &str,
+        scope: Scope,
+    ) -> Result<Self, MysqlError> {
+        let place = Place::of(database, &format!("ganger {pool} finished"))?;
+        let client = match place.connect().await {
+            Ok(client) => Some(client),
+            Err(error) if error.is_passing() => None,
+            Err(error) => return Err(error),
+        };
+        Ok(Self {
+            scope,
+            client: Lasting::new(place, client),
+        })
+    }
+
+    /// Enters all of them in one transaction, or none. Returns what was entered before.
+    pub(crate) async fn enter(&mut self, entries: &[Entry<'_>]) -> Result<Found, Fault> {
+        let scope = &self.scope;
+        let mut clashes = 0;
+        loop {
+            let client = self.client.get().await?;
+            let enter = client.in_a_transaction(async |client| enter(client, scope, entries).await);
+            match timeout(ANSWERS_WITHIN, enter).await {
+                Ok(Err(error)) if is_a_clash(&error) && clashes < CLASHES_MAX => clashes += 1,
+                answer => {
+                    return self
+                        .client
+                        .heard(answer.map_err(|_| Silent(ANSWERS_WITHIN)));
+                }
+            }
+        }
+    }
+
+    /// Looks for what is entered of each.
+    pub(crate) async fn find(&mut self, identities: &[&Identity]) -> Result<Found, Fault> {
+        let scope = &self.scope;
+        let find = async |client: &mut Client| find(client, scope, identities).await;
+        self.client.ask(find).await
+    }
+
+    /// Removes what is out of date, at most so many. Returns how many.
+    pub(crate) async fn expire(&mut self, most: u32) -> Result<usize, Fault> {
+        let expire = async |client: &mut Client| client.execute(EXPIRE, &[most.into()]).await;
+        let removed = self.client.ask(expire).await?;
+        Ok(usize::try_from(removed).unwrap_or(usize::MAX))
+    }
+}

@@ -1,0 +1,296 @@
+//! A connection to a server: how one is made, and what is asked of each.
+
+use std::time::Duration;
+
+use mysql_async::{Conn, Opts, OptsBuilder, SslOpts};
+use tokio::time::timeout;
+
+use super::client::{About, Client, Dialect};
+use super::error::{CallError, MysqlError, failed, has_no_tls, has_other_tls, unconnected};
+use super::{schema, tls};
+use crate::on_server::names::Names;
+use ganger_config::model::{Host, MysqlDatabase, SslMode};
+use ganger_core::threads::or_refused;
+
+/// How long an attempt to connect may take, each to one host, with all that is said before the
+/// first statement.
+const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
+
+/// When a connection that nothing is heard of is asked after.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
+
+/// What the server sends us at once is not limited by us.
+const RECEIVED_BYTES_MAX: usize = 1 << 30;
+
+/// What holds for every connection of ours, whatever the server or its `init_connect` sets. All values are
+/// written out: `DEFAULT` would be the server's own.
+const SETTINGS: &str = "
+SET NAMES utf8mb4 COLLATE utf8mb4_bin;
+SET SESSION sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION',
+  time_zone = '+00:00', autocommit = 1, completion_type = 0, unique_checks = 1,
+  innodb_lock_wait_timeout = 5, wait_timeout = 28800, net_read_timeout = 30, net_write_timeout = 60,
+  sql_select_limit = 18446744073709551615, sql_big_selects = 1, sql_safe_updates = 0, sql_auto_is_null = 0;
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET SESSION TRANSACTION READ WRITE";
+
+/// Who falls silent within a transaction does not keep what it has locked.
+const SETTINGS_OF_MARIADB: &str = "
+SET SESSION idle_transaction_timeout = 20, idle_readonly_transaction_timeout = 0,
+  idle_write_transaction_timeout = 0";
+
+/// How large tables are is asked now and then, and then it is to be true.
+const SETTINGS_OF_MYSQL: &str = "SET SESSION information_schema_stats_expiry = 0";
+
+const ABOUT: &str = "
+SELECT VERSION(), @@max_allowed_packet, @@innodb_read_only, @@global.read_only, DATABASE()";
+
+/// Where connections are made to.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    hosts: Vec<Host>,
+    common: Opts,
+    encryption: Option<SslOpts>,
+    /// Rather none than no connection.
+    is_lenient: bool,
+    /// As people are told of it: no secret.
+    pub(crate) server: String,
+    pub(crate) database: String,
+    /// Whether tables that are missing are made.
+    declare: bool,
+    names: Names,
+}
+
+impl Place {
+    /// The server of that database, which lists us by that name.
+    pub(crate) fn of(database: &MysqlDatabase, name: &str) -> Result<Self, MysqlError> {
+        let common = OptsBuilder::default()
+            .user(Some(&database.username))
+            .pass(database.password.as_ref().map(|secret| secret.expose()))
+            .db_name(Some(&database.database))
+            .tcp_keepalive(Some(KEEPALIVE_IDLE))
+            .tcp_nodelay(true)
+            .prefer_socket(false)
+            .stmt_cache_size(0)
+            .max_allowed_packet(Some(RECEIVED_BYTES_MAX))
+            .wait_timeout(Some(28_800))
+            .client_found_rows(true)
+            .connect_attribute("program_name", name);
+        Ok(Self {
+            hosts: database.hosts.clone(),
+            common: common.into(),
+            encryption: tls::encryption(database)?,
+            is_lenient: database.ssl_mode == SslMode::Prefer,
+            server: format!("{}/{}", database.servers(), database.database),
+            database: database.database.clone(),
+            declare: database.declare,
+            names: Names::behind(&database.table_prefix),
+        })
+    }
+
+    /// Connects, and sees that the tables are there.
+    pub(crate) async fn connect(&self) -> Result<Client, MysqlError> {
+        let mut client = self.connect_bare().await?;
+        self.prepare(&mut client).await?;
+        Ok(client)
+    }
+
+    /// Sees that the tables are there, and makes them if that is wanted.
+    pub(crate) async fn prepare(&self, client: &mut Client) -> Result<(), MysqlError> {
+        // Boxed, as what is large and rare: all that waits for it would be as large, on a small stack.
+        Box::pin(schema::prepare(client, &self.database, self.declare)).await
+    }
+
+    /// Sees that there can be messages for topics, which not every account may make the table for.
+    pub(crate) async fn prepare_topics(&self, client: &mut Client) -> Result<(), MysqlError> {
+        schema::prepare_topics(client, self.declare).await
+    }
+
+    /// What is wrong with the tables, if anything is, but for what will be made. Makes nothing.
+    pub(crate) async fn look(&self, client: &mut Client) -> Result<Option<String>, MysqlError> {
+        match schema::look(client, &self.database, self.declare).await {
+            Ok(()) => Ok(None),
+            Err(error @ MysqlError::Command { .. }) => Err(error),
+            Err(wrong) => Ok(Some(wrong.to_string())),
+        }
+    }
+
+    /// Whether the tables are there, all of them and as they are to be.
+    pub(crate) async fn is_made(&self, client: &mut Client) -> Result<bool, MysqlError> {
+        schema::is_made(client, &self.database).await
+    }
+
+    /// Connects to the first server that can be used, whatever is there.
+    pub(crate) async fn connect_bare(&self) -> Result<Client, MysqlError> {
+        let mut first = None;
+        for host in &self.hosts {
+            // The driver looks names up.
+            let opening = or_refused(Box::pin(self.open(host)));
+            let error = match timeout(CONNECTS_WITHIN, opening).await {
+                Ok(Ok(Ok(client))) => return Ok(client),
+                Ok(Ok(Err(error))) => error,
+                Ok(Err(refused)) => self.away(host, refused.to_string()),
+                Err(_) => {
+                    let seconds = CONNECTS_WITHIN.as_secs();
+                    self.away(host, format!("it has not answered for {seconds} s"))
+                }
+            };
+            // What is to be waited for at one is not to be mended at another.
+            match &first {
+                Some(MysqlError::Away { .. }) => {}
+                _ if error.is_passing() => first = Some(error),
+                Some(_) => {}
+                None => first = Some(error),
+            }
+        }
+        Err(first.unwrap_or_else(|| MysqlError::Away {
+            server: self.server.clone(),
+            why: "no host is named".to_owned(),
+        }))
+    }
+
+    fn told(&self, host: &Host) -> String {
+        format!("{host}/{}", self.database)
+    }
+
+    fn away(&self, host: &Host, why: String) -> MysqlError {
+        let server = self.told(host);
+        MysqlError::Away { server, why }
+    }
+
+    async fn open(&self, host: &Host) -> Result<Client, MysqlError> {
+        let unconnected = |error| unconnected(&self.told(host), &CallError::Driver(error));
+        let at = |encryption: Option<SslOpts>| {
+            let at = OptsBuilder::from_opts(self.common.clone());
+            match host.name.starts_with('/') {
+                true => at.socket(Some(&host.name)),
+                false => at
+                    .ip_or_hostname(&host.name)
+                    .tcp_port(host.port)
+                    .ssl_opts(encryption),
+            }
+        };
+        let connected = match Conn::new(at(self.encryption.clone())).await {
+            Err(error) if self.is_lenient && (has_no_tls(&error) || has_other_tls(&error)) => {
+                // Without TLS the driver encrypts a password by whatever key the server sends it.
+                if !host.is_here() && self.common.pass().is_some() {
+                    let server = self.told(host);
+                    return Err(MysqlError::Unencrypted { server });
+                }
+                Conn::new(at(None)).await
+            }
+            connected => connected,
+        };
+        let mut client = self.fit(host, connected.map_err(unconnected)?).await?;
+        let set = self.set_up(&mut client).await;
+        set.map_err(failed("setting up the connection"))?;
+        Ok(client)
+    }
+
+    /// Sets what only one of both servers knows.
+    async fn set_up(&self, client: &mut Client) -> Result<(), CallError> {
+        let settings = match client.dialect() {
+            Dialect::MariaDb => SETTINGS_OF_MARIADB,
+            Dialect::MySql => SETTINGS_OF_MYSQL,
+        };
+        client.batch_execute(settings).await?;
+        client.set_limits().await
+    }
+
+    /// Sets up the connection, and looks whether the server is one that can serve.
+    async fn fit(&self, host: &Host, conn: Conn) -> Result<Client, MysqlError> {
+        let about = About {
+            dialect: Dialect::MySql,
+            packet: 1 << 20,
+            locks: true,
+        };
+        let mut client = Client::new(conn, self.names.clone(), about);
+        let set = client.batch_execute(SETTINGS).await;
+        set.map_err(failed("setting up the connection"))?;
+        let said = async {
+            let row = client.query_one(ABOUT, &[]).await?;
+            let version: String = row.get(0)?;
+            let packet: u64 = row.get(1)?;
+            let read_only = row.get::<String>(2)? != "0" || is_set(&row.get::<String>(3)?);
+            let cluster = "SHOW GLOBAL VARIABLES LIKE 'wsrep_on'";
+            let cluster = client.query_opt(cluster, &[]).await?;
+            let cluster = cluster.map(|row| row.get::<String>(1)).transpose()?;
+            Ok((version, packet, read_only, cluster))
+        };
+        let said: Result<_, CallError> = said.await;
+        let said = said.map_err(|error| unconnected(&self.told(host), &error));
+        let (version, packet, read_only, cluster) = said?;
+        let dialect = fits(&version).map_err(|found| MysqlError::Old {
+            server: self.told(host),
+            found,
+        })?;
+        if read_only {
+            return Err(self.away(host, "it is read-only, as its `read_only` says".to_owned()));
+        }
+        Ok(client.known_as(About {
+            dialect,
+            packet: usize::try_from(packet).unwrap_or(usize::MAX),
+            locks: !cluster.is_some_and(|on| is_set(&on)),
+        }))
+    }
+}
+
+/// Whether a variable says yes, in whatever words.
+pub(super) fn is_set(value: &str) -> bool {
+    !matches!(value, "0" | "OFF" | "")
+}
+
+/// Which server that is, or its name and version if it is too old.
+fn fits(version: &str) -> Result<Dialect, String> {
+    let (dialect, name, oldest) = match version.contains("MariaDB") {
+        true => (Dialect::MariaDb, "MariaDB", [10, 6, 0]),
+        false => (Dialect::MySql, "MySQL", [8, 0, 13]),
+    };
+    // MariaDB once said so to replicas of MySQL's.
+    let version = version.strip_prefix("5.5.5-").unwrap_or(version);
+    let mut parts = version
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|part| part.parse().unwrap_or(0));
+    let found: [u32; 3] = std::array::from_fn(|_| parts.next().unwrap_or(0));
+    let number = version.split('-').next().unwrap_or_default();
+    match found >= oldest {
+        true => Ok(dialect),
+        false => Err(format!("{name} {number}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_too_old_are_told_by_name_and_version() {
+        for (version, expected) in [
+            ("10.11.6-MariaDB-0+deb12u1-log", Ok(Dialect::MariaDb)),
+            ("5.5.5-10.6.0-MariaDB", Ok(Dialect::MariaDb)),
+            ("11.4.2-MariaDB-ubu2404", Ok(Dialect::MariaDb)),
+            ("8.0.13", Ok(Dialect::MySql)),
+            ("8.4.0-commercial", Ok(Dialect::MySql)),
+            ("9.1.0", Ok(Dialect::MySql)),
+            ("10.5.23-MariaDB", Err("MariaDB 10.5.23")),
+            ("5.5.5-10.3.39-MariaDB", Err("MariaDB 10.3.39")),
+            ("8.0.12", Err("MySQL 8.0.12")),
+            ("5.7.44-log", Err("MySQL 5.7.44")),
+        ] {
+            let expected = expected.map_err(str::to_owned);
+            assert_eq!(fits(version), expected, "{version}");
+        }
+    }
+
+    #[test]
+    fn a_variable_says_yes_in_many_words() {
+        for (value, expected) in [
+            ("1", true),
+            ("ON", true),
+            ("NO_LOCK", true),
+            ("0", false),
+            ("OFF", false),
+        ] {
+            assert_eq!(is_set(value), expected, "{value}");
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The table of owners, and what is claimed by them: the statements, and how a lease asks for them.
+
+use std::time::Duration;
+
+use super::client::Client;
+use super::error::{CallError, ends_the_connection, fault};
+use super::line::{Place, is_set};
+use super::tidy;
+use super::transaction::roll_back_unless;
+use super::value::{Value, now_ms};
+use crate::on_server::registry::{self, Heard, Newcomer, Registry, Unconnected, Undone};
+use crate::on_server::vigil::Sight;
+use crate::table::Fault;
+
+const LOCK: &str = "SELECT COALESCE(GET_LOCK(?, 0), 0)";
+
+const ENTER: &str = concat!(
+    "
+INSERT INTO owners (host, pid, pool, started_at, lease_ms, beaten_at, lock_name)
+VALUES (?, ?, ?, ",
+    now_ms!(),
+    ", ?, ",
+    now_ms!(),
+    ", ?)"
+);
+
+const BEAT: &str = concat!(
+    "UPDATE owners SET heartbeat = heartbeat + 1, beaten_at = ",
+    now_ms!(),
+    " WHERE id = ?"
+);
+
+/// Whether nobody has the lock of an owner that has one.
+macro_rules! is_free {
+    () => {
+        "(lock_name LIKE 'ganger.%' AND IS_FREE_LOCK(lock_name) = 1)"
+    };
+}
+
+/// Whether the last heartbeat of an owner is older than its lease.
+macro_rules! is_stale {
+    () => {
+        concat!("(beaten_at + lease_ms < ", now_ms!(), ")")
+    };
+}
+
+const OTHERS: &str = concat!(
+    "SELECT id, heartbeat, ",
+    is_free!(),
+    ", ",
+    is_stale!(),
+    ", lease_ms FROM owners WHERE id <> ?"
+);
+
+/// A server that was one to write to may have become another's copy.
+const IS_READ_ONLY: &str = "SELECT @@innodb_read_only, @@global.read_only";
+
+/// Only while it still stands as it was seen, in vain or without its lock. It may be back, and then goes on.
+const SEEN: &str = concat!(
+    "SELECT id FROM owners WHERE id = ? AND heartbeat = ? AND (NOT ? OR ",
+    is_free!(),
+    ") FOR UPDATE"
+);
+
+/// The one suspect that ran is charged with the attempt. What it is suspected of is counted last: the
+/// server looks at what a row has become so far.
+macro_rules! free {
+    ($index:literal) => {
+        concat!(
+            "
+UPDATE consumer_messages FORCE INDEX (",
+            $index,
+            ") SET
+  attempts = CASE WHEN suspicion > 0 THEN attempts ELSE GREATEST(attempts - 1, 0) END,
+  last_error = CASE WHEN suspicion > 0
+    THEN 'the daemon vanished with it in hand' ELSE last_error END,
+  lapses = LEAST(lapses, 4294967294) + 1, owner = NULL, claim = NULL
+WHERE owner = ?"
+        )
+    };
+}
+
+const FREE: &str = free!("consumer_messages_claimed");
+
+/// The next owner of claims behind that one, and whether it is in the table. Asked for one by one: for all at
+/// once the server may go through the claims of each.
+const NEXT_CLAIMING: &str = "
+SELECT owner, owner IN (SELECT id FROM owners) FROM consumer_messages FORCE INDEX (consumer_messages_claimed)
+WHERE owner > ? ORDER BY owner LIMIT 1";
+
+/// All but those that are refused.
+const FREE_STRAYS: &str = concat!(
+    free!("consumer_messages_claimed"),
+    " AND id NOT IN ? AND NOT EXISTS (SELECT 1 FROM owners WHERE owners.id = ?)"
+);
+
+const STRAY_ROWS: &str = "
+SELECT id FROM consumer_messages FORCE INDEX (consumer_messages_claimed)
+WHERE owner = ? AND id NOT IN ? AND NOT EXISTS (SELECT 1 FROM owners WHERE owners.id = ?) LIMIT ?";
+
+/// Some of them.
+const FREE_SOME: &str = concat!(
+    free!("PRIMARY"),
+    " AND id IN ? AND NOT EXISTS (SELECT 1 FROM owners WHERE owners.id = ?)"
+);
+
+/// The name of a lock: the server has one set of them for all of its databases.
+fn lock_name(key: i64) -> String {
+    match key > 0 {
+        true => format!("ganger.{key:x}"),
+        false => format!("none.{:x}", key.unsigned_abs()),
+    }
+}
+
+/// Gives back what is still claimed, charged, so that it can't come again for ever, and strikes us.
+pub(super) async fn leave(client: &mut Client, owner: i64) -> Result<(), CallError> {
+    let mut script = client.script();
+    let release = "
+        UPDATE consumer_messages FORCE INDEX (consumer_messages_claimed)
+        SET owner = NULL, claim = NULL WHERE owner = ?";
+    script.add(release, &[owner.into()]);
+    script.add("DELETE FROM owners WHERE id = ?", &[owner.into()]);
+    client.run(script).await.map(drop)
+}
+
+impl registry::Place for Place {
+    type Line = Client;
+
+    async fn connect(&self) -> Result<Client, Unconnected> {
+        self.connect().await.map_err(|error| Unconnected {
+            why: error.to_string(),
+            is_passing: error.is_passing(),
+        })
+    }
+}
+
+impl From<CallError> for Undone {
+    fn from(error: CallError) -> Self {
+        Self {
+            fault: fault(&error),
+            ends_the_connection: ends_the_connection(&error),
+        }
+    }
+}
+
+impl Client {
+    /// Locks an owner that still stands as it was seen, in a transaction that this opens.
+    async fn seize(&mut self, sight: &Sight) -> Result<bool, CallError> {
+        let mut script = self.transaction(None);
+        let free = i64::from(sight.free);
+        let seen = [sight.owner.into(), sight.heartbeat.into(), free.into()];
+        let seen = script.add(SEEN, &seen);
+        let answers = self.run(script).await?;
+        Ok(!answers[seen].rows.is_empty())
+    }
+
+    async fn strike_and_free(
+        &mut self,
+        sight: &Sight,
+        frees: bool,
+    ) -> Result<Option<u64>, CallError> {
+        if !self.seize(sight).await? {
+            self.roll_back().await?;
+            return Ok(None);
+        }
+        let mut script = self.script();
+        script.add("DELETE FROM owners WHERE id = ?", &[sight.owner.into()]);
+        let freed = frees.then(|| script.add(FREE, &[sight.owner.into()]));
+        self.commit_by(&mut script);
+        let answers = self.run(script).await?;
+        Ok(Some(freed.map_or(0, |at| answers[at].changed)))
+    }
+}
+
+impl Registry for Client {
+    fn has_locks(&self) -> bool {
+        self.has_locks()
+    }
+
+    async fn lock(&mut self, key: i64) -> Result<bool, Undone> {
+        let name = lock_name(key);
+        let locked = self.query_one(LOCK, &[Value::from(&name)]).await?;
+        Ok(locked.get::<i64>(0)? != 0)
+    }
+
+    async fn listen(&mut self, _queue: &str) -> Result<(), Undone> {
+        Ok(())
+    }
+
+    async fn heard(&mut self) -> Heard {
+        std::future::pending().await
+    }
+
+    async fn enter(&mut self, newcomer: Newcomer<'_>) -> Result<i64, Undone> {
+        let lock = lock_name(newcomer.key);
+        let values = [
+            newcomer.host.into(),
+            newcomer.pid.into(),
+            newcomer.pool.into(),
+            newcomer.lease_ms.into(),
+            Value::from(&lock),
+        ];
+        let mut script = self.script();
+        script.add(ENTER, &values);
+        let id = script.add("SELECT LAST_INSERT_ID()", &[]);
+        let answers = self.run(script).await?;
+        let row = answers[id].rows.first();
+        let row = row.ok_or_else(|| CallError::Unexpected("no row".to_owned()))?;
+        Ok(row.get(0)?)
+    }
+
+    async fn beat(&mut self, owner: i64) -> Result<bool, Undone> {
+        Ok(self.execute(BEAT, &[owner.into()]).await? > 0)
+    }
+
+    async fn others(&mut self, owner: Option<i64>) -> Result<Vec<Sight>, Undone> {
+        let mut script = self.script();
+        let read_only = script.add(IS_READ_ONLY, &[]);
+        let others = script.add(OTHERS, &[owner.unwrap_or(0).into()]);
+        let answers = self.run(script).await?;
+        for row in &answers[read_only].rows {
+            if is_set(&row.get::<String>(0)?) || is_set(&row.get::<String>(1)?) {
+                return Err(Undone {
+                    fault: Fault::passing("the server has become read-only"),
+                    ends_the_connection: true,
+                });
+            }
+        }
+        let mut seen = Vec::with_capacity(answers[others].rows.len());
+        for row in &answers[others].rows {
+            seen.push(Sight {
+                owner: row.get(0)?,
+                heartbeat: row.get(1)?,
+                free: row.get::<i64>(2)? != 0,
+                stale: row.get::<i64>(3)? != 0,
+                lease: Duration::from_millis(row.get::<i64>(4)?.unsigned_abs()),
+            });
+        }
+        Ok(seen)
+    }
+
+    async fn tidy_up(&mut self, rows: u32) -> Result<Option<String>, Undone> {
+        Ok(tidy::tidy_up(self, rows).await?)
+    }
+
+    async fn take_back(&mut self, sight: &Sight) -> Result<Option<u64>, Undone> {
+        let freed = self.strike_and_free(sight, true).await;
+        Ok(roll_back_unless(self, freed).await?)
+    }
+
+    async fn strike(&mut self, sight: &Sight) -> Result<bool, Undone> {
+        let struck = self.strike_and_free(sight, false).await;
+        Ok(roll_back_unless(self, struck).await?.is_some())
+    }
+
+    async fn strays(&mut self) -> Result<Vec<i64>, Undone> {
+        let (mut last, mut strays) = (i64::MIN, Vec::new());
+        while let Some(row) = self.query_opt(NEXT_CLAIMING, &[last.into()]).await? {
+            last = row.get(0)?;
+            if row.get::<i64>(1)? == 0 {
+                strays.push(last);
+            }
+        }
+        Ok(strays)
+    }
+
+    async fn free_strays(&mut self, owner: i64, but: &[i64]) -> Result<u64, Undone> {
+        let values = [owner.into(), Value::from(but), owner.into()];
+        Ok(self.execute(FREE_STRAYS, &values).await?)
+    }
+
+    async fn stray_rows(&mut self, owner: i64, but: &[i64], most: i64) -> Result<Vec<i64>, Undone> {
+        let values = [owner.into(), Value::from(but), owner.into(), most.into()];
+        let rows = self.query(STRAY_ROWS, &values).await?;
+        let rows = rows.iter().map(|row| row.get(0));
+        Ok(rows.collect::<Result<_, CallError>>()?)
+    }
+
+    async fn free_some(&mut self, owner: i64, rows: &[i64]) -> Result<u64, Undone> {
+        let values = [owner.into(), Value::from(rows), owner.into()];
+        Ok(self.execute(FREE_SOME, &values).await?)
+    }
+
+    fn hang_up(self) {
+        self.hang_up();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_has_a_name_that_every_server_takes() {
+        assert_eq!(lock_name(255), "ganger.ff");
+        assert_eq!(lock_name(-255), "none.ff");
+        assert!(lock_name(i64::MAX).len() <= 64);
+    }
+}

@@ -1,0 +1,327 @@
+//! The tables: made, recognised, and shown to whoever makes them by hand. What they hold is other
+//! files' business.
+
+use super::client::Client;
+use super::error::{
+    CallError, MysqlError, failed, is_made_or_in_use, may_not_make_triggers, sentence,
+};
+use super::value::Value;
+use crate::on_server::names::Names;
+
+/// The steps from one version of the tables to the next, the first from an empty database. A step that
+/// was released is never changed.
+const MIGRATIONS: &[&str] = &[
+    include_str!("v1.sql"),
+    include_str!("v2.sql"),
+    include_str!("v3.sql"),
+];
+
+/// What is for topics alone, also where it is there from the first version. It needs triggers, which a server that
+/// keeps a binary log may let none but an administrator make; all else goes on without it.
+const TOPICS: &str = include_str!("topics.sql");
+/// What has the server number all messages. It needs a trigger, too.
+const IDS: &str = include_str!("ids.sql");
+/// While a trigger waits for someone's long transaction nobody else gets at the table.
+const BRIEFLY: &str = "SET SESSION lock_wait_timeout = 1";
+const NO_TOPICS: &str = "DROP TABLE IF EXISTS published_messages_new";
+
+/// The tables by which it is seen whose they are, and a column of each that hardly another program's has.
+const KNOWN_BY: [(&str, &str); 7] = [
+    ("consumer_messages", "unique_hold"),
+    ("finished_messages", "emit_id"),
+    ("ganger_version", "version"),
+    ("owners", "lock_name"),
+    ("poisoned_messages", "unique_until"),
+    ("published_messages", "unsubscribed"),
+    ("subscriptions", "subscribed_at"),
+];
+
+/// A lock that two who make the tables can't both have, by the database and the names.
+const LOCK: &str = "
+SELECT GET_LOCK(CONCAT('ganger.', LEFT(SHA2(CONCAT(DATABASE(), '.', ?), 256), 40)), ?)";
+const UNLOCK: &str = "
+DO RELEASE_LOCK(CONCAT('ganger.', LEFT(SHA2(CONCAT(DATABASE(), '.', ?), 256), 40)))";
+
+/// How long one waits while another makes the tables of millions of rows anew.
+const LOCKED_FOR: i64 = 3600;
+
+/// What makes them in an empty database, as the server's own clients read it.
+pub(crate) fn statements(prefix: &str) -> String {
+    // The body of the first trigger has several statements.
+    let topics = TOPICS.replacen("CREATE TRIGGER", "DELIMITER //\nCREATE TRIGGER", 1);
+    let topics = topics.replacen("\nEND;\n", "\nEND//\nDELIMITER ;\n", 1);
+    let tables = MIGRATIONS.join("\n");
+    let all = format!(
+        "SET NAMES utf8mb4;\n\n{tables}\nDROP TRIGGER IF EXISTS consumer_messages_id;\n{IDS}\n{topics}"
+    );
+    Names::behind(prefix).put_into(&all).into_owned()
+}
+
+/// Sees that the tables are there, and makes them if that is wanted. Two who do so wait for each
+/// other.
+pub(super) async fn prepare(
+    client: &mut Client,
+    database: &str,
+    declare: bool,
+) -> Result<(), MysqlError> {
+    if is_to_be_made(client, database, declare).await? {
+        // Where it goes wrong the connection is not used any more, and the lock is gone with it.
+        lock(client).await?;
+        migrate(client, database).await?;
+        unlock(client).await?;
+    }
+    match declare {
+        true => prepare_ids(client).await,
+        false => Ok(()),
+    }
+}
+
+/// Has the server number all messages, unless it does so already or we may not make triggers.
+async fn prepare_ids(client: &mut Client) -> Result<(), MysqlError> {
+    if numbers_all(client).await? {
+        return Ok(());
+    }
+    lock(client).await?;
+    let made = match numbers_all(client).await? {
+        false => client.batch_execute(&format!("{BRIEFLY}; {IDS}")).await,
+        true => Ok(()),
+    };
+    unlock(client).await?;
+    match made {
+        // Or it is there and we may not see it, or the next start may have better luck.
+        Err(error) if may_not_make_triggers(&error) || is_made_or_in_use(&error) => Ok(()),
+        made => made.map_err(failed("making the tables")),
+    }
+}
+
+/// Whether the server numbers all messages, as far as we may see that.
+async fn numbers_all(client: &mut Client) -> Result<bool, MysqlError> {
+    let there = "SELECT count(*) FROM information_schema.triggers
+                 WHERE trigger_schema = DATABASE() AND trigger_name = ?";
+    let called = client.called("consumer_messages_id");
+    let found = client.query_one(there, &[Value::from(&called)]).await;
+    let found = found.and_then(|row| row.get::<i64>(0));
+    Ok(found.map_err(failed("looking for the tables"))? > 0)
+}
+
+/// Waits until nobody else makes tables here, and lets what is done then take as long as it needs.
+async fn lock(client: &mut Client) -> Result<(), MysqlError> {
+    let making = || failed("making the tables");
+    let name = client.called("ganger_version");
+    client.lift_limits().await.map_err(making())?;
+    let lock = [Value::from(&name), LOCKED_FOR.into()];
+    let locked = client.query_one(LOCK, &lock).await;
+    let locked = locked.and_then(|row| row.get::<Option<i64>>(0));
+    if locked.map_err(making())? == Some(1) {
+        return Ok(());
+    }
+    let why = CallError::Unexpected("another daemon that makes them still".to_owned());
+    Err(making()(why))
+}
+
+async fn unlock(client: &mut Client) -> Result<(), MysqlError> {
+    let making = || failed("making the tables");
+    let name = client.called("ganger_version");
+    let unlocked = client.execute(UNLOCK, &[Value::from(&name)]).await;
+    unlocked.map_err(making())?;
+    client.set_limits().await.map_err(making())
+}
+
+/// Sees that the tables are there or will be made.
+pub(super) async fn look(
+    client: &mut Client,
+    database: &str,
+    declare: bool,
+) -> Result<(), MysqlError> {
+    is_to_be_made(client, database, declare).await.map(drop)
+}
+
+/// Whether the tables are there, all of them and as they are to be.
+pub(super) async fn is_made(client: &mut Client, database: &str) -> Result<bool, MysqlError> {
+    let steps = match found(client, database).await {
+        // A table that is being altered shows no columns, and who alters it has the lock.
+        Err(MysqlError::Foreign { .. }) => {
+            lock(client).await?;
+            let again = found(client, database).await;
+            unlock(client).await?;
+            again?
+        }
+        steps => steps?,
+    };
+    Ok(steps == MIGRATIONS.len())
+}
+
+async fn is_to_be_made(
+    client: &mut Client,
+    database: &str,
+    declare: bool,
+) -> Result<bool, MysqlError> {
+    let whole = is_made(client, database).await?;
+    if whole || declare {
+        return Ok(!whole);
+    }
+    let database = database.to_owned();
+    Err(MysqlError::Missing { database })
+}
+
+/// Each step can be taken again from its beginning: no transaction takes back what one that was
+/// interrupted has made.
+async fn migrate(client: &mut Client, database: &str) -> Result<(), MysqlError> {
+    let done = found(client, database).await?;
+    let making = || failed("making the tables");
+    // First, for who is interrupted between them is not to find that there is nothing left to do.
+    match make_topics(client).await {
+        Err(error) if may_not_make_triggers(&error) => {}
+        made => made.map_err(making())?,
+    }
+    for step in MIGRATIONS.iter().skip(done) {
+        client.batch_execute(step).await.map_err(making())?;
+    }
+    Ok(())
+}
+
+/// Sees that what is for topics is there, for one who needs it.
+pub(super) async fn prepare_topics(client: &mut Client, declare: bool) -> Result<(), MysqlError> {
+    let looked = tables(client).await;
+    let there = looked.map_err(failed("looking for the tables"))?.topics;
+    // One of the first version does as well as it did; who removes what it holds tells what it lacks.
+    let suffices = there == Topics::Unmarked;
+    if there == Topics::Marked || suffices && !declare {
+        return Ok(());
+    }
+    if !declare {
+        return Err(MysqlError::NoTopics {
+            why: "`declare = false` says that it is not to be made".to_owned(),
+        });
+    }
+    lock(client).await?;
+    let made = make_topics(client).await;
+    unlock(client).await?;
+    match made {
+        Err(error) if may_not_make_triggers(&error) && suffices => Ok(()),
+        Err(error) if may_not_make_triggers(&error) => Err(MysqlError::NoTopics {
+            why: sentence(&error),
+        }),
+        made => made.map_err(failed("making the tables")),
+    }
+}
+
+/// Makes what is for topics, if it is not there.
+async fn make_topics(client: &mut Client) -> Result<(), CallError> {
+    if tables(client).await?.topics == Topics::Marked {
+        return Ok(());
+    }
+    let made = client.batch_execute(TOPICS).await;
+    if made.is_err() {
+        // Nothing looks at it; what is left of it the next one removes.
+        drop(client.batch_execute(NO_TOPICS).await);
+    }
+    made
+}
+
+/// How many steps were taken.
+async fn found(client: &mut Client, database: &str) -> Result<usize, MysqlError> {
+    let looking = || failed("looking for the tables");
+    let tables = tables(client).await.map_err(looking())?;
+    if let Some(table) = tables.foreign {
+        let database = database.to_owned();
+        return Err(MysqlError::Foreign { database, table });
+    }
+    if !tables.versioned {
+        return Ok(0);
+    }
+    let version = "SELECT COALESCE(MAX(version), 0) FROM ganger_version";
+    let version = client.query_one(version, &[]).await;
+    let version = version.and_then(|row| row.get(0));
+    let found: i64 = version.map_err(looking())?;
+    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+    match usize::try_from(found) {
+        Ok(steps) if found <= known => Ok(steps),
+        _ => Err(MysqlError::Newer {
+            database: database.to_owned(),
+            found,
+            known,
+        }),
+    }
+}
+
+/// What there is of tables of these names.
+struct Tables {
+    /// The first that has not the column by which ours is known.
+    foreign: Option<String>,
+    /// One says how many steps were taken.
+    versioned: bool,
+    topics: Topics,
+}
+
+/// Which table there is for messages for topics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Topics {
+    None,
+    /// Of the first version: no row says that it has become messages.
+    Unmarked,
+    Marked,
+}
+
+async fn tables(client: &mut Client) -> Result<Tables, CallError> {
+    let tables = "
+        SELECT t.table_name, EXISTS (SELECT 1 FROM information_schema.columns c
+          WHERE c.table_schema = t.table_schema AND c.table_name = t.table_name AND c.column_name = ?)
+        FROM information_schema.tables t WHERE t.table_schema = DATABASE() AND t.table_name = ?";
+    let mut script = client.script();
+    for (table, column) in KNOWN_BY {
+        let called = client.called(table);
+        script.add(tables, &[column.into(), Value::from(&called)]);
+    }
+    let columns = "
+        SELECT count(*) FROM information_schema.columns
+        WHERE table_schema = DATABASE() AND table_name = ? AND column_name IN ('topic', 'fanned_out')";
+    let published = client.called("published_messages");
+    let columns = script.add(columns, &[Value::from(&published)]);
+    let answers = client.run(script).await?;
+    let columns = answers[columns].rows.first().map(|row| row.get::<i64>(0));
+    let mut found = Tables {
+        foreign: None,
+        versioned: false,
+        topics: match columns.transpose()? {
+            Some(2) => Topics::Marked,
+            Some(1) => Topics::Unmarked,
+            _ => Topics::None,
+        },
+    };
+    for (answer, (table, _)) in answers.iter().zip(KNOWN_BY) {
+        let Some(row) = answer.rows.first() else {
+            continue;
+        };
+        match row.get::<i64>(1)? != 0 {
+            true => found.versioned |= table == "ganger_version",
+            false => {
+                let name = client.called(table);
+                found.foreign.get_or_insert(name);
+            }
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_statements_are_those_of_a_client_that_reads_line_by_line() {
+        let all = statements("q_");
+        assert!(
+            all.starts_with("SET NAMES utf8mb4;\n\n-- Version 1 "),
+            "{all}"
+        );
+        let trigger = "\nDELIMITER //\nCREATE TRIGGER q_published_messages_fan_out AFTER INSERT ON \
+                       q_published_messages_new ";
+        assert!(all.contains(trigger), "{all}");
+        assert!(all.contains("\nEND//\nDELIMITER ;\n"), "{all}");
+        let renamed = ", q_published_messages_new TO q_published_messages;\n";
+        assert!(all.contains(renamed), "{all}");
+        let mark = "\nSET NEW.fanned_out = 1, NEW.id = 0;\n";
+        assert!(all.contains(mark), "{all}");
+    }
+}

@@ -1,0 +1,62 @@
+//! Topics: which queues are subscribed to which, and messages for all of them.
+
+use super::client::Client;
+use super::columns::{Sent, message, message_values};
+use super::error::{CallError, is_taken};
+use super::row::Row;
+use ganger_queue::delivery::{IfUnsubscribed, Outgoing};
+
+const PUBLISH: &str = concat!(
+    "INSERT INTO published_messages (topic, ",
+    message!(),
+    ", unsubscribed) VALUES (?, ",
+    message_values!(),
+    ", ?)"
+);
+
+/// Inserts a message for a topic; the trigger does the rest.
+pub(crate) async fn publish(
+    client: &mut Client,
+    message: &Outgoing,
+    unsubscribed: IfUnsubscribed,
+) -> Result<(), CallError> {
+    let sent = Sent::of(message);
+    let mut values = sent.values();
+    values.push(unsubscribed.name().into());
+    client.execute(PUBLISH, &values).await.map(drop)
+}
+
+/// Subscribes queues to topics, each once, in the transaction that is open. Returns which were not yet.
+pub(crate) async fn subscribe(
+    client: &mut Client,
+    pairs: &[(String, String)],
+) -> Result<Vec<(String, String)>, CallError> {
+    let there = client
+        .query("SELECT topic, queue FROM subscriptions", &[])
+        .await?;
+    let pair = |row: &Row| Ok((row.get(0)?, row.get(1)?));
+    let there = there.iter().map(pair);
+    let there: Vec<(String, String)> = there.collect::<Result<_, CallError>>()?;
+    // In one order, so that no two daemons wait for each other.
+    let mut missing: Vec<(String, String)> = pairs
+        .iter()
+        .filter(|pair| !there.contains(pair))
+        .cloned()
+        .collect();
+    missing.sort_unstable();
+    missing.dedup();
+    let mut added = Vec::new();
+    for (topic, queue) in missing {
+        let add = "INSERT INTO subscriptions (topic, queue) VALUES (?, ?)";
+        match client
+            .execute(add, &[(&topic).into(), (&queue).into()])
+            .await
+        {
+            Ok(_) => added.push((topic, queue)),
+            // Another daemon does the same.
+            Err(error) if is_taken(&error, "PRIMARY") => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(added)
+}

@@ -1,0 +1,264 @@
+//! One transaction: what there is to settle and to publish, and what may be claimed after that. It costs
+//! three turns of the network, however much it is: what is locked, what is written, what was claimed.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::time::Duration;
+
+use super::claim::{self, Asked, Claimer, Picked};
+use super::client::{Answer, Client};
+use super::error::CallError;
+use super::finished;
+use super::settle;
+use super::value::Script;
+use crate::on_server::seldom::{Searched, Seldom};
+use crate::table::finished::Scope;
+use crate::table::{Ask, Claim, Settled, Stop, Work, Written};
+use ganger_queue::delivery::Outcome;
+
+/// Why nothing was done.
+#[derive(Debug)]
+pub(super) enum Undone {
+    Server(CallError),
+    /// We are not among the owners.
+    Unseated,
+}
+
+impl From<CallError> for Undone {
+    fn from(error: CallError) -> Self {
+        Self::Server(error)
+    }
+}
+
+/// If it went wrong nothing of it has happened.
+pub(super) async fn roll_back_unless<T, E>(
+    client: &mut Client,
+    result: Result<T, E>,
+) -> Result<T, E> {
+    if result.is_err() {
+        // If that fails, too, the connection is lost, and the transaction with it.
+        drop(client.roll_back().await);
+    }
+    result
+}
+
+/// One transaction, and on whose behalf.
+#[derive(Debug)]
+pub(super) struct Transaction<'a> {
+    pub(super) client: &'a mut Client,
+    pub(super) pool: &'a str,
+    pub(super) scope: &'a Scope,
+    pub(super) owner: Option<i64>,
+    pub(super) passed_over: &'a [i64],
+    /// How long a statement may take, where that is not as usual.
+    pub(super) limit: Option<Duration>,
+    /// What the last look has found.
+    pub(super) seldom: Seldom,
+}
+
+impl Transaction<'_> {
+    /// Does the work. What was claimed is in `doubtful` for as long as it is not known whether that
+    /// holds.
+    pub(super) async fn write(
+        mut self,
+        work: &Work<'_>,
+        doubtful: &mut Vec<Claim>,
+    ) -> Result<Written, Undone> {
+        let written = self.in_three_steps(work, doubtful).await;
+        roll_back_unless(self.client, written).await
+    }
+
+    async fn in_three_steps(
+        &mut self,
+        work: &Work<'_>,
+        doubtful: &mut Vec<Claim>,
+    ) -> Result<Written, Undone> {
+        let (script, settled, repeated) = self.enter(work.settled).await?;
+        let searched = self.seldom.searched();
+        let (held, due) = self.lock(script, &settled, work, searched).await?;
+        let is_held = |settled: &&Settled| held.contains(&settled.claim);
+        let lost = work.settled.iter().filter(|settled| !is_held(settled));
+        let lost = lost.filter(|settled| settled.outcome.is_of_work());
+        let lost = lost.map(|settled| settled.claim).collect();
+
+        let mut script = self.client.script();
+        settle::settle(&mut script, self.pool, settled.iter().filter(is_held));
+        settle::publish(
+            &mut script,
+            work.publishes.iter().map(|publish| &publish.message),
+        );
+        self.probe(&mut script, work);
+        let written = match (&work.ask, self.owner) {
+            (None, _) => {
+                self.client.commit_by(&mut script);
+                self.client.run(script).await?;
+                Written::default()
+            }
+            (Some(_), None) => return Err(Undone::Unseated),
+            (Some(ask), Some(owner)) => {
+                let who = self.claimer(owner);
+                claim::make_ready(&mut script, &due);
+                let asked = claim::ask(&mut script, who, ask, searched.suspects);
+                let answers = self.client.run(script).await?;
+                let picked = pick(answers, &asked, ask, due.len())?;
+                self.finish(owner, picked, ask, searched, doubtful).await?
+            }
+        };
+        Ok(Written {
+            lost,
+            repeated,
+            ..written
+        })
+    }
+
+    fn claimer(&self, owner: i64) -> Claimer<'_> {
+        Claimer {
+            owner,
+            queue: &self.scope.queue,
+            passed_over: self.passed_over,
+        }
+    }
+
+    /// Begins, enters what is to be entered, and tells how all is to be settled then, and of what there
+    /// is an entry. Where nothing is to be entered it begins with what is locked.
+    async fn enter<'w>(
+        &mut self,
+        settled: &'w [Settled],
+    ) -> Result<(Script, Cow<'w, [Settled]>, Vec<Claim>), CallError> {
+        let begin = self.client.transaction(self.limit);
+        if settled.iter().all(|settled| settled.entry().is_none()) {
+            return Ok((begin, settled.into(), Vec::new()));
+        }
+        self.client.run(begin).await?;
+        let entries: Vec<_> = settled.iter().filter_map(Settled::entry).collect();
+        let first = finished::enter(self.client, self.scope, &entries).await?;
+        let mut first = first.into_iter();
+        let mut repeated = Vec::new();
+        let after = |one: &Settled| {
+            let first = one.entry().and_then(|_| first.next().flatten());
+            if first.is_some() {
+                repeated.push(one.claim);
+            }
+            one.after(first).into_owned()
+        };
+        let settled = settled.iter().map(after).collect();
+        Ok((self.client.script(), settled, repeated))
+    }
+
+    /// Locks what is settled and what has fallen due, if that is searched for. Returns what of the first is
+    /// still ours, and the second.
+    async fn lock(
+        &mut self,
+        mut script: Script,
+        settled: &[Settled],
+        work: &Work<'_>,
+        searched: Searched,
+    ) -> Result<(HashSet<Claim>, Vec<i64>), CallError> {
+        let held = settle::hold(&mut script, settled.iter().map(|settled| settled.claim));
+        let due = match (&work.ask, self.owner) {
+            (Some(_), Some(owner)) if searched.due => {
+                Some(claim::due(&mut script, self.claimer(owner)))
+            }
+            _ => None,
+        };
+        let answers = self.client.run(script).await?;
+        let held = held.map(|at| settle::held(&answers[at])).transpose()?;
+        let due = due.map(|at| settle::numbers(&answers[at])).transpose()?;
+        Ok((held.unwrap_or_default(), due.unwrap_or_default()))
+    }
+
+    /// Writes something, whatever else there is, to learn whether the database takes it.
+    fn probe(&self, script: &mut Script, work: &Work<'_>) {
+        if work.probe {
+            let pulse = "UPDATE owners SET heartbeat = heartbeat + 1 WHERE id = ?";
+            script.add(pulse, &[self.owner.unwrap_or(0).into()]);
+        }
+    }
+
+    /// Marks what was picked, buries what is not to be handed out, looks what is left, and ends the
+    /// transaction.
+    async fn finish(
+        &mut self,
+        owner: i64,
+        picked: Picked,
+        ask: &Ask<'_>,
+        searched: Searched,
+        doubtful: &mut Vec<Claim>,
+    ) -> Result<Written, Undone> {
+        let mut script = self.client.script();
+        let stop = picked.stop;
+        let (mut marked, bodies) = picked.mark(&mut script, self.claimer(owner), ask)?;
+        let letters = marked
+            .buried
+            .iter()
+            .map(|(claim, buried)| (claim.row, &buried.failure));
+        let letters: Vec<_> = letters.collect();
+        settle::bury(&mut script, self.pool, &letters, false);
+        let look = claim::peek(&mut script, &self.scope.queue, self.passed_over);
+        self.client.commit_by(&mut script);
+
+        let before = doubtful.len();
+        doubtful.extend(marked.claimed.iter().map(|claimed| claimed.claim));
+        doubtful.extend(marked.buried.iter().map(|(claim, _)| *claim));
+        let mut answers = self.client.run(script).await?;
+        let outlook = claim::outlook(&answers[look], ask.limits)?;
+        marked.fill(bodies.map(|at| std::mem::take(&mut answers[at])))?;
+        doubtful.truncate(before);
+
+        let stop = match stop {
+            Stop::Empty if searched.has_missed(&outlook) => Stop::Long,
+            // What is left did not fit.
+            Stop::Empty if outlook.ready => {
+                ask.share.deny();
+                Stop::Full
+            }
+            stop => stop,
+        };
+        let buried = marked.buried.into_iter().map(|(_, buried)| buried);
+        Ok(Written {
+            claimed: marked.claimed,
+            buried: buried.collect(),
+            stop: Some(stop),
+            suspects_wait: outlook.suspects_wait,
+            due_in: outlook.due_in,
+            ..Written::default()
+        })
+    }
+}
+
+fn pick(
+    mut answers: Vec<Answer>,
+    asked: &Asked,
+    ask: &Ask<'_>,
+    due: usize,
+) -> Result<Picked, Undone> {
+    claim::pick(&mut answers, asked, ask, due)?.ok_or(Undone::Unseated)
+}
+
+/// Gives back what of these claims was made after all. Returns how many.
+pub(super) async fn give_back(client: &mut Client, claims: &[Claim]) -> Result<usize, CallError> {
+    let freed = free(client, claims).await;
+    roll_back_unless(client, freed).await
+}
+
+async fn free(client: &mut Client, claims: &[Claim]) -> Result<usize, CallError> {
+    // By the row alone: by the claim it would not be found before the other has ended.
+    let mut script = client.transaction(None);
+    let at = settle::hold(&mut script, claims.iter().copied());
+    let answers = client.run(script).await?;
+    let held = at.map(|at| settle::held(&answers[at])).transpose()?;
+    let held = held.unwrap_or_default();
+    let ours = claims.iter().filter(|claim| held.contains(claim));
+    let back = |claim: &Claim| Settled {
+        claim: *claim,
+        outcome: Outcome::Return { suspect: false },
+        span: None,
+        finished: None,
+    };
+    let settled: Vec<Settled> = ours.map(back).collect();
+    let mut script = client.script();
+    settle::settle(&mut script, "", settled.iter());
+    client.commit_by(&mut script);
+    client.run(script).await?;
+    Ok(settled.len())
+}

@@ -1,0 +1,96 @@
+//! What waits in the queues: counted by the index alone, up to a limit.
+
+use std::collections::BTreeSet;
+
+use super::claim::waits;
+use super::client::Client;
+use super::error::CallError;
+use super::value::{Value, now_ms};
+use crate::table::{PRIORITIES_MAX, Waiting};
+
+/// How many rows are ready and how many due, and for how long the first of these has been.
+const WAITING: &str = concat!(
+    "
+SELECT
+  (SELECT COUNT(*) FROM (",
+    waits!("1"),
+    " AND available_after = 0 LIMIT ?) AS ready),
+  (SELECT COUNT(*) FROM (",
+    waits!("1"),
+    " AND available_after > 0 AND available_after <= ",
+    now_ms!(),
+    " LIMIT ?) AS due),
+  ",
+    now_ms!(),
+    " - (",
+    waits!("available_after"),
+    " AND available_after > 0 ORDER BY available_after LIMIT 1)"
+);
+
+/// The first row in the order of claims that is less urgent than so, with its age.
+const FIRST: &str = concat!(
+    waits!(concat!("turn, ", now_ms!(), " - created_at")),
+    " AND available_after = 0 AND suspicion = 0 AND turn > ?
+ORDER BY turn, id LIMIT 1"
+);
+
+/// The next queue in the order of the index, however many rows the one before has. Only for a name that is
+/// known when the statement is planned does the server look it up.
+const NEXT_QUEUE: &str = "
+SELECT queue FROM consumer_messages FORCE INDEX (consumer_messages_ready)
+WHERE queue > ? ORDER BY queue LIMIT 1";
+
+const DELAYED: &str = concat!(
+    "
+SELECT COUNT(*) FROM (",
+    waits!("1"),
+    " AND available_after > 0 LIMIT ?) AS is_delayed"
+);
+
+/// Counts the rows that could be claimed now, as far as that goes, and finds the oldest.
+pub(super) async fn waiting(
+    client: &mut Client,
+    queue: &str,
+    most: u32,
+) -> Result<Waiting, CallError> {
+    let (name, limit) = (Value::from(queue), Value::from(most));
+    let values = [name, limit, name, limit, name];
+    let counted = client.query_one(WAITING, &values).await?;
+    let mut waiting = Waiting::new(counted.get(0)?, counted.get(1)?, most, counted.get(2)?);
+    let mut beyond = i64::from(i32::MIN);
+    for _ in 0..PRIORITIES_MAX {
+        let first = client.query(FIRST, &[name, beyond.into()]).await?;
+        let Some(first) = first.first() else {
+            break;
+        };
+        beyond = first.get(0)?;
+        waiting.is_for(first.get(1)?);
+    }
+    Ok(waiting)
+}
+
+/// The names of queues that hold rows, up to `most`.
+pub(super) async fn queues(client: &mut Client, most: u32) -> Result<BTreeSet<String>, CallError> {
+    let (mut names, mut last) = (BTreeSet::new(), String::new());
+    for _ in 0..most {
+        let next = client.query(NEXT_QUEUE, &[(&last).into()]).await?;
+        let Some(next) = next.first() else {
+            break;
+        };
+        last = next.get(0)?;
+        names.insert(last.clone());
+    }
+    Ok(names)
+}
+
+/// How many rows of the queue wait for a later time, due or not, as far as that goes.
+pub(super) async fn count_delayed(
+    client: &mut Client,
+    queue: &str,
+    most: u32,
+) -> Result<u64, CallError> {
+    client
+        .query_one(DELAYED, &[queue.into(), most.into()])
+        .await?
+        .get(0)
+}

@@ -1,0 +1,115 @@
+//! What a queue seldom has, by the last look: rows that fall due, and suspects. It is searched for only when it
+//! is there. Each search is a statement that changes rows, which costs a server as much as dozens of rows,
+//! though it finds none. On MySQL it also keeps a lock on the first entry behind what it finds, or would have
+//! found, whoever that belongs to: there begin the rows that others have claimed, who could settle them only
+//! one by one between the searches.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::table::{Outlook, Written};
+
+/// What the last look has found of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seldom {
+    due_at: Option<Instant>,
+    suspects_wait: bool,
+}
+
+impl Seldom {
+    /// Before the first look there may be anything.
+    pub(crate) fn unknown() -> Self {
+        Self {
+            due_at: Some(Instant::now()),
+            suspects_wait: true,
+        }
+    }
+
+    /// By a look just now.
+    pub(crate) fn of(outlook: &Outlook) -> Self {
+        Self::seen(outlook.due_in, outlook.suspects_wait)
+    }
+
+    /// By the look that ended a claim.
+    pub(crate) fn after(claim: &Written) -> Self {
+        Self::seen(claim.due_in, claim.suspects_wait)
+    }
+
+    fn seen(due_in: Option<Duration>, suspects_wait: bool) -> Self {
+        Self {
+            due_at: due_in.map(|due_in| Instant::now() + due_in),
+            suspects_wait,
+        }
+    }
+
+    /// What a claim searches for now.
+    pub(crate) fn searched(self) -> Searched {
+        Searched {
+            due: self.due_at.is_some_and(|due_at| Instant::now() >= due_at),
+            suspects: self.suspects_wait,
+        }
+    }
+}
+
+/// What a claim searches for beside what is simply next.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Searched {
+    pub(crate) due: bool,
+    pub(crate) suspects: bool,
+}
+
+impl Searched {
+    /// Something is there that was not searched for.
+    pub(crate) fn has_missed(self, outlook: &Outlook) -> bool {
+        let due = outlook.due_in == Some(Duration::ZERO);
+        !self.due && due || !self.suspects && outlook.suspects_wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn outlook(due_in: Option<u64>, suspects_wait: bool) -> Outlook {
+        Outlook {
+            ready: false,
+            suspects_wait,
+            due_in: due_in.map(Duration::from_secs),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_delayed_is_searched_for_once_it_may_be_due() {
+        assert!(Seldom::unknown().searched().due);
+        assert!(!Seldom::of(&outlook(None, false)).searched().due);
+        let seldom = Seldom::of(&outlook(Some(5), false));
+        assert!(!seldom.searched().due);
+        advance(Duration::from_secs(5)).await;
+        assert!(seldom.searched().due);
+    }
+
+    #[tokio::test]
+    async fn what_was_not_searched_for_may_be_missed() {
+        let nothing = Searched {
+            due: false,
+            suspects: false,
+        };
+        let all = Searched {
+            due: true,
+            suspects: true,
+        };
+        let looks = [
+            (outlook(None, false), false),
+            (outlook(Some(1), false), false),
+            (outlook(Some(0), false), true),
+            (outlook(None, true), true),
+        ];
+        for (outlook, missed) in looks {
+            assert_eq!(nothing.has_missed(&outlook), missed, "{outlook:?}");
+            assert!(!all.has_missed(&outlook), "{outlook:?}");
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! Claiming rows: which are next, and the mark by which they are ours; and looking whether there are
+//! any. What becomes of a row is decided in `rules`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error, Row};
+
+use super::client::{Client, Statement};
+use super::front::Position;
+use super::row;
+use super::settle::{is_row, now_ms};
+use crate::on_server::seldom::Searched;
+use crate::rules::{BYTES_OUT_MAX, ROWS_PER_TURN_MAX};
+use crate::table::{Ask, Buried, Claimed, Outlook, Stop};
+use ganger_core::names::PAUSED_QUEUE;
+use ganger_queue::attempts::Limits;
+
+/// What there is: until the next delayed row falls due, the most lapses of a suspect that is ready,
+/// and whether any other row is. By the indexes alone, without a lock.
+macro_rules! peek {
+    ($others:expr) => {
+        concat!(
+            "
+SELECT
+  (SELECT available_after FROM consumer_messages
+   WHERE queue = $1 AND owner IS NULL AND available_after > 0 AND id <> ALL($2::bigint[])
+   ORDER BY available_after LIMIT 1) - ",
+            now_ms!(),
+            ",
+  (SELECT lapses FROM consumer_messages
+   WHERE queue = $1 AND suspicion > 0 AND owner IS NULL AND available_after = 0
+     AND id <> ALL($2::bigint[])
+   ORDER BY suspicion DESC LIMIT 1),
+  ",
+            $others
+        )
+    };
+}
+
+/// Columns of the rows among those that are ready, the first so many in the order in which they are claimed,
+/// but none of these. The order begins with the queue, and so only the index that all of this is made for
+/// has it: by that of the ids, which is as good for what comes behind one where the statistics say that the
+/// table is nearly empty, the rows of all queues would be read.
+macro_rules! in_order {
+    ($columns:literal, $which:literal, $but:literal, $most:literal) => {
+        concat!(
+            "SELECT ",
+            $columns,
+            "
+   FROM consumer_messages
+   WHERE queue = ANY(ARRAY[$1::text]) AND ",
+            $which,
+            " AND owner IS NULL AND available_after = 0
+     AND id <> ALL(",
+            $but,
+            "::bigint[])
+   ORDER BY queue, suspicion, priority DESC, id LIMIT ",
+            $most
+        )
+    };
+}
+
+/// Whether a row is ready that is no suspect, among those.
+macro_rules! exists {
+    ($which:literal) => {
+        concat!(
+            "EXISTS (SELECT FROM consumer_messages
+   WHERE queue = $1 AND suspicion = 0",
+            $which,
+            " AND owner IS NULL AND available_after = 0
+     AND id <> ALL($2::bigint[]))"
+        )
+    };
+}
+
+const PEEK: &str = peek!(exists!(""));
+
+/// The same beyond a place: before it only what is more urgent is looked for.
+const PEEK_BEYOND: &str = peek!(concat!(
+    exists!(" AND priority > $3"),
+    " OR (",
+    in_order!(
+        "1",
+        "suspicion = 0 AND priority = $3 AND id > $4",
+        "$2",
+        "1"
+    ),
+    ") IS NOT NULL OR ",
+    exists!(" AND priority < $3")
+));
+
+/// Moves what has fallen due among the ready, where priority counts. Thereby a hundred thousand delayed
+/// rows cost a claim nothing until they are due.
+const DUE: &str = concat!(
+    "
+UPDATE consumer_messages SET available_after = 0
+WHERE id = ANY(ARRAY(
+  SELECT id FROM consumer_messages
+  WHERE queue = $1 AND owner IS NULL AND available_after > 0 AND available_after <= ",
+    now_ms!(),
+    "
+    AND id <> ALL($2::bigint[])
+  ORDER BY available_after LIMIT $3 FOR UPDATE SKIP LOCKED))"
+);
+
+/// Whoever takes us for dead waits until this transaction has ended, or has been there before.
+const SEAT: &str = "SELECT FROM owners WHERE id = $1 FOR KEY SHARE";
+
+/// Rows that may be claimed, in their order, locked. Those that others are just claiming are not waited for.
+macro_rules! locked {
+    ($which:literal) => {
+        concat!(
+            in_order!(
+                "id, suspicion, priority,
+     coalesce(octet_length(body), octet_length(body_bytes)) + octet_length(headers::text) AS bytes",
+                $which,
+                "$8",
+                "$4"
+            ),
+            " FOR UPDATE SKIP LOCKED"
+        )
+    };
+}
+
+/// Claims the rows that are next, as many as are asked for and as fit, or one in any case where that is
+/// wanted. Tokens are numbered in the order of the rows. A key that a row has as long as it waits is let go
+/// for good.
+macro_rules! claim {
+    ($locked:expr) => {
+        concat!(
+            "
+WITH locked AS MATERIALIZED (",
+            $locked,
+            "),
+next AS (
+  SELECT id, row_number() OVER places AS place, sum(bytes) OVER places AS upto, count(*) OVER () AS seen
+  FROM locked WINDOW places AS (ORDER BY suspicion, priority DESC, id))
+UPDATE consumer_messages m SET
+  owner = $5, claim = $6::bigint + next.place,
+  attempts = least(greatest(m.attempts, 0), 4294967294) + 1,
+  unique_released = CASE WHEN m.unique_key IS NOT NULL AND coalesce(m.unique_scope, 'waiting') = 'waiting'
+    THEN 1 ELSE m.unique_released END
+FROM next WHERE m.id ",
+            is_row!("next.id"),
+            " AND (next.upto <= $7::bigint OR $9::boolean AND next.place = 1)
+RETURNING m.id, m.claim, m.attempts, m.crashes, m.lapses, m.requeues, m.suspect, m.priority,
+  m.created_at, m.correlation_id, m.reply_to, m.message_id, m.content_type, m.key, m.headers::text,
+  m.body, m.body_bytes, m.span, next.seen"
+        )
+    };
+}
+
+const CLAIM: &str = claim!(locked!("suspicion BETWEEN $2 AND $3"));
+
+/// The same beyond a place: before it only what is more urgent is taken.
+const CLAIM_BEYOND: &str = claim!(concat!(
+    "
+  SELECT * FROM (
+    SELECT * FROM (",
+    locked!("suspicion = 0 AND priority > $2"),
+    ") AS urgent
+    UNION ALL SELECT * FROM (",
+    locked!("suspicion = 0 AND priority = $2 AND id > $3"),
+    ") AS others
+    UNION ALL SELECT * FROM (",
+    locked!("suspicion = 0 AND priority < $2"),
+    ") AS patient) AS next LIMIT $4"
+));
+
+/// The statements, as a connection knows them.
+#[derive(Debug)]
+pub(crate) struct Looks {
+    peek: Statement,
+    peek_beyond: Statement,
+    due: Statement,
+    seat: Statement,
+    claim: Statement,
+    claim_beyond: Statement,
+}
+
+impl Looks {
+    pub(crate) async fn prepare(client: &Client) -> Result<Self, Error> {
+        let (peek, peek_beyond, due, seat, claim, claim_beyond) = tokio::try_join!(
+            client.prepare(PEEK),
+            client.prepare(PEEK_BEYOND),
+            client.prepare(DUE),
+            client.prepare(SEAT),
+            client.prepare(CLAIM),
+            client.prepare(CLAIM_BEYOND),
+        )?;
+        Ok(Self {
+            peek,
+            peek_beyond,
+            due,
+            seat,
+            claim,
+            claim_beyond,
+        })
+    }
+}
+
+/// For whom rows are claimed, and which are not to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claimer<'a> {
+    pub(crate) owner: i64,
+    pub(crate) queue: &'a Arc<str>,
+    /// Rows that the database refuses to change.
+    pub(crate) passed_over: &'a [i64],
+    /// Only what is beyond it; all if there is none.
+    pub(crate) beyond: Option<Position>,
+}
+
+/// What was claimed, in a transaction that is still open.
+#[derive(Debug, Default)]
+pub(crate) struct Picked {
+    pub(crate) claimed: Vec<Claimed>,
+    /// Claimed, too, but not to be handed out.
+    pub(crate) buried: Vec<(crate::table::Claim, Buried)>,
+    pub(crate) stop: Option<Stop>,
+    /// The last one that is no suspect.
+    pub(crate) last: Option<Position>,
+}
+
+/// Looks whether the queue has a row that is ready or due, beyond a place or anywhere.
+pub(crate) async fn peek(
+    client: &Client,
+    looks: &Looks,
+    queue: &str,
+    limits: Limits,
+    passed_over: &[i64],
+    beyond: Option<Position>,
+) -> Result<Outlook, Error> {
+    let row = match &beyond {
+        None => {
+            let values: [&(dyn ToSql + Sync); 2] = [&queue, &passed_over];
+            client.query_one(&looks.peek, &values).await?
+        }
+        Some(Position { priority, id }) => {
+            let values: [&(dyn ToSql + Sync); 4] = [&queue, &passed_over, priority, id];
+            client.query_one(&looks.peek_beyond, &values).await?
+        }
+    };
+    let due_in: Option<i64> = row.try_get(0)?;
+    let worst: Option<i64> = row.try_get(1)?;
+    let due_in = due_in.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0)));
+    let spent = worst.is_some_and(|lapses| row::count(lapses) >= limits.lapses_max);
+    Ok(Outlook {
+        ready: spent || due_in == Some(Duration::ZERO) || row.try_get(2)?,
+        suspects_wait: worst.is_some(),
+        due_in,
+    })
+}
+
+/// Returns whether the queue is paused for all daemons.
+pub(crate) async fn is_paused(client: &Client, queue: &str) -> Result<bool, Error> {
+    let paused = client.query_one(PAUSED, &[&PAUSED_QUEUE, &queue]).await?;
+    paused.try_get(0)
+}
+
+const PAUSED: &str = "
+SELECT EXISTS (SELECT FROM consumer_messages
+  WHERE queue = $1 AND owner IS NULL AND available_after = 0 AND key = $2)";
+
+/// Claims what is asked for and searched for, in the transaction that is open. None if we are not among the
+/// owners.
+pub(crate) async fn claim(
+    client: &Client,
+    looks: &Looks,
+    who: Claimer<'_>,
+    ask: &Ask<'_>,
+    searched: Searched,
+) -> Result<Option<Picked>, Error> {
+    let (queue, passed_over) = (&who.queue.as_ref(), &who.passed_over);
+    let turn = i64::from(ROWS_PER_TURN_MAX);
+    let spent = i64::from(ask.limits.lapses_max.saturating_sub(1).max(1));
+    let rows = i64::try_from(ask.rows).unwrap_or(turn).min(turn);
+    // A suspect is taken whether there is room for it or not.
+    let suspicious = |from, to, rows| Wanted {
+        which: Which::Suspicion(from, to),
+        rows,
+        bytes: i64::try_from(BYTES_OUT_MAX).unwrap_or(i64::MAX),
+        one_in_any_case: true,
+    };
+    let all_spent = i64::from(searched.suspects) * turn;
+    let suspects = i64::from(searched.suspects && ask.suspect);
+    let next = Wanted {
+        which: who.beyond.map_or(Which::Suspicion(0, 0), Which::Beyond),
+        rows,
+        bytes: i64::try_from(ask.share.room()).unwrap_or(i64::MAX),
+        one_in_any_case: ask.share.used() == 0,
+    };
+    let seat: [&(dyn ToSql + Sync); 1] = [&who.owner];
+    let due: [&(dyn ToSql + Sync); 3] = [queue, passed_over, &turn];
+    let make_due_ready = async {
+        match searched.due {
+            true => client.execute(&looks.due, &due).await,
+            false => Ok(0),
+        }
+    };
+    let (seat, due, spent, suspects, next) = tokio::join!(
+        biased;
+        client.query(&looks.seat, &seat),
+        make_due_ready,
+        mark(client, looks, who, suspicious(spent, i64::MAX, all_spent)),
+        mark(client, looks, who, suspicious(1, spent - 1, suspects)),
+        mark(client, looks, who, next),
+    );
+    let (seat, due, next) = (seat?, due?, (spent?, suspects?, next?));
+    if seat.is_empty() {
+        return Ok(None);
+    }
+    let (spent, suspects, next) = next;
+    let mut picked = Picked::default();
+    for row in spent.iter().chain(&suspects).chain(&next) {
+        picked.take(row, who, ask)?;
+    }
+    let stop = match full(&next, rows)? {
+        Stop::Empty if due >= u64::from(ROWS_PER_TURN_MAX) => Stop::Long,
+        stop => stop,
+    };
+    picked.stop = Some(stop);
+    picked.last = next.last().map(Position::of).transpose()?;
+    Ok(Some(picked))
+}
+
+/// Why no more were claimed.
+fn full(next: &[Row], wanted: i64) -> Result<Stop, Error> {
+    let Some(first) = next.first() else {
+        return Ok(Stop::Empty);
+    };
+    let seen: i64 = first.try_get("seen")?;
+    let all = i64::try_from(next.len()).unwrap_or(i64::MAX);
+    Ok(if seen >= wanted || all < seen {
+        Stop::Full
+    } else {
+        Stop::Empty
+    })
+}
+
+/// Which rows.
+#[derive(Debug, Clone, Copy)]
+enum Which {
+    /// From such a suspicion to such a one.
+    Suspicion(i64, i64),
+    /// Those that are no suspects, beyond a place.
+    Beyond(Position),
+}
+
+/// Which rows, at most so many, and so many bytes.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    which: Which,
+    rows: i64,
+    bytes: i64,
+    one_in_any_case: bool,
+}
+
+/// Marks rows as ours and charges the attempt. Returns them in their order.
+async fn mark(
+    client: &Client,
+    looks: &Looks,
+    who: Claimer<'_>,
+    wanted: Wanted,
+) -> Result<Vec<Row>, Error> {
+    let Wanted {
+        which,
+        rows,
+        bytes,
+        one_in_any_case,
+    } = wanted;
+    let (statement, from, to): (_, &(dyn ToSql + Sync), &(dyn ToSql + Sync)) = match &which {
+        Which::Suspicion(from, to) if from > to => return Ok(Vec::new()),
+        Which::Suspicion(from, to) => (&looks.claim, from, to),
+        Which::Beyond(Position { priority, id }) => (&looks.claim_beyond, priority, id),
+    };
+    if rows <= 0 {
+        return Ok(Vec::new());
+    }
+    // Random, so that no two claims of a row have the same, whoever made them.
+    let tokens = fastrand::i64(1..i64::MAX - i64::from(ROWS_PER_TURN_MAX));
+    let queue = who.queue.as_ref();
+    let values: [&(dyn ToSql + Sync); 9] = [
+        &queue,
+        from,
+        to,
+        &rows,
+        &who.owner,
+        &tokens,
+        &bytes,
+        &who.passed_over,
+        &one_in_any_case,
+    ];
+    let mut marked = client.query(statement, &values).await?;
+    let token = |row: &Row| row.try_get::<_, i64>("claim").unwrap_or(0);
+    marked.sort_unstable_by_key(token);
+    Ok(marked)
+}
+
+impl Picked {
+    /// Takes a row along: to be handed out, or to be buried.
+    fn take(&mut self, row: &Row, who: Claimer<'_>, ask: &Ask<'_>) -> Result<(), Error> {
+        let hold = ask.share.hold(row::size(row)?);
+        match row::read(row, hold, who.queue, ask.limits)? {
+            Ok(claimed) => self.claimed.push(claimed),
+            Err(failure) => {
+                let buried = Buried {
+                    row: row.try_get("id")?,
+                    correlation_id: row::text(row, "correlation_id")?.unwrap_or_default(),
+                    failure,
+                };
+                self.buried.push((row::claim(row)?, buried));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,260 @@
+//! What every statement of ours goes through: the driver's client, the names of the tables, and how much of
+//! a session is ours. Behind a pooler such as PgBouncer, which hands each transaction to whichever
+//! session is free, nothing may outlive a transaction: no setting, no prepared statement.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Error, Row};
+
+use crate::on_server::names::Names;
+
+/// A value for a statement.
+type Value<'a> = &'a (dyn ToSql + Sync);
+
+/// A statement that is told once and run often.
+#[derive(Debug, Clone)]
+pub(crate) enum Statement {
+    /// The session knows it.
+    Known(tokio_postgres::Statement),
+    /// It is told each time, in one turn with its values.
+    Told { text: String, types: Vec<Type> },
+}
+
+/// What can be run: a statement, or its text.
+pub(crate) trait Runs {
+    fn told(&self) -> Told<'_>;
+}
+
+/// Which of both it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Told<'a> {
+    Text(&'a str),
+    Statement(&'a Statement),
+}
+
+impl Runs for str {
+    fn told(&self) -> Told<'_> {
+        Told::Text(self)
+    }
+}
+
+impl Runs for Statement {
+    fn told(&self) -> Told<'_> {
+        Told::Statement(self)
+    }
+}
+
+/// A connection's client.
+#[derive(Debug)]
+pub(crate) struct Client {
+    driver: tokio_postgres::Client,
+    names: Names,
+    /// What each transaction begins with where no session is ours.
+    pooled: Option<String>,
+    /// A transaction is open.
+    is_open: AtomicBool,
+}
+
+impl Client {
+    /// Of a session that is ours, or of one that is ours for a transaction at a time.
+    pub(super) fn new(driver: tokio_postgres::Client, names: Names, is_pooled: bool) -> Self {
+        Self {
+            driver,
+            names,
+            pooled: is_pooled.then(String::new),
+            is_open: AtomicBool::new(false),
+        }
+    }
+
+    /// No session is ours.
+    pub(crate) fn is_pooled(&self) -> bool {
+        self.pooled.is_some()
+    }
+
+    /// The connection is gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.driver.is_closed()
+    }
+
+    /// What a table is called.
+    pub(super) fn called(&self, table: &str) -> String {
+        self.names.put_into(table).into_owned()
+    }
+
+    /// Sets what is to hold from now on, a value each, as SQL has it.
+    pub(crate) async fn set(&mut self, settings: &[(&str, &str)]) -> Result<(), Error> {
+        let all = |set: &str| {
+            let settings = settings.iter();
+            let settings = settings.map(|(name, value)| format!("{set} {name} = {value};"));
+            settings.collect::<String>()
+        };
+        match &mut self.pooled {
+            Some(begins_with) => {
+                *begins_with += &all("SET LOCAL");
+                Ok(())
+            }
+            None => self.driver.batch_execute(&all("SET")).await,
+        }
+    }
+
+    /// Opens a transaction.
+    pub(crate) async fn begin(&self) -> Result<(), Error> {
+        self.begin_with("").await
+    }
+
+    /// Opens one in which this is done first.
+    pub(crate) async fn begin_with(&self, first: &str) -> Result<(), Error> {
+        self.is_open.store(true, Ordering::Relaxed);
+        let set = self.pooled.as_deref().unwrap_or_default();
+        let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED; {set} {first}");
+        self.driver.batch_execute(&begin).await
+    }
+
+    /// Ends it.
+    pub(crate) async fn commit(&self) -> Result<(), Error> {
+        self.is_open.store(false, Ordering::Relaxed);
+        self.driver.batch_execute("COMMIT").await
+    }
+
+    /// Ends it as if it had never been.
+    pub(crate) async fn roll_back(&self) -> Result<(), Error> {
+        self.is_open.store(false, Ordering::Relaxed);
+        self.driver.batch_execute("ROLLBACK").await
+    }
+
+    /// Runs statements without values.
+    pub(crate) async fn batch_execute(&self, text: &str) -> Result<(), Error> {
+        let run = async || self.driver.batch_execute(&self.names.put_into(text)).await;
+        self.as_one(Box::pin(run())).await
+    }
+
+    /// Does what takes several turns in one session: in the transaction that is open, if any.
+    pub(crate) async fn as_one<T, E: From<Error>>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        if !self.is_pooled() || self.is_open.load(Ordering::Relaxed) {
+            return work.await;
+        }
+        Box::pin(self.begin()).await?;
+        match work.await {
+            Ok(done) => {
+                Box::pin(self.commit()).await?;
+                Ok(done)
+            }
+            Err(error) => {
+                // If that fails, too, the connection is lost, and the transaction with it.
+                drop(Box::pin(self.roll_back()).await);
+                Err(error)
+            }
+        }
+    }
+
+    /// The same with names that are another's.
+    pub(super) async fn batch_execute_as_it_is(&self, text: &str) -> Result<(), Error> {
+        self.as_one(Box::pin(self.driver.batch_execute(text))).await
+    }
+
+    /// Tells the server of a statement that is run often.
+    pub(crate) async fn prepare(&self, text: &str) -> Result<Statement, Error> {
+        let text = self.names.put_into(text);
+        if !self.is_pooled() {
+            return self.driver.prepare(&text).await.map(Statement::Known);
+        }
+        let types = self.as_one(Box::pin(self.types(&text))).await?;
+        let text = text.into_owned();
+        Ok(Statement::Told { text, types })
+    }
+
+    /// What its values are, by a statement that is gone again with that: rows would keep it beyond the
+    /// transaction.
+    async fn types(&self, text: &str) -> Result<Vec<Type>, Error> {
+        let prepared = self.driver.prepare(text).await?;
+        Ok(prepared.params().to_vec())
+    }
+
+    /// Runs it, and returns its rows.
+    pub(crate) async fn query<R: Runs + ?Sized>(
+        &self,
+        what: &R,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Row>, Error> {
+        let run = async || match what.told() {
+            Told::Text(text) => {
+                let text = self.names.put_into(text);
+                if self.is_pooled() {
+                    let types = self.types(&text).await?;
+                    return self.driver.query_typed(&text, &typed(values, &types)).await;
+                }
+                self.driver.query(&*text, values).await
+            }
+            Told::Statement(Statement::Known(known)) => self.driver.query(known, values).await,
+            Told::Statement(Statement::Told { text, types }) => {
+                self.driver.query_typed(text, &typed(values, types)).await
+            }
+        };
+        self.as_one(Box::pin(run())).await
+    }
+
+    /// Runs it, and returns its one row.
+    pub(crate) async fn query_one<R: Runs + ?Sized>(
+        &self,
+        what: &R,
+        values: &[Value<'_>],
+    ) -> Result<Row, Error> {
+        let run = async || match what.told() {
+            Told::Text(text) => {
+                let text = self.names.put_into(text);
+                if self.is_pooled() {
+                    let types = self.types(&text).await?;
+                    let values = typed(values, &types);
+                    return self.driver.query_typed_one(&text, &values).await;
+                }
+                self.driver.query_one(&*text, values).await
+            }
+            Told::Statement(Statement::Known(known)) => self.driver.query_one(known, values).await,
+            Told::Statement(Statement::Told { text, types }) => {
+                let values = typed(values, types);
+                self.driver.query_typed_one(text, &values).await
+            }
+        };
+        self.as_one(Box::pin(run())).await
+    }
+
+    /// Runs it, and returns its one row, or none.
+    pub(crate) async fn query_opt<R: Runs + ?Sized>(
+        &self,
+        what: &R,
+        values: &[Value<'_>],
+    ) -> Result<Option<Row>, Error> {
+        let rows = self.query(what, values).await?;
+        Ok(rows.into_iter().next())
+    }
+
+    /// Runs it, and returns how many rows it has changed.
+    pub(crate) async fn execute<R: Runs + ?Sized>(
+        &self,
+        what: &R,
+        values: &[Value<'_>],
+    ) -> Result<u64, Error> {
+        let run = async || match what.told() {
+            // No row keeps the statement: it is gone before the transaction ends.
+            Told::Text(text) => {
+                let text = self.names.put_into(text);
+                self.driver.execute(&*text, values).await
+            }
+            Told::Statement(Statement::Known(known)) => self.driver.execute(known, values).await,
+            Told::Statement(Statement::Told { text, types }) => {
+                let values = typed(values, types);
+                self.driver.execute_typed(text, &values).await
+            }
+        };
+        self.as_one(Box::pin(run())).await
+    }
+}
+
+fn typed<'a>(values: &[Value<'a>], types: &[Type]) -> Vec<(Value<'a>, Type)> {
+    let values = values.iter().copied();
+    values.zip(types.iter().cloned()).collect()
+}

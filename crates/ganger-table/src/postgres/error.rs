@@ -1,0 +1,428 @@
+//! What PostgreSQL may say, in sentences, and whether it speaks of the message or of the world.
+
+use ganger_queue::fault::SourceFault;
+use std::error::Error as _;
+use std::io;
+use std::path::PathBuf;
+
+use tokio_postgres::Error;
+use tokio_postgres::error::SqlState;
+
+use crate::table::Fault;
+
+/// Why a database of PostgreSQL can't serve as a table queue.
+#[derive(Debug, thiserror::Error)]
+pub enum PostgresError {
+    /// No server is reached, or none that may be written to. It is waited for.
+    #[error("{server} can't be reached: {why}")]
+    Away {
+        /// Where it should be.
+        server: String,
+        /// What was tried and failed.
+        why: String,
+    },
+    /// The server does not let us in.
+    #[error("{server} refuses the connection: {why}")]
+    Refused {
+        /// Where it is.
+        server: String,
+        /// The server's word.
+        why: String,
+    },
+    /// A file with a certificate or a key can't be used.
+    #[error("`{}` can't be used for TLS: {why}", path.display())]
+    TlsFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Nobody is trusted to vouch for the server.
+    #[error("the system's certificate authorities can't be read, and no `ca_file` is given: {why}")]
+    NoAuthorities {
+        /// What is wrong.
+        why: String,
+    },
+    /// It is too old.
+    #[error("{server} is PostgreSQL {found}, but table queues need version 12 or later")]
+    Old {
+        /// Where it is.
+        server: String,
+        /// Its version.
+        found: String,
+    },
+    /// Its texts are not Unicode.
+    #[error(
+        "the database at {server} must have the encoding UTF8, so that every text can be stored: \
+         `{found}`"
+    )]
+    Encoding {
+        /// Where it is.
+        server: String,
+        /// The encoding.
+        found: String,
+    },
+    /// A later release has changed the tables.
+    #[error(
+        "the tables in schema `{schema}` are of a later version of ganger, this one knows versions \
+         up to {known}: `{found}`"
+    )]
+    Newer {
+        /// Where the tables are.
+        schema: String,
+        /// The version of its tables.
+        found: i32,
+        /// The latest version known here.
+        known: i32,
+    },
+    /// Tables of these names are another program's.
+    #[error(
+        "the table `{table}` in schema `{schema}` is another program's: name a schema of ganger's \
+         own as the source's `schema`, or give its tables a `table_prefix`"
+    )]
+    Foreign {
+        /// Where the tables are.
+        schema: String,
+        /// The first of them.
+        table: String,
+    },
+    /// No session is ours, and nobody has said so.
+    #[error(
+        "{server} hands each transaction to another session, as PgBouncer does in transaction mode: \
+         set `pgbouncer = true` in the source, or connect past it"
+    )]
+    Pooled {
+        /// Where it is.
+        server: String,
+    },
+    /// They are not there, and may not be made.
+    #[error(
+        "schema `{schema}` has no tables of ganger's, and `declare = false` says that they are not \
+         to be made: have the statements of `ganger schema` run"
+    )]
+    Missing {
+        /// Where they should be.
+        schema: String,
+    },
+    /// The operating system gave no means.
+    #[error("{why}")]
+    System {
+        /// The system's word.
+        why: String,
+    },
+    /// Something was not done.
+    #[error("{doing} failed: {why}")]
+    Command {
+        /// What was to be done.
+        doing: &'static str,
+        /// The server's word.
+        why: String,
+        /// The connection was lost meanwhile.
+        is_lost: bool,
+    },
+}
+
+impl PostgresError {
+    /// It may be over by itself.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(
+            self,
+            Self::Away { .. } | Self::Command { is_lost: true, .. }
+        )
+    }
+}
+
+/// How often a transaction is tried at once in which others were in the way.
+pub(super) const CLASHES_MAX: u32 = 5;
+
+/// What a message may have: a value of PostgreSQL's, and a statement with it, ends at 1 GB.
+pub(super) const MESSAGE_BYTES_MAX: usize = 1000 << 20;
+
+/// Refuses messages of so many bytes where no statement can hold one of them.
+pub(super) fn too_large(bytes: impl Iterator<Item = usize>) -> Result<(), Fault> {
+    match bytes.max() {
+        Some(bytes) if bytes > MESSAGE_BYTES_MAX => Err(Fault {
+            problem: format!(
+                "a message of {bytes} bytes is larger than PostgreSQL takes in a row: at most \
+                 {MESSAGE_BYTES_MAX}"
+            ),
+            for_good: true,
+            is_of_a_lock: false,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// What was to be done and was not.
+pub(crate) fn failed(doing: &'static str) -> impl Fn(Error) -> PostgresError {
+    move |error| PostgresError::Command {
+        doing,
+        why: sentence(&error),
+        is_lost: is_lost(&error),
+    }
+}
+
+/// What is wrong with a connection that was to be made to that server.
+pub(crate) fn unconnected(server: &str, error: &Error) -> PostgresError {
+    let (server, why) = (server.to_owned(), sentence(error));
+    match error.code() {
+        Some(code) if !is_passing(code) => PostgresError::Refused { server, why },
+        Some(_) => PostgresError::Away { server, why },
+        None if is_unconfigured(error) => PostgresError::Refused { server, why },
+        None => PostgresError::Away { server, why },
+    }
+}
+
+/// What no waiting mends, though it is not the server that says so: a certificate that is not
+/// trusted, TLS that is demanded and not offered, a password that is missing.
+fn is_unconfigured(error: &Error) -> bool {
+    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+    let mut io = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());
+    let said = error.to_string();
+    let by_tls = said.starts_with("error performing TLS handshake")
+        && !io.any(|io| is_of_the_network(io.kind()));
+    by_tls || said.starts_with("invalid configuration")
+}
+
+/// What ends a handshake and is not what one of both has said in it.
+fn is_of_the_network(kind: io::ErrorKind) -> bool {
+    !matches!(
+        kind,
+        io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput
+    )
+}
+
+/// The connection is gone, or is just being ended.
+fn is_lost(error: &Error) -> bool {
+    match error.code() {
+        Some(code) => ["08", "57P"]
+            .into_iter()
+            .any(|class| code.code().starts_with(class)),
+        None => {
+            let cause = error.source();
+            let by_io = cause.is_some_and(|cause| cause.is::<io::Error>());
+            error.is_closed()
+                || by_io
+                    && error
+                        .to_string()
+                        .starts_with("error communicating with the server")
+        }
+    }
+}
+
+/// What is wrong, as an operator would say it.
+pub(crate) fn sentence(error: &Error) -> String {
+    if may_only_be_read(error) {
+        return "it may only be read: it is a standby, or `default_transaction_read_only` is on \
+                for the role or the database"
+            .to_owned();
+    }
+    let Some(said) = error.as_db_error() else {
+        let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+        return causes.fold(error.to_string(), |text, cause| {
+            let cause = cause.to_string();
+            match text.contains(&cause) {
+                true => text,
+                false => format!("{text}: {cause}"),
+            }
+        });
+    };
+    let detail = said.detail().map(|detail| format!(": {detail}"));
+    let (message, detail) = (said.message(), detail.unwrap_or_default());
+    let hint = match is_of_another_session(said.code()) {
+        true => {
+            "; is a pooler between, as PgBouncer in transaction mode? Then set `pgbouncer = true`"
+        }
+        false => "",
+    };
+    format!("{message}{detail} (SQLSTATE {}){hint}", said.code().code())
+}
+
+/// The driver has asked, for it was to find one that takes writes.
+fn may_only_be_read(error: &Error) -> bool {
+    let io = error.source().and_then(|cause| cause.downcast_ref());
+    io.is_some_and(|io: &io::Error| {
+        io.kind() == io::ErrorKind::PermissionDenied
+            && io.to_string() == "database does not allow writes"
+    })
+}
+
+/// What we have told the server of is not there, or what we have not told it of is.
+fn is_of_another_session(code: &SqlState) -> bool {
+    let codes = [
+        &SqlState::INVALID_SQL_STATEMENT_NAME,
+        &SqlState::DUPLICATE_PSTATEMENT,
+    ];
+    codes.contains(&code)
+}
+
+/// Judges an error of a transaction. Only what surely is about what was to be written counts as
+/// for good; all else, a table that is missing included, is waited for.
+pub(crate) fn fault(error: &Error) -> Fault {
+    Fault {
+        problem: sentence(error),
+        for_good: error.code().is_some_and(is_of_the_message) && !is_of_the_news(error),
+        is_of_a_lock: error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE),
+    }
+}
+
+/// What is told of a commit has no room until somebody who listens, but is in a long transaction, has read what is
+/// before it. Its code is that of a limit; the text is in the server's language.
+fn is_of_the_news(error: &Error) -> bool {
+    let said = error.as_db_error();
+    said.is_some_and(|said| {
+        *said.code() == SqlState::PROGRAM_LIMIT_EXCEEDED
+            && said.routine() == Some("PreCommit_Notify")
+    })
+}
+
+/// Data that no column takes, a constraint, a limit of the program, an exception of someone's
+/// trigger.
+fn is_of_the_message(code: &SqlState) -> bool {
+    let of_class = |class| code.code().starts_with(class);
+    ["22", "23", "54"].into_iter().any(of_class) || *code == SqlState::RAISE_EXCEPTION
+}
+
+/// Others were in the way: the same may succeed at once.
+pub(crate) fn is_a_clash(error: &Error) -> bool {
+    let clashes = [
+        &SqlState::T_R_SERIALIZATION_FAILURE,
+        &SqlState::T_R_DEADLOCK_DETECTED,
+    ];
+    error.code().is_some_and(|code| clashes.contains(&code))
+}
+
+/// It was given up for its time: the same may be done in a longer one.
+pub(crate) fn is_out_of_time(error: &Error) -> bool {
+    error.code() == Some(&SqlState::QUERY_CANCELED)
+}
+
+/// The connection is of no use any more: it is gone, the server ends, or it has become one that
+/// may only be read.
+pub(crate) fn ends_the_connection(error: &Error) -> bool {
+    match error.code() {
+        None => true,
+        Some(code) => is_passing(code) || is_of_the_session(code),
+    }
+}
+
+/// It has become one that may only be read; or its statements are of no use any more, as after a change
+/// of the tables.
+fn is_of_the_session(code: &SqlState) -> bool {
+    let codes = [
+        &SqlState::READ_ONLY_SQL_TRANSACTION,
+        &SqlState::FEATURE_NOT_SUPPORTED,
+        &SqlState::INVALID_SQL_STATEMENT_NAME,
+    ];
+    codes.contains(&code)
+}
+
+/// The server starts, ends, or has no room at the moment.
+fn is_passing(code: &SqlState) -> bool {
+    let of_class = |class| code.code().starts_with(class);
+    ["08", "53", "57P", "58", "XX"].into_iter().any(of_class)
+}
+
+impl From<PostgresError> for SourceFault {
+    fn from(error: PostgresError) -> Self {
+        Self::unusable(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+
+    #[test]
+    fn only_what_was_to_be_written_is_refused_for_good() {
+        let table = [
+            (SqlState::DISK_FULL, false),
+            (SqlState::LOCK_NOT_AVAILABLE, false),
+            (SqlState::QUERY_CANCELED, false),
+            (SqlState::ADMIN_SHUTDOWN, false),
+            (SqlState::UNDEFINED_TABLE, false),
+            (SqlState::INSUFFICIENT_PRIVILEGE, false),
+            (SqlState::READ_ONLY_SQL_TRANSACTION, false),
+            (SqlState::T_R_DEADLOCK_DETECTED, false),
+            (SqlState::CHARACTER_NOT_IN_REPERTOIRE, true),
+            (SqlState::CHECK_VIOLATION, true),
+            (SqlState::PROGRAM_LIMIT_EXCEEDED, true),
+            (SqlState::RAISE_EXCEPTION, true),
+        ];
+        for (code, for_good) in table {
+            assert_eq!(is_of_the_message(&code), for_good, "{code:?}");
+        }
+    }
+
+    /// What becomes of a connection to a server that answers so.
+    async fn answered(answer: &[u8]) -> Error {
+        let (ours, mut theirs) = tokio::io::duplex(4096);
+        theirs.write_all(answer).await.unwrap();
+        theirs.shutdown().await.unwrap();
+        let mut config = tokio_postgres::Config::new();
+        let connected = config.user("u").connect_raw(ours, tokio_postgres::NoTls);
+        connected.await.err().unwrap()
+    }
+
+    /// An error as a server says it.
+    fn said(code: &str, routine: &str) -> Vec<u8> {
+        let fields = format!("SERROR\0C{code}\0Mno\0R{routine}\0\0");
+        let length = u32::try_from(fields.len() + 4).unwrap().to_be_bytes();
+        [b"E".as_slice(), &length, fields.as_bytes()].concat()
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_of_notifications_is_waited_for_and_another_limit_is_not() {
+        for (routine, for_good) in [("PreCommit_Notify", false), ("index_form_tuple", true)] {
+            let error = answered(&said("54000", routine)).await;
+            assert_eq!(fault(&error).for_good, for_good, "{routine}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_to_be_made_ready_when_the_server_ended_is_waited_for() {
+        for answer in [Vec::new(), said("57P01", "ProcessInterrupts")] {
+            let lost = failed("making the tables")(answered(&answer).await);
+            assert!(lost.is_passing(), "{lost}");
+        }
+        for code in ["42501", "53100"] {
+            let refused = failed("making the tables")(answered(&said(code, "any")).await);
+            assert!(!refused.is_passing(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_handshake_that_the_network_ends_is_made_again() {
+        for kind in [
+            io::ErrorKind::UnexpectedEof,
+            io::ErrorKind::ConnectionReset,
+            io::ErrorKind::BrokenPipe,
+            io::ErrorKind::TimedOut,
+        ] {
+            assert!(is_of_the_network(kind), "{kind}");
+        }
+        for kind in [io::ErrorKind::InvalidData, io::ErrorKind::InvalidInput] {
+            assert!(!is_of_the_network(kind), "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_starts_is_waited_for_and_a_wrong_password_is_not() {
+        for code in [
+            SqlState::CANNOT_CONNECT_NOW,
+            SqlState::TOO_MANY_CONNECTIONS,
+            SqlState::ADMIN_SHUTDOWN,
+        ] {
+            assert!(is_passing(&code), "{code:?}");
+        }
+        for code in [
+            SqlState::INVALID_PASSWORD,
+            SqlState::INVALID_CATALOG_NAME,
+            SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+        ] {
+            assert!(!is_passing(&code), "{code:?}");
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! What is finished, in PostgreSQL: entered in whatever transaction is open, and the connection of
+//! those whose messages come from elsewhere.
+
+use std::collections::{HashMap, HashSet};
+
+use tokio::time::timeout;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error, Row};
+
+use super::client::{Client, Statement};
+use super::columns::body;
+use super::error::{CLASHES_MAX, PostgresError, failed, is_a_clash, too_large};
+use super::line::{Line, Place};
+use super::row;
+use super::settle::now_ms;
+use crate::on_server::delays::delay_ms;
+use crate::on_server::lasting::{ANSWERS_WITHIN, Lasting, Openable, Silent};
+use crate::rules::bytes;
+use crate::table::finished::{Entry, Found, Remembered, Scope};
+use crate::table::{Fault, headers};
+use ganger_config::model::PostgresDatabase;
+use ganger_queue::delivery::Identity;
+
+/// In the order of what they are known by, so that nobody who does the like waits for us while we
+/// wait for him.
+const ENTER: &str = concat!(
+    "
+INSERT INTO finished_messages AS f (source, queue, key, emit_id, step, finished_at, expires_at,
+  reply_queue, reply_body, reply_body_bytes, reply_headers)
+SELECT $1::text, e.queue, e.key, e.emit_id, e.step, ",
+    now_ms!(),
+    ", ",
+    now_ms!(),
+    " + e.window_ms,
+  e.reply_queue, e.reply_body, e.reply_bytes, e.reply_headers
+FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::text[], $8::text[],
+  $9::bytea[], $10::text[]) WITH ORDINALITY
+  AS e(queue, key, emit_id, step, window_ms, reply_queue, reply_body, reply_bytes, reply_headers, place)
+ORDER BY e.place
+ON CONFLICT (source, queue, key, emit_id, step) DO UPDATE SET
+  finished_at = excluded.finished_at, expires_at = excluded.expires_at,
+  reply_queue = excluded.reply_queue, reply_body = excluded.reply_body,
+  reply_body_bytes = excluded.reply_body_bytes, reply_headers = excluded.reply_headers
+WHERE f.expires_at <= excluded.finished_at
+RETURNING queue, key, emit_id, step"
+);
+
+/// Each by itself, which is what the offset is for: where its statistics say that the table is nearly empty
+/// the server would join all that is entered of a source to what is looked for.
+const FIND: &str = concat!(
+    "
+SELECT f.queue, f.key, f.emit_id, f.step, f.reply_queue, f.reply_body, f.reply_body_bytes, f.reply_headers
+FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[]) AS e(queue, key, emit_id, step)
+CROSS JOIN LATERAL (
+  SELECT * FROM finished_messages f WHERE f.source = $1 AND f.queue = e.queue
+    AND f.key = e.key AND f.emit_id = e.emit_id AND f.step = e.step OFFSET 0) AS f
+WHERE f.expires_at > ",
+    now_ms!()
+);
+
+/// They stay where they are once they are locked.
+const EXPIRE: &str = concat!(
+    "
+DELETE FROM finished_messages WHERE ctid = ANY(ARRAY(
+  SELECT ctid FROM finished_messages
+  WHERE expires_at <= ",
+    now_ms!(),
+    " ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED))"
+);
+
+/// The statements, as a connection knows them.
+#[derive(Debug)]
+pub(super) struct FinishedStatements {
+    enter: Statement,
+    find: Statement,
+    expire: Statement,
+}
+
+impl FinishedStatements {
+    pub(super) async fn prepare(client: &Client) -> Result<Self, Error> {
+        let prepared = client.as_one(async {
+            tokio::try_join!(
+                client.prepare(ENTER),
+                client.prepare(FIND),
+                client.prepare(EXPIRE),
+            )
+        });
+        let (enter, find, expire) = prepared.await?;
+        Ok(Self {
+            enter,
+            find,
+            expire,
+        })
+    }
+}
+
+/// What they are known by, column by column.
+#[derive(Debug, Default)]
+struct Known<'a> {
+    queues: Vec<&'a str>,
+    keys: Vec<&'a str>,
+    emits: Vec<&'a str>,
+    steps: Vec<i64>,
+}
+
+impl<'a> Known<'a> {
+    fn of(identities: impl Iterator<Item = &'a Identity>) -> Self {
+        let mut known = Self::default();
+        for identity in identities {
+            known.queues.push(&identity.queue);
+            known.keys.push(&identity.key);
+            known.emits.push(&identity.emit);
+            known.steps.push(identity.step.into());
+        }
+        known
+    }
+}
+
+/// Enters them. Returns what was entered before, where something was: then that stays as it is.
+pub(super) async fn enter(
+    client: &Client,
+    statements: &FinishedStatements,
+    scope: &Scope,
+    entries: &[Entry<'_>],
+) -> Result<Found, Error> {
+    let mut sorted: Vec<&Entry<'_>> = entries.iter().collect();
+    sorted.sort_unstable_by_key(|entry| &entry.finished.identity);
+    let known = Known::of(sorted.iter().map(|entry| &entry.finished.identity));
+    let windows = sorted.iter().map(|entry| entry.finished.window);
+    let windows: Vec<i64> = windows.map(delay_ms).collect();
+    let replies = sorted
+        .iter()
+        .map(|entry| entry.finished.reply_in(entry.outcome));
+    let replies: Vec<_> = replies.collect();
+    let queues: Vec<Option<&str>> = replies
+        .iter()
+        .map(|reply| reply.and_then(|r| r.0))
+        .collect();
+    let bodies = replies
+        .iter()
+        .map(|reply| reply.map_or((None, None), |(_, reply)| body(&reply.body)));
+    let (texts, bytes): (Vec<_>, Vec<_>) = bodies.unzip();
+    let headers: Vec<String> = sorted.iter().map(|entry| entry.headers()).collect();
+    let values: [&(dyn ToSql + Sync); 10] = [
+        &scope.source,
+        &known.queues,
+        &known.keys,
+        &known.emits,
+        &known.steps,
+        &windows,
+        &queues,
+        &texts,
+        &bytes,
+        &headers,
+    ];
+    let entered = client.query(&statements.enter, &values).await?;
+    let entered = entered
+        .iter()
+        .map(identity)
+        .collect::<Result<HashSet<_>, _>>()?;
+    let identities = entries.iter().map(|entry| &entry.finished.identity);
+    let left: Vec<&Identity> = identities
+        .filter(|identity| !entered.contains(identity))
+        .collect();
+    // By another statement, which sees what others have committed since this one began.
+    let mut found = find(client, statements, scope, &left).await?;
+    let first = entries.iter().map(|entry| {
+        let found = found.remove(&entry.finished.identity);
+        entry.first(found)
+    });
+    Ok(first.collect())
+}
+
+async fn find(
+    client: &Client,
+    statements: &FinishedStatements,
+    scope: &Scope,
+    identities: &[&Identity],
+) -> Result<HashMap<Identity, Remembered>, Error> {
+    if identities.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let known = Known::of(identities.iter().copied());
+    let values: [&(dyn ToSql + Sync); 5] = [
+        &scope.source,
+        &known.queues,
+        &known.keys,
+        &known.emits,
+        &known.steps,
+    ];
+    let found = client.query(&statements.find, &values).await?;
+    let found = found.iter();
+    found
+        .map(|row| Ok((identity(row)?, remembered(row)?)))
+        .collect()
+}
+
+fn identity(row: &Row) -> Result<Identity, Error> {
+    Ok(Identity {
+        queue: row.try_get::<_, &str>("queue")?.into(),
+        key: row.try_get("key")?,
+        emit: row.try_get("emit_id")?,
+        step: u32::try_from(row.try_get::<_, i64>("step")?).unwrap_or(u32::MAX),
+    })
+}
+
+fn remembered(row: &Row) -> Result<Remembered, Error> {
+    let body = row::body(row, "reply_body", "reply_body_bytes")?;
+    let headers: Option<&str> = row.try_get("reply_headers")?;
+    // Nobody but us writes them.
+    let headers = headers::parse(headers.unwrap_or("{}")).unwrap_or_default();
+    Ok(Remembered::read(row.try_get("reply_queue")?, body, headers))
+}
+
+/// A connection of its own to the server on which something is entered.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    scope: Scope,
+    session: Lasting<MemorySession>,
+}
+
+#[derive(Debug)]
+struct MemorySession {
+    line: Line,
+    statements: FinishedStatements,
+}
+
+impl Memory {
+    /// Connects. A server that can't be reached is waited for later.
+    pub(crate) async fn open(
+        database: &PostgresDatabase,
+        pool: &str,
+        scope: Scope,
+    ) -> Result<Self, PostgresError> {
+        let place = Place::of(database, &format!("ganger {pool} finished"))?;
+        let session = match MemorySession::open(&place).await {
+            Ok(session) => Some(session),
+            Err(error) if error.is_passing() => None,
+            Err(error) => return Err(error),
+        };
+        Ok(Self {
+            scope,
+            session: Lasting::new(place, session),
+        })
+    }
+
+    /// Enters all of them in one transaction, or none. Returns what was entered before.
+    pub(crate) async fn enter(&mut self, entries: &[Entry<'_>]) -> Result<Found, Fault> {
+        too_large(entries.iter().map(|entry| bytes(entry.outcome)))?;
+        let mut clashes = 0;
+        loop {
+            let MemorySession { line, statements } = self.session.get().await?;
+            // One statement changes anything, so it is a transaction by itself.
+            let enter = enter(&line.client, statements, &self.scope, entries);
+            match timeout(ANSWERS_WITHIN, enter).await {
+                Ok(Err(error)) if is_a_clash(&error) && clashes < CLASHES_MAX => clashes += 1,
+                answer => {
+                    return self
+                        .session
+                        .heard(answer.map_err(|_| Silent(ANSWERS_WITHIN)));
+                }
+            }
+        }
+    }
+
+    /// Looks for what is entered of each.
+    pub(crate) async fn find(&mut self, identities: &[&Identity]) -> Result<Found, Fault> {
+        let scope = &self.scope;
+        let find = async |session: &mut MemorySession| {
+            find(&session.line.client, &session.statements, scope, identities).await
+        };
+        let mut found = self.session.ask(find).await?;
+        let identities = identities.iter();
+        Ok(identities.map(|identity| found.remove(identity)).collect())
+    }
+
+    /// Removes what is out of date, at most so many. Returns how many.
+    pub(crate) async fn expire(&mut self, most: u32) -> Result<usize, Fault> {
+        let most = i64::from(most);
+        let expire = async |session: &mut MemorySession| {
+            let values: [&(dyn ToSql + Sync); 1] = [&most];
+            let MemorySession { line, statements } = session;
+            line.client.execute(&statements.expire, &values).await
+        };
+        let removed = self.session.ask(expire).await?;
+        Ok(usize::try_from(removed).unwrap_or(usize::MAX))
+    }
+}
+
+impl Openable for MemorySession {
+    type Place = Place;
+    type Refusal = PostgresError;
+    type Error = Error;
+
+    async fn open(place: &Place) -> Result<Self, PostgresError> {
+        let line = place.connect().await?;
+        let statements = FinishedStatements::prepare(&line.client).await;
+        let statements = statements.map_err(failed("preparing the statements"))?;
+        Ok(Self { line, statements })
+    }
+
+    fn is_closed(&self) -> bool {
+        self.line.client.is_closed()
+    }
+
+    fn hang_up(self) {
+        self.line.hang_up();
+    }
+}

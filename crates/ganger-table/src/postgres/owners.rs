@@ -1,0 +1,335 @@
+//! The table of owners, and what is claimed by them: the statements.
+
+use std::time::Duration;
+
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error, Row};
+
+use super::client::Client;
+use super::error::{ends_the_connection, fault};
+use super::line::{Line, Place};
+use super::schema::quoted;
+use super::settle::now_ms;
+use super::unique::RELEASE;
+use crate::on_server::registry::{self, Heard, Newcomer, Registry, Told, Unconnected, Undone};
+use crate::on_server::vigil::Sight;
+
+const LOCK: &str = "SELECT pg_try_advisory_lock($1)";
+
+const ENTER: &str = concat!(
+    "
+INSERT INTO owners (host, pid, pool, started_at, lease_ms, beaten_at, lock_key)
+VALUES ($1, $2, $3, ",
+    now_ms!(),
+    ", $4, ",
+    now_ms!(),
+    ", $5) RETURNING id"
+);
+
+const BEAT: &str = concat!(
+    "
+UPDATE owners SET heartbeat = heartbeat + 1, beaten_at = ",
+    now_ms!(),
+    " WHERE id = $1"
+);
+
+/// The locks that are held in this database, by their keys.
+macro_rules! held {
+    () => {
+        "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks
+         WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+           AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    };
+}
+
+const OTHERS: &str = concat!(
+    "
+SELECT id, heartbeat, lock_key > 0 AND lock_key NOT IN (",
+    held!(),
+    "), beaten_at + lease_ms < ",
+    now_ms!(),
+    ", lease_ms
+FROM owners WHERE id <> $1"
+);
+
+/// The one suspect that ran is charged with the attempt.
+macro_rules! free {
+    ($which:literal) => {
+        concat!(
+            "UPDATE consumer_messages SET
+               attempts = CASE WHEN suspicion > 0 THEN attempts ELSE greatest(attempts - 1, 0) END,
+               lapses = least(lapses, 4294967294) + 1,
+               last_error = CASE WHEN suspicion > 0
+                 THEN 'the daemon vanished with it in hand' ELSE last_error END,
+               owner = NULL, claim = NULL
+             WHERE ",
+            $which
+        )
+    };
+}
+
+/// Only while it still stands as it was seen, in vain or without its lock. It may be back, and then goes on.
+const TAKE_BACK: &str = concat!(
+    "
+WITH struck AS (
+  DELETE FROM owners WHERE id = $1 AND heartbeat = $2
+    AND (NOT $3 OR lock_key > 0 AND lock_key NOT IN (",
+    held!(),
+    "))
+  RETURNING id),
+freed AS (",
+    free!("owner = $1"),
+    " AND EXISTS (SELECT FROM struck) RETURNING id)
+SELECT (SELECT count(*) FROM struck), (SELECT count(*) FROM freed)"
+);
+
+/// Owners of claims that are not in the table: their claim was just being made when they were struck,
+/// or someone has edited it. From one owner to the next by the index, however many rows each has.
+const STRAYS: &str = "
+WITH RECURSIVE claiming(owner) AS (
+  (SELECT owner FROM consumer_messages WHERE owner IS NOT NULL ORDER BY owner LIMIT 1)
+  UNION ALL
+  SELECT (SELECT owner FROM consumer_messages m WHERE m.owner > claiming.owner ORDER BY owner LIMIT 1)
+  FROM claiming WHERE claiming.owner IS NOT NULL)
+SELECT owner FROM claiming WHERE owner IS NOT NULL AND owner NOT IN (SELECT id FROM owners)";
+
+/// Where the rows can't all be taken back at once.
+const STRIKE: &str = concat!(
+    "
+DELETE FROM owners WHERE id = $1 AND heartbeat = $2
+  AND (NOT $3 OR lock_key > 0 AND lock_key NOT IN (",
+    held!(),
+    "))"
+);
+
+/// All but those that are refused.
+const FREE_STRAYS: &str = concat!(
+    free!("owner = $1"),
+    " AND id <> ALL($2::bigint[]) AND NOT EXISTS (SELECT FROM owners WHERE id = $1)"
+);
+
+const STRAY_ROWS: &str = "
+SELECT id FROM consumer_messages
+WHERE owner = $1 AND id <> ALL($2::bigint[]) AND NOT EXISTS (SELECT FROM owners WHERE id = $1)
+LIMIT $3";
+
+/// Some of them, by their ids: no index knows the other comparison.
+const FREE_SOME: &str = concat!(
+    free!("id = ANY($2::bigint[]) AND owner IS NOT DISTINCT FROM $1"),
+    " AND NOT EXISTS (SELECT FROM owners WHERE id = $1)"
+);
+
+/// The channel by which the trigger tells of new messages.
+const CHANNEL: &str = "
+SELECT 'ganger.' || left(encode(sha256(convert_to($1::text || '.' || $2::text, 'UTF8')), 'hex'), 40)";
+
+/// The lock of a queue is one of 1024 under a number of ours: a transaction that sends to very many of them
+/// must not fill the server's table of locks. Who sends shares it until the end of the transaction and tells
+/// nobody; who can't have it, for someone sleeps, tells.
+macro_rules! lock {
+    ($do:literal) => {
+        concat!(
+            $do,
+            "(1734438503, hashtext($1::text || '.' || $2::text) & 1023)"
+        )
+    };
+}
+
+/// 1 if the lock is ours alone now, 2 if it is another's, 0 if someone sends who tells nobody.
+const FALL_ASLEEP: &str = concat!(
+    "
+SELECT CASE
+  WHEN ",
+    lock!("pg_try_advisory_lock"),
+    " THEN 1
+  WHEN NOT ",
+    lock!("pg_try_advisory_lock_shared"),
+    " THEN 2
+  WHEN ",
+    lock!("pg_advisory_unlock_shared"),
+    " THEN 0 END"
+);
+
+/// By this channel those are told that one has woken who were told of messages because of it.
+const WOKEN: &str = "SELECT 'ganger.' || (hashtext($1::text || '.' || $2::text) & 1023)";
+
+const WAKE_UP: &str = concat!(
+    "SELECT ",
+    lock!("pg_advisory_unlock"),
+    ", pg_notify('ganger.' || (hashtext($1::text || '.' || $2::text) & 1023), '')"
+);
+
+/// Sees to it that all that is sent to a queue from now on is told of. All that was sent before is committed
+/// then.
+pub(crate) async fn fall_asleep(client: &Client, schema: &str, queue: &str) -> Result<Told, Error> {
+    let asleep = client.query_one(FALL_ASLEEP, &[&schema, &queue]).await?;
+    Ok(match asleep.try_get::<_, i32>(0)? {
+        1 => Told::ToUs,
+        2 => Told::ToOthers,
+        _ => Told::No,
+    })
+}
+
+/// Lets go of all such locks of this session, and tells nobody: for who is alone with its queue.
+pub(crate) async fn let_go(client: &Client) -> Result<(), Error> {
+    client
+        .execute("SELECT pg_advisory_unlock_all()", &[])
+        .await?;
+    Ok(())
+}
+
+/// Begins to listen to what is told of a queue.
+pub(crate) async fn listen(client: &Client, schema: &str, queue: &str) -> Result<(), Error> {
+    for channel in [CHANNEL, WOKEN] {
+        let channel = client.query_one(channel, &[&schema, &queue]).await?;
+        let listen = format!("LISTEN {}", quoted(channel.try_get(0)?));
+        client.batch_execute(&listen).await?;
+    }
+    Ok(())
+}
+
+/// Gives back what is still claimed, charged, so that it can't come again for ever, and strikes us.
+pub(super) async fn leave(client: &Client, owner: i64) -> Result<(), Error> {
+    let release = "UPDATE consumer_messages SET owner = NULL, claim = NULL WHERE owner = $1";
+    client.execute(release, &[&owner]).await?;
+    client
+        .execute("DELETE FROM owners WHERE id = $1", &[&owner])
+        .await?;
+    Ok(())
+}
+
+impl registry::Place for Place {
+    type Line = Line;
+
+    async fn connect(&self) -> Result<Line, Unconnected> {
+        self.connect().await.map_err(|error| Unconnected {
+            why: error.to_string(),
+            is_passing: error.is_passing(),
+        })
+    }
+}
+
+impl From<Error> for Undone {
+    fn from(error: Error) -> Self {
+        Self {
+            fault: fault(&error),
+            ends_the_connection: ends_the_connection(&error),
+        }
+    }
+}
+
+impl Registry for Line {
+    fn has_locks(&self) -> bool {
+        !self.client.is_pooled()
+    }
+
+    async fn lock(&mut self, key: i64) -> Result<bool, Undone> {
+        Ok(self.client.query_one(LOCK, &[&key]).await?.try_get(0)?)
+    }
+
+    async fn listen(&mut self, queue: &str) -> Result<(), Undone> {
+        match self.client.is_pooled() {
+            true => Ok(()),
+            false => Ok(listen(&self.client, &self.schema, queue).await?),
+        }
+    }
+
+    async fn fall_asleep(&mut self, queue: &str) -> Result<Told, Undone> {
+        match self.client.is_pooled() {
+            true => Ok(Told::No),
+            false => Ok(fall_asleep(&self.client, &self.schema, queue).await?),
+        }
+    }
+
+    async fn wake_up(&mut self, queue: &str) -> Result<(), Undone> {
+        let of = [&self.schema.as_str() as &(dyn ToSql + Sync), &queue];
+        self.client.query_one(WAKE_UP, &of).await?;
+        Ok(())
+    }
+
+    async fn heard(&mut self) -> Heard {
+        tokio::select! {
+            biased;
+            _ = &mut self.driver => Heard::Lost,
+            () = self.bell.notified() => Heard::News,
+        }
+    }
+
+    async fn enter(&mut self, newcomer: Newcomer<'_>) -> Result<i64, Undone> {
+        let values: [&(dyn ToSql + Sync); 5] = [
+            &newcomer.host,
+            &newcomer.pid,
+            &newcomer.pool,
+            &newcomer.lease_ms,
+            &newcomer.key,
+        ];
+        Ok(self.client.query_one(ENTER, &values).await?.try_get(0)?)
+    }
+
+    async fn beat(&mut self, owner: i64) -> Result<bool, Undone> {
+        Ok(self.client.execute(BEAT, &[&owner]).await? > 0)
+    }
+
+    async fn others(&mut self, owner: Option<i64>) -> Result<Vec<Sight>, Undone> {
+        let sight = |row: &Row| {
+            Ok(Sight {
+                owner: row.try_get(0)?,
+                heartbeat: row.try_get(1)?,
+                free: row.try_get(2)?,
+                stale: row.try_get(3)?,
+                lease: Duration::from_millis(row.try_get::<_, i64>(4)?.unsigned_abs()),
+            })
+        };
+        let prepare = || self.client.prepare(OTHERS);
+        let others = self.others.get_or_try_init(prepare).await?;
+        let rows = self.client.query(others, &[&owner]).await?;
+        rows.iter().map(sight).collect()
+    }
+
+    async fn tidy_up(&mut self, _rows: u32) -> Result<Option<String>, Undone> {
+        let prepare = || self.client.prepare(RELEASE);
+        let release = self.release.get_or_try_init(prepare).await?;
+        self.client.execute(release, &[]).await?;
+        Ok(None)
+    }
+
+    async fn take_back(&mut self, sight: &Sight) -> Result<Option<u64>, Undone> {
+        let seen: [&(dyn ToSql + Sync); 3] = [&sight.owner, &sight.heartbeat, &sight.free];
+        let taken = self.client.query_one(TAKE_BACK, &seen).await?;
+        let (struck, freed): (i64, i64) = (taken.try_get(0)?, taken.try_get(1)?);
+        Ok((struck > 0).then(|| freed.unsigned_abs()))
+    }
+
+    async fn strike(&mut self, sight: &Sight) -> Result<bool, Undone> {
+        let seen: [&(dyn ToSql + Sync); 3] = [&sight.owner, &sight.heartbeat, &sight.free];
+        Ok(self.client.execute(STRIKE, &seen).await? > 0)
+    }
+
+    async fn strays(&mut self) -> Result<Vec<i64>, Undone> {
+        ids(self.client.query(STRAYS, &[]).await?)
+    }
+
+    async fn free_strays(&mut self, owner: i64, but: &[i64]) -> Result<u64, Undone> {
+        Ok(self.client.execute(FREE_STRAYS, &[&owner, &but]).await?)
+    }
+
+    async fn stray_rows(&mut self, owner: i64, but: &[i64], most: i64) -> Result<Vec<i64>, Undone> {
+        ids(self
+            .client
+            .query(STRAY_ROWS, &[&owner, &but, &most])
+            .await?)
+    }
+
+    async fn free_some(&mut self, owner: i64, rows: &[i64]) -> Result<u64, Undone> {
+        Ok(self.client.execute(FREE_SOME, &[&owner, &rows]).await?)
+    }
+
+    fn hang_up(self) {
+        self.hang_up();
+    }
+}
+
+fn ids(rows: Vec<Row>) -> Result<Vec<i64>, Undone> {
+    let ids = rows.iter().map(|row| row.try_get(0));
+    Ok(ids.collect::<Result<_, Error>>()?)
+}

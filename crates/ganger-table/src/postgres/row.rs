@@ -1,0 +1,129 @@
+//! From a claimed row to a delivery. Rows are read leniently, since any program may have written them:
+//! only headers that are no JSON object can't be made sense of. No statement is run here.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio_postgres::{Error, Row};
+
+use crate::table::{Claim, Claimed, headers};
+use ganger_core::budget::Hold;
+use ganger_core::trace_context::SpanContext;
+use ganger_queue::attempts;
+use ganger_queue::attempts::LAPSES_SUSPECT;
+use ganger_queue::attempts::Limits;
+use ganger_queue::dead_letter::Counters;
+use ganger_queue::delivery::{Failure, History, Message, Property, Reason};
+
+/// A counter; what is out of its range becomes the nearest that is not.
+pub(crate) fn count(value: i64) -> u32 {
+    u32::try_from(value.max(0)).unwrap_or(u32::MAX)
+}
+
+/// A text column; none if it is NULL or empty.
+pub(crate) fn text(row: &Row, column: &str) -> Result<Option<String>, Error> {
+    let text: Option<String> = row.try_get(column)?;
+    Ok(text.filter(|text| !text.is_empty()))
+}
+
+/// A body, whichever of its columns it is in.
+pub(crate) fn body(row: &Row, text: &str, bytes: &str) -> Result<Option<Bytes>, Error> {
+    let text: Option<&str> = row.try_get(text)?;
+    let bytes: Option<&[u8]> = row.try_get(bytes)?;
+    let body = text.map(str::as_bytes).or(bytes);
+    Ok(body.map(Bytes::copy_from_slice))
+}
+
+/// How much a row counts against the bounds.
+pub(super) fn size(row: &Row) -> Result<usize, Error> {
+    let text: Option<&str> = row.try_get("body")?;
+    let bytes: Option<&[u8]> = row.try_get("body_bytes")?;
+    let headers: &str = row.try_get("headers")?;
+    Ok(text.map_or(0, str::len) + bytes.map_or(0, <[u8]>::len) + headers.len())
+}
+
+/// The claim by which a row is ours.
+pub(super) fn claim(row: &Row) -> Result<Claim, Error> {
+    Ok(Claim {
+        row: row.try_get("id")?,
+        token: row.try_get("claim")?,
+    })
+}
+
+/// A row as a delivery, or why it is not to be one.
+pub(super) fn read(
+    row: &Row,
+    hold: Hold,
+    queue: &Arc<str>,
+    limits: Limits,
+) -> Result<Result<Claimed, Failure>, Error> {
+    let (counters, lapses) = counts(row)?;
+    if let Some(failure) = attempts::dead(counters.crashes, lapses, limits) {
+        return Ok(Err(failure));
+    }
+    let headers = match headers::parse(row.try_get("headers")?) {
+        Ok(headers) => headers,
+        Err(error) => return Ok(Err(Failure::new(Reason::Undeliverable, error))),
+    };
+    let suspect = lapses >= LAPSES_SUSPECT;
+    let runs_alone = suspect || row.try_get::<_, i16>("suspect")? != 0;
+    let history = History {
+        step: headers::step(&headers),
+        ..attempts::history(counters, runs_alone)
+    };
+    Ok(Ok(Claimed {
+        claim: claim(row)?,
+        suspect,
+        hold,
+        message: Message {
+            queue: Arc::clone(queue),
+            body: body(row, "body", "body_bytes")?.unwrap_or_default(),
+            headers: headers::not_ours(headers),
+            correlation_id: text(row, "correlation_id")?.unwrap_or_default(),
+            reply_to: text(row, "reply_to")?,
+            properties: properties(row, history.attempt)?,
+        },
+        history,
+    }))
+}
+
+/// What a row has been through before this claim, and over how many owners in a row that vanished.
+fn counts(row: &Row) -> Result<(Counters, u32), Error> {
+    let number = |column| row.try_get::<_, i64>(column).map(count);
+    let span: Option<&str> = row.try_get("span")?;
+    let counters = Counters {
+        attempts: number("attempts")?.saturating_sub(1),
+        crashes: number("crashes")?,
+        requeues: number("requeues")?,
+        first_failed_ms: None,
+        span: span.and_then(SpanContext::parse),
+    };
+    Ok((counters, number("lapses")?))
+}
+
+/// What version 2 workers are told beside the message.
+fn properties(row: &Row, attempt: u32) -> Result<Vec<(&'static str, Property)>, Error> {
+    let priority: i32 = row.try_get("priority")?;
+    let mut properties = vec![
+        ("row_id", Property::Integer(row.try_get("id")?)),
+        ("priority", Property::Integer(priority.into())),
+        ("timestamp", Property::Integer(row.try_get("created_at")?)),
+        ("redelivered", Property::Boolean(attempt > 1)),
+    ];
+    for name in ["message_id", "content_type", "key"] {
+        if let Some(text) = text(row, name)? {
+            properties.push((name, Property::Text(text)));
+        }
+    }
+    Ok(properties)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_out_of_range_are_bounded() {
+        assert_eq!((count(-5), count(7), count(1 << 40)), (0, 7, u32::MAX));
+    }
+}

@@ -1,0 +1,105 @@
+//! A connection that claims and settles, with the statements that it knows.
+
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+use tokio_postgres::Error;
+
+use super::claim::{self, Looks};
+use super::error::{PostgresError, failed};
+use super::finished::FinishedStatements;
+use super::front::{Front, Position};
+use super::line::{Line, Place};
+use super::settle::Statements;
+use super::waiting::Counts;
+use crate::on_server::lasting::Openable;
+use crate::table::Outlook;
+use ganger_queue::attempts::Limits;
+
+/// A connection with the statements that it knows.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) line: Line,
+    pub(super) looks: Looks,
+    pub(super) counts: Counts,
+    pub(super) statements: Statements,
+    /// Only where something is entered.
+    finished: OnceCell<FinishedStatements>,
+}
+
+impl Session {
+    /// The statements on what is finished.
+    pub(super) async fn finished(&self) -> Result<&FinishedStatements, Error> {
+        let prepare = || FinishedStatements::prepare(&self.line.client);
+        self.finished.get_or_try_init(prepare).await
+    }
+
+    /// Looks whether the queue has anything ready, beyond a place or anywhere. What is ready before it is
+    /// looked for once it is time for that.
+    pub(super) async fn look(
+        &self,
+        front: &mut Front,
+        queue: &str,
+        limits: Limits,
+        passed_over: &[i64],
+        beyond: Option<Position>,
+    ) -> Result<Outlook, Error> {
+        let began = Instant::now();
+        let peek = claim::peek(
+            &self.line.client,
+            &self.looks,
+            queue,
+            limits,
+            passed_over,
+            beyond,
+        );
+        let mut outlook = peek.await?;
+        let now = Instant::now();
+        if beyond.is_none() {
+            front.looked(now, now - began, outlook.ready);
+        } else if let Some(again) = front.again() {
+            let again_in = again.saturating_duration_since(now);
+            outlook.due_in = Some(
+                outlook
+                    .due_in
+                    .map_or(again_in, |due_in| due_in.min(again_in)),
+            );
+        }
+        Ok(outlook)
+    }
+}
+
+impl Openable for Session {
+    type Place = Place;
+    type Refusal = PostgresError;
+    type Error = Error;
+
+    /// Connects, and prepares them.
+    async fn open(place: &Place) -> Result<Self, PostgresError> {
+        let line = place.connect().await?;
+        let client = &line.client;
+        let prepared = client.as_one(async {
+            tokio::try_join!(
+                Looks::prepare(client),
+                Counts::prepare(client),
+                Statements::prepare(client)
+            )
+        });
+        let (looks, counts, statements) =
+            prepared.await.map_err(failed("preparing the statements"))?;
+        Ok(Self {
+            line,
+            looks,
+            counts,
+            statements,
+            finished: OnceCell::new(),
+        })
+    }
+
+    fn is_closed(&self) -> bool {
+        self.line.client.is_closed()
+    }
+
+    fn hang_up(self) {
+        self.line.hang_up();
+    }
+}

@@ -1,0 +1,286 @@
+//! One transaction: what there is to settle and to publish, and what may be claimed after that. All that
+//! needs no answer goes out at once, so that it costs two turns of the network, however much it is.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_postgres::Error;
+
+use super::claim::{self, Claimer, Picked};
+use super::client::Client;
+use super::finished;
+use super::front::{Front, Position};
+use super::line::Line;
+use super::session::Session;
+use super::settle::{self, Sorted};
+use crate::on_server::seldom::Searched;
+use crate::table::finished::Scope;
+use crate::table::{Ask, Claim, Settled, Stop, Work, Written};
+use ganger_queue::delivery::Outcome;
+
+/// Why nothing was done.
+#[derive(Debug)]
+pub(super) enum Undone {
+    Server(Error),
+    /// We are not among the owners.
+    Unseated,
+}
+
+impl From<Error> for Undone {
+    fn from(error: Error) -> Self {
+        Self::Server(error)
+    }
+}
+
+/// If it went wrong nothing of it has happened.
+pub(super) async fn roll_back_unless<T, E>(client: &Client, result: Result<T, E>) -> Result<T, E> {
+    if result.is_err() {
+        // If that fails, too, the connection is lost, and the transaction with it.
+        drop(client.roll_back().await);
+    }
+    result
+}
+
+/// One transaction, and on whose behalf.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Transaction<'a> {
+    pub(super) session: &'a Session,
+    pub(super) pool: &'a str,
+    pub(super) scope: &'a Scope,
+    pub(super) owner: Option<i64>,
+    pub(super) passed_over: &'a [i64],
+    /// How long a statement may take, where that is not as usual.
+    pub(super) limit: Option<Duration>,
+    pub(super) searched: Searched,
+}
+
+impl Transaction<'_> {
+    /// Does the work. What was claimed is in `doubtful` for as long as it is not known whether that
+    /// holds.
+    pub(super) async fn write(
+        self,
+        work: &Work<'_>,
+        doubtful: &mut Vec<Claim>,
+        front: &mut Front,
+    ) -> Result<Written, Undone> {
+        let client = &self.session.line.client;
+        let written = self.in_two_steps(work, doubtful, front).await;
+        roll_back_unless(client, written).await
+    }
+
+    /// All that needs no answer goes out at once, then what depends on what was claimed.
+    async fn in_two_steps(
+        self,
+        work: &Work<'_>,
+        doubtful: &mut Vec<Claim>,
+        front: &mut Front,
+    ) -> Result<Written, Undone> {
+        let Session {
+            line: Line { client, .. },
+            statements,
+            ..
+        } = self.session;
+        let beyond = front.beyond(Instant::now());
+        let (settled, repeated) = self.enter(work.settled).await?;
+        let sorted = Sorted::of(&settled);
+        let messages = work.publishes.iter().map(|publish| &publish.message);
+        let (begun, published, settled, picked) = tokio::join!(
+            biased;
+            self.begin_unless(enters(work.settled)),
+            settle::publish(client, statements, messages),
+            settle::settle(client, statements, self.pool, &sorted),
+            self.claim(work, beyond),
+        );
+        begun?;
+        published?;
+        let ours: HashSet<i64> = settled?.into_iter().collect();
+        let picked = picked?;
+        // Last: beside the claim it would be told that the transaction has failed, and not for what.
+        self.probe(work).await?;
+        let lost = work
+            .settled
+            .iter()
+            .filter(|settled| settled.outcome.is_of_work() && !ours.contains(&settled.claim.token));
+        let lost = lost.map(|settled| settled.claim).collect();
+        match (picked, &work.ask) {
+            (Some(picked), Some(ask)) => {
+                let written = self.finish(picked, ask, beyond, doubtful, front).await?;
+                Ok(Written {
+                    lost,
+                    repeated,
+                    ..written
+                })
+            }
+            (None, Some(_)) => Err(Undone::Unseated),
+            (_, None) => {
+                client.commit().await?;
+                Ok(Written {
+                    lost,
+                    repeated,
+                    ..Written::default()
+                })
+            }
+        }
+    }
+
+    /// Enters what is to be entered, and tells how all is to be settled then, and of what there is an
+    /// entry. Where nothing is to be entered the transaction is not begun by it.
+    async fn enter<'w>(
+        self,
+        settled: &'w [Settled],
+    ) -> Result<(Cow<'w, [Settled]>, Vec<Claim>), Error> {
+        if !enters(settled) {
+            return Ok((settled.into(), Vec::new()));
+        }
+        let client = &self.session.line.client;
+        self.begin().await?;
+        let entries: Vec<_> = settled.iter().filter_map(Settled::entry).collect();
+        let statements = self.session.finished().await?;
+        let first = finished::enter(client, statements, self.scope, &entries).await?;
+        let mut first = first.into_iter();
+        let mut repeated = Vec::new();
+        let after = |one: &Settled| {
+            let first = one.entry().and_then(|_| first.next().flatten());
+            if first.is_some() {
+                repeated.push(one.claim);
+            }
+            one.after(first).into_owned()
+        };
+        Ok((settled.iter().map(after).collect(), repeated))
+    }
+
+    /// Begins the transaction, where that was not done to enter something.
+    async fn begin_unless(self, has_begun: bool) -> Result<(), Error> {
+        if has_begun {
+            return Ok(());
+        }
+        self.begin().await
+    }
+
+    async fn begin(self) -> Result<(), Error> {
+        let client = &self.session.line.client;
+        match self.limit {
+            None => client.begin().await,
+            Some(limit) => {
+                let limit = format!("SET LOCAL statement_timeout = {}", limit.as_millis());
+                client.begin_with(&limit).await
+            }
+        }
+    }
+
+    /// Writes something, whatever else there is, to learn whether the database takes it.
+    async fn probe(self, work: &Work<'_>) -> Result<(), Error> {
+        if work.probe {
+            let pulse = "UPDATE owners SET heartbeat = heartbeat + 1 WHERE id = $1";
+            let owner = self.owner.unwrap_or(0);
+            self.session.line.client.execute(pulse, &[&owner]).await?;
+        }
+        Ok(())
+    }
+
+    async fn claim(
+        self,
+        work: &Work<'_>,
+        beyond: Option<Position>,
+    ) -> Result<Option<Picked>, Error> {
+        let (Some(ask), Some(owner)) = (&work.ask, self.owner) else {
+            return Ok(None);
+        };
+        let who = Claimer {
+            owner,
+            queue: &self.scope.queue,
+            passed_over: self.passed_over,
+            beyond,
+        };
+        let Session { line, looks, .. } = self.session;
+        claim::claim(&line.client, looks, who, ask, self.searched).await
+    }
+
+    /// Buries what is not to be handed out, looks what is left, and ends the transaction.
+    async fn finish(
+        self,
+        picked: Picked,
+        ask: &Ask<'_>,
+        beyond: Option<Position>,
+        doubtful: &mut Vec<Claim>,
+        front: &mut Front,
+    ) -> Result<Written, Undone> {
+        let Session {
+            line: Line { client, .. },
+            statements,
+            ..
+        } = self.session;
+        let before = doubtful.len();
+        doubtful.extend(picked.claimed.iter().map(|claimed| claimed.claim));
+        doubtful.extend(picked.buried.iter().map(|(claim, _)| *claim));
+        let letters = picked
+            .buried
+            .iter()
+            .map(|(claim, buried)| (*claim, &buried.failure));
+        let letters: Vec<_> = letters.collect();
+        let (buried, outlook, committed) = tokio::join!(
+            biased;
+            settle::bury(client, statements, self.pool, &letters, false),
+            self.session.look(front, &self.scope.queue, ask.limits, self.passed_over, beyond),
+            client.commit(),
+        );
+        // After any of them has failed the end is no commit, whatever the server says of it.
+        let (_, outlook, ()) = (buried?, outlook?, committed?);
+        doubtful.truncate(before);
+        front.claimed(picked.last, !matches!(picked.stop, Some(Stop::Full)));
+        let stop = match picked.stop {
+            Some(Stop::Empty) if self.searched.has_missed(&outlook) => Some(Stop::Long),
+            // What is left did not fit.
+            Some(Stop::Empty) if outlook.ready => {
+                ask.share.deny();
+                Some(Stop::Full)
+            }
+            // There were not more than that.
+            Some(Stop::Full) if !outlook.ready => Some(Stop::Empty),
+            stop => stop,
+        };
+        Ok(Written {
+            claimed: picked.claimed,
+            buried: picked
+                .buried
+                .into_iter()
+                .map(|(_, buried)| buried)
+                .collect(),
+            stop,
+            suspects_wait: outlook.suspects_wait,
+            due_in: outlook.due_in,
+            ..Written::default()
+        })
+    }
+}
+
+/// Whether something is to be entered with them.
+fn enters(settled: &[Settled]) -> bool {
+    settled.iter().any(|settled| settled.entry().is_some())
+}
+
+/// Gives back what of these claims was made after all. Returns how many.
+pub(super) async fn give_back(session: &Session, claims: &[Claim]) -> Result<usize, Error> {
+    let client = &session.line.client;
+    let rows: Vec<i64> = claims.iter().map(|claim| claim.row).collect();
+    let back = |claim: &Claim| Settled {
+        claim: *claim,
+        outcome: Outcome::Return { suspect: false },
+        span: None,
+        finished: None,
+    };
+    let settled: Vec<Settled> = claims.iter().map(back).collect();
+    let sorted = Sorted::of(&settled);
+    // By the row alone: by the claim it would not be found before the other has ended.
+    let wait = "SELECT FROM consumer_messages WHERE id = ANY($1) ORDER BY id FOR UPDATE";
+    client.begin().await?;
+    let freed = async {
+        client.query(wait, &[&rows]).await?;
+        let freed = settle::settle(client, &session.statements, "", &sorted).await?;
+        client.commit().await?;
+        Ok(freed.len())
+    };
+    roll_back_unless(client, freed.await).await
+}

@@ -1,0 +1,149 @@
+//! Keys that one message of a queue has at a time. An index sees to that: a conflict can arise where a
+//! row is inserted, and nowhere else, since a key that a row has let go it never has again.
+
+use std::iter::once;
+
+use tokio_postgres::Error;
+use tokio_postgres::types::ToSql;
+
+use super::client::Client;
+use super::columns::Columns;
+use super::settle::{available_after, now_ms};
+use crate::on_server::delays::delay_ms;
+use ganger_queue::delivery::{IfTaken, Outgoing, Unique, UniqueScope};
+
+/// The columns of a message that is sent, as [`Columns`] has them.
+macro_rules! message {
+    () => {
+        "unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::text[], $6::text[], $7::text[],
+           $8::text[], $9::text[], $10::integer[], $11::bigint[])
+         AS p(queue, body, bytes, headers, correlation_id, reply_to, message_id, content_type, key,
+           priority, delay)"
+    };
+}
+
+/// Others may take a key and let it go between two statements of ours, but not for ever.
+const TRIES: u32 = 100;
+
+macro_rules! insert {
+    () => {
+        concat!(
+            "
+INSERT INTO consumer_messages (queue, body, body_bytes, headers, correlation_id, reply_to, message_id,
+  content_type, key, priority, available_after, unique_key, unique_scope, unique_until)
+SELECT p.queue, p.body, p.bytes, p.headers::json, p.correlation_id, p.reply_to, p.message_id,
+  p.content_type, p.key, p.priority, ",
+            available_after!("p.delay"),
+            ", $12::text, $13::text, ",
+            now_ms!(),
+            " + $14::bigint
+FROM ",
+            message!()
+        )
+    };
+}
+
+const INSERT_IF_FREE: &str = concat!(
+    insert!(),
+    " ON CONFLICT (queue, unique_hold) WHERE unique_hold IS NOT NULL DO NOTHING"
+);
+
+/// What somebody works on stays as it is. The queue is one, and is compared as one: joined to it, the key
+/// would be looked for in all queues where the statistics say that the table is nearly empty.
+const REPLACE: &str = concat!(
+    "
+UPDATE consumer_messages m SET
+  body = p.body, body_bytes = p.bytes, headers = p.headers::json, correlation_id = p.correlation_id,
+  reply_to = p.reply_to, message_id = p.message_id, content_type = p.content_type, key = p.key,
+  priority = p.priority,
+  available_after = CASE WHEN $13::bigint IS NULL THEN m.available_after
+    ELSE least(",
+    available_after!("p.delay"),
+    ", m.created_at + $13) END
+FROM ",
+    message!(),
+    "
+WHERE m.queue = ($1::text[])[1] AND m.unique_hold = $12::text AND m.owner IS NULL
+RETURNING m.id"
+);
+
+const HOLDER: &str = "SELECT id FROM consumer_messages WHERE queue = $1 AND unique_hold = $2";
+
+/// Lets go the keys whose time is over. Rows that somebody is just changing have their turn the next
+/// time.
+pub(super) const RELEASE: &str = concat!(
+    "
+UPDATE consumer_messages SET unique_released = 1
+WHERE id = ANY(ARRAY(
+  SELECT id FROM consumer_messages
+  WHERE unique_until IS NOT NULL AND unique_released = 0 AND unique_until <= ",
+    now_ms!(),
+    "
+  LIMIT 500 FOR UPDATE SKIP LOCKED))"
+);
+
+/// Inserts a message, unless another one has its key. Returns the row of that one.
+pub(crate) async fn publish(
+    client: &Client,
+    message: &Outgoing,
+    unique: &Unique,
+) -> Result<Option<i64>, Error> {
+    for _ in 0..TRIES {
+        if insert(client, INSERT_IF_FREE, message, unique).await? {
+            return Ok(None);
+        }
+        let holder = match unique.taken {
+            IfTaken::Keep => None,
+            IfTaken::Replace => replace(client, message, &unique.key, None).await?,
+            IfTaken::Debounce { longest } => {
+                replace(client, message, &unique.key, Some(delay_ms(longest))).await?
+            }
+        };
+        let holder = match holder {
+            Some(replaced) => Some(replaced),
+            None => {
+                let values: [&(dyn ToSql + Sync); 2] = [&message.queue, &unique.key];
+                let row = client.query_opt(HOLDER, &values).await?;
+                row.map(|row| row.try_get(0)).transpose()?
+            }
+        };
+        // Else it has let the key go meanwhile, and it is ours now or somebody else's.
+        if holder.is_some() {
+            return Ok(holder);
+        }
+    }
+    // Nor does a trigger of someone's that swallows messages keep us here.
+    insert(client, insert!(), message, unique).await?;
+    Ok(None)
+}
+
+async fn insert(
+    client: &Client,
+    statement: &str,
+    message: &Outgoing,
+    unique: &Unique,
+) -> Result<bool, Error> {
+    let until = match unique.scope {
+        UniqueScope::Waiting | UniqueScope::WaitingOrRunning => None,
+        UniqueScope::For(time) => Some(delay_ms(time)),
+    };
+    let scope = unique.scope.name();
+    let columns = Columns::of(once(message));
+    let mut values = columns.values();
+    values.extend::<[&(dyn ToSql + Sync); 3]>([&unique.key, &scope, &until]);
+    Ok(client.execute(statement, &values).await? > 0)
+}
+
+/// With a `longest` time it falls due when the message would, but no longer after it was sent than that.
+async fn replace(
+    client: &Client,
+    message: &Outgoing,
+    key: &str,
+    longest: Option<i64>,
+) -> Result<Option<i64>, Error> {
+    let columns = Columns::of(once(message));
+    let mut values = columns.values();
+    values.extend::<[&(dyn ToSql + Sync); 2]>([&key, &longest]);
+    let replaced = client.query_opt(REPLACE, &values).await?;
+    replaced.map(|row| row.try_get(0)).transpose()
+}

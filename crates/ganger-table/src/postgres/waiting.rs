@@ -1,0 +1,147 @@
+//! What waits in the queues: counted by the indexes alone, up to a limit.
+
+use std::collections::BTreeSet;
+
+use tokio_postgres::Error;
+
+use super::client::{Client, Statement};
+use super::settle::now_ms;
+use crate::table::{PRIORITIES_MAX, Waiting};
+
+/// How many rows are ready and how many due, and for how long the first of these has been. Of what is delayed
+/// only so much is read as is counted.
+const WAITING: &str = concat!(
+    "
+SELECT
+  (SELECT count(*) FROM (SELECT FROM consumer_messages
+   WHERE queue = $1 AND owner IS NULL AND available_after = 0 LIMIT $2) AS ready),
+  (SELECT count(*) FROM (SELECT FROM consumer_messages
+   WHERE queue = $1 AND owner IS NULL AND available_after > 0 AND available_after <= ",
+    now_ms!(),
+    "
+   LIMIT $2) AS due),
+  ",
+    now_ms!(),
+    " - (SELECT available_after FROM consumer_messages
+   WHERE queue = $1 AND owner IS NULL AND available_after > 0 ORDER BY available_after LIMIT 1)"
+);
+
+/// The first row in the order of claims that is less urgent than so, with its age. Were its priority called so
+/// here, the rows would be sorted by that instead of being found in the order of the index.
+const FIRST: &str = concat!(
+    "
+SELECT priority::bigint AS urgency, ",
+    now_ms!(),
+    " - created_at FROM consumer_messages
+WHERE queue = ANY(ARRAY[$1::text]) AND suspicion = 0 AND priority < $2::bigint
+  AND owner IS NULL AND available_after = 0
+ORDER BY queue, suspicion, priority DESC, id LIMIT 1"
+);
+
+/// The first queues in the order of an index. After each a search goes on behind it, however many rows it has.
+macro_rules! queues {
+    ($rows:literal, $order:literal) => {
+        concat!(
+            "
+WITH RECURSIVE names (queue) AS (
+  SELECT (SELECT queue FROM consumer_messages WHERE ",
+            $rows,
+            " ORDER BY ",
+            $order,
+            " LIMIT 1)
+  UNION ALL
+  SELECT (SELECT queue FROM consumer_messages WHERE ",
+            $rows,
+            " AND queue > names.queue ORDER BY ",
+            $order,
+            " LIMIT 1)
+  FROM names WHERE names.queue IS NOT NULL)
+SELECT queue FROM (SELECT queue FROM names LIMIT $1) AS first WHERE queue IS NOT NULL"
+        )
+    };
+}
+
+const QUEUES_READY: &str = queues!(
+    "owner IS NULL AND available_after = 0",
+    "queue, suspicion, priority DESC, id"
+);
+
+const QUEUES_DELAYED: &str = queues!(
+    "owner IS NULL AND available_after > 0",
+    "queue, available_after"
+);
+
+const DELAYED: &str = "
+SELECT count(*) FROM (SELECT FROM consumer_messages
+WHERE queue = $1 AND owner IS NULL AND available_after > 0 LIMIT $2) AS delayed";
+
+/// The statements, as a connection knows them.
+#[derive(Debug)]
+pub(super) struct Counts {
+    waiting: Statement,
+    first: Statement,
+    delayed: Statement,
+}
+
+impl Counts {
+    pub(super) async fn prepare(client: &Client) -> Result<Self, Error> {
+        let (waiting, first, delayed) = tokio::try_join!(
+            client.prepare(WAITING),
+            client.prepare(FIRST),
+            client.prepare(DELAYED),
+        )?;
+        Ok(Self {
+            waiting,
+            first,
+            delayed,
+        })
+    }
+}
+
+/// Counts the rows that could be claimed now, as far as that goes, and finds the oldest.
+pub(super) async fn waiting(
+    client: &Client,
+    counts: &Counts,
+    queue: &str,
+    most: u32,
+) -> Result<Waiting, Error> {
+    let counted = client
+        .query_one(&counts.waiting, &[&queue, &i64::from(most)])
+        .await?;
+    let count = |column| counted.try_get(column).map(i64::unsigned_abs);
+    let mut waiting = Waiting::new(count(0)?, count(1)?, most, counted.try_get(2)?);
+    let mut below = i64::MAX;
+    for _ in 0..PRIORITIES_MAX {
+        let Some(first) = client.query_opt(&counts.first, &[&queue, &below]).await? else {
+            break;
+        };
+        below = first.try_get(0)?;
+        waiting.is_for(first.try_get(1)?);
+    }
+    Ok(waiting)
+}
+
+/// The names of queues in which a row may be claimed or waits for a later time, up to `most` of each.
+pub(super) async fn queues(client: &Client, most: u32) -> Result<BTreeSet<String>, Error> {
+    let mut names = BTreeSet::new();
+    for queues in [QUEUES_READY, QUEUES_DELAYED] {
+        let rows = client.query(queues, &[&i64::from(most)]).await?;
+        for row in rows {
+            names.insert(row.try_get(0)?);
+        }
+    }
+    Ok(names)
+}
+
+/// How many rows of the queue wait for a later time, due or not, as far as that goes.
+pub(super) async fn count_delayed(
+    client: &Client,
+    counts: &Counts,
+    queue: &str,
+    most: u32,
+) -> Result<u64, Error> {
+    let counted = client
+        .query_one(&counts.delayed, &[&queue, &i64::from(most)])
+        .await?;
+    counted.try_get(0).map(i64::unsigned_abs)
+}

@@ -1,0 +1,294 @@
+//! The decisions of a table source as pure functions: how much to claim, when to look, what fits into a dead letter. No SQL, no clock, no channel.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use ganger_queue::credit;
+use ganger_queue::dead_letter::{LETTER_BYTES_MAX, without_end};
+use ganger_queue::delivery::{Failure, Intake, Outcome};
+use ganger_queue::publishing::{NAME_BYTES_MAX, undeliverable};
+
+/// The most rows that one transaction claims or makes ready, so that none holds the lock for long.
+pub(crate) const ROWS_PER_TURN_MAX: u32 = 1000;
+
+/// The most bytes of bodies and headers that one source has out at once.
+pub(crate) const BYTES_OUT_MAX: usize = 32 << 20;
+
+/// The most bytes that one transaction writes, but for one thing alone that has more: PostgreSQL takes no
+/// more than 1 GB in a statement, and nobody waits for long.
+pub(crate) const BYTES_PER_TURN_MAX: usize = 32 << 20;
+
+/// How much of an outcome there is to be written, as far as it counts.
+pub(crate) fn bytes(outcome: &Outcome) -> usize {
+    match outcome {
+        Outcome::Reply(reply) => reply.bytes(),
+        Outcome::DeadLetter(failure) | Outcome::RetryAfter { failure, .. } => {
+            let error = failure.error.len().min(LETTER_BYTES_MAX);
+            error + failure.reply.as_ref().map_or(0, |reply| reply.bytes())
+        }
+        Outcome::Done
+        | Outcome::Requeue { .. }
+        | Outcome::Return { .. }
+        | Outcome::ReturnAfter { .. } => 0,
+    }
+}
+
+/// How many things of so many bytes, in their order, go into a transaction that has room for `most`: the
+/// first in any case.
+pub(crate) fn together(bytes: impl Iterator<Item = usize>, most: usize) -> usize {
+    let mut upto = 0_usize;
+    let fits = bytes.enumerate().take_while(|(place, bytes)| {
+        upto = upto.saturating_add(*bytes);
+        *place == 0 || upto <= most
+    });
+    fits.count()
+}
+
+/// How many rows one transaction may claim, with so many out.
+pub(crate) fn room(intake: Intake, out: usize) -> usize {
+    credit::room(intake, out).min(ROWS_PER_TURN_MAX as usize)
+}
+
+/// The most bytes of the name of a queue that takes no reply: more than any broker has in a name, and fewer than any text column.
+const REPLY_QUEUE_BYTES_MAX: usize = 4 << 10;
+
+/// What a table says of a failure, as a text column of any database takes it: whatever a worker has named or
+/// written is in here.
+#[derive(Debug)]
+pub(crate) struct FailureTexts<'a> {
+    /// What happened.
+    pub(crate) error: Cow<'a, str>,
+    /// A JSON array of lines.
+    pub(crate) stderr: String,
+    /// Where the reply should have gone, if there is one.
+    pub(crate) reply_queue: Option<Cow<'a, str>>,
+}
+
+/// A failure's texts, cut to what a dead letter may hold: first the oldest lines of stderr go,
+/// then the end of the error.
+pub(crate) fn texts(failure: &Failure) -> FailureTexts<'_> {
+    let error = error_text(failure);
+    let mut room = LETTER_BYTES_MAX - error.len();
+    let lines = failure.stderr.iter().rev().map(|line| storable(line));
+    let kept = lines.take_while(|line| {
+        // As JSON: two quotes, a comma, and at the worst six bytes for one.
+        let bytes = 3 + line.chars().map(json_bytes).sum::<usize>();
+        let fits = bytes <= room;
+        room = room.saturating_sub(bytes);
+        fits
+    });
+    let mut stderr: Vec<Cow<'_, str>> = kept.collect();
+    stderr.reverse();
+    let reply = failure.reply.as_deref();
+    FailureTexts {
+        error,
+        stderr: serde_json::Value::from(stderr).to_string(),
+        reply_queue: reply.map(|reply| text(&reply.queue, REPLY_QUEUE_BYTES_MAX)),
+    }
+}
+
+/// What happened, alone.
+pub(crate) fn error_text(failure: &Failure) -> Cow<'_, str> {
+    text(&failure.error, LETTER_BYTES_MAX)
+}
+
+fn text(text: &str, bytes_max: usize) -> Cow<'_, str> {
+    match storable(text) {
+        Cow::Borrowed(text) => without_end(text, bytes_max),
+        Cow::Owned(text) => Cow::Owned(without_end(&text, bytes_max).into_owned()),
+    }
+}
+
+/// The text without what PostgreSQL has in no text, and what ends one in many a client.
+fn storable(text: &str) -> Cow<'_, str> {
+    match text.contains('\0') {
+        true => Cow::Owned(text.replace('\0', "\u{fffd}")),
+        false => Cow::Borrowed(text),
+    }
+}
+
+fn json_bytes(c: char) -> usize {
+    match c {
+        '\n' | '\r' | '\t' | '"' | '\\' => 2,
+        c if c.is_ascii_control() => 6,
+        c => c.len_utf8(),
+    }
+}
+
+/// What to try instead of an outcome that the database refuses for good; none if nothing is left
+/// to try.
+pub(crate) fn plainer(outcome: &Outcome, problem: &str) -> Option<Outcome> {
+    match outcome {
+        Outcome::Reply(reply) => {
+            let failure = undeliverable(reply.clone(), problem);
+            Some(Outcome::DeadLetter(Box::new(failure)))
+        }
+        Outcome::DeadLetter(failure) => barer(failure, problem).map(Outcome::DeadLetter),
+        Outcome::RetryAfter { delay, failure } => {
+            barer(failure, problem).map(|failure| Outcome::RetryAfter {
+                delay: *delay,
+                failure,
+            })
+        }
+        Outcome::Done
+        | Outcome::Requeue { .. }
+        | Outcome::Return { .. }
+        | Outcome::ReturnAfter { .. } => None,
+    }
+}
+
+/// The failure with less in it: first without its texts, then without the reply, which is the work's result,
+/// with a note instead, and last with neither. None if it is so already.
+fn barer(failure: &Failure, problem: &str) -> Option<Box<Failure>> {
+    let mut barer = Failure {
+        reason: failure.reason,
+        exit: failure.exit,
+        reply: failure.reply.clone(),
+        ..Failure::default()
+    };
+    if barer == *failure {
+        let reply = barer.reply.take()?;
+        let (queue, bytes) = (text(&reply.queue, NAME_BYTES_MAX), reply.body.len());
+        barer.error = format!("the reply to `{queue}`, {bytes} bytes, can't be kept: {problem}");
+    }
+    Some(Box::new(barer))
+}
+
+/// How long to wait for the next look at a queue that has nothing ready.
+pub(crate) fn next_look(poll_interval: Duration, due_in: Option<Duration>) -> Duration {
+    due_in.map_or(poll_interval, |due_in| due_in.min(poll_interval))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ganger_queue::delivery::{Exit, Outgoing, Reason};
+    use proptest::prelude::*;
+
+    #[test]
+    fn one_transaction_claims_no_more_than_it_may() {
+        let most = ROWS_PER_TURN_MAX as usize;
+        for (credit, expected) in [(4, 3), (most, most - 1), (most + 1, most), (most * 9, most)] {
+            assert_eq!(room(Intake::Credit(credit), 1), expected, "{credit}");
+        }
+    }
+
+    #[test]
+    fn the_newest_lines_of_stderr_stay() {
+        let failure = Failure {
+            error: "e".repeat(1000),
+            stderr: (0..64)
+                .map(|n| format!("{n} {}", "x".repeat(1000)))
+                .collect(),
+            ..Failure::default()
+        };
+        let texts = texts(&failure);
+        assert_eq!(texts.error.len(), 1000);
+        let stderr: Vec<String> = serde_json::from_str(&texts.stderr).unwrap();
+        assert_eq!(stderr.len(), 15);
+        assert_eq!(stderr.last(), failure.stderr.last());
+    }
+
+    #[test]
+    fn no_text_of_a_failure_has_what_a_column_does_not_take() {
+        let queue = "answers\0".repeat(1000);
+        let failure = Failure {
+            error: "a\0b".to_owned(),
+            stderr: vec!["c\0d".to_owned()],
+            reply: Some(Box::new(Outgoing {
+                queue,
+                ..Outgoing::default()
+            })),
+            ..Failure::default()
+        };
+        let texts = texts(&failure);
+        assert_eq!(texts.error, "a\u{fffd}b");
+        assert_eq!(texts.stderr, "[\"c\u{fffd}d\"]");
+        let queue = texts.reply_queue.unwrap();
+        assert!(queue.starts_with("answers\u{fffd}answers"), "{queue}");
+        assert!(queue.len() <= REPLY_QUEUE_BYTES_MAX, "{}", queue.len());
+    }
+
+    #[test]
+    fn a_refused_outcome_gets_plainer_until_nothing_is_left() {
+        let reply = Outgoing {
+            queue: "r".to_owned(),
+            ..Outgoing::default()
+        };
+        let first = plainer(&Outcome::Reply(Box::new(reply)), "too big").unwrap();
+        let Outcome::DeadLetter(failure) = &first else {
+            panic!("{first:?}")
+        };
+        assert_eq!(
+            failure.error,
+            "the reply to `r` can't be delivered: too big"
+        );
+        assert_eq!(failure.reply.as_ref().unwrap().queue, "r");
+        let second = plainer(&first, "too big").unwrap();
+        assert!(
+            matches!(&second, Outcome::DeadLetter(failure) if failure.error.is_empty() && failure.reply.is_some())
+        );
+        let third = plainer(&second, "too big").unwrap();
+        let Outcome::DeadLetter(failure) = &third else {
+            panic!("{third:?}")
+        };
+        let note = "the reply to `r`, 0 bytes, can't be kept: too big";
+        assert_eq!((failure.error.as_str(), &failure.reply), (note, &None));
+        let last = plainer(&third, "too big").unwrap();
+        assert!(matches!(&last, Outcome::DeadLetter(failure) if failure.error.is_empty()));
+        assert_eq!(plainer(&last, "too big"), None);
+        assert_eq!(plainer(&Outcome::Done, "too big"), None);
+        let exit = Some(Exit::default());
+        let retry = Outcome::RetryAfter {
+            delay: Duration::from_secs(3),
+            failure: Box::new(Failure {
+                exit,
+                error: "why".to_owned(),
+                reason: Reason::Crashed,
+                ..Failure::default()
+            }),
+        };
+        let plain = plainer(&retry, "").unwrap();
+        assert!(matches!(plain, Outcome::RetryAfter { failure, .. } if failure.reason.is_crash()));
+    }
+
+    #[test]
+    fn what_is_written_together_fits_or_is_alone() {
+        for (bytes, expected) in [
+            (&[][..], 0),
+            (&[4, 4, 2], 3),
+            (&[4, 4, 3], 2),
+            (&[11, 0], 1),
+            (&[4, usize::MAX, 1], 1),
+        ] {
+            assert_eq!(together(bytes.iter().copied(), 10), expected, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn the_next_look_is_at_what_falls_due_or_the_poll() {
+        let second = Duration::from_secs(1);
+        assert_eq!(next_look(second, None), second);
+        assert_eq!(next_look(second, Some(second * 2)), second);
+        assert_eq!(next_look(second, Some(second / 2)), second / 2);
+    }
+
+    proptest! {
+        #[test]
+        fn a_dead_letters_metadata_fits(
+            error in "\\PC{0,300}",
+            times in 0usize..200,
+            stderr in proptest::collection::vec(".{0,400}", 0..64),
+        ) {
+            let failure = Failure { error: error.repeat(times), stderr, ..Failure::default() };
+            let FailureTexts { error, stderr: json, .. } = texts(&failure);
+            let stderr: Vec<String> = serde_json::from_str(&json).unwrap();
+            prop_assert!(error.len() + json.len() <= LETTER_BYTES_MAX + 2);
+            let whole = failure.error.len() <= LETTER_BYTES_MAX;
+            prop_assert_eq!(error == failure.error, whole);
+            prop_assert_eq!(error.ends_with(" bytes cut)"), !whole);
+            let said: Vec<_> = failure.stderr.iter().map(|line| storable(line)).collect();
+            prop_assert!(said.ends_with(&stderr.iter().map(Cow::from).collect::<Vec<_>>()));
+        }
+    }
+}

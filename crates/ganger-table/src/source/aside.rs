@@ -1,0 +1,105 @@
+//! Settlements that the database refuses for good, as a trigger of someone's may. They are kept, so
+//! that work that is done is not done again, and tried again from time to time. Their rows stay
+//! claimed and hold nobody up.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::rules::bytes;
+use crate::table::Settled;
+
+/// Beyond either the oldest is given up: its row comes again when this daemon ends.
+const KEPT_MAX: usize = 256;
+const BYTES_MAX: usize = 16 << 20;
+
+const AGAIN_AFTER: Duration = Duration::from_secs(60);
+
+/// What is kept of one source.
+#[derive(Debug, Default)]
+pub(super) struct Aside {
+    kept: VecDeque<Settled>,
+    bytes: usize,
+    again: Option<Instant>,
+    /// Why the last of them was refused.
+    why: String,
+}
+
+impl Aside {
+    /// What to say of them, if there are any.
+    pub(super) fn problem(&self) -> Option<String> {
+        let (count, why) = (self.kept.len(), &self.why);
+        (count > 0).then(|| format!("{count} settlements are refused: {why}"))
+    }
+
+    /// When they are to be tried again.
+    pub(super) fn again(&self) -> Option<Instant> {
+        self.again
+    }
+
+    /// Keeps it, and returns what there is no room for any more.
+    pub(super) fn keep(&mut self, settled: Settled, why: &str, now: Instant) -> Vec<Settled> {
+        why.clone_into(&mut self.why);
+        self.again.get_or_insert(now + AGAIN_AFTER);
+        self.bytes += bytes(&settled.outcome);
+        self.kept.push_back(settled);
+        let mut given_up = Vec::new();
+        while self.kept.len() > KEPT_MAX || (self.bytes > BYTES_MAX && self.kept.len() > 1) {
+            let Some(oldest) = self.kept.pop_front() else {
+                break;
+            };
+            self.bytes -= bytes(&oldest.outcome);
+            given_up.push(oldest);
+        }
+        given_up
+    }
+
+    /// Takes all of them out.
+    pub(super) fn take(&mut self) -> VecDeque<Settled> {
+        std::mem::take(self).kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Claim;
+    use ganger_queue::delivery::{Outcome, Outgoing};
+
+    fn reply(row: i64, bytes: usize) -> Settled {
+        let body = vec![0; bytes].into();
+        let reply = Outgoing {
+            body,
+            ..Outgoing::default()
+        };
+        Settled {
+            claim: Claim { row, token: row },
+            outcome: Outcome::Reply(Box::new(reply)),
+            span: None,
+            finished: None,
+        }
+    }
+
+    fn rows(settled: impl IntoIterator<Item = Settled>) -> Vec<i64> {
+        let rows = settled.into_iter().map(|settled| settled.claim.row);
+        rows.collect()
+    }
+
+    #[tokio::test]
+    async fn the_oldest_goes_when_there_are_too_many_or_too_large_ones() {
+        let mut aside = Aside::default();
+        let now = Instant::now();
+        let given_up = (0..300).flat_map(|row| aside.keep(reply(row, 1), "no", now));
+        assert_eq!(rows(given_up), (0..44).collect::<Vec<_>>());
+        assert_eq!(aside.again(), Some(now + AGAIN_AFTER));
+        let problem = aside.problem();
+        assert_eq!(problem.as_deref(), Some("256 settlements are refused: no"));
+        assert_eq!(rows(aside.take()).len(), KEPT_MAX);
+        assert_eq!((aside.problem(), aside.again()), (None, None));
+
+        assert_eq!(rows(aside.keep(reply(1, BYTES_MAX + 1), "no", now)), [0; 0]);
+        assert_eq!(rows(aside.keep(reply(2, 1), "no", now)), [1]);
+        assert_eq!(rows(aside.keep(reply(3, BYTES_MAX), "no", now)), [2]);
+    }
+}

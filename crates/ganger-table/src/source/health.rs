@@ -1,0 +1,99 @@
+//! What can be wrong with a table source, and what is told of single rows.
+
+use crate::table::{Claim, Fault, Settled};
+use ganger_queue::delivery::SourceEnd;
+use ganger_queue::health;
+
+/// The standing of one source.
+pub(super) type Health = health::Health<HealthIssue>;
+
+/// What can be wrong, each by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum HealthIssue {
+    /// The database can't be read or written.
+    Table,
+    /// It refuses settlements for good.
+    Aside,
+    /// Another program has rows locked that are to be settled.
+    Locked,
+}
+
+impl health::Issue for HealthIssue {
+    fn what(self) -> &'static str {
+        match self {
+            Self::Table => "the table can't be used; intake pauses",
+            Self::Aside => "settlements are refused; they are kept, and hold nobody up",
+            Self::Locked => "rows are locked; what became of them waits, and holds nobody up",
+        }
+    }
+
+    fn is_down(self) -> bool {
+        match self {
+            Self::Table => true,
+            Self::Aside | Self::Locked => false,
+        }
+    }
+}
+
+/// Counts settlements that came too late.
+pub(super) fn lost(pool: &str, end: &SourceEnd, claims: &[Claim]) {
+    if claims.is_empty() {
+        return;
+    }
+    // First: who reads the log may ask for the figure.
+    end.may_run_twice(claims.len() as u64);
+    for claim in claims {
+        tracing::warn!(
+            pool,
+            row = claim.row,
+            "settled too late: the claim was taken back, so the message may run twice"
+        );
+    }
+}
+
+/// Counts messages that were done before, as it turns out now that they are done.
+pub(super) fn repeated(pool: &str, end: &SourceEnd, claims: &[Claim]) {
+    if claims.is_empty() {
+        return;
+    }
+    // First: who reads the log may ask for the figure.
+    end.may_run_twice(claims.len() as u64);
+    for claim in claims {
+        tracing::warn!(
+            pool,
+            row = claim.row,
+            "done twice: it was done as another message, or by another daemon, meanwhile"
+        );
+    }
+}
+
+/// Tells of a settlement that the database refuses for good.
+pub(super) fn set_aside(pool: &str, settled: &Settled, fault: &Fault) {
+    tracing::error!(
+        pool,
+        row = settled.claim.row,
+        problem = fault.problem,
+        "a settlement is refused for good; it is kept, and tried again every minute"
+    );
+}
+
+/// Tells of a message that is done, and that nobody will know so if it comes again.
+pub(super) fn not_entered(pool: &str, settled: &Settled, fault: &Fault) {
+    tracing::error!(
+        pool,
+        row = settled.claim.row,
+        problem = fault.problem,
+        "the database refuses to have it entered as finished: a repetition would be worked on"
+    );
+}
+
+/// Tells of settlements that are lost with us.
+pub(super) fn given_up(pool: &str, given_up: impl IntoIterator<Item = Settled>) {
+    for settled in given_up {
+        tracing::error!(
+            pool,
+            row = settled.claim.row,
+            "a refused settlement is given up; its message comes again when the daemon has ended"
+        );
+    }
+}

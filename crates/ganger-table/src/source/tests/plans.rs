@@ -1,0 +1,342 @@
+//! How SQLite goes about what it is asked: whatever is in the tables, and whatever it knows of them, no
+//! statement goes through many more rows than it returns or changes. What servers do is tested by the
+//! integration tests.
+
+#[path = "../../../../../tests/integration/statements.rs"]
+mod statements;
+
+use std::path::Path;
+
+use bytes::Bytes;
+
+use self::statements::{in_one_line, is_in, written};
+use super::*;
+use crate::finished::Memory;
+use crate::sqlite::tests_support::{OtherOwner, Run, has_run, runs};
+use crate::table::finished::Entry;
+use ganger_config::model::{Subscription, TableSource};
+use ganger_queue::client::{Client, DeadFilter, Page, Retried, WayBack};
+use ganger_queue::delivery::{
+    Failure, Finished, Identity, IfTaken, IfUnsubscribed, Outgoing, Post, Reason, Unique,
+    UniqueScope,
+};
+
+/// A million of each kind in the long run of the tests.
+const ROWS: u32 = 30_000;
+const ROWS_IN_THE_LONG_RUN: u32 = 1_000_000;
+
+/// A statement may make so many steps, and as many more for each row that it returns: for a row that it looks
+/// at it makes about ten.
+const STEPS: i32 = 2_000;
+const STEPS_PER_ROW: i32 = 1_000;
+
+/// Parts of statements that read more, each with why.
+const READS_ON: &[(&str, &str)] = &[
+    (
+        "(correlation_id = ?2 OR message_id = ?2)",
+        "what waits in a queue has no index by its names",
+    ),
+    (
+        "SELECT (SELECT count(*) FROM consumer_messages WHERE queue = ?1",
+        "it reads what it counts",
+    ),
+    ("SELECT COUNT(*) FROM (SELECT 1", "likewise, up to a limit"),
+];
+
+/// Parts of statements that nothing here has run, each with why.
+const NOT_RUN: &[(&str, &str)] = &[(
+    "json_set(coalesce(headers, '{}'), '$.\"x-ganger-span\"', ?3)",
+    "only attempts that are recorded leave a span; by the row's id",
+)];
+
+#[tokio::test]
+async fn no_statement_reads_much_more_than_it_returns() {
+    let rig = Rig::new();
+    let _neighbour = OtherOwner::new(&rig.path(), NEVER);
+    drop(runs(&rig.path()));
+    let mut all = Vec::new();
+    // Without statistics, with those of tables that are nearly empty, and with those of now.
+    go_through(&rig, 0).await;
+    let filled = format!("ANALYZE; {}", among(rows()));
+    for (round, prepared) in (1..).zip([filled.as_str(), "ANALYZE", "DELETE FROM sqlite_stat1"]) {
+        rig.execute(prepared);
+        drop(runs(&rig.path()));
+        go_through(&rig, round).await;
+        all.extend(runs(&rig.path()));
+    }
+    for run in &mut all {
+        run.text = in_one_line(&run.text);
+    }
+    let (excessive, missed) = (excessive(&all), never_run(&all));
+    assert!(
+        excessive.is_empty() && missed.is_empty(),
+        "{excessive:#?}\nnever run: {missed:#?}"
+    );
+}
+
+fn rows() -> u32 {
+    match std::env::var_os("GANGER_TEST_LONG") {
+        Some(_) => ROWS_IN_THE_LONG_RUN,
+        None => ROWS,
+    }
+}
+
+/// So many rows of each kind that nobody is to read: another queue's with keys, for a later time, in another
+/// daemon's hands, given up, finished, and published, which a trigger would have removed.
+fn among(rows: u32) -> String {
+    let numbers = format!(
+        "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {rows})"
+    );
+    let trigger = include_str!("../../sqlite/topics.sql");
+    let trigger = trigger.rsplit_once("CREATE TRIGGER").unwrap().1;
+    format!(
+        "BEGIN;
+         {numbers} INSERT INTO consumer_messages (queue, body, priority, unique_key, unique_scope, unique_until)
+         SELECT 'other', 'x', n % 3, n, 'until', 4102444800000 FROM numbers;
+         {numbers} INSERT INTO consumer_messages (queue, body, available_after)
+         SELECT 'q', 'x', 4102444800000 + n FROM numbers;
+         {numbers} INSERT INTO consumer_messages (queue, body, owner, claim)
+         SELECT 'q', 'x', (SELECT min(id) FROM owners), n FROM numbers;
+         {numbers} INSERT INTO poisoned_messages (pool, queue, reason, error, attempts, crashes, lapses, oom,
+           stderr, first_failed_at, last_failed_at, body, headers, priority, created_at)
+         SELECT 'other', 'q', 'failed', 'x', 1, 0, 0, 0, '[]', 1, 1, 'x', '{{}}', 0, 1 FROM numbers;
+         {numbers} INSERT INTO finished_messages (source, queue, key, emit_id, step, finished_at, expires_at)
+         SELECT 'main', 'q', n, '', 0, 1, 4102444800000 FROM numbers;
+         DROP TRIGGER published_messages_fan_out;
+         {numbers} INSERT INTO published_messages (topic, body, unsubscribed) SELECT 'nobodys', 'x', 'drop'
+         FROM numbers;
+         CREATE TRIGGER{trigger}
+         COMMIT;"
+    )
+}
+
+/// Everything that a daemon and the commands do.
+async fn go_through(rig: &Rig, round: i64) {
+    // What is due later is not due yet.
+    rig.set_clock(NOW_MS + 60_000 * round);
+    work(rig, round).await;
+    remember(rig, round).await;
+    let (config, rows) = (rig.config(), rig.path());
+    // Commands block.
+    let command = move || command(&config, &rows, round);
+    tokio::task::spawn_blocking(command).await.unwrap();
+}
+
+/// What a source does: rows that are ready, due, suspect, spent, or unreadable, every way to settle, counts,
+/// what another daemon had that is gone, and a message that is published.
+async fn work(rig: &Rig, round: i64) {
+    let other = OtherOwner::new(&rig.path(), Duration::from_secs(30));
+    rig.execute(&format!(
+        "INSERT INTO consumer_messages (queue, body, priority, available_after) VALUES ('q', 'due', 9, 1);
+         INSERT INTO consumer_messages (queue, body, priority, lapses) VALUES ('q', 'suspect', 9, 2), ('q', 'spent', 9, 30);
+         INSERT INTO consumer_messages (queue, body, headers, priority) VALUES ('q', 'unreadable', '[]', 9);
+         INSERT INTO consumer_messages (queue, body, unique_key) VALUES ('q', 'keyed', 'k{round}');
+         INSERT INTO consumer_messages (queue, body, owner, claim) SELECT 'q', 'hers', max(id), 1 FROM owners;
+         INSERT INTO consumer_messages (queue, body, owner, claim) VALUES ('q', 'nobodys', 123456, 1);"
+    ));
+    (0..7).for_each(|n| rig.insert(&n.to_string()));
+    other.dies();
+    let mut source = rig.source(&Shared::default(), 20);
+    source.policy.send_replace(super::depth::range());
+    let failure = || Box::new(Failure::new(Reason::Failed, "x"));
+    let outcomes = [
+        Outcome::Reply(Box::new(outgoing("answers"))),
+        Outcome::Requeue {
+            after: Duration::from_secs(1),
+        },
+        Outcome::ReturnAfter {
+            delay: Duration::from_secs(1),
+        },
+        Outcome::RetryAfter {
+            delay: Duration::from_secs(1),
+            failure: failure(),
+        },
+        Outcome::DeadLetter(failure()),
+        Outcome::Return { suspect: false },
+    ];
+    let mut outcomes = outcomes.into_iter();
+    // The last one comes twice.
+    for _ in 0..12 {
+        let delivery = source.next().await;
+        let is_number = body(&delivery).parse::<u8>().is_ok();
+        let outcome = is_number.then(|| outcomes.next()).flatten();
+        delivery.settle(outcome.unwrap_or(Outcome::Done));
+    }
+    source
+        .until(|state| state.backlog.is_some_and(|backlog| backlog.depth == 0))
+        .await;
+    // What a source asks that has nothing to do, and nothing that is due.
+    while !has_run(&rig.path(), "SELECT 1 FROM consumer_messages") {
+        rig.insert("one more");
+        source.next().await.settle(Outcome::Done);
+    }
+    source.end().await;
+}
+
+fn outgoing(queue: &str) -> Outgoing {
+    Outgoing {
+        queue: queue.to_owned(),
+        correlation_id: "c".to_owned(),
+        body: Bytes::from_static(b"x"),
+        ..Outgoing::default()
+    }
+}
+
+/// What is entered of what is finished, and forgotten in the end.
+async fn remember(rig: &Rig, round: i64) {
+    let mut memory = Memory::open(&rig.config(), &policy()).await.unwrap();
+    let finished = Finished {
+        identity: Identity {
+            queue: "q".into(),
+            key: format!("new {round}"),
+            emit: String::new(),
+            step: 0,
+        },
+        body: String::new(),
+        window: Duration::from_millis(1),
+        continued: Outgoing::default(),
+        once_written: None,
+    };
+    let outcome = Outcome::Done;
+    let entry = Entry {
+        finished: &finished,
+        outcome: &outcome,
+    };
+    memory.enter(&[entry]).await.unwrap();
+    memory.enter(&[entry]).await.unwrap();
+    memory.find(&[&finished.identity]).await.unwrap();
+    while memory.expire(500).await.unwrap() == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    memory.close();
+}
+
+/// What commands ask for.
+fn command(config: &TableSource, database: &Path, round: i64) {
+    let mut client = Client::new("main", crate::connect(config).unwrap());
+    let subscription = Subscription {
+        source: "main".to_owned(),
+        topic: "t".to_owned(),
+        queue: "subscribed".to_owned(),
+    };
+    client.subscribe(&[subscription]).unwrap();
+    client.subscriptions().unwrap();
+    client.look_for_subscriptions().unwrap();
+    client.send(&[outgoing("sent")]).unwrap();
+    let post = |queue: &str, taken: Option<IfTaken>, topic| Post {
+        message: outgoing(queue),
+        unique: taken.map(|taken| Unique {
+            key: format!("u{round}"),
+            scope: UniqueScope::Waiting,
+            taken,
+        }),
+        topic,
+    };
+    let longest = Duration::from_secs(9);
+    for taken in [
+        IfTaken::Keep,
+        IfTaken::Keep,
+        IfTaken::Replace,
+        IfTaken::Debounce { longest },
+    ] {
+        client.post(&[post("sent", Some(taken), None)]).unwrap();
+    }
+    client
+        .post(&[post("t", None, Some(IfUnsubscribed::Fail))])
+        .unwrap();
+    client.unsubscribe("t", "subscribed").unwrap();
+    assert_eq!(client.cancel_waiting("p", "sent", "c").unwrap(), 2);
+    assert!(client.take_reply("answers", "c").unwrap().is_some());
+    client.depth("sent").unwrap();
+    client.pause_for_all("sent", true).unwrap();
+    client.pause_for_all("sent", false).unwrap();
+    assert!(client.daemons().unwrap().is_some());
+    letters(&mut client, database, round);
+}
+
+/// What they do to dead letters: some without a key, and two with the same one.
+fn letters(client: &mut Client, database: &Path, round: i64) {
+    let conn = Connection::open(database).unwrap();
+    let mut insert = conn
+        .prepare(
+            "INSERT INTO poisoned_messages (pool, queue, reason, error, attempts, crashes, lapses, oom, stderr,
+               first_failed_at, last_failed_at, body, headers, priority, created_at, unique_key, unique_scope)
+             VALUES ('p', 'sent', 'failed', 'x', 1, 0, 0, 0, '[]', 1, 1, 'x', '{}', 0, 1, ?1, ?2)
+             RETURNING id",
+        )
+        .unwrap();
+    let key = format!("d{round}");
+    let keys = [None, None, Some(&key), Some(&key)];
+    let ids = keys.map(|key| {
+        let scope = key.map(|_| "waiting_or_running");
+        let id: i64 = insert.query_row((key, scope), |row| row.get(0)).unwrap();
+        id.to_string()
+    });
+    let these = |ids: &[String]| DeadFilter {
+        ids: Some(ids.iter().cloned().collect()),
+        ..DeadFilter::default()
+    };
+    client.dead_show(&ids[0]).unwrap();
+    let page = Page {
+        limit: 10,
+        ..Page::all(DeadFilter::default())
+    };
+    let mut list = |page: &Page| {
+        client
+            .dead_list(page, |_| std::ops::ControlFlow::Continue(()))
+            .unwrap();
+    };
+    list(&page);
+    let of_one_pool = || DeadFilter {
+        pool: Some("p".to_owned()),
+        ..DeadFilter::default()
+    };
+    list(&Page {
+        limit: 10,
+        ..Page::all(of_one_pool())
+    });
+    assert_eq!(
+        client
+            .dead_retry(&these(&ids[1..]), &WayBack::default())
+            .unwrap(),
+        Retried {
+            retried: 2,
+            held: 1
+        }
+    );
+    assert_eq!(
+        client
+            .dead_drop(&these(&[ids[0].clone(), ids[3].clone()]))
+            .unwrap(),
+        2
+    );
+    assert!(client.dead_drop(&of_one_pool()).unwrap() > 0);
+}
+
+/// A run of each statement that has read too much, the one that has read the most.
+fn excessive(all: &[Run]) -> Vec<&Run> {
+    let is_excessive = |run: &&Run| run.steps > STEPS + STEPS_PER_ROW * run.rows;
+    let is_meant = |run: &Run| READS_ON.iter().any(|(part, _why)| run.text.contains(part));
+    let mut excessive: Vec<&Run> = all.iter().filter(is_excessive).collect();
+    excessive.retain(|run| !is_meant(run));
+    excessive.sort_by(|a, b| (&a.text, b.steps).cmp(&(&b.text, a.steps)));
+    excessive.dedup_by(|a, b| a.text == b.text);
+    excessive
+}
+
+/// The parts of statements in the source that were not run, but for those of which it is told why.
+fn never_run(all: &[Run]) -> Vec<(String, String)> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let files = std::fs::read_dir(source.join("sqlite")).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    let clients = ["sqlite.rs", "sqlite/dead.rs"].map(|file| source.join("client").join(file));
+    let mut files: Vec<PathBuf> = files.chain(clients).collect();
+    files.retain(|file| {
+        let is_code = file.extension().is_some_and(|end| end == "rs");
+        is_code && !file.ends_with("schema.rs") && !file.ends_with("tests_support.rs")
+    });
+    let is_meant = |part: &str| NOT_RUN.iter().any(|(of, _why)| part.contains(of));
+    let mut missed = written(&files);
+    missed.retain(|(_, part)| !is_meant(part) && !all.iter().any(|run| is_in(part, &run.text)));
+    missed
+}

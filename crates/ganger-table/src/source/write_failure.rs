@@ -1,0 +1,216 @@
+//! What the source does when a transaction has failed: nothing is lost, what can be written is
+//! written, and one message that the database refuses does not hold up the others.
+
+use tokio::time::Instant;
+
+use super::health::HealthIssue;
+use super::{Task, health};
+use crate::rules;
+use crate::table::{Fault, Settled, Work, Written};
+use ganger_queue::delivery::{Outcome, Publish};
+use ganger_queue::publishing::confirm;
+use ganger_telemetry::metrics::dead_lettered;
+
+impl Task {
+    /// A transaction failed and nothing of it has happened. If there was `more` in it than what was
+    /// to be written, a claim or a probe, it is tried without that; what is refused for good is told
+    /// from the rest, and so is what another program has locked; the rest is kept.
+    pub(super) async fn rescue(&mut self, fault: &Fault, more: bool) {
+        if !self.has_work() {
+            return self.trouble(fault);
+        }
+        if fault.is_of_a_lock {
+            match self.leave_locked_out().await {
+                Ok(true) => {
+                    self.next_look = Instant::now();
+                    return;
+                }
+                Ok(false) => {}
+                Err(fault) => return self.trouble(&fault),
+            }
+        }
+        let without = if more {
+            self.write(false, false).await
+        } else {
+            Err(fault.clone())
+        };
+        match without {
+            Ok((batch, written)) => {
+                self.written(batch, written);
+                self.trouble(fault);
+            }
+            Err(fault) if fault.for_good => self.one_by_one().await,
+            Err(fault) => self.trouble(&fault),
+        }
+    }
+
+    /// Whether it is time to look what is still locked: before anything is settled, too, since whoever
+    /// locks rows for long may have locked more of them.
+    pub(super) fn must_look_for_locks(&self) -> bool {
+        let is_due = |next_look| !self.settled.is_empty() || Instant::now() >= next_look;
+        self.locked.next_look().is_some_and(is_due)
+    }
+
+    /// Leaves out of what is to be settled what another program has locked, until it lets go. Returns
+    /// whether there is any that was not known of.
+    pub(super) async fn leave_locked_out(&mut self) -> Result<bool, Fault> {
+        let settled = self.settled.iter().map(|settled| settled.claim.row);
+        let rows: Vec<i64> = self.locked.rows().chain(settled).collect();
+        let locked = self.store.locked(&rows).await?;
+        let locked = locked.into_iter().collect();
+        let is_news = self.locked.sort(&mut self.settled, &locked, Instant::now());
+        match self.locked.len() {
+            0 => self.health.over(&self.end, HealthIssue::Locked),
+            count => {
+                let problem =
+                    format!("{count} settlements wait for rows that another program has locked");
+                self.health.begin(&self.end, HealthIssue::Locked, problem);
+            }
+        }
+        Ok(is_news)
+    }
+
+    /// Writes each publish and each settlement in a transaction of its own, so that one that the
+    /// database refuses does not stand in the way of the others. Once trouble of another kind
+    /// begins, the rest is kept for later.
+    async fn one_by_one(&mut self) {
+        self.next_look = Instant::now();
+        for publish in std::mem::take(&mut self.publishes) {
+            if self.pause.is_on(Instant::now()) {
+                self.publishes.push(publish);
+            } else {
+                self.publish_one(publish).await;
+            }
+        }
+        for settled in std::mem::take(&mut self.settled) {
+            if self.pause.is_on(Instant::now()) {
+                self.settled.push(settled);
+            } else {
+                self.settle_one(settled).await;
+            }
+        }
+        self.watch_aside();
+    }
+
+    async fn publish_one(&mut self, publish: Publish) {
+        let publishes = std::slice::from_ref(&publish);
+        let work = Work {
+            publishes,
+            ..Work::default()
+        };
+        match self.write_alone(&work).await {
+            Ok(_) => confirm(publish.confirmed, &publish.message.queue, Ok(())),
+            Err(fault) if fault.for_good => {
+                let queue = &publish.message.queue;
+                confirm(publish.confirmed, queue, Err(fault.problem));
+            }
+            Err(fault) => {
+                self.publishes.push(publish);
+                self.trouble(&fault);
+            }
+        }
+    }
+
+    async fn settle_one(&mut self, settled: Settled) {
+        match self.write_plainer(&settled).await {
+            Ok(written) => {
+                health::lost(&self.pool, &self.end, &written.lost);
+                health::repeated(&self.pool, &self.end, &written.repeated);
+                self.forget(settled.claim);
+            }
+            Err(fault) if fault.for_good => {
+                health::set_aside(&self.pool, &settled, &fault);
+                self.forget(settled.claim);
+                self.keep_aside(settled, &fault);
+            }
+            Err(fault) => {
+                self.settled.push(settled);
+                self.trouble(&fault);
+            }
+        }
+    }
+
+    async fn write_alone(&mut self, work: &Work<'_>) -> Result<Written, Fault> {
+        let writing = self.store.writing();
+        let turn = writing.turn(1).await;
+        self.store.write(turn, work).await
+    }
+
+    /// Writes it, with less about it if the database refuses that.
+    async fn write_plainer(&mut self, wanted: &Settled) -> Result<Written, Fault> {
+        let mut settled = wanted.clone();
+        loop {
+            let work = Work {
+                settled: std::slice::from_ref(&settled),
+                ..Work::default()
+            };
+            match self.write_alone(&work).await {
+                // That it is done is worth more than that a repetition of it is known.
+                Err(fault) if fault.for_good && settled.finished.take().is_some() => {
+                    health::not_entered(&self.pool, &settled, &fault);
+                }
+                Err(fault) if fault.for_good => {
+                    let plainer = rules::plainer(&settled.outcome, &fault.problem);
+                    settled.outcome = plainer.ok_or(fault)?;
+                }
+                Ok(written) => {
+                    if let (Outcome::Reply(reply), Outcome::DeadLetter(failure)) =
+                        (&wanted.outcome, &settled.outcome)
+                    {
+                        let name = self.name(&reply.correlation_id, settled.claim.row);
+                        dead_lettered(&self.pool, &name, failure);
+                    }
+                    return Ok(written);
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+    }
+
+    fn keep_aside(&mut self, settled: Settled, fault: &Fault) {
+        let given_up = self.aside.keep(settled, &fault.problem, Instant::now());
+        health::given_up(&self.pool, given_up);
+    }
+
+    /// Tells how many are kept.
+    fn watch_aside(&mut self) {
+        let issue = HealthIssue::Aside;
+        match self.aside.problem() {
+            Some(problem) => self.health.begin(&self.end, issue, problem),
+            None => self.health.over(&self.end, issue),
+        }
+    }
+
+    /// Tries again what was refused for good: whatever refused it may be mended by now. Once trouble
+    /// of another kind begins, the rest is kept as it is.
+    pub(super) async fn settle_aside(&mut self) {
+        let kept = self.aside.take();
+        if kept.is_empty() {
+            return;
+        }
+        let mut trouble: Option<Fault> = None;
+        for settled in kept {
+            if let Some(fault) = &trouble {
+                self.keep_aside(settled, fault);
+                continue;
+            }
+            match self.write_plainer(&settled).await {
+                Ok(written) => health::lost(&self.pool, &self.end, &written.lost),
+                Err(fault) => {
+                    self.keep_aside(settled, &fault);
+                    trouble = Some(fault).filter(|fault| !fault.for_good);
+                }
+            }
+        }
+        self.watch_aside();
+        if let Some(fault) = trouble {
+            self.trouble(&fault);
+        }
+    }
+
+    /// The last chance for what was refused.
+    pub(super) async fn give_up_aside(&mut self) {
+        self.settle_aside().await;
+        health::given_up(&self.pool, self.aside.take());
+    }
+}

@@ -1,0 +1,152 @@
+//! What SQLite may say, in sentences, and whether it speaks of the message or of the world.
+
+use ganger_queue::fault::SourceFault;
+use std::io;
+use std::path::PathBuf;
+
+use rusqlite::{Error, ErrorCode};
+
+use crate::table::Fault;
+
+/// Why a database file can't serve as a table queue.
+#[derive(Debug, thiserror::Error)]
+pub enum SqliteError {
+    /// It can't be opened or prepared.
+    #[error("`{}` can't be used as a table queue: {}", path.display(), sentence(error))]
+    Open {
+        /// The database file.
+        path: PathBuf,
+        /// SQLite's word.
+        error: Error,
+    },
+    /// The path can't be resolved.
+    #[error("`{}` can't be used as a table queue: {error}", path.display())]
+    Path {
+        /// The database file.
+        path: PathBuf,
+        /// The system's word.
+        error: io::Error,
+    },
+    /// A later release has changed the tables.
+    #[error(
+        "the tables in `{}` are of a later version of ganger, this one knows versions up to {known}: `{found}`",
+        path.display()
+    )]
+    Newer {
+        /// The database file.
+        path: PathBuf,
+        /// The version of its tables.
+        found: i64,
+        /// The latest version known here.
+        known: i64,
+    },
+    /// Another program counts its own schema versions in it.
+    #[error(
+        "`{}` is the database of another program: its `user_version` must be 0 or ganger's own, and its tables are not ganger's: `{found}`",
+        path.display()
+    )]
+    Foreign {
+        /// The database file.
+        path: PathBuf,
+        /// Its `user_version`.
+        found: i64,
+    },
+    /// The file system can't do write-ahead logging.
+    #[error("`{}` must be on a file system that allows SQLite's WAL journal, but the journal mode stays: `{mode}`", path.display())]
+    NoWal {
+        /// The database file.
+        path: PathBuf,
+        /// What SQLite uses instead.
+        mode: String,
+    },
+    /// This daemon can't be entered among the owners of claims.
+    #[error("`{}` can't be used as a table queue: {problem}", path.display())]
+    Owners {
+        /// The database file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A command of an operator failed.
+    #[error("{doing} failed: {}", sentence(error))]
+    Command {
+        /// What was to be done.
+        doing: &'static str,
+        /// SQLite's word.
+        error: Error,
+    },
+}
+
+/// What is wrong, as an operator would say it.
+pub(crate) fn sentence(error: &Error) -> String {
+    let plain = match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            "the database is busy: another process holds its write lock"
+        }
+        Some(ErrorCode::DiskFull) => "the disk or the database is full",
+        Some(ErrorCode::ReadOnly) => "the database is read-only",
+        Some(ErrorCode::CannotOpen) => "the database file can't be opened",
+        Some(ErrorCode::NotADatabase) => "the file is not a SQLite database",
+        Some(ErrorCode::TooBig) => "the message is larger than SQLite allows",
+        _ => return error.to_string(),
+    };
+    format!("{plain} ({error})")
+}
+
+/// Judges an error of a transaction. Only what surely is about what was to be written counts as
+/// for good; all else, a table that is missing included, is waited for.
+pub(crate) fn fault(error: &Error) -> Fault {
+    let refused = matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::TooBig | ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch)
+    );
+    Fault {
+        problem: sentence(error),
+        for_good: refused || matches!(error, Error::ToSqlConversionFailure(_)),
+        is_of_a_lock: false,
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        fault(&error)
+    }
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Self::passing(format!(
+            "the directory of lock files can't be used: {error}"
+        ))
+    }
+}
+
+impl From<SqliteError> for SourceFault {
+    fn from(error: SqliteError) -> Self {
+        Self::unusable(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::ffi;
+
+    #[test]
+    fn only_what_was_to_be_written_is_refused_for_good() {
+        let table = [
+            (ffi::SQLITE_FULL, false),
+            (ffi::SQLITE_BUSY, false),
+            (ffi::SQLITE_IOERR, false),
+            (ffi::SQLITE_READONLY, false),
+            (ffi::SQLITE_CORRUPT, false),
+            (ffi::SQLITE_ERROR, false),
+            (ffi::SQLITE_TOOBIG, true),
+            (ffi::SQLITE_CONSTRAINT, true),
+        ];
+        for (code, for_good) in table {
+            let error = Error::SqliteFailure(ffi::Error::new(code), None);
+            assert_eq!(fault(&error).for_good, for_good, "{error}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What is finished, in SQLite: entered in whatever transaction is open, and the connection of those
+//! whose messages come from elsewhere.
+
+use std::path::PathBuf;
+
+use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
+
+use super::clock::WallClock;
+use super::error::SqliteError;
+use super::identity::{FileStanding, Identity as FileIdentity};
+use super::schema::canonical;
+use super::{journal, row, schema};
+use crate::table::Fault;
+use crate::table::finished::{Entry, Found, Remembered, Scope};
+use ganger_queue::delivery::Identity;
+
+const ENTER: &str = "
+INSERT INTO finished_messages (source, queue, key, emit_id, step, finished_at, expires_at,
+  reply_queue, reply_body, reply_headers)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+ON CONFLICT (source, queue, key, emit_id, step) DO UPDATE SET
+  finished_at = excluded.finished_at, expires_at = excluded.expires_at,
+  reply_queue = excluded.reply_queue, reply_body = excluded.reply_body,
+  reply_headers = excluded.reply_headers
+WHERE expires_at <= excluded.finished_at";
+
+const FIND: &str = "
+SELECT reply_queue, reply_body, reply_headers FROM finished_messages
+WHERE source = ?1 AND queue = ?2 AND key = ?3 AND emit_id = ?4 AND step = ?5 AND expires_at > ?6";
+
+const EXPIRE: &str = "
+DELETE FROM finished_messages WHERE rowid IN (
+  SELECT rowid FROM finished_messages WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)";
+
+/// Enters it. Returns what was entered before, if something was: then nothing is changed.
+pub(super) fn enter(
+    tx: &Connection,
+    scope: &Scope,
+    entry: Entry<'_>,
+    clock: &WallClock,
+) -> rusqlite::Result<Option<Remembered>> {
+    let Entry { finished, outcome } = entry;
+    let identity = &finished.identity;
+    let now_ms = clock.now_ms();
+    let reply = finished.reply_in(outcome);
+    let entered = tx.prepare_cached(ENTER)?.execute(params![
+        scope.source,
+        identity.queue,
+        identity.key,
+        identity.emit,
+        identity.step,
+        now_ms,
+        clock.available_after(finished.window),
+        reply.and_then(|(queue, _)| queue),
+        reply.map(|(_, reply)| row::body_value(&reply.body)),
+        entry.headers(),
+    ])?;
+    match entered {
+        0 => Ok(entry.first(find(tx, scope, identity, now_ms)?)),
+        _ => Ok(None),
+    }
+}
+
+fn find(
+    conn: &Connection,
+    scope: &Scope,
+    identity: &Identity,
+    now_ms: i64,
+) -> rusqlite::Result<Option<Remembered>> {
+    let of = params![
+        scope.source,
+        identity.queue,
+        identity.key,
+        identity.emit,
+        identity.step,
+        now_ms
+    ];
+    let mut statement = conn.prepare_cached(FIND)?;
+    statement.query_row(of, remembered).optional()
+}
+
+fn remembered(found: &Row<'_>) -> rusqlite::Result<Remembered> {
+    let body = match found.get_ref(1)? {
+        rusqlite::types::ValueRef::Null => None,
+        body => Some(row::body_bytes(body)),
+    };
+    // Nobody but us writes them.
+    let headers = row::all_headers(found.get_ref(2)?).unwrap_or_default();
+    Ok(Remembered::read(
+        row::text(found.get_ref(0)?),
+        body,
+        headers,
+    ))
+}
+
+/// A connection of its own to the file in which something is entered.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    conn: Connection,
+    path: PathBuf,
+    /// Who may use the file, if we make it.
+    mode: u32,
+    file: FileIdentity,
+    scope: Scope,
+    clock: WallClock,
+}
+
+impl Memory {
+    /// Opens the database file.
+    pub(crate) fn open(
+        path: PathBuf,
+        mode: u32,
+        scope: Scope,
+        clock: WallClock,
+    ) -> Result<Self, SqliteError> {
+        let conn = schema::open(&path, mode)?;
+        let path = canonical(&path)?;
+        Ok(Self {
+            conn,
+            file: FileIdentity::of(&path),
+            path,
+            mode,
+            scope,
+            clock,
+        })
+    }
+
+    /// Enters all of them in one transaction, or none. Returns what was entered before.
+    pub(crate) fn enter(&mut self, entries: &[Entry<'_>]) -> Result<Found, Fault> {
+        self.follow_the_file()?;
+        let first = match self.enter_all(entries) {
+            Err(error) if journal::is_of_room(&error) && journal::empty(&self.conn) => {
+                self.enter_all(entries)
+            }
+            entered => entered,
+        };
+        Ok(first?)
+    }
+
+    fn enter_all(&mut self, entries: &[Entry<'_>]) -> rusqlite::Result<Found> {
+        let tx = self
+            .conn
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let entries = entries.iter();
+        let first = entries.map(|entry| enter(&tx, &self.scope, *entry, &self.clock));
+        let first = first.collect::<Result<_, _>>()?;
+        tx.commit()?;
+        Ok(first)
+    }
+
+    /// Looks for what is entered of each.
+    pub(crate) fn find(&mut self, identities: &[&Identity]) -> Result<Found, Fault> {
+        self.follow_the_file()?;
+        let now_ms = self.clock.now_ms();
+        let tx = self.conn.transaction()?;
+        let found = identities.iter();
+        let found = found.map(|identity| find(&tx, &self.scope, identity, now_ms));
+        Ok(found.collect::<Result<_, _>>()?)
+    }
+
+    /// Removes what is out of date, at most so many. Returns how many.
+    pub(crate) fn expire(&mut self, most: u32) -> Result<usize, Fault> {
+        self.follow_the_file()?;
+        let now_ms = self.clock.now_ms();
+        let mut statement = self.conn.prepare_cached(EXPIRE)?;
+        Ok(statement.execute(params![now_ms, most])?)
+    }
+
+    /// What is entered where nobody looks is as good as lost, and beside a journal that was left
+    /// behind it would do harm.
+    fn follow_the_file(&mut self) -> Result<(), Fault> {
+        match self.file.place() {
+            FileStanding::Ours => return Ok(()),
+            FileStanding::Another if self.file.other_is_complete() => {}
+            place => return Err(place.fault()),
+        }
+        let (scope, clock) = (self.scope.clone(), self.clock.clone());
+        let reopened = Self::open(self.path.clone(), self.mode, scope, clock);
+        *self = reopened.map_err(|error| Fault::passing(error.to_string()))?;
+        tracing::warn!(database = %self.path.display(), "the database file with what is finished was replaced; the new one is used from now on");
+        Ok(())
+    }
+
+    /// Closes the connection.
+    pub(crate) fn close(self) {
+        if let Err((_, error)) = self.conn.close() {
+            tracing::warn!(%error, "the database did not close cleanly");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

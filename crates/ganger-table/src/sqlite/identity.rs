@@ -1,0 +1,147 @@
+//! Whether the database file that we have open is still the one that its name leads to. An operator
+//! may move, replace or remove it at any time: SQLite then goes on with what it has open, where no
+//! other program sees it, and says nothing.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::table::Fault;
+
+/// A file, by whatever name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    /// The file that the name leads to; none if it leads nowhere.
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        let metadata = fs::metadata(path).ok()?;
+        Some(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        })
+    }
+}
+
+/// The files that a connection has open.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    path: PathBuf,
+    database: Option<FileId>,
+    journal: Option<FileId>,
+    /// Another file in its place, as it was when last looked at.
+    other: Option<(FileId, u64, Option<SystemTime>)>,
+}
+
+/// Where the name of the database leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FileStanding {
+    /// To the file that we have open.
+    Ours,
+    /// Nowhere.
+    Gone,
+    /// To another file.
+    Another,
+    /// To another file or nowhere, but beside it still is the journal of ours. Whatever is written
+    /// there would destroy the other file.
+    Torn,
+}
+
+impl FileStanding {
+    /// Why nothing can be claimed.
+    pub(crate) fn fault(self) -> Fault {
+        let problem = match self {
+            Self::Ours => "the database file is in its place",
+            Self::Gone => "the database file was moved or removed; its return is waited for",
+            Self::Another => {
+                "the database file was replaced; the new one is used once what is in hand is settled in the old"
+            }
+            Self::Torn => {
+                "the database file was moved, replaced or removed without its journal (-wal), so nothing can be written until it is back"
+            }
+        };
+        Fault::passing(problem)
+    }
+}
+
+fn journal(database: &Path) -> PathBuf {
+    let mut journal = database.as_os_str().to_owned();
+    journal.push("-wal");
+    journal.into()
+}
+
+impl Identity {
+    /// Of a connection that was just opened, and has its journal.
+    pub(crate) fn of(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            database: FileId::of(path),
+            journal: FileId::of(&journal(path)),
+            other: None,
+        }
+    }
+
+    /// The database file.
+    pub(crate) fn database(&self) -> Option<FileId> {
+        self.database
+    }
+
+    pub(crate) fn place(&self) -> FileStanding {
+        let there = FileId::of(&self.path);
+        if there == self.database {
+            return FileStanding::Ours;
+        }
+        let torn = self.journal.is_some() && FileId::of(&journal(&self.path)) == self.journal;
+        match there {
+            _ if torn => FileStanding::Torn,
+            Some(_) => FileStanding::Another,
+            None => FileStanding::Gone,
+        }
+    }
+
+    /// Whether the other file in its place is as it was when this was last asked: one that is just
+    /// being copied there is left alone.
+    pub(crate) fn other_is_complete(&mut self) -> bool {
+        let metadata = fs::metadata(&self.path).ok();
+        let other = metadata.and_then(|metadata| {
+            let id = FileId::of(&self.path)?;
+            Some((id, metadata.len(), metadata.modified().ok()))
+        });
+        let complete = other.is_some() && other == self.other;
+        self.other = other;
+        complete
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_the_name_leads() {
+        let dir = tempfile::tempdir().unwrap();
+        let [path, aside] = ["q.db", "aside.db"].map(|name| dir.path().join(name));
+        fs::write(&path, "ours").unwrap();
+        fs::write(journal(&path), "").unwrap();
+        let mut identity = Identity::of(&path);
+        assert_eq!(identity.place(), FileStanding::Ours);
+        fs::rename(&path, &aside).unwrap();
+        assert_eq!(identity.place(), FileStanding::Torn);
+        fs::rename(journal(&path), journal(&aside)).unwrap();
+        assert_eq!(identity.place(), FileStanding::Gone);
+        assert!(!identity.other_is_complete());
+        fs::write(&path, "another").unwrap();
+        fs::write(journal(&path), "").unwrap();
+        assert_eq!(identity.place(), FileStanding::Another);
+        assert!(!identity.other_is_complete());
+        assert!(identity.other_is_complete());
+        fs::write(&path, "another that grows").unwrap();
+        assert!(!identity.other_is_complete());
+        fs::rename(&aside, &path).unwrap();
+        assert_eq!(identity.place(), FileStanding::Ours);
+    }
+}

@@ -1,0 +1,380 @@
+//! The owners of claims: one row and one lock file for each daemon on a database file, shared by
+//! all its sources there, and the taking back of what owners that vanished had claimed.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+use tokio::time::Instant;
+
+use super::clock::WallClock;
+use super::heartbeats::{Beat, Standstill};
+use super::identity::FileId;
+use super::lock::{Lock, LockFile};
+use super::passed_over::PassedOver;
+use super::take_back::Lost;
+use super::{lock, owners, rights, take_back};
+use crate::table::Fault;
+
+/// So many heartbeats go into a lease.
+const BEATS_PER_LEASE: u32 = 4;
+
+/// The database files on which one daemon has sources.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Owners(Arc<Mutex<Files>>);
+
+/// This daemon as an owner there, and how many of its sources are.
+type Files = HashMap<File, (Arc<Owner>, usize)>;
+
+/// By its path and, since another file may take its place, by itself.
+type File = (PathBuf, Option<FileId>);
+
+/// This daemon as the owner of claims in one database file.
+#[derive(Debug)]
+struct Owner {
+    dir: PathBuf,
+    lease: Duration,
+    writing: Writing,
+    seat: Mutex<Seat>,
+    watch: Mutex<Watch>,
+    /// Claims of others that the database refuses to give back.
+    stuck: Mutex<PassedOver>,
+}
+
+/// Whose turn it is to write among the sources of one daemon, so that they wait for each other by the
+/// kernel's wake-up and not by SQLite's sleeps.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Writing(Arc<Mutex<()>>);
+
+/// Our turn to write, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct WritingTurn<'a>(#[expect(dead_code, reason = "held")] MutexGuard<'a, ()>);
+
+impl Writing {
+    /// Waits until it is our turn.
+    pub(crate) fn turn(&self) -> WritingTurn<'_> {
+        WritingTurn(locked(&self.0))
+    }
+}
+
+#[derive(Debug)]
+struct Seat {
+    id: i64,
+    lock: LockFile,
+}
+
+#[derive(Debug, Default)]
+struct Watch {
+    beaten: Option<Instant>,
+    standstill: Standstill,
+}
+
+/// One source's share in the owner. The last to leave takes the owner's row and lock file along.
+#[derive(Debug)]
+pub(crate) struct Member {
+    owners: Owners,
+    database: File,
+    owner: Arc<Owner>,
+    left: bool,
+}
+
+/// Where the lock files of a database's owners are.
+pub(crate) fn directory(database: &Path) -> PathBuf {
+    let mut dir = database.as_os_str().to_owned();
+    dir.push(".owners");
+    dir.into()
+}
+
+impl Owners {
+    /// Enters this daemon in the table, unless a source of it already has.
+    pub(crate) fn join(
+        &self,
+        database: File,
+        conn: &Connection,
+        lease: Duration,
+        clock: &WallClock,
+    ) -> Result<Member, Fault> {
+        let mut files = locked(&self.0);
+        let owner = match files.get_mut(&database) {
+            Some((owner, members)) => {
+                *members += 1;
+                Arc::clone(owner)
+            }
+            None => {
+                let owner = Arc::new(Owner::enter(&database.0, conn, lease, clock)?);
+                files.insert(database.clone(), (Arc::clone(&owner), 1));
+                owner
+            }
+        };
+        Ok(Member {
+            owners: self.clone(),
+            database,
+            owner,
+            left: false,
+        })
+    }
+}
+
+impl Owner {
+    fn enter(
+        database: &Path,
+        conn: &Connection,
+        lease: Duration,
+        clock: &WallClock,
+    ) -> Result<Self, Fault> {
+        let dir = directory(database);
+        let seat = Seat::take(conn, &dir, lease, clock)?;
+        Ok(Self {
+            dir,
+            lease,
+            writing: Writing::default(),
+            seat: Mutex::new(seat),
+            watch: Mutex::default(),
+            stuck: Mutex::default(),
+        })
+    }
+}
+
+impl Seat {
+    fn take(
+        conn: &Connection,
+        dir: &Path,
+        lease: Duration,
+        clock: &WallClock,
+    ) -> Result<Self, Fault> {
+        // Its name is the database's with something behind.
+        rights::make_directory(dir, &dir.with_extension(""))?;
+        let lock = LockFile::create(dir)?;
+        let lease_ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
+        let row = params![
+            host(),
+            std::process::id(),
+            clock.now_ms(),
+            lease_ms,
+            lock.name()
+        ];
+        let insert = "INSERT INTO owners (host, pid, started_at, lease_ms, lock_file) \
+                      VALUES (?1, ?2, ?3, ?4, ?5) RETURNING id";
+        match conn.query_row(insert, row, |row| row.get(0)) {
+            Ok(id) => Ok(Self { id, lock }),
+            Err(error) => {
+                lock.remove();
+                Err(error.into())
+            }
+        }
+    }
+}
+
+/// For people who read the table; nothing is decided by it.
+fn host() -> String {
+    fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What they guard is never left half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Member {
+    /// Whose claims ours are.
+    pub(crate) fn id(&self) -> i64 {
+        locked(&self.owner.seat).id
+    }
+
+    /// Where the lock files are.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.owner.dir
+    }
+
+    /// With whom it is entered.
+    pub(crate) fn owners(&self) -> Owners {
+        self.owners.clone()
+    }
+
+    /// How long its heart may stand still.
+    pub(crate) fn lease(&self) -> Duration {
+        self.owner.lease
+    }
+
+    /// How long from one heartbeat to the next.
+    pub(crate) fn beat_interval(&self) -> Duration {
+        self.owner.lease / BEATS_PER_LEASE
+    }
+
+    /// Where the sources of the daemon wait for their turn to write.
+    pub(crate) fn writing(&self) -> Writing {
+        self.owner.writing.clone()
+    }
+
+    /// Whether our row is still there. Without it a claim would have an owner that nobody watches.
+    pub(crate) fn is_seated(&self, conn: &Connection) -> rusqlite::Result<bool> {
+        owners::exists(conn, self.id())
+    }
+
+    /// Enters us again, under a new id, after others have taken us for dead.
+    pub(crate) fn sit_down_again(
+        &self,
+        _turn: &WritingTurn<'_>,
+        conn: &Connection,
+        clock: &WallClock,
+    ) -> Result<(), Fault> {
+        let mut seat = locked(&self.owner.seat);
+        if owners::exists(conn, seat.id)? {
+            return Ok(());
+        }
+        let again = Seat::take(conn, &self.owner.dir, self.owner.lease, clock)?;
+        tracing::warn!(
+            id = seat.id,
+            new_id = again.id,
+            "others took this daemon for dead and have its messages; it goes on under a new id"
+        );
+        std::mem::replace(&mut *seat, again).lock.remove();
+        Ok(())
+    }
+
+    /// Takes back what owners had claimed whose locks are free. Returns whether there were any.
+    pub(crate) fn take_back_from_the_dead(&self, conn: &mut Connection) -> Result<bool, Fault> {
+        // Before anything else: nobody is left to be taken back from but those who are stuck.
+        locked(&self.owner.stuck).expire();
+        let mut dead = self.unlocked(conn)?;
+        dead.extend(take_back::ownerless(conn, &locked(&self.owner.stuck))?);
+        self.take_back(conn, &dead)
+    }
+
+    /// The owners whose locks are free.
+    fn unlocked(&self, conn: &Connection) -> rusqlite::Result<Vec<Lost>> {
+        let me = self.id();
+        let others = owners::lock_files(conn)?
+            .into_iter()
+            .filter(|(id, _)| *id != me);
+        let free = others
+            .filter(|(_, name)| matches!(lock::look(&self.owner.dir.join(name)), Lock::Free(_)));
+        Ok(free.map(|(id, _)| Lost::surely(id)).collect())
+    }
+
+    /// Removes the lock files of those who died before they were entered in the table.
+    pub(crate) fn sweep(&self, conn: &Connection) -> Result<(), Fault> {
+        let known: Vec<_> = owners::lock_files(conn)?
+            .into_iter()
+            .map(|(_, name)| name)
+            .collect();
+        Ok(lock::sweep(&self.owner.dir, &known)?)
+    }
+
+    /// Beats for the daemon, if that is due and no other source of it is just doing so, and takes
+    /// back what owners had claimed whose hearts stand still. Returns whether there were any.
+    pub(crate) fn beat(&self, conn: &mut Connection, clock: &WallClock) -> Result<bool, Fault> {
+        let mut watch = match self.owner.watch.try_lock() {
+            Ok(watch) => watch,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(false),
+        };
+        let now = Instant::now();
+        let since = watch.beaten.map(|beaten| now - beaten);
+        if since.is_some_and(|since| since < self.beat_interval() / 2) {
+            return Ok(false);
+        }
+        let others = self.beat_once(conn, clock)?;
+        watch.beaten = Some(now);
+        let still = watch.standstill.observe(&others, since.unwrap_or_default());
+        let lost: Vec<_> = still.into_iter().map(Lost::unless_it_beats).collect();
+        self.take_back(conn, &lost)
+    }
+
+    fn beat_once(&self, conn: &mut Connection, clock: &WallClock) -> Result<Vec<Beat>, Fault> {
+        let turn = self.owner.writing.turn();
+        let tx = begin(&turn, conn)?;
+        let seated = self.pulse(&tx)?;
+        let others = owners::beats(&tx, self.id())?;
+        tx.commit()?;
+        if !seated {
+            self.sit_down_again(&turn, conn, clock)?;
+        }
+        Ok(others)
+    }
+
+    /// Counts the heartbeat up. Returns whether our row is still there.
+    pub(crate) fn pulse(&self, tx: &Connection) -> rusqlite::Result<bool> {
+        let beat = "UPDATE owners SET heartbeat = heartbeat + 1 WHERE id = ?1";
+        Ok(tx.prepare_cached(beat)?.execute([self.id()])? > 0)
+    }
+
+    fn take_back(&self, conn: &mut Connection, lost: &[Lost]) -> Result<bool, Fault> {
+        if lost.is_empty() {
+            return Ok(false);
+        }
+        let mut stuck = locked(&self.owner.stuck);
+        loop {
+            let turn = self.owner.writing.turn();
+            let tx = begin(&turn, conn)?;
+            match take_back::from(&tx, lost, &stuck) {
+                Ok(taken) => {
+                    tx.commit()?;
+                    for one in taken {
+                        one.tell();
+                        if let Some(file) = one.file {
+                            lock::discard(&self.owner.dir.join(file));
+                        }
+                    }
+                    return Ok(true);
+                }
+                Err(refused) => stuck.pass_over(&refused, "taken back")?,
+            }
+        }
+    }
+
+    /// Takes this source's share out, and with the last one the owner's row and lock file. What
+    /// is still claimed then could not be settled for good; it goes back, charged, so that it
+    /// can't come again for ever.
+    pub(crate) fn leave(mut self, conn: &mut Connection) -> Result<(), Fault> {
+        let owners = self.owners.clone();
+        let mut files = locked(&owners.0);
+        if matches!(files.get(&self.database), Some((_, 1))) {
+            self.strike_own_row(conn)?;
+        }
+        self.left = true;
+        count_down(&mut files, &self.database);
+        Ok(())
+    }
+
+    fn strike_own_row(&self, conn: &mut Connection) -> Result<(), Fault> {
+        let turn = self.owner.writing.turn();
+        let tx = begin(&turn, conn)?;
+        let release = "UPDATE consumer_messages \
+                       SET owner = NULL, claim = NULL, claim_alone = 0 WHERE owner = ?1";
+        tx.execute(release, [self.id()])?;
+        tx.execute("DELETE FROM owners WHERE id = ?1", [self.id()])?;
+        tx.commit()?;
+        lock::discard(&self.owner.dir.join(locked(&self.owner.seat).lock.name()));
+        Ok(())
+    }
+}
+
+/// Begins to write, now that it is our turn.
+pub(crate) fn begin<'a>(
+    _turn: &WritingTurn<'_>,
+    conn: &'a mut Connection,
+) -> rusqlite::Result<Transaction<'a>> {
+    conn.transaction_with_behavior(TransactionBehavior::Immediate)
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if !self.left {
+            count_down(&mut locked(&self.owners.0), &self.database);
+        }
+    }
+}
+
+fn count_down(files: &mut Files, database: &File) {
+    if let Some((_, members)) = files.get_mut(database) {
+        *members -= 1;
+        if *members == 0 {
+            files.remove(database);
+        }
+    }
+}

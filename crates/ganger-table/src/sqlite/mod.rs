@@ -1,0 +1,352 @@
+//! The table queue in SQLite: one connection, and everything that is SQLite's own behind it. The
+//! source task above knows none of this; a second database would be a room beside this one.
+
+pub(crate) mod change_watch;
+pub(crate) mod claim;
+pub(crate) mod clock;
+mod columns;
+pub(crate) mod error;
+pub(crate) mod finished;
+mod heartbeats;
+mod identity;
+mod inotify;
+pub(crate) mod journal;
+pub(crate) mod leases;
+mod lock;
+mod owners;
+mod passed_over;
+mod rights;
+pub(crate) mod row;
+pub(crate) mod schema;
+pub(crate) mod settle;
+mod take_back;
+#[cfg(test)]
+pub(crate) mod tests_support;
+mod timerfd;
+pub(crate) mod topics;
+pub(crate) mod unique;
+mod waiting;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use ganger_queue::attempts::Limits;
+use ganger_queue::delivery::DatabaseFigures;
+
+use super::table::finished::Scope;
+use super::table::{Fault, LookReason, Outlook, Waiting, Work, Written};
+use claim::Claimer;
+pub(crate) use clock::WallClock;
+pub(crate) use error::SqliteError;
+use identity::{FileStanding, Identity};
+pub(crate) use leases::{Owners, Writing, WritingTurn};
+use passed_over::{PassedOver, Refused};
+pub(crate) use schema::canonical;
+
+/// A connection that claims and settles the rows of one queue.
+#[derive(Debug)]
+pub(crate) struct Store {
+    conn: Connection,
+    path: PathBuf,
+    /// Who may use the file, if we make it.
+    mode: u32,
+    identity: Identity,
+    pool: String,
+    scope: Scope,
+    clock: WallClock,
+    member: leases::Member,
+    wake: Option<change_watch::Wake>,
+    passed_over: PassedOver,
+    /// There was no room for what was to be written, nor for what is in the journal.
+    lacks_room: bool,
+}
+
+impl Store {
+    /// Opens the database file and enters this daemon among its owners.
+    pub(crate) fn open(
+        (path, mode): (&Path, u32),
+        pool: &str,
+        scope: Scope,
+        lease: Duration,
+        owners: &Owners,
+        clock: WallClock,
+    ) -> Result<Self, SqliteError> {
+        let conn = schema::open(path, mode)?;
+        let path = canonical(path)?;
+        let identity = Identity::of(&path);
+        let file = (path.clone(), identity.database());
+        let member =
+            owners
+                .join(file, &conn, lease, &clock)
+                .map_err(|fault| SqliteError::Owners {
+                    path: path.clone(),
+                    problem: fault.problem,
+                })?;
+        Ok(Self {
+            conn,
+            path,
+            mode,
+            identity,
+            pool: pool.to_owned(),
+            scope,
+            clock,
+            member,
+            wake: None,
+            passed_over: PassedOver::default(),
+            lacks_room: false,
+        })
+    }
+
+    /// Begins to listen for other processes. Must be called within a runtime.
+    pub(crate) fn listen(&mut self) {
+        let owners = self.member.directory();
+        self.wake = Some(change_watch::Wake::listen(&self.path, owners, &self.conn));
+    }
+
+    /// Resolves when an owner may have ended, or, if there is use for `news`, when another connection
+    /// has committed. Loses nothing when it is dropped.
+    pub(crate) async fn woken(&mut self, news: bool) -> LookReason {
+        match &mut self.wake {
+            Some(wake) => wake.woken(&self.conn, news).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The last news were of a row for us.
+    pub(crate) fn was_fruitful(&mut self) {
+        if let Some(wake) = &mut self.wake {
+            wake.was_fruitful();
+        }
+    }
+
+    /// Looks whether the queue has anything to claim, taking no lock.
+    pub(crate) fn peek(&mut self, limits: Limits) -> Result<Outlook, Fault> {
+        self.passed_over.expire();
+        let (queue, passed_over) = (&self.scope.queue, &self.passed_over);
+        Ok(claim::peek(
+            &self.conn,
+            queue,
+            limits,
+            &self.clock,
+            passed_over,
+        )?)
+    }
+
+    /// Counts the rows of a queue that could be claimed, and finds the age of the oldest, taking no lock.
+    pub(crate) fn waiting(&self, queue: &str, most: u32) -> Result<Waiting, Fault> {
+        Ok(waiting::waiting(&self.conn, queue, most, &self.clock)?)
+    }
+
+    /// Names of queues in which a row may be claimed or waits for a later time, taking no lock.
+    pub(crate) fn queues(&self, most: u32) -> Result<BTreeSet<String>, Fault> {
+        Ok(waiting::queues(&self.conn, most)?)
+    }
+
+    /// Counts what waits for a later time, as far as it goes, taking no lock.
+    pub(crate) fn count_delayed(&self, most: u32) -> Result<u64, Fault> {
+        Ok(waiting::count_delayed(&self.conn, &self.scope.queue, most)?)
+    }
+
+    /// Returns whether the queue is paused for all daemons.
+    pub(crate) fn is_paused(&self) -> Result<bool, Fault> {
+        Ok(claim::is_paused(&self.conn, &self.scope.queue)?)
+    }
+
+    /// How large the file and its journal are.
+    pub(crate) fn sizes(&self) -> std::io::Result<DatabaseFigures> {
+        let mut journal = self.path.clone().into_os_string();
+        journal.push("-wal");
+        Ok(DatabaseFigures {
+            file_bytes: std::fs::metadata(&self.path)?.len(),
+            // Gone with the last connection, or not there yet.
+            journal_bytes: std::fs::metadata(journal).map_or(0, |file| file.len()),
+        })
+    }
+
+    /// Where the sources of the daemon wait for their turn to write.
+    pub(crate) fn writing(&self) -> Writing {
+        self.member.writing()
+    }
+
+    /// Does all of the work in one transaction, or none of it. A row that can't be claimed is passed
+    /// over.
+    pub(crate) fn write(
+        &mut self,
+        turn: &WritingTurn<'_>,
+        work: &Work<'_>,
+    ) -> Result<Written, Fault> {
+        // What was claimed is settled where it was claimed, wherever that is now.
+        if work.ask.is_some() || work.probe || !self.may_write() {
+            self.is_in_place()?;
+        }
+        self.passed_over.expire();
+        // What room there is now is for that first: else the journal would take it.
+        self.lacks_room = self.lacks_room && !journal::empty(&self.conn);
+        let mut absences = 0;
+        while absences < 2 {
+            match self.try_write(turn, work) {
+                Ok(Some(written)) => return Ok(written),
+                Ok(None) => {
+                    absences += 1;
+                    self.member.sit_down_again(turn, &self.conn, &self.clock)?;
+                }
+                Err(refused) if refused.is_of_room() && !self.lacks_room => {
+                    // Whether it helps is seen by the next try.
+                    self.lacks_room = true;
+                    journal::empty(&self.conn);
+                }
+                Err(refused) => self.passed_over.pass_over(&refused, "claimed or buried")?,
+            }
+        }
+        Err(Fault::passing(
+            "others take this daemon for dead again and again",
+        ))
+    }
+
+    /// None if nothing was written because we are not among the owners any more.
+    fn try_write(
+        &mut self,
+        turn: &WritingTurn<'_>,
+        work: &Work<'_>,
+    ) -> Result<Option<Written>, Refused> {
+        let tx = leases::begin(turn, &mut self.conn)?;
+        for publish in work.publishes {
+            settle::publish(&tx, &publish.message, &self.clock)?;
+        }
+        let mut written = Written::default();
+        for settled in work.settled {
+            let entry = settled.entry();
+            let first = entry.map(|entry| finished::enter(&tx, &self.scope, entry, &self.clock));
+            let first = first.transpose()?.flatten();
+            if first.is_some() {
+                written.repeated.push(settled.claim);
+            }
+            let settled = settled.after(first);
+            let is_ours = settle::settle(&tx, &self.pool, &settled, &self.clock)?;
+            if !is_ours && settled.outcome.is_of_work() {
+                written.lost.push(settled.claim);
+            }
+        }
+        if work.probe && !self.member.pulse(&tx)? {
+            return Ok(None);
+        }
+        if let Some(ask) = &work.ask {
+            if !self.member.is_seated(&tx)? {
+                return Ok(None);
+            }
+            let claimer = Claimer {
+                owner: self.member.id(),
+                pool: &self.pool,
+                queue: &self.scope.queue,
+                clock: &self.clock,
+                passed_over: &self.passed_over,
+            };
+            written = Written {
+                lost: written.lost,
+                repeated: written.repeated,
+                ..claim::claim(&tx, claimer, ask)?
+            };
+        }
+        tx.commit()?;
+        Ok(Some(written))
+    }
+
+    /// How long from one heartbeat to the next.
+    pub(crate) fn beat_interval(&self) -> Duration {
+        self.member.beat_interval()
+    }
+
+    /// Beats for the daemon, and takes back what owners had claimed whose hearts stand still.
+    /// Returns whether there were any.
+    pub(crate) fn beat(&mut self) -> Result<bool, Fault> {
+        if !self.may_write() {
+            return Ok(false);
+        }
+        self.member.beat(&mut self.conn, &self.clock)
+    }
+
+    /// Takes back what owners had claimed whose processes are gone. Returns whether there were any.
+    pub(crate) fn take_back_from_the_dead(&mut self) -> Result<bool, Fault> {
+        if !self.may_write() {
+            return Ok(false);
+        }
+        self.member.take_back_from_the_dead(&mut self.conn)
+    }
+
+    /// Removes what processes left behind that died while they started.
+    pub(crate) fn sweep(&self) -> Result<(), Fault> {
+        self.member.sweep(&self.conn)
+    }
+
+    /// Makes the disk full for this connection: the file may not grow any more.
+    #[cfg(test)]
+    pub(crate) fn allow_no_more_pages(&self) {
+        self.conn
+            .pragma_update_and_check(None, "max_page_count", 1, |_| Ok(()))
+            .unwrap();
+    }
+
+    /// Whether the file that we have open is the one that others see.
+    pub(crate) fn is_in_place(&self) -> Result<(), Fault> {
+        match self.identity.place() {
+            FileStanding::Ours => Ok(()),
+            place => Err(place.fault()),
+        }
+    }
+
+    /// What we write does harm to nobody.
+    fn may_write(&self) -> bool {
+        self.identity.place() != FileStanding::Torn
+    }
+
+    /// Whether another file has taken the place of ours, and is complete.
+    pub(crate) fn is_replaced(&mut self) -> bool {
+        self.identity.place() == FileStanding::Another && self.identity.other_is_complete()
+    }
+
+    /// Goes on with the file that has taken the place of ours. Must be called within a runtime, and
+    /// with nothing of ours left to settle.
+    pub(crate) fn reopen(&mut self) -> Result<(), Fault> {
+        let reopened = Self::open(
+            (&self.path, self.mode),
+            &self.pool,
+            self.scope.clone(),
+            self.member.lease(),
+            &self.member.owners(),
+            self.clock.clone(),
+        );
+        let mut reopened = reopened.map_err(|error| Fault::passing(error.to_string()))?;
+        reopened.listen();
+        std::mem::replace(self, reopened).close();
+        tracing::warn!(pool = self.pool, database = %self.path.display(), "the database file was replaced; the new one is used from now on");
+        Ok(())
+    }
+
+    /// Leaves the owners and closes the connection.
+    pub(crate) fn close(mut self) {
+        if !self.may_write() {
+            let problem = FileStanding::Torn.fault().problem;
+            tracing::error!(pool = self.pool, problem, "could not leave the owners");
+        } else if let Err(fault) = self.member.leave(&mut self.conn) {
+            let problem = fault.problem;
+            tracing::warn!(
+                problem,
+                "could not leave the owners; the free lock tells the others"
+            );
+        }
+        if let Err((_, error)) = self.conn.close() {
+            tracing::warn!(%error, "the database did not close cleanly");
+        }
+    }
+}
+
+/// A connection for tests to look and to meddle with.
+#[cfg(test)]
+pub(crate) fn open_for_tests(path: &Path) -> Connection {
+    let conn = schema::open(path, 0o600).unwrap();
+    conn.busy_timeout(Duration::from_secs(10)).unwrap();
+    conn
+}

@@ -1,0 +1,185 @@
+//! Taking back what owners had claimed that have vanished. Who has is `leases.rs`'s business.
+
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
+
+use super::heartbeats::Beat;
+use super::owners::exists;
+use super::passed_over::{PassedOver, Refused, with};
+
+/// An owner to be taken from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lost {
+    owner: i64,
+    /// Only if its heart still stands at this count.
+    standing_at: Option<i64>,
+}
+
+impl Lost {
+    pub(crate) fn surely(owner: i64) -> Self {
+        Self {
+            owner,
+            standing_at: None,
+        }
+    }
+
+    pub(crate) fn unless_it_beats(beat: Beat) -> Self {
+        Self {
+            owner: beat.owner,
+            standing_at: Some(beat.heartbeat),
+        }
+    }
+}
+
+/// What was taken back of one owner, once the transaction is committed.
+#[derive(Debug)]
+pub(crate) struct TakenBack {
+    owner: i64,
+    rows: usize,
+    why: &'static str,
+    /// The owner's lock file, unless another was faster with it.
+    pub(crate) file: Option<String>,
+}
+
+impl TakenBack {
+    /// Tells of it.
+    pub(crate) fn tell(&self) {
+        tracing::warn!(
+            owner = self.owner,
+            rows = self.rows,
+            why = self.why,
+            "took back the messages of an owner that vanished"
+        );
+    }
+}
+
+/// Frees the claims of owners and strikes these from the table, but those that live after all.
+pub(crate) fn from(
+    tx: &Transaction<'_>,
+    lost: &[Lost],
+    stuck: &PassedOver,
+) -> Result<Vec<TakenBack>, Refused> {
+    let mut taken = Vec::new();
+    for lost in lost {
+        taken.extend(from_one(tx, *lost, stuck)?);
+    }
+    Ok(taken)
+}
+
+fn from_one(
+    tx: &Transaction<'_>,
+    lost: Lost,
+    stuck: &PassedOver,
+) -> Result<Option<TakenBack>, Refused> {
+    let strike = "DELETE FROM owners WHERE id = ?1 AND (?2 IS NULL OR heartbeat = ?2) \
+                  RETURNING lock_file";
+    let file: Option<String> = tx
+        .query_row(strike, params![lost.owner, lost.standing_at], |row| {
+            row.get(0)
+        })
+        .optional()?;
+    if file.is_none() && exists(tx, lost.owner)? {
+        return Ok(None);
+    }
+    let rows = free(tx, lost.owner, stuck)?;
+    let why = lost
+        .standing_at
+        .map_or("its lock is free", |_| "its heart stands still");
+    Ok(Some(TakenBack {
+        owner: lost.owner,
+        rows,
+        why,
+        file,
+    }))
+}
+
+/// Frees the rows of an owner but those that are stuck. Returns how many.
+fn free(tx: &Transaction<'_>, owner: i64, stuck: &PassedOver) -> Result<usize, Refused> {
+    let mut claimed = tx.prepare_cached(CLAIMED)?;
+    let rows = claimed.query_map([owner], |row| row.get(0))?;
+    let mut rows: Vec<i64> = rows.collect::<rusqlite::Result<_>>()?;
+    rows.retain(|row| !stuck.has(*row));
+    let mut free = tx.prepare_cached(FREE)?;
+    for row in &rows {
+        free.execute([row]).map_err(with(*row))?;
+    }
+    Ok(rows.len())
+}
+
+const CLAIMED: &str = "
+SELECT id FROM consumer_messages INDEXED BY consumer_messages_claimed WHERE owner = ?1";
+
+/// The one suspect that ran is charged with the attempt. A row that had the whole daemon to itself,
+/// as those of the first version gave it, is charged with a crash, too.
+const FREE: &str = "
+UPDATE consumer_messages SET
+  attempts = CASE WHEN claim_alone OR suspicion > 0 THEN attempts ELSE max(attempts - 1, 0) END,
+  crashes = min(crashes, 4294967294) + (claim_alone <> 0),
+  lapses = min(lapses, 4294967294) + 1,
+  last_error = CASE WHEN claim_alone OR suspicion > 0
+    THEN 'the daemon vanished with it in hand' ELSE last_error END,
+  owner = NULL, claim = NULL, claim_alone = 0
+WHERE id = ?1";
+
+/// The owners of claims that are not in the table, as after someone has edited it, or because their
+/// last rows are stuck; of the latter none is returned.
+pub(crate) fn ownerless(conn: &Connection, stuck: &PassedOver) -> rusqlite::Result<Vec<Lost>> {
+    let mut statement = conn.prepare_cached(OWNERLESS)?;
+    let owners = statement.query_map([], |row| row.get(0))?;
+    let mut lost = Vec::new();
+    for owner in owners {
+        let owner = owner?;
+        if has_any_but(conn, owner, stuck)? {
+            lost.push(Lost::surely(owner));
+        }
+    }
+    Ok(lost)
+}
+
+fn has_any_but(conn: &Connection, owner: i64, stuck: &PassedOver) -> rusqlite::Result<bool> {
+    let mut claimed = conn.prepare_cached(CLAIMED)?;
+    let mut rows = claimed.query([owner])?;
+    while let Some(row) = rows.next()? {
+        if !stuck.has(row.get(0)?) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// From one owner to the next by the index, however many rows each has claimed.
+const OWNERLESS: &str = "
+WITH RECURSIVE claiming(owner) AS (
+  SELECT min(owner) FROM consumer_messages WHERE owner IS NOT NULL
+  UNION ALL
+  SELECT (SELECT min(owner) FROM consumer_messages WHERE owner > claiming.owner)
+  FROM claiming WHERE claiming.owner IS NOT NULL)
+SELECT owner FROM claiming WHERE owner IS NOT NULL AND owner NOT IN (SELECT id FROM owners)";
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+
+    #[test]
+    fn to_look_for_strays_costs_nothing_for_each_claim() {
+        let dir = tempfile::tempdir().unwrap();
+        let conn = crate::sqlite::open_for_tests(&dir.path().join("q.db"));
+        conn.execute_batch(
+            "INSERT INTO owners (id, host, pid, started_at, lease_ms, lock_file) \
+             VALUES (1, 'h', 1, 0, 1, 'l'), (5, 'h', 1, 0, 1, 'l');
+             WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) \
+             INSERT INTO consumer_messages (queue, body, owner, claim) \
+             SELECT 'q', '', 1 + i % 3 * 2, i FROM n;",
+        )
+        .unwrap();
+        let strays = ownerless(&conn, &PassedOver::default()).unwrap();
+        assert_eq!(
+            strays.iter().map(|lost| lost.owner).collect::<Vec<_>>(),
+            [3]
+        );
+        let statement = conn.prepare_cached(OWNERLESS).unwrap();
+        let steps = statement.get_status(StatementStatus::VmStep);
+        assert!(steps < 1_000, "{steps} steps");
+    }
+}

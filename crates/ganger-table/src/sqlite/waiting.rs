@@ -1,0 +1,101 @@
+//! What waits in the queues: counted by the indexes alone, up to a limit.
+
+use std::collections::BTreeSet;
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::clock::WallClock;
+use super::row;
+use crate::table::{PRIORITIES_MAX, Waiting};
+
+/// Counts the rows that could be claimed now, to `most` in each of the two indexes that are all it reads,
+/// and finds the oldest. Without any lock that others would notice.
+pub(crate) fn waiting(
+    conn: &Connection,
+    queue: &str,
+    most: u32,
+    clock: &WallClock,
+) -> rusqlite::Result<Waiting> {
+    let ready = "SELECT COUNT(*) FROM (SELECT 1 FROM consumer_messages \
+                 INDEXED BY consumer_messages_ready \
+                 WHERE queue = ?1 AND owner IS NULL AND available_after = 0 LIMIT ?2)";
+    let due = "SELECT COUNT(*), MIN(available_after) FROM (SELECT available_after \
+               FROM consumer_messages INDEXED BY consumer_messages_delayed \
+               WHERE queue = ?1 AND owner IS NULL \
+                 AND available_after > 0 AND available_after <= ?3 LIMIT ?2)";
+    let now_ms = clock.now_ms();
+    let ready: u32 = conn
+        .prepare_cached(ready)?
+        .query_row(params![queue, most], |row| row.get(0))?;
+    let (due, due_at): (u32, Option<i64>) = conn
+        .prepare_cached(due)?
+        .query_row(params![queue, most, now_ms], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })?;
+    let due_for = due_at.map(|at| now_ms.saturating_sub(at));
+    let mut waiting = Waiting::new(ready.into(), due.into(), most, due_for);
+    let first = "SELECT priority, created_at FROM consumer_messages \
+                 INDEXED BY consumer_messages_ready \
+                 WHERE queue = ?1 AND suspicion = 0 AND owner IS NULL AND available_after = 0 \
+                   AND priority < ?2 ORDER BY priority DESC, id LIMIT 1";
+    let mut first = conn.prepare_cached(first)?;
+    let mut below = i64::MAX;
+    for _ in 0..PRIORITIES_MAX {
+        let row = first.query_row(params![queue, below], |row| {
+            Ok((row.get(0)?, row.get::<_, i64>(1)?))
+        });
+        let Some((priority, created_at)) = row.optional()? else {
+            break;
+        };
+        below = priority;
+        waiting.is_for(now_ms.saturating_sub(created_at));
+    }
+    Ok(waiting)
+}
+
+/// The first queues in the order of an index. After each a search goes on behind it, however many rows it has.
+macro_rules! queues {
+    ($rows:literal) => {
+        concat!(
+            "WITH RECURSIVE names (queue) AS (
+               SELECT (SELECT queue FROM consumer_messages INDEXED BY ",
+            $rows,
+            " ORDER BY queue LIMIT 1)
+               UNION ALL
+               SELECT (SELECT queue FROM consumer_messages INDEXED BY ",
+            $rows,
+            " AND queue > names.queue ORDER BY queue LIMIT 1)
+               FROM names WHERE names.queue IS NOT NULL LIMIT ?1)
+             SELECT queue FROM names WHERE queue IS NOT NULL"
+        )
+    };
+}
+
+const QUEUES: [&str; 2] = [
+    queues!("consumer_messages_ready WHERE owner IS NULL AND available_after = 0"),
+    queues!("consumer_messages_delayed WHERE owner IS NULL AND available_after > 0"),
+];
+
+/// The names of queues in which a row may be claimed or waits for a later time, up to `most` of each.
+pub(crate) fn queues(conn: &Connection, most: u32) -> rusqlite::Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for queues in QUEUES {
+        let mut queues = conn.prepare_cached(queues)?;
+        let mut rows = queues.query([most])?;
+        while let Some(row) = rows.next()? {
+            names.extend(row::text(row.get_ref(0)?));
+        }
+    }
+    Ok(names)
+}
+
+/// How many rows of the queue wait for a later time, due or not, but no more than so many.
+pub(crate) fn count_delayed(conn: &Connection, queue: &str, most: u32) -> rusqlite::Result<u64> {
+    let delayed = "SELECT COUNT(*) FROM (SELECT 1 FROM consumer_messages \
+                   INDEXED BY consumer_messages_delayed \
+                   WHERE queue = ?1 AND owner IS NULL AND available_after > 0 LIMIT ?2)";
+    let delayed: u32 = conn
+        .prepare_cached(delayed)?
+        .query_row(params![queue, most], |row| row.get(0))?;
+    Ok(u64::from(delayed))
+}

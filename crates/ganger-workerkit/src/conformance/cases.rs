@@ -1,0 +1,172 @@
+//! One case: a worker of its own, what its duty asks, its end, and what all that shows.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use super::duties::{Duty, Version};
+use super::finding::{Finding, Rule, Trouble};
+use super::report::Tried;
+use super::seen::Seen;
+use super::subject::{Rig, Spoken, Subject};
+use super::supplies::Supplies;
+use super::{control, messages};
+use ganger_pool::worker::Introduction;
+
+/// A case takes so many times as long as one answer at most: those that wait for many.
+const ANSWERS_MAX: u32 = 6;
+
+/// One that does not leave when its case is over is not waited for any longer.
+const LEAVE_WITHIN: Duration = Duration::from_secs(1);
+
+/// What a case has shown.
+#[derive(Debug)]
+pub(super) struct Shown {
+    pub(super) tried: Tried,
+    /// What the worker has written of its own accord.
+    pub(super) seen: Seen,
+    /// What it speaks, if it has written anything.
+    pub(super) spoken: Option<Spoken>,
+}
+
+/// Tries one duty.
+pub(super) async fn run(duty: Duty, version: Version, rig: &Rc<Rig>, supplies: &Supplies) -> Shown {
+    let begun = Instant::now();
+    if duty == Duty::PipeName {
+        let finding = control::by_name(rig, supplies).await;
+        let tried = Tried::new(duty, finding, begun.elapsed(), Vec::new(), Vec::new());
+        return Shown::only(tried);
+    }
+    let introduction = match version {
+        Version::One => Introduction::Version1,
+        Version::Two => Introduction::Full,
+    };
+    let mut subject = match Subject::start(rig, introduction).await {
+        Ok(subject) => subject,
+        Err((trouble, stderr)) => {
+            let finding = unstarted(trouble);
+            let tried = Tried::new(duty, finding, begun.elapsed(), Vec::new(), stderr);
+            return Shown::only(tried);
+        }
+    };
+    let limit = rig.answer_within * ANSWERS_MAX;
+    let performed = async {
+        if !supplies.are_text() && !subject.says_hello().await? {
+            let said = "it says no HELLO, and its messages are no text, which version 1 has not";
+            return Ok(Finding::failed(said, Duty::Hello.mend()));
+        }
+        let found = perform(duty, &mut subject, supplies).await?;
+        farewell(&mut subject).await.map(|()| found)
+    };
+    let found = timeout(limit, performed).await;
+    let finding = match found {
+        Ok(Ok(finding)) => finding,
+        Ok(Err(trouble)) => explain(duty, trouble, &mut subject).await,
+        Err(_) => Finding::failed(format!("it was not over within {limit:?}"), duty.mend()),
+    };
+    let took = begun.elapsed();
+    let stderr = subject.put_down().await;
+    let spoken = subject.spoken();
+    let exchange = subject.transcript.into_pieces();
+    Shown {
+        tried: Tried::new(duty, finding, took, exchange, stderr),
+        seen: subject.seen,
+        spoken,
+    }
+}
+
+impl Shown {
+    fn only(tried: Tried) -> Self {
+        Self {
+            tried,
+            seen: Seen::default(),
+            spoken: None,
+        }
+    }
+}
+
+async fn perform(
+    duty: Duty,
+    subject: &mut Subject,
+    supplies: &Supplies,
+) -> Result<Finding, Trouble> {
+    match duty {
+        Duty::Start => Ok(Finding::passed("connected")),
+        Duty::Message => messages::one(subject, supplies).await,
+        Duty::Hello => control::hello(subject, supplies).await,
+        Duty::Many => messages::many(subject, supplies).await,
+        Duty::Pipelined => messages::pipelined(subject, supplies).await,
+        Duty::Concurrent => messages::concurrent(subject, supplies).await,
+        Duty::Ids => messages::ids(subject, supplies).await,
+        Duty::Headers => messages::headers(subject, supplies).await,
+        Duty::Correlation => messages::correlation(subject, supplies).await,
+        Duty::EmptyBody | Duty::LargeBody | Duty::UnicodeBody | Duty::BinaryBody => {
+            messages::body(duty, subject, supplies).await
+        }
+        Duty::UnknownKeys => messages::unknown_keys(subject, supplies).await,
+        Duty::UnknownLines => control::unknown_lines(subject, supplies).await,
+        Duty::Dribbles => messages::dribbles(subject, supplies).await,
+        Duty::Timeout => messages::limited(subject, supplies).await,
+        Duty::Yield => control::yielding(subject, supplies).await,
+        Duty::Cancel => control::cancel(subject, supplies).await,
+        Duty::Quit => control::quit(subject, supplies).await,
+        Duty::QuitBusy => control::quit_busy(subject, supplies).await,
+        Duty::EndOfFile => control::end_of_file(subject, supplies).await,
+        Duty::BadLength | Duty::BadMap => control::garbage(duty, subject, supplies).await,
+        Duty::PipeName
+        | Duty::Feedback
+        | Duty::Reply
+        | Duty::BareValue
+        | Duty::Log
+        | Duty::Progress
+        | Duty::Emit
+        | Duty::LaterNotes
+        | Duty::Pool => unreachable!("{duty:?} is no case of this kind"),
+    }
+}
+
+/// Asks it to leave and hears what it still has to say: what no message has asked for is a breach.
+/// Whether it leaves is another duty.
+async fn farewell(subject: &mut Subject) -> Result<(), Trouble> {
+    if subject.is_dismissed() {
+        return Ok(());
+    }
+    subject.dismiss();
+    subject.hear_out(LEAVE_WITHIN).await.map(drop)
+}
+
+fn unstarted(trouble: Trouble) -> Finding {
+    let said = match trouble {
+        Trouble::Unstarted(why) => why,
+        Trouble::Silent | Trouble::Gone | Trouble::Broken(_) => "it did not start".to_owned(),
+    };
+    Finding::failed(said, Duty::Start.mend())
+}
+
+async fn explain(duty: Duty, trouble: Trouble, subject: &mut Subject) -> Finding {
+    let first = subject.in_flight().next();
+    let hand = first.map_or_else(String::new, |id| format!(", with message {id} unanswered"));
+    match trouble {
+        Trouble::Broken(breach) => {
+            let mend = match (breach.rule, duty) {
+                (Rule::KnownId, Duty::Ids) | (Rule::Length | Rule::Map, Duty::UnicodeBody) => {
+                    duty.mend()
+                }
+                (rule, _) => rule.mend(),
+            };
+            Finding::failed(breach.said, mend)
+        }
+        Trouble::Gone => {
+            let way = subject.way_of_going().await;
+            Finding::failed(format!("{way}{hand}"), duty.mend())
+        }
+        Trouble::Silent => {
+            let within = subject.rig().answer_within;
+            let id = first.unwrap_or_default();
+            let said = format!("no answer to message {id} within {within:?}");
+            Finding::failed(said, duty.mend())
+        }
+        unstarted @ Trouble::Unstarted(_) => self::unstarted(unstarted),
+    }
+}

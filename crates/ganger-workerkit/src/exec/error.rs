@@ -1,0 +1,57 @@
+//! Why no more messages are worked on.
+
+use std::io;
+use std::path::PathBuf;
+
+use ganger_protocol::{DecodeError, FrameError};
+
+/// Why no more messages are worked on.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecError {
+    /// The program is not there, or no program.
+    #[error("{0}")]
+    Program(String),
+    /// It was not started by a daemon.
+    #[error(
+        "stdin must be a pipe on which a daemon tells where to connect: `ganger exec` is a pool's \
+         command"
+    )]
+    NoDaemon,
+    /// Something that every message needs can't be had.
+    #[error("{what}: {cause}")]
+    System {
+        /// What it is.
+        what: &'static str,
+        /// The system's word.
+        cause: io::Error,
+    },
+    /// The daemon's pipe can't be opened.
+    #[error("connecting to the daemon failed: {cause}: `{}`", path.display())]
+    Connect {
+        /// Where.
+        path: PathBuf,
+        /// The system's word.
+        cause: io::Error,
+    },
+    /// The daemon's pipe broke.
+    #[error("the pipe to the daemon broke: {0}")]
+    Broken(io::Error),
+    /// A frame of the daemon has an impossible length.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// A frame of the daemon can't be read.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// The program could be started before and can't be any more.
+    #[error("the program can't be started any more: {0}")]
+    Unstartable(String),
+    /// Whoever guards the programs' process groups has ended.
+    #[error("the guard of the programs' process groups has ended")]
+    Unguarded,
+}
+
+impl ExecError {
+    pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |cause| Self::System { what, cause }
+    }
+}

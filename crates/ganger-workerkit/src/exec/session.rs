@@ -1,0 +1,128 @@
+//! From the first frame to the last: messages come, are worked on and answered, and the daemon is
+//! obeyed.
+
+use std::rc::Rc;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::{Notify, mpsc};
+
+use super::control::{Control, Wish};
+use super::error::ExecError;
+use super::guard::Guard;
+use super::pipe::Pipe;
+use super::script::{Done, Setup, work};
+use super::settings::{Settings, Terms};
+use ganger_config::model::WorkerCommand;
+use ganger_protocol::{Output, Status, Task};
+
+/// Notes that wait to be told.
+const NOTES_MAX: usize = 64;
+
+/// All that it takes.
+#[derive(Debug)]
+pub(super) struct Session<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) terms: Terms,
+    pub(super) command: WorkerCommand,
+    pub(super) guard: Guard,
+    pub(super) pipe: Pipe,
+    pub(super) control: Control,
+}
+
+/// A message that is being worked on.
+#[derive(Debug)]
+struct InHand {
+    /// Our own for it, which is nobody else's.
+    number: u64,
+    /// The daemon's for it.
+    id: Option<u64>,
+    /// Notified, it is abandoned.
+    stop: Rc<Notify>,
+}
+
+impl Session<'_> {
+    /// Works on messages until the daemon needs no more. What is still worked on if that fails is
+    /// killed.
+    pub(super) async fn serve(mut self) -> Result<(), ExecError> {
+        let (notes, mut told) = mpsc::channel(NOTES_MAX);
+        let setup = Setup {
+            settings: self.settings,
+            terms: self.terms,
+            command: &self.command,
+            guard: &self.guard,
+            notes,
+        };
+        // A version 1 worker takes one at a time.
+        let window = if self.terms.version2 {
+            self.settings.concurrency
+        } else {
+            1
+        };
+        if self.terms.version2 {
+            self.pipe.send(&hello(window)).await?;
+        }
+        let mut at_work = FuturesUnordered::new();
+        let mut in_hand: Vec<InHand> = Vec::new();
+        let mut next = 0;
+        let mut leaves = false;
+        let mut hopeless = None;
+        while !leaves || !in_hand.is_empty() {
+            tokio::select! {
+                Some((number, done)) = at_work.next() => {
+                    let Done { output, hopeless: why } = done;
+                    in_hand.retain(|one| one.number != number);
+                    self.pipe.send(&output).await?;
+                    leaves |= why.is_some();
+                    hopeless = hopeless.or(why);
+                }
+                Some(note) = told.recv() => self.pipe.send(&note).await?,
+                wish = self.control.wish() => {
+                    leaves |= matches!(wish, Wish::Quit | Wish::Terminate);
+                    abandon(&in_hand, wish);
+                }
+                frame = self.pipe.next(), if !leaves && in_hand.len() < window => match frame? {
+                    Some(frame) => {
+                        let task = Task::decode(&frame)?;
+                        let stop = Rc::new(Notify::new());
+                        in_hand.push(InHand { number: next, id: task.id, stop: stop.clone() });
+                        at_work.push(worked_on(&setup, task, next, stop));
+                        next += 1;
+                    }
+                    None => leaves = true,
+                },
+                () = self.guard.ended() => return Err(ExecError::Unguarded),
+            }
+        }
+        hopeless.map_or(Ok(()), |why| Err(ExecError::Unstartable(why)))
+    }
+}
+
+async fn worked_on(setup: &Setup<'_>, task: Task, number: u64, stop: Rc<Notify>) -> (u64, Done) {
+    (number, work(setup, task, number, &stop).await)
+}
+
+fn abandon(in_hand: &[InHand], wish: Wish) {
+    for one in in_hand {
+        let is_meant = match wish {
+            Wish::Terminate => true,
+            Wish::Cancel(id) => one.id == Some(id),
+            Wish::Quit | Wish::Unknown => false,
+        };
+        if is_meant {
+            one.stop.notify_one();
+        }
+    }
+}
+
+fn hello(concurrency: usize) -> Output {
+    let headers = [
+        ("sdk", "ganger exec".to_owned()),
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("concurrency", concurrency.to_string()),
+    ];
+    Output {
+        headers: Some(headers.map(|(name, value)| (name.into(), value)).into()),
+        ..Output::new(Status::HELLO, None, "")
+    }
+}

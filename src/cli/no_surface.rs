@@ -1,0 +1,24 @@
+//! Stands for `surface.rs` in a build without the admin API.
+
+use tokio::sync::mpsc;
+
+use super::common::ConfigFile;
+use ganger_config::Problems;
+use ganger_config::model::{AdminConfig, Config, TelemetryConfig};
+use ganger_pool::overview::Overview;
+use ganger_pool::request::Request;
+
+/// Nothing.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct NoSurface;
+
+#[expect(clippy::unnecessary_wraps, reason = "its twin may fail")]
+pub(super) fn open(
+    _: (&ConfigFile, &AdminConfig, &TelemetryConfig),
+    _: Overview,
+    _: mpsc::Sender<Request>,
+    _: impl Fn() -> Result<Config, Problems>,
+) -> miette::Result<NoSurface> {
+    Ok(NoSurface)
+}

@@ -1,0 +1,44 @@
+//! What a running daemon shows to the outside: the admin API with the metrics, and alerts. `no_surface.rs` is its
+//! twin for builds without them.
+
+use std::sync::Arc;
+
+use miette::IntoDiagnostic;
+use tokio::sync::mpsc;
+
+use super::common::ConfigFile;
+use crate::kinds;
+use ganger_admin::alerts::{self, Alerts};
+use ganger_admin::{Admin, Daemon};
+use ganger_config::Problems;
+use ganger_config::model::{AdminConfig, Config, TelemetryConfig};
+use ganger_pool::overview::Overview;
+use ganger_pool::request::Request;
+
+/// It is there for as long as this is kept.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Surface {
+    _alerts: Alerts,
+    _admin: Admin,
+}
+
+/// Lets others look at the daemon and steer it, and begins to look for what webhooks are told.
+pub(super) fn open(
+    (file, admin, telemetry): (&ConfigFile, &AdminConfig, &TelemetryConfig),
+    overview: Overview,
+    requests: mpsc::Sender<Request>,
+    load: impl Fn() -> Result<Config, Problems> + Send + Sync + 'static,
+) -> miette::Result<Surface> {
+    let daemon = Daemon {
+        overview: overview.clone(),
+        requests,
+        load: Arc::new(load),
+        connect: kinds::client,
+    };
+    let places = file.places(admin.socket.as_deref());
+    Ok(Surface {
+        _admin: ganger_admin::start(admin, telemetry, &places, daemon).into_diagnostic()?,
+        _alerts: alerts::start(overview).into_diagnostic()?,
+    })
+}

@@ -1,0 +1,34 @@
+//! What goes to an OpenTelemetry collector, by `ganger-otlp`: wired up in one place, with a twin for builds
+//! without it (`no_collector.rs`).
+
+use ganger_admin::exposition::{self, process::Processes};
+use ganger_config::Environment;
+use ganger_config::model::TelemetryConfig;
+use ganger_otlp::Otlp;
+use ganger_pool::overview::Overview;
+use ganger_telemetry::Also;
+
+use crate::otlp_metrics;
+
+pub(crate) use ganger_otlp::exposed_collector;
+
+/// Returns what gives log records to the collector.
+#[expect(clippy::unnecessary_wraps, reason = "its twin has none")]
+pub(crate) fn layer() -> Option<Also> {
+    Some(ganger_otlp::layer())
+}
+
+/// Begins to send, if that is asked for. Dropped, it waits a moment until all is sent.
+pub(crate) fn start(config: &TelemetryConfig, environment: &Environment) -> Option<Otlp> {
+    ganger_otlp::start(config, environment)
+}
+
+/// Has the metrics sent to a collector that wants them.
+pub(crate) fn send_metrics(overview: Overview, with_seed_names: bool) {
+    ganger_otlp::send_metrics(Box::new(move || {
+        let status = overview.status();
+        let processes = Processes::look(&status);
+        let families = exposition::families(&status, &processes, with_seed_names);
+        otlp_metrics::metrics(&families, status.started_at)
+    }));
+}

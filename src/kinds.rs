@@ -1,0 +1,155 @@
+//! The kinds of queue that this program knows. A further one is a crate, a section of the configuration and a
+//! line in each of the two lists here.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use ganger_config::model::{PoolConfig, SourceConfig};
+use ganger_core::budget::Budget;
+use ganger_queue::client::{Client, QueueClient};
+use ganger_queue::delivery::SourceEnd;
+use ganger_queue::exclusive::Exclusive;
+use ganger_queue::fault::SourceFault;
+use ganger_queue::source::{Link, Opening, Source, SourceError};
+use ganger_queue::unread::UnreadQueues;
+#[cfg(feature = "sqlite")]
+use ganger_table::{Stores, Table, idempotency};
+
+/// What all sources of one daemon share.
+#[derive(Debug, Clone)]
+pub struct Shared {
+    budget: Budget,
+    exclusive: Exclusive,
+    unread: UnreadQueues,
+    #[cfg(feature = "sqlite")]
+    stores: Stores,
+}
+
+impl Shared {
+    /// For a daemon that has no source yet, whose sources share this budget, and tell there which queues
+    /// no pool reads.
+    pub fn new(budget: Budget, unread: UnreadQueues) -> Self {
+        Self {
+            budget,
+            exclusive: Exclusive::default(),
+            unread,
+            #[cfg(feature = "sqlite")]
+            stores: Stores::default(),
+        }
+    }
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self::new(Budget::new(None), UnreadQueues::default())
+    }
+}
+
+/// Returns the source called `name`. Nothing is connected yet.
+fn source(
+    name: &str,
+    config: &SourceConfig,
+    shared: &Shared,
+) -> Result<Box<dyn Source>, SourceFault> {
+    Ok(match config {
+        #[cfg(feature = "kafka")]
+        SourceConfig::Kafka(config) => Box::new(ganger_kafka::Kafka::new(name, config)),
+        #[cfg(feature = "rabbitmq")]
+        SourceConfig::RabbitMq(config) => Box::new(ganger_rabbitmq::RabbitMq::new(name, config)),
+        #[cfg(feature = "sqlite")]
+        SourceConfig::Table(config) => {
+            Box::new(Table::new(name, config, &shared.stores, &shared.unread))
+        }
+        #[cfg(not(all(feature = "kafka", feature = "rabbitmq", feature = "sqlite")))]
+        other => return Err(missing(other).of(name)),
+    })
+}
+
+#[cfg_attr(
+    not(any(feature = "kafka", feature = "rabbitmq")),
+    expect(unused_variables, reason = "a table needs no pools")
+)]
+fn connect(
+    source: &SourceConfig,
+    pools: &[Arc<PoolConfig>],
+) -> Result<Box<dyn QueueClient>, SourceFault> {
+    match source {
+        #[cfg(feature = "kafka")]
+        SourceConfig::Kafka(config) => ganger_kafka::connect(config, pools),
+        #[cfg(feature = "rabbitmq")]
+        SourceConfig::RabbitMq(config) => ganger_rabbitmq::connect(config, pools),
+        #[cfg(feature = "sqlite")]
+        SourceConfig::Table(config) => ganger_table::connect(config),
+        #[cfg(not(all(feature = "kafka", feature = "rabbitmq", feature = "sqlite")))]
+        other => Err(missing(other)),
+    }
+}
+
+#[cfg(not(all(feature = "kafka", feature = "rabbitmq", feature = "sqlite")))]
+fn missing(source: &SourceConfig) -> SourceFault {
+    SourceFault::missing_feature(match source {
+        SourceConfig::Table(_) => "sqlite",
+        SourceConfig::RabbitMq(_) => "rabbitmq",
+        SourceConfig::Kafka(_) => "kafka",
+    })
+}
+
+/// Begins to open a reader for a pool, which reads its queue through the connection `config` called `name`.
+///
+/// # Errors
+/// If there is no thread to be had.
+pub fn open(
+    name: &str,
+    config: &SourceConfig,
+    policy: watch::Receiver<Arc<PoolConfig>>,
+    end: SourceEnd,
+    shared: &Shared,
+) -> Result<Opening, SourceError> {
+    let pool = Arc::clone(&policy.borrow());
+    let source = source(name, config, shared)?;
+    let reader = |end| {
+        source.reader(Link {
+            end,
+            policy,
+            exclusive: shared.exclusive.clone(),
+            share: shared.budget.share(&pool.name),
+        })
+    };
+    match &pool.idempotency {
+        None => reader(end),
+        #[cfg(feature = "sqlite")]
+        Some(wanted) => idempotency::between(wanted, &pool, end, reader),
+        #[cfg(not(feature = "sqlite"))]
+        Some(wanted) => Err(SourceFault::missing_feature("sqlite")
+            .of(&wanted.store)
+            .into()),
+    }
+}
+
+/// Connects to the source called `name` for a command or a request. Those of the `pools` that read from it say
+/// which queues there are.
+///
+/// # Errors
+/// If it can't be reached or is not fit to be used.
+pub fn client(
+    name: &str,
+    source: &SourceConfig,
+    pools: &[Arc<PoolConfig>],
+) -> Result<Client, SourceFault> {
+    let pools = pools.iter().filter(|pool| pool.source == name);
+    let pools: Vec<Arc<PoolConfig>> = pools.cloned().collect();
+    let kind = connect(source, &pools).map_err(|fault| fault.of(name))?;
+    Ok(Client::new(name, kind))
+}
+
+/// Returns the statements that make the tables of a source; none for one that has no tables.
+pub fn schema(source: &SourceConfig) -> Option<String> {
+    match source {
+        #[cfg(feature = "sqlite")]
+        SourceConfig::Table(config) => ganger_table::schema(config),
+        #[cfg(not(feature = "sqlite"))]
+        SourceConfig::Table(_) => None,
+        SourceConfig::RabbitMq(_) | SourceConfig::Kafka(_) => None,
+    }
+}
