@@ -11,8 +11,6 @@ mod on_server;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod rules;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-mod server;
 mod source;
 mod sqlite;
 mod store;

@@ -9,17 +9,17 @@ use crate::secret::Secret;
 /// A table queue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableSource {
-    /// Where the database is.
+    /// Location of the database.
     pub database: Database,
-    /// Who may use a database that is made: the mode of its file.
+    /// Mode of the database's file if it is created: its access rights.
     pub mode: u32,
-    /// The longest time between two looks at the table when nothing else woke us.
+    /// Longest interval between two polls of the table when nothing else wakes the source.
     pub poll_interval: Duration,
-    /// How long a daemon's heartbeat may stand still before the others take its messages.
+    /// Time without a heartbeat after which other daemons take a daemon's messages.
     pub lease: Duration,
 }
 
-/// Which database holds the table.
+/// Database that holds the table.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Database {
     /// SQLite, embedded: the path of its file.
@@ -30,19 +30,30 @@ pub enum Database {
     Mysql(Box<MysqlDatabase>),
 }
 
+impl Database {
+    /// Returns the name of its kind, which is also the cargo feature that it needs.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Sqlite(_) => "sqlite",
+            Self::Postgres(_) => "postgres",
+            Self::Mysql(_) => "mysql",
+        }
+    }
+}
+
 /// A database of PostgreSQL.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PostgresDatabase {
-    /// Where servers listen, of which the first is taken that may be written to; a name that begins with
-    /// `/` is the directory of a Unix socket.
+    /// Servers; the first that accepts writes is used. A name that begins with `/` is the directory of a
+    /// Unix socket.
     pub hosts: Vec<Host>,
     /// The database's name.
     pub database: String,
-    /// Who we are.
+    /// User name.
     pub username: String,
-    /// What proves it, where that is needed.
+    /// Password, if one is needed.
     pub password: Option<Secret>,
-    /// Whether the connection is encrypted, and whom we believe.
+    /// TLS mode: encryption, and verification of the server.
     pub ssl_mode: SslMode,
     /// PEM: the authorities that may have signed the server's certificate; none for the system's.
     pub ca_file: Option<PathBuf>,
@@ -50,16 +61,17 @@ pub struct PostgresDatabase {
     pub identity: Option<Identity>,
     /// The schema that the tables are in.
     pub schema: String,
-    /// What goes before the names of the tables.
+    /// Prefix of the table names.
     pub table_prefix: String,
-    /// A pooler is between that hands each transaction to another session: nothing may outlive one.
+    /// A pooler such as PgBouncer hands each transaction to another session: no session state may be
+    /// kept.
     pub pgbouncer: bool,
-    /// Whether tables that are missing are made.
+    /// Tables that are missing are created.
     pub declare: bool,
 }
 
 impl PostgresDatabase {
-    /// Its servers, as people are told of them.
+    /// Returns its servers as text for people.
     pub fn servers(&self) -> String {
         let hosts: Vec<String> = self.hosts.iter().map(ToString::to_string).collect();
         hosts.join(",")
@@ -69,48 +81,48 @@ impl PostgresDatabase {
 /// A database of MySQL or MariaDB.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MysqlDatabase {
-    /// Where servers listen, of which the first is taken that may be written to; a name that begins with
-    /// `/` is the path of a Unix socket.
+    /// Servers; the first that accepts writes is used. A name that begins with `/` is the path of a Unix
+    /// socket.
     pub hosts: Vec<Host>,
     /// The database's name.
     pub database: String,
-    /// Who we are.
+    /// User name.
     pub username: String,
-    /// What proves it, where that is needed.
+    /// Password, if one is needed.
     pub password: Option<Secret>,
-    /// Whether the connection is encrypted, and whom we believe.
+    /// TLS mode: encryption, and verification of the server.
     pub ssl_mode: SslMode,
     /// PEM: the authorities that may have signed the server's certificate; none for the system's.
     pub ca_file: Option<PathBuf>,
     /// PEM: our certificate and its private key.
     pub identity: Option<Identity>,
-    /// What goes before the names of the tables.
+    /// Prefix of the table names.
     pub table_prefix: String,
-    /// Whether tables that are missing are made.
+    /// Tables that are missing are created.
     pub declare: bool,
 }
 
 impl MysqlDatabase {
-    /// Its servers, as people are told of them.
+    /// Returns its servers as text for people.
     pub fn servers(&self) -> String {
         let hosts: Vec<String> = self.hosts.iter().map(ToString::to_string).collect();
         hosts.join(",")
     }
 }
 
-/// Whether a connection is encrypted, as libpq knows it.
+/// TLS mode of a connection, as defined by libpq.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SslMode {
-    /// Never.
+    /// Never encrypted.
     Disable,
-    /// If the server can.
+    /// Encrypted if the server supports it.
     #[default]
     Prefer,
-    /// Always, whoever the server is.
+    /// Always encrypted; the server is not verified.
     Require,
-    /// Always, and an authority has signed the server's certificate.
+    /// Always encrypted; an authority must have signed the server's certificate.
     VerifyCa,
-    /// Always, and the certificate is that of the host.
+    /// Always encrypted; the certificate must also be that of the host.
     VerifyFull,
 }
 
@@ -124,7 +136,7 @@ impl SslMode {
         ("verify-full", Self::VerifyFull),
     ];
 
-    /// Its name.
+    /// Returns its name.
     pub fn as_str(self) -> &'static str {
         let named = Self::ALL.into_iter().find(|(_, mode)| *mode == self);
         named.map_or("", |(name, _)| name)

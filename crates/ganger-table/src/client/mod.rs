@@ -12,31 +12,23 @@ use ganger_config::model::{Database, TableSource};
 use ganger_queue::client::QueueClient;
 use ganger_queue::fault::SourceFault;
 
-/// A connection for commands.
+/// Connects for commands.
+///
+/// # Errors
+/// If the database can't be reached, or is not fit to be used.
 pub fn open(config: &TableSource) -> Result<Box<dyn QueueClient>, SourceFault> {
-    match &config.database {
-        Database::Sqlite(path) => {
-            let client = sqlite::SqliteClient::open(path, config.mode)?;
-            Ok(Box::new(client))
-        }
+    Ok(match &config.database {
+        Database::Sqlite(path) => Box::new(sqlite::SqliteClient::open(path, config.mode)?),
         #[cfg(feature = "postgres")]
-        Database::Postgres(database) => {
-            let client = postgres::PostgresClient::open(database)?;
-            Ok(Box::new(client))
-        }
-        #[cfg(not(feature = "postgres"))]
-        Database::Postgres(_) => Err(SourceFault::missing_feature("postgres")),
+        Database::Postgres(database) => Box::new(postgres::PostgresClient::open(database)?),
         #[cfg(feature = "mysql")]
-        Database::Mysql(database) => {
-            let client = mysql::MysqlClient::open(database)?;
-            Ok(Box::new(client))
-        }
-        #[cfg(not(feature = "mysql"))]
-        Database::Mysql(_) => Err(SourceFault::missing_feature("mysql")),
-    }
+        Database::Mysql(database) => Box::new(mysql::MysqlClient::open(database)?),
+        #[cfg(not(all(feature = "mysql", feature = "postgres")))]
+        other => return Err(SourceFault::missing_feature(other.kind())),
+    })
 }
 
-/// The statements that make its tables, if this program knows the database.
+/// Returns the statements that make its tables, if this program knows the database.
 pub fn schema(config: &TableSource) -> Option<String> {
     match &config.database {
         Database::Sqlite(_) => Some(crate::sqlite::schema::statements()),
@@ -45,11 +37,9 @@ pub fn schema(config: &TableSource) -> Option<String> {
             &database.schema,
             &database.table_prefix,
         )),
-        #[cfg(not(feature = "postgres"))]
-        Database::Postgres(_) => None,
         #[cfg(feature = "mysql")]
         Database::Mysql(database) => Some(crate::mysql::schema::statements(&database.table_prefix)),
-        #[cfg(not(feature = "mysql"))]
-        Database::Mysql(_) => None,
+        #[cfg(not(all(feature = "mysql", feature = "postgres")))]
+        _ => None,
     }
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, sleep_until};
 
-use crate::finished::Memory;
+use crate::finished::{self, FinishedStore};
 use crate::table::Fault;
 use ganger_config::model::{Idempotency, PoolConfig};
 use ganger_core::heartbeat::Heart;
@@ -97,7 +97,7 @@ fn open(idempotency: Idempotency, pool: &PoolConfig, ends: Ends) -> Result<Opene
         .enable_all()
         .build()
         .expect("a runtime needs an event queue and a pipe of the system, no more");
-    let store = runtime.block_on(Memory::open(&idempotency.table, pool))?;
+    let store = runtime.block_on(finished::open(&idempotency.table, pool))?;
     let is_here = idempotency.store == pool.source;
     let task = Task::new(pool.name.clone(), idempotency, is_here, store, ends);
     Ok(Opened { runtime, task })
@@ -132,7 +132,7 @@ struct Task {
     rules: Idempotency,
     /// The store is the database that the messages are in.
     is_here: bool,
-    store: Memory,
+    store: Box<dyn FinishedStore>,
     ends: Ends,
     pool_is_gone: bool,
     source_is_gone: bool,
@@ -172,7 +172,13 @@ struct Done {
 }
 
 impl Task {
-    fn new(pool: String, rules: Idempotency, is_here: bool, store: Memory, ends: Ends) -> Self {
+    fn new(
+        pool: String,
+        rules: Idempotency,
+        is_here: bool,
+        store: Box<dyn FinishedStore>,
+        ends: Ends,
+    ) -> Self {
         ends.pool.facts.note(|figures| {
             figures.repetitions = Some(0);
             figures.unkeyed = Some(0);

@@ -1,6 +1,7 @@
 //! What is finished, in MySQL or MariaDB: entered in whatever transaction is open, and the connection of
 //! those whose messages come from elsewhere.
 
+use async_trait::async_trait;
 use std::collections::HashMap;
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use super::error::{CLASHES_MAX, CallError, MysqlError, is_a_clash};
 use super::line::Place;
 use super::row::Row;
 use super::value::{Script, Value, now_ms};
+use crate::finished::FinishedStore;
 use crate::on_server::delays::delay_ms;
 use crate::on_server::lasting::{ANSWERS_WITHIN, Lasting, Silent};
 use crate::rules::{bytes, together};
@@ -216,9 +218,11 @@ impl Memory {
             client: Lasting::new(place, client),
         })
     }
+}
 
-    /// Enters all of them in one transaction, or none. Returns what was entered before.
-    pub(crate) async fn enter(&mut self, entries: &[Entry<'_>]) -> Result<Found, Fault> {
+#[async_trait(?Send)]
+impl FinishedStore for Memory {
+    async fn enter(&mut self, entries: &[Entry<'_>]) -> Result<Found, Fault> {
         let scope = &self.scope;
         let mut clashes = 0;
         loop {
@@ -235,15 +239,13 @@ impl Memory {
         }
     }
 
-    /// Looks for what is entered of each.
-    pub(crate) async fn find(&mut self, identities: &[&Identity]) -> Result<Found, Fault> {
+    async fn find(&mut self, identities: &[&Identity]) -> Result<Found, Fault> {
         let scope = &self.scope;
         let find = async |client: &mut Client| find(client, scope, identities).await;
         self.client.ask(find).await
     }
 
-    /// Removes what is out of date, at most so many. Returns how many.
-    pub(crate) async fn expire(&mut self, most: u32) -> Result<usize, Fault> {
+    async fn expire(&mut self, most: u32) -> Result<usize, Fault> {
         let expire = async |client: &mut Client| client.execute(EXPIRE, &[most.into()]).await;
         let removed = self.client.ask(expire).await?;
         Ok(usize::try_from(removed).unwrap_or(usize::MAX))

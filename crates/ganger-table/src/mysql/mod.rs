@@ -24,6 +24,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -35,6 +36,8 @@ use crate::on_server::passed_over::PassedOver;
 use crate::on_server::patience::Patience;
 use crate::on_server::rhythm::{Pace, Rhythm};
 use crate::on_server::seldom::Seldom;
+use crate::on_server::turns::{Line, in_turn};
+use crate::store::{TableStore, Writing, WritingTurn};
 use client::Client;
 pub(crate) use error::MysqlError;
 use error::{CLASHES_MAX, CallError, fault, is_a_clash, is_out_of_time};
@@ -64,6 +67,8 @@ pub(crate) struct Store {
     patience: Patience,
     rhythm: Rhythm,
     seldom: Seldom,
+    /// Where it waits for its turn to write.
+    turns: Line,
 }
 
 impl Store {
@@ -74,6 +79,7 @@ impl Store {
         pool: &str,
         scope: Scope,
         (lease, poll_interval): (Duration, Duration),
+        turns: Line,
     ) -> Result<Self, MysqlError> {
         let place = Place::of(database, &format!("ganger {pool}"))?;
         let first = match place.connect().await {
@@ -108,103 +114,12 @@ impl Store {
             patience: Patience::default(),
             rhythm: Rhythm::new(PACE, poll_interval),
             seldom: Seldom::unknown(),
+            turns,
         })
-    }
-
-    /// Resolves when there may be something new. Loses nothing when it is dropped.
-    pub(crate) async fn woken(&mut self, news: bool) -> LookReason {
-        if !news {
-            return std::future::pending().await;
-        }
-        let next = self.rhythm.next();
-        tokio::select! {
-            () = self.lease.news() => {}
-            () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
-                self.rhythm.looked();
-            }
-        }
-        LookReason::Data
-    }
-
-    /// The last news were of a row for us.
-    pub(crate) fn was_fruitful(&mut self) {
-        self.rhythm.news();
-    }
-
-    /// How often it was that others may have had what is claimed here.
-    pub(crate) fn losses(&self) -> watch::Receiver<u64> {
-        self.lease.losses()
-    }
-
-    /// Looks whether the queue has anything to claim, taking no lock.
-    pub(crate) async fn peek(&mut self, limits: Limits) -> Result<Outlook, Fault> {
-        self.passed_over.expire();
-        let (queue, over) = (&self.scope.queue, self.passed_over.rows());
-        let peek = async |client: &mut Client| {
-            let mut script = client.script();
-            let look = claim::peek(&mut script, queue, over);
-            let answers = client.run(script).await?;
-            claim::outlook(&answers[look], limits)
-        };
-        let began = Instant::now();
-        let outlook = self.client.ask(peek).await;
-        self.rhythm.took(began.elapsed());
-        let outlook = outlook?;
-        self.seldom = Seldom::of(&outlook);
-        Ok(outlook)
-    }
-
-    /// Counts the rows of a queue that could be claimed, and finds the age of the oldest, taking no lock.
-    pub(crate) async fn waiting(&mut self, queue: &str, most: u32) -> Result<Waiting, Fault> {
-        let count = async |client: &mut Client| waiting::waiting(client, queue, most).await;
-        self.client.ask(count).await
-    }
-
-    /// Names of queues that hold rows, taking no lock.
-    pub(crate) async fn queues(&mut self, most: u32) -> Result<BTreeSet<String>, Fault> {
-        let queues = async |client: &mut Client| waiting::queues(client, most).await;
-        self.client.ask(queues).await
-    }
-
-    /// Counts what waits for a later time, as far as it goes, taking no lock.
-    pub(crate) async fn count_delayed(&mut self, most: u32) -> Result<u64, Fault> {
-        let queue = &self.scope.queue;
-        let count = async |client: &mut Client| waiting::count_delayed(client, queue, most).await;
-        self.client.ask(count).await
-    }
-
-    /// Returns whether the queue is paused for all daemons.
-    pub(crate) async fn is_paused(&mut self) -> Result<bool, Fault> {
-        let queue = &self.scope.queue;
-        let look = async |client: &mut Client| claim::is_paused(client, queue).await;
-        self.client.ask(look).await
-    }
-
-    /// How large the tables are, as files with their indexes.
-    pub(crate) async fn sizes(&mut self) -> Result<DatabaseFigures, Fault> {
-        let sizes = async |client: &mut Client| {
-            let tables =
-                ["consumer_messages", "poisoned_messages"].map(|table| client.called(table));
-            let sizes = "
-                SELECT COALESCE(SUM(data_length + index_length), 0) FROM information_schema.tables
-                WHERE table_schema = DATABASE() AND table_name IN (?, ?)";
-            let tables = tables.each_ref().map(Into::into);
-            client.query_one(sizes, &tables).await?.get::<u64>(0)
-        };
-        Ok(DatabaseFigures {
-            file_bytes: self.client.ask(sizes).await?,
-            journal_bytes: 0,
-        })
-    }
-
-    /// Which of these rows another program has locked.
-    pub(crate) async fn locked(&mut self, rows: &[i64]) -> Result<Vec<i64>, Fault> {
-        let locked = async |client: &mut Client| settle::locked(client, rows).await;
-        self.client.ask(locked).await
     }
 
     /// Does all of the work in one transaction, or none of it.
-    pub(crate) async fn write(&mut self, work: &Work<'_>) -> Result<Written, Fault> {
+    async fn write_now(&mut self, work: &Work<'_>) -> Result<Written, Fault> {
         Box::pin(self.resolve_doubt()).await?;
         let mut clashes = 0;
         loop {
@@ -295,9 +210,105 @@ impl Store {
         self.doubtful.clear();
         Ok(())
     }
+}
 
-    /// Leaves the owners and closes the connections.
-    pub(crate) async fn close(mut self) {
+#[async_trait(?Send)]
+impl TableStore for Store {
+    async fn woken(&mut self, news: bool) -> LookReason {
+        if !news {
+            return std::future::pending().await;
+        }
+        let next = self.rhythm.next();
+        tokio::select! {
+            () = self.lease.news() => {}
+            () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
+                self.rhythm.looked();
+            }
+        }
+        LookReason::Data
+    }
+
+    fn was_fruitful(&mut self) {
+        self.rhythm.news();
+    }
+
+    fn losses(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.lease.losses())
+    }
+
+    async fn peek(&mut self, limits: Limits) -> Result<Outlook, Fault> {
+        self.passed_over.expire();
+        let (queue, over) = (&self.scope.queue, self.passed_over.rows());
+        let peek = async |client: &mut Client| {
+            let mut script = client.script();
+            let look = claim::peek(&mut script, queue, over);
+            let answers = client.run(script).await?;
+            claim::outlook(&answers[look], limits)
+        };
+        let began = Instant::now();
+        let outlook = self.client.ask(peek).await;
+        self.rhythm.took(began.elapsed());
+        let outlook = outlook?;
+        self.seldom = Seldom::of(&outlook);
+        Ok(outlook)
+    }
+
+    async fn waiting(&mut self, queue: &str, most: u32) -> Result<Waiting, Fault> {
+        let count = async |client: &mut Client| waiting::waiting(client, queue, most).await;
+        self.client.ask(count).await
+    }
+
+    async fn queues(&mut self, most: u32) -> Result<BTreeSet<String>, Fault> {
+        let queues = async |client: &mut Client| waiting::queues(client, most).await;
+        self.client.ask(queues).await
+    }
+
+    async fn count_delayed(&mut self, most: u32) -> Result<u64, Fault> {
+        let queue = &self.scope.queue;
+        let count = async |client: &mut Client| waiting::count_delayed(client, queue, most).await;
+        self.client.ask(count).await
+    }
+
+    async fn is_paused(&mut self) -> Result<bool, Fault> {
+        let queue = &self.scope.queue;
+        let look = async |client: &mut Client| claim::is_paused(client, queue).await;
+        self.client.ask(look).await
+    }
+
+    async fn sizes(&mut self) -> Option<DatabaseFigures> {
+        let sizes = async |client: &mut Client| {
+            let tables =
+                ["consumer_messages", "poisoned_messages"].map(|table| client.called(table));
+            let sizes = "
+                SELECT COALESCE(SUM(data_length + index_length), 0) FROM information_schema.tables
+                WHERE table_schema = DATABASE() AND table_name IN (?, ?)";
+            let tables = tables.each_ref().map(Into::into);
+            client.query_one(sizes, &tables).await?.get::<u64>(0)
+        };
+        Some(DatabaseFigures {
+            file_bytes: self.client.ask(sizes).await.ok()?,
+            journal_bytes: 0,
+        })
+    }
+
+    async fn locked(&mut self, rows: &[i64]) -> Result<Vec<i64>, Fault> {
+        let locked = async |client: &mut Client| settle::locked(client, rows).await;
+        self.client.ask(locked).await
+    }
+
+    fn writing(&self) -> Writing {
+        Writing::Server(self.turns.clone())
+    }
+
+    async fn write(&mut self, turn: WritingTurn<'_>, work: &Work<'_>) -> Result<Written, Fault> {
+        let turn = match turn {
+            WritingTurn::Server(turn) => turn,
+            WritingTurn::File(_) => None,
+        };
+        in_turn(turn, self.write_now(work)).await
+    }
+
+    async fn close(mut self: Box<Self>) {
         // The row would be entered again by the next heartbeat.
         let owner = self.lease.last_owner();
         self.lease.end();

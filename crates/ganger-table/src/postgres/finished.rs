@@ -1,6 +1,7 @@
 //! What is finished, in PostgreSQL: entered in whatever transaction is open, and the connection of
 //! those whose messages come from elsewhere.
 
+use async_trait::async_trait;
 use std::collections::{HashMap, HashSet};
 
 use tokio::time::timeout;
@@ -13,6 +14,7 @@ use super::error::{CLASHES_MAX, PostgresError, failed, is_a_clash, too_large};
 use super::line::{Line, Place};
 use super::row;
 use super::settle::now_ms;
+use crate::finished::FinishedStore;
 use crate::on_server::delays::delay_ms;
 use crate::on_server::lasting::{ANSWERS_WITHIN, Lasting, Openable, Silent};
 use crate::rules::bytes;
@@ -243,9 +245,11 @@ impl Memory {
             session: Lasting::new(place, session),
         })
     }
+}
 
-    /// Enters all of them in one transaction, or none. Returns what was entered before.
-    pub(crate) async fn enter(&mut self, entries: &[Entry<'_>]) -> Result<Found, Fault> {
+#[async_trait(?Send)]
+impl FinishedStore for Memory {
+    async fn enter(&mut self, entries: &[Entry<'_>]) -> Result<Found, Fault> {
         too_large(entries.iter().map(|entry| bytes(entry.outcome)))?;
         let mut clashes = 0;
         loop {
@@ -263,8 +267,7 @@ impl Memory {
         }
     }
 
-    /// Looks for what is entered of each.
-    pub(crate) async fn find(&mut self, identities: &[&Identity]) -> Result<Found, Fault> {
+    async fn find(&mut self, identities: &[&Identity]) -> Result<Found, Fault> {
         let scope = &self.scope;
         let find = async |session: &mut MemorySession| {
             find(&session.line.client, &session.statements, scope, identities).await
@@ -274,8 +277,7 @@ impl Memory {
         Ok(identities.map(|identity| found.remove(identity)).collect())
     }
 
-    /// Removes what is out of date, at most so many. Returns how many.
-    pub(crate) async fn expire(&mut self, most: u32) -> Result<usize, Fault> {
+    async fn expire(&mut self, most: u32) -> Result<usize, Fault> {
         let most = i64::from(most);
         let expire = async |session: &mut MemorySession| {
             let values: [&(dyn ToSql + Sync); 1] = [&most];

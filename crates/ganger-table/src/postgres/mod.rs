@@ -27,6 +27,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -37,7 +38,9 @@ use crate::on_server::lease::{Lease, Tenant};
 use crate::on_server::passed_over::PassedOver;
 use crate::on_server::patience::Patience;
 use crate::on_server::seldom::Seldom;
+use crate::on_server::turns::{Line, in_turn};
 use crate::rules;
+use crate::store::{TableStore, Writing, WritingTurn};
 pub(crate) use error::PostgresError;
 use error::{CLASHES_MAX, fault, is_a_clash, is_out_of_time};
 use front::Front;
@@ -64,6 +67,8 @@ pub(crate) struct Store {
     patience: Patience,
     slumber: Slumber,
     seldom: Seldom,
+    /// Where it waits for its turn to write.
+    turns: Line,
 }
 
 impl Store {
@@ -74,6 +79,7 @@ impl Store {
         pool: &str,
         scope: Scope,
         (lease, poll_interval): (Duration, Duration),
+        turns: Line,
     ) -> Result<Self, PostgresError> {
         let place = Place::of(database, &format!("ganger {pool}"))?;
         let first = match place.connect().await {
@@ -112,113 +118,12 @@ impl Store {
             patience: Patience::default(),
             slumber: Slumber::new(poll_interval),
             seldom: Seldom::unknown(),
+            turns,
         })
-    }
-
-    /// Resolves when there may be something new. Loses nothing when it is dropped.
-    pub(crate) async fn woken(&mut self, news: bool) -> LookReason {
-        if let Some(enough) = self.slumber.uses(news) {
-            sleep_until(enough).await;
-            self.slumber.wake();
-        }
-        self.lease.sleep().want(self.slumber.is_wanted());
-        if !news {
-            return std::future::pending().await;
-        }
-        let is_told = self.lease.sleep().is_told();
-        let next = self.slumber.next_look().filter(|_| !is_told);
-        tokio::select! {
-            () = self.lease.news() => self.slumber.told(),
-            () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
-                self.slumber.looked();
-            }
-        }
-        LookReason::Data
-    }
-
-    /// The last news were of a row for us.
-    pub(crate) fn was_fruitful(&mut self) {
-        self.slumber.found();
-    }
-
-    /// How often it was that others may have had what is claimed here.
-    pub(crate) fn losses(&self) -> watch::Receiver<u64> {
-        self.lease.losses()
-    }
-
-    /// Looks whether the queue has anything to claim, taking no lock.
-    pub(crate) async fn peek(&mut self, limits: Limits) -> Result<Outlook, Fault> {
-        self.passed_over.expire();
-        let (front, passed_over) = (&mut self.front, self.passed_over.rows());
-        let queue = &self.scope.queue;
-        let look = async |session: &mut Session| {
-            let beyond = front.beyond(Instant::now());
-            session
-                .look(front, queue, limits, passed_over, beyond)
-                .await
-        };
-        let outlook = self.session.ask(look).await?;
-        self.seldom = Seldom::of(&outlook);
-        if !outlook.ready {
-            self.slumber.found_nothing();
-        }
-        Ok(outlook)
-    }
-
-    /// Counts the rows of a queue that could be claimed, and finds the age of the oldest, taking no lock.
-    pub(crate) async fn waiting(&mut self, queue: &str, most: u32) -> Result<Waiting, Fault> {
-        let count = async |session: &mut Session| {
-            waiting::waiting(&session.line.client, &session.counts, queue, most).await
-        };
-        self.session.ask(count).await
-    }
-
-    /// Names of queues in which a row may be claimed or waits for a later time, taking no lock.
-    pub(crate) async fn queues(&mut self, most: u32) -> Result<BTreeSet<String>, Fault> {
-        let queues =
-            async |session: &mut Session| waiting::queues(&session.line.client, most).await;
-        self.session.ask(queues).await
-    }
-
-    /// Counts what waits for a later time, as far as it goes, taking no lock.
-    pub(crate) async fn count_delayed(&mut self, most: u32) -> Result<u64, Fault> {
-        let queue = &self.scope.queue;
-        let count = async |session: &mut Session| {
-            waiting::count_delayed(&session.line.client, &session.counts, queue, most).await
-        };
-        self.session.ask(count).await
-    }
-
-    /// Returns whether the queue is paused for all daemons.
-    pub(crate) async fn is_paused(&mut self) -> Result<bool, Fault> {
-        let queue = &self.scope.queue;
-        let look =
-            async |session: &mut Session| claim::is_paused(&session.line.client, queue).await;
-        self.session.ask(look).await
-    }
-
-    /// How large the tables are, as files with their indexes.
-    pub(crate) async fn sizes(&mut self) -> Result<DatabaseFigures, Fault> {
-        let sizes = "SELECT coalesce(sum(pg_total_relation_size(name)), 0)::bigint
-                     FROM (VALUES ('consumer_messages'::regclass), ('poisoned_messages')) AS t(name)";
-        let sizes = async |session: &mut Session| {
-            session.line.client.query_one(sizes, &[]).await?.try_get(0)
-        };
-        let bytes: i64 = self.session.ask(sizes).await?;
-        Ok(DatabaseFigures {
-            file_bytes: bytes.unsigned_abs(),
-            journal_bytes: 0,
-        })
-    }
-
-    /// Which of these rows another program has locked.
-    pub(crate) async fn locked(&mut self, rows: &[i64]) -> Result<Vec<i64>, Fault> {
-        let locked = async |session: &mut Session| settle::locked(&session.line.client, rows).await;
-        self.session.ask(locked).await
     }
 
     /// Does all of the work in one transaction, or none of it.
-    pub(crate) async fn write(&mut self, work: &Work<'_>) -> Result<Written, Fault> {
+    async fn write_now(&mut self, work: &Work<'_>) -> Result<Written, Fault> {
         too_large(work)?;
         Box::pin(self.resolve_doubt()).await?;
         let mut clashes = 0;
@@ -319,9 +224,115 @@ impl Store {
         self.doubtful.clear();
         Ok(())
     }
+}
 
-    /// Leaves the owners and closes the connections.
-    pub(crate) async fn close(mut self) {
+#[async_trait(?Send)]
+impl TableStore for Store {
+    async fn woken(&mut self, news: bool) -> LookReason {
+        if let Some(enough) = self.slumber.uses(news) {
+            sleep_until(enough).await;
+            self.slumber.wake();
+        }
+        self.lease.sleep().want(self.slumber.is_wanted());
+        if !news {
+            return std::future::pending().await;
+        }
+        let is_told = self.lease.sleep().is_told();
+        let next = self.slumber.next_look().filter(|_| !is_told);
+        tokio::select! {
+            () = self.lease.news() => self.slumber.told(),
+            () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
+                self.slumber.looked();
+            }
+        }
+        LookReason::Data
+    }
+
+    fn was_fruitful(&mut self) {
+        self.slumber.found();
+    }
+
+    fn losses(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.lease.losses())
+    }
+
+    async fn peek(&mut self, limits: Limits) -> Result<Outlook, Fault> {
+        self.passed_over.expire();
+        let (front, passed_over) = (&mut self.front, self.passed_over.rows());
+        let queue = &self.scope.queue;
+        let look = async |session: &mut Session| {
+            let beyond = front.beyond(Instant::now());
+            session
+                .look(front, queue, limits, passed_over, beyond)
+                .await
+        };
+        let outlook = self.session.ask(look).await?;
+        self.seldom = Seldom::of(&outlook);
+        if !outlook.ready {
+            self.slumber.found_nothing();
+        }
+        Ok(outlook)
+    }
+
+    async fn waiting(&mut self, queue: &str, most: u32) -> Result<Waiting, Fault> {
+        let count = async |session: &mut Session| {
+            waiting::waiting(&session.line.client, &session.counts, queue, most).await
+        };
+        self.session.ask(count).await
+    }
+
+    async fn queues(&mut self, most: u32) -> Result<BTreeSet<String>, Fault> {
+        let queues =
+            async |session: &mut Session| waiting::queues(&session.line.client, most).await;
+        self.session.ask(queues).await
+    }
+
+    async fn count_delayed(&mut self, most: u32) -> Result<u64, Fault> {
+        let queue = &self.scope.queue;
+        let count = async |session: &mut Session| {
+            waiting::count_delayed(&session.line.client, &session.counts, queue, most).await
+        };
+        self.session.ask(count).await
+    }
+
+    async fn is_paused(&mut self) -> Result<bool, Fault> {
+        let queue = &self.scope.queue;
+        let look =
+            async |session: &mut Session| claim::is_paused(&session.line.client, queue).await;
+        self.session.ask(look).await
+    }
+
+    async fn sizes(&mut self) -> Option<DatabaseFigures> {
+        let sizes = "SELECT coalesce(sum(pg_total_relation_size(name)), 0)::bigint
+                     FROM (VALUES ('consumer_messages'::regclass), ('poisoned_messages')) AS t(name)";
+        let sizes = async |session: &mut Session| {
+            session.line.client.query_one(sizes, &[]).await?.try_get(0)
+        };
+        let bytes: i64 = self.session.ask(sizes).await.ok()?;
+        Some(DatabaseFigures {
+            file_bytes: bytes.unsigned_abs(),
+            journal_bytes: 0,
+        })
+    }
+
+    async fn locked(&mut self, rows: &[i64]) -> Result<Vec<i64>, Fault> {
+        let locked = async |session: &mut Session| settle::locked(&session.line.client, rows).await;
+        self.session.ask(locked).await
+    }
+
+    fn writing(&self) -> Writing {
+        Writing::Server(self.turns.clone())
+    }
+
+    async fn write(&mut self, turn: WritingTurn<'_>, work: &Work<'_>) -> Result<Written, Fault> {
+        let turn = match turn {
+            WritingTurn::Server(turn) => turn,
+            WritingTurn::File(_) => None,
+        };
+        in_turn(turn, self.write_now(work)).await
+    }
+
+    async fn close(mut self: Box<Self>) {
         // The row would be entered again by the next heartbeat.
         let owner = self.lease.last_owner();
         self.lease.end();

@@ -1,6 +1,6 @@
 //! The source task of a table queue: when to look, what to write, what to keep when that fails.
-//! It knows no SQL and no database: what it writes it writes through `broker::store::Store`, and what
-//! it decides is in `rules::table`.
+//! It knows no SQL and no database: what it writes it writes through [`TableStore`], and what
+//! it decides is in `rules`.
 
 mod aside;
 mod batch;
@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::rules;
-use crate::store::{Store, Stores};
+use crate::store::{self, Stores, TableStore};
 use crate::table::{Claim, Claimed, Fault, LookReason, Settled, Stop};
 use aside::Aside;
 use depth::Depth;
@@ -64,7 +64,7 @@ const PUBLISHES_KEPT_MAX: usize = 64;
 #[derive(Debug)]
 pub(super) struct Task {
     end: SourceEnd,
-    store: Store,
+    store: Box<dyn TableStore>,
     policy: watch::Receiver<Arc<PoolConfig>>,
     /// Our part in the daemon's turn for suspects.
     turn: Turn,
@@ -117,7 +117,7 @@ pub(crate) fn open(
 ) -> Result<impl FnOnce() + use<>, SourceFault> {
     let runtime = runtime();
     let pool = Arc::clone(&link.policy.borrow());
-    let opening = Store::open(config, &pool, stores);
+    let opening = store::open(config, &pool, stores);
     let task = Task::new(runtime.block_on(opening)?, config, link, reader);
     Ok(move || run(&runtime, task))
 }
@@ -144,7 +144,7 @@ fn run(runtime: &Runtime, task: Task) {
 }
 
 impl Task {
-    fn new(store: Store, config: &TableSource, link: Link, reader: Reader) -> Self {
+    fn new(store: Box<dyn TableStore>, config: &TableSource, link: Link, reader: Reader) -> Self {
         let pool = link.policy.borrow().name.clone();
         let now = Instant::now();
         Self {
@@ -306,7 +306,7 @@ impl Task {
         let mut found = Ok(false);
         if now >= self.next_beat {
             self.next_beat = now + self.store.beat_interval();
-            found = self.store.beat().await;
+            found = self.store.beat();
         }
         let again = self.owners_again.is_some_and(|again| now >= again);
         if now >= self.next_poll || again {
@@ -315,7 +315,7 @@ impl Task {
             self.next_look = now;
             self.paused.look_again();
             if found.is_ok() {
-                found = self.store.take_back_from_the_dead().await;
+                found = self.store.take_back_from_the_dead();
             }
         }
         match found {
@@ -348,7 +348,7 @@ impl Task {
 
     /// Writes what there is to write and claims what there is room for.
     async fn write_and_claim(&mut self) {
-        if let Err(fault) = self.paused.look(&mut self.store, &self.end).await {
+        if let Err(fault) = self.paused.look(&mut *self.store, &self.end).await {
             self.trouble(&fault);
         }
         if self.must_look_for_locks()

@@ -1,7 +1,7 @@
 //! Whether an operator has paused the queue for all daemons: looked up now and then, and told to the
 //! pool.
 
-use crate::store::Store;
+use crate::store::TableStore;
 use crate::table::Fault;
 use ganger_queue::delivery::SourceEnd;
 
@@ -37,7 +37,11 @@ impl Paused {
     ///
     /// # Errors
     /// If the table can't be read.
-    pub(super) async fn look(&mut self, store: &mut Store, end: &SourceEnd) -> Result<(), Fault> {
+    pub(super) async fn look(
+        &mut self,
+        store: &mut dyn TableStore,
+        end: &SourceEnd,
+    ) -> Result<(), Fault> {
         if !self.is_stale {
             return Ok(());
         }

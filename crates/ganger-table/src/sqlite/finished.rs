@@ -1,6 +1,7 @@
 //! What is finished, in SQLite: entered in whatever transaction is open, and the connection of those
 //! whose messages come from elsewhere.
 
+use async_trait::async_trait;
 use std::path::PathBuf;
 
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
@@ -10,6 +11,7 @@ use super::error::SqliteError;
 use super::identity::{FileStanding, Identity as FileIdentity};
 use super::schema::canonical;
 use super::{journal, row, schema};
+use crate::finished::FinishedStore;
 use crate::table::Fault;
 use crate::table::finished::{Entry, Found, Remembered, Scope};
 use ganger_queue::delivery::Identity;
@@ -186,6 +188,25 @@ impl Memory {
         if let Err((_, error)) = self.conn.close() {
             tracing::warn!(%error, "the database did not close cleanly");
         }
+    }
+}
+
+#[async_trait(?Send)]
+impl FinishedStore for Memory {
+    async fn enter(&mut self, entries: &[Entry<'_>]) -> Result<Found, Fault> {
+        self.enter(entries)
+    }
+
+    async fn find(&mut self, identities: &[&Identity]) -> Result<Found, Fault> {
+        self.find(identities)
+    }
+
+    async fn expire(&mut self, most: u32) -> Result<usize, Fault> {
+        self.expire(most)
+    }
+
+    fn close(self: Box<Self>) {
+        (*self).close();
     }
 }
 

@@ -31,6 +31,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use rusqlite::Connection;
 
 use ganger_queue::attempts::Limits;
@@ -38,6 +39,7 @@ use ganger_queue::delivery::DatabaseFigures;
 
 use super::table::finished::Scope;
 use super::table::{Fault, LookReason, Outlook, Waiting, Work, Written};
+use crate::store::{self, TableStore};
 use claim::Claimer;
 pub(crate) use clock::WallClock;
 pub(crate) use error::SqliteError;
@@ -101,83 +103,14 @@ impl Store {
     }
 
     /// Begins to listen for other processes. Must be called within a runtime.
-    pub(crate) fn listen(&mut self) {
+    fn listen(&mut self) {
         let owners = self.member.directory();
         self.wake = Some(change_watch::Wake::listen(&self.path, owners, &self.conn));
     }
 
-    /// Resolves when an owner may have ended, or, if there is use for `news`, when another connection
-    /// has committed. Loses nothing when it is dropped.
-    pub(crate) async fn woken(&mut self, news: bool) -> LookReason {
-        match &mut self.wake {
-            Some(wake) => wake.woken(&self.conn, news).await,
-            None => std::future::pending().await,
-        }
-    }
-
-    /// The last news were of a row for us.
-    pub(crate) fn was_fruitful(&mut self) {
-        if let Some(wake) = &mut self.wake {
-            wake.was_fruitful();
-        }
-    }
-
-    /// Looks whether the queue has anything to claim, taking no lock.
-    pub(crate) fn peek(&mut self, limits: Limits) -> Result<Outlook, Fault> {
-        self.passed_over.expire();
-        let (queue, passed_over) = (&self.scope.queue, &self.passed_over);
-        Ok(claim::peek(
-            &self.conn,
-            queue,
-            limits,
-            &self.clock,
-            passed_over,
-        )?)
-    }
-
-    /// Counts the rows of a queue that could be claimed, and finds the age of the oldest, taking no lock.
-    pub(crate) fn waiting(&self, queue: &str, most: u32) -> Result<Waiting, Fault> {
-        Ok(waiting::waiting(&self.conn, queue, most, &self.clock)?)
-    }
-
-    /// Names of queues in which a row may be claimed or waits for a later time, taking no lock.
-    pub(crate) fn queues(&self, most: u32) -> Result<BTreeSet<String>, Fault> {
-        Ok(waiting::queues(&self.conn, most)?)
-    }
-
-    /// Counts what waits for a later time, as far as it goes, taking no lock.
-    pub(crate) fn count_delayed(&self, most: u32) -> Result<u64, Fault> {
-        Ok(waiting::count_delayed(&self.conn, &self.scope.queue, most)?)
-    }
-
-    /// Returns whether the queue is paused for all daemons.
-    pub(crate) fn is_paused(&self) -> Result<bool, Fault> {
-        Ok(claim::is_paused(&self.conn, &self.scope.queue)?)
-    }
-
-    /// How large the file and its journal are.
-    pub(crate) fn sizes(&self) -> std::io::Result<DatabaseFigures> {
-        let mut journal = self.path.clone().into_os_string();
-        journal.push("-wal");
-        Ok(DatabaseFigures {
-            file_bytes: std::fs::metadata(&self.path)?.len(),
-            // Gone with the last connection, or not there yet.
-            journal_bytes: std::fs::metadata(journal).map_or(0, |file| file.len()),
-        })
-    }
-
-    /// Where the sources of the daemon wait for their turn to write.
-    pub(crate) fn writing(&self) -> Writing {
-        self.member.writing()
-    }
-
     /// Does all of the work in one transaction, or none of it. A row that can't be claimed is passed
     /// over.
-    pub(crate) fn write(
-        &mut self,
-        turn: &WritingTurn<'_>,
-        work: &Work<'_>,
-    ) -> Result<Written, Fault> {
+    fn write_in_turn(&mut self, turn: &WritingTurn<'_>, work: &Work<'_>) -> Result<Written, Fault> {
         // What was claimed is settled where it was claimed, wherever that is now.
         if work.ask.is_some() || work.probe || !self.may_write() {
             self.is_in_place()?;
@@ -254,43 +187,8 @@ impl Store {
         Ok(Some(written))
     }
 
-    /// How long from one heartbeat to the next.
-    pub(crate) fn beat_interval(&self) -> Duration {
-        self.member.beat_interval()
-    }
-
-    /// Beats for the daemon, and takes back what owners had claimed whose hearts stand still.
-    /// Returns whether there were any.
-    pub(crate) fn beat(&mut self) -> Result<bool, Fault> {
-        if !self.may_write() {
-            return Ok(false);
-        }
-        self.member.beat(&mut self.conn, &self.clock)
-    }
-
-    /// Takes back what owners had claimed whose processes are gone. Returns whether there were any.
-    pub(crate) fn take_back_from_the_dead(&mut self) -> Result<bool, Fault> {
-        if !self.may_write() {
-            return Ok(false);
-        }
-        self.member.take_back_from_the_dead(&mut self.conn)
-    }
-
-    /// Removes what processes left behind that died while they started.
-    pub(crate) fn sweep(&self) -> Result<(), Fault> {
-        self.member.sweep(&self.conn)
-    }
-
-    /// Makes the disk full for this connection: the file may not grow any more.
-    #[cfg(test)]
-    pub(crate) fn allow_no_more_pages(&self) {
-        self.conn
-            .pragma_update_and_check(None, "max_page_count", 1, |_| Ok(()))
-            .unwrap();
-    }
-
     /// Whether the file that we have open is the one that others see.
-    pub(crate) fn is_in_place(&self) -> Result<(), Fault> {
+    fn is_in_place(&self) -> Result<(), Fault> {
         match self.identity.place() {
             FileStanding::Ours => Ok(()),
             place => Err(place.fault()),
@@ -302,31 +200,8 @@ impl Store {
         self.identity.place() != FileStanding::Torn
     }
 
-    /// Whether another file has taken the place of ours, and is complete.
-    pub(crate) fn is_replaced(&mut self) -> bool {
-        self.identity.place() == FileStanding::Another && self.identity.other_is_complete()
-    }
-
-    /// Goes on with the file that has taken the place of ours. Must be called within a runtime, and
-    /// with nothing of ours left to settle.
-    pub(crate) fn reopen(&mut self) -> Result<(), Fault> {
-        let reopened = Self::open(
-            (&self.path, self.mode),
-            &self.pool,
-            self.scope.clone(),
-            self.member.lease(),
-            &self.member.owners(),
-            self.clock.clone(),
-        );
-        let mut reopened = reopened.map_err(|error| Fault::passing(error.to_string()))?;
-        reopened.listen();
-        std::mem::replace(self, reopened).close();
-        tracing::warn!(pool = self.pool, database = %self.path.display(), "the database file was replaced; the new one is used from now on");
-        Ok(())
-    }
-
     /// Leaves the owners and closes the connection.
-    pub(crate) fn close(mut self) {
+    fn leave(mut self) {
         if !self.may_write() {
             let problem = FileStanding::Torn.fault().problem;
             tracing::error!(pool = self.pool, problem, "could not leave the owners");
@@ -340,6 +215,140 @@ impl Store {
         if let Err((_, error)) = self.conn.close() {
             tracing::warn!(%error, "the database did not close cleanly");
         }
+    }
+}
+
+#[async_trait(?Send)]
+impl TableStore for Store {
+    fn listen(&mut self) {
+        self.listen();
+    }
+
+    async fn woken(&mut self, news: bool) -> LookReason {
+        match &mut self.wake {
+            Some(wake) => wake.woken(&self.conn, news).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn was_fruitful(&mut self) {
+        if let Some(wake) = &mut self.wake {
+            wake.was_fruitful();
+        }
+    }
+
+    async fn peek(&mut self, limits: Limits) -> Result<Outlook, Fault> {
+        self.passed_over.expire();
+        let (queue, passed_over) = (&self.scope.queue, &self.passed_over);
+        Ok(claim::peek(
+            &self.conn,
+            queue,
+            limits,
+            &self.clock,
+            passed_over,
+        )?)
+    }
+
+    async fn waiting(&mut self, queue: &str, most: u32) -> Result<Waiting, Fault> {
+        Ok(waiting::waiting(&self.conn, queue, most, &self.clock)?)
+    }
+
+    async fn queues(&mut self, most: u32) -> Result<BTreeSet<String>, Fault> {
+        Ok(waiting::queues(&self.conn, most)?)
+    }
+
+    async fn count_delayed(&mut self, most: u32) -> Result<u64, Fault> {
+        Ok(waiting::count_delayed(&self.conn, &self.scope.queue, most)?)
+    }
+
+    async fn is_paused(&mut self) -> Result<bool, Fault> {
+        Ok(claim::is_paused(&self.conn, &self.scope.queue)?)
+    }
+
+    async fn sizes(&mut self) -> Option<DatabaseFigures> {
+        let mut journal = self.path.clone().into_os_string();
+        journal.push("-wal");
+        Some(DatabaseFigures {
+            file_bytes: std::fs::metadata(&self.path).ok()?.len(),
+            // Gone with the last connection, or not there yet.
+            journal_bytes: std::fs::metadata(journal).map_or(0, |file| file.len()),
+        })
+    }
+
+    fn writing(&self) -> store::Writing {
+        store::Writing::File(self.member.writing())
+    }
+
+    async fn write(
+        &mut self,
+        turn: store::WritingTurn<'_>,
+        work: &Work<'_>,
+    ) -> Result<Written, Fault> {
+        match turn {
+            store::WritingTurn::File(turn) => self.write_in_turn(&turn, work),
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            store::WritingTurn::Server(_) => {
+                let writing = self.member.writing();
+                self.write_in_turn(&writing.turn(), work)
+            }
+        }
+    }
+
+    fn beat_interval(&self) -> Duration {
+        self.member.beat_interval()
+    }
+
+    fn beat(&mut self) -> Result<bool, Fault> {
+        match self.may_write() {
+            true => self.member.beat(&mut self.conn, &self.clock),
+            false => Ok(false),
+        }
+    }
+
+    fn take_back_from_the_dead(&mut self) -> Result<bool, Fault> {
+        match self.may_write() {
+            true => self.member.take_back_from_the_dead(&mut self.conn),
+            false => Ok(false),
+        }
+    }
+
+    fn sweep(&self) -> Result<(), Fault> {
+        self.member.sweep(&self.conn)
+    }
+
+    fn is_in_place(&self) -> Result<(), Fault> {
+        self.is_in_place()
+    }
+
+    fn is_replaced(&mut self) -> bool {
+        self.identity.place() == FileStanding::Another && self.identity.other_is_complete()
+    }
+
+    fn reopen(&mut self) -> Result<(), Fault> {
+        let reopened = Self::open(
+            (&self.path, self.mode),
+            &self.pool,
+            self.scope.clone(),
+            self.member.lease(),
+            &self.member.owners(),
+            self.clock.clone(),
+        );
+        let mut reopened = reopened.map_err(|error| Fault::passing(error.to_string()))?;
+        reopened.listen();
+        std::mem::replace(self, reopened).leave();
+        tracing::warn!(pool = self.pool, database = %self.path.display(), "the database file was replaced; the new one is used from now on");
+        Ok(())
+    }
+
+    async fn close(self: Box<Self>) {
+        self.leave();
+    }
+
+    #[cfg(test)]
+    fn allow_no_more_pages(&self) {
+        self.conn
+            .pragma_update_and_check(None, "max_page_count", 1, |_| Ok(()))
+            .unwrap();
     }
 }
 

@@ -24,7 +24,7 @@ use tokio::time::timeout;
 
 use super::{Link, Task, run, runtime};
 use crate::sqlite::{self, WallClock};
-use crate::store::{Store, Stores};
+use crate::store::Stores;
 use crate::table::finished::Scope;
 use ganger_config::model::{Database, PoolConfig, TableSource};
 use ganger_config::sample::policy;
@@ -119,7 +119,7 @@ impl Rig {
             &daemon.stores.owners,
             clock,
         );
-        let store = Store::Sqlite(Box::new(store.unwrap()));
+        let store = Box::new(store.unwrap());
         let reader = daemon.unread.reader("main", &rules.queue);
         (Task::new(store, config, link, reader), pool, tell)
     }

@@ -48,11 +48,7 @@ async fn a_full_disk_pauses_the_intake_until_there_is_room() {
     rig.execute("CREATE TABLE spare AS SELECT randomblob(4000)");
     rig.execute("DROP TABLE spare");
     let (task, pool, limits) = rig.open(&Shared::default(), &rig.config());
-    match &task.store {
-        Store::Sqlite(store) => store.allow_no_more_pages(),
-        #[cfg(any(feature = "mysql", feature = "postgres"))]
-        Store::Server(_) => unreachable!("the rig is of SQLite"),
-    }
+    task.store.allow_no_more_pages();
     let mut source = Source::run(task, pool, limits, 1);
     let failure = Failure::new(Reason::Failed, "e".repeat(16_000));
     let outcome = Outcome::DeadLetter(Box::new(failure));
@@ -415,18 +411,15 @@ async fn a_claim_that_could_not_be_taken_back_is_tried_again_after_a_while() {
     let claim = "UPDATE consumer_messages SET owner = 99, claim = 1, attempts = 1";
     rig.execute(&format!("{claim}; {NOT_THIS_ROW}"));
     let (mut task, _pool, _policy) = rig.open(&Shared::default(), &rig.config());
-    assert!(task.store.take_back_from_the_dead().await.unwrap());
+    assert!(task.store.take_back_from_the_dead().unwrap());
     assert!(
-        !task.store.take_back_from_the_dead().await.unwrap(),
+        !task.store.take_back_from_the_dead().unwrap(),
         "it is stuck"
     );
     rig.execute("DROP TRIGGER picky");
-    assert!(
-        !task.store.take_back_from_the_dead().await.unwrap(),
-        "not yet"
-    );
+    assert!(!task.store.take_back_from_the_dead().unwrap(), "not yet");
     tokio::time::advance(Duration::from_secs(301)).await;
-    assert!(task.store.take_back_from_the_dead().await.unwrap());
+    assert!(task.store.take_back_from_the_dead().unwrap());
     assert!(rig.counters().ends_with("owner none"), "{}", rig.counters());
 }
 
